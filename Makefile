@@ -1,0 +1,44 @@
+# Two commands: `make survey` and `make test` do all set-up on a fresh clone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.PHONY: survey test lint types fast slow bench clean
+
+survey: $(VENV)/.users            ## measure the default model
+	$(BIN)/armillary survey
+
+test: lint types fast             ## everything that must be green
+
+lint: $(VENV)/.developers
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
+
+types: $(VENV)/.developers
+	$(BIN)/mypy
+
+fast: $(VENV)/.developers
+	$(BIN)/pytest -m "not slow"
+
+slow: $(VENV)/.developers         ## real checkpoints and the browser
+	$(BIN)/pytest -m slow -n 0
+
+bench: $(VENV)/.developers
+	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/wrap.py
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# constraints.txt pins what was tested; among it a torch whose plain wheel is the CPU build.
+$(VENV)/.users: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.developers: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.users
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis survey

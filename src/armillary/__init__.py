@@ -1,0 +1,40 @@
+"""Armillary shows and measures the geometry of transformers.
+
+import armillary
+survey = armillary.survey("smollm2", "my.txt")
+print(survey)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from armillary.results import Finding, Ledger, Survey
+    from armillary.results.store import read_survey as read
+    from armillary.run import load, survey
+
+# Everything public is imported when first asked for, so that `armillary --help` and `armillary show` never pay
+# for torch.
+_HOMES = {
+    "Finding": "armillary.results",
+    "Ledger": "armillary.results",
+    "Survey": "armillary.results",
+    "load": "armillary.run",
+    "read": "armillary.results.store",
+    "survey": "armillary.run",
+}
+__all__ = ["Finding", "Ledger", "Survey", "__version__", "load", "read", "survey"]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module 'armillary' has no attribute {name!r}")
+    module = import_module(_HOMES[name])
+    return getattr(module, "read_survey" if name == "read" else name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,22 @@
+"""A model's weights in one canonical geometric form.
+
+Names are imported when first asked for: the list of models at hand is answered without torch.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Head, Positions
+    from armillary.anatomy.norm import Norm
+    from armillary.anatomy.sites import Site
+
+__all__ = ["Anatomy", "Attention", "Block", "FeedForward", "Head", "Norm", "Positions", "Site"]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in __all__:
+        raise AttributeError(f"module 'armillary.anatomy' has no attribute {name!r}")
+    home = {"Norm": "norm", "Site": "sites"}.get(name, "anatomy")
+    return getattr(import_module(f"armillary.anatomy.{home}"), name)

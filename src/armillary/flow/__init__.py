@@ -1,0 +1,1 @@
+"""What passes through a model when it runs."""

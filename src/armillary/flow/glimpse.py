@@ -1,0 +1,116 @@
+"""What does one norm site show of one batch?
+
+Everything per token that the probes of the sphere ask for, computed once and shared: the point z on the sphere, the
+lengths before and after, and what kind of token it is. Rows of padding are carried along (taking them out would cost
+a copy) and weigh nothing: `real` marks the others.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from armillary.anatomy import Norm
+from armillary.flow.tokens import Batch
+
+ORDINARY, FIRST, OUTLIER = 0, 1, 2
+KINDS = ("ordinary", "first", "massive")
+
+# Sun et al. (2024, arXiv:2402.17762) call an activation massive that exceeds the median magnitude of the hidden states
+# a thousandfold. The median is the site's, not the token's own: a token with a huge coordinate has all the others
+# inflated too (SmolLM2's first token reaches 24 000, which is 6 800 times its site's median but 500 times its own).
+MASSIVE = 1000.0
+PILOT_ROWS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The tokens of a batch, flattened as the sites' rows are: the same for every site."""
+
+    real: Tensor
+    group: Tensor
+    document: Tensor
+    position: Tensor
+    token: Tensor
+    following: Tensor
+    fold: int
+
+    @classmethod
+    def of(cls, batch: Batch, groups: int, device: torch.device) -> "Tokens":
+        rows, width = batch.ids.shape
+        document = batch.documents[:, None].expand(rows, width).reshape(-1)
+        position = torch.arange(width).expand(rows, width).reshape(-1)
+        mask, ids, following = (part.reshape(-1).to(device) for part in (batch.mask, batch.ids, batch.following))
+        document, position = document.to(device), position.to(device)
+        return cls(mask, document % groups, document, position, ids, following, batch.fold)
+
+
+class Glimpse:
+    """One norm site's rows [n, d] for one batch."""
+
+    def __init__(self, norm: Norm, x: Tensor, y: Tensor, tokens: Tokens) -> None:
+        self.norm, self.tokens = norm, tokens
+        self.typical = torch.inf
+        """The site's median magnitude, against which an activation is massive; set by whoever knows the site."""
+        d = norm.d
+        self.raw, self.output = x.reshape(-1, d), y.reshape(-1, d)
+        self.x = self.raw.to(torch.promote_types(x.dtype, torch.float32))
+        self.length = torch.linalg.vector_norm(self.x, dim=-1).double()
+        if norm.kind == "layernorm":
+            self.z, mean, rstd = torch.native_layer_norm(self.x, [d], None, None, norm.eps)
+            self.mean = mean.reshape(-1).double()
+            # Two ways to the variance, each exact where the other cancels: when ε bites, and when the mean is large.
+            divided = rstd.reshape(-1).double().pow(-2) - norm.eps
+            direct = (self.length.square() / d - self.mean.square()).clamp_min(0)
+            self.power = torch.where(divided > norm.eps, divided, direct)
+        else:
+            self.power = self.length.square() / d
+            self.z = self.x * torch.rsqrt(self.power + norm.eps).to(self.x.dtype)[:, None]
+            self.mean = self.x.sum(-1).double() / d
+
+    @cached_property
+    def radius(self) -> Tensor:
+        """‖z‖/√d."""
+        return torch.linalg.vector_norm(self.z, dim=-1).double() / self.norm.d**0.5
+
+    @cached_property
+    def theory(self) -> Tensor:
+        """The radius that ε leaves: sqrt(v / (v + ε))."""
+        return (self.power / (self.power + self.norm.eps)).sqrt()
+
+    @cached_property
+    def mean_z(self) -> Tensor:
+        return self.z.sum(-1).double() / self.norm.d
+
+    @cached_property
+    def peak(self) -> Tensor:
+        return self.x.abs().amax(-1).double()
+
+    @cached_property
+    def kind(self) -> Tensor:
+        """0 ordinary, 1 first position, 2 massive activation (not first)."""
+        kind = torch.where(self.tokens.position == 0, FIRST, ORDINARY)
+        kind[self.massive & (kind == ORDINARY)] = OUTLIER
+        return kind
+
+    @cached_property
+    def massive(self) -> Tensor:
+        return (self.peak >= MASSIVE * self.typical) & self.tokens.real
+
+    def pilot(self) -> tuple[float, float]:
+        """Median length and median magnitude of a coordinate, over tokens that are neither padding nor first."""
+        rows = (self.tokens.real & (self.tokens.position > 0)).nonzero()[:, 0]
+        if not len(rows):
+            rows = self.tokens.real.nonzero()[:, 0]
+        chosen = rows[:: max(1, len(rows) // PILOT_ROWS)]
+        return float(self.length[rows].median()), float(self.x[chosen].abs().median())
+
+    def deviation(self, rows: int = 16) -> float:
+        """How far the module's own output is from gain ⊙ z + shift, on a few rows spread over the batch."""
+        chosen = torch.linspace(0, len(self.raw) - 1, min(rows, len(self.raw)), device=self.raw.device).long()
+        chosen = chosen[self.tokens.real[chosen]]
+        if not len(chosen):
+            return 0.0
+        ours, theirs = self.norm(self.raw[chosen]).double(), self.output[chosen].double()
+        return float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30))

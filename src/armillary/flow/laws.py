@@ -1,0 +1,291 @@
+"""Does the canonical form compute what the model computes?
+
+Every law is checked at every load on a tiny batch, and its error travels with every result: each result carries its
+instrument's calibration. A law that fails names itself, the layer and the size of the failure.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.anatomy import Attention, FeedForward
+from armillary.edits import scaled
+from armillary.errors import LawError
+from armillary.flow.capture import run, still, watching
+
+# A law compares two orders of the same few sums: errors of tens of roundings are rounding, thousands are not.
+ROUNDINGS = {torch.float64: 64.0, torch.float32: 64.0, torch.float16: 16.0, torch.bfloat16: 16.0}
+TOKENS = 12
+
+
+@dataclass(frozen=True)
+class LawCheck:
+    """One law's largest error on this model, relative to the largest value it concerns."""
+
+    name: str
+    statement: str
+    error: float
+    tolerance: float
+    where: str
+
+
+@dataclass(frozen=True)
+class _Seen:
+    anatomy: Anatomy
+    ids: Tensor
+    at: dict[str, tuple[Tensor, Tensor]]
+    last: Tensor
+    edited: dict[int, Tensor]
+    """The last hidden state when the stream at the last position was doubled after that layer."""
+    again: Tensor
+    """The stream after the last block, once every edit was undone."""
+    logits: Tensor | None
+
+    def x(self, site: str) -> Tensor:
+        return self.at[site][0]
+
+    def y(self, site: str) -> Tensor:
+        return self.at[site][1]
+
+
+Errors = Iterable[tuple[str, float]]
+
+
+def check(anatomy: Anatomy) -> tuple[LawCheck, ...]:
+    """Run every law; raise `LawError` at the first that fails, return the errors of all otherwise.
+
+    A model that holds NaN or infinity fails the laws: no error is a number there.
+    """
+    with still(anatomy.model):
+        seen = _look(anatomy)
+        checks = tuple(_measure(anatomy, seen, name, *law) for name, law in LAWS.items())
+    for made in checks:
+        if not made.error <= made.tolerance:
+            raise LawError(
+                f"law '{made.name}' ({made.statement}) fails at {made.where} by {made.error:.2e}, where rounding "
+                f"explains {made.tolerance:.0e}: this {anatomy.family} model does not compute what its table says; "
+                "check that its code is the library's own and that no hook or patch changes it."
+            )
+    return checks
+
+
+def _measure(anatomy: Anatomy, seen: _Seen, name: str, statement: str, law: Callable[[_Seen], Errors]) -> LawCheck:
+    tolerance = ROUNDINGS[anatomy.dtype] * torch.finfo(anatomy.dtype).eps
+    worst, where = 0.0, "not applicable"
+    for place, error in law(seen):
+        if where == "not applicable" or not error <= worst:
+            worst, where = error, place
+        if worst != worst:
+            break
+    return LawCheck(name, statement, worst, tolerance, where)
+
+
+def _look(anatomy: Anatomy) -> _Seen:
+    """One pass over a tiny batch of fixed random tokens, everything kept (this once it is small enough)."""
+    generator = torch.Generator().manual_seed(0)
+    length = min(TOKENS, anatomy.context)
+    ids = torch.randint(3, max(anatomy.vocabulary, 4), (2, length), generator=generator)
+    at: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def keep(name: str) -> Callable[[Tensor | None, Tensor], None]:
+        def watcher(given: Tensor | None, output: Tensor) -> None:
+            at[name] = (_flat(given, ids) if given is not None else output, _flat(output, ids))
+
+        return watcher
+
+    watchers = {name: keep(name) for name in anatomy.sites}
+    with watching(anatomy, watchers):
+        last = run(anatomy, ids)
+    edited = {}
+    for layer in sorted({0, anatomy.layers // 2, anatomy.layers - 1}) if anatomy.causal else ():
+        with scaled(anatomy, layer, 2.0, positions=slice(-1, None)):
+            edited[layer] = run(anatomy, ids)
+    end = f"L{anatomy.layers - 1}.resid_post"
+    before, has_head = at[end], anatomy.W_U is not None
+    with watching(anatomy, {end: keep(end)}):
+        output = run(anatomy, ids, logits=has_head)
+    again, at[end] = at[end][1], before
+    return _Seen(anatomy, ids.to(anatomy.device), at, last, edited, again, output if has_head else None)
+
+
+def _flat(tensor: Tensor, ids: Tensor) -> Tensor:
+    """[b, t, …] whatever the module saw (OPT's feed-forward flattens batch and position)."""
+    return tensor.detach().reshape(*ids.shape, -1)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """float32 or better: weights of a float32 model are then used as they lie, without a copy."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _error(ours: Tensor, theirs: Tensor) -> float:
+    scale = theirs.abs().max().clamp_min(torch.finfo(torch.float32).tiny).double()
+    return float((ours.double() - theirs.double()).abs().max() / scale)
+
+
+# The laws, each a generator of (place, relative error).
+
+
+def _norms(seen: _Seen) -> Errors:
+    for site, norm in seen.anatomy.norms.items():
+        yield site, _error(norm(seen.x(site)), seen.y(site))
+
+
+def _embedding(seen: _Seen) -> Errors:
+    a = seen.anatomy
+    x = _wide(a.W_E[seen.ids]) * a.embed_scale
+    if a.positions.table is not None:
+        x = x + _wide(a.positions.table[: seen.ids.shape[1]])
+    if a.token_type is not None:
+        x = x + _wide(a.token_type[0])
+    if a.ln_embed is not None:
+        x = a.ln_embed(x)
+    yield "L0.resid_pre", _error(x, seen.x("L0.resid_pre"))
+
+
+def _stream(seen: _Seen) -> Errors:
+    """Each sublayer's write is added to the stream; in pre-norm order the writes sum up to what ln_final gets."""
+    a = seen.anatomy
+    total = _wide(seen.x("L0.resid_pre"))
+    for i in range(a.layers):
+        pre, post = _wide(seen.x(f"L{i}.resid_pre")), seen.y(f"L{i}.resid_post")
+        attn, mlp = _wide(seen.y(f"L{i}.attn_out")), _wide(seen.y(f"L{i}.mlp_out"))
+        total = total + attn + mlp
+        if a.order == "post":
+            yield f"L{i}.ln1", _error(pre + attn, seen.x(f"L{i}.ln1"))
+            yield f"L{i}.ln2", _error(_wide(seen.y(f"L{i}.ln1")) + mlp, seen.x(f"L{i}.ln2"))
+            yield f"L{i}.resid_post", _error(seen.y(f"L{i}.ln2"), post)
+            continue
+        if not a.parallel:
+            yield f"L{i}.ln2", _error(pre + attn, seen.x(f"L{i}.ln2"))
+        yield f"L{i}.resid_post", _error(pre + attn + mlp, post)
+    if a.order == "pre" and a.ln_final is not None:
+        yield "ln_final", _error(total, seen.x("ln_final"))
+
+
+def _heads(seen: _Seen) -> Errors:
+    """The heads' own results, each through its W_O, sum up to attention's write."""
+    for i, block in enumerate(seen.anatomy.blocks):
+        attention = block.attention
+        summed = _wide(seen.x(f"L{i}.z")) @ _wide(attention.W_O).flatten(0, 1)
+        if attention.b_O is not None:
+            summed = summed + _wide(attention.b_O)
+        if block.ln1_post is not None:
+            summed = block.ln1_post(summed)
+        yield f"L{i}.attn_out", _error(summed, seen.y(f"L{i}.attn_out"))
+
+
+def _attention(seen: _Seen) -> Errors:
+    """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's own result."""
+    a = seen.anatomy
+    rotation = _rotation(seen)
+    for i, block in enumerate(a.blocks):
+        reads = seen.y(f"L{i}.ln1") if a.order == "pre" else seen.x(f"L{i}.resid_pre")
+        z = attend(block.attention, _wide(reads), rotation, a.causal)
+        yield f"L{i}.z", _error(z.flatten(-2), seen.x(f"L{i}.z"))
+
+
+def attend(attention: Attention, y: Tensor, rotation: tuple[Tensor, Tensor] | None, causal: bool) -> Tensor:
+    """Every head's result [b, t, h, k] from the canonical weights, in y's precision."""
+
+    def project(weight: Tensor, bias: Tensor | None) -> Tensor:
+        # Back to one [d, h·k] matrix: a view of the model's own where its layout allows, so nothing is copied.
+        out = (y @ weight.to(y).permute(1, 0, 2).flatten(1)).reshape(*y.shape[:2], weight.shape[0], -1)
+        return out if bias is None else out + bias.to(y)
+
+    q, k = project(attention.W_Q, attention.b_Q), project(attention.W_K, attention.b_K)
+    v = project(attention.W_V, attention.b_V)
+    if attention.q_norm is not None and attention.k_norm is not None:
+        q, k = attention.q_norm(q), attention.k_norm(k)
+    if rotation is not None:
+        q, k = rotate(q, *rotation), rotate(k, *rotation)
+    k, v = (side.repeat_interleave(attention.group, dim=2) for side in (k, v))
+    scores = torch.einsum("bihk,bjhk->bhij", q, k) * attention.scale
+    if attention.softcap is not None:
+        scores = attention.softcap * torch.tanh(scores / attention.softcap)
+    t = torch.arange(y.shape[1], device=y.device)
+    offset = t[:, None] - t[None, :]
+    hidden = (offset < 0) if causal else torch.zeros_like(offset, dtype=torch.bool)
+    if attention.window is not None:
+        hidden = hidden | (offset >= attention.window)
+    return torch.einsum("bhij,bjhk->bihk", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """RoPE on the first cos.shape[-1] coordinates of [b, t, h, k], halves paired as Hugging Face pairs them."""
+    n = cos.shape[-1]
+    turned, kept = x[..., :n], x[..., n:]
+    first, second = turned.chunk(2, dim=-1)
+    other = torch.cat((-second, first), dim=-1)
+    return torch.cat((turned * cos[..., None, :].to(x) + other * sin[..., None, :].to(x), kept), dim=-1)
+
+
+def _rotation(seen: _Seen) -> tuple[Tensor, Tensor] | None:
+    a = seen.anatomy
+    if not a.rotary_path:
+        return None
+    positions = torch.arange(seen.ids.shape[1], device=a.device)[None]
+    cos, sin = a.model.get_submodule(a.rotary_path)(seen.x("L0.resid_pre"), positions)
+    return cos, sin
+
+
+def _feed_forward(seen: _Seen) -> Errors:
+    a = seen.anatomy
+    for i, block in enumerate(a.blocks):
+        reads = seen.y(f"L{i}.ln2") if a.order == "pre" else seen.y(f"L{i}.ln1")
+        write = feed(block.feed_forward, _wide(reads))
+        if block.ln2_post is not None:
+            write = block.ln2_post(write)
+        yield f"L{i}.mlp_out", _error(write, seen.y(f"L{i}.mlp_out"))
+
+
+def feed(ffn: FeedForward, y: Tensor) -> Tensor:
+    """What the feed-forward layer writes for y, in y's precision."""
+
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return x @ weight.to(x) if bias is None else x @ weight.to(x) + bias.to(x)
+
+    hidden = linear(y, ffn.W_in, ffn.b_in)
+    if ffn.W_gate is None:
+        hidden = ffn.activation(hidden)
+    else:
+        hidden = ffn.activation(linear(y, ffn.W_gate, ffn.b_gate)) * hidden
+    return linear(hidden, ffn.W_out, ffn.b_out)
+
+
+def _logits(seen: _Seen) -> Errors:
+    a = seen.anatomy
+    if a.W_U is None or seen.logits is None:
+        return
+    final = _wide(seen.x("ln_final")) if a.ln_final is not None else _wide(seen.last)
+    state = a.ln_final(final) if a.ln_final is not None else final
+    logits = state @ _wide(a.W_U)
+    if a.b_U is not None:
+        logits = logits + _wide(a.b_U)
+    if a.logit_softcap is not None:
+        logits = a.logit_softcap * torch.tanh(logits / a.logit_softcap)
+    yield "logits", _error(logits, seen.logits)
+
+
+def _edits(seen: _Seen) -> Errors:
+    """An edit at the last position leaves earlier positions alone; undone, the model is bit for bit itself."""
+    for layer, edited in seen.edited.items():
+        yield f"L{layer}.resid_post, earlier positions", _error(edited[:, :-1], seen.last[:, :-1])
+    end = f"L{seen.anatomy.layers - 1}.resid_post"
+    same = torch.equal(seen.again, seen.y(end))
+    yield f"{end}, after undoing", 0.0 if same else max(_error(seen.again, seen.y(end)), 1.0)
+
+
+LAWS: dict[str, tuple[str, Callable[[_Seen], Errors]]] = {
+    "embedding": ("token, position and type embeddings start the stream", _embedding),
+    "norm": ("Norm(x) is the module's output", _norms),
+    "attention": ("W_Q, W_K, W_V give every head's own result", _attention),
+    "heads": ("the heads' results through W_O sum to attention's write", _heads),
+    "feed-forward": ("W_in, W_gate, W_out give the feed-forward write", _feed_forward),
+    "stream": ("embedding plus all writes is what the final norm receives", _stream),
+    "logits": ("final norm and unembedding give the logits", _logits),
+    "edits": ("an edit reaches no earlier position and is undone without a trace", _edits),
+}

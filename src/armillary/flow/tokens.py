@@ -1,0 +1,175 @@
+"""How does text become the batches a model reads, with every token's document known?
+
+Documents are cut into windows that fit the context, never joined; windows are batched by length, and no batch mixes
+the two halves of the documents (so that a statistic can be checked on one half against the other). Padding is marked
+and never counted.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from armillary.errors import TextError
+from armillary.flow.documents import Documents
+
+BATCH_TOKENS = 2048
+WINDOW = 1024
+GROUPS = 64
+
+
+class Tokenizer(Protocol):
+    def __call__(self, text: str, add_special_tokens: bool = ...) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of one document that is read at once."""
+
+    document: int
+    ids: tuple[int, ...]
+    prefix: int = 0
+    suffix: int = 0
+    """How many ids at either end the tokenizer added (BOS, [CLS], [SEP]): they keep their place in a shuffle."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """ids, mask [b, t]; documents [b]; following [b, t]: the next token within the window, −1 where there is none."""
+
+    ids: Tensor
+    mask: Tensor
+    documents: Tensor
+    following: Tensor
+    fold: int
+
+    @property
+    def tokens(self) -> int:
+        return int(self.mask.sum())
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What will be read: windows of whole documents within the budget, and what was done to get them."""
+
+    windows: tuple[Window, ...]
+    source: str
+    documents: int
+    tokens: int
+    notes: tuple[str, ...]
+    one_token: int = 0
+    longer: int = 0
+
+    @property
+    def groups(self) -> int:
+        """Document groups for the bootstrap: every document its own up to 64, then dealt round."""
+        return min(self.documents, GROUPS)
+
+    def group(self, documents: Tensor) -> Tensor:
+        return documents % self.groups
+
+    def batches(self) -> Iterator[Batch]:
+        """Windows of similar length together, in a fixed order."""
+        for fold in (0, 1):
+            half = [w for w in self.windows if w.document % 2 == fold]
+            half.sort(key=lambda w: (-len(w.ids), w.document))
+            start = 0
+            while start < len(half):
+                rows = max(1, BATCH_TOKENS // len(half[start].ids))
+                yield collate(half[start : start + rows], fold)
+                start += rows
+
+    def shuffled(self, seed: int) -> "Corpus":
+        """The same tokens in random order within each document; added special tokens keep their place."""
+        rng = random.Random(seed)
+        bodies: dict[int, list[int]] = {}
+        for w in self.windows:
+            bodies.setdefault(w.document, []).extend(w.ids[w.prefix : len(w.ids) - w.suffix])
+        for body in bodies.values():
+            rng.shuffle(body)
+        made = []
+        for w in self.windows:
+            length = len(w.ids) - w.prefix - w.suffix
+            body, bodies[w.document] = bodies[w.document][:length], bodies[w.document][length:]
+            ids = (*w.ids[: w.prefix], *body, *w.ids[len(w.ids) - w.suffix :])
+            made.append(Window(w.document, ids, w.prefix, w.suffix))
+        return Corpus(tuple(made), self.source, self.documents, self.tokens, self.notes, self.one_token, self.longer)
+
+    def head(self, tokens: int) -> "Corpus":
+        """Whole windows from the start, until the budget is met."""
+        kept, count = [], 0
+        for window in self.windows:
+            if count >= tokens:
+                break
+            kept.append(window)
+            count += len(window.ids)
+        documents = 1 + max(w.document for w in kept)
+        return Corpus(tuple(kept), self.source, documents, count, self.notes)
+
+
+def collate(windows: Sequence[Window], fold: int) -> Batch:
+    longest = max(len(w.ids) for w in windows)
+    ids = torch.zeros(len(windows), longest, dtype=torch.long)
+    mask = torch.zeros(len(windows), longest, dtype=torch.bool)
+    following = torch.full((len(windows), longest), -1, dtype=torch.long)
+    for row, window in enumerate(windows):
+        n = len(window.ids)
+        # A padding id that every vocabulary has; the mask keeps it out of attention and out of every count.
+        ids[row, :n] = torch.tensor(window.ids)
+        mask[row, :n] = True
+        following[row, : n - 1] = ids[row, 1:n]
+    return Batch(ids, mask, torch.tensor([w.document for w in windows]), following, fold)
+
+
+def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int, seed: int = 0) -> Corpus:
+    """Tokenize documents until the budget is spent; say what was cut, dropped or too short."""
+    if budget < 1:
+        raise TextError(f"--tokens {budget} leaves nothing to read; give at least 1, better 2000 or more.")
+    added = _added(tokenizer)
+    prefix, suffix = len(added[0]), len(added[1])
+    room = min(context, WINDOW) - prefix - suffix
+    texts: Iterable[str] = documents.texts
+    if not documents.ordered:
+        # A fixed order that mixes the sources, so that a small budget does not read one author alone.
+        texts = list(texts)
+        random.Random(seed).shuffle(texts)
+    windows: list[Window] = []
+    count = taken = one_token = longer = empty = 0
+    for text in texts:
+        if count >= budget:
+            break
+        body = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        if not body:
+            empty += 1
+            continue
+        one_token += len(body) == 1
+        longer += len(body) > room
+        body = body[: max(1, budget - count)]
+        for start in range(0, len(body), room):
+            ids = (*added[0], *body[start : start + room], *added[1])
+            windows.append(Window(taken, ids, prefix, suffix))
+            count += len(ids)
+        taken += 1
+    if not windows:
+        raise TextError(f"{documents.source} gives no token with this tokenizer; pass a text with some words in it.")
+    notes = list(documents.notes)
+    if one_token:
+        notes.append(f"{one_token} documents of one token")
+    if longer:
+        notes.append(f"{longer} documents longer than {room} tokens, read in windows that stay in their document")
+    if empty:
+        notes.append(f"{empty} documents gave no token and were left out")
+    return Corpus(tuple(windows), documents.source, taken, count, tuple(notes), one_token, longer)
+
+
+def _added(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The special tokens a tokenizer puts before and after a text."""
+    plain = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    dressed = list(tokenizer("a", add_special_tokens=True)["input_ids"])
+    for start in range(len(dressed) - len(plain) + 1):
+        if dressed[start : start + len(plain)] == plain:
+            return dressed[:start], dressed[start + len(plain) :]
+    return [], []

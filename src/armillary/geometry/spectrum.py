@@ -1,0 +1,99 @@
+"""In how many directions does a cloud spread, and in which does it not spread at all?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# A covariance summed in floating point may have eigenvalues this far below zero, relative to the largest.
+# More is no rounding: the matrix is not a covariance.
+_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True)
+class Eigenvalues:
+    """Ascending eigenvalues, none negative, and what had to be clipped to make that so."""
+
+    values: Float[Tensor, " d"]
+    clipped: int
+    most_negative: float  # 0.0 when nothing was clipped
+
+
+def eigenvalues(cov: Float[Tensor, "d d"] | Float[np.ndarray, "d d"]) -> Eigenvalues:
+    """Eigenvalues of a covariance, in float64.
+
+    >>> eigenvalues(torch.diag(torch.tensor([3.0, 1.0, 0.0]))).values
+    tensor([0., 1., 3.], dtype=torch.float64)
+    """
+    values = torch.linalg.eigvalsh(_symmetric(cov))
+    negative = values[values < 0]
+    worst = float(negative.min()) if len(negative) else 0.0
+    if -worst > _ROUNDING * float(values.abs().max()):
+        raise ValueError(
+            f"not a covariance: eigenvalue {worst:.3g} beside a largest of {float(values.max()):.3g} "
+            "is too negative for rounding; check how the matrix was summed"
+        )
+    return Eigenvalues(values.clamp(min=0), len(negative), worst)
+
+
+def participation_ratio(eigs: Float[Tensor, " d"] | Float[np.ndarray, " d"]) -> float:
+    """(Σλ)² / Σλ²: the number of equal eigenvalues that would spread alike.
+
+    >>> participation_ratio(torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    2.0
+    """
+    values = _spread(eigs)
+    return float(values.sum() ** 2 / values.square().sum())
+
+
+def entropy_rank(eigs: Float[Tensor, " d"] | Float[np.ndarray, " d"]) -> float:
+    """exp of the Shannon entropy of the eigenvalues' shares; never below the participation ratio.
+
+    >>> round(entropy_rank(torch.tensor([1.0, 1.0, 0.0, 0.0])), 6)
+    2.0
+    """
+    values = _spread(eigs)
+    return float(torch.special.entr(values / values.sum()).sum().exp())
+
+
+def near_zero_count(eigs: Float[Tensor, " d"] | Float[np.ndarray, " d"], relative: float = 1e-6) -> int:
+    """How many eigenvalues lie below `relative` times the median one; rounding below zero counts.
+
+    0 where the median itself vanishes: too few rows to tell small from absent.
+
+    >>> near_zero_count(torch.tensor([1e-9, 1.0, 2.0, 3.0]))
+    1
+    """
+    values = torch.as_tensor(eigs).to(torch.float64)
+    middle = float(values.median())
+    return int((values < relative * middle).sum()) if middle > 0 else 0
+
+
+def null_vectors(cov: Float[Tensor, "d d"] | Float[np.ndarray, "d d"], count: int) -> Float[Tensor, "count d"]:
+    """Unit eigenvectors of the `count` smallest eigenvalues, smallest first; largest component positive.
+
+    >>> null_vectors(torch.diag(torch.tensor([3.0, 0.0, 1.0])), 1)
+    tensor([[0., 1., 0.]], dtype=torch.float64)
+    """
+    if not 0 < count <= len(cov):
+        raise ValueError(f"asked for {count} null vectors of a {len(cov)} × {len(cov)} matrix")
+    vectors = torch.linalg.eigh(_symmetric(cov)).eigenvectors[:, :count].T
+    largest = vectors.gather(1, vectors.abs().argmax(dim=1, keepdim=True))
+    return vectors * largest.sign()
+
+
+def _symmetric(cov: Tensor | np.ndarray) -> Tensor:
+    matrix = torch.as_tensor(cov).to(torch.float64)
+    # eigh reads one triangle only: an asymmetric matrix would give an answer, of another matrix.
+    if not torch.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-6 * float(matrix.abs().max())):
+        raise ValueError("not a covariance: the matrix is not symmetric")
+    return matrix
+
+
+def _spread(eigs: Tensor | np.ndarray) -> Tensor:
+    values = torch.as_tensor(eigs).to(torch.float64)
+    if len(values) == 0 or float(values.min()) < 0 or not float(values.sum()) > 0:
+        raise ValueError("eigenvalues must be non-negative with a positive sum; take them from eigenvalues().values")
+    return values

@@ -1,0 +1,210 @@
+"""What are the mean and the full covariance of a stream of rows, to 1e-6, at the price of a float32 product?
+
+Rows are shifted by a pilot median before they are squared (a column at 3000 ± 1 would otherwise lose every
+digit of its variance; the median, because massive rows drag a mean away from all others and a median is
+never more than one deviation from it), multiplied in float32 in chunks, and summed in float64. Only the
+upper triangle is computed and kept, in strips of rows: a strip is one matrix product, where a BLAS `syrk`
+through SciPy would wake a second thread pool that spins against torch's own. Measured at 2048 × 768 on two
+cores: `ssyrk` was 1.5 times as fast as torch's full product alone, and cost 2.5 to 3.5 times as much
+between the layers of a model.
+
+A row with an entry far outside its column is taken out of the float32 product and squared in float64. One
+entry of 4096 among ordinary ones of 0.7 makes the running float32 sum so large that the following 0.49s
+vanish in it: up to 1.3e-5 of the variance was lost that way on planted rows. Rows
+of half precision are squared in float64 too (`_coarse` says why).
+
+What float32 leaves is noise of about 2e-8 of the mean variance on every eigenvalue: no harm to a
+covariance, but an eigenvalue that should vanish seems not to once the median one is 50 times below the
+mean. `exact=True` squares every row in float64, at about twice the cost, and such an eigenvalue vanishes to
+1e-11.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# Rows per float32 product: the error of one product grows with its rows, the cost of a flush does not.
+CHUNK = 4096
+# Until this many rows were seen, a batch longer than half of them sets the shift anew: a first batch of one
+# odd row must not set it for good.
+PILOT = 1024
+# Rows of the triangle per strip. At d = 768 strips of 128 took 4 ms where the whole square took 9 (2048
+# rows, 2 cores), and store 17 % more than the bare triangle.
+STRIP = 128
+# An entry is far outside its column at this many times the column's mean size; Gaussian rows never reach 8.
+FAR = 32.0
+# Chunks no longer than this are cheap in float64, and too short to say what is usual for a column.
+SHORT = 64
+
+
+class Moments:
+    """Count, mean and covariance of float rows [n, d]; the state is float64 on the CPU."""
+
+    def __init__(self, d: int, exact: bool = False) -> None:
+        self.d = d
+        self.exact = exact
+        self.count = 0
+        self.shift: Float[Tensor, " d"] = torch.zeros(d)
+        self._sum = torch.zeros(d, dtype=torch.float64)
+        self._strips = [torch.zeros(min(STRIP, d - i), d - i, dtype=torch.float64) for i in range(0, d, STRIP)]
+
+    @classmethod
+    def empty(cls, d: int, exact: bool = False) -> "Moments":
+        return cls(d, exact)
+
+    @classmethod
+    def of(cls, rows: Float[Tensor, "n d"], exact: bool = False) -> "Moments":
+        """The moments of these rows.
+
+        >>> m = Moments.of(torch.tensor([[3000.0, 0.0], [3002.0, 2.0]]))
+        >>> m.covariance()
+        tensor([[1., 1.],
+                [1., 1.]], dtype=torch.float64)
+        """
+        moments = cls(rows.shape[1], exact)
+        moments.include(rows)
+        return moments
+
+    def include(self, rows: Float[Tensor, "n d"]) -> None:
+        """Add rows of any float dtype on any device. Moves `shift` while fewer than PILOT rows were seen."""
+        self._check(rows)
+        if self.count < PILOT and len(rows) > self.count // 2:
+            self._move(_middle(rows.detach()))
+        shift = self.shift.to(rows.device)
+        for start in range(0, len(rows), CHUNK):
+            # A narrower dtype is promoted in the same pass; a float64 row keeps its digits until it is
+            # centred.
+            chunk = rows[start : start + CHUNK].detach()
+            self._add(chunk - shift, chunk)
+
+    def include_centred(self, rows: Float[Tensor, "n d"]) -> None:
+        """Add rows from which the caller has already taken `shift`, as it stands now. Does not move it."""
+        self._check(rows)
+        for start in range(0, len(rows), CHUNK):
+            self._add(rows[start : start + CHUNK].detach())
+
+    def __add__(self, other: "Moments") -> "Moments":
+        if self.d != other.d:
+            raise ValueError(f"cannot add moments of {self.d} and of {other.d} columns")
+        both = Moments(self.d, self.exact and other.exact)
+        both.count = self.count + other.count
+        if both.count:
+            heavy = self.count * self.shift.double() + other.count * other.shift.double()
+            both.shift = (heavy / both.count).float()
+        for part in (self, other):
+            total, strips = part._about(both.shift)
+            both._sum += total
+            for mine, theirs in zip(both._strips, strips, strict=True):
+                mine += theirs
+        return both
+
+    def mean(self) -> Float[Tensor, " d"]:
+        self._nonempty()
+        return self.shift.double() + self._sum / self.count
+
+    def covariance(self) -> Float[Tensor, "d d"]:
+        """Divided by n, not n − 1: the covariance of these rows, not an estimate for others."""
+        self._nonempty()
+        full = torch.zeros(self.d, self.d, dtype=torch.float64)
+        for i, strip in zip(range(0, self.d, STRIP), self._strips, strict=True):
+            full[i : i + STRIP, i:] = strip
+        full = full.triu() + full.triu(1).T
+        offset = self._sum / self.count
+        return full / self.count - torch.outer(offset, offset)
+
+    def _add(self, rows: Tensor, raw: Tensor | None = None) -> None:
+        """Square centred rows: the usual ones in float32, the rest exactly, from raw rows where known."""
+        far = _far(rows, self.exact or _coarse(rows, raw))
+        if len(far):
+            # Apple's devices have no float64.
+            home = "cpu" if rows.device.type == "mps" else rows.device
+            exact = (rows if raw is None else raw)[far].to(home).double()
+            if raw is not None:
+                exact -= self.shift.to(home).double()
+            self._square(exact, exact.sum(dim=0))
+            # Centred rows that the caller handed over are not ours to change.
+            rows = rows.index_fill(0, far, 0) if raw is None else rows.index_fill_(0, far, 0)
+        if len(far) < len(rows):
+            rows = rows.to(torch.float32)
+            # Under 'high' or 'medium' a float32 product is made of tf32 or bf16 pieces, worth three digits.
+            faithful = torch.get_float32_matmul_precision() == "highest"
+            self._square(rows if faithful else rows.double(), rows.sum(dim=0))
+        self.count += len(rows)
+
+    def _square(self, rows: Tensor, total: Tensor) -> None:
+        self._sum += total.cpu()
+        for i, strip in zip(range(0, self.d, STRIP), self._strips, strict=True):
+            strip += (rows[:, i : i + STRIP].T @ rows[:, i:]).cpu()
+
+    def _move(self, shift: Tensor) -> None:
+        self._sum, self._strips = self._about(shift)
+        self.shift = shift
+
+    def _about(self, shift: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The same sums about another shift: exact algebra in float64. Answers new tensors."""
+        step = shift.double() - self.shift.double()
+        total = self._sum - self.count * step
+        strips = []
+        for i, strip in zip(range(0, self.d, STRIP), self._strips, strict=True):
+            rows = slice(i, i + STRIP)
+            # Σ(x−s−δ)(x−s−δ)ᵀ = Σ(x−s)(x−s)ᵀ − sum·δᵀ − δ·(sum − nδ)ᵀ
+            moved = torch.outer(self._sum[rows], step[i:]) + torch.outer(step[rows], total[i:])
+            strips.append(strip - moved)
+        return total, strips
+
+    def _check(self, rows: Tensor) -> None:
+        if rows.shape[1] != self.d:
+            raise ValueError(f"these moments are of {self.d} columns, the rows have {rows.shape[1]}")
+
+    def _nonempty(self) -> None:
+        if self.count == 0:
+            raise ValueError("no rows were included: there is no mean and no covariance")
+
+
+def _middle(rows: Tensor) -> Tensor:
+    """Each column's median over some 256 rows spread over the batch."""
+    pilot = rows[:: (len(rows) // 256) | 1].cpu().to(torch.float32)
+    if not bool(pilot.isfinite().all()):
+        raise _broken(rows)
+    return pilot.median(dim=0).values
+
+
+def _coarse(centred: Tensor, raw: Tensor | None) -> bool:
+    """Do the rows, or a column once centred, use only the first half of float32's digits?
+
+    So do numbers of half precision, also when a caller widened them, and what is left of a column at 30 000
+    ± 1. Few distinct values make the same rounding error again and again, and squares of whole steps leave
+    remainders 0 and 1 by 4, never 2 and 3: such rows lost up to 2.6e-6 of their variance in float32
+    products.
+    """
+    if raw is not None and not bool(_last_digits(raw).any()):
+        return True
+    some = centred[:: (len(centred) // 16) | 1]
+    return bool((some.any(dim=0) & ~_last_digits(centred)).any())
+
+
+def _last_digits(rows: Tensor) -> Tensor:
+    """Which columns use the last 12 of float32's 23 bits, by some 16 rows; half precisions leave 13 empty."""
+    some = rows[:: (len(rows) // 16) | 1].to(torch.float32).contiguous()
+    return (some.view(torch.int32) & 0xFFF).any(dim=0)
+
+
+def _far(rows: Tensor, everything: bool) -> Tensor:
+    """Indices of the rows to square in float64. Two looks over rows in cache: a tenth of the whole cost."""
+    n = len(rows)
+    peak = torch.maximum(rows.amax(dim=0), -rows.amin(dim=0))
+    if not bool(peak.isfinite().all()):
+        raise _broken(rows)
+    if everything or n <= SHORT:
+        return torch.arange(n, device=rows.device)
+    # An odd stride: sequences of 2^k tokens must not put all their massive first tokens into the sample.
+    usual = FAR * rows[:: (n // 256) | 1].abs().mean(dim=0)
+    columns = (peak > usual).nonzero()[:, 0]
+    if not len(columns):
+        return columns
+    return (rows[:, columns].abs() > usual[columns]).any(dim=1).nonzero()[:, 0]
+
+
+def _broken(rows: Tensor) -> ValueError:
+    bad = int((~rows.isfinite()).any(dim=1).sum())
+    return ValueError(f"{bad} of {len(rows)} rows hold NaN or infinity: they have no covariance; find their cause")

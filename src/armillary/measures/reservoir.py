@@ -1,0 +1,134 @@
+"""Which rows of a long stream shall stand for all of them?
+
+Each token's priority is a hash of (seed, document, position), and the rows of least priority are kept: a
+uniform sample without replacement that depends on which tokens were seen, and neither on their order nor on
+their batches. Sites that share a seed keep the same tokens.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Kept rows in order of priority, so that the first m of them are themselves a uniform sample."""
+
+    rows: Float[Tensor, "m d"]
+    payload: Int[Tensor, "m w"]
+
+
+class Reservoir:
+    """At most `capacity` float32 rows [d], each with integers [document, position, …]; state on the CPU."""
+
+    def __init__(self, capacity: int, d: int, width: int = 2, seed: int = 0) -> None:
+        if capacity < 1 or width < 2:
+            raise ValueError(
+                f"a reservoir needs room for a row and a payload of document and position at least; "
+                f"got capacity {capacity} and payload width {width}"
+            )
+        self.capacity, self.d, self.width, self.seed = capacity, d, width, seed
+        self.seen = 0
+        self.kept = 0
+        # Untouched pages of `empty` cost no memory, so a large capacity is free until it is used.
+        self._rows = torch.empty(capacity, d)
+        self._payload = torch.empty(capacity, width, dtype=torch.int64)
+        self._priority = torch.empty(capacity, dtype=torch.int64)
+
+    @classmethod
+    def empty(cls, capacity: int, d: int, width: int = 2, seed: int = 0) -> "Reservoir":
+        return cls(capacity, d, width, seed)
+
+    @classmethod
+    def of(cls, rows: Float[Tensor, "n d"], payload: Int[Tensor, "n w"], capacity: int, seed: int = 0) -> "Reservoir":
+        """The measure of one batch.
+
+        >>> rows, where = torch.eye(4), torch.tensor([[0, 0], [0, 1], [0, 2], [1, 0]])
+        >>> a, b = Reservoir.of(rows[:3], where[:3], 2), Reservoir.of(rows[3:], where[3:], 2)
+        >>> torch.equal((a + b).sample().rows, Reservoir.of(rows, where, 2).sample().rows)
+        True
+        """
+        reservoir = cls(capacity, rows.shape[1], payload.shape[1], seed)
+        reservoir.include(rows, payload)
+        return reservoir
+
+    def include(
+        self, rows: Float[Tensor, "n d"], payload: Int[Tensor, "n w"], among: Int[Tensor, " m"] | None = None
+    ) -> None:
+        """Offer rows; payload's first two columns are document and position. Only rows that enter are read.
+
+        `among` offers those rows alone, without a copy of them being made first.
+        """
+        if (rows.shape[1], payload.shape[1]) != (self.d, self.width):
+            raise ValueError(
+                f"expected rows of {self.d} and payload of {self.width}, got {rows.shape[1]} and {payload.shape[1]}"
+            )
+        if among is not None:
+            payload = payload[among]
+        where = payload.detach().cpu().to(torch.int64)
+        priority = _hash(self.seed, where)
+        self.seen += len(where)
+        bar = int(self._priority[: self.kept].max()) if self.kept == self.capacity else None
+        entering = torch.arange(len(where)) if bar is None else (priority <= bar).nonzero()[:, 0]
+        if len(entering) > self.capacity:
+            worst = priority[entering].kthvalue(self.capacity).values
+            entering = entering[priority[entering] <= worst]
+        if len(entering):
+            places = entering if among is None else among.cpu()[entering]
+            chosen = rows.detach()[places.to(rows.device)].to("cpu", torch.float32)
+            self._enter(chosen, where[entering], priority[entering])
+
+    def __add__(self, other: "Reservoir") -> "Reservoir":
+        mine = (self.capacity, self.d, self.width, self.seed)
+        theirs = (other.capacity, other.d, other.width, other.seed)
+        if mine != theirs:
+            raise ValueError(f"cannot add reservoirs (capacity, d, width, seed) {mine} and {theirs}")
+        both = Reservoir(*mine)
+        both.seen = self.seen + other.seen
+        for part in (self, other):
+            n = part.kept
+            both._enter(part._rows[:n], part._payload[:n], part._priority[:n])
+        return both
+
+    def sample(self) -> Sample:
+        order = _order(self._priority[: self.kept], self._payload[: self.kept])
+        return Sample(self._rows[order], self._payload[order])
+
+    def _enter(self, rows: Tensor, payload: Tensor, priority: Tensor) -> None:
+        """Put newcomers into free slots and those of the displaced; the others stay where they are."""
+        old = self.kept
+        ranked = _order(torch.cat([self._priority[:old], priority]), torch.cat([self._payload[:old], payload]))[
+            : self.capacity
+        ]
+        entering = ranked[ranked >= old] - old
+        staying = torch.zeros(self.capacity, dtype=torch.bool)
+        staying[ranked[ranked < old]] = True
+        slots = (~staying).nonzero()[: len(entering), 0]
+        self._rows[slots] = rows[entering]
+        self._payload[slots] = payload[entering]
+        self._priority[slots] = priority[entering]
+        self.kept = len(ranked)
+
+
+def _order(priority: Tensor, payload: Tensor) -> Tensor:
+    """By priority; the payload settles a collision of hashes, or a token that was offered twice."""
+    keys = [column.numpy() for column in reversed(payload.unbind(dim=1))]
+    return torch.from_numpy(np.lexsort((*keys, priority.numpy())))
+
+
+def _hash(seed: int, payload: Tensor) -> Tensor:
+    """Splitmix64's finaliser over seed, document and position; any order of the bits will do: int64's."""
+    document, position = (payload[:, i].numpy().astype(np.uint64) for i in (0, 1))
+    state = _mix(_mix(_mix(np.array([seed % 2**64], dtype=np.uint64)) ^ document) ^ position)
+    return torch.from_numpy(state.view(np.int64))
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """Steele, Lea and Flood 2014; arrays of uint64 wrap around silently, as is meant here."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,86 @@
+"""What are the sums, squares and extremes of a few numbers per token, document group by document group?
+
+Kept per group, because groups are what a bootstrap draws: `additive()` is the array it asks for.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class GroupedScalars:
+    """Count, sum, sum of squares and extremes of C named columns in each of G groups, in float64."""
+
+    def __init__(self, groups: int, names: tuple[str, ...]) -> None:
+        if len(set(names)) != len(names):
+            raise ValueError(f"column names must differ, got {names}")
+        self.groups = groups
+        self.names = names
+        shape = (groups, len(names))
+        self.count: Int[Tensor, " g"] = torch.zeros(groups, dtype=torch.int64)
+        self.sum: Float[Tensor, "g c"] = torch.zeros(shape, dtype=torch.float64)
+        self.square: Float[Tensor, "g c"] = torch.zeros(shape, dtype=torch.float64)
+        self.least: Float[Tensor, "g c"] = torch.full(shape, torch.inf, dtype=torch.float64)
+        self.greatest: Float[Tensor, "g c"] = torch.full(shape, -torch.inf, dtype=torch.float64)
+
+    @classmethod
+    def empty(cls, groups: int, names: tuple[str, ...]) -> "GroupedScalars":
+        return cls(groups, names)
+
+    @classmethod
+    def of(
+        cls, groups: int, names: tuple[str, ...], index: Int[Tensor, " n"], columns: Float[Tensor, "n c"]
+    ) -> "GroupedScalars":
+        """The measure of one batch.
+
+        >>> lengths = torch.tensor([[1.0], [3.0], [5.0]])
+        >>> GroupedScalars.of(2, ("length",), torch.tensor([0, 0, 1]), lengths).mean()
+        tensor([[2.],
+                [5.]], dtype=torch.float64)
+        """
+        scalars = cls(groups, names)
+        scalars.include(index, columns)
+        return scalars
+
+    def include(self, index: Int[Tensor, " n"], columns: Float[Tensor, "n c"]) -> None:
+        """Add one row of scalars per token; `index` says which group each token belongs to."""
+        if columns.shape[1] != len(self.names):
+            raise ValueError(f"expected the {len(self.names)} columns {self.names}, got {columns.shape[1]}")
+        where = index.detach().cpu().to(torch.int64)
+        values = columns.detach().cpu().to(torch.float64)
+        if len(where) and not 0 <= int(where.min()) <= int(where.max()) < self.groups:
+            found = f"{int(where.min())} … {int(where.max())}"
+            raise ValueError(f"group indices must lie in 0 … {self.groups - 1}, got {found}")
+        broken = values.isnan().any(dim=0)
+        if bool(broken.any()):
+            names = ", ".join(n for n, bad in zip(self.names, broken.tolist(), strict=True) if bad)
+            raise ValueError(f"NaN among the values of {names}: a sum with it says nothing")
+        self.count += torch.bincount(where, minlength=self.groups)
+        self.sum.index_add_(0, where, values)
+        self.square.index_add_(0, where, values.square())
+        spread = where[:, None].expand_as(values)
+        self.least.scatter_reduce_(0, spread, values, "amin")
+        self.greatest.scatter_reduce_(0, spread, values, "amax")
+
+    def __add__(self, other: "GroupedScalars") -> "GroupedScalars":
+        if (self.groups, self.names) != (other.groups, other.names):
+            raise ValueError(
+                f"cannot add scalars of {self.groups} groups {self.names} and of {other.groups} groups {other.names}"
+            )
+        both = GroupedScalars(self.groups, self.names)
+        both.count = self.count + other.count
+        both.sum = self.sum + other.sum
+        both.square = self.square + other.square
+        both.least = torch.minimum(self.least, other.least)
+        both.greatest = torch.maximum(self.greatest, other.greatest)
+        return both
+
+    def mean(self) -> Float[Tensor, "g c"]:
+        """NaN for a group without tokens."""
+        return self.sum / self.count[:, None]
+
+    def additive(self) -> Float[np.ndarray, "g c 3"]:
+        """Count, sum and sum of squares, as `geometry.resample.bootstrap` takes them."""
+        count = self.count[:, None].expand_as(self.sum).to(torch.float64)
+        return torch.stack([count, self.sum, self.square], dim=2).numpy()

@@ -1,0 +1,66 @@
+"""One question per file, its claim beside it. A probe joins in one line here."""
+
+from armillary.errors import ArmillaryError, nearest
+from armillary.probes.concentration import Concentration
+from armillary.probes.dimension import Dimension
+from armillary.probes.direction import Direction
+from armillary.probes.ellipsoid import Ellipsoid
+from armillary.probes.local import Local
+from armillary.probes.plane import Plane
+from armillary.probes.probe import Probe
+from armillary.probes.radius import Radius
+from armillary.probes.two_zeros import TwoZeros
+from armillary.results import Claim
+
+PROBES: tuple[Probe, ...] = (
+    Radius(),
+    Plane(),
+    Ellipsoid(),
+    Concentration(),
+    Direction(),
+    TwoZeros(),
+    Local(),
+    Dimension(),
+)
+CHAPTERS = {
+    "A": "The sphere",
+    "B": "Attention on the sphere",
+    "C": "Words that travel",
+    "D": "Stability",
+    "E": "The filter",
+    "F": "The grid",
+    "G": "The laboratory",
+}
+
+
+def claims() -> tuple[Claim, ...]:
+    return tuple(probe.claim for probe in PROBES)
+
+
+def choose(asked: str) -> tuple[Probe, ...]:
+    """The probes that a comma-separated list of claim ids, chapter letters or 'all' names, in the book's order.
+
+    >>> [probe.claim.id for probe in choose("sphere.plane,sphere.radius")]
+    ['sphere.radius', 'sphere.plane']
+    """
+    wanted: set[str] = set()
+    known = {probe.claim.id: probe.claim.chapter for probe in PROBES}
+    for word in (part.strip() for part in asked.split(",")):
+        if word in known:
+            wanted.add(word)
+        elif word.lower() == "all":
+            wanted.update(known)
+        elif word.upper() in CHAPTERS:
+            chapter = [claim for claim, letter in known.items() if letter == word.upper()]
+            if not chapter:
+                ready = ", ".join(sorted(set(known.values())))
+                raise ArmillaryError(
+                    f"chapter {word.upper()} ({CHAPTERS[word.upper()]}) has no probe yet; measured so far: {ready}."
+                )
+            wanted.update(chapter)
+        else:
+            raise ArmillaryError(f"there is no claim {word!r}; {nearest(word, [*known, *CHAPTERS, 'all'])}")
+    return tuple(probe for probe in PROBES if probe.claim.id in wanted)
+
+
+__all__ = ["CHAPTERS", "PROBES", "Probe", "choose", "claims"]

@@ -1,0 +1,130 @@
+"""What does a probe conclude from? The records of every arm, and how to say a number with its interval."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from armillary.probes.thresholds import THRESHOLDS, Thresholds
+
+if TYPE_CHECKING:
+    from armillary.anatomy import Anatomy
+    from armillary.flow.tokens import Corpus
+    from armillary.probes.record import NormRecord
+    from armillary.probes.scaling import ScalingRecord
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+MODEL, RANDOM, SHUFFLED = "model", "random initialisation", "shuffled text"
+ARMS = (MODEL, RANDOM, SHUFFLED)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that the passes left behind."""
+
+    anatomy: "Anatomy"
+    corpus: "Corpus | None" = None
+    twin: "Anatomy | None" = None
+    """The same architecture at random initialisation."""
+    records: Mapping[str, Mapping[str, "NormRecord"]] = field(default_factory=dict)
+    """arm → site → what was recorded there."""
+    scaling: "ScalingRecord | None" = None
+    seed: int = 0
+    thresholds: Thresholds = THRESHOLDS
+    kept: dict[Any, Any] = field(default_factory=dict)
+    """What one probe worked out and another asks for too."""
+
+    @property
+    def sites(self) -> list[str]:
+        return list(self.anatomy.norms)
+
+    @property
+    def tokens(self) -> int:
+        return self.corpus.tokens if self.corpus is not None else 0
+
+    @property
+    def arms(self) -> list[str]:
+        return [arm for arm in ARMS if arm in self.records]
+
+    def controls(self) -> list[str]:
+        return [arm for arm in self.arms if arm != MODEL]
+
+    def scalars(self, arm: str, name: str, kinds: Sequence[int] = (0, 1, 2)) -> Floats:
+        """[site, group, (count, sum, sum of squares)] of one scalar, over the given kinds of token."""
+        rows = []
+        for site in self.sites:
+            record = self.records[arm][site]
+            assert record.lengths is not None
+            stats = record.lengths.additive()[:, record.lengths.names.index(name)]
+            rows.append(stats.reshape(3, record.groups, 3)[list(kinds)].sum(0))
+        return np.stack(rows)
+
+    def extremes(self, arm: str, name: str) -> Floats:
+        """[site, (min, max)] of one scalar over all tokens."""
+        rows = []
+        for site in self.sites:
+            lengths = self.records[arm][site].lengths
+            assert lengths is not None
+            column = lengths.names.index(name)
+            rows.append((float(lengths.least[:, column].min()), float(lengths.greatest[:, column].max())))
+        return np.array(rows)
+
+    def interval(self, stats: Floats, statistic: Callable[[Floats], Floats]) -> tuple[float, float, float]:
+        """Value and 95 % interval of a statistic of additive stats [group, …], by bootstrap over documents.
+
+        Too few documents for an interval leave both ends NaN: a rule must then say `undecided`.
+        """
+        from armillary.geometry.resample import bootstrap
+
+        value = float(statistic(stats.sum(0)[None])[0])
+        if self.corpus is None or self.corpus.documents < self.thresholds.documents_least:
+            return value, float("nan"), float("nan")
+        found = bootstrap(stats, statistic, seed=self.seed)
+        return value, float(found.low), float(found.high)
+
+    def site_intervals(self, stats: Floats, statistic: Callable[[Floats], Floats]) -> Floats:
+        """[site, (value, low, high)] for stats [site, group, …]."""
+        return np.array([self.interval(site, statistic) for site in stats])
+
+    def across_sites(
+        self, stats: Floats, statistic: Callable[[Floats], Floats], summary: Callable[..., Floats] = np.median
+    ) -> tuple[float, float, float]:
+        """A summary over sites of a per-site statistic, every site resampled by the same documents."""
+        grouped = np.moveaxis(stats, 0, 1)
+
+        def joint(drawn: Floats) -> Floats:
+            values = np.stack([statistic(drawn[:, site]) for site in range(drawn.shape[1])], -1)
+            return summary(values, axis=-1)
+
+        return self.interval(grouped, joint)
+
+
+def mean(stats: Floats) -> Floats:
+    """The mean from (count, sum, …) along the last axis.
+
+    >>> mean(np.array([[4.0, 2.0, 1.0]]))
+    array([0.5])
+    """
+    return stats[..., 1] / np.maximum(stats[..., 0], 1)
+
+
+def spread(stats: Floats) -> Floats:
+    """The coefficient of variation from (count, sum, sum of squares)."""
+    average = mean(stats)
+    variance = stats[..., 2] / np.maximum(stats[..., 0], 1) - average**2
+    return np.sqrt(np.maximum(variance, 0)) / np.maximum(np.abs(average), 1e-300)
+
+
+def name_sites(sites: Sequence[str], most: int = 4) -> str:
+    """A few site names for a sentence.
+
+    >>> name_sites(["L0.ln1", "L1.ln1"])
+    'L0.ln1 and L1.ln1'
+    """
+    if len(sites) > most:
+        return ", ".join(sites[: most - 1]) + f" and {len(sites) - most + 1} more"
+    return " and ".join([", ".join(sites[:-1]), sites[-1]]) if len(sites) > 1 else "".join(sites)

@@ -1,0 +1,300 @@
+"""How does a survey get to disk whole, and come back the same?
+
+A folder holds `survey.json` and `tables/<claim id>.csv`. Everything is written aside and renamed only when
+all of it is on disk, survey.json last: a reader sees the old survey or the new one, never half of either.
+"""
+
+import csv
+import errno
+import hashlib
+import io
+import json
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary import __version__
+from armillary.errors import OutputError
+from armillary.results.claim import VERDICTS, Claim, Control, Finding, Statistic, Survey
+from armillary.results.quantity import Quantity
+from armillary.results.table import Cell, Column, Table
+
+SCHEMA = 1
+# A byte-level token can be half a character, which strict UTF-8 refuses to hold.
+_CODEC = ("utf-8", "surrogatepass")
+# CSV only knows text, so survey.json says of every column what its cells were; by first letter, cell by cell,
+# where a column mixes them (an absent number, an empty word beside None).
+_TYPES: dict[str, Callable[[str], Cell]] = {"int": int, "float": float, "str": str}
+_TYPES |= {"bool": lambda text: text == "True", "none": lambda text: None}
+_BY_LETTER = {name[0]: parse for name, parse in _TYPES.items()}
+
+
+def survey_json(survey: Survey) -> str:
+    """The survey as deterministic JSON; NaN and infinities become null."""
+    record: dict[str, Any] = {"schema": SCHEMA, "armillary": __version__}
+    record |= {key: getattr(survey, key) for key in ("model", "text", "provenance", "thresholds", "laws")}
+    record |= {"claims": [_finding_record(finding) for finding in survey.findings], "times": survey.times}
+    return _dump(record)
+
+
+def finding_json(finding: Finding) -> str:
+    """One finding, as it stands among survey.json's `claims`."""
+    return _dump(_finding_record(finding))
+
+
+def table_csv(table: Table) -> str:
+    """The table as CSV, floats in full; None is an empty field.
+
+    >>> table_csv(Table((Column("site", "where"), Column("r", "radius")), (("ln1", 0.1), ("ln2", None))))
+    'site,r\\nln1,0.1\\nln2,\\n'
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.name for column in table.columns])
+    for row in table.rows:
+        cells = [_plain(cell) for cell in row]
+        writer.writerow([repr(cell) if isinstance(cell, float) else cell for cell in cells])
+    return out.getvalue()
+
+
+def write_survey(survey: Survey, folder: Path) -> Path:
+    """Write tables/ and then survey.json into `folder`; returns the path of survey.json."""
+    files: dict[Path, str | bytes] = {}
+    for finding in survey.findings:
+        for name, table in _tables(finding).items():
+            path = Path(folder) / "tables" / name
+            if path in files:
+                raise OutputError(f"two tables would both be written as {path}; rename one of them.")
+            files[path] = table_csv(table)
+    target = Path(folder) / "survey.json"
+    write_whole({**files, target: survey_json(survey)})
+    return target
+
+
+def write_whole(files: Mapping[Path, str | bytes]) -> None:
+    """Write all files or none: each aside first, then renamed in the order given."""
+    staged: dict[Path, Path] = {}
+    current = Path()
+    try:
+        for current, content in files.items():
+            current.parent.mkdir(parents=True, exist_ok=True)
+            staged[current] = current.with_name(f".{current.name}.{secrets.token_hex(4)}.part")
+            with staged[current].open("xb") as stream:
+                stream.write(content.encode(*_CODEC) if isinstance(content, str) else content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        for current, aside in staged.items():
+            os.replace(aside, current)
+        _sync_folders({path.parent for path in staged})
+    except OSError as error:
+        raise OutputError(_why_not(current, error)) from error
+    finally:
+        for aside in staged.values():
+            aside.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path) -> Path:
+    """Create the folder and prove that a file can be written there, before hours are spent on its content."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as proof:
+            proof.write(b"armillary")
+    except OSError as error:
+        raise OutputError(_why_not(Path(folder), error)) from error
+    return Path(folder)
+
+
+def read_survey(folder: Path) -> Survey:
+    """Read back what `write_survey` wrote; `folder` may also be the path of its survey.json."""
+    folder = Path(folder)
+    folder = folder.parent if folder.name == "survey.json" else folder
+    if not folder.is_dir():
+        raise OutputError(f"there is no folder {folder}; give the one that a survey was written to.")
+    record = _read_json(folder / "survey.json")
+    try:
+        return Survey(
+            findings=tuple(_finding(entry, folder / "tables") for entry in record["claims"]),
+            laws=tuple(record["laws"]),
+            **{key: record[key] for key in ("model", "text", "provenance", "thresholds", "times")},
+        )
+    except OutputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise OutputError(f"{folder}/survey.json is damaged ({why}); run the survey again.") from error
+
+
+def _read_json(source: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(source.read_text("utf-8"))
+    except FileNotFoundError as error:
+        what = f"{source.parent} has no survey.json, which is written last"
+        raise OutputError(f"{what}: the run did not finish; run it again.") from error
+    except OSError as error:
+        raise OutputError(f"{source} cannot be read ({error.strerror}); check its permissions.") from error
+    except ValueError as error:
+        raise OutputError(f"{source} is not JSON ({error}); run the survey again.") from error
+    if not isinstance(record, dict) or "schema" not in record:
+        raise OutputError(f"{source} is JSON but not a survey: it has no schema number; give another folder.")
+    if record["schema"] != SCHEMA:
+        what = f"{source} has schema {record['schema']!r}, this version reads {SCHEMA}"
+        raise OutputError(f"{what}; update armillary or run the survey again.")
+    return record
+
+
+def _why_not(path: Path, error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            reason = "the disk is full; free some space or choose another folder"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            reason = "permission denied; choose a folder that you may write to"
+        case errno.EEXIST | errno.ENOTDIR:
+            reason = "a file stands where a folder should be; choose another folder"
+        case _:
+            reason = f"{error.strerror or error}; choose another folder"
+    return f"{path} cannot be written: {reason}."
+
+
+def _sync_folders(folders: set[Path]) -> None:
+    # A rename is only safe from a power cut once its folder is on disk; Windows cannot open folders.
+    for folder in folders if os.name == "posix" else ():
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _finding_record(finding: Finding) -> dict[str, Any]:
+    return {
+        **vars(finding.claim),
+        "verdict": finding.verdict,
+        "statistic": vars(finding.statistic),
+        "controls": [vars(control) for control in finding.controls],
+        **{key: getattr(finding, key) for key in ("n", "reading", "headline", "caption", "notes")},
+        "columns": _column_records(finding.table),
+        "quantities": [vars(quantity) for quantity in finding.quantities],
+        "more_tables": {name: _column_records(table) for name, table in finding.more_tables.items()},
+        # Ties these numbers to the tables beside them: a folder patched together from two runs is refused.
+        "sha256": {name: _sha256(table_csv(table)) for name, table in _tables(finding).items()},
+    }
+
+
+def _column_records(table: Table) -> list[dict[str, Any]]:
+    records = []
+    for index, column in enumerate(table.columns):
+        cells = [_plain(row[index]) for row in table.rows]
+        types = ["none" if cell is None else type(cell).__name__ for cell in cells]
+        if not set(types) <= set(_TYPES):
+            raise TypeError(f"column {column.name!r} holds {set(types)}; a table holds {', '.join(_TYPES)}")
+        record: dict[str, Any] = {**vars(column), "type": types[0] if types else "none"}
+        if len(set(types)) > 1:
+            record |= {"type": "mixed", "cells": "".join(name[0] for name in types)}
+        records.append(record)
+    return records
+
+
+def _tables(finding: Finding) -> dict[str, Table]:
+    more = {f"{finding.id}.{name}": table for name, table in finding.more_tables.items()}
+    return {file_name(name): table for name, table in {finding.id: finding.table, **more}.items()}
+
+
+def file_name(name: str, ending: str = ".csv") -> str:
+    # Names also come from a survey.json that someone sent: no path may hide in them.
+    return re.sub(r"[^\w.-]+", "-", name).lstrip(".") + ending
+
+
+def _sha256(content: str) -> str:
+    return hashlib.sha256(content.encode(*_CODEC)).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Python's own types, whatever NumPy or a path made of them; anything else is the caller's mistake."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value is None or isinstance(value, bool | int | float | str | Mapping | list | tuple | range):
+        return value
+    raise TypeError(f"a {type(value).__name__} cannot be stored: {value!r}")
+
+
+def _dump(value: Any) -> str:
+    # backslashreplace writes half a surrogate pair as \udce2, which is also how JSON spells it.
+    return (_json(value, 0) + "\n").encode("utf-8", "backslashreplace").decode()
+
+
+def _json(value: Any, depth: int) -> str:
+    """JSON with an entry a line, but a row of plain numbers or words on one: diffs stay readable."""
+    value = _plain(value)
+    start, end = "\n" + " " * (depth + 1), "\n" + " " * depth
+    if isinstance(value, Mapping):
+        inner = [f"{json.dumps(str(k), ensure_ascii=False)}: {_json(v, depth + 1)}" for k, v in value.items()]
+        return "{" + start + f",{start}".join(inner) + end + "}" if inner else "{}"
+    if isinstance(value, list | tuple | range):
+        inner = [_json(v, depth + 1) for v in value]
+        if any(isinstance(v, Mapping | list | tuple | np.ndarray) for v in value):
+            return "[" + start + f",{start}".join(inner) + end + "]"
+        return "[" + ", ".join(inner) + "]"
+    if isinstance(value, float) and not np.isfinite(value):
+        return "null"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _finding(record: Mapping[str, Any], tables: Path) -> Finding:
+    claim = Claim(**{key: record[key] for key in Claim.__dataclass_fields__})
+    if record["verdict"] not in VERDICTS:
+        raise ValueError(f"{claim.id} has the verdict {record['verdict']!r}, known: {', '.join(VERDICTS)}")
+    files = {name: tables / file_name(f"{claim.id}.{name}") for name in record["more_tables"]}
+    return Finding(
+        claim=claim,
+        statistic=Statistic(**_with_nan(record["statistic"])),
+        controls=tuple(Control(**_with_nan(entry)) for entry in record["controls"]),
+        table=_table(record["columns"], tables / file_name(claim.id), record),
+        quantities=tuple(_quantity(entry) for entry in record["quantities"]),
+        notes=tuple(record["notes"]),
+        more_tables={n: _table(columns, files[n], record) for n, columns in record["more_tables"].items()},
+        **{key: record[key] for key in ("verdict", "n", "reading", "headline", "caption")},
+    )
+
+
+def _with_nan(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: float("nan") if value is None else value for key, value in record.items()}
+
+
+def _quantity(record: Mapping[str, Any]) -> Quantity:
+    def array(values: Any) -> Any:
+        return None if values is None else np.array(values, dtype=np.float64)
+
+    fields: dict[str, Any] = {key: record[key] for key in ("name", "meaning", "unit")}
+    fields |= {key: tuple(record[key]) for key in ("axes", "logs")}
+    fields |= {key: array(record[key]) for key in ("values", "low", "high")}
+    fields |= {key: {n: array(v) for n, v in record[key].items()} for key in ("controls", "theory")}
+    return Quantity(**fields, coords={axis: tuple(labels) for axis, labels in record["coords"].items()})
+
+
+def _table(columns: Sequence[Mapping[str, Any]], path: Path, record: Mapping[str, Any]) -> Table:
+    try:
+        content = path.read_bytes().decode(*_CODEC)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be read ({error.strerror}); run the survey again.") from error
+    if _sha256(content) != record["sha256"][path.name]:
+        raise OutputError(f"{path} is not the table that its survey.json belongs to; run the survey again.")
+    rows = list(csv.reader(io.StringIO(content, newline="")))[1:]
+    parsers = [
+        [_TYPES[c["type"]]] * len(rows) if "cells" not in c else [_BY_LETTER[letter] for letter in c["cells"]]
+        for c in columns
+    ]
+    return Table(
+        columns=tuple(Column(c["name"], c["meaning"], c["unit"]) for c in columns),
+        rows=tuple(
+            tuple(parse[index](text) for text, parse in zip(row, parsers, strict=True))
+            for index, row in enumerate(rows)
+        ),
+    )

@@ -1,0 +1,274 @@
+"""From any model to verdicts: load, one pass per arm, conclude."""
+
+import dataclasses
+import platform
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+import transformers
+
+import armillary
+from armillary.anatomy import Anatomy
+from armillary.anatomy.load import load_model
+from armillary.errors import ModelError, TextError
+from armillary.flow.controls import random_twin
+from armillary.flow.documents import Documents, from_any
+from armillary.flow.laws import check
+from armillary.flow.tokens import Corpus, encode
+from armillary.probes import Probe, choose
+from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
+from armillary.probes.observe import observe
+from armillary.probes.record import NormRecord
+from armillary.probes.scaling import TOKENS as SCALING_TOKENS
+from armillary.probes.scaling import ScalingRecord, measure_scaling, passes
+from armillary.probes.thresholds import THRESHOLDS
+from armillary.results import Finding, Survey
+from armillary.results.store import check_writable
+from armillary.views.progress import Bar, progress_bar
+
+DEFAULT_MODEL = "smollm2"
+DEFAULT_TOKENS = 6000
+SEED = 0
+
+
+def load(
+    source: Any,
+    *,
+    tokenizer: Any = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    progress: bool = True,
+) -> Anatomy:
+    """The canonical form of a model, with every law checked and its error recorded.
+
+    `source`: a live transformers model, a folder in the hub's layout, a .gguf file, a hub id, or a short name
+    (`armillary models` lists them).
+    """
+    with progress_bar(progress) as bar:
+        return _load(source, tokenizer, device, dtype, trust_remote_code, 1, bar)
+
+
+def survey(
+    model: Any = DEFAULT_MODEL,
+    text: Any = None,
+    *,
+    tokens: int = DEFAULT_TOKENS,
+    claims: str = "all",
+    device: str | None = None,
+    dtype: str | None = None,
+    out: str | Path | None = None,
+    tokenizer: Any = None,
+    trust_remote_code: bool = False,
+    seed: int = SEED,
+    progress: bool = True,
+) -> Survey:
+    """Measure claims on a model: `text` is a path, a string, a list of documents, or None for the built-in sample.
+
+    `claims` lists ids, chapter letters or 'all'. With `out`, survey.json, tables/ and figures/ are written there.
+    """
+    started = time.time()
+    # What can be refused is refused before a model is loaded.
+    probes = choose(claims)
+    if tokens < 1:
+        raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
+    if out is not None:
+        check_writable(Path(out))
+    documents = from_any(text)
+    with progress_bar(progress) as bar:
+        if isinstance(model, Anatomy):
+            anatomy = model if model.laws else _lawful(model)
+        else:
+            anatomy = _load(model, tokenizer, device, dtype, trust_remote_code, 2, bar)
+        evidence = gather(anatomy, documents, probes, tokens, seed, bar)
+        findings = _conclude(evidence, probes, bar)
+    made = _survey(anatomy, evidence, documents, findings, tokens, started)
+    if out is not None:
+        made.save(Path(out))
+    return made
+
+
+def gather(
+    anatomy: Anatomy, documents: Documents, probes: tuple[Probe, ...], tokens: int, seed: int, bar: Bar
+) -> Evidence:
+    """Every pass that the probes need: one per arm, and the edited ones."""
+    instruments = {instrument for probe in probes for instrument in probe.instruments}
+    twin = random_twin(anatomy, seed)
+    if not instruments:
+        return Evidence(anatomy, twin=twin, seed=seed)
+    corpus = _corpus(anatomy, documents, tokens, seed)
+    edited = any(probe.scaling for probe in probes) and anatomy.causal and anatomy.W_U is not None
+    small = corpus.head(SCALING_TOKENS).tokens if edited else 0
+    bar.start("reading", 3 * corpus.tokens + small * passes(anatomy))
+    arms = ((MODEL, anatomy, corpus), (RANDOM, twin, corpus), (SHUFFLED, anatomy, corpus.shuffled(seed)))
+    records: dict[str, dict[str, NormRecord]] = {}
+    for arm, specimen, text in arms:
+        bar.say(f"reading {corpus.tokens} tokens: {arm}")
+        records[arm] = observe(specimen, text, instruments, bar.advance)
+    scaling: ScalingRecord | None = None
+    if edited:
+        bar.say("scaling the stream")
+        scaling = measure_scaling(anatomy, corpus, bar.advance)
+    return Evidence(anatomy, corpus, twin, records, scaling, seed)
+
+
+def _load(
+    source: Any, tokenizer: Any, device: str | None, dtype: str | None, trust: bool, copies: int, bar: Bar
+) -> Anatomy:
+    if source is None:
+        raise ModelError("no model was given; pass a transformers model, a folder, a .gguf file or a name.")
+    return _lawful(load_model(source, tokenizer, device, dtype, trust, copies, bar.bytes))
+
+
+def _lawful(anatomy: Anatomy) -> Anatomy:
+    return dataclasses.replace(anatomy, laws=tuple(dataclasses.asdict(law) for law in check(anatomy)))
+
+
+def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> Corpus:
+    if anatomy.tokenizer is None:
+        raise TextError(
+            f"{anatomy.name} came without a tokenizer, so text cannot be read; pass tokenizer=… (Python) or a folder that "
+            "holds tokenizer.json."
+        )
+    corpus = encode(documents, anatomy.tokenizer, anatomy.context, tokens, seed)
+    top = max(max(window.ids) for window in corpus.windows)
+    if top >= anatomy.vocabulary:
+        raise TextError(
+            f"the tokenizer gives token {top}, but the model knows {anatomy.vocabulary}: they do not belong together; pass "
+            "the model's own tokenizer."
+        )
+    return corpus
+
+
+def _conclude(evidence: Evidence, probes: tuple[Probe, ...], bar: Bar) -> tuple[Finding, ...]:
+    bar.start("concluding", len(probes))
+    caption = _caption(evidence)
+    found = []
+    for probe in probes:
+        bar.say(f"concluding: {probe.claim.id}")
+        found.append(dataclasses.replace(probe.conclude(evidence), caption=caption))
+        bar.advance(1)
+    return tuple(found)
+
+
+def _caption(evidence: Evidence) -> str:
+    anatomy, corpus = evidence.anatomy, evidence.corpus
+    if corpus is None:
+        return f"{anatomy.name} · weights only"
+    return f"{anatomy.name} · {corpus.source} · {corpus.documents} documents, {corpus.tokens} tokens"
+
+
+def _survey(
+    anatomy: Anatomy,
+    evidence: Evidence,
+    documents: Documents,
+    findings: tuple[Finding, ...],
+    asked: int,
+    started: float,
+) -> Survey:
+    corpus = evidence.corpus
+    text: dict[str, Any] = {"source": documents.source, "documents": 0, "tokens": 0, "notes": []}
+    if corpus is not None:
+        text |= {
+            "source": corpus.source,
+            "documents": corpus.documents,
+            "tokens": corpus.tokens,
+            "budget": asked,
+            "one_token_documents": corpus.one_token,
+            "documents_longer_than_context": corpus.longer,
+            "bootstrap_groups": corpus.groups,
+            "notes": list(corpus.notes),
+        }
+    return Survey(
+        findings=findings,
+        model=describe(anatomy),
+        text=text,
+        laws=anatomy.laws,
+        provenance={
+            "seed": evidence.seed,
+            "device": str(anatomy.device),
+            "dtype": str(anatomy.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+            "arms": evidence.arms,
+            "versions": {
+                "armillary": armillary.__version__,
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+                "numpy": numpy.__version__,
+            },
+        },
+        thresholds=THRESHOLDS.as_dict(),
+        times={
+            "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.time() - started, 2),
+        },
+    )
+
+
+def facts(anatomy: Anatomy) -> dict[str, Any]:
+    """All that `armillary anatomy` prints: the model in a few facts, its norms, its sites and the laws' errors."""
+    attention = anatomy.blocks[0].attention
+    norms = [
+        {
+            "site": site,
+            "kind": norm.kind,
+            "eps": norm.eps,
+            "gain": list(norm.gain.shape),
+            "shift": norm.shift is not None,
+        }
+        for site, norm in anatomy.norms.items()
+    ]
+    return {
+        **describe(anatomy),
+        "activation": anatomy.blocks[0].feed_forward.activation_name,
+        "gated": anatomy.blocks[0].feed_forward.W_gate is not None,
+        "qkv_bias": attention.b_Q is not None,
+        "qk_norm": attention.q_norm is not None,
+        "attention_softcap": attention.softcap,
+        "logit_softcap": anatomy.logit_softcap,
+        "windows": sorted({b.attention.window for b in anatomy.blocks if b.attention.window is not None}),
+        "rotary": {"dims": anatomy.positions.rotary_dims, "theta": anatomy.positions.rotary_theta},
+        "tied": anatomy.W_U is not None and anatomy.W_U.data_ptr() == anatomy.W_E.data_ptr(),
+        "shapes": {
+            "W_Q": list(attention.W_Q.shape),
+            "W_K": list(attention.W_K.shape),
+            "W_V": list(attention.W_V.shape),
+            "W_O": list(attention.W_O.shape),
+            "W_in": list(anatomy.blocks[0].feed_forward.W_in.shape),
+            "W_out": list(anatomy.blocks[0].feed_forward.W_out.shape),
+            "W_E": list(anatomy.W_E.shape),
+        },
+        "norms": norms,
+        "sites": [{"site": s.name, "module": s.path, "side": s.side} for s in anatomy.sites.values()],
+        "laws": [dict(law) for law in anatomy.laws],
+    }
+
+
+def describe(anatomy: Anatomy) -> dict[str, Any]:
+    """A model in a few facts, for reports."""
+    return {
+        "name": anatomy.name,
+        "family": anatomy.family,
+        **anatomy.provenance,
+        "parameters": sum(p.numel() for p in anatomy.model.parameters()),
+        "layers": anatomy.layers,
+        "d": anatomy.d,
+        "heads": anatomy.n_heads,
+        "kv_heads": anatomy.n_kv_heads,
+        "k": anatomy.k,
+        "m": anatomy.m,
+        "vocabulary": anatomy.vocabulary,
+        "context": anatomy.context,
+        "norm": next(iter(anatomy.norms.values())).kind,
+        "norm_sites": len(anatomy.norms),
+        "order": anatomy.order,
+        "parallel": anatomy.parallel,
+        "causal": anatomy.causal,
+        "positions": anatomy.positions.kind,
+        "config_ignored": list(anatomy.config_ignored),
+    }

@@ -1,0 +1,135 @@
+"""How does a result become one file that opens anywhere, offline, in the reader's light or dark?"""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from html import escape
+from itertools import product
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from armillary.results.claim import Finding
+from armillary.results.quantity import Quantity
+from armillary.results.store import table_csv
+from armillary.views.html import CSS, fields_html, headline_html, tables_html
+from armillary.views.marks import DARK, LIGHT
+from armillary.views.theme import darkened
+from armillary.views.words import show_text
+
+# Nothing may be fetched, whatever a token says: the page holds all it needs.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+_STYLE = f"""
+html {{ background: {LIGHT.ground}; color-scheme: light dark; }}
+@media (prefers-color-scheme: dark) {{ html {{ background: {DARK.ground}; }} }}
+body {{ margin: 0; }}
+.page {{ max-width: 1180px; margin: 0 auto; }}
+.scroll {{ overflow-x: auto; }}
+#figure {{ min-width: 620px; }}
+#figure text {{ font-variant-numeric: tabular-nums; }}
+.save {{ display: flex; gap: 8px; align-items: center; color: var(--soft); }}
+.save button {{ font: inherit; color: var(--ink); background: none; border: 1px solid var(--grid);
+  border-radius: 6px; padding: 3px 12px; cursor: pointer; }}
+.save button:hover, .save button:focus-visible {{ border-color: var(--accent); outline: none; }}
+"""
+
+# The heading is HTML, so that it wraps with the window; the saved picture gets it back as plotly's title.
+_SCRIPT = """
+const read = id => JSON.parse(document.getElementById(id).textContent);
+const figures = {light: read("light"), dark: read("dark")}, data = read("data");
+const night = matchMedia("(prefers-color-scheme: dark)");
+const chosen = () => structuredClone(night.matches ? figures.dark : figures.light);
+function draw() {
+  const {data: traces, layout} = chosen(), top = 10;
+  layout.height -= layout.margin.t - top;
+  layout.margin.t = top;
+  layout.title = {text: ""};
+  layout.autosize = true;
+  Plotly.react("figure", traces, layout, {responsive: true, displayModeBar: false});
+}
+function saveText(text, name, type) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], {type}));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+function savePicture(format) {
+  const figure = chosen();
+  const size = {width: 1100, height: figure.layout.height, scale: 2};
+  Plotly.downloadImage(figure, {format, filename: data.name, ...size});
+}
+for (const button of document.querySelectorAll(".save button")) {
+  button.addEventListener("click", () => button.value === "csv"
+    ? saveText(data.csv, data.name + ".csv", "text/csv") : savePicture(button.value));
+}
+night.addEventListener("change", draw);
+draw();
+"""
+
+
+def figure_html(figure: go.Figure, finding: Finding) -> str:
+    """One self-contained page: figure, reading, rule, table, and buttons to save png, svg and csv."""
+    data = {"name": finding.id, "csv": finding_csv(finding)}
+    embedded = {
+        "light": _figure_json(figure),
+        "dark": _figure_json(darkened(figure)),
+        "data": json.dumps(data),
+    }
+    blocks = [f'<script type="application/json" id="{name}">{_inert(text)}</script>' for name, text in embedded.items()]
+    buttons = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
+    library = get_plotlyjs().replace("</script", "<\\/script")
+    body = (
+        f"{headline_html(finding)}<div class='scroll'><div id='figure'></div></div>"
+        "<noscript><p>The figure needs JavaScript; its numbers are in the table below.</p></noscript>"
+        f"<div class='save'>save as {buttons}</div>{fields_html(finding)}{tables_html(finding)}"
+    )
+    return whole_page(finding.headline, body, f"{''.join(blocks)}<script>{library}</script><script>{_SCRIPT}</script>")
+
+
+def whole_page(title: str, body: str, scripts: str = "") -> str:
+    """A document around a view, with everything it needs inside."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(show_text(title))}</title><style>{CSS}{_STYLE}</style></head>"
+        f'<body><main class="page armillary">{body}</main>{scripts}</body></html>'
+    )
+
+
+def finding_csv(finding: Finding) -> str:
+    """What the figure draws, as CSV: its quantities, or the finding's table if it has none."""
+    return quantities_csv(finding.quantities) if finding.quantities else table_csv(finding.table)
+
+
+def quantities_csv(quantities: Sequence[Quantity]) -> str:
+    """One row a point: the quantity, its coordinates, value, interval, controls and theory."""
+    rows = []
+    for quantity in quantities:
+        named = {"value": quantity.values, "low": quantity.low, "high": quantity.high}
+        named |= {f"control: {name}": array for name, array in quantity.controls.items()}
+        named |= {f"theory: {name}": array for name, array in quantity.theory.items()}
+        labels = [quantity.coords[axis] for axis in quantity.axes]
+        for place in product(*(range(len(label)) for label in labels)):
+            row = {"quantity": quantity.name, "unit": quantity.unit}
+            row |= {axis: str(label[i]) for axis, label, i in zip(quantity.axes, labels, place, strict=True)}
+            row |= {name: repr(float(array[place])) for name, array in named.items() if array is not None}
+            rows.append(row)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _figure_json(figure: go.Figure) -> str:
+    # engine: orjson, where installed, refuses half characters.
+    return str(figure.to_json(engine="json"))
+
+
+def _inert(text: str) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return text.replace("<", "\\u003c")

@@ -1,0 +1,84 @@
+"""Under which ending does a result become which file?"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from armillary.errors import OutputError
+from armillary.results.claim import Finding, Survey
+from armillary.results.store import file_name, finding_json, survey_json, table_csv, write_survey, write_whole
+
+_WIDTH = 1100
+
+
+def save_survey(survey: Survey, folder: Path) -> Path:
+    """Write figures/<claim id>.html, then tables/ and survey.json, which appears last and whole."""
+    from armillary.views.figure import figure, figure_html
+
+    for finding in survey:
+        page = figure_html(figure(finding), finding)
+        write_whole({Path(folder) / "figures" / file_name(finding.id, ".html"): page})
+    return write_survey(survey, Path(folder))
+
+
+def save_finding(finding: Finding, path: Path) -> Path:
+    """The figure (.html .png .svg), the table (.csv) or everything (.json)."""
+    from armillary.views.figure import figure, figure_html
+
+    return _save(
+        Path(path),
+        {
+            ".html": lambda: figure_html(figure(finding), finding),
+            ".png": lambda: _picture(figure(finding), "png"),
+            ".svg": lambda: _picture(figure(finding), "svg"),
+            ".csv": lambda: table_csv(finding.table),
+            ".json": lambda: finding_json(finding),
+        },
+    )
+
+
+def save_ledger(survey: Survey, path: Path) -> Path:
+    """The ledger as a table (.csv), a page (.html), a figure (.png .svg) or the whole survey (.json)."""
+    from armillary.views.figure import ledger_figure
+    from armillary.views.html import ledger_html
+    from armillary.views.page import whole_page
+
+    return _save(
+        Path(path),
+        {
+            ".csv": lambda: str(survey.ledger().to_frame().to_csv(index=False)),
+            ".json": lambda: survey_json(survey),
+            ".html": lambda: whole_page("Armillary: what the claims came to", ledger_html(survey)),
+            ".png": lambda: _picture(ledger_figure(survey), "png"),
+            ".svg": lambda: _picture(ledger_figure(survey), "svg"),
+        },
+    )
+
+
+def _save(path: Path, makers: Mapping[str, Callable[[], str | bytes]]) -> Path:
+    maker = makers.get(path.suffix.lower())
+    if maker is None:
+        asked = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
+        raise OutputError(f"{path} {asked}; choose one of {' '.join(makers)}.")
+    write_whole({path: maker()})
+    return path
+
+
+def _picture(figure: Any, kind: str) -> bytes:
+    otherwise = "or save as .html and use its save buttons"
+    try:
+        kaleido = import_module("kaleido")
+    except ImportError as error:
+        raise OutputError(f"a .{kind} needs kaleido: pip install 'armillary[png]', {otherwise}.") from error
+    size = {"width": _WIDTH, "height": figure.layout.height, "scale": 2}
+    # Not by way of plotly: it would fetch MathJax from the network, and typeset a token like $x$ with it.
+    options = {"opts": {"format": kind, **size}, "kopts": {"mathjax": False}}
+    try:
+        return bytes(kaleido.calc_fig_sync(figure.to_dict(), **options))
+    except Exception as error:
+        # kaleido drives a Chrome of its own and passes on whatever that says.
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise OutputError(
+            f"kaleido could not draw the .{kind} ({said[:160]}); install Chrome or Chromium, {otherwise}."
+        ) from error

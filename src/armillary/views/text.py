@@ -1,0 +1,260 @@
+"""How does a survey read in a terminal, without colour or with it, at 80 columns or at 120?"""
+
+import io
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from armillary.results.claim import Claim, Finding, Survey
+from armillary.results.table import Cell, Table
+from armillary.views.marks import COLOURS, MARKS
+from armillary.views.numbers import align, count, interval, interval_parts, number
+from armillary.views.summary import (
+    chapter_title,
+    chapters,
+    law_line,
+    model_line,
+    note_lines,
+    text_line,
+    verdict_counts,
+)
+from armillary.views.words import are_numbers, show_cell, show_text
+
+_TABLE_ROWS = 24
+_NOTES = 2
+
+
+def ledger_text(
+    survey: Survey, width: int | None = None, colour: bool = False, folder: str | Path | None = None
+) -> str:
+    """One row a claim, grouped by chapter; 8 claims take at most 40 lines. `folder`: where the files lie."""
+    console = _console(width, colour)
+    print_ledger(survey, console, folder)
+    return _printed(console)
+
+
+def print_ledger(survey: Survey, console: Console, folder: str | Path | None = None) -> None:
+    """The same to a console, which knows its own width and whether it may use colour."""
+    width = min(console.width, 120)
+    head = [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
+    foot = _foot(survey, width, folder)
+    titles = {chapter: _chapter(chapter, found, width) for chapter, found in chapters(survey).items()}
+    # A screen: 40 lines for a chapter of 8 claims.
+    room = 4 * len(survey) + 8 - len(head) - len(foot) - 2 * len(titles)
+    rows = _shortened(_rows(survey, width), width, room)
+    body = [
+        line for c, found in chapters(survey).items() for line in (*titles[c], *(x for f in found for x in rows[f.id]))
+    ]
+    _print([*head, *body, *foot], console)
+
+
+def finding_text(finding: Finding, width: int | None = None, colour: bool = False) -> str:
+    """Everything about one finding but its long table."""
+    console = _console(width, colour)
+    print_finding(finding, console)
+    return _printed(console)
+
+
+def print_finding(finding: Finding, console: Console) -> None:
+    width = min(console.width, 120)
+    claim, statistic = finding.claim, finding.statistic
+    lines = [_identity(finding, Text())]
+    lines += _wrapped(Text(show_text(finding.headline), "bold"), width, 2)
+    if finding.caption:
+        lines += _wrapped(Text(show_text(finding.caption), "dim"), width, 2)
+    controls = [f"{show_text(c.name)}: {interval(c.value, c.low, c.high)}" for c in finding.controls]
+    unit = f" {statistic.unit}" if statistic.unit else ""
+    measured = interval(statistic.value, statistic.low, statistic.high)
+    fields = [
+        ("claim", [claim.statement]),
+        ("source", [claim.source]),
+        ("statistic", [f"{statistic.name}: {measured}{unit}, n = {count(finding.n)}"]),
+        ("control" if len(controls) == 1 else "controls", controls or ["none"]),
+        ("rule", [claim.rule]),
+        ("reading", [finding.reading]),
+        ("note" if len(finding.notes) == 1 else "notes", finding.notes),
+    ]
+    lines += [Text(), *_fields(fields, width)]
+    for name, table in finding.more_tables.items():
+        lines += [Text(), Text(f"  {show_text(name)}", "bold"), *_table(table, width)]
+    if finding.table.rows:
+        names = ", ".join(show_text(column.name) for column in finding.table.columns)
+        size = f"{count(len(finding.table.rows))} rows: {names}"
+        lines += [Text(), *_fields([("table", [size])], width)]
+    _print(lines, console)
+
+
+def claim_text(claim: Claim, width: int | None = None) -> str:
+    """One claim before anything is measured: what is counted, against what, and the rule."""
+    console = _console(width, False)
+    fields = [
+        ("chapter", [chapter_title(claim.chapter)]),
+        ("source", [claim.source]),
+        ("definition", [claim.definition]),
+        ("control", [claim.control]),
+        ("rule", [claim.rule]),
+    ]
+    head = [Text(claim.id, "bold"), *_wrapped(Text(show_text(claim.statement)), console.width, 2), Text()]
+    _print([*head, *_fields(fields, console.width)], console)
+    return _printed(console)
+
+
+def claims_list_text(claims: Iterable[Claim], width: int | None = None) -> str:
+    """Every claim's id and sentence, by chapter."""
+    console = _console(width, False)
+    claims = tuple(claims)
+    indent = max((len(claim.id) for claim in claims), default=0) + 4
+    lines: list[Text] = []
+    for chapter in dict.fromkeys(claim.chapter for claim in claims):
+        title = Text(chapter_title(chapter), "bold")
+        lines += [Text(), title] if lines else [title]
+        for claim in claims:
+            if claim.chapter == chapter:
+                block = _wrapped(Text(show_text(claim.statement)), console.width, indent)
+                lines += [Text(f"  {claim.id}".ljust(indent)) + block[0][indent:], *block[1:]]
+    _print(lines, console)
+    return _printed(console)
+
+
+def _chapter(chapter: str, findings: Sequence[Finding], width: int) -> list[Text]:
+    chapter, tally = chapter_title(chapter), verdict_counts(findings)
+    gap = max(2, width - cell_len(chapter) - cell_len(tally))
+    return [Text(), Text.assemble((chapter, "bold"), " " * gap, tally)]
+
+
+def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
+    foot = [f"Laws: {law_line(survey)}"] if law_line(survey) else []
+    notes = note_lines(survey)
+    foot += [f"Note, {note}" for note in notes[:_NOTES]]
+    if len(notes) > _NOTES:
+        foot[-1] += f" (and {len(notes) - _NOTES} more notes, with their claims)"
+    foot += [f"Files: {show_text(str(folder))}"] if folder else []
+    return ([Text()] if foot else []) + [line for f in foot for line in _wrapped(Text(f, "dim"), width, 0)]
+
+
+def _rows(survey: Survey, width: int) -> dict[str, tuple[Text, Text]]:
+    """For each claim its line, and the paragraph beneath: what the number is, its control, the reading."""
+    parts = [interval_parts(f.statistic.value, f.statistic.low, f.statistic.high) for f in survey]
+    values = align([value for value, _ in parts])
+    widest = max((len(bracket) for _, bracket in parts), default=0)
+    id_width = max((len(finding.id) for finding in survey), default=0)
+    rows = {}
+    for finding, value, (_, bracket) in zip(survey, values, parts, strict=True):
+        line = _identity(finding, Text(" "), id_width).append(f"  {value} {bracket.ljust(widest)}", "bold")
+        statistic = finding.statistic
+        name = show_text(f"{statistic.name}, {statistic.unit}" if statistic.unit else statistic.name)
+        lead = [f"against {show_text(c.name)}: {number(c.value)}" for c in finding.controls[:1]]
+        if line.cell_len + 2 + cell_len(name) <= width:
+            line.append(f"  {name}")
+        else:
+            lead = [name, *lead]
+        below = Text("; ".join(lead) + " · " if lead else "", "dim").append(show_text(finding.reading), "not dim")
+        rows[finding.id] = (line, below)
+    return rows
+
+
+def _shortened(rows: dict[str, tuple[Text, Text]], width: int, room: int) -> dict[str, list[Text]]:
+    """All rows as lines; while they are too many, the longest paragraph loses one."""
+    made = {key: [line, *_wrapped(below, width, 3)] for key, (line, below) in rows.items()}
+    while made and sum(map(len, made.values())) > room:
+        longest = max(made, key=lambda key: len(made[key]))
+        if len(made[longest]) <= 2:
+            break
+        line, below = rows[longest]
+        made[longest] = [line, *_wrapped(below, width, 3, len(made[longest]) - 2)]
+    return made
+
+
+def _identity(finding: Finding, line: Text, id_width: int = 0) -> Text:
+    colour = COLOURS[finding.verdict]
+    line.append(MARKS[finding.verdict], colour)
+    line.append(f" {show_text(finding.id).ljust(id_width)}  ", "bold")
+    line.append(finding.verdict.ljust(9 if id_width else 0), colour)
+    return line
+
+
+def _fields(fields: Sequence[tuple[str, Sequence[str]]], width: int) -> list[Text]:
+    lines = []
+    for name, entries in fields:
+        for index, entry in enumerate(entries):
+            block = _wrapped(Text(show_text(entry)), width, 14)
+            block[0] = Text.assemble((f"  {name if index == 0 else '':<12}", "dim"), block[0][14:])
+            lines += block
+    return lines
+
+
+def _table(table: Table, width: int) -> list[Text]:
+    """Aligned columns; what does not fit the width moves to further blocks under the first column."""
+    rows = table.rows[:_TABLE_ROWS]
+    columns: list[list[str]] = []
+    for index, column in enumerate(table.columns):
+        cells = [row[index] for row in rows]
+        head = show_text(f"{column.name} [{column.unit}]" if column.unit else column.name, 28)
+        columns.append(_column(head, cells, column.name))
+    lines, start = [], 1
+    while start == 1 or start < len(columns):
+        stop, used = start, 4 + cell_len(columns[0][0]) if columns else 4
+        while stop < len(columns) and (stop == start or used + 2 + cell_len(columns[stop][0]) <= width):
+            used += 2 + cell_len(columns[stop][0])
+            stop += 1
+        shown = columns[:1] + columns[start:stop]
+        if start > 1:
+            lines.append(Text())
+        for i in range(len(rows) + 1):
+            line = "    " + "  ".join(column[i] for column in shown)
+            lines.append(Text(line.rstrip(), "dim" if i == 0 else ""))
+        start = max(stop, 2)
+    if len(table.rows) > len(rows):
+        lines.append(Text(f"    … {count(len(table.rows) - len(rows))} more rows in the saved table", "dim"))
+    return lines
+
+
+def _column(head: str, cells: Sequence[Cell], name: str) -> list[str]:
+    body = [show_cell(cell, name, 32) for cell in cells]
+    numeric = are_numbers(cells)
+    column = [head, *(align(body) if numeric else body)]
+    size = max(map(cell_len, column))
+    gaps = [" " * (size - cell_len(text)) for text in column]
+    return [gap + text if numeric else text + gap for text, gap in zip(column, gaps, strict=True)]
+
+
+def _wrapped(text: Text, width: int, indent: int, most: int | None = None) -> list[Text]:
+    """Lines of at most `width` cells under an indent, at most so many of them; what is cut off ends in …"""
+    room = max(20, width - indent)
+    lines = list(text.wrap(_MEASURE, room))
+    if most is not None and len(lines) > most:
+        lines = lines[:most]
+        if lines[-1].cell_len >= room:
+            lines[-1].right_crop(len(lines[-1].plain) - lines[-1].plain.rfind(" "))
+        lines[-1].rstrip()
+        lines[-1].append("…")
+    return [Text(" " * indent) + line for line in lines] or [Text()]
+
+
+_MEASURE = Console(file=io.StringIO(), width=120, color_system=None)
+
+
+def _console(width: int | None, colour: bool) -> Console:
+    return Console(
+        file=io.StringIO(),
+        width=width or min(120, max(60, shutil.get_terminal_size((100, 24)).columns)),
+        color_system="truecolor" if colour else None,
+        force_terminal=colour,
+        force_jupyter=False,  # inside a notebook rich would display instead of writing to its file
+    )
+
+
+def _print(lines: Sequence[Text], console: Console) -> None:
+    for line in lines:
+        line.rstrip()
+        console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)
+
+
+def _printed(console: Console) -> str:
+    out = console.file
+    assert isinstance(out, io.StringIO)
+    return out.getvalue().rstrip("\n")

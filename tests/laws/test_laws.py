@@ -1,0 +1,158 @@
+"""Every law holds on every family, and every law can fail: each has a mutation that must break it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import MAKERS, tiny
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.read import read
+from armillary.errors import LawError
+from armillary.flow.laws import LAWS, check
+
+NAMES = list(MAKERS)
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Anatomy]:
+    return {name: read(tiny(name)) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_law_holds_to_rounding(models, name):
+    checks = check(models[name])
+    assert [made.name for made in checks] == list(LAWS)
+    assert all(made.error <= 5e-6 for made in checks), checks
+    applied = {made.name for made in checks if made.where != "not applicable"}
+    assert applied >= set(LAWS) - {"logits"}
+    assert ("logits" in applied) == (not name.startswith("bert"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_canonical_shapes(models, name):
+    a = models[name]
+    for block in a.blocks:
+        attention = block.attention
+        assert attention.W_Q.shape == (a.n_heads, a.d, a.k)
+        assert attention.W_K.shape == attention.W_V.shape == (a.n_kv_heads, a.d, a.k)
+        assert attention.W_O.shape == (a.n_heads, a.k, a.d)
+        assert block.feed_forward.W_in.shape == (a.d, a.m)
+        assert block.feed_forward.W_out.shape == (a.m, a.d)
+    head = a.blocks[0].attention.head(a.n_heads - 1)
+    assert head.W_Q.shape == head.W_K.shape == head.W_V.shape == (a.d, a.k)
+
+
+def _block(a: Anatomy, layer: int, **changes) -> Anatomy:
+    blocks = list(a.blocks)
+    blocks[layer] = replace(blocks[layer], **changes)
+    return replace(a, blocks=tuple(blocks))
+
+
+def _attention(a: Anatomy, **changes) -> Anatomy:
+    return _block(a, 1, attention=replace(a.blocks[1].attention, **changes))
+
+
+def _ffn(a: Anatomy, **changes) -> Anatomy:
+    return _block(a, 1, feed_forward=replace(a.blocks[1].feed_forward, **changes))
+
+
+# (law, model, what is got wrong): the mistakes that converters really make.
+MUTATIONS = {
+    "shift forgotten": ("norm", "gpt2", lambda a: _block(a, 1, ln1=replace(a.blocks[1].ln1, shift=None))),
+    "gain without Gemma's one": (
+        "norm",
+        "gemma2",
+        lambda a: _block(a, 1, ln2=replace(a.blocks[1].ln2, gain=a.blocks[1].ln2.gain - 1)),
+    ),
+    "RMSNorm taken for LayerNorm": (
+        "norm",
+        "llama",
+        lambda a: _block(a, 1, ln1=replace(a.blocks[1].ln1, kind="layernorm")),
+    ),
+    "epsilon wrong": ("norm", "bert", lambda a: _block(a, 0, ln1=replace(a.blocks[0].ln1, eps=1e-2))),
+    "embedding not scaled": ("embedding", "gemma2", lambda a: replace(a, embed_scale=1.0)),
+    "position offset forgotten": (
+        "embedding",
+        "opt",
+        lambda a: replace(a, positions=replace(a.positions, table=a.positions.table.roll(2, 0))),
+    ),
+    "token type forgotten": ("embedding", "bert", lambda a: replace(a, token_type=None)),
+    "q and k swapped": (
+        "attention",
+        "gpt2",
+        lambda a: _attention(a, W_Q=a.blocks[1].attention.W_K, W_K=a.blocks[1].attention.W_Q),
+    ),
+    "v bias forgotten": ("attention", "qwen2", lambda a: _attention(a, b_V=None)),
+    "groups dealt round instead of in runs": (
+        "attention",
+        "llama",
+        lambda a: _attention(a, W_K=a.blocks[1].attention.W_K.flip(0)),
+    ),
+    "interleaving ignored": (
+        "attention",
+        "gpt_neox",
+        lambda a: _attention(a, W_Q=a.blocks[1].attention.W_Q.roll(1, 0)),
+    ),
+    "q-norm forgotten": ("attention", "qwen3", lambda a: _attention(a, q_norm=None)),
+    "soft cap forgotten": ("attention", "gemma2", lambda a: _attention(a, softcap=None)),
+    "window forgotten": ("attention", "mistral", lambda a: _attention(a, window=None)),
+    "scale of another head width": ("attention", "gemma2", lambda a: _attention(a, scale=a.k**-0.5)),
+    "heads permuted": ("heads", "gpt2", lambda a: _attention(a, W_O=a.blocks[1].attention.W_O.flip(0))),
+    "output bias forgotten": ("heads", "opt", lambda a: _attention(a, b_O=None)),
+    "gate and up swapped": (
+        "feed-forward",
+        "llama",
+        lambda a: _ffn(a, W_in=a.blocks[1].feed_forward.W_gate, W_gate=a.blocks[1].feed_forward.W_in),
+    ),
+    "another activation": ("feed-forward", "gpt2", lambda a: _ffn(a, activation=torch.relu)),
+    "parallel taken for sequential": ("stream", "gpt_neox", lambda a: replace(a, parallel=False)),
+    "post-norm taken for pre-norm": ("stream", "opt-post", lambda a: replace(a, order="pre")),
+    "logit cap forgotten": ("logits", "gemma2", lambda a: replace(a, logit_softcap=None)),
+    "final norm's gain forgotten": (
+        "logits",
+        "llama",
+        lambda a: replace(a, ln_final=replace(a.ln_final, gain=torch.ones_like(a.ln_final.gain))),
+    ),
+    "an encoder taken for causal": ("edits", "bert", lambda a: replace(a, causal=True)),
+}
+
+
+@pytest.mark.parametrize("mistake", list(MUTATIONS))
+def test_every_mistake_breaks_its_law(models, mistake):
+    law, name, mutate = MUTATIONS[mistake]
+    broken = mutate(models[name])
+    with torch.no_grad():
+        from armillary.flow.laws import _look, _measure
+
+        seen = _look(broken)
+        made = _measure(broken, seen, law, *LAWS[law])
+    assert made.error > made.tolerance, f"{mistake} went unnoticed: {made}"
+    with pytest.raises(LawError, match="law '"):
+        check(broken)
+
+
+def test_every_law_has_a_mutation():
+    assert {law for law, _, _ in MUTATIONS.values()} == set(LAWS)
+
+
+def test_a_failure_names_law_layer_and_size(models):
+    broken = _attention(models["gpt2"], W_O=models["gpt2"].blocks[1].attention.W_O.flip(0))
+    with pytest.raises(LawError, match=r"law 'heads' .* fails at L1\.attn_out by \d\.\d\de[+-]\d\d"):
+        check(broken)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_half_precision_models_are_lawful(name):
+    checks = check(read(tiny(name).to(torch.float16)))
+    assert max(made.error for made in checks) > 1e-5  # it is float16, and the laws can tell
+
+
+def test_training_mode_and_weights_are_left_alone():
+    model = tiny("gpt2").train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    check(read(model))
+    assert model.training
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())

@@ -1,0 +1,88 @@
+"""Models whose geometry is known in closed form, and the evidence that a survey would gather of them."""
+
+from collections.abc import Callable
+
+import torch
+import transformers as tr
+from torch import Tensor
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.read import read
+from armillary.flow.controls import random_twin
+from armillary.flow.tokens import Corpus, Window
+from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
+from armillary.probes.observe import observe
+from armillary.probes.scaling import measure_scaling
+
+D, VOCABULARY, CONTEXT = 32, 1500, 64
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def bag(embedding: Tensor, positions: Tensor | None = None, eps: float = 1e-5) -> Anatomy:
+    """A GPT-2 that writes nothing: its stream is token embedding plus position embedding, at every site."""
+    config = tr.GPT2Config(
+        n_embd=embedding.shape[1],
+        n_layer=2,
+        n_head=2,
+        vocab_size=len(embedding),
+        n_positions=CONTEXT,
+        layer_norm_epsilon=eps,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    model = tr.GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        model.transformer.wte.weight.copy_(embedding)
+        model.transformer.wpe.weight.zero_()
+        if positions is not None:
+            model.transformer.wpe.weight.copy_(positions)
+        for block in model.transformer.h:
+            for projection in (block.attn.c_proj, block.mlp.c_proj):
+                projection.weight.zero_()
+                projection.bias.zero_()
+    return read(model, "planted")
+
+
+def corpus(documents: int = 40, length: int = 60, vocabulary: int = VOCABULARY, seed: int = 1) -> Corpus:
+    """Documents of independent uniform tokens."""
+    ids = torch.randint(0, vocabulary, (documents, length), generator=generator(seed))
+    return _corpus(ids)
+
+
+def chained(documents: int = 40, length: int = 60, vocabulary: int = 60, seed: int = 1) -> Corpus:
+    """Documents in which every token but one in five tells the next: t, t + 1, t + 2 …"""
+    draw = generator(seed)
+    ids = torch.randint(0, vocabulary, (documents, length), generator=draw)
+    for t in range(1, length):
+        follow = torch.rand(documents, generator=draw) < 0.8
+        ids[:, t] = torch.where(follow, (ids[:, t - 1] + 1) % vocabulary, ids[:, t])
+    return _corpus(ids)
+
+
+def _corpus(ids: Tensor) -> Corpus:
+    windows = tuple(Window(i, tuple(row)) for i, row in enumerate(ids.tolist()))
+    return Corpus(windows, "planted", len(windows), ids.numel(), ())
+
+
+def evidence(anatomy: Anatomy, text: Corpus, scaling: bool = False) -> Evidence:
+    twin = random_twin(anatomy, 0)
+    instruments = ("lengths", "spectra", "sample")
+    records = {
+        MODEL: observe(anatomy, text, instruments),
+        RANDOM: observe(twin, text, instruments),
+        SHUFFLED: observe(anatomy, text.shuffled(0), instruments),
+    }
+    return Evidence(anatomy, text, twin, records, measure_scaling(anatomy, text) if scaling else None)
+
+
+def gaussian(rank: int = D, seed: int = 0) -> Tensor:
+    """Independent Gaussian embeddings in `rank` of the D dimensions."""
+    basis = torch.linalg.qr(torch.randn(D, D, generator=generator(seed + 7)))[0][:rank]
+    return torch.randn(VOCABULARY, rank, generator=generator(seed)) @ basis
+
+
+Maker = Callable[[], Evidence]

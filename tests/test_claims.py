@@ -1,0 +1,290 @@
+"""Every claim comes out supported where its truth is planted, and refuted where its opposite is."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from planted import CONTEXT, VOCABULARY, D, bag, chained, corpus, evidence, gaussian, generator
+from tiny import tiny
+
+from armillary.anatomy.read import read
+from armillary.probes import PROBES
+from armillary.probes.concentration import Concentration, shell_table
+from armillary.probes.dimension import Dimension
+from armillary.probes.direction import Direction
+from armillary.probes.ellipsoid import Ellipsoid
+from armillary.probes.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.local import Local
+from armillary.probes.plane import Plane
+from armillary.probes.radius import Radius
+from armillary.probes.two_zeros import TwoZeros
+from armillary.results import VERDICTS
+
+
+def spheres(dimension: int) -> torch.Tensor:
+    """Embeddings uniform on a sphere of so many dimensions, inside the plane ⟂ 1 (LayerNorm leaves them alone)."""
+    points = torch.randn(VOCABULARY, dimension + 1, generator=generator(3))
+    frame = torch.randn(D, D, generator=generator(4))
+    frame = torch.linalg.qr(frame - frame.mean(0))[0].T[: dimension + 1]
+    return torch.nn.functional.normalize(points, dim=1) @ (frame - frame.mean(1, keepdim=True)) * 5
+
+
+def lengths(spread: float) -> torch.Tensor:
+    """Gaussian directions at log-normal lengths."""
+    factor = torch.exp(spread * torch.randn(VOCABULARY, 1, generator=generator(5)))
+    return torch.nn.functional.normalize(gaussian(), dim=1) * math.sqrt(D) * factor
+
+
+def centred_llama():
+    """An RMSNorm model that learned the plane: nothing it embeds or writes has a mean."""
+    model = tiny("llama")
+    with torch.no_grad():
+        model.model.embed_tokens.weight -= model.model.embed_tokens.weight.mean(1, keepdim=True)
+        for layer in model.model.layers:
+            for projection in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                projection.weight -= projection.weight.mean(0, keepdim=True)
+    return read(model, "centred")
+
+
+def twinned(columns: int) -> torch.Tensor:
+    """Embeddings whose first coordinates repeat: so many linear constraints beside the plane."""
+    embedding = gaussian()
+    for column in range(columns):
+        embedding[:, column + 1] = embedding[:, 0]
+    return embedding
+
+
+def told_by_direction() -> Evidence:
+    """Tokens of equal length in random directions; positions disturb length more than direction."""
+    embedding = torch.nn.functional.normalize(torch.randn(60, D, generator=generator(6)), dim=1) * 8
+    positions = torch.randn(CONTEXT, D, generator=generator(7))
+    return evidence(bag(embedding, positions), chained(), scaling=True)
+
+
+def told_by_length() -> Evidence:
+    """All tokens in one direction, told apart by length alone."""
+    ray = torch.randn(1, D, generator=generator(8))
+    embedding = ray * torch.linspace(1, 9, 60)[:, None] + 1e-3 * torch.randn(60, D, generator=generator(9))
+    return evidence(bag(embedding, 1e-3 * torch.randn(CONTEXT, D, generator=generator(7))), chained(), scaling=True)
+
+
+def default_gpt2() -> Evidence:
+    import transformers as tr
+
+    config = tr.GPT2Config(n_embd=D, n_layer=2, n_head=2, vocab_size=VOCABULARY, n_positions=CONTEXT)
+    return evidence(read(tr.GPT2LMHeadModel(config).eval()), corpus())
+
+
+CASES = {
+    "radius, ordinary": (Radius, "supported", lambda: evidence(bag(gaussian()), corpus())),
+    "radius, ε as large as the variance": (Radius, "refuted", lambda: evidence(bag(gaussian(), eps=1.0), corpus())),
+    "radius, ε bites on a few short tokens": (
+        Radius,
+        "refuted",
+        lambda: evidence(bag(gaussian() * torch.linspace(1e-4, 1, VOCABULARY)[:, None]), corpus()),
+    ),
+    "plane, LayerNorm": (Plane, "supported", lambda: evidence(bag(gaussian()), corpus())),
+    "plane, RMSNorm that learned it": (
+        Plane,
+        "supported",
+        lambda: evidence(centred_llama(), corpus(vocabulary=97)),
+    ),
+    "plane, RMSNorm that did not": (
+        Plane,
+        "refuted",
+        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
+    ),
+    "ellipsoid, perturbed LayerNorm": (
+        Ellipsoid,
+        "supported",
+        lambda: evidence(read(tiny("gpt2")), corpus(vocabulary=97)),
+    ),
+    "ellipsoid, RMSNorm cannot displace": (
+        Ellipsoid,
+        "qualified",
+        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
+    ),
+    "ellipsoid, gains of one": (Ellipsoid, "refuted", default_gpt2),
+    "concentration, Gaussian": (Concentration, "supported", lambda: evidence(bag(gaussian()), corpus())),
+    "concentration, lengths of every size": (
+        Concentration,
+        "refuted",
+        lambda: evidence(bag(lengths(1.0)), corpus()),
+    ),
+    "direction, told by direction": (Direction, "supported", told_by_direction),
+    "direction, told by length": (Direction, "refuted", told_by_length),
+    "two zeros, a second constraint": (TwoZeros, "supported", lambda: evidence(bag(twinned(1)), corpus())),
+    "two zeros, LayerNorm alone": (TwoZeros, "refuted", lambda: evidence(bag(gaussian()), corpus())),
+    "two zeros, RMSNorm alone": (
+        TwoZeros,
+        "refuted",
+        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
+    ),
+    "two zeros, too few tokens": (TwoZeros, "undecided", lambda: evidence(bag(gaussian()), corpus(10, 6))),
+    "local, a sphere of four dimensions": (Local, "supported", lambda: evidence(bag(spheres(4)), corpus())),
+    "local, ε lets lengths through": (
+        Local,
+        "refuted",
+        lambda: evidence(bag(lengths(0.5), eps=1e4), corpus()),
+    ),
+    "local, too few tokens": (Local, "undecided", lambda: evidence(bag(spheres(4)), corpus(4, 5))),
+    "dimension, isotropic": (Dimension, "supported", lambda: evidence(bag(gaussian()), corpus())),
+    "dimension, four axes": (Dimension, "refuted", lambda: evidence(bag(gaussian(4)), corpus())),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_planted_truth_comes_back(case):
+    probe, verdict, make = CASES[case]
+    finding = probe().conclude(make())
+    assert finding.verdict == verdict, f"{finding.statistic}: {finding.reading}"
+    assert finding.headline
+    assert finding.reading
+
+
+def test_every_claim_is_planted_both_ways():
+    planted = {(probe.claim.id, verdict) for probe, verdict, _ in CASES.values()}
+    for probe in PROBES:
+        assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted
+
+
+@pytest.fixture(scope="module")
+def ordinary() -> Evidence:
+    return evidence(read(tiny("gpt2")), corpus(vocabulary=97), scaling=True)
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.claim.id)
+def test_findings_are_whole(ordinary, probe):
+    finding = probe.conclude(ordinary)
+    assert finding.verdict in VERDICTS
+    assert finding.controls
+    assert finding.n > 0
+    assert finding.quantities
+    assert finding.table.rows
+    assert len(finding.to_frame()) == len(finding.table.rows)
+    assert all(column.meaning for column in finding.table.columns)
+    claim = finding.claim
+    assert all((claim.statement, claim.source, claim.definition, claim.control, claim.rule))
+    assert finding.table.columns[0].name == "site"
+    assert [row[0] for row in finding.table.rows] == ordinary.sites
+    low, value, high = finding.statistic.low, finding.statistic.value, finding.statistic.high
+    assert math.isnan(low) or low <= value + 1e-9
+    assert math.isnan(high) or value <= high + 1e-9
+
+
+# Mutations: the measurement, done wrong in one way, must give itself away.
+
+
+def test_a_norm_that_is_not_what_its_weights_say_refutes_the_radius():
+    anatomy = bag(gaussian())
+    wrong = replace(anatomy, blocks=tuple(replace(b, ln1=replace(b.ln1, eps=0.5)) for b in anatomy.blocks))
+    finding = Radius().conclude(evidence(wrong, corpus()))
+    assert finding.verdict == "refuted"
+    assert "L0.ln1" in finding.reading
+
+
+def test_a_gain_taken_for_the_direction_would_not_be_on_the_sphere():
+    anatomy = read(tiny("gpt2"))
+    found = evidence(anatomy, corpus(vocabulary=97))
+    record = found.records[MODEL]["L1.ln1"]
+    z = record.norm.direction(record.sample.sample().rows)
+    y = record.norm(record.sample.sample().rows)
+    radius = [float((v.norm(dim=-1) / D**0.5 - 1).abs().max()) for v in (z, y)]
+    assert radius[0] < 1e-3 < 0.01 < radius[1]
+
+
+def test_forgetting_the_mean_loses_the_plane():
+    anatomy = bag(gaussian())
+    wrong = replace(anatomy, blocks=tuple(replace(b, ln1=replace(b.ln1, kind="rmsnorm")) for b in anatomy.blocks))
+    finding = Plane().conclude(evidence(wrong, corpus()))
+    assert finding.verdict == "qualified"
+    frame = finding.to_frame().set_index("site")
+    assert not frame.loc["L0.ln1", "in_plane"]
+    assert frame.loc["L0.ln2", "in_plane"]
+
+
+def test_counting_first_positions_would_move_the_concentration():
+    positions = torch.zeros(CONTEXT, D)
+    positions[0] = 40.0 * torch.nn.functional.normalize(torch.randn(D, generator=generator(2)), dim=0)
+    finding = Concentration().conclude(evidence(bag(gaussian(), positions), corpus()))
+    row = finding.to_frame().iloc[0]
+    assert row.cv_length < 0.15 < 0.5 < row.cv_length_all
+    assert row.first_length > 35
+
+
+def test_permuted_labels_lose_the_direction():
+    finding = Direction().conclude(told_by_direction())
+    permuted = finding.controls[0]
+    assert permuted.name == "permuted labels"
+    assert permuted.low < 0 < permuted.high
+    assert finding.statistic.low > 0.1 > permuted.high
+
+
+def test_scaling_after_the_last_block_is_undone_by_the_final_norm(ordinary):
+    table = Direction().conclude(ordinary).more_tables["scaling"].to_frame()
+    last = table[table.layer == table.layer.max()]
+    assert np.abs(last.delta_nll).max() < 1e-4
+    assert np.abs(table[table.layer == 0].delta_nll).max() > 1e-3
+
+
+def test_too_few_tokens_would_make_zeros_of_their_own():
+    starved = TwoZeros().conclude(evidence(bag(gaussian()), corpus(4, 7)))
+    assert starved.verdict == "undecided"
+    assert starved.to_frame().zeros_z.min() > 2
+    assert "more text" in starved.reading
+
+
+def test_null_vectors_are_one_and_one_over_gain():
+    frame = TwoZeros().conclude(evidence(read(tiny("gpt2")), corpus(vocabulary=97))).to_frame()
+    assert (frame.zeros_z == 1).all()
+    assert (frame.zeros_y == 1).all()
+    assert frame.ones_variance.abs().max() < 1e-6
+    assert frame.inverse_gain_variance.abs().max() < 1e-6
+    assert frame.radial_variance.min() > 1e-3  # constant length leaves no zero
+
+
+def test_without_the_norm_the_local_law_is_lost():
+    finding = Local().conclude(evidence(bag(lengths(0.3)), corpus()))
+    before = next(control for control in finding.controls if control.name == "before the norm")
+    assert before.value < 0.5 < 1.5 < finding.statistic.value
+
+
+def test_dimension_of_a_covariance_with_itself_would_be_biased():
+    """The two halves free the participation ratio of the d/n that few tokens cost."""
+    found = evidence(bag(gaussian()), corpus(12, 16))
+    finding = Dimension().conclude(found)
+    from armillary.geometry.spectrum import participation_ratio
+    from armillary.probes.spectra import spectra
+
+    naive = participation_ratio(spectra(found, MODEL)["L0.ln1"].values)
+    unbiased = finding.to_frame().participation[0]
+    assert naive < 28 < unbiased < 35
+
+
+def test_low_dimension_is_found_by_every_estimator():
+    frame = Dimension().conclude(evidence(bag(gaussian(4)), corpus())).to_frame()
+    for column in ("participation", "entropy_rank", "two_nn", "mle"):
+        assert frame[column].between(2.4, 4.6).all(), frame[column]
+
+
+def test_controls_are_measured_not_assumed(ordinary):
+    finding = Ellipsoid().conclude(ordinary)
+    assert finding.controls[0].name == RANDOM
+    assert finding.controls[0].value == 1.0
+    assert finding.statistic.value > 2
+
+
+def test_monte_carlo_shows_both_readings_of_four_and_a_half_percent():
+    rows = {row[0]: row for row in shell_table().rows}
+    assert rows[1000][1] == pytest.approx(0.0224, rel=0.06)
+    assert rows[1000][3] == pytest.approx(0.0447, rel=0.06)
+    assert rows[1000][4] == pytest.approx(0.0447, rel=1e-2)
+    assert sorted(rows) == [3, 10, 30, 100, 300, 1000, 3000, 10_000]
+
+
+def test_few_documents_leave_no_interval():
+    finding = Plane().conclude(evidence(bag(gaussian()), corpus(3, 60)))
+    assert math.isnan(finding.statistic.low)
+    assert finding.verdict == "undecided"

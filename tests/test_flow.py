@@ -1,0 +1,222 @@
+"""Text in: documents stay documents, padding never counts, and everything cut or dropped is said."""
+
+import io
+import json
+import sys
+
+import pytest
+import torch
+from planted import corpus
+from tiny import tiny
+
+from armillary.anatomy.read import read
+from armillary.errors import ModelError, TextError
+from armillary.flow.capture import run, still, watching
+from armillary.flow.documents import Documents, from_any, from_dataset, from_path, sample
+from armillary.flow.glimpse import FIRST, ORDINARY, OUTLIER, Glimpse, Tokens
+from armillary.flow.tokens import collate, encode
+from armillary.probes.observe import observe
+
+
+class Letters:
+    """A tokenizer of single characters, with or without special tokens around."""
+
+    def __init__(self, before=(), after=()):
+        self.before, self.after = list(before), list(after)
+
+    def __call__(self, text, add_special_tokens=True):
+        ids = [3 + ord(c) % 90 for c in text]
+        return {"input_ids": [*self.before, *ids, *self.after] if add_special_tokens else ids}
+
+
+def test_the_sample_is_what_it_promises():
+    texts = list(sample().texts)
+    assert len(texts) >= 60
+    assert sum(len(text.split()) for text in texts) >= 12_000
+    assert len({text[:80] for text in texts}) == len(texts)
+
+
+def test_a_folder_holds_one_document_per_file(tmp_path):
+    (tmp_path / "b.txt").write_text("two\n\nparagraphs")
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "three"}) + "\n\n" + json.dumps({"text": "four"}))
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    assert list(from_path(tmp_path).texts) == ["one", "two\n\nparagraphs", "three", "four"]
+
+
+@pytest.mark.parametrize("mark", ["\f", "\n---\n", "\n<|endoftext|>\n", "\n=====\n"])
+def test_separators_make_documents(tmp_path, mark):
+    path = tmp_path / "t.txt"
+    path.write_text(f"first{mark}second{mark}third")
+    found = from_path(path)
+    assert [text.strip() for text in found.texts] == ["first", "second", "third"]
+    assert "3 documents between separators" in found.notes[0]
+
+
+def test_a_long_plain_file_is_cut_at_blank_lines_and_says_so(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text("\n\n".join(" ".join(["word"] * 150) for _ in range(8)))
+    found = from_path(path)
+    assert len(list(found.texts)) == 4
+    assert "cut at blank lines into 4 passages" in found.notes[0]
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello\n---\nworld")))
+    assert [text.strip() for text in from_path("-").texts] == ["hello", "world"]
+
+
+def test_texts_given_in_python():
+    assert list(from_any(["a b", "c"]).texts) == ["a b", "c"]
+    assert list(from_any("just a sentence").texts) == ["just a sentence"]
+    with pytest.raises(TextError, match="one per document"):
+        from_any([1, 2])
+
+
+def test_a_local_dataset_is_streamed(tmp_path):
+    pytest.importorskip("datasets")
+    rows = [{"text": f"document {i}", "label": i} for i in range(5)]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = from_dataset(str(tmp_path))
+    assert found.ordered
+    assert list(found.texts) == [row["text"] for row in rows]
+
+
+def test_an_unknown_dataset_is_one_sentence(tmp_path):
+    pytest.importorskip("datasets")
+    with pytest.raises(TextError, match=r"could not be opened .* check its name and the network"):
+        from_dataset(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"  \n\n ", "is empty"),
+        (bytes(range(256)) * 40, "is not text"),
+        (b"\x00" * 500, "is not text"),
+    ],
+)
+def test_files_that_are_no_text(tmp_path, content, message):
+    path = tmp_path / "x.txt"
+    path.write_bytes(content)
+    with pytest.raises(TextError, match=message):
+        from_path(path)
+
+
+def test_bad_json_lines_name_the_line(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "fine"}\n{"text": 3}\n')
+    with pytest.raises(TextError, match="line 2 has no string under 'text'"):
+        from_path(path)
+    path.write_text('{"text": "fine"}\n{broken\n')
+    with pytest.raises(TextError, match="line 2 is not JSON"):
+        from_path(path)
+
+
+def test_missing_text_and_empty_folder(tmp_path):
+    with pytest.raises(TextError, match="there is no text at"):
+        from_path(tmp_path / "nowhere.txt")
+    with pytest.raises(TextError, match="holds no text file"):
+        from_path(tmp_path)
+
+
+def test_windows_stay_in_their_document_and_the_budget_holds():
+    documents = Documents("t", ("a" * 150, "b", "c" * 20), ordered=True)
+    made = encode(documents, Letters(before=[1], after=[2]), context=64, budget=1000)
+    assert [(w.document, len(w.ids)) for w in made.windows] == [(0, 64), (0, 64), (0, 28), (1, 3), (2, 22)]
+    assert all(w.ids[0] == 1 and w.ids[-1] == 2 for w in made.windows)
+    assert made.one_token == 1
+    assert made.longer == 1
+    assert any("1 documents of one token" in note for note in made.notes)
+    assert any("longer than 62 tokens" in note for note in made.notes)
+    short = encode(documents, Letters(), context=64, budget=100)
+    assert short.tokens == 100
+
+
+def test_no_budget_is_refused():
+    with pytest.raises(TextError, match="--tokens 0 leaves nothing"):
+        encode(Documents("t", ("abc",)), Letters(), 64, 0)
+
+
+def test_batches_never_mix_halves_and_cover_every_token_once():
+    made = corpus(documents=9, length=50)
+    seen = []
+    for batch in made.batches():
+        assert {int(d) % 2 for d in batch.documents} == {batch.fold}
+        for row, document in enumerate(batch.documents.tolist()):
+            kept = batch.ids[row][batch.mask[row]]
+            seen.append((document, tuple(kept.tolist())))
+            assert batch.following[row][batch.mask[row]].tolist()[:-1] == kept.tolist()[1:]
+    assert sorted(seen) == sorted((w.document, w.ids) for w in made.windows)
+
+
+def test_shuffling_keeps_documents_and_special_tokens():
+    documents = Documents("t", ("abcdefghij" * 12, "klmnop"), ordered=True)
+    made = encode(documents, Letters(before=[1], after=[2]), context=64, budget=1000)
+    mixed = made.shuffled(0)
+    assert mixed.windows != made.windows
+    for document in (0, 1):
+        tokens = [sorted(t for w in c.windows if w.document == document for t in w.ids) for c in (made, mixed)]
+        assert tokens[0] == tokens[1]
+    assert all(w.ids[0] == 1 and w.ids[-1] == 2 for w in mixed.windows)
+    assert made.shuffled(0).windows == mixed.windows
+
+
+def test_padding_never_counts():
+    """The same documents, batched together with padding or one by one without, give the same record."""
+    anatomy = read(tiny("llama"))
+    documents = Documents("t", tuple("abcdefgh" * n for n in (1, 2, 3, 4, 5, 7)), ordered=True)
+    padded = encode(documents, Letters(), context=64, budget=1000)
+    instruments = ("lengths", "spectra", "sample")
+    together = observe(anatomy, padded, instruments)
+    alone = None
+    for window in padded.windows:
+        single = type(padded)((window,), "t", padded.documents, len(window.ids), ())
+        records = observe(anatomy, single, instruments)
+        alone = records if alone is None else {site: alone[site] + records[site] for site in records}
+    for site, record in together.items():
+        assert int(record.lengths.count.sum()) == padded.tokens
+        assert torch.equal(record.lengths.count, alone[site].lengths.count)
+        column = record.lengths.names.index("length")
+        assert torch.allclose(record.lengths.sum[:, column], alone[site].lengths.sum[:, column], rtol=1e-5)
+        for fold in (0, 1):
+            ours, theirs = record.spectra[fold], alone[site].spectra[fold]
+            assert ours.count == theirs.count
+            assert torch.allclose(ours.covariance(), theirs.covariance(), atol=1e-4)
+        assert torch.equal(record.sample.sample().payload[:, :4], alone[site].sample.sample().payload[:, :4])
+
+
+def test_kinds_of_token():
+    anatomy = read(tiny("llama"))
+    batch = collate(corpus(documents=2, length=8, vocabulary=97).windows, 0)
+    tokens = Tokens.of(batch, 2, torch.device("cpu"))
+    x = torch.randn(2, 8, 32)
+    x[1, 3, 5] = 5000.0
+    norm = anatomy.norms["L0.ln1"]
+    glimpse = Glimpse(norm, x, norm(x), tokens)
+    glimpse.typical = glimpse.pilot()[1]
+    kind = glimpse.kind.reshape(2, 8)
+    assert (kind[:, 0] == FIRST).all()
+    assert kind[1, 3] == OUTLIER
+    assert (kind == ORDINARY).sum() == 13
+
+
+def test_a_site_that_is_never_passed_is_an_error():
+    anatomy = read(tiny("gpt2"))
+    with (
+        pytest.raises(ModelError, match=r"never passed \['L0.ln1'\]"),
+        watching(anatomy, {"L0.ln1": lambda x, y: None}),
+    ):
+        pass
+
+
+def test_watching_changes_nothing():
+    anatomy = read(tiny("gpt2"))
+    ids = torch.randint(0, 97, (2, 10))
+    with still(anatomy.model):
+        before = run(anatomy, ids)
+        with watching(anatomy, {site: lambda x, y: None for site in anatomy.sites}):
+            during = run(anatomy, ids)
+    assert torch.equal(before, during)
+    assert not any(module._forward_hooks for module in anatomy.model.modules())

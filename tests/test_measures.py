@@ -1,0 +1,330 @@
+"""Do the measures find what was planted, and does the accuracy they promise survive massive activations?"""
+
+import doctest
+import importlib
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from armillary.measures import GroupedScalars, Histogram, Moments, QuantileSketch, Reservoir, TopK
+from armillary.measures import moments as moments_module
+
+BOUND = 1e-6
+
+
+@pytest.mark.parametrize("name", ["histogram", "moments", "quantile", "reservoir", "scalars", "topk"])
+def test_examples_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"armillary.measures.{name}"))
+    assert result.attempted
+    assert not result.failed
+
+
+def _random(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _reference(rows: Tensor) -> Tensor:
+    centred = rows.double() - rows.double().mean(dim=0)
+    return centred.T @ centred / len(rows)
+
+
+def _error(cov: Tensor, rows: Tensor) -> float:
+    """The largest error of an entry, relative to √(C_ii·C_jj)."""
+    true = _reference(rows)
+    spread = true.diagonal().sqrt()
+    return float(((cov - true).abs() / torch.outer(spread, spread)).max())
+
+
+def _batched(rows: Tensor, size: int, exact: bool = False) -> Moments:
+    m = Moments.empty(rows.shape[1], exact)
+    for start in range(0, len(rows), size):
+        m.include(rows[start : start + size])
+    return m
+
+
+def _massive() -> Tensor:
+    """Eight columns at 3000 ± 1, and five rows a thousand times longer than the rest."""
+    rows = torch.randn(20_000, 160, generator=_random())
+    rows[:, :8] += 3000
+    rows[torch.randperm(len(rows), generator=_random(1))[:5]] *= 1000
+    return rows
+
+
+def _one_massive_row() -> Tensor:
+    rows = torch.randn(20_000, 160, generator=_random())
+    rows[:, :8] += 3000
+    rows[0] *= 1000
+    return rows
+
+
+def _first_tokens() -> Tensor:
+    """What GPT-2 does: two enormous entries in the first token of every sequence of 128."""
+    rows = torch.randn(20_000, 160, generator=_random())
+    rows[::128, 3], rows[::128, 7] = 2867.0, -3000.0
+    return rows
+
+
+def _vanishing() -> Tensor:
+    """Squares of 0.49 beside one of 2^24: each is below half a unit in the last place of the running sum."""
+    rows = 0.7 * torch.randint(-1, 2, (20_000, 160), generator=_random())
+    rows[5000] = 4096
+    return rows
+
+
+def _dragged_mean() -> Tensor:
+    """So many massive rows that the mean lies far from every row: a bad place for the shift."""
+    rows = torch.randn(20_000, 160, generator=_random()) + 3000
+    rows[torch.rand(20_000, generator=_random(1)) < 0.02] *= 100
+    return rows
+
+
+def _far_column() -> Tensor:
+    """At 30 000 ± 1 float32 leaves a column ten bits: as coarse as half precision."""
+    rows = torch.randn(20_000, 160, generator=_random())
+    rows[:, :4] += torch.tensor([30_000.0, 10_000.0, 5000.0, -1e6])
+    return rows
+
+
+PLANTED = (_massive, _one_massive_row, _first_tokens, _vanishing, _dragged_mean, _far_column)
+
+
+@pytest.mark.parametrize("size", [300, 20_000])
+@pytest.mark.parametrize("planted", PLANTED)
+def test_covariance_with_massive_activations(planted, size) -> None:
+    rows = planted()
+    found = _batched(rows, size)
+    assert _error(found.covariance(), rows) < BOUND / 3
+    spread = _reference(rows).diagonal().sqrt()
+    assert float(((found.mean() - rows.double().mean(dim=0)).abs() / spread).max()) < BOUND
+
+
+def test_without_the_shift_the_bound_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation that the bound must notice: the same sums, never shifted."""
+    rows = torch.randn(20_000, 64, generator=_random())
+    rows[:, :8] += 3000
+    assert _error(_batched(rows, 2048).covariance(), rows) < BOUND
+    monkeypatch.setattr(Moments, "_move", lambda self, shift: None)
+    assert _error(_batched(rows, 2048).covariance(), rows) > 100 * BOUND
+
+
+def test_a_shift_to_the_mean_would_be_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = _dragged_mean()
+    error = _error(_batched(rows, 4096).covariance(), rows)
+    monkeypatch.setattr(moments_module, "_middle", lambda rows: rows.mean(dim=0))
+    assert _error(_batched(rows, 4096).covariance(), rows) > 30 * error
+
+
+@pytest.mark.parametrize("planted", [_one_massive_row, _vanishing])
+def test_without_the_far_rows_apart_the_bound_fails(planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments_module, "FAR", math.inf)
+    rows = planted()
+    assert _error(_batched(rows, 4096).covariance(), rows) > BOUND
+
+
+def test_a_first_batch_of_one_massive_row_does_not_set_the_shift() -> None:
+    rows = _one_massive_row()
+    found = Moments.of(rows[:1])
+    found.include(rows[1:])
+    assert _error(found.covariance(), rows) < BOUND
+
+
+def test_merging_far_apart_shifts_is_exact() -> None:
+    rows = torch.randn(120, 5, generator=_random()) + 1e4 * torch.arange(5)
+    rows[60:] -= 1e5
+    parts = [Moments.of(rows[start : start + 20]) for start in range(0, 120, 20)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole + part
+    assert _error(whole.covariance(), rows) < 1e-13
+
+
+def test_rows_already_centred() -> None:
+    rows = _massive()
+    found = Moments.of(rows[:2000])
+    for start in range(2000, 20_000, 3000):
+        found.include_centred(rows[start : start + 3000] - found.shift)
+    assert _error(found.covariance(), rows) < BOUND
+    centred = rows[:3000] - found.shift
+    before = centred.clone()
+    found.include_centred(centred)
+    assert torch.equal(centred, before)
+
+
+def _coarse_rows(dtype: torch.dtype) -> Tensor:
+    return (torch.randn(3000, 140, generator=_random()) + 5).to(dtype)
+
+
+@pytest.mark.parametrize("size", [100, 500, 3000])
+@pytest.mark.parametrize("widened", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_dtypes(dtype: torch.dtype, widened: bool, size: int) -> None:
+    rows = _coarse_rows(dtype)
+    assert _error(_batched(rows.float() if widened else rows, size).covariance(), rows) < BOUND
+
+
+def test_half_precision_would_be_worse_in_float32_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = _coarse_rows(torch.float16)
+    assert _error(_batched(rows, 3000).covariance(), rows) < 1e-12
+    monkeypatch.setattr(moments_module, "_coarse", lambda centred, raw: False)
+    assert _error(_batched(rows, 3000).covariance(), rows) > BOUND / 5
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_a_careless_matmul_setting_costs_no_digits(precision: str) -> None:
+    rows = torch.randn(3000, 140, generator=_random())
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        assert _error(Moments.of(rows).covariance(), rows) < BOUND
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_exact_moments_show_a_vanishing_eigenvalue_float32_cannot() -> None:
+    """LayerNorm's plane in a very uneven cloud: the null eigenvalue must fall below 1e-6 of the median."""
+    d = 128
+    axes = torch.linalg.qr(torch.randn(d, d, generator=_random())).Q
+    uneven = torch.randn(6000, d, generator=_random(1)) * torch.arange(1, d + 1) ** -2.0
+    z = torch.nn.functional.layer_norm(uneven @ axes, (d,))
+    share = {}
+    for exact in (False, True):
+        values = torch.linalg.eigvalsh(Moments.of(z, exact).covariance())
+        share[exact] = abs(float(values[0] / values.median()))
+    assert share[True] < 1e-8
+    assert share[False] > 1e-6
+
+
+def test_moments_refuse_what_they_cannot_sum() -> None:
+    rows = torch.ones(200, 3)
+    rows[7, 1] = math.nan
+    with pytest.raises(ValueError, match="1 of 200 rows hold NaN or infinity"):
+        Moments.of(rows)
+    found = Moments.of(torch.ones(2000, 3))
+    with pytest.raises(ValueError, match="1 of 200 rows"):
+        found.include(rows)
+    with pytest.raises(ValueError, match="3 columns"):
+        found.include(torch.ones(2, 4))
+    with pytest.raises(ValueError, match="no rows were included"):
+        Moments.empty(3).mean()
+
+
+def test_scalars_by_group() -> None:
+    index = torch.tensor([0, 2, 2, 0, 2])
+    columns = torch.tensor([[1.0, -1.0], [2.0, 5.0], [4.0, 5.0], [3.0, 0.0], [9.0, -5.0]])
+    found = GroupedScalars.of(3, ("a", "b"), index, columns)
+    assert found.count.tolist() == [2, 0, 3]
+    assert found.mean()[[0, 2]].tolist() == [[2.0, -0.5], [5.0, 5 / 3]]
+    assert found.mean()[1].isnan().all()
+    assert found.least[2].tolist() == [2.0, -5.0]
+    assert found.greatest[2].tolist() == [9.0, 5.0]
+    assert found.additive()[2, 0].tolist() == [3.0, 15.0, 4 + 16 + 81]
+    with pytest.raises(ValueError, match=r"0 … 2, got 0 … 3"):
+        found.include(torch.tensor([0, 3]), columns[:2])
+    columns[0, 1] = math.nan
+    with pytest.raises(ValueError, match="NaN among the values of b"):
+        found.include(index, columns)
+
+
+def test_histogram_agrees_with_numpy() -> None:
+    values = torch.randn(5000, generator=_random())
+    edges = np.linspace(-2, 2, 21)
+    found = Histogram.of(values.reshape(50, 100), edges.tolist())
+    inside = values[(values >= -2) & (values <= 2)].double().numpy()
+    assert found.counts.tolist() == np.histogram(inside, edges)[0].tolist()
+    assert found.below == int((values < -2).sum())
+    assert found.above == int((values > 2).sum())
+    for q in (0.1, 0.5, 0.9):
+        assert abs(found.quantile(q) - float(values.quantile(q))) < 0.2
+    assert found.quantile(0.001) == -math.inf
+    assert found.quantile(0.999) == math.inf
+    with pytest.raises(ValueError, match="different edges"):
+        found + Histogram.empty((0.0, 1.0))
+
+
+@pytest.mark.parametrize("accuracy", [0.001, 0.01, 0.1])
+def test_sketch_keeps_its_relative_accuracy(accuracy: float) -> None:
+    random = np.random.default_rng(0)
+    values = np.exp(random.normal(size=4001) * 8) * random.choice([-1, 0, 1, 1], 4001)
+    found = QuantileSketch.of(torch.tensor(values), accuracy)
+    for q in np.linspace(0, 1, 13):
+        true = np.quantile(values, q, method="lower")
+        assert abs(found.quantile(float(q)) - true) <= accuracy * abs(true) * (1 + 1e-9)
+
+
+def test_sketch_counts_what_has_no_size() -> None:
+    found = QuantileSketch.of(torch.tensor([math.nan, 0.0, -0.0, 1e-300, math.inf, -math.inf]).double())
+    assert (found.nan, found.zero, found.count) == (1, 3, 5)
+    assert found.quantile(0.0) == -math.inf
+    assert found.quantile(0.5) == 0
+    assert found.quantile(1.0) == math.inf
+
+
+def test_topk_orders_ties_by_place() -> None:
+    values = torch.tensor([2.0, 5.0, 5.0, 5.0, 1.0])
+    place = torch.tensor([[0, 1], [3, 0], [1, 9], [1, 2], [7, 7]])
+    found = TopK.of(values, place, k=2)
+    assert found.payload.tolist() == [[1, 2], [1, 9]]
+    found.include(torch.tensor([5.0]), torch.tensor([[0, 0]]))
+    assert found.payload.tolist() == [[0, 0], [1, 2]]
+    with pytest.raises(ValueError, match="1 of 1 values are NaN"):
+        found.include(torch.tensor([math.nan]), torch.tensor([[0, 0]]))
+
+
+def test_topk_agrees_with_a_sort() -> None:
+    values = torch.randn(3000, generator=_random())
+    place = torch.arange(3000)[:, None]
+    found = TopK.of(values[:1500], place[:1500], k=20)
+    found.include(values[1500:], place[1500:])
+    expected = values.double().sort(descending=True)
+    assert torch.equal(found.values, expected.values[:20])
+    assert torch.equal(found.payload[:, 0], expected.indices[:20])
+
+
+def _tokens(documents: int, length: int) -> Tensor:
+    return torch.cartesian_prod(torch.arange(documents), torch.arange(length))
+
+
+def test_reservoir_is_uniform() -> None:
+    """Over many seeds every token is kept equally often: χ² within four deviations of its mean."""
+    where, capacity, seeds = _tokens(8, 25), 20, 400
+    kept = torch.zeros(len(where))
+    for seed in range(seeds):
+        sample = Reservoir.of(torch.zeros(len(where), 1), where, capacity, seed).sample()
+        kept[sample.payload[:, 0] * 25 + sample.payload[:, 1]] += 1
+    expected = seeds * capacity / len(where)
+    variance = expected * (1 - capacity / len(where))
+    chi = float(((kept - expected) ** 2 / variance).sum())
+    degrees = len(where) - 1
+    assert abs(chi - degrees) < 4 * math.sqrt(2 * degrees)
+
+
+def test_reservoir_keeps_rows_with_their_tokens() -> None:
+    where = _tokens(40, 50)
+    rows = (where[:, :1] * 1000 + where[:, 1:]).float().expand(-1, 4)
+    found = Reservoir.empty(64, 4)
+    for start in range(0, 2000, 130):
+        found.include(rows[start : start + 130], where[start : start + 130])
+    sample = found.sample()
+    assert (found.seen, len(sample.rows)) == (2000, 64)
+    assert torch.equal(sample.rows[:, 0], (sample.payload[:, 0] * 1000 + sample.payload[:, 1]).float())
+    assert len({tuple(p) for p in sample.payload.tolist()}) == 64
+
+
+def test_reservoir_offers_a_subset() -> None:
+    where, rows = _tokens(10, 20), torch.randn(200, 3, generator=_random())
+    among = torch.arange(0, 200, 3)
+    part, whole = Reservoir.empty(16, 3), Reservoir.of(rows[among], where[among], 16)
+    part.include(rows, where, among)
+    assert torch.equal(part.sample().rows, whole.sample().rows)
+    assert part.seen == len(among)
+
+
+def test_sites_that_share_a_seed_keep_the_same_tokens() -> None:
+    where = _tokens(10, 20)
+    a, b = (Reservoir.of(torch.randn(200, d), where, 16).sample() for d in (3, 5))
+    assert torch.equal(a.payload, b.payload)
+    other = Reservoir.of(torch.randn(200, 3), where, 16, seed=1).sample()
+    assert not torch.equal(a.payload, other.payload)

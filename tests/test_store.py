@@ -1,0 +1,195 @@
+"""Does a survey come back from disk as it was, and does a failed write leave the old one alone?"""
+
+import errno
+import json
+import os
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from armillary.errors import OutputError
+from armillary.results import Column, Finding, Statistic, Survey, Table
+from armillary.results.store import (
+    check_writable,
+    finding_json,
+    read_survey,
+    survey_json,
+    table_csv,
+    write_survey,
+)
+
+SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
+
+
+@pytest.fixture
+def survey() -> Survey:
+    made: Survey = SYNTHETIC["synthetic_survey"]()
+    odd = Table(
+        (Column("token", "as it is"), Column("x", "mixed"), Column("y", "numbers")),
+        (
+            ("", None, 0.1),
+            ("\udce2", 1, float("nan")),
+            (None, "1", float("inf")),
+            ("a\r\n\tb\0", True, -0.0),
+            ("1e5", 2.5, 1e-300),
+        ),
+    )
+    first = replace(made.findings[0], table=odd, statistic=Statistic("s", float("nan"), 0.0, float("inf")))
+    return replace(made, findings=(first, *made.findings[1:]))
+
+
+def same(a: object, b: object) -> bool:
+    """Equal in value and type, NaN equal to itself."""
+    return repr(a) == repr(b)
+
+
+def test_everything_comes_back(survey: Survey, tmp_path: Path) -> None:
+    write_survey(survey, tmp_path)
+    back = read_survey(tmp_path)
+    assert survey_json(back) == survey_json(survey)
+    for was, now in zip(survey, back, strict=True):
+        assert now.claim == was.claim
+        assert same(now.table, was.table)
+        assert [(n, table_csv(t)) for n, t in now.more_tables.items()] == [
+            (n, table_csv(t)) for n, t in was.more_tables.items()
+        ]
+        assert now.controls == was.controls
+        assert (now.reading, now.notes, now.caption, now.n) == (was.reading, was.notes, was.caption, was.n)
+        for p, q in zip(was.quantities, now.quantities, strict=True):
+            assert (p.axes, p.logs, p.unit) == (q.axes, q.logs, q.unit)
+            assert {a: list(c) for a, c in p.coords.items()} == {a: list(c) for a, c in q.coords.items()}
+            np.testing.assert_array_equal(p.values, q.values)
+            for name in p.controls:
+                np.testing.assert_array_equal(p.controls[name], q.controls[name])
+    assert back["sphere.direction"].quantities[0].values.shape == (30, 9)
+    assert np.isnan(back.findings[0].statistic.value)
+    assert (back.model, back.text, back.laws, back.provenance) == (
+        survey.model, survey.text, survey.laws, survey.provenance
+    )  # fmt: skip
+
+
+def test_json_is_strict_and_deterministic(survey: Survey) -> None:
+    text = survey_json(survey)
+    again = SYNTHETIC["synthetic_survey"]
+    assert survey_json(again()) == survey_json(again())
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    record = json.loads(text, parse_constant=refuse)
+    assert record["schema"] == 1
+    assert record["claims"][0]["statistic"]["value"] is None
+    assert record["claims"][1]["rule"]
+    assert record["claims"][1]["control"]
+    assert {"name", "meaning", "unit"} <= set(record["claims"][1]["columns"][0])
+    assert json.loads(finding_json(survey.findings[1]))["id"] == "sphere.plane"
+
+
+def test_numpy_scalars_are_stored_as_numbers_and_strangers_refused() -> None:
+    table = Table((Column("x", ""),), ((np.float64(0.5),), (np.float32(0.5),)))
+    assert table_csv(table) == "x\n0.5\n0.5\n"
+    finding: Finding = SYNTHETIC["synthetic_survey"]().findings[0]
+    with pytest.raises(TypeError, match="column 'x' holds"):
+        finding_json(replace(finding, table=Table((Column("x", ""),), (([1],),))))  # type: ignore[arg-type]
+
+
+class FullDisk:
+    """os.replace or os.fsync on a disk that fills up at the n-th call."""
+
+    def __init__(self, real: object, calls: int, code: int = errno.ENOSPC) -> None:
+        self.real, self.left, self.code = real, calls, code
+
+    def __call__(self, *args: object, **more: object) -> object:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(self.code, os.strerror(self.code))
+        return self.real(*args, **more)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("calls", [0, 5, 9])
+@pytest.mark.parametrize("operation", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_survey(
+    survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, calls: int
+) -> None:
+    write_survey(survey, tmp_path)
+    before = (tmp_path / "survey.json").read_bytes()
+    changed = replace(survey, text={"name": "another.txt"})
+    monkeypatch.setattr(os, operation, FullDisk(getattr(os, operation), calls))
+    with pytest.raises(OutputError, match=r"the disk is full; free some space"):
+        write_survey(changed, tmp_path)
+    monkeypatch.undo()
+    assert (tmp_path / "survey.json").read_bytes() == before
+    assert not [p for p in tmp_path.rglob("*") if p.name.endswith(".part")]
+    assert read_survey(tmp_path).text == survey.text
+
+
+def test_survey_json_is_renamed_last(survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    real = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append(Path(b).name), real(a, b)))
+    write_survey(survey, tmp_path)
+    assert order[-1] == "survey.json"
+    assert "sphere.concentration.monte-carlo.csv" in order
+    assert len(order) == 10
+
+
+def test_tables_of_another_run_are_refused(survey: Survey, tmp_path: Path) -> None:
+    write_survey(survey, tmp_path)
+    table = tmp_path / "tables" / "sphere.plane.csv"
+    table.write_text(table.read_text("utf-8", "surrogatepass").replace("16384", "16383"), "utf-8", "surrogatepass")
+    with pytest.raises(OutputError, match=r"sphere\.plane\.csv is not the table"):
+        read_survey(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "survey.json").write_text("{"), "is not JSON"),
+        (lambda f: (f / "survey.json").write_text("[]"), "not a survey"),
+        (lambda f: (f / "survey.json").write_text('{"schema": 99}'), "has schema 99, this version reads 1"),
+        (lambda f: (f / "survey.json").write_text('{"schema": 1}'), "it lacks 'claims'"),
+        (lambda f: (f / "survey.json").unlink(), "has no survey.json"),
+        (lambda f: (f / "tables" / "sphere.plane.csv").unlink(), r"sphere\.plane\.csv cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_says_so(survey: Survey, tmp_path: Path, damage: object, message: str) -> None:
+    write_survey(survey, tmp_path)
+    damage(tmp_path)  # type: ignore[operator]
+    with pytest.raises(OutputError, match=message):
+        read_survey(tmp_path)
+
+
+def test_a_missing_folder_and_the_path_of_the_file_itself(survey: Survey, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="there is no folder"):
+        read_survey(tmp_path / "nowhere")
+    assert len(read_survey(write_survey(survey, tmp_path))) == 8
+
+
+def test_names_cannot_leave_the_folder(survey: Survey, tmp_path: Path) -> None:
+    first = survey.findings[0]
+    evil = replace(first, claim=replace(first.claim, id="../../evil"), more_tables={"../up": first.table})
+    write_survey(replace(survey, findings=(evil,)), tmp_path / "in")
+    written = [p for p in tmp_path.rglob("*") if p.is_file()]
+    assert len(written) == 3
+    assert all(p.is_relative_to(tmp_path / "in") for p in written)
+    assert read_survey(tmp_path / "in").findings[0].id == "../../evil"
+
+
+def test_check_writable(tmp_path: Path) -> None:
+    assert check_writable(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="a file stands where a folder should be"):
+        check_writable(tmp_path / "file")
+
+
+def test_check_writable_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tempfile
+
+    # Root may write anywhere, so the refusal is staged.
+    monkeypatch.setattr(tempfile, "TemporaryFile", FullDisk(None, 0, errno.EACCES))
+    with pytest.raises(OutputError, match="permission denied; choose a folder that you may write to"):
+        check_writable(tmp_path)

@@ -1,0 +1,211 @@
+"""Is what a reader sees what was measured: whole, aligned, escaped, on one screen?"""
+
+import io
+import re
+import runpy
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from armillary.errors import OutputError
+from armillary.results import Survey, Table
+from armillary.views import save as saving
+from armillary.views.figure import figure
+from armillary.views.html import finding_html, ledger_html
+from armillary.views.marks import MARKS
+from armillary.views.numbers import interval, number
+from armillary.views.save import save_finding, save_ledger, save_survey
+from armillary.views.text import claim_text, claims_list_text, finding_text, ledger_text, print_ledger
+from armillary.views.words import show_text, show_token
+
+SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
+EVIL = SYNTHETIC["EVIL"]
+
+
+@pytest.fixture(scope="module")
+def survey() -> Survey:
+    return SYNTHETIC["synthetic_survey"]()
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Survey:
+    return SYNTHETIC["hostile_survey"]()
+
+
+# ---- numbers and words ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.82345, "0.823"), (9999, "9,999"), (12345.0, "1.23e4"), (0.001, "0.00100"), (0.0009, "9.00e-4"),
+     (-0.5, "−0.500"), (float("inf"), "∞"), (1e-320, "1.00e-320")],
+)  # fmt: skip
+def test_numbers(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+def test_an_interval_is_never_shown_empty_when_it_is_not() -> None:
+    assert interval(0.99997, 0.99995, 0.99998) == "0.99997 [0.99995, 0.99998]"
+    assert interval(0.82, 0.79, 0.85) == "0.820 [0.790, 0.850]"
+    assert interval(3.0, 3.0, 3.0) == "3"
+    assert interval(3e-7, 1e-7, 5e-7) == "3.00e-7 [1.00e-7, 5.00e-7]"
+
+
+def test_tokens_are_one_visible_inert_line() -> None:
+    assert show_token("a\x1b[31m\u202eb") == "a⟨1B⟩[31m⟨202E⟩b"
+    assert show_token("<0xE2>") == "⟨E2⟩"
+    assert show_token("עברית") == "\u2068עברית\u2069"
+    assert show_token("\u0301") == "\u2068◌\u0301\u2069"
+    assert show_token(" ") == "␣"
+    assert show_text("two words\n") == "two words⏎"
+    assert len(show_token("x" * 99)) == 24
+
+
+# ---- terminal -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "lines"), [(110, 40), (100, 40), (80, 40)])
+def test_a_chapter_fits_one_screen(survey: Survey, width: int, lines: int) -> None:
+    shown = ledger_text(survey, width, folder="runs/here").splitlines()
+    assert len(shown) <= lines
+    assert max(map(cell_len, shown)) <= width
+    for finding in survey:
+        row = next(line for line in shown if f" {finding.id} " in line)
+        assert f"{MARKS[finding.verdict]} {finding.id}" in row
+        assert finding.verdict in row
+    whole = " ".join(" ".join(shown).split())
+    assert "41.7" in whole
+    assert "87 [61, 132]" in " ".join(whole.split())
+    assert "against random directions: 0.0332" in whole
+    assert "worst: heads at L3, error 1.20e-6" in whole
+    assert "runs/here" in whole
+    assert "16,384 tokens" in whole
+
+
+def test_long_readings_are_cut_only_as_far_as_needed(survey: Survey) -> None:
+    long = replace(survey, findings=tuple(replace(f, reading="word " * 200) for f in survey))
+    shown = ledger_text(long, 110).splitlines()
+    assert len(shown) == 40
+    assert sum(line.endswith("…") for line in shown) == 8
+    assert "…" not in ledger_text(survey, 110)
+
+
+def test_colour_only_when_asked(survey: Survey) -> None:
+    assert "\x1b" not in ledger_text(survey, 110)
+    assert "\x1b[38;2;27;127;121m●" in ledger_text(survey, 110, colour=True)
+    piped = Console(file=io.StringIO(), width=110)
+    print_ledger(survey, piped)
+    assert "\x1b" not in piped.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_finding_is_told_in_full(survey: Survey) -> None:
+    shown = finding_text(survey["sphere.concentration"], 100)
+    finding = survey["sphere.concentration"]
+    flat = " ".join(shown.split())
+    for said in (
+        finding.claim.statement,
+        finding.claim.rule,
+        finding.reading,
+        finding.headline,
+        "S0, S2, S3",
+    ):
+        assert said in flat
+    assert re.search(r"10,000 +0\.00693 +0\.00707 +0\.0143 +0\.0141", shown)
+    points = {line.index(".") for line in shown.splitlines() if re.match(r" +[\d,]+ +0\.\d+ +0\.\d+ ", line)}
+    assert len(points) == 1, "the first decimal points stand in one column"
+
+
+def test_wide_tables_wrap_under_their_first_column(survey: Survey) -> None:
+    table = survey["sphere.concentration"].more_tables["monte-carlo"]
+    shown = finding_text(replace(survey.findings[0], more_tables={"t": table}), 60)
+    assert max(map(cell_len, shown.splitlines())) <= 60
+    assert shown.count("10,000") == 2
+
+
+def test_claims(survey: Survey) -> None:
+    claims = [finding.claim for finding in survey]
+    shown = claim_text(claims[0], 80)
+    for word in ("definition", "control", "rule", "source", claims[0].statement, "by half"):
+        assert word in shown
+    listed = claims_list_text(claims, 80)
+    assert listed.startswith("A. The sphere\n  sphere.radius         Normalised features have length √d.")
+    assert all(claim.id in listed for claim in claims)
+
+
+def test_hostile_words_do_nothing_in_the_terminal(hostile: Survey) -> None:
+    for shown in (ledger_text(hostile, 110), *(finding_text(f, 100) for f in hostile)):
+        assert "\x1b" not in shown
+        assert "[red]" in shown, "square brackets are words, not rich's markup"
+
+
+# ---- saving ---------------------------------------------------------------------------------------------
+
+
+def test_a_survey_is_saved_with_figures_first(survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(survey, findings=survey.findings[:2])
+
+    def broken(*_: object) -> Path:
+        assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == [
+            "sphere.plane.html",
+            "sphere.radius.html",
+        ]
+        raise OutputError("stop")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "write_survey", broken)
+        with pytest.raises(OutputError, match="stop"):
+            save_survey(small, tmp_path)
+    assert not (tmp_path / "survey.json").exists()
+    assert small.save(tmp_path) == tmp_path / "survey.json"
+
+
+def test_endings(survey: Survey, tmp_path: Path) -> None:
+    finding = survey["sphere.plane"]
+    assert (
+        finding.save(tmp_path / "f.csv").read_text("utf-8", "surrogatepass").startswith("site,value,n,top token,flat\n")
+    )
+    assert '"id": "sphere.plane"' in finding.save(tmp_path / "f.json").read_text()
+    assert finding.headline in finding.save(tmp_path / "new" / "f.html").read_text()
+    assert "sphere.plane,refuted" in save_ledger(survey, tmp_path / "l.csv").read_text()
+    assert "<table" in save_ledger(survey, tmp_path / "l.html").read_text()
+    assert '"schema": 1' in save_ledger(survey, tmp_path / "l.json").read_text()
+    with pytest.raises(OutputError, match=r"ends in '\.pdf'; choose one of \.html \.png \.svg \.csv \.json\."):
+        save_finding(finding, tmp_path / "f.pdf")
+    with pytest.raises(OutputError, match="has no ending"):
+        save_ledger(survey, tmp_path / "ledger")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written"):
+        save_finding(finding, tmp_path / "file" / "f.csv")
+
+
+def test_pictures_without_kaleido_say_what_to_do(
+    survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kaleido", None)
+    with pytest.raises(OutputError, match=r"pip install 'armillary\[png\]', or save as \.html"):
+        save_finding(survey["sphere.plane"], tmp_path / "f.png")
+    assert not (tmp_path / "f.png").exists()
+
+
+def test_text_views_start_without_heavy_imports() -> None:
+    code = (
+        "import sys, armillary.views.text, armillary.views.html, armillary.results.store;"
+        "print([m for m in ('torch', 'plotly', 'pandas', 'transformers') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_empty_tables_and_surveys(survey: Survey) -> None:
+    bare = replace(survey.findings[0], table=Table((), ()), quantities=(), controls=(), notes=())
+    empty = replace(survey, findings=())
+    assert "no control" in figure(bare).to_json()
+    assert "controls    none" in finding_text(bare, 80)
+    assert "Armillary" in ledger_text(empty, 80)
+    assert "<div" in ledger_html(empty)
+    assert "<div" in finding_html(bare)
