@@ -288,3 +288,11 @@ def test_few_documents_leave_no_interval():
     finding = Plane().conclude(evidence(bag(gaussian()), corpus(3, 60)))
     assert math.isnan(finding.statistic.low)
     assert finding.verdict == "undecided"
+
+
+def test_a_zero_is_found_although_a_few_axes_hold_most_of_the_variance():
+    """float32 noise on a covariance would hide LayerNorm's null behind axes a hundred times larger."""
+    embedding = gaussian()
+    embedding[:, :3] *= 60
+    finding = TwoZeros().conclude(evidence(bag(embedding), corpus(60, 60)))
+    assert (finding.to_frame().zeros_z == 1).all()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from armillary.geometry.dimension import mle_dimension, pairwise_sq_distances, two_nn
-from armillary.geometry.local import Balls, log_slope, pooled_slope, radial_to_tangential
+from armillary.geometry.local import Balls, contracted, pooled_slope, radial_to_tangential
 from armillary.geometry.resample import auc, benjamini_hochberg, bootstrap, jackknife_se, weighted_auc
 from armillary.geometry.spectrum import (
     eigenvalues,
@@ -242,7 +242,7 @@ def _law(balls: Balls, m: int, d: int) -> float:
     """The slope of the exact law at the radii that these balls have."""
     alpha = np.sqrt((balls.tangential * balls.alpha**2).sum(0) / balls.tangential.sum(0))
     ratio = np.array([cap_ratio(float(a), m, d) for a in alpha])
-    return log_slope(alpha[None], ratio[None])
+    return float(np.polyfit(np.log(alpha), np.log(ratio), 1)[0])
 
 
 @pytest.mark.parametrize("axis", ["mean", "centre"])
@@ -305,17 +305,6 @@ def test_centres_among_copies_are_dropped() -> None:
     balls = radial_to_tangential(points, (8, 16), centres=340)
     assert balls.dropped == 40
     assert len(balls.centres) == 300
-
-
-def test_log_slope_removes_each_centres_intercept() -> None:
-    alpha = np.array([[0.1, 0.2, 0.4], [0.3, 0.6, 0.9]])
-    ratio = np.array([[5.0], [0.01]]) * alpha**1.5
-    assert math.isclose(log_slope(alpha, ratio), 1.5)
-    with pytest.raises(ValueError, match="pooled_slope"):
-        log_slope(alpha, -ratio)
-
-
-# resample
 
 
 def test_bootstrap_covers_a_known_mean() -> None:
@@ -412,3 +401,23 @@ def test_benjamini_hochberg_holds_its_rate() -> None:
         found = benjamini_hochberg(p, 0.1)
         shares.append(found[20:].sum() / max(1, found.sum()))
     assert abs(np.mean(shares) - 0.08) < 0.02
+
+
+def _unit(points: Tensor) -> Tensor:
+    return points / points.norm(dim=-1, keepdim=True)
+
+
+@pytest.mark.parametrize("d", [8, 200])
+def test_balls_drawn_in_show_the_sphere_in_any_dimension(d: int) -> None:
+    """Where balls of neighbours are never small, balls drawn in are: slope 2 on the sphere, none off it."""
+    x = torch.randn(300, d, generator=torch.Generator().manual_seed(1)) + 0.5
+    groups = torch.arange(300) % 20
+    on, off = (contracted(x, onto, groups=groups) for onto in (_unit, lambda p: p))
+    assert _slope(on) == pytest.approx(2.0, abs=0.2)
+    assert abs(_slope(off)) < 0.2
+    assert np.all(np.diff(on.alpha, axis=1) < 0)
+
+
+def test_drawn_in_balls_need_points_outside_the_group() -> None:
+    with pytest.raises(ValueError, match="fewer than 24 points outside its own group"):
+        contracted(torch.randn(40, 3), _unit, groups=torch.zeros(40, dtype=torch.int64))

@@ -50,7 +50,7 @@ def main() -> None:
 @click.argument("model", default="", required=False)
 @click.option("--text", metavar="PATH", help="A file, a folder (one document per file), or - for standard input.")
 @click.option("--dataset", metavar="NAME", help="A Hugging Face dataset, streamed (needs armillary[datasets]).")
-@click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 6000]")
+@click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 3000]")
 @click.option(
     "--claims",
     default="all",

@@ -21,7 +21,7 @@ KINDS = ("ordinary", "first", "massive")
 # a thousandfold. The median is the site's, not the token's own: a token with a huge coordinate has all the others
 # inflated too (SmolLM2's first token reaches 24 000, which is 6 800 times its site's median but 500 times its own).
 MASSIVE = 1000.0
-PILOT_ROWS = 256
+PILOT_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,8 @@ class Tokens:
     token: Tensor
     following: Tensor
     fold: int
+    offered: Tensor | None = None
+    """Rows that a sample may draw from, where that is known beforehand; else all but padding and first positions."""
 
     @classmethod
     def of(cls, batch: Batch, groups: int, device: torch.device) -> "Tokens":
@@ -46,10 +48,23 @@ class Tokens:
         return cls(mask, document % groups, document, position, ids, following, batch.fold)
 
 
-class Glimpse:
-    """One norm site's rows [n, d] for one batch."""
+class Workspace:
+    """One buffer for z, used by every site in turn: fresh pages for each would cost more than the arithmetic."""
 
-    def __init__(self, norm: Norm, x: Tensor, y: Tensor, tokens: Tokens) -> None:
+    def __init__(self) -> None:
+        self._buffer: Tensor | None = None
+
+    def like(self, x: Tensor) -> Tensor:
+        kept = self._buffer
+        if kept is None or kept.numel() < x.numel() or kept.dtype != x.dtype or kept.device != x.device:
+            kept = self._buffer = torch.empty(x.numel(), dtype=x.dtype, device=x.device)
+        return kept[: x.numel()].view(x.shape)
+
+
+class Glimpse:
+    """One norm site's rows [n, d] for one batch. z lies in the workspace: it is good until the next glimpse."""
+
+    def __init__(self, norm: Norm, x: Tensor, y: Tensor, tokens: Tokens, space: Workspace | None = None) -> None:
         self.norm, self.tokens = norm, tokens
         self.typical = torch.inf
         """The site's median magnitude, against which an activation is massive; set by whoever knows the site."""
@@ -57,8 +72,10 @@ class Glimpse:
         self.raw, self.output = x.reshape(-1, d), y.reshape(-1, d)
         self.x = self.raw.to(torch.promote_types(x.dtype, torch.float32))
         self.length = torch.linalg.vector_norm(self.x, dim=-1).double()
+        self.z = (space or Workspace()).like(self.x)
         if norm.kind == "layernorm":
-            self.z, mean, rstd = torch.native_layer_norm(self.x, [d], None, None, norm.eps)
+            mean, rstd = self.x.new_empty(len(self.x), 1), self.x.new_empty(len(self.x), 1)
+            torch.ops.aten.native_layer_norm.out(self.x, [d], None, None, norm.eps, out0=self.z, out1=mean, out2=rstd)
             self.mean = mean.reshape(-1).double()
             # Two ways to the variance, each exact where the other cancels: when ε bites, and when the mean is large.
             divided = rstd.reshape(-1).double().pow(-2) - norm.eps
@@ -66,7 +83,7 @@ class Glimpse:
             self.power = torch.where(divided > norm.eps, divided, direct)
         else:
             self.power = self.length.square() / d
-            self.z = self.x * torch.rsqrt(self.power + norm.eps).to(self.x.dtype)[:, None]
+            torch.mul(self.x, torch.rsqrt(self.power + norm.eps).to(self.x.dtype)[:, None], out=self.z)
             self.mean = self.x.sum(-1).double() / d
 
     @cached_property
@@ -84,10 +101,6 @@ class Glimpse:
         return self.z.sum(-1).double() / self.norm.d
 
     @cached_property
-    def peak(self) -> Tensor:
-        return self.x.abs().amax(-1).double()
-
-    @cached_property
     def kind(self) -> Tensor:
         """0 ordinary, 1 first position, 2 massive activation (not first)."""
         kind = torch.where(self.tokens.position == 0, FIRST, ORDINARY)
@@ -96,17 +109,22 @@ class Glimpse:
 
     @cached_property
     def massive(self) -> Tensor:
-        return (self.peak >= MASSIVE * self.typical) & self.tokens.real
+        # No coordinate is larger than the length, so only tokens as long as the bound need a look at theirs.
+        found = (self.length >= MASSIVE * self.typical) & self.tokens.real
+        rows = found.nonzero()[:, 0]
+        if len(rows):
+            found[rows] = self.x[rows].abs().amax(-1).double() >= MASSIVE * self.typical
+        return found
 
     def pilot(self) -> tuple[float, float]:
         """Median length and median magnitude of a coordinate, over tokens that are neither padding nor first."""
         rows = (self.tokens.real & (self.tokens.position > 0)).nonzero()[:, 0]
         if not len(rows):
             rows = self.tokens.real.nonzero()[:, 0]
-        chosen = rows[:: max(1, len(rows) // PILOT_ROWS)]
-        return float(self.length[rows].median()), float(self.x[chosen].abs().median())
+        some, few = rows[:: max(1, len(rows) // 256)], rows[:: max(1, len(rows) // PILOT_ROWS)]
+        return float(self.length[some].median()), float(self.x[few].abs().median())
 
-    def deviation(self, rows: int = 16) -> float:
+    def deviation(self, rows: int = 8) -> float:
         """How far the module's own output is from gain ⊙ z + shift, on a few rows spread over the batch."""
         chosen = torch.linspace(0, len(self.raw) - 1, min(rows, len(self.raw)), device=self.raw.device).long()
         chosen = chosen[self.tokens.real[chosen]]

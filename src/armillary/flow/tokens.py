@@ -19,6 +19,10 @@ from armillary.flow.documents import Documents
 BATCH_TOKENS = 2048
 WINDOW = 1024
 GROUPS = 64
+# Documents are what intervals are taken over: a budget reads no more of one than spans two dozen of them, but enough
+# of each for context to matter.
+SPAN = 24
+SHARE = 128
 
 
 class Tokenizer(Protocol):
@@ -71,14 +75,14 @@ class Corpus:
     def group(self, documents: Tensor) -> Tensor:
         return documents % self.groups
 
-    def batches(self) -> Iterator[Batch]:
-        """Windows of similar length together, in a fixed order."""
+    def batches(self, size: int = BATCH_TOKENS) -> Iterator[Batch]:
+        """Windows of similar length together, about `size` tokens a batch, in a fixed order."""
         for fold in (0, 1):
             half = [w for w in self.windows if w.document % 2 == fold]
             half.sort(key=lambda w: (-len(w.ids), w.document))
             start = 0
             while start < len(half):
-                rows = max(1, BATCH_TOKENS // len(half[start].ids))
+                rows = max(1, size // len(half[start].ids))
                 yield collate(half[start : start + rows], fold)
                 start += rows
 
@@ -136,18 +140,14 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
         # A fixed order that mixes the sources, so that a small budget does not read one author alone.
         texts = list(texts)
         random.Random(seed).shuffle(texts)
+    bodies, empty = _bodies(texts, tokenizer, budget)
+    cap = _share(bodies, budget)
     windows: list[Window] = []
-    count = taken = one_token = longer = empty = 0
-    for text in texts:
+    count = taken = 0
+    for body in bodies:
         if count >= budget:
             break
-        body = list(tokenizer(text, add_special_tokens=False)["input_ids"])
-        if not body:
-            empty += 1
-            continue
-        one_token += len(body) == 1
-        longer += len(body) > room
-        body = body[: max(1, budget - count)]
+        body = body[: min(cap, max(1, budget - count))]
         for start in range(0, len(body), room):
             ids = (*added[0], *body[start : start + room], *added[1])
             windows.append(Window(taken, ids, prefix, suffix))
@@ -155,14 +155,44 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
         taken += 1
     if not windows:
         raise TextError(f"{documents.source} gives no token with this tokenizer; pass a text with some words in it.")
+    read = bodies[:taken]
+    one_token, longer = sum(len(body) == 1 for body in read), sum(len(body[:cap]) > room for body in read)
+    cut = sum(len(body) > cap for body in read)
     notes = list(documents.notes)
     if one_token:
         notes.append(f"{one_token} documents of one token")
     if longer:
         notes.append(f"{longer} documents longer than {room} tokens, read in windows that stay in their document")
+    if cut:
+        notes.append(f"of {cut} documents the first {cap} tokens, so that the budget spans more documents")
     if empty:
         notes.append(f"{empty} documents gave no token and were left out")
     return Corpus(tuple(windows), documents.source, taken, count, tuple(notes), one_token, longer)
+
+
+def _bodies(texts: Iterable[str], tokenizer: Tokenizer, budget: int) -> tuple[list[list[int]], int]:
+    """Token ids of as many documents as the budget can span, and how many gave none."""
+    bodies: list[list[int]] = []
+    reach = empty = 0
+    share = max(SHARE, budget // SPAN)
+    for text in texts:
+        if reach >= budget:
+            break
+        body = list(tokenizer(text, add_special_tokens=False)["input_ids"])[:budget]
+        if body:
+            bodies.append(body)
+            reach += min(len(body), share)
+        else:
+            empty += 1
+    return bodies, empty
+
+
+def _share(bodies: list[list[int]], budget: int) -> int:
+    """How much to read of each: a fair share, or more where few documents must fill the budget."""
+    cap = max(SHARE, budget // SPAN)
+    while sum(min(len(body), cap) for body in bodies) < budget and cap < max(map(len, bodies), default=0):
+        cap *= 2
+    return cap
 
 
 def _added(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:

@@ -113,6 +113,11 @@ class Reservoir:
         self.kept = len(ranked)
 
 
+def priority(seed: int, payload: Int[Tensor, "n w"]) -> Int[Tensor, " n"]:
+    """What decides who is kept (least first), for a caller who knows the whole stream and can ask beforehand."""
+    return _hash(seed, payload)
+
+
 def _order(priority: Tensor, payload: Tensor) -> Tensor:
     """By priority; the payload settles a collision of hashes, or a token that was offered twice."""
     keys = [column.numpy() for column in reversed(payload.unbind(dim=1))]

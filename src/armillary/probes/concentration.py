@@ -74,7 +74,7 @@ class Concentration:
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("spread of ‖x‖ before the norm, median site", value, low, high, "cv"),
+            statistic=Statistic("spread of ‖x‖ before the norm, median site", value, low, high),
             n=evidence.tokens,
             controls=_controls(evidence, law),
             reading=_reading(evidence, follows, thin, value, law),

@@ -73,7 +73,7 @@ class Direction:
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", value, low, high, "AUC"),
+            statistic=Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", value, low, high),
             n=rows[-1]["same_pairs"],
             controls=_controls(evidence, last),
             reading=_reading(verdict, rows, costs, evidence),
@@ -202,6 +202,8 @@ def _reading(verdict: Verdict, rows: list[dict[str, Any]], costs: list[dict[str,
         f"Cosine tells 'same next token' with AUC {last['auc_cosine']:.2f}, Euclidean distance with "
         f"{last['auc_euclidean']:.2f}, length alone with {last['auc_length']:.2f}"
     )
+    if verdict == "undecided":
+        return f"{told}; the difference is not clearly on either side of {T.direction_margin}: more text would decide."
     if not costs:
         return f"{told}; this model gives no next-token loss, so what scaling the stream costs is not measured."
     worst = _worst(costs)

@@ -61,7 +61,7 @@ class Ellipsoid:
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("longest over shortest semi-axis, median site", value, value, value, "ratio"),
+            statistic=Statistic("longest over shortest semi-axis, median site", value, value, value),
             n=len(rows),
             controls=_controls(evidence),
             reading=_reading(warped, displaced, moved),

@@ -1,36 +1,44 @@
 """Seen from close by, do both constraints of the sphere show?"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import MODEL, Evidence, Floats, Ints, name_sites
+from armillary.probes.evidence import MODEL, Evidence, Floats, name_sites
 from armillary.probes.parallel import over_sites
 from armillary.probes.probe import Instrument
-from armillary.probes.sampled import sampled
+from armillary.probes.sampled import Sampled, sampled
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
-NEIGHBOURS = (8, 16, 32, 64, 128)
-CENTRES = 128
+SCALES = (1.0, 0.5, 0.25, 0.125)
+NEIGHBOURS = 24
+CENTRES = 48
+OWN_BALLS = (8, 16, 32, 64)
+OWN_CENTRES = 32
 COLUMNS = (
     Column("site", "norm site"),
-    Column("slope", "slope of log(radial/tangential variance) on log α for z; 2 on a sphere, small balls"),
+    Column(
+        "slope", "slope of log(radial/tangential variance) on log α in balls drawn in to their centre; 2 on a sphere"
+    ),
     Column("slope_low", "its 95 % interval over documents, low end"),
     Column("slope_high", "its 95 % interval over documents, high end"),
-    Column("cap_slope", "the slope of a uniform spherical cap at these angles and this local dimension"),
     Column("slope_before", "the same slope for x, before the norm"),
-    Column("alpha_small", "angular radius of the smallest balls, pooled", "degrees"),
-    Column("alpha_large", "angular radius of the largest balls, pooled", "degrees"),
+    Column("alpha_small", "angular size of the smallest balls, pooled", "degrees"),
+    Column("alpha_large", "angular size of the tokens' own balls, pooled", "degrees"),
     Column("ratio_small", "radial over mean tangential variance in the smallest balls"),
-    Column("ratio_large", "radial over mean tangential variance in the largest balls"),
-    Column("dimension", "local dimension (maximum likelihood) behind cap_slope"),
+    Column("ratio_large", "radial over mean tangential variance in the tokens' own balls"),
+    Column("plane_small", "variance along 1 over mean tangential variance in the smallest balls: 0 under LayerNorm"),
+    Column("own_slope", "the slope in undisturbed balls of 8 to 64 nearest tokens; empty where too few tokens"),
+    Column("own_alpha_small", "angular radius of those of 8 tokens", "degrees"),
+    Column("own_alpha_large", "angular radius of the largest of those", "degrees"),
     Column("tokens", "sampled ordinary tokens, one of each word form", "tokens"),
 )
 
@@ -45,44 +53,40 @@ class Local:
         statement="Locally both constraints show: radial variance falls like α² of the tangential in balls of angle α.",
         source="S3, repaired",
         definition=(
-            "Balls of 8 to 128 nearest tokens by angle (one token of each word form, never of the centre's own document: "
-            "copies of a point have no shape) around 128 centres. In "
-            "each: variance along the ball's axis over the mean tangential variance, pooled over centres; the slope of "
-            "its logarithm on log α. The axis is the centre token's direction: along the ball's own mean direction the "
-            "law is the same, but a few dozen tokens fix that direction too poorly. On a sphere the slope is 2 for small "
-            "balls; uniform caps of many dimensions are steeper at the angles that tokens have, so that law is computed "
-            "too (cap_slope)."
+            "Around 48 tokens the 24 nearest by angle, one token of each word form (copies of a point have no shape), "
+            "none of the centre's own document. Tokens are far apart (tens of degrees), so no ball of tokens is small: "
+            "each is drawn in towards its centre in the stream by ½, ¼, ⅛ and sent through the norm. In each: variance "
+            "along the ball's mean direction over the mean tangential variance, pooled over centres; the slope of its "
+            "logarithm on log α. The slope of the tokens' own, undisturbed balls is in the table (own_slope), with their "
+            "angles. Under LayerNorm the plane shows as zero variance along 1."
         ),
-        control="the same tokens before the norm; random initialisation; shuffled text",
+        control="the same balls before the norm (slope 0); random initialisation; shuffled text",
         rule=(
-            f"Supported: the median site's slope interval meets [{T.local_slope - T.local_slope_within}, "
-            f"{T.local_slope + T.local_slope_within}], or reaches up to the cap law's slope + {T.local_slope_within}. "
-            f"Refuted: it lies below {T.local_slope_none} (no fall). Qualified: it falls, but not like that. Undecided: "
-            f"an interval wider than {T.local_slope_widest:.0f}, or too few tokens or documents for balls."
+            f"Supported: the median site's slope interval lies within {T.local_slope:.0f} ± {T.local_slope_within}. "
+            f"Refuted: it lies below {T.local_slope_none} (no fall). Qualified: it falls, but not like α². Undecided: no "
+            "interval (too few tokens or documents)."
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("sample",)
     scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
-        measured = over_sites(evidence.sites, lambda site: _measure(evidence, MODEL, site))
-        sites = [site for site, found in measured.items() if found is not None]
-        kept = [found for found in measured.values() if found is not None]
-        slopes = np.array([found.interval for found in kept]).reshape(-1, 3)
-        value, low, high = _median(evidence, [found.sums for found in kept])
-        cap = float(np.median([found.cap for found in kept])) if kept else float("nan")
-        verdict = _verdict(value, low, high, cap)
-        rows = [{**found.row, "site": site} for site, found in zip(sites, kept, strict=True)]
+        measured = over_sites(evidence.sites, partial(_measure, evidence))
+        found = {site: one for site, one in measured.items() if one is not None}
+        slopes = np.array([one.interval for one in found.values()]).reshape(-1, 3)
+        value, low, high = _median(evidence, [one.sums for one in found.values()])
+        verdict = _verdict(value, low, high)
+        left = [site for site in evidence.sites if site not in found]
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("log–log slope of radial/tangential variance, median site", value, low, high),
-            n=int(np.median([found.row["tokens"] for found in kept])) if kept else 0,
-            controls=_controls(evidence, kept),
-            reading=_reading(verdict, value, cap, kept, [s for s in evidence.sites if s not in sites]),
+            n=int(np.median([one.row["tokens"] for one in found.values()])) if found else 0,
+            controls=_controls(evidence, list(found.values())),
+            reading=_reading(evidence, verdict, value, list(found.values()), left),
             headline=_headline(verdict, value),
-            table=Table.of(COLUMNS, rows),
-            quantities=_quantities(sites, slopes, kept) if kept else (),
+            table=Table.of(COLUMNS, [one.row for one in found.values()]),
+            quantities=_quantities(list(found), slopes, list(found.values())) if found else (),
         )
 
 
@@ -91,28 +95,23 @@ class _Found:
     interval: tuple[float, float, float]
     sums: Floats
     before: Floats
-    cap: float
-    alpha: Floats
-    ratio: Floats
-    row: Mapping[str, Any]
+    row: dict[str, Any]
 
 
-def _ball_sums(evidence: Evidence, points: "Tensor", documents: Ints) -> Floats | None:
-    """[group, ball size, 3] of what adds up over balls; None where there are too few tokens outside a document."""
+def _contracted(evidence: Evidence, cloud: Sampled, onto: "Callable[[Tensor], Tensor]") -> Floats | None:
+    """[group, scale, 3] of what adds up over balls; None where there are too few tokens outside a document."""
     import torch
 
-    from armillary.geometry.local import radial_to_tangential
+    from armillary.geometry.local import contracted
 
     assert evidence.corpus is not None
-    groups = evidence.corpus.groups
-    document = torch.from_numpy(documents)
+    document = torch.from_numpy(cloud.document)
     fullest = int(torch.bincount(document).max()) if len(document) else 0
-    counts = [k for k in NEIGHBOURS if k + 1 < len(document) - fullest]
-    if len(counts) < 3:
+    if len(document) - fullest < 2 * NEIGHBOURS:
         return None
-    balls = radial_to_tangential(points, counts, CENTRES, evidence.seed, document, axis="centre")
-    sums = np.zeros((groups, len(counts), 3))
-    np.add.at(sums, documents[balls.centres] % groups, balls.sums())
+    balls = contracted(cloud.x, onto, SCALES, NEIGHBOURS, CENTRES, evidence.seed, document)
+    sums = np.zeros((evidence.corpus.groups, len(SCALES), 3))
+    np.add.at(sums, cloud.document[balls.centres] % evidence.corpus.groups, balls.sums())
     return sums
 
 
@@ -123,108 +122,122 @@ def _slope(drawn: Floats) -> Floats:
 
 
 def _pooled(sums: Floats) -> tuple[Floats, Floats]:
-    """α and ratio per ball size, over all balls."""
+    """α in degrees and ratio per scale, over all balls."""
     radial, tangential, weighted = np.moveaxis(sums.sum(0), -1, 0)
-    return np.sqrt(weighted / tangential), radial / tangential
+    return np.degrees(np.sqrt(weighted / tangential)), radial / tangential
 
 
-def _measure(evidence: Evidence, arm: str, site: str) -> _Found | None:
-    from armillary.geometry.dimension import mle_dimension, pairwise_sq_distances
-
-    cloud = sampled(evidence.records[arm][site]).distinct()
-    sums = _ball_sums(evidence, cloud.z, cloud.document)
-    if sums is None:
+def _measure(evidence: Evidence, site: str) -> _Found | None:
+    record = evidence.records[MODEL][site]
+    cloud = sampled(record).distinct()
+    sums = _contracted(evidence, cloud, record.norm.direction)
+    before = _contracted(evidence, cloud, lambda x: x)
+    if sums is None or before is None:
         return None
-    before = _ball_sums(evidence, cloud.x, cloud.document)
-    assert before is not None
     alpha, ratio = _pooled(sums)
-    dimension = mle_dimension(pairwise_sq_distances(cloud.z), 16).value
-    interval, cap = evidence.interval(sums, _slope), _cap_slope(alpha, dimension, evidence.anatomy.d)
+    interval = evidence.interval(sums, _slope)
     row = {
+        "site": site,
         "slope": interval[0],
         "slope_low": interval[1],
         "slope_high": interval[2],
-        "cap_slope": cap,
         "slope_before": float(_slope(before.sum(0)[None])[0]),
-        "alpha_small": float(np.degrees(alpha[0])),
-        "alpha_large": float(np.degrees(alpha[-1])),
-        "ratio_small": float(ratio[0]),
-        "ratio_large": float(ratio[-1]),
-        "dimension": dimension,
+        "alpha_small": float(alpha[-1]),
+        "alpha_large": float(alpha[0]),
+        "ratio_small": float(ratio[-1]),
+        "ratio_large": float(ratio[0]),
+        "plane_small": _along_ones(evidence, site, cloud),
+        **_own_balls(evidence, cloud),
         "tokens": len(cloud),
     }
-    return _Found(interval, sums, before, cap, alpha, ratio, row)
+    return _Found(interval, sums, before, row)
 
 
-def _cap_slope(alpha: Floats, dimension: float, d: int) -> float:
-    from armillary.geometry.sphere import cap_ratio
+def _along_ones(evidence: Evidence, site: str, cloud: Sampled) -> float:
+    """Variance along 1 against the tangential mean, in the neighbourhood of the first token, drawn in."""
+    norm = evidence.anatomy.norms[site]
+    near = (cloud.z @ cloud.z[0]).topk(NEIGHBOURS).indices
+    ball = norm.direction(cloud.x[0] + SCALES[-1] * (cloud.x[near] - cloud.x[0]))
+    along = ball.sum(-1).var() / norm.d
+    return float(along / (ball.var(0).sum() / norm.d))
 
-    m = min(max(1, round(dimension)), d - 1)
-    law = np.array([cap_ratio(float(a), m, d) for a in alpha])
-    return float(np.polyfit(np.log(alpha), np.log(law), 1)[0])
+
+def _own_balls(evidence: Evidence, cloud: Sampled) -> dict[str, float | None]:
+    """The claim to the letter: balls of the tokens themselves."""
+    import torch
+
+    from armillary.geometry.local import radial_to_tangential
+
+    document = torch.from_numpy(cloud.document)
+    counts = [k for k in OWN_BALLS if k + 1 < len(document) - int(torch.bincount(document).max())]
+    if len(counts) < 3:
+        return {"own_slope": None, "own_alpha_small": None, "own_alpha_large": None}
+    balls = radial_to_tangential(cloud.z, counts, OWN_CENTRES, evidence.seed, document)
+    alpha, _ = _pooled(balls.sums())
+    slope = float(_slope(balls.sums().sum(0)[None])[0])
+    return {"own_slope": slope, "own_alpha_small": float(alpha[0]), "own_alpha_large": float(alpha[-1])}
 
 
 def _median(evidence: Evidence, sums: list[Floats]) -> tuple[float, float, float]:
     if not sums:
         return float("nan"), float("nan"), float("nan")
-    sizes = min(one.shape[1] for one in sums)
-    return evidence.across_sites(np.stack([one[:, :sizes] for one in sums]), _slope, np.nanmedian)
+    return evidence.across_sites(np.stack(sums), _slope, np.nanmedian)
 
 
-def _verdict(value: float, low: float, high: float, cap: float) -> Verdict:
-    if np.isnan([value, low, high]).any() or high - low > T.local_slope_widest:
+def _verdict(value: float, low: float, high: float) -> Verdict:
+    if np.isnan([value, low, high]).any():
         return "undecided"
-    top = max(T.local_slope, cap) + T.local_slope_within
-    if high >= T.local_slope - T.local_slope_within and low <= top:
+    if T.local_slope - T.local_slope_within <= low <= high <= T.local_slope + T.local_slope_within:
         return "supported"
     return "refuted" if high < T.local_slope_none else "qualified"
 
 
-def _controls(evidence: Evidence, kept: list[_Found]) -> tuple[Control, ...]:
-    made = [Control("before the norm", *_median(evidence, [found.before for found in kept]))]
+def _controls(evidence: Evidence, found: list[_Found]) -> tuple[Control, ...]:
+    made = [Control("before the norm", *_median(evidence, [one.before for one in found]))]
     # A median over a dozen sites spread over the depth says what a control must, at a fifth of the cost.
-    step = max(1, len(evidence.sites) // 12)
-    sites = evidence.sites[::step]
+    sites = evidence.sites[:: max(1, len(evidence.sites) // 12)]
     for arm in evidence.controls():
-        found = over_sites(sites, partial(_arm_sums, evidence, arm))
-        made.append(Control(arm, *_median(evidence, [one for one in found.values() if one is not None])))
+        sums = over_sites(sites, partial(_arm_sums, evidence, arm)).values()
+        made.append(Control(arm, *_median(evidence, [one for one in sums if one is not None])))
     return tuple(made)
 
 
 def _arm_sums(evidence: Evidence, arm: str, site: str) -> Floats | None:
-    cloud = sampled(evidence.records[arm][site]).distinct()
-    return _ball_sums(evidence, cloud.z, cloud.document)
+    record = evidence.records[arm][site]
+    return _contracted(evidence, sampled(record).distinct(), record.norm.direction)
 
 
-def _reading(verdict: Verdict, value: float, cap: float, kept: list[_Found], left: list[str]) -> str:
+def _reading(evidence: Evidence, verdict: Verdict, value: float, found: list[_Found], left: list[str]) -> str:
     if verdict == "undecided":
-        return "Too few tokens or documents to fix the slope; give more text (--tokens)."
-    small, large = (np.degrees(np.median([found.alpha[end] for found in kept])) for end in (0, -1))
+        return "Too few tokens or documents for balls of neighbours; give more text (--tokens)."
+    large, small = (np.median([one.row[end] for one in found]) for end in ("alpha_large", "alpha_small"))
+    plane = (
+        "; the plane shows as no variance along 1"
+        if evidence.anatomy.norms[evidence.sites[0]].kind == "layernorm"
+        else ""
+    )
     tail = f" Not measured at {name_sites(left)}." if left else ""
+    exact = "a property of the norm by definition; what is measured is this model's deviation"
     return (
-        f"From balls of {large:.0f}° down to {small:.0f}° the ratio falls like α^{value:.2g} (a uniform cap of this "
-        f"local dimension: α^{cap:.2g}); the length constraint shows locally, not as a zero eigenvalue.{tail}"
+        f"From {large:.0f}° down to {small:.0f}° the radial share falls like α^{value:.2g} ({exact}){plane}: the length "
+        f"constraint is local and curved, which is why no second eigenvalue vanishes.{tail}"
         if verdict == "supported"
-        else f"From balls of {large:.0f}° down to {small:.0f}° the ratio goes like α^{value:.2g}, where the sphere's law "
-        f"is α² and a uniform cap of this local dimension α^{cap:.2g}.{tail}"
+        else f"From {large:.0f}° down to {small:.0f}° the radial share goes like α^{value:.2g}, where a sphere's is α².{tail}"
     )
 
 
 def _headline(verdict: Verdict, value: float) -> str:
     if verdict == "undecided":
         return "Too few tokens for balls of neighbours: nothing can be concluded"
-    falls = {
-        "supported": "falls as the sphere's law says",
-        "refuted": "does not fall",
-        "qualified": "falls, not like α²",
-    }
-    return f"Radial variance {falls[verdict]}: α^{value:.2g} in the median site"
+    falls = {"supported": "falls as on a sphere", "refuted": "does not fall", "qualified": "falls, but not like α²"}
+    return f"Radial variance {falls[verdict]}: like α^{value:.2g} of the tangential in the median site"
 
 
-def _quantities(sites: list[str], slopes: Floats, kept: list[_Found]) -> tuple[Quantity, ...]:
-    middle = kept[len(kept) // 2]
-    alpha, ratio = np.degrees(middle.alpha), middle.ratio
-    _, before = _pooled(middle.before)
+def _quantities(sites: list[str], slopes: Floats, found: list[_Found]) -> tuple[Quantity, ...]:
+    middle = len(found) // 2
+    alpha, ratio = _pooled(found[middle].sums)
+    _, before = _pooled(found[middle].before)
+    axis = "ball size α (degrees)"
     return (
         Quantity(
             "slope of the fall",
@@ -235,18 +248,18 @@ def _quantities(sites: list[str], slopes: Floats, kept: list[_Found]) -> tuple[Q
             slopes[:, 0],
             slopes[:, 1],
             slopes[:, 2],
-            {"before the norm": np.array([float(found.row["slope_before"]) for found in kept])},
-            {"sphere, small balls: 2": np.full(len(sites), 2.0), "uniform cap": np.array([f.cap for f in kept])},
+            {"before the norm": np.array([one.row["slope_before"] for one in found])},
+            {"sphere: 2": np.full(len(sites), T.local_slope)},
         ),
         Quantity(
-            f"radial over tangential variance at {sites[len(kept) // 2]}",
+            f"radial over tangential variance at {sites[middle]}",
             "pooled over balls of one size",
             "ratio",
-            ("ball radius α (degrees)",),
-            {"ball radius α (degrees)": alpha.tolist()},
+            (axis,),
+            {axis: alpha.tolist()},
             ratio,
             controls={"before the norm": before},
             theory={"∝ α²": ratio[-1] * (alpha / alpha[-1]) ** 2},
-            logs=("ball radius α (degrees)", "value"),
+            logs=(axis, "value"),
         ),
     )

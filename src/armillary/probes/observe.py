@@ -1,15 +1,18 @@
 """One pass: how do all probes that need no edit see the same forward pass?"""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import run, still, watching
-from armillary.flow.glimpse import Glimpse, Tokens
+from armillary.flow.glimpse import Glimpse, Tokens, Workspace
 from armillary.flow.tokens import Corpus
+from armillary.measures.reservoir import priority
 from armillary.probes.probe import Instrument
-from armillary.probes.record import NormRecord
+from armillary.probes.record import SAMPLE, NormRecord
 
 
 def observe(
@@ -22,18 +25,36 @@ def observe(
     wanted = frozenset(instruments)
     records = {site: NormRecord(corpus.groups, norm, wanted) for site, norm in anatomy.norms.items()}
     current: list[Tokens] = []
+    space = Workspace()
+    bar = _bar(corpus) if "sample" in wanted else None
 
     def watcher(record: NormRecord) -> Callable[[Tensor | None, Tensor], None]:
         def watch(x: Tensor | None, y: Tensor) -> None:
             assert x is not None, "a norm takes a tensor"
-            record.include(Glimpse(record.norm, x, y, current[-1]))
+            record.include(Glimpse(record.norm, x, y, current[-1], space))
 
         return watch
 
     watchers = {site: watcher(record) for site, record in records.items()}
     with still(anatomy.model), watching(anatomy, watchers):
         for batch in corpus.batches():
-            current[:] = [Tokens.of(batch, corpus.groups, anatomy.device)]
+            current[:] = [_offer(Tokens.of(batch, corpus.groups, anatomy.device), bar)]
             run(anatomy, batch.ids, batch.mask)
             tick(batch.tokens)
     return records
+
+
+def _bar(corpus: Corpus) -> int:
+    """The priority below which a token will be in every site's sample: the corpus is known, so nobody need be evicted."""
+    places = [(w.document, t) for w in corpus.windows for t in range(1, len(w.ids))]
+    if len(places) <= SAMPLE:
+        return torch.iinfo(torch.int64).max
+    return int(priority(0, torch.tensor(places)).kthvalue(SAMPLE).values)
+
+
+def _offer(tokens: Tokens, bar: int | None) -> Tokens:
+    if bar is None:
+        return tokens
+    places = torch.stack((tokens.document, tokens.position), 1).cpu()
+    chosen = (priority(0, places) <= bar).to(tokens.real.device) & tokens.real & (tokens.position > 0)
+    return replace(tokens, offered=chosen.nonzero()[:, 0])

@@ -67,7 +67,7 @@ class Radius:
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("tokens within 1 % of √d, worst site", value, low, high, "share"),
+            statistic=Statistic("tokens within 1 % of √d, worst site", value, low, high),
             n=evidence.tokens,
             controls=_controls(evidence),
             reading=_reading(evidence, failing, astray),
@@ -138,7 +138,7 @@ def _random_shares(evidence: Evidence) -> Floats | None:
 
 def _controls(evidence: Evidence) -> tuple[Control, ...]:
     before = evidence.across_sites(evidence.scalars(MODEL, "before_near"), mean, np.median)
-    made = [Control("before the norm: lengths within 1 % of their median, median site", *before)]
+    made = [Control("before the norm", *before)]
     for arm in evidence.controls():
         made.append(Control(arm, *evidence.across_sites(evidence.scalars(arm, "near"), mean, np.min)))
     return tuple(made)

@@ -60,7 +60,9 @@ class NormRecord:
             self._lengths(glimpse, self.lengths)
         if self.sample is not None:
             columns = (tokens.document, tokens.position, tokens.token, tokens.following, glimpse.kind)
-            rows = (tokens.real & (tokens.position > 0)).nonzero()[:, 0]
+            rows = tokens.offered
+            if rows is None:
+                rows = (tokens.real & (tokens.position > 0)).nonzero()[:, 0]
             self.sample.include(glimpse.x, torch.stack(columns, 1), rows)
         if self.spectra is not None:
             self._spectra(glimpse, self.spectra[tokens.fold])
@@ -98,8 +100,9 @@ class NormRecord:
         self.massive.include(value.double() / glimpse.typical, torch.stack(payload, 1))
 
     def _spectra(self, glimpse: Glimpse, moments: Moments) -> None:
-        counted = glimpse.tokens.real & (glimpse.kind == ORDINARY)
-        moments.include(glimpse.z[counted])
+        left_out = ~glimpse.tokens.real | (glimpse.kind != ORDINARY)
+        # Last of all: z is used up by it.
+        moments.include(glimpse.z, left_out.nonzero()[:, 0], consume=True)
 
     def __add__(self, other: "NormRecord") -> "NormRecord":
         both = NormRecord(self.groups, self.norm, self.instruments)

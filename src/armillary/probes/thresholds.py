@@ -33,12 +33,10 @@ class Thresholds:
     # as many tokens as axes, since fewer make zeros of their own.
     zero_eigenvalue: float = 1e-6
     tokens_per_axis: float = 3.0
-    # spectrum.local: 'falls like α²' read as a log–log slope of 2 ± ½; no fall at all is a slope below ½; an interval
-    # wider than 3 holds a fall and a rise alike.
+    # spectrum.local: 'falls like α²' read as a log–log slope of 2 ± ½; no fall at all is a slope below ½.
     local_slope: float = 2.0
     local_slope_within: float = 0.5
     local_slope_none: float = 0.5
-    local_slope_widest: float = 3.0
     # spectrum.dimension: d − 2 effective dimensions within 10 %, or plainly not: fewer than half.
     dimension_full: float = 0.90
     dimension_half: float = 0.50

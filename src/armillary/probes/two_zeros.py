@@ -7,7 +7,7 @@ import numpy as np
 
 from armillary.probes.evidence import MODEL, RANDOM, Evidence, Floats
 from armillary.probes.probe import Instrument
-from armillary.probes.spectra import Spectrum, spectra
+from armillary.probes.spectra import Spectrum, spectra, vanishing
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
@@ -69,7 +69,7 @@ class TwoZeros:
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("vanishing eigenvalues of Cov(z), median site", value, low, high, "eigenvalues"),
+            statistic=Statistic("vanishing eigenvalues of Cov(z), median site", value, low, high),
             n=min(row["tokens"] for row in rows),
             controls=_controls(evidence),
             reading=_reading(evidence, counts, verdict, rows),
@@ -80,21 +80,18 @@ class TwoZeros:
 
 
 def _row(site: str, norm: "Norm", found: Spectrum) -> dict[str, Any]:
-    from armillary.geometry.spectrum import near_zero_count
-
     cov, values, middle = found.covariance, found.values, float(np.median(found.values))
     gain = norm.gain.detach().double().cpu().numpy()
     cov_y = cov * gain[:, None] * gain[None, :]
-    zeros_y = _zeros_after_gain(values, cov_y, gain)
-    halves = [near_zero_count(half, T.zero_eigenvalue) for half in found.halves]
+    halves = found.zeros_halves
     tilted = np.divide(1, gain, out=np.zeros_like(gain), where=gain != 0)
     return {
         "site": site,
         "norm": norm.kind,
-        "zeros_z": near_zero_count(values, T.zero_eigenvalue),
+        "zeros_z": found.zeros,
         "zeros_z_low": min(halves) if halves else float("nan"),
         "zeros_z_high": max(halves) if halves else float("nan"),
-        "zeros_y": zeros_y,
+        "zeros_y": _zeros_after_gain(found, cov_y, gain),
         "algebra": _algebra(norm),
         "smallest": float(values[0] / middle),
         "second": float(values[1] / middle),
@@ -106,20 +103,19 @@ def _row(site: str, norm: "Norm", found: Spectrum) -> dict[str, Any]:
     }
 
 
-def _zeros_after_gain(values: Floats, cov_y: Floats, gain: Floats) -> int:
+def _zeros_after_gain(found: Spectrum, cov_y: Floats, gain: Floats) -> int:
     """The count for Cov(y) = Γ Cov(z) Γ.
 
     Ostrowski's inequality keeps each eigenvalue within [min γ², max γ²] of its own in Cov(z), which settles most sites
     without a second decomposition.
     """
-    from armillary.geometry.spectrum import eigenvalues, near_zero_count
+    from armillary.geometry.spectrum import eigenvalues
 
-    smallest, largest, middle = np.min(gain**2), np.max(gain**2), np.median(values)
-    surely_zero = int((values * largest < T.zero_eigenvalue * middle * smallest).sum())
-    surely_not = int((values * smallest >= T.zero_eigenvalue * middle * largest).sum())
-    if surely_zero + surely_not == len(values):
-        return surely_zero
-    return near_zero_count(eigenvalues(cov_y).values.numpy(), T.zero_eigenvalue)
+    smallest, largest, middle = np.min(gain**2), np.max(gain**2), np.median(found.values)
+    surely_not = int((found.values * smallest >= T.zero_eigenvalue * middle * largest).sum())
+    if found.zeros + surely_not == len(found.values):
+        return found.zeros
+    return vanishing(cov_y, eigenvalues(cov_y).values.numpy())
 
 
 def _algebra(norm: "Norm") -> int:
@@ -147,10 +143,10 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     generator = torch.Generator().manual_seed(evidence.seed)
     drawn = norm.direction(torch.randn(4 * norm.d, norm.d, generator=generator, dtype=torch.float64))
     gaussian = float(near_zero_count(torch.linalg.eigvalsh(drawn.T.cov()), T.zero_eigenvalue))
-    made = [Control(f"normalised Gaussian vectors ({norm.kind})", gaussian, gaussian, gaussian)]
+    made = [Control(f"normalised Gaussians ({norm.kind})", gaussian, gaussian, gaussian)]
     if RANDOM in evidence.records:
         found = spectra(evidence, RANDOM, halves=False).values()
-        value = float(np.median([near_zero_count(one.values, T.zero_eigenvalue) for one in found]))
+        value = float(np.median([one.zeros for one in found]))
         made.append(Control(RANDOM, value, value, value))
     return tuple(made)
 

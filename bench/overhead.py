@@ -1,0 +1,107 @@
+"""What does the chapter-A pass cost beside the bare forward pass?
+
+    python bench/overhead.py [--rounds 7]
+
+GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; the
+ratio is of medians of CPU time. Memory is the peak above the bare pass, at 1× and 10× tokens, each in a process of its
+own.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+import transformers as tr
+
+from armillary.anatomy.read import read
+from armillary.flow.capture import run, still
+from armillary.flow.tokens import Corpus, Window
+from armillary.probes.observe import observe
+
+INSTRUMENTS = ("lengths", "spectra", "sample")
+
+
+def corpus(batches: int, rows: int = 8, width: int = 256) -> Corpus:
+    """`batches` batches of whole windows, one document each, all in one half so that a batch stays a batch."""
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 50257, (batches * rows, width), generator=draw).tolist()
+    windows = tuple(Window(2 * i, tuple(row)) for i, row in enumerate(ids))
+    return Corpus(windows, "random tokens", 2 * len(windows), len(windows) * width, ())
+
+
+def model() -> tr.GPT2Model:
+    torch.manual_seed(0)
+    return tr.GPT2Model(tr.GPT2Config()).eval()
+
+
+def bare(anatomy, text: Corpus) -> None:
+    with still(anatomy.model):
+        for batch in text.batches():
+            run(anatomy, batch.ids, batch.mask)
+
+
+def cpu(work) -> tuple[float, float]:
+    wall, spent = time.perf_counter(), time.process_time()
+    work()
+    return time.process_time() - spent, time.perf_counter() - wall
+
+
+def ratio(rounds: int) -> dict[str, float]:
+    anatomy, text = read(model()), corpus(1)
+    bare(anatomy, text)
+    observe(anatomy, text, INSTRUMENTS)
+    pairs = [
+        (cpu(lambda: bare(anatomy, text)), cpu(lambda: observe(anatomy, text, INSTRUMENTS))) for _ in range(rounds)
+    ]
+    alone, watched = ([pair[i][0] for pair in pairs] for i in (0, 1))
+    each = [b[0] / a[0] for a, b in pairs]
+    return {
+        "bare_cpu_s": statistics.median(alone),
+        "watched_cpu_s": statistics.median(watched),
+        "ratio_of_medians": statistics.median(watched) / statistics.median(alone),
+        "median_of_ratios": statistics.median(each),
+        "wall_ratio": statistics.median(b[1] for _, b in pairs) / statistics.median(a[1] for a, _ in pairs),
+    }
+
+
+def peak(kind: str, batches: int) -> float:
+    """Peak resident memory in MB of one pass, measured in a process of its own."""
+    code = [sys.executable, __file__, "--peak", kind, "--batches", str(batches)]
+    return float(subprocess.run(code, check=True, capture_output=True, text=True).stdout)
+
+
+def _peak(kind: str, batches: int) -> float:
+    anatomy, text = read(model()), corpus(batches)
+    # Building a model peaks higher than running it: forget that peak (Linux), then read the pass's own.
+    Path("/proc/self/clear_refs").write_text("5")
+    if kind == "bare":
+        bare(anatomy, text)
+    else:
+        observe(anatomy, text, INSTRUMENTS)
+    status = Path("/proc/self/status").read_text()
+    return float(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--peak", choices=["bare", "watched"])
+    parser.add_argument("--batches", type=int, default=1)
+    given = parser.parse_args()
+    if given.peak:
+        print(_peak(given.peak, given.batches))
+        return
+    found = ratio(given.rounds)
+    for batches in (1, 10):
+        above = peak("watched", batches) - peak("bare", batches)
+        found[f"peak_above_bare_mb_{batches * 2048}_tokens"] = above
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
