@@ -5,9 +5,6 @@ measured before a weight is loaded.
 """
 
 import os
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +15,9 @@ from torch import nn
 from armillary.anatomy import cache
 from armillary.anatomy.anatomy import Anatomy
 from armillary.anatomy.gguf import check_gguf, load_gguf
+from armillary.anatomy.quiet import quiet
 from armillary.anatomy.read import family_of, fingerprint, read
-from armillary.anatomy.weights import check_folder, check_memory, read_config
+from armillary.anatomy.weights import check_calls, check_folder, check_memory, read_config
 from armillary.errors import ModelError, nearest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -45,12 +43,13 @@ def load_model(
         # Virtual machines may announce AMX and forbid it; oneDNN believes them and dies of an illegal instruction.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     text = str(source)
-    with _quiet():
+    with quiet():
         path, kind = locate(text, progress)
         progress(f"loading {text}", 0, 0)
         if kind == "gguf":
-            check_memory(check_gguf(path), wanted.itemsize, copies, where)
-            model, found = load_gguf(path, wanted)
+            weights = check_gguf(path)
+            check_memory(weights, wanted.itemsize, copies, where)
+            model, found = load_gguf(path, wanted, weights)
         else:
             model, found = _folder(path, wanted, where, copies, trust_remote_code)
     anatomy = _finish(model.to(where).eval(), text)
@@ -111,14 +110,19 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
                 "you trust it."
             ) from None
     family_of(str(config["model_type"]))
-    check_memory(check_folder(path), dtype.itemsize, copies, device)
+    weights = check_folder(path)
+    check_memory(weights, dtype.itemsize, copies, device)
     architecture = str((config.get("architectures") or [""])[0])
     factory = getattr(transformers, architecture, None) if architecture.endswith(HEADS) else None
     where = {"pretrained_model_name_or_path": str(path), "local_files_only": True, "trust_remote_code": trust}
     try:
+        plan = transformers.AutoConfig.from_pretrained(**where)
+        check_calls(path, factory or transformers.AutoModel.from_config, plan, weights)
         loaded, info = (factory or transformers.AutoModel).from_pretrained(
             **where, dtype=dtype, use_safetensors=True, output_loading_info=True
         )
+    except ModelError:
+        raise
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0][:200]
         raise ModelError(
@@ -150,7 +154,7 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
     anatomy = _finish(model, "")
     home = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
     if tokenizer is None and home and Path(home).is_dir():
-        with _quiet():
+        with quiet():
             tokenizer = _tokenizer({"pretrained_model_name_or_path": home, "local_files_only": True})
     source = home or type(model).__name__
     return replace(anatomy, tokenizer=tokenizer, provenance={**anatomy.provenance, "source": source, "kind": "live"})
@@ -183,21 +187,3 @@ def pick_dtype(dtype: str | None) -> torch.dtype:
     if dtype not in DTYPES:
         raise ModelError(f"there is no dtype {dtype!r}; {nearest(dtype, DTYPES)}")
     return DTYPES[dtype]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hugging Face's bars and warnings kept out of ours: what matters is checked and said by us."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -3,6 +3,7 @@
 import json
 import math
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,29 @@ def _safetensors_weights(path: Path) -> int:
             "fetch it again."
         )
     return weights
+
+
+def check_calls(path: Path, build: Callable[[Any], Any], config: Any, weights: int) -> dict[str, tuple[int, ...]]:
+    """Refuse a config that calls for far more than the file holds, before room is made for it; answer all shapes.
+
+    What is missing in the end is named by the loader; but it makes room for what the config says first, and a config
+    of another size, or with a damaged number, says gigabytes.
+    """
+    import torch
+
+    called = config.num_hidden_layers * config.hidden_size**2 // 4  # in a fourth of which no layer of ours fits
+    shapes: dict[str, tuple[int, ...]] = {}
+    if called <= weights:
+        with torch.device("meta"):
+            model = build(config)
+        called = sum(parameter.numel() for parameter in model.parameters())
+        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if called > 2 * weights:
+        raise ModelError(
+            f"the configuration of {path} calls for {called:,} weights or more, and there are {weights:,}: they do not "
+            "belong together; fetch the model again."
+        )
+    return shapes
 
 
 def check_memory(weights: int, bytes_each: int, copies: int, device: str) -> None:

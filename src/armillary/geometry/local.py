@@ -94,7 +94,7 @@ def radial_to_tangential(
 def contracted(
     points: Float[Tensor, "n d"],
     onto: Callable[[Tensor], Tensor],
-    scales: Sequence[float] = (1.0, 0.5, 0.25, 0.125),
+    scales: Sequence[float] = (1 / 4, 1 / 8, 1 / 16, 1 / 32),
     neighbours: int = 24,
     centres: int = 48,
     seed: int = 0,
@@ -127,14 +127,15 @@ def contracted(
     for scale in scales:
         ball, centre = onto(middle + scale * (around - middle)), onto(middle)
         axis = torch.nn.functional.normalize(ball.mean(dim=1, keepdim=True), dim=-1)
-        radial = (ball * axis).sum(dim=-1).var(dim=1)
-        tangential = (ball.var(dim=1).sum(dim=-1) - radial) / (points.shape[1] - 1)
-        alpha = angle(ball, centre).square().mean(dim=1).sqrt()
-        columns.append((alpha, radial, tangential))
-    alpha, radial, tangential = (torch.stack(part, dim=1).cpu().numpy() for part in zip(*columns, strict=True))
-    shaped = alpha[:, -1] > _COPIES
+        along = (ball * axis).sum(dim=-1).var(dim=1)
+        across = (ball.var(dim=1).sum(dim=-1) - along) / (points.shape[1] - 1)
+        size = angle(ball, centre).square().mean(dim=1).sqrt()
+        columns.append((size, along, across))
+    parts = [torch.stack(part, dim=1).cpu().numpy() for part in zip(*columns, strict=True)]
+    shaped = parts[0][:, -1] > _COPIES
     index = chosen.cpu().numpy()[shaped]
-    return Balls(alpha[shaped], radial[shaped], tangential[shaped], index, int((~shaped).sum()))
+    alpha, radial, tangential = (part[shaped] for part in parts)
+    return Balls(alpha, radial, tangential, index, int((~shaped).sum()))
 
 
 def pooled_slope(sums: Float[np.ndarray, "*draws k 3"]) -> float | Float[np.ndarray, "*draws"]:

@@ -216,5 +216,6 @@ def _quantities(evidence: Evidence, spreads: Floats, law: float, shell: Table) -
             controls={"of ‖x‖²": rows[:, 3]},
             theory={"1/√(2d)": rows[:, 2], "√(2/d)": rows[:, 4]},
             logs=("dimension", "value"),
+            label="of ‖x‖",
         ),
     )

@@ -249,6 +249,6 @@ def _quantities(evidence: Evidence, rows: list[dict[str, Any]]) -> tuple[Quantit
             "TwoNN dimension",
             "two_nn",
             "coordinates near a token",
-            {"Gaussian, same covariance": column("gaussian_two_nn"), "maximum likelihood": column("mle")},
+            {"Gaussian, same covariance": column("gaussian_two_nn"), "MLE": column("mle")},
         ),
     )

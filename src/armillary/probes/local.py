@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-SCALES = (1.0, 0.5, 0.25, 0.125)
+SCALES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
 NEIGHBOURS = 24
 CENTRES = 48
 OWN_BALLS = (8, 16, 32, 64)
@@ -32,9 +32,9 @@ COLUMNS = (
     Column("slope_high", "its 95 % interval over documents, high end"),
     Column("slope_before", "the same slope for x, before the norm"),
     Column("alpha_small", "angular size of the smallest balls, pooled", "degrees"),
-    Column("alpha_large", "angular size of the tokens' own balls, pooled", "degrees"),
+    Column("alpha_large", "angular size of the largest balls (drawn in to ¼), pooled", "degrees"),
     Column("ratio_small", "radial over mean tangential variance in the smallest balls"),
-    Column("ratio_large", "radial over mean tangential variance in the tokens' own balls"),
+    Column("ratio_large", "radial over mean tangential variance in the largest balls"),
     Column("plane_small", "variance along 1 over mean tangential variance in the smallest balls: 0 under LayerNorm"),
     Column("own_slope", "the slope in undisturbed balls of 8 to 64 nearest tokens; empty where too few tokens"),
     Column("own_alpha_small", "angular radius of those of 8 tokens", "degrees"),
@@ -55,7 +55,7 @@ class Local:
         definition=(
             "Around 48 tokens the 24 nearest by angle, one token of each word form (copies of a point have no shape), "
             "none of the centre's own document. Tokens are far apart (tens of degrees), so no ball of tokens is small: "
-            "each is drawn in towards its centre in the stream by ½, ¼, ⅛ and sent through the norm. In each: variance "
+            "each is drawn in towards its centre in the stream, to ¼, ⅛, 1/16 and 1/32, and sent through the norm. In each: variance "
             "along the ball's mean direction over the mean tangential variance, pooled over centres; the slope of its "
             "logarithm on log α. The slope of the tokens' own, undisturbed balls is in the table (own_slope), with their "
             "angles. Under LayerNorm the plane shows as zero variance along 1."

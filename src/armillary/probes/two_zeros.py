@@ -168,11 +168,10 @@ def _reading(evidence: Evidence, counts: Floats, verdict: Verdict, rows: list[di
 def _headline(verdict: Verdict, value: float, algebra: float, counts: Floats) -> str:
     if verdict == "undecided":
         return "Too few tokens to tell a vanishing eigenvalue from an unsampled one"
+    many = {0: "No eigenvalue vanishes", 1: "One eigenvalue vanishes", 2: "Two eigenvalues vanish"}
+    said = many.get(int(value), f"{value:g} eigenvalues vanish")
     two = int((counts == CLAIMED).sum())
-    return (
-        f"{value:.0f} eigenvalue{'s' * (value != 1)} vanish{'es' * (value == 1)}, not two by law: {two} of "
-        f"{len(counts)} sites have two, algebra says {algebra:.0f}"
-    )
+    return f"{said} in the median site ({two} of {len(counts)} sites have two): S3 predicts 2, linear algebra {algebra:.0f}"
 
 
 def _quantities(evidence: Evidence, rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:

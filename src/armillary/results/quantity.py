@@ -22,6 +22,7 @@ class Quantity:
     low, high  the interval, the shape of `values`
     controls   name → the same quantity under a control (grey dashes)
     theory     formula → its value(s) (thin dotted line)
+    label      what the values themselves are called on the picture
     logs       axes drawn on a logarithmic scale; 'value' stands for the values themselves
     """
 
@@ -36,6 +37,7 @@ class Quantity:
     controls: Mapping[str, Floats] = field(default_factory=dict)
     theory: Mapping[str, Floats] = field(default_factory=dict)
     logs: tuple[str, ...] = ()
+    label: str = "this model"
 
     def __post_init__(self) -> None:
         shape = tuple(len(self.coords[axis]) for axis in self.axes)

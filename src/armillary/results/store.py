@@ -272,7 +272,7 @@ def _quantity(record: Mapping[str, Any]) -> Quantity:
     def array(values: Any) -> Any:
         return None if values is None else np.array(values, dtype=np.float64)
 
-    fields: dict[str, Any] = {key: record[key] for key in ("name", "meaning", "unit")}
+    fields: dict[str, Any] = {key: record[key] for key in ("name", "meaning", "unit", "label")}
     fields |= {key: tuple(record[key]) for key in ("axes", "logs")}
     fields |= {key: array(record[key]) for key in ("values", "low", "high")}
     fields |= {key: {n: array(v) for n, v in record[key].items()} for key in ("controls", "theory")}

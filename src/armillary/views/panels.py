@@ -94,7 +94,7 @@ def _line_panel(quantity: Quantity) -> Panel:
     others = [*quantity.controls.values(), *quantity.theory.values()]
     y = Numbers.of([quantity.values, *around, *others], "value" in quantity.logs)
     x, xaxis, depth = _across(quantity, axis)
-    kinds = site_kinds([str(c) for c in quantity.coords[axis]]) or {"this model": list(range(len(x)))}
+    kinds = site_kinds([str(c) for c in quantity.coords[axis]]) or {quantity.label: list(range(len(x)))}
     hover = _hover(quantity, axis)
     traces, labels = [], []
     for label, values, dash in _beside(quantity):
@@ -237,7 +237,7 @@ def _end(y: Numbers, values: Floats) -> float:
 
 def _heat_panel(quantity: Quantity) -> Panel:
     down, across = quantity.axes
-    grids = {"this model": quantity.values}
+    grids = {quantity.label: quantity.values}
     grids |= {show_text(name): grid for name, grid in {**quantity.controls, **quantity.theory}.items()}
     colour = Numbers.of(list(grids.values()), "value" in quantity.logs, 0.0)
     ends = [colour.low, colour.high]

@@ -1,0 +1,28 @@
+"""How are Hugging Face's bars and warnings kept out of ours? What matters is checked and said by us."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    import transformers.modeling_gguf_pytorch_utils as unpacking
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    # Unpacking a GGUF draws a bar that obeys no setting.
+    kept: Any = getattr(unpacking, "tqdm", None)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    unpacking.tqdm = lambda tensors, **options: tensors
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        unpacking.tqdm = kept
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
