@@ -79,3 +79,20 @@ def test_norm_direction_is_on_the_sphere(kind):
     z = norm.direction(torch.randn(10, 64) * 5 + 1)
     assert torch.allclose(z.norm(dim=-1), torch.full((10,), 8.0), rtol=1e-5)
     assert (z.mean(-1).abs().max() < 1e-6) == (kind == "layernorm")
+
+
+def test_fingerprint_sees_a_permutation():
+    """Sums would not: the same weights in another order are another model."""
+    model = tiny("gpt2")
+    before = fingerprint(model)[0]
+    with torch.no_grad():
+        model.transformer.wte.weight.copy_(model.transformer.wte.weight.flip(0))
+    assert fingerprint(model)[0] != before
+
+
+def test_a_live_model_is_not_cast_unasked():
+    import armillary
+
+    model = tiny("gpt2").to(torch.float64)
+    armillary.load(model, device="cpu", progress=False)
+    assert model.transformer.wte.weight.dtype == torch.float64

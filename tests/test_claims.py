@@ -18,6 +18,7 @@ from armillary.probes.ellipsoid import Ellipsoid
 from armillary.probes.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.local import Local
 from armillary.probes.plane import Plane
+from armillary.probes.probe import judge
 from armillary.probes.radius import Radius
 from armillary.probes.two_zeros import TwoZeros
 from armillary.results import VERDICTS
@@ -284,10 +285,49 @@ def test_monte_carlo_shows_both_readings_of_four_and_a_half_percent():
     assert sorted(rows) == [3, 10, 30, 100, 300, 1000, 3000, 10_000]
 
 
-def test_few_documents_leave_no_interval():
-    finding = Plane().conclude(evidence(bag(gaussian()), corpus(3, 60)))
-    assert math.isnan(finding.statistic.low)
+TEXT_PROBES = [probe for probe in PROBES if probe.instruments]
+
+
+@pytest.mark.parametrize("probe", TEXT_PROBES, ids=lambda probe: probe.claim.id)
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (lambda: corpus(3, 60), "Only 3 documents"),
+        (lambda: corpus(9, 1), "Only 0 ordinary tokens"),
+        (lambda: corpus(2, 2), "Only 2 ordinary tokens"),
+    ],
+    ids=["three documents", "one-token documents", "two short documents"],
+)
+def test_too_little_text_decides_nothing(probe, text, why):
+    finding = judge(probe, evidence(bag(gaussian()), text(), scaling=True))
     assert finding.verdict == "undecided"
+    assert why in finding.reading or "more text" in finding.reading
+
+
+@pytest.mark.parametrize("probe", TEXT_PROBES, ids=lambda probe: probe.claim.id)
+def test_the_same_words_over_and_over_are_survived(probe):
+    """Degenerate text: two words only. Nothing may crash, and no zero of want of words may pass for a law."""
+    finding = judge(probe, evidence(read(tiny("llama")), corpus(20, 60, vocabulary=2), scaling=True))
+    assert finding.verdict in VERDICTS
+    if probe.claim.id == "spectrum.two-zeros":
+        assert finding.verdict == "undecided"
+
+
+def test_long_documents_leave_the_scaling_with_enough_of_them():
+    found = evidence(bag(gaussian()), corpus(12, 60), scaling=True)
+    assert int((found.scaling.count > 0).sum()) == 12
+    table = Direction().conclude(found).more_tables["scaling"].to_frame()
+    assert table.low.notna().all()
+
+
+def test_less_text_cannot_support_the_shell():
+    """The high end of the interval decides for the law, so that uncertainty never counts as agreement."""
+    many, few = (Concentration().conclude(evidence(bag(gaussian()), corpus(n, 60))).to_frame() for n in (60, 9))
+    assert (few.cv_length_high - few.cv_length_low).mean() > (many.cv_length_high - many.cv_length_low).mean()
+    wide = Concentration().conclude(evidence(bag(lengths(0.24)), corpus(9, 12)))
+    row = wide.to_frame().iloc[0]
+    assert row.cv_length_low < 2 * row.law_length < row.cv_length_high
+    assert wide.verdict != "supported"
 
 
 def test_a_zero_is_found_although_a_few_axes_hold_most_of_the_variance():

@@ -129,7 +129,8 @@ def test_windows_stay_in_their_document_and_the_budget_holds():
     assert made.one_token == 1
     assert made.longer == 1
     assert any("1 documents of one token" in note for note in made.notes)
-    assert any("longer than 62 tokens" in note for note in made.notes)
+    assert any("1 documents longer than the context of 64 tokens" in note for note in made.notes)
+    assert any("1 documents read in windows of 62 tokens" in note for note in made.notes)
     short = encode(documents, Letters(), context=64, budget=100)
     assert short.tokens == 100
 
@@ -220,3 +221,13 @@ def test_watching_changes_nothing():
             during = run(anatomy, ids)
     assert torch.equal(before, during)
     assert not any(module._forward_hooks for module in anatomy.model.modules())
+
+
+def test_the_radius_of_a_constant_vector_is_what_epsilon_leaves():
+    """A large mean with next to no variance: the variance must not be lost in the mean."""
+    norm = read(tiny("gpt2")).norms["L0.ln1"]
+    x = torch.full((1, 3, 32), 50.0)
+    x[0, :, 4] += torch.tensor([0.0, 4e-4, 1.0])
+    batch = collate(corpus(documents=1, length=3, vocabulary=97).windows, 0)
+    glimpse = Glimpse(norm, x, norm(x), Tokens.of(batch, 1, torch.device("cpu")))
+    assert float((glimpse.radius - glimpse.theory).abs().max()) < 1e-5

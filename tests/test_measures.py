@@ -328,3 +328,18 @@ def test_sites_that_share_a_seed_keep_the_same_tokens() -> None:
     assert torch.equal(a.payload, b.payload)
     other = Reservoir.of(torch.randn(200, 3), where, 16, seed=1).sample()
     assert not torch.equal(a.payload, other.payload)
+
+
+def test_a_promise_of_even_rows_keeps_the_bound_and_still_finds_nan() -> None:
+    rows = torch.nn.functional.layer_norm(torch.randn(5000, 64, generator=torch.Generator().manual_seed(0)), [64])
+    moments = Moments.empty(64, even=True)
+    for part in rows.split(1024):
+        moments.include(part.clone(), torch.tensor([0, 5]), consume=True)
+    kept = torch.cat([part[[i for i in range(len(part)) if i not in (0, 5)]] for part in rows.split(1024)]).double()
+    truth = kept.T.cov(correction=0)
+    scale = truth.diagonal().sqrt()
+    assert moments.count == len(kept)
+    assert float(((moments.covariance() - truth).abs() / torch.outer(scale, scale)).max()) < 1e-6
+    rows[7, 3] = math.nan
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        Moments.empty(64, even=True).include(rows)

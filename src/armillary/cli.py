@@ -24,7 +24,10 @@ def friendly(command: Callable[..., Any]) -> Callable[..., Any]:
         except ArmillaryError as error:
             click.echo(f"armillary: {error}", err=True)
             sys.exit(2)
-        except MemoryError:
+        except (MemoryError, RuntimeError) as error:
+            # torch says that a GPU is full with a RuntimeError of its own; any other one is a bug and shall be seen.
+            if isinstance(error, RuntimeError) and "out of memory" not in str(error):
+                raise
             click.echo("armillary: out of memory; use a smaller model or fewer --tokens.", err=True)
             sys.exit(2)
         except KeyboardInterrupt:

@@ -31,7 +31,7 @@ class OutputError(ArmillaryError):
 def nearest(asked: str, known: Iterable[str]) -> str:
     """The end of an 'unknown name' message: the nearest known names, or all of them.
 
-    >>> nearest("sphere.radios", ["sphere.radius", "sphere.plane"])
+    >>> nearest("sphere.radios", ["sphere.radius", "spectrum.local"])
     "did you mean 'sphere.radius'?"
     """
     names = sorted(known)

@@ -3,6 +3,7 @@
 import dataclasses
 import platform
 import time
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import transformers
 import armillary
 from armillary.anatomy import Anatomy
 from armillary.anatomy.load import load_model
+from armillary.anatomy.weights import check_memory
 from armillary.errors import ModelError, TextError
 from armillary.flow.controls import random_twin
 from armillary.flow.documents import Documents, from_any
@@ -22,7 +24,9 @@ from armillary.flow.tokens import Corpus, encode
 from armillary.probes import Probe, choose
 from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
 from armillary.probes.observe import observe
+from armillary.probes.probe import judge
 from armillary.probes.record import NormRecord
+from armillary.probes.scaling import DOCUMENTS as SCALING_DOCUMENTS
 from armillary.probes.scaling import TOKENS as SCALING_TOKENS
 from armillary.probes.scaling import ScalingRecord, measure_scaling, passes
 from armillary.probes.thresholds import THRESHOLDS
@@ -82,6 +86,7 @@ def survey(
     with progress_bar(progress) as bar:
         if isinstance(model, Anatomy):
             anatomy = model if model.laws else _lawful(model)
+            anatomy = anatomy if tokenizer is None else dataclasses.replace(anatomy, tokenizer=tokenizer)
         else:
             anatomy = _load(model, tokenizer, device, dtype, trust_remote_code, 2, bar)
         evidence = gather(anatomy, documents, probes, tokens, seed, bar)
@@ -97,12 +102,13 @@ def gather(
 ) -> Evidence:
     """Every pass that the probes need: one per arm, and the edited ones."""
     instruments = {instrument for probe in probes for instrument in probe.instruments}
+    _room(anatomy, instruments)
     twin = random_twin(anatomy, seed)
     if not instruments:
         return Evidence(anatomy, twin=twin, seed=seed)
     corpus = _corpus(anatomy, documents, tokens, seed)
     edited = any(probe.scaling for probe in probes) and anatomy.causal and anatomy.W_U is not None
-    small = corpus.head(SCALING_TOKENS).tokens if edited else 0
+    small = corpus.thinned(SCALING_TOKENS, SCALING_DOCUMENTS).tokens if edited else 0
     bar.start("reading", 3 * corpus.tokens + small * passes(anatomy))
     arms = ((MODEL, anatomy, corpus), (RANDOM, twin, corpus), (SHUFFLED, anatomy, corpus.shuffled(seed)))
     records: dict[str, dict[str, NormRecord]] = {}
@@ -116,6 +122,16 @@ def gather(
         bar.say("scaling the stream")
         scaling = measure_scaling(anatomy, corpus, bar.advance)
     return Evidence(anatomy, corpus, twin, records, scaling, seed)
+
+
+def _room(anatomy: Anatomy, instruments: Collection[str]) -> None:
+    """Refuse, before the long part, what will not fit: a second model, and d × d sums for every site."""
+    twin = sum(p.numel() * p.element_size() for p in anatomy.model.parameters())
+    # Two halves in two arms as strips, and one whole covariance each when they are decomposed.
+    sums = 4 * 8 * anatomy.d**2 * len(anatomy.norms) if "spectra" in instruments else 0
+    on_gpu = anatomy.device.type != "cpu"
+    check_memory(twin, 1, 1, str(anatomy.device))
+    check_memory(sums if on_gpu else twin + sums, 1, 1, "cpu")
 
 
 def _load(
@@ -152,7 +168,7 @@ def _conclude(evidence: Evidence, probes: tuple[Probe, ...], bar: Bar) -> tuple[
     found = []
     for probe in probes:
         bar.say(f"concluding: {probe.claim.id}")
-        found.append(dataclasses.replace(probe.conclude(evidence), caption=caption))
+        found.append(dataclasses.replace(judge(probe, evidence), caption=caption))
         bar.advance(1)
     return tuple(found)
 

@@ -156,3 +156,24 @@ def test_training_mode_and_weights_are_left_alone():
     assert all(module.training for module in model.modules())
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_write_of_zero_is_lawful_in_half_precision():
+    from planted import bag, gaussian
+
+    assert check(read(bag(gaussian()).model.half()))
+
+
+def test_overflow_says_so():
+    model = tiny("gpt2").to(torch.float16)
+    with torch.no_grad():
+        model.transformer.wte.weight.mul_(60000)
+    with pytest.raises(LawError, match="overflow in float16"):
+        check(read(model))
+
+
+def test_a_wrong_gain_is_seen_in_bfloat16_sized_rounding():
+    model = tiny("llama").to(torch.float16)
+    anatomy = read(model)
+    with pytest.raises(LawError, match="law 'norm'"):
+        check(_block(anatomy, 1, ln1=replace(anatomy.blocks[1].ln1, gain=anatomy.blocks[1].ln1.gain * 1.1)))

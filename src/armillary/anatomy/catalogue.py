@@ -29,7 +29,8 @@ def hub_models() -> list[tuple[str, str]]:
     for config in sorted(Path(HF_HUB_CACHE).glob("models--*/snapshots/*/config.json")):
         name = config.parts[-4].removeprefix("models--").replace("--", "/")
         try:
-            found[name] = str(json.loads(config.read_text("utf-8")).get("model_type", "unknown"))
+            kind = json.loads(config.read_text("utf-8")).get("model_type", "")
+            found[name] = kind if isinstance(kind, str) and kind.isidentifier() else "unknown architecture"
         except (OSError, ValueError, AttributeError):
             found[name] = "unreadable config"
     return sorted(found.items())

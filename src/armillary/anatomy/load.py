@@ -44,7 +44,7 @@ def load_model(
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     text = str(source)
     with quiet():
-        path, kind = locate(text, progress)
+        path, kind = locate(text, progress, trust_remote_code)
         progress(f"loading {text}", 0, 0)
         if kind == "gguf":
             weights = check_gguf(path)
@@ -58,7 +58,9 @@ def load_model(
     )
 
 
-def locate(source: str, progress: cache.Progress = lambda what, done, total: None) -> tuple[Path, str]:
+def locate(
+    source: str, progress: cache.Progress = lambda what, done, total: None, trust: bool = False
+) -> tuple[Path, str]:
     """Where a source lies, fetching it if it is a short name or a hub id, and of what kind it is."""
     path = Path(source).expanduser()
     if source.startswith("builtin:"):
@@ -76,18 +78,21 @@ def locate(source: str, progress: cache.Progress = lambda what, done, total: Non
         return cache.fetch(source, progress), "folder"
     if source.startswith((".", "/", "~")) or source.endswith(".gguf") or source.count("/") > 1:
         raise ModelError(f"there is no model at {source}; check the path.")
-    return _hub(source), "hub"
+    return _hub(source, trust), "hub"
 
 
-def _hub(name: str) -> Path:
+def _hub(name: str, trust: bool) -> Path:
     from huggingface_hub import snapshot_download
 
+    patterns = [*HUB_FILES, "*.py"] if trust else HUB_FILES
     try:
-        return Path(snapshot_download(name, local_files_only=True, allow_patterns=HUB_FILES))
+        kept = Path(snapshot_download(name, local_files_only=True, allow_patterns=patterns))
+        if any(kept.glob("*.safetensors")):
+            return kept
     except Exception:  # not in the local cache: only then is the network asked
         pass
     try:
-        return Path(snapshot_download(name, allow_patterns=HUB_FILES))
+        return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0][:160]
         short = nearest(name, [wheel.name for wheel in cache.WHEELS])
@@ -149,11 +154,15 @@ def _tokenizer(where: dict[str, Any]) -> Any:
 
 
 def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | None) -> Anatomy:
-    if device is not None or dtype is not None:
-        model = model.to(device=pick_device(device), dtype=pick_dtype(dtype))
+    asked: dict[str, Any] = {}
+    if device is not None:
+        asked["device"] = pick_device(device)
+    if dtype is not None:
+        asked["dtype"] = pick_dtype(dtype)
+    model = model.to(**asked) if asked else model
     anatomy = _finish(model, "")
     home = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
-    if tokenizer is None and home and Path(home).is_dir():
+    if tokenizer is None and home:
         with quiet():
             tokenizer = _tokenizer({"pretrained_model_name_or_path": home, "local_files_only": True})
     source = home or type(model).__name__
@@ -174,10 +183,11 @@ def _finish(model: Any, name: str) -> Anatomy:
 def pick_device(device: str | None) -> str:
     if device is None or device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError(f"--device {device} was asked for, but torch finds no GPU here; use --device cpu.")
-    if not device.startswith(("cpu", "cuda")):
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
         raise ModelError(f"--device {device} is not supported; use cpu or cuda (the sums are kept in float64).")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise ModelError(f"--device {device} was asked for, but torch finds no such GPU here; use --device cpu.")
     return device
 
 

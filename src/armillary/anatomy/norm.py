@@ -18,7 +18,7 @@ class Norm:
     """y = gain ⊙ direction(x) + shift.
 
     >>> norm = Norm("layernorm", torch.ones(3), None, 0.0)
-    >>> norm.direction(torch.tensor([[1.0, 2.0, 3.0]])).norm().item() ** 2
+    >>> round(norm.direction(torch.tensor([[1.0, 2.0, 3.0]])).norm().item() ** 2, 5)
     3.0
     """
 

@@ -59,6 +59,11 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     paths = {id(module): path for path, module in model.named_modules()}
     at = paths[id(inner)] + "." if paths[id(inner)] else ""
     stack: Any = inner.get_submodule(family.blocks)
+    if not len(stack) or config.max_position_embeddings < 1:
+        raise ModelError(
+            f"this {family.model_type} model has {len(stack)} layers and a context of {config.max_position_embeddings} "
+            "tokens, so it computes nothing; check its config."
+        )
     blocks = tuple(_block(module, family, config) for module in stack)
     embed: Any = inner.get_submodule(family.embed)
     head: Any = getattr(model, "get_output_embeddings", lambda: None)()
@@ -124,7 +129,7 @@ def _norm(module: nn.Module, path: str | None, family: Family, config: Any) -> N
     if family.gain_offset:
         gain = gain.float() + family.gain_offset
     shift = getattr(found, "bias", None)
-    eps = getattr(found, "variance_epsilon", None) or getattr(found, "eps", None)
+    eps = getattr(found, "variance_epsilon", getattr(found, "eps", None))
     assert eps is not None, f"{path} keeps its ε under a name we do not know"
     return Norm(family.norm, gain, None if shift is None else shift.detach(), float(eps))
 
@@ -258,5 +263,6 @@ def fingerprint(model: nn.Module) -> tuple[str, str]:
         total = parameter.detach().sum(dtype=torch.float32)
         if not torch.isfinite(total) and not torch.isfinite(parameter).all():
             return "", name
-        digest.update(f"{name} {tuple(parameter.shape)} {float(total).hex()}".encode())
+        some = parameter.detach().flatten()[:: max(1, parameter.numel() // 97)].float().cpu()
+        digest.update(f"{name} {tuple(parameter.shape)} {[float(v).hex() for v in some]}".encode())
     return digest.hexdigest()[:16], ""

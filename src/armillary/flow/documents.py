@@ -77,8 +77,19 @@ def from_dataset(name: str, split: str = "train", column: str = "") -> Documents
     key = column or next((k for k in ("text", "content", "document", *first) if isinstance(first.get(k), str)), "")
     if not isinstance(first.get(key), str):
         raise TextError(f"the dataset {name!r} has no column of text; its columns are {', '.join(first)}.")
-    rows = (row[key] for row in stream if row[key] and row[key].strip())
-    return Documents(f"dataset {name}", rows, (f"column {key!r} of split {split!r}, streamed",), ordered=True)
+    return Documents(
+        f"dataset {name}", _rows(stream, key, name), (f"column {key!r} of split {split!r}, streamed",), ordered=True
+    )
+
+
+def _rows(stream: Any, key: str, name: str) -> Iterator[str]:
+    try:
+        yield from (row[key] for row in stream if row[key] and row[key].strip())
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise TextError(
+            f"the dataset {name!r} broke off while it was read ({type(error).__name__}: {first}); try again."
+        ) from error
 
 
 def from_any(text: Any) -> Documents:

@@ -77,10 +77,11 @@ class Glimpse:
             mean, rstd = self.x.new_empty(len(self.x), 1), self.x.new_empty(len(self.x), 1)
             torch.ops.aten.native_layer_norm.out(self.x, [d], None, None, norm.eps, out0=self.z, out1=mean, out2=rstd)
             self.mean = mean.reshape(-1).double()
-            # Two ways to the variance, each exact where the other cancels: when ε bites, and when the mean is large.
-            divided = rstd.reshape(-1).double().pow(-2) - norm.eps
-            direct = (self.length.square() / d - self.mean.square()).clamp_min(0)
-            self.power = torch.where(divided > norm.eps, divided, direct)
+            # 1/rstd² − ε cancels where ε bites; those few rows are done over in float64.
+            self.power = rstd.reshape(-1).double().pow(-2) - norm.eps
+            bitten = (self.power <= norm.eps).nonzero()[:, 0]
+            if len(bitten):
+                self.power[bitten] = self.x[bitten].double().var(-1, correction=0)
         else:
             self.power = self.length.square() / d
             torch.mul(self.x, torch.rsqrt(self.power + norm.eps).to(self.x.dtype)[:, None], out=self.z)
@@ -110,7 +111,8 @@ class Glimpse:
     @cached_property
     def massive(self) -> Tensor:
         # No coordinate is larger than the length, so only tokens as long as the bound need a look at theirs.
-        found = (self.length >= MASSIVE * self.typical) & self.tokens.real
+        # (A site where most coordinates are zero has no scale to be massive by.)
+        found = (self.length >= MASSIVE * (self.typical or torch.inf)) & self.tokens.real
         rows = found.nonzero()[:, 0]
         if len(rows):
             found[rows] = self.x[rows].abs().amax(-1).double() >= MASSIVE * self.typical

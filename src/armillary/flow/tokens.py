@@ -102,16 +102,15 @@ class Corpus:
             made.append(Window(w.document, ids, w.prefix, w.suffix))
         return Corpus(tuple(made), self.source, self.documents, self.tokens, self.notes, self.one_token, self.longer)
 
-    def head(self, tokens: int) -> "Corpus":
-        """Whole windows from the start, until the budget is met."""
-        kept, count = [], 0
+    def thinned(self, tokens: int, documents: int) -> "Corpus":
+        """The beginnings of the first few documents, a like share of each, within a smaller budget."""
+        share = max(2, tokens // min(documents, self.documents))
+        firsts: dict[int, Window] = {}
         for window in self.windows:
-            if count >= tokens:
-                break
-            kept.append(window)
-            count += len(window.ids)
-        documents = 1 + max(w.document for w in kept)
-        return Corpus(tuple(kept), self.source, documents, count, self.notes)
+            if window.document < documents and window.document not in firsts:
+                firsts[window.document] = Window(window.document, window.ids[:share], window.prefix)
+        count = sum(len(window.ids) for window in firsts.values())
+        return Corpus(tuple(firsts.values()), self.source, self.documents, count, self.notes)
 
 
 def collate(windows: Sequence[Window], fold: int) -> Batch:
@@ -140,7 +139,7 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
         # A fixed order that mixes the sources, so that a small budget does not read one author alone.
         texts = list(texts)
         random.Random(seed).shuffle(texts)
-    bodies, empty = _bodies(texts, tokenizer, budget)
+    bodies, lengths, empty = _bodies(texts, tokenizer, budget)
     cap = _share(bodies, budget)
     windows: list[Window] = []
     count = taken = 0
@@ -156,13 +155,16 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
     if not windows:
         raise TextError(f"{documents.source} gives no token with this tokenizer; pass a text with some words in it.")
     read = bodies[:taken]
-    one_token, longer = sum(len(body) == 1 for body in read), sum(len(body[:cap]) > room for body in read)
+    one_token, longer = sum(len(body) == 1 for body in read), sum(n > context for n in lengths[:taken])
+    split = sum(len(body[:cap]) > room for body in read)
     cut = sum(len(body) > cap for body in read)
     notes = list(documents.notes)
     if one_token:
         notes.append(f"{one_token} documents of one token")
     if longer:
-        notes.append(f"{longer} documents longer than {room} tokens, read in windows that stay in their document")
+        notes.append(f"{longer} documents longer than the context of {context} tokens")
+    if split:
+        notes.append(f"{split} documents read in windows of {room} tokens that stay in their document")
     if cut:
         notes.append(f"of {cut} documents the first {cap} tokens, so that the budget spans more documents")
     if empty:
@@ -170,21 +172,24 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
     return Corpus(tuple(windows), documents.source, taken, count, tuple(notes), one_token, longer)
 
 
-def _bodies(texts: Iterable[str], tokenizer: Tokenizer, budget: int) -> tuple[list[list[int]], int]:
-    """Token ids of as many documents as the budget can span, and how many gave none."""
+def _bodies(texts: Iterable[str], tokenizer: Tokenizer, budget: int) -> tuple[list[list[int]], list[int], int]:
+    """Token ids of as many documents as the budget can span, their whole lengths, and how many gave none."""
     bodies: list[list[int]] = []
+    lengths: list[int] = []
     reach = empty = 0
     share = max(SHARE, budget // SPAN)
     for text in texts:
         if reach >= budget:
             break
-        body = list(tokenizer(text, add_special_tokens=False)["input_ids"])[:budget]
+        body = list(tokenizer(text, add_special_tokens=False)["input_ids"])
         if body:
+            lengths.append(len(body))
+            body = body[:budget]
             bodies.append(body)
             reach += min(len(body), share)
         else:
             empty += 1
-    return bodies, empty
+    return bodies, lengths, empty
 
 
 def _share(bodies: list[list[int]], budget: int) -> int:

@@ -40,17 +40,19 @@ SHORT = 64
 class Moments:
     """Count, mean and covariance of float rows [n, d]; the state is float64 on the CPU."""
 
-    def __init__(self, d: int, exact: bool = False) -> None:
+    def __init__(self, d: int, exact: bool = False, even: bool = False) -> None:
+        """`exact` squares in float64. `even` promises rows without far entries, and saves looking for them."""
         self.d = d
         self.exact = exact
+        self.even = even and not exact
         self.count = 0
         self.shift: Float[Tensor, " d"] = torch.zeros(d)
         self._sum = torch.zeros(d, dtype=torch.float64)
         self._strips = [torch.zeros(min(STRIP, d - i), d - i, dtype=torch.float64) for i in range(0, d, STRIP)]
 
     @classmethod
-    def empty(cls, d: int, exact: bool = False) -> "Moments":
-        return cls(d, exact)
+    def empty(cls, d: int, exact: bool = False, even: bool = False) -> "Moments":
+        return cls(d, exact, even)
 
     @classmethod
     def of(cls, rows: Float[Tensor, "n d"], exact: bool = False) -> "Moments":
@@ -101,7 +103,7 @@ class Moments:
     def __add__(self, other: "Moments") -> "Moments":
         if self.d != other.d:
             raise ValueError(f"cannot add moments of {self.d} and of {other.d} columns")
-        both = Moments(self.d, self.exact and other.exact)
+        both = Moments(self.d, self.exact and other.exact, self.even and other.even)
         both.count = self.count + other.count
         if both.count:
             heavy = self.count * self.shift.double() + other.count * other.shift.double()
@@ -129,7 +131,7 @@ class Moments:
 
     def _add(self, rows: Tensor, raw: Tensor | None = None, blank: Tensor | None = None) -> None:
         """Square centred rows: the usual ones in float32, the rest exactly, from raw rows where known."""
-        far = _far(rows, self.exact or _coarse(rows, raw))
+        far = _none(rows) if self.even else _far(rows, self.exact or _coarse(rows, raw))
         if blank is not None and len(far):
             far = far[~torch.isin(far, blank)]
         if len(far):
@@ -221,6 +223,13 @@ def _far(rows: Tensor, everything: bool) -> Tensor:
     if not len(columns):
         return columns
     return (rows[:, columns].abs() > usual[columns]).any(dim=1).nonzero()[:, 0]
+
+
+def _none(rows: Tensor) -> Tensor:
+    """No far rows, taken on trust; but NaN and infinity spread into a sum and are still found."""
+    if not bool(rows.sum(dim=0).isfinite().all()):
+        raise _broken(rows)
+    return torch.zeros(0, dtype=torch.int64, device=rows.device)
 
 
 def _broken(rows: Tensor) -> ValueError:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import MODEL, Evidence, Flags, Floats, mean, name_sites, spread
+from armillary.probes.evidence import MODEL, RANDOM, Evidence, Flags, Floats, mean, name_sites, spread
 from armillary.probes.probe import Instrument
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
@@ -54,9 +54,9 @@ class Concentration:
         ),
         control="Gaussian vectors of the same dimension (Monte-Carlo); random initialisation; shuffled text",
         rule=(
-            f"A site follows the law if its spread (low end of the interval) is at most {T.shell_law_factor:.0f}× "
-            f"1/√(2d); it is a thin shell if at most {T.shell_thin:.0%}. Supported: the law at ≥ {T.sites_most:.0%} of "
-            f"sites. Refuted: a thin shell at ≤ {T.sites_few:.0%}. Qualified between."
+            f"A site follows the law if its spread (high end of the interval) is at most {T.shell_law_factor:.0f}× "
+            f"1/√(2d); it may be a thin shell if the low end is at most {T.shell_thin:.0%}. Supported: the law at ≥ {T.sites_most:.0%} of "
+            f"sites. Refuted: perhaps a thin shell at ≤ {T.sites_few:.0%}. Qualified between."
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("lengths",)
@@ -66,8 +66,8 @@ class Concentration:
         lengths = evidence.scalars(MODEL, "length", ORDINARY)
         spreads = evidence.site_intervals(lengths, spread)
         law = 1 / np.sqrt(2 * evidence.anatomy.d)
-        near_end = np.where(np.isnan(spreads[:, 1]), spreads[:, 0], spreads[:, 1])
-        follows, thin = near_end <= T.shell_law_factor * law, near_end <= T.shell_thin
+        low_end, high_end = (np.where(np.isnan(spreads[:, i]), spreads[:, 0], spreads[:, i]) for i in (1, 2))
+        follows, thin = high_end <= T.shell_law_factor * law, low_end <= T.shell_thin
         verdict = _verdict(follows, thin)
         value, low, high = evidence.across_sites(lengths, spread)
         shell = _shell(evidence)
@@ -75,7 +75,7 @@ class Concentration:
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("spread of ‖x‖ before the norm, median site", value, low, high),
-            n=evidence.tokens,
+            n=evidence.ordinary,
             controls=_controls(evidence, law),
             reading=_reading(evidence, follows, thin, value, law),
             headline=_headline(verdict, value, law),
@@ -118,8 +118,7 @@ def _table(evidence: Evidence, spreads: Floats, law: float) -> Table:
     squared = spread(evidence.scalars(MODEL, "length2", ORDINARY).sum(1))
     everything = spread(evidence.scalars(MODEL, "length").sum(1))
     first = evidence.scalars(MODEL, "length", (1,)).sum(1)
-    random = "random initialisation"
-    at_random = spread(evidence.scalars(random, "length", ORDINARY).sum(1)) if random in evidence.records else None
+    at_random = spread(evidence.scalars(RANDOM, "length", ORDINARY).sum(1)) if RANDOM in evidence.records else None
     rows: list[dict[str, Any]] = []
     for i, site in enumerate(evidence.sites):
         record = evidence.records[MODEL][site]
@@ -175,7 +174,8 @@ def _reading(evidence: Evidence, follows: Flags, thin: Flags, value: float, law:
     ratio = value / law
     return (
         f"Before the norm lengths spread by {value:.1%}, {ratio:.2g}× the Gaussian law's {law:.1%}; the law holds at "
-        f"{int(follows.sum())} and a shell thinner than {T.shell_thin:.0%} at {int(thin.sum())} of {sites} sites."
+        f"{int(follows.sum())} of {sites} sites, and a shell thinner than {T.shell_thin:.0%} at {int(thin.sum())}"
+        + (f" ({name_sites([s for s, yes in zip(evidence.sites, thin, strict=True) if yes])})." if thin.any() else ".")
     )
 
 
@@ -184,7 +184,7 @@ def _headline(verdict: Verdict, value: float, law: float) -> str:
         return f"A thin shell even before the norm: lengths spread by {value:.1%} (Gaussian law {law:.1%})"
     if verdict == "refuted":
         return f"No thin shell without the norm: lengths spread by {value:.0%} where the Gaussian law says {law:.1%}"
-    return f"A shell, but not the Gaussian one: lengths spread by {value:.1%}, the law says {law:.1%}"
+    return f"Lengths before the norm spread by {value:.1%}; the Gaussian law says {law:.1%}"
 
 
 def _quantities(evidence: Evidence, spreads: Floats, law: float, shell: Table) -> tuple[Quantity, ...]:

@@ -23,7 +23,7 @@ COLUMNS = (
     Column("participation_se", "its standard error, bootstrap over documents on the sample", "dimensions"),
     Column("entropy_rank", "exp of the entropy of the eigenvalues", "dimensions"),
     Column("entropy_rank_se", "half the difference between the two halves of the documents", "dimensions"),
-    Column("two_nn", "TwoNN intrinsic dimension of 400 sampled tokens", "dimensions"),
+    Column("two_nn", "TwoNN intrinsic dimension of up to 400 sampled tokens, one of each word form", "dimensions"),
     Column("two_nn_se", "its standard error, jackknife over documents", "dimensions"),
     Column("mle", "maximum-likelihood intrinsic dimension, 16 neighbours", "dimensions"),
     Column("mle_se", "its standard error, jackknife over documents", "dimensions"),
@@ -49,7 +49,7 @@ class Dimension:
             "count axes; TwoNN and maximum likelihood count coordinates near a token, and saturate with few tokens, so "
             "they are read against a Gaussian of the same covariance and size."
         ),
-        control="a Gaussian with the same mean and covariance; random initialisation",
+        control="random initialisation; normalised Gaussian vectors; for TwoNN a Gaussian with the same mean and covariance",
         rule=(
             f"Supported: the interval of the share lies above {T.dimension_full}. Refuted: below {T.dimension_half}. "
             "Qualified between. Undecided without an interval."
@@ -86,7 +86,8 @@ class Dimension:
 
 
 def _of(rows: list[dict[str, Any]], name: str) -> float:
-    return float(np.nanmedian([row[name] for row in rows]))
+    known = [row[name] for row in rows if not np.isnan(row[name])]
+    return float(np.median(known)) if known else float("nan")
 
 
 def _draws(evidence: Evidence, found: dict[str, Spectrum], clouds: dict[str, Sampled]) -> Floats:
@@ -110,8 +111,10 @@ def _draws(evidence: Evidence, found: dict[str, Spectrum], clouds: dict[str, Sam
         size, power = member.sum(1), member @ np.square(away).sum(1)
         crossed = np.outer(size, size)
         np.fill_diagonal(crossed, 0)
-        square = np.einsum("bg,gh,bh->b", weights, pairs, weights) / np.einsum("bg,gh,bh->b", weights, crossed, weights)
-        ratio = (weights @ power / (weights @ size)) ** 2 / square
+        with np.errstate(invalid="ignore", divide="ignore"):  # a draw of one document alone has no pairs
+            square = np.einsum("bg,gh,bh->b", weights, pairs, weights)
+            square /= np.einsum("bg,gh,bh->b", weights, crossed, weights)
+            ratio = (weights @ power / (weights @ size)) ** 2 / square
         columns.append(ratio[1:] / ratio[0])
     return np.stack(columns, 1)
 
@@ -121,12 +124,13 @@ def _row(evidence: Evidence, site: str, one: Spectrum, cloud: Sampled, draws: Fl
 
     ranks = [entropy_rank(half) for half in one.halves]
     participation = 1 / one.cross_power
-    near = _intrinsic(cloud.z[:POINTS], cloud.document[:POINTS])
-    gaussian = _gaussian(evidence, one, min(len(cloud), POINTS))
+    words = cloud.distinct()
+    near = _intrinsic(words.z[:POINTS], words.document[:POINTS])
+    gaussian = _gaussian(evidence, one, min(len(words), POINTS))
     return {
         "site": site,
         "participation": participation,
-        "participation_se": participation * float(np.nanstd(draws)),
+        "participation_se": participation * float(np.std(draws[np.isfinite(draws)])),
         "entropy_rank": entropy_rank(one.values),
         "entropy_rank_se": abs(ranks[0] - ranks[1]) / 2 if ranks else float("nan"),
         "two_nn": near[0],
@@ -150,7 +154,11 @@ def _intrinsic(points: Any, documents: Any, jackknife: bool = True) -> tuple[flo
         nothing = float("nan")
         return nothing, nothing, nothing, nothing
     distances = pairwise_sq_distances(points)
-    value = (two_nn(distances).value, mle_dimension(distances, NEIGHBOURS).value)
+    try:
+        value = (two_nn(distances).value, mle_dimension(distances, NEIGHBOURS).value)
+    except ValueError:  # nearly all points coincide
+        nothing = float("nan")
+        return nothing, nothing, nothing, nothing
     if not jackknife:
         return value[0], float("nan"), value[1], float("nan")
     left = []
@@ -158,7 +166,10 @@ def _intrinsic(points: Any, documents: Any, jackknife: bool = True) -> tuple[flo
         keep = torch.from_numpy(documents % BLOCKS != block)
         if bool(keep.all()) or int(keep.sum()) < 2 * NEIGHBOURS:
             continue
-        left.append((two_nn(distances, keep).value, mle_dimension(distances, NEIGHBOURS, keep).value))
+        try:
+            left.append((two_nn(distances, keep).value, mle_dimension(distances, NEIGHBOURS, keep).value))
+        except ValueError:
+            continue
     errors = jackknife_se(np.array(left)) if len(left) > 1 else np.full(2, np.nan)
     return value[0], float(errors[0]), value[1], float(errors[1])
 
@@ -169,7 +180,11 @@ def _gaussian(evidence: Evidence, one: Spectrum, count: int) -> tuple[float, flo
 
     cov = torch.from_numpy(one.covariance)
     # Cholesky wants no exact zero, and LayerNorm's plane is one: lift it far below anything that counts.
-    factor = torch.linalg.cholesky(cov + 1e-6 * cov.trace() / len(cov) * torch.eye(len(cov), dtype=cov.dtype))
+    lift = (1e-6 * cov.trace() / len(cov)).clamp_min(1e-12)
+    factor, failed = torch.linalg.cholesky_ex(cov + lift * torch.eye(len(cov), dtype=cov.dtype))
+    if int(failed):  # a handful of distinct points: rounding is larger than the lift
+        values, vectors = torch.linalg.eigh(cov)
+        factor = vectors * values.clamp_min(0).sqrt()
     generator = torch.Generator().manual_seed(evidence.seed)
     drawn = torch.randn(count, len(cov), generator=generator, dtype=torch.float64)
     return _intrinsic(drawn @ factor.T + torch.from_numpy(one.mean), None, False)
@@ -177,12 +192,12 @@ def _gaussian(evidence: Evidence, one: Spectrum, count: int) -> tuple[float, flo
 
 def _headline_interval(rows: list[dict[str, Any]], draws: Floats, full: int) -> tuple[float, float, float]:
     shares = np.array([row["participation"] for row in rows]) / full
-    drawn = np.nanmedian(shares[None] * draws, axis=1)
-    drawn = drawn[np.isfinite(drawn)]
-    if not len(drawn) or not np.isfinite(shares).any():
-        return float(np.nanmedian(shares)), float("nan"), float("nan")
+    drawn = shares[None] * draws
+    drawn = np.median(drawn[np.isfinite(drawn).all(1)], axis=1)
+    if len(drawn) < len(draws) // 2:
+        return float(np.median(shares)), float("nan"), float("nan")
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(np.nanmedian(shares)), float(low), float(high)
+    return float(np.median(shares)), float(low), float(high)
 
 
 def _verdict(low: float, high: float) -> Verdict:
@@ -199,9 +214,20 @@ def _controls(evidence: Evidence, rows: list[dict[str, Any]], full: int) -> tupl
         powers = [one.cross_power for one in spectra(evidence, RANDOM, halves=False).values()]
         value = float(np.median(1 / np.array(powers))) / full
         made.append(Control(RANDOM, value, float("nan"), float("nan")))
-    gaussian = _of(rows, "gaussian_two_nn")
-    made.append(Control("Gaussian, same covariance (TwoNN)", gaussian, float("nan"), float("nan")))
+    made.append(_isotropic(evidence, full))
     return tuple(made)
+
+
+def _isotropic(evidence: Evidence, full: int) -> Control:
+    """The same statistic for Gaussian vectors through the same norm: what filling the space would look like."""
+    import torch
+
+    norm = next(iter(evidence.anatomy.norms.values()))
+    generator = torch.Generator().manual_seed(evidence.seed)
+    drawn = norm.direction(torch.randn(6 * norm.d, norm.d, generator=generator)).double()
+    first, second = (half.T.cov() for half in drawn.chunk(2))
+    share = float(first.trace() * second.trace() / (first * second).sum()) / full
+    return Control("Gaussian vectors, normalised", share, float("nan"), float("nan"))
 
 
 def _reading(evidence: Evidence, verdict: Verdict, rows: list[dict[str, Any]], value: float) -> str:

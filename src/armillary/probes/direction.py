@@ -55,8 +55,8 @@ class Direction:
         "undoes any scale",
         rule=(
             f"Supported: the difference's interval lies above {T.direction_margin}, AUC(cosine) ≥ {T.direction_auc}, and "
-            f"no scaling costs more than {T.scaling_cost} nats a token. Qualified: the first two hold, but scaling the "
-            "stream costs more (or cannot be measured on this model). Refuted: the difference's interval lies below "
+            f"no scaling changes the loss by more than {T.scaling_cost} nats a token. Qualified: the difference holds, but "
+            "AUC(cosine) is lower, or scaling the stream changes more (or cannot be measured on this model). Refuted: the difference's interval lies below "
             f"{T.direction_margin}. Undecided otherwise."
         ),
     )
@@ -119,7 +119,8 @@ def _pairs(cloud: Sampled, seed: int, permuted: bool = False) -> Pairs | None:
     chosen = np.concatenate([np.flatnonzero(same), rng.choice(negatives, min(NEGATIVES, len(negatives)), False)])
     i, j, same = i[chosen], j[chosen], same[chosen]
     x, z = cloud.x.numpy()[usable], cloud.z.numpy()[usable]
-    unit, length = z / np.linalg.norm(z, axis=1, keepdims=True), np.linalg.norm(x, axis=1)
+    unit = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-30)
+    length = np.linalg.norm(x, axis=1)
     cosine = (unit @ unit.T)[i, j]
     squared = length[i] ** 2 + length[j] ** 2 - 2 * (x @ x.T)[i, j]
     scores = (cosine, -np.sqrt(np.maximum(squared, 0)), -np.abs(length[i] - length[j]))
@@ -178,10 +179,16 @@ def _verdict(low: float, high: float, auc: float, costs: list[dict[str, float]])
         return "undecided"
     if high < T.direction_margin:
         return "refuted"
-    if low < T.direction_margin or auc < T.direction_auc:
+    if low < T.direction_margin:
         return "undecided"
-    free = bool(costs) and max(cost["delta_nll"] for cost in costs) <= T.scaling_cost
-    return "supported" if free else "qualified"
+    free = bool(costs) and all(_size(cost) <= T.scaling_cost for cost in costs)
+    return "supported" if free and auc >= T.direction_auc else "qualified"
+
+
+def _size(cost: dict[str, float]) -> float:
+    """How large a change of loss may be, in either direction, by its interval."""
+    ends = [abs(cost[key]) for key in ("delta_nll", "low", "high") if not np.isnan(cost[key])]
+    return max(ends)
 
 
 def _controls(evidence: Evidence, last: str) -> tuple[Control, ...]:
@@ -202,6 +209,8 @@ def _reading(verdict: Verdict, rows: list[dict[str, Any]], costs: list[dict[str,
         f"Cosine tells 'same next token' with AUC {last['auc_cosine']:.2f}, Euclidean distance with "
         f"{last['auc_euclidean']:.2f}, length alone with {last['auc_length']:.2f}"
     )
+    if last["auc_euclidean"] > last["auc_cosine"] + 0.02:
+        told += " (distance, which keeps length, tells more than the angle)"
     if verdict == "undecided":
         return f"{told}; the difference is not clearly on either side of {T.direction_margin}: more text would decide."
     if not costs:

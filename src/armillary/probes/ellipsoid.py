@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import RANDOM, Evidence, Flags, Floats
+from armillary.probes.evidence import RANDOM, Evidence, Flags, Floats, name_sites
 from armillary.probes.probe import Instrument
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
@@ -64,7 +64,7 @@ class Ellipsoid:
             statistic=Statistic("longest over shortest semi-axis, median site", value, value, value),
             n=len(rows),
             controls=_controls(evidence),
-            reading=_reading(warped, displaced, moved),
+            reading=_reading(evidence, warped, displaced, moved),
             headline=_headline(value, warped, displaced, moved),
             table=Table.of(COLUMNS, rows),
             quantities=_quantities(evidence, ratios, moved),
@@ -107,11 +107,16 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     return (Control(RANDOM, value, value, value),)
 
 
-def _reading(warped: Flags, displaced: Flags, moved: Floats) -> str:
+def _reading(evidence: Evidence, warped: Flags, displaced: Flags, moved: Floats) -> str:
+    round_ = [site for site, yes in zip(evidence.sites, warped, strict=True) if not yes]
     shape = f"γ makes an ellipsoid at {int(warped.sum())} of {len(warped)} sites"
+    if round_ and warped.any():
+        shape += f" (not at {name_sites(round_)})"
     if np.isnan(moved).all():
         return f"{shape}; these norms have no β, so nothing is displaced."
-    return f"{shape}; β moves its centre at {int(displaced.sum())} (median {np.nanmedian(moved):.2g} of a semi-axis)."
+    still = [site for site, yes in zip(evidence.sites, displaced, strict=True) if not yes]
+    where = f", not at {name_sites(still)}" if still and displaced.any() else ""
+    return f"{shape}; β moves its centre at {int(displaced.sum())}{where} (median {np.nanmedian(moved):.2g} of a semi-axis)."
 
 
 def _headline(value: float, warped: Flags, displaced: Flags, moved: Floats) -> str:

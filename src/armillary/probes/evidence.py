@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.thresholds import THRESHOLDS, Thresholds
+from armillary.probes.thresholds import THRESHOLDS as T
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -34,7 +34,6 @@ class Evidence:
     """arm → site → what was recorded there."""
     scaling: "ScalingRecord | None" = None
     seed: int = 0
-    thresholds: Thresholds = THRESHOLDS
     kept: dict[Any, Any] = field(default_factory=dict)
     """What one probe worked out and another asks for too."""
 
@@ -45,6 +44,15 @@ class Evidence:
     @property
     def tokens(self) -> int:
         return self.corpus.tokens if self.corpus is not None else 0
+
+    @property
+    def ordinary(self) -> int:
+        """Ordinary tokens at the site that has fewest."""
+        counts = [
+            int(record.lengths.count[: record.groups].sum()) if record.lengths is not None else self.tokens
+            for record in self.records.get(MODEL, {}).values()
+        ]
+        return min(counts, default=0)
 
     @property
     def arms(self) -> list[str]:
@@ -81,7 +89,7 @@ class Evidence:
         from armillary.geometry.resample import bootstrap
 
         value = float(statistic(stats.sum(0)[None])[0])
-        if self.corpus is None or self.corpus.documents < self.thresholds.documents_least:
+        if np.isnan(value) or (stats.reshape(len(stats), -1) != 0).any(1).sum() < T.documents_least:
             return value, float("nan"), float("nan")
         found = bootstrap(stats, statistic, seed=self.seed)
         return value, float(found.low), float(found.high)
@@ -104,19 +112,21 @@ class Evidence:
 
 
 def mean(stats: Floats) -> Floats:
-    """The mean from (count, sum, …) along the last axis.
+    """The mean from (count, sum, …) along the last axis; NaN of nothing.
 
     >>> mean(np.array([[4.0, 2.0, 1.0]]))
     array([0.5])
     """
-    return stats[..., 1] / np.maximum(stats[..., 0], 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(stats[..., 0] > 0, stats[..., 1] / stats[..., 0], np.nan)
 
 
 def spread(stats: Floats) -> Floats:
-    """The coefficient of variation from (count, sum, sum of squares)."""
+    """The coefficient of variation from (count, sum, sum of squares); NaN of fewer than two."""
     average = mean(stats)
-    variance = stats[..., 2] / np.maximum(stats[..., 0], 1) - average**2
-    return np.sqrt(np.maximum(variance, 0)) / np.maximum(np.abs(average), 1e-300)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = np.maximum(stats[..., 2] / stats[..., 0] - average**2, 0)
+        return np.where(stats[..., 0] > 1, np.sqrt(variance) / np.maximum(np.abs(average), 1e-300), np.nan)
 
 
 def name_sites(sites: Sequence[str], most: int = 4) -> str:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 SCALES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
 NEIGHBOURS = 24
 CENTRES = 48
-OWN_BALLS = (8, 16, 32, 64)
-OWN_CENTRES = 32
+OWN_BALLS = (8, 16, 32, 64, 128)
+OWN_CENTRES = 96
 COLUMNS = (
     Column("site", "norm site"),
     Column(
@@ -36,7 +36,7 @@ COLUMNS = (
     Column("ratio_small", "radial over mean tangential variance in the smallest balls"),
     Column("ratio_large", "radial over mean tangential variance in the largest balls"),
     Column("plane_small", "variance along 1 over mean tangential variance in the smallest balls: 0 under LayerNorm"),
-    Column("own_slope", "the slope in undisturbed balls of 8 to 64 nearest tokens; empty where too few tokens"),
+    Column("own_slope", "the slope in undisturbed balls of 8 to 128 nearest tokens; empty where too few tokens"),
     Column("own_alpha_small", "angular radius of those of 8 tokens", "degrees"),
     Column("own_alpha_large", "angular radius of the largest of those", "degrees"),
     Column("tokens", "sampled ordinary tokens, one of each word form", "tokens"),
@@ -62,9 +62,11 @@ class Local:
         ),
         control="the same balls before the norm (slope 0); random initialisation; shuffled text",
         rule=(
-            f"Supported: the median site's slope interval lies within {T.local_slope:.0f} ± {T.local_slope_within}. "
-            f"Refuted: it lies below {T.local_slope_none} (no fall). Qualified: it falls, but not like α². Undecided: no "
-            "interval (too few tokens or documents)."
+            f"Supported: the median site's slope interval lies within {T.local_slope:.0f} ± {T.local_slope_within}, and the "
+            f"tokens' own balls fall too (own_slope ≥ {T.local_slope - T.local_slope_within} in the median site). "
+            f"Refuted: the interval lies below {T.local_slope_none} (no fall). Qualified: it falls where balls are drawn "
+            "in, which any norm with a small ε brings about, but not at the tokens' own spacing; or not like α². "
+            "Undecided: no interval (too few tokens or documents)."
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("sample",)
@@ -75,7 +77,7 @@ class Local:
         found = {site: one for site, one in measured.items() if one is not None}
         slopes = np.array([one.interval for one in found.values()]).reshape(-1, 3)
         value, low, high = _median(evidence, [one.sums for one in found.values()])
-        verdict = _verdict(value, low, high)
+        verdict = _verdict(value, low, high, _own(list(found.values())))
         left = [site for site in evidence.sites if site not in found]
         return Finding(
             claim=self.claim,
@@ -84,7 +86,7 @@ class Local:
             n=int(np.median([one.row["tokens"] for one in found.values()])) if found else 0,
             controls=_controls(evidence, list(found.values())),
             reading=_reading(evidence, verdict, value, list(found.values()), left),
-            headline=_headline(verdict, value),
+            headline=_headline(verdict, value, _own(list(found.values()))),
             table=Table.of(COLUMNS, [one.row for one in found.values()]),
             quantities=_quantities(list(found), slopes, list(found.values())) if found else (),
         )
@@ -184,12 +186,19 @@ def _median(evidence: Evidence, sums: list[Floats]) -> tuple[float, float, float
     return evidence.across_sites(np.stack(sums), _slope, np.nanmedian)
 
 
-def _verdict(value: float, low: float, high: float) -> Verdict:
+def _own(found: list[_Found]) -> float:
+    """The median site's slope in the tokens' own balls; NaN where there are none."""
+    slopes = [one.row["own_slope"] for one in found if one.row["own_slope"] is not None]
+    return float(np.nanmedian(slopes)) if slopes and not np.isnan(slopes).all() else float("nan")
+
+
+def _verdict(value: float, low: float, high: float, own: float) -> Verdict:
     if np.isnan([value, low, high]).any():
         return "undecided"
-    if T.local_slope - T.local_slope_within <= low <= high <= T.local_slope + T.local_slope_within:
-        return "supported"
-    return "refuted" if high < T.local_slope_none else "qualified"
+    if high < T.local_slope_none:
+        return "refuted"
+    falls = T.local_slope - T.local_slope_within <= low <= high <= T.local_slope + T.local_slope_within
+    return "supported" if falls and own >= T.local_slope - T.local_slope_within else "qualified"
 
 
 def _controls(evidence: Evidence, found: list[_Found]) -> tuple[Control, ...]:
@@ -211,26 +220,28 @@ def _reading(evidence: Evidence, verdict: Verdict, value: float, found: list[_Fo
     if verdict == "undecided":
         return "Too few tokens or documents for balls of neighbours; give more text (--tokens)."
     large, small = (np.median([one.row[end] for one in found]) for end in ("alpha_large", "alpha_small"))
-    plane = (
-        "; the plane shows as no variance along 1"
-        if evidence.anatomy.norms[evidence.sites[0]].kind == "layernorm"
-        else ""
-    )
+    kinds = {norm.kind for norm in evidence.anatomy.norms.values()}
+    plane = "; the plane shows as no variance along 1" if kinds == {"layernorm"} else ""
     tail = f" Not measured at {name_sites(left)}." if left else ""
-    exact = "a property of the norm by definition; what is measured is this model's deviation"
+    own = _own(found)
+    spacing = ""
+    if not np.isnan(own):
+        ends = [np.nanmedian([one.row[f"own_alpha_{end}"] or np.nan for one in found]) for end in ("small", "large")]
+        spacing = f" At the tokens' own spacing ({ends[0]:.0f}° to {ends[1]:.0f}°) it goes like α^{own:.2g}."
     return (
-        f"From {large:.0f}° down to {small:.0f}° the radial share falls like α^{value:.2g} ({exact}){plane}: the length "
-        f"constraint is local and curved, which is why no second eigenvalue vanishes.{tail}"
-        if verdict == "supported"
-        else f"From {large:.0f}° down to {small:.0f}° the radial share goes like α^{value:.2g}, where a sphere's is α².{tail}"
+        f"Drawn in from {large:.0f}° to {small:.0f}°, the radial share falls like α^{value:.2g}{plane}: a property of "
+        f"the norm by definition; what is measured is this model's deviation.{spacing}{tail}"
     )
 
 
-def _headline(verdict: Verdict, value: float) -> str:
+def _headline(verdict: Verdict, value: float, own: float) -> str:
     if verdict == "undecided":
         return "Too few tokens for balls of neighbours: nothing can be concluded"
-    falls = {"supported": "falls as on a sphere", "refuted": "does not fall", "qualified": "falls, but not like α²"}
-    return f"Radial variance {falls[verdict]}: like α^{value:.2g} of the tangential in the median site"
+    if verdict == "refuted":
+        return f"Radial variance does not fall: like α^{value:.2g} of the tangential in the median site"
+    if verdict == "supported":
+        return f"Radial variance falls as on a sphere: like α^{value:.2g} of the tangential in the median site"
+    return f"Radial variance falls like α^{value:.2g} where balls are drawn in, like α^{own:.2g} where tokens are"
 
 
 def _quantities(sites: list[str], slopes: Floats, found: list[_Found]) -> tuple[Quantity, ...]:

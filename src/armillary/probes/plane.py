@@ -66,7 +66,7 @@ class Plane:
             statistic=Statistic("d·mean cos²(z, 1), median site", value, low, high),
             n=evidence.tokens,
             controls=_controls(evidence),
-            reading=_reading(evidence, inside, value, verdict),
+            reading=_reading(evidence, inside, (value, low, high), verdict),
             headline=_headline(verdict, value, inside),
             table=_table(evidence, ratios, inside),
             quantities=_quantities(evidence, ratios),
@@ -122,7 +122,7 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     return tuple(made)
 
 
-def _reading(evidence: Evidence, inside: list[bool], value: float, verdict: Verdict) -> str:
+def _reading(evidence: Evidence, inside: list[bool], interval: tuple[float, float, float], verdict: Verdict) -> str:
     kinds = {norm.kind for norm in evidence.anatomy.norms.values()}
     outside = [site for site, yes in zip(evidence.sites, inside, strict=True) if not yes]
     if verdict == "undecided":
@@ -131,9 +131,14 @@ def _reading(evidence: Evidence, inside: list[bool], value: float, verdict: Verd
         exact = "LayerNorm subtracts the mean: exact by definition; what is measured is this model's deviation"
         return f"{exact}, {'rounding' if not outside else 'and it is more than rounding at ' + name_sites(outside)}."
     learned = f"{sum(inside)} of {len(inside)} sites learned a near-zero mean"
-    compare = "like a random direction" if 0.5 <= value <= 2 else ("less than" if value < 0.5 else "more than")
-    tail = compare if compare.startswith("like") else f"{compare} a random direction's 1"
-    return f"RMSNorm subtracts nothing, so there is no plane by construction; {learned} (median {value:.2g}, {tail})."
+    value, low, high = interval
+    tail = (
+        "like a random direction's"
+        if low <= 1 <= high
+        else f"{'below' if value < 1 else 'above'} a random direction's 1"
+    )
+    where = f" ({name_sites([s for s, yes in zip(evidence.sites, inside, strict=True) if yes])})" if any(inside) else ""
+    return f"RMSNorm subtracts nothing, so there is no plane by construction; {learned}{where}; the share is {value:.2g}, {tail}."
 
 
 def _headline(verdict: Verdict, value: float, inside: list[bool]) -> str:

@@ -1,9 +1,11 @@
 """What is a probe? One question, the instruments it needs, and a conclusion from what they recorded."""
 
+from dataclasses import replace
 from typing import ClassVar, Literal, Protocol
 
 from armillary.probes.evidence import Evidence
-from armillary.results import Claim, Finding
+from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.results import Claim, Column, Finding, Statistic, Table
 
 Instrument = Literal["lengths", "spectra", "sample"]
 
@@ -21,3 +23,27 @@ class Probe(Protocol):
     scaling: ClassVar[bool]
 
     def conclude(self, evidence: Evidence) -> Finding: ...
+
+
+def judge(probe: Probe, evidence: Evidence) -> Finding:
+    """A probe's finding, or `undecided` where the text cannot carry any: what no rule needs to repeat."""
+    if not probe.instruments or evidence.corpus is None:
+        return probe.conclude(evidence)
+    documents = evidence.corpus.documents
+    if evidence.ordinary < T.tokens_least:
+        nothing = float("nan")
+        return Finding(
+            claim=probe.claim,
+            verdict="undecided",
+            statistic=Statistic("not measured", nothing, nothing, nothing),
+            n=evidence.ordinary,
+            controls=(),
+            reading=f"Only {evidence.ordinary} ordinary tokens, and {T.tokens_least} are the least; give more text.",
+            headline="Too little text: nothing can be concluded",
+            table=Table((Column("site", "norm site"),), tuple((site,) for site in evidence.sites)),
+        )
+    found = probe.conclude(evidence)
+    if documents >= T.documents_least or found.verdict == "undecided":
+        return found
+    why = f"Only {documents} documents, and intervals need {T.documents_least}: give more text. Without them: "
+    return replace(found, verdict="undecided", reading=why + found.reading)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import MODEL, Evidence, Floats, mean, name_sites
+from armillary.probes.evidence import MODEL, RANDOM, Evidence, Floats, mean, name_sites
 from armillary.probes.probe import Instrument
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
@@ -84,7 +84,9 @@ def _astray(evidence: Evidence) -> list[str]:
     records = evidence.records[MODEL]
     gaps = evidence.extremes(MODEL, "radius_error")[:, 1]
     ours = T.roundings * torch.finfo(torch.float32).eps
-    theirs = T.roundings * torch.finfo(evidence.anatomy.dtype).eps
+    dtype = evidence.anatomy.dtype
+    # A half-precision module rounds its output once or twice; 64 of its roundings would be half the value.
+    theirs = (T.roundings if dtype in (torch.float32, torch.float64) else 4) * torch.finfo(dtype).eps
     return [
         site for site, gap in zip(evidence.sites, gaps, strict=True) if gap > ours or records[site].deviation > theirs
     ]
@@ -132,8 +134,7 @@ def _table(evidence: Evidence, shares: Floats) -> Table:
 
 
 def _random_shares(evidence: Evidence) -> Floats | None:
-    arm = "random initialisation"
-    return mean(evidence.scalars(arm, "near").sum(1)) if arm in evidence.records else None
+    return mean(evidence.scalars(RANDOM, "near").sum(1)) if RANDOM in evidence.records else None
 
 
 def _controls(evidence: Evidence) -> tuple[Control, ...]:

@@ -12,6 +12,7 @@ from armillary.anatomy import Norm
 from armillary.flow.glimpse import KINDS, ORDINARY, Glimpse
 from armillary.measures import GroupedScalars, Moments, Reservoir, TopK
 from armillary.probes.probe import Instrument
+from armillary.probes.thresholds import THRESHOLDS as T
 
 SCALARS = ("length", "length2", "radius", "radius_error", "short", "near", "before_near", "cos2", "mean_z", "cos2_x")
 SAMPLE = 768
@@ -45,7 +46,8 @@ class NormRecord:
         if "lengths" in self.instruments and self.lengths is None:
             self.lengths = GroupedScalars.empty(len(KINDS) * self.groups, SCALARS)
         if "spectra" in self.instruments and self.spectra is None:
-            self.spectra = (Moments.empty(d), Moments.empty(d))
+            # No coordinate of z exceeds √d, and massive tokens are left out: no entry is far from its column.
+            self.spectra = (Moments.empty(d, even=True), Moments.empty(d, even=True))
         if "sample" in self.instruments and self.sample is None:
             self.sample = Reservoir.empty(SAMPLE, d, 5)
 
@@ -76,9 +78,9 @@ class NormRecord:
                 glimpse.length.square(),
                 glimpse.radius,
                 (glimpse.radius - glimpse.theory).abs(),
-                (glimpse.radius < 0.99).double(),
-                ((glimpse.radius - 1).abs() <= 0.01).double(),
-                ((glimpse.length / max(self.pilot[0], 1e-30) - 1).abs() <= 0.01).double(),
+                (glimpse.radius < 1 - T.radius_within).double(),
+                ((glimpse.radius - 1).abs() <= T.radius_within).double(),
+                ((glimpse.length / max(self.pilot[0], 1e-30) - 1).abs() <= T.radius_within).double(),
                 d * (glimpse.mean_z / glimpse.radius.clamp_min(1e-30)).square(),
                 glimpse.mean_z.abs(),
                 d * d * glimpse.mean.square() / glimpse.length.square().clamp_min(1e-60),

@@ -18,7 +18,8 @@ from armillary.flow.tokens import Batch, Corpus
 
 FACTORS = (0.5, 2.0)
 LAYERS = 4
-TOKENS = 512
+TOKENS = 576
+DOCUMENTS = 12
 # Logits are as wide as the vocabulary: a batch of these many tokens keeps them to a hundred megabytes.
 BATCH = 512
 
@@ -48,7 +49,7 @@ def measure_scaling(
     """Every edit on the first few documents; None where the model gives no next-token logits."""
     if not anatomy.causal or anatomy.W_U is None:
         return None
-    layers, small = layers_of(anatomy), corpus.head(TOKENS)
+    layers, small = layers_of(anatomy), corpus.thinned(TOKENS, DOCUMENTS)
     edits = [(layer, factor) for layer in layers for factor in FACTORS]
     loss = torch.zeros(1 + len(edits), corpus.groups, dtype=torch.float64)
     count = torch.zeros(corpus.groups, dtype=torch.float64)

@@ -45,6 +45,8 @@ class Thresholds:
     sites_few: float = 0.10
     # Intervals: 95 %, over documents; fewer than this many documents give none.
     documents_least: int = 8
+    # Fewer ordinary tokens than this have no geometry to speak of (four times the neighbours of one).
+    tokens_least: int = 64
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)

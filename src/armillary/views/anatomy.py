@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from armillary.views.words import show_text
+
 
 def anatomy_text(facts: Mapping[str, Any]) -> str:
     """Shapes and conventions, the map of our site names to Hugging Face's modules, and the laws' errors."""
@@ -15,13 +17,15 @@ def anatomy_text(facts: Mapping[str, Any]) -> str:
         f"  norms      {facts['norm']}, {facts['order']}-norm order{', parallel sublayers' if facts['parallel'] else ''}",
         f"  attention  {', '.join(_attention(facts))}",
         f"  positions  {_positions(facts)}",
-        f"  feed-forward {facts['activation']}{' with a gate' if facts['gated'] else ''}",
+        f"  feed-forward {show_text(str(facts['activation']))}{' with a gate' if facts['gated'] else ''}",
         f"  embedding  {'tied to' if facts['tied'] else 'apart from'} the unembedding"
         + (f", logits capped at {facts['logit_softcap']:g}" if facts["logit_softcap"] else ""),
         "  weights    " + "  ".join(f"{name} {shape}" for name, shape in facts["shapes"].items()),
     ]
     if facts["config_ignored"]:
-        lines.append(f"  config.json keys that Hugging Face's class ignores: {', '.join(facts['config_ignored'])}")
+        lines.append(
+            f"  config.json keys that Hugging Face's class ignores: {show_text(', '.join(facts['config_ignored']))}"
+        )
     return "\n".join([*lines, "", *_norms(facts), "", *_sites(facts), "", *_laws(facts)])
 
 
