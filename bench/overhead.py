@@ -3,7 +3,7 @@
     python bench/overhead.py [--rounds 7]
 
 GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; the
-ratio is of medians of CPU time. Memory is the peak above the bare pass, at 1× and 10× tokens, each in a process of its
+ratio is of medians of CPU time, both under the allocator setting that `armillary survey` runs with. Memory is the peak above the bare pass, at 1× and 10× tokens, each in a process of its
 own.
 """
 
@@ -20,6 +20,7 @@ import transformers as tr
 
 from armillary.anatomy.read import read
 from armillary.flow.capture import run, still
+from armillary.flow.memory import keep_pages
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.observe import observe
 
@@ -52,6 +53,7 @@ def cpu(work) -> tuple[float, float]:
 
 
 def ratio(rounds: int) -> dict[str, float]:
+    keep_pages()
     anatomy, text = read(model()), corpus(1)
     bare(anatomy, text)
     observe(anatomy, text, INSTRUMENTS)

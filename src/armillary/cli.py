@@ -1,5 +1,6 @@
 """The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`. Nothing heavy is imported for --help."""
 
+import io
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -25,8 +26,9 @@ def friendly(command: Callable[..., Any]) -> Callable[..., Any]:
             click.echo(f"armillary: {error}", err=True)
             sys.exit(2)
         except (MemoryError, RuntimeError) as error:
-            # torch says that a GPU is full with a RuntimeError of its own; any other one is a bug and shall be seen.
-            if isinstance(error, RuntimeError) and "out of memory" not in str(error):
+            # torch says that memory is full with a RuntimeError of its own; any other one is a bug and shall be seen.
+            full = ("out of memory", "can't allocate memory")
+            if isinstance(error, RuntimeError) and not any(words in str(error) for words in full):
                 raise
             click.echo("armillary: out of memory; use a smaller model or fewer --tokens.", err=True)
             sys.exit(2)
@@ -47,13 +49,16 @@ def main() -> None:
     armillary survey ./my-model --text notes/ --out result/
     armillary claims sphere.radius        what is claimed, and what would decide it
     """
+    # A terminal or pipe without √ or γ shows ? in their place.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 @main.command()
 @click.argument("model", default="", required=False)
 @click.option("--text", metavar="PATH", help="A file, a folder (one document per file), or - for standard input.")
 @click.option("--dataset", metavar="NAME", help="A Hugging Face dataset, streamed (needs armillary[datasets]).")
-@click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 3000]")
+@click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 2500]")
 @click.option(
     "--claims",
     default="all",
@@ -98,7 +103,9 @@ def survey(
     folder = out or Path("survey") / _plain(model or "default")
     check_writable(folder)
     from armillary import run
+    from armillary.flow.memory import keep_pages
 
+    keep_pages()
     source: Any = text
     if dataset is not None:
         from armillary.flow.documents import from_dataset
@@ -117,9 +124,10 @@ def survey(
         dtype=dtype,
         out=folder,
         trust_remote_code=trust_remote_code,
+        progress=sys.stderr.isatty(),
     )
     if as_json:
-        click.echo(survey_json(made), nl=False)
+        _echo_json(survey_json(made))
         return
     from rich.console import Console
 
@@ -131,28 +139,28 @@ def survey(
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("claim", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the stored survey.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON what survey.json holds.")
 @friendly
 def show(folder: Path, claim: str | None, as_json: bool) -> None:
     """Print a stored survey, or one CLAIM of it in full."""
-    from armillary.results.store import read_survey, survey_json
+    from armillary.results.store import finding_json, read_survey, survey_json
 
     made = read_survey(folder)
+    try:
+        found = None if claim is None else made[claim]
+    except KeyError as error:
+        raise ArmillaryError(str(error.args[0])) from None
     if as_json:
-        click.echo(survey_json(made), nl=False)
+        _echo_json(survey_json(made) if found is None else finding_json(found))
         return
     from rich.console import Console
 
     from armillary.views.text import print_finding, print_ledger
 
-    if claim is None:
+    if found is None:
         print_ledger(made, Console(), folder)
-        return
-    try:
-        found = made[claim]
-    except KeyError as error:
-        raise ArmillaryError(str(error.args[0])) from None
-    print_finding(found, Console())
+    else:
+        print_finding(found, Console())
 
 
 @main.command()
@@ -197,7 +205,7 @@ def get_model(name: str) -> None:
         return
     from armillary.views.progress import progress_bar
 
-    with progress_bar(True) as bar:
+    with progress_bar(sys.stderr.isatty()) as bar:
         folder = cache.fetch(name, bar.bytes)
     click.echo(f"{name} is now at {folder}; try: armillary survey {name}")
 
@@ -216,9 +224,23 @@ def anatomy(model: str, device: str | None, dtype: str | None, as_json: bool, tr
     from armillary import run
     from armillary.views.anatomy import anatomy_text
 
-    loaded = run.load(model or run.DEFAULT_MODEL, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    loaded = run.load(
+        model or run.DEFAULT_MODEL,
+        device=device,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+        progress=sys.stderr.isatty(),
+    )
     facts = run.facts(loaded)
-    click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else anatomy_text(facts))
+    if as_json:
+        _echo_json(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+    else:
+        click.echo(anatomy_text(facts))
+
+
+def _echo_json(text: str) -> None:
+    """As bytes: JSON is UTF-8 whatever the terminal is."""
+    click.echo(text.encode(), nl=False)
 
 
 def _plain(name: str) -> str:

@@ -35,7 +35,7 @@ from armillary.results.store import check_writable
 from armillary.views.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "smollm2"
-DEFAULT_TOKENS = 3000
+DEFAULT_TOKENS = 2500
 SEED = 0
 
 

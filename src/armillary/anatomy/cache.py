@@ -97,7 +97,9 @@ def fetch(name: str, progress: Progress = lambda what, done, total: None) -> Pat
             _verify(known, file)
             progress(f"unpacking {known.name}", 0, 0)
             made = _unpack(known, file, work)
-            if not target.exists():
+            if not fetched(name):
+                # Without its config, what lies there is no model: a copy by hand that broke off.
+                shutil.rmtree(target, ignore_errors=True)
                 os.replace(made, target)
     except OSError as error:
         raise ModelError(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from armillary.anatomy.quiet import quiet
-from armillary.anatomy.read import family_of
+from armillary.anatomy.read import check_config, family_of
 from armillary.anatomy.weights import check_calls
 from armillary.errors import ModelError
 
@@ -128,7 +128,7 @@ def load_gguf(path: Path, dtype: torch.dtype, weights: int) -> tuple[Any, Any]:
     where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
     try:
         config = AutoConfig.from_pretrained(**where)
-        family_of(config.model_type)
+        check_config(config, family_of(config.model_type))
         shapes = check_calls(path, AutoModelForCausalLM.from_config, config, weights)
         model, info = AutoModelForCausalLM.from_pretrained(
             **where, config=config, dtype=dtype, output_loading_info=True

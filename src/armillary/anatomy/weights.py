@@ -13,7 +13,7 @@ from armillary.errors import ModelError
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CONVERT = (
-    "convert it with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW) on a machine where "
+    "convert it to safetensors: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW) on a machine where "
     "you trust the file"
 )
 GIB = 1 << 30
@@ -25,13 +25,14 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"the folder {folder} has no config.json: it is not a model in Hugging Face's layout.")
     try:
         config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not readable JSON ({error}); fetch the model again.") from error
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelError(
             f"{path} names no model_type, so its architecture is unknown; add it or fetch the model again."
         )
-    method = (config.get("quantization_config") or {}).get("quant_method")
+    packed = config.get("quantization_config")
+    method = packed.get("quant_method", "bitsandbytes") if packed and isinstance(packed, dict) else packed
     if method and method != "gguf":
         raise ModelError(
             f"config attribute quantization_config says the weights are packed by {method!r}, which hides their geometry; "
@@ -75,7 +76,7 @@ def _safetensors_weights(path: Path) -> int:
         header.pop("__metadata__", None)
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
         weights = sum(math.prod(entry["shape"]) for entry in header.values())
-    except (OSError, ValueError, struct.error, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} is not a whole safetensors file ({error}); fetch it again.") from error
     if 8 + length + end != size:
         raise ModelError(
@@ -115,9 +116,17 @@ def check_memory(weights: int, bytes_each: int, copies: int, device: str) -> Non
     if needed > free:
         arms = " (the model and its random-initialisation control)" if copies > 1 else ""
         raise ModelError(
-            f"this model needs {needed / GIB:.1f} GiB{arms} and {free / GIB:.1f} GiB is free on {device}; use a smaller "
+            f"this model needs {_gib(needed)} GiB{arms} and {_gib(free)} GiB is free on {device}; use a smaller "
             "model, --dtype bfloat16, or a machine with more memory."
         )
+
+
+def _gib(size: int) -> str:
+    """
+    >>> _gib(3 * GIB // 2), _gib(250_000)
+    ('1.5', '0.0002')
+    """
+    return f"{size / GIB:.1f}" if size >= GIB // 10 else f"{size / GIB:.1g}"
 
 
 def _free(device: str) -> int:

@@ -7,6 +7,7 @@ separators is cut at blank lines into passages, and the cut is said.
 
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -45,14 +46,16 @@ def from_path(path: str | Path) -> Documents:
     """Documents from a file, a folder, or standard input (`-`)."""
     if str(path) == "-":
         return _split(_decode(sys.stdin.buffer.read(), "standard input"), "standard input")
+    if not str(path):
+        raise TextError("an empty path names no text; pass a file, a folder, or - for standard input.")
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):  # Path would raise of a name too long to be one
         found = sorted(p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in ENDINGS)
         if not found:
             raise TextError(f"the folder {path} holds no text file ({', '.join(ENDINGS)}); pass a folder that does.")
         texts = [text for file in found for text in _file(file, split=False).texts]
         return Documents(str(path), tuple(_nonempty(texts, str(path))))
-    if not path.exists():
+    if not os.path.exists(path):
         raise TextError(f"there is no text at {path}; pass a file, a folder, or - for standard input.")
     return _file(path, split=True)
 
@@ -116,7 +119,7 @@ def _is_path(text: str) -> bool:
     if text == "-":
         return True
     try:
-        return "\n" not in text and len(text) < 4096 and (Path(text).exists() or text.lower().endswith(ENDINGS))
+        return "\n" not in text and 0 < len(text) < 4096 and (Path(text).exists() or text.lower().endswith(ENDINGS))
     except OSError:
         return False
 

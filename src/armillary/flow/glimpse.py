@@ -73,19 +73,30 @@ class Glimpse:
         self.x = self.raw.to(torch.promote_types(x.dtype, torch.float32))
         self.length = torch.linalg.vector_norm(self.x, dim=-1).double()
         self.z = (space or Workspace()).like(self.x)
+        self.mean = self.x.sum(-1).double() / d
         if norm.kind == "layernorm":
-            mean, rstd = self.x.new_empty(len(self.x), 1), self.x.new_empty(len(self.x), 1)
-            torch.ops.aten.native_layer_norm.out(self.x, [d], None, None, norm.eps, out0=self.z, out1=mean, out2=rstd)
-            self.mean = mean.reshape(-1).double()
-            # 1/rstd² − ε cancels where ε bites; those few rows are done over in float64.
-            self.power = rstd.reshape(-1).double().pow(-2) - norm.eps
-            bitten = (self.power <= norm.eps).nonzero()[:, 0]
-            if len(bitten):
-                self.power[bitten] = self.x[bitten].double().var(-1, correction=0)
+            self._centre()
         else:
             self.power = self.length.square() / d
             torch.mul(self.x, torch.rsqrt(self.power + norm.eps).to(self.x.dtype)[:, None], out=self.z)
-            self.mean = self.x.sum(-1).double() / d
+
+    def _centre(self) -> None:
+        """z and the variance under LayerNorm, by two quick passes; where those would cancel, by torch's own kernel."""
+        d, eps = self.norm.d, self.norm.eps
+        self.power = self.length.square() / d - self.mean.square()
+        if bool(((self.power > eps) & (self.power > 0.1 * self.mean.square())).all()):
+            rstd = torch.rsqrt(self.power + eps)
+            torch.mul(self.x, rstd.to(self.x.dtype)[:, None], out=self.z)
+            self.z.sub_((self.mean * rstd).to(self.x.dtype)[:, None])
+            return
+        mean, rstd = self.x.new_empty(len(self.x), 1), self.x.new_empty(len(self.x), 1)
+        torch.ops.aten.native_layer_norm.out(self.x, [d], None, None, eps, out0=self.z, out1=mean, out2=rstd)
+        self.mean = mean.reshape(-1).double()
+        # 1/rstd² − ε cancels where ε bites; those few rows are done over in float64.
+        self.power = rstd.reshape(-1).double().pow(-2) - eps
+        bitten = (self.power <= eps).nonzero()[:, 0]
+        if len(bitten):
+            self.power[bitten] = self.x[bitten].double().var(-1, correction=0)
 
     @cached_property
     def radius(self) -> Tensor:

@@ -131,7 +131,15 @@ class Moments:
 
     def _add(self, rows: Tensor, raw: Tensor | None = None, blank: Tensor | None = None) -> None:
         """Square centred rows: the usual ones in float32, the rest exactly, from raw rows where known."""
-        far = _none(rows) if self.even else _far(rows, self.exact or _coarse(rows, raw))
+        if self.even:
+            total = rows.sum(dim=0)
+            # The promise is about sizes; NaN and infinity spread into the sum and are still found.
+            if not bool(total.isfinite().all()):
+                raise _broken(rows)
+            self._square(rows, total)
+            self.count += len(rows) - (0 if blank is None else len(blank))
+            return
+        far = _far(rows, self.exact or _coarse(rows, raw))
         if blank is not None and len(far):
             far = far[~torch.isin(far, blank)]
         if len(far):
@@ -223,13 +231,6 @@ def _far(rows: Tensor, everything: bool) -> Tensor:
     if not len(columns):
         return columns
     return (rows[:, columns].abs() > usual[columns]).any(dim=1).nonzero()[:, 0]
-
-
-def _none(rows: Tensor) -> Tensor:
-    """No far rows, taken on trust; but NaN and infinity spread into a sum and are still found."""
-    if not bool(rows.sum(dim=0).isfinite().all()):
-        raise _broken(rows)
-    return torch.zeros(0, dtype=torch.int64, device=rows.device)
 
 
 def _broken(rows: Tensor) -> ValueError:

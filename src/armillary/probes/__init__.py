@@ -10,7 +10,7 @@ from armillary.probes.plane import Plane
 from armillary.probes.probe import Probe
 from armillary.probes.radius import Radius
 from armillary.probes.two_zeros import TwoZeros
-from armillary.results import Claim
+from armillary.results import CHAPTERS, Claim
 
 PROBES: tuple[Probe, ...] = (
     Radius(),
@@ -22,15 +22,6 @@ PROBES: tuple[Probe, ...] = (
     Local(),
     Dimension(),
 )
-CHAPTERS = {
-    "A": "The sphere",
-    "B": "Attention on the sphere",
-    "C": "Words that travel",
-    "D": "Stability",
-    "E": "The filter",
-    "F": "The grid",
-    "G": "The laboratory",
-}
 
 
 def claims() -> tuple[Claim, ...]:

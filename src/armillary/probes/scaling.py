@@ -18,7 +18,7 @@ from armillary.flow.tokens import Batch, Corpus
 
 FACTORS = (0.5, 2.0)
 LAYERS = 4
-TOKENS = 576
+TOKENS = 384
 DOCUMENTS = 12
 # Logits are as wide as the vocabulary: a batch of these many tokens keeps them to a hundred megabytes.
 BATCH = 512

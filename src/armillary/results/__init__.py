@@ -1,10 +1,11 @@
 """What a measurement leaves behind: NumPy only, a leaf, quick to import."""
 
-from armillary.results.claim import VERDICTS, Claim, Control, Finding, Ledger, Statistic, Survey, Verdict
+from armillary.results.claim import CHAPTERS, VERDICTS, Claim, Control, Finding, Ledger, Statistic, Survey, Verdict
 from armillary.results.quantity import Quantity
 from armillary.results.table import Column, Table
 
 __all__ = [
+    "CHAPTERS",
     "VERDICTS",
     "Claim",
     "Column",

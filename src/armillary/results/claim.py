@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 Verdict = Literal["supported", "qualified", "refuted", "undecided"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+CHAPTERS = {
+    "A": "The sphere",
+    "B": "Attention on the sphere",
+    "C": "Words that travel",
+    "D": "Stability",
+    "E": "The filter",
+    "F": "The grid",
+    "G": "The laboratory",
+}
 
 
 @dataclass(frozen=True)

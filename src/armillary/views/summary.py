@@ -9,29 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from armillary.results.claim import VERDICTS, Control, Finding, Statistic, Survey
+from armillary.results.claim import CHAPTERS, VERDICTS, Control, Finding, Statistic, Survey
 from armillary.views.marks import MARKS
 from armillary.views.numbers import count, number
 from armillary.views.words import show_text
 
+
 # The claims ledger's chapters; a claim names its chapter by letter.
-_CHAPTERS = {
-    "A": "The sphere",
-    "B": "Attention on the sphere",
-    "C": "Words that travel",
-    "D": "Stability",
-    "E": "The filter",
-    "F": "The grid",
-    "G": "The laboratory",
-}
-
-
 def chapter_title(chapter: str) -> str:
     """
     >>> chapter_title("A"), chapter_title("my own")
     ('A. The sphere', 'my own')
     """
-    return f"{chapter}. {_CHAPTERS[chapter]}" if chapter in _CHAPTERS else show_text(chapter)
+    return f"{chapter}. {CHAPTERS[chapter]}" if chapter in CHAPTERS else show_text(chapter)
 
 
 def model_line(survey: Survey) -> str:

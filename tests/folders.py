@@ -1,0 +1,176 @@
+"""Models on disk as users have them: tiny folders in the hub's layout, a tiny GGUF, and ways to spoil them."""
+
+import hashlib
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+import transformers as tr
+from safetensors.torch import load_file, save_file
+from tiny import perturb, tiny
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from armillary.anatomy.cache import Wheel
+from armillary.flow.documents import sample
+
+SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+CONTEXT = 64
+LETTERS = "etaoinshrdlcumwfgypbvk"
+
+
+def tokenizer(vocabulary: int = 97) -> tr.PreTrainedTokenizerFast:
+    """A byte-pair tokenizer of a few dozen letters and pairs, trained on the package's own prose."""
+    made = Tokenizer(models.BPE(unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, limit_alphabet=60, special_tokens=list(SPECIAL.values()), show_progress=False
+    )
+    made.train_from_iterator(list(sample().texts), trainer)
+    return tr.PreTrainedTokenizerFast(tokenizer_object=made, **SPECIAL)
+
+
+def model_folder(name: str, folder: Path) -> Path:
+    """A tiny model with its tokenizer: config.json, model.safetensors, tokenizer.json."""
+    tiny(name).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def text_file(path: Path) -> Path:
+    """Sixteen documents between separators: twelve longer than the context, two short, two of one token."""
+    long = [text[:180] for text in list(sample().texts)[:12]]
+    path.write_text("\n---\n".join([*long, "a short one", "e", "another short one", "t"]), "utf-8")
+    return path
+
+
+def spoilt(folder: Path, target: Path) -> Path:
+    """A copy to be damaged."""
+    return Path(shutil.copytree(folder, target))
+
+
+def change_config(folder: Path, **changes: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changes}), "utf-8")
+    return folder
+
+
+def change_weights(folder: Path, **changes: Any) -> Path:
+    """Weights replaced by name; None takes one away. Dots in names are written __."""
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    for name, value in changes.items():
+        name = name.replace("__", ".")
+        assert name in weights, sorted(weights)
+        if value is None:
+            del weights[name]
+        else:
+            weights[name] = value(weights[name])
+    save_file(weights, path, metadata={"format": "pt"})
+    return folder
+
+
+_GGUF_NAMES = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_GGUF_OUTSIDE = {"model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm"}
+
+
+def gguf_file(path: Path) -> dict[str, torch.Tensor]:
+    """A Llama of one layer as llama.cpp would write it; answers its weights under Hugging Face's names."""
+    tokens = ["<unk>", "<s>", "</s>", *LETTERS, "th", "he"]
+    config = tr.LlamaConfig(
+        vocab_size=len(tokens),
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        weights = perturb(tr.LlamaForCausalLM(config)).state_dict()
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(16)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(24)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(4)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3] * 3 + [1] * (len(tokens) - 3))
+    writer.add_token_merges(["t h", "h e"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    for name, tensor in weights.items():
+        module = name.removesuffix(".weight")
+        if module in _GGUF_OUTSIDE:
+            place = _GGUF_OUTSIDE[module]
+        else:
+            _, _, layer, part = module.split(".", 3)
+            place = f"blk.{layer}.{_GGUF_NAMES[part]}"
+        heads = {"q_proj": 4, "k_proj": 2}.get(module.rsplit(".", 1)[-1])
+        writer.add_tensor(f"{place}.weight", _dealt(tensor.numpy(), heads) if heads else tensor.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return weights
+
+
+def _dealt(weight: np.ndarray, heads: int) -> np.ndarray:
+    """llama.cpp pairs neighbouring coordinates for RoPE where Hugging Face pairs halves."""
+    halves = weight.reshape(heads, 2, -1, weight.shape[1])
+    return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weight.shape))
+
+
+def gguf_header(path: Path) -> int:
+    """Where the header ends and the weights begin."""
+    return int(gguf.GGUFReader(path).data_offset)
+
+
+def wheel_file(path: Path, name: str, inside: str, files: dict[str, bytes], sha256: str = "") -> Wheel:
+    """A wheel that carries a model, and the entry that knows it."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry, content in files.items():
+            archive.writestr(entry, content)
+    digest = sha256 or hashlib.sha256(path.read_bytes()).hexdigest()
+    return Wheel(name, "tiny-wheel", "1.0", inside, digest, 1, "a tiny one")
+
+
+class Pip:
+    """`subprocess.Popen` for a `pip download` that brings this file, or fails saying why."""
+
+    def __init__(self, brings: Path | None, says: str = "") -> None:
+        self.brings, self.says, self.commands = brings, says, []
+
+    def __call__(self, command: list[str], **options: Any) -> "Pip":
+        self.commands.append(command)
+        if self.brings is not None:
+            shutil.copy(self.brings, command[command.index("--dest") + 1])
+        self.returncode = 0 if self.brings is not None else 1
+        return self
+
+    def communicate(self) -> tuple[None, str]:
+        return None, self.says
+
+    def poll(self) -> int:
+        return self.returncode
