@@ -1,11 +1,23 @@
 """What a measurement leaves behind: NumPy only, a leaf, quick to import."""
 
-from armillary.results.claim import CHAPTERS, VERDICTS, Claim, Control, Finding, Ledger, Statistic, Survey, Verdict
+from armillary.results.claim import (
+    CHAPTERS,
+    SOURCES,
+    VERDICTS,
+    Claim,
+    Control,
+    Finding,
+    Ledger,
+    Statistic,
+    Survey,
+    Verdict,
+)
 from armillary.results.quantity import Quantity
 from armillary.results.table import Column, Table
 
 __all__ = [
     "CHAPTERS",
+    "SOURCES",
     "VERDICTS",
     "Claim",
     "Column",

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 Verdict = Literal["supported", "qualified", "refuted", "undecided"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+SOURCES = {
+    "S0": "R. Molina, Traveling Words: A Geometric Interpretation of Transformers (arXiv:2309.07315), a digest of it",
+    "S1": "the abstract of Traveling Words and its peer reviews",
+    "S2": "Why Transformer Representations Tend to Live on Hyperspheres (Deep Learning on Medium)",
+    "S3": "A Geometric and Information-Theoretic Interpretation of LayerNorm, FFN, and MHA in Transformers "
+    "(anonymous, submitted to NeurIPS 2025)",
+}
 CHAPTERS = {
     "A": "The sphere",
     "B": "Attention on the sphere",

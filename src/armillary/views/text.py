@@ -1,6 +1,7 @@
 """How does a survey read in a terminal, without colour or with it, at 80 columns or at 120?"""
 
 import io
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from armillary.results.claim import Claim, Finding, Survey
+from armillary.results.claim import SOURCES, Claim, Finding, Survey
 from armillary.results.table import Cell, Table
 from armillary.views.marks import COLOURS, MARKS
 from armillary.views.numbers import align, count, interval, interval_parts, number
@@ -93,7 +94,7 @@ def claim_text(claim: Claim, width: int | None = None) -> str:
     console = _console(width, False)
     fields = [
         ("chapter", [chapter_title(claim.chapter)]),
-        ("source", [claim.source]),
+        ("source", [f"{code}: {SOURCES[code]}" for code in re.findall(r"S\d", claim.source) if code in SOURCES]),
         ("definition", [claim.definition]),
         ("control", [claim.control]),
         ("rule", [claim.rule]),
