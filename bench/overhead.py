@@ -1,6 +1,6 @@
 """What does the chapter-A pass cost beside the bare forward pass?
 
-    python bench/overhead.py [--rounds 7]
+    python bench/overhead.py [--rounds 21]
 
 GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; the
 ratio is of medians of CPU time, both under the allocator setting that `armillary survey` runs with. Memory is the peak above the bare pass, at 1× and 10× tokens, each in a process of its
@@ -91,7 +91,7 @@ def _peak(kind: str, batches: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--peak", choices=["bare", "watched"])
     parser.add_argument("--batches", type=int, default=1)
     given = parser.parse_args()

@@ -404,32 +404,62 @@ def test_a_folder_that_cannot_be_written(gpt2, tmp_path):
 
 
 @pytest.mark.parametrize("operation", ["write", "rename"])
-def test_a_full_disk_leaves_the_old_survey(gpt2, text, out, monkeypatch, operation):
-    command = ("survey", gpt2, "--text", text, "--out", out, "--claims", "sphere.radius,sphere.ellipsoid")
+@pytest.mark.parametrize("file", [".csv", "survey.json"])
+def test_a_full_disk_leaves_the_old_survey(gpt2, text, out, monkeypatch, operation, file):
+    command = ("survey", gpt2, "--text", text, "--out", out, *QUICK)
     works(*command)
     before = (out / "survey.json").read_bytes()
-    real_sync, real_rename, failed = os.fsync, os.replace, []
+    real_sync, real_rename = os.fsync, os.replace
 
-    def fail() -> None:
-        failed.append(operation)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def check(what: str, path: str) -> None:
+        if what == operation and file in Path(path).name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(handle: int) -> None:
-        if operation == "write" and "survey.json" in os.readlink(f"/proc/self/fd/{handle}"):
-            fail()
+        check("write", os.readlink(f"/proc/self/fd/{handle}"))
         real_sync(handle)
 
-    def rename(source: Any, target: Any) -> None:
-        if operation == "rename" and Path(target).name == "survey.json":
-            fail()
+    def rename(source: Path, target: Path) -> None:
+        check("rename", str(target))
         real_rename(source, target)
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", rename)
-    refused("survey.json cannot be written: the disk is full; free some space", *command, "--tokens", 200)
-    assert failed
+    refused(f"{file} cannot be written: the disk is full; free some space", *command, "--tokens", 200)
     assert (out / "survey.json").read_bytes() == before
     assert not [path for path in out.rglob("*") if path.name.endswith(".part")]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
+        (MemoryError(), 2, "out of memory; use a smaller model"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 2, "out of memory; use a smaller model"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 2, "out of memory; use a smaller model"),
+    ],
+    ids=str,
+)
+def test_an_end_from_outside(gpt2, out, monkeypatch, error, code, message):
+    def end(*args: Any, **more: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("armillary.run.gather", end)
+    result = run("survey", gpt2, "--out", out, *QUICK)
+    assert result.exit_code == code
+    check_sentence(result.stderr, message)
+    assert not list(out.rglob("*"))
+
+
+def test_a_bug_is_seen(gpt2, out, monkeypatch):
+    """What no user can put right keeps its traceback."""
+
+    def bug(*args: Any, **more: Any) -> None:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr("armillary.run.gather", bug)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        run("survey", gpt2, "--out", out, *QUICK)
 
 
 # Models that cannot be used.
@@ -675,7 +705,7 @@ def load_flipped(whole: bytes, path: Path, places: range, bits: int) -> tuple[in
                 assert len(armillary.load(path, progress=False).laws) == 8
                 loaded += 1
             except ModelError as error:
-                check_sentence(f"armillary: {error}\n", "fetch it again|fetch the model again|check its|belong")
+                check_sentence(f"armillary: {error}\n", "fetch |check its|use another|load it with")
                 refusals += 1
     return loaded, refusals
 

@@ -35,8 +35,26 @@ class Tokens:
     token: Tensor
     following: Tensor
     fold: int
-    offered: Tensor | None = None
-    """Rows that a sample may draw from, where that is known beforehand; else all but padding and first positions."""
+    first: Tensor
+    """FIRST at first positions, else ORDINARY."""
+    whole: bool
+    """Is no row padding?"""
+    later: Tensor
+    """Rows that are neither padding nor first positions."""
+    offered: Tensor
+    """Rows that a sample may draw from: the later ones, or fewer where more is known beforehand."""
+
+    @cached_property
+    def places(self) -> Tensor:
+        """Document, position, token and following token of the offered rows."""
+        columns = (self.document, self.position, self.token, self.following)
+        return torch.stack(columns, 1)[self.offered]
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """A few rows spread over the batch, to look at closely."""
+        some = torch.linspace(0, len(self.real) - 1, min(8, len(self.real)), device=self.real.device).long()
+        return some[self.real[some]]
 
     @classmethod
     def of(cls, batch: Batch, groups: int, device: torch.device) -> "Tokens":
@@ -45,7 +63,10 @@ class Tokens:
         position = torch.arange(width).expand(rows, width).reshape(-1)
         mask, ids, following = (part.reshape(-1).to(device) for part in (batch.mask, batch.ids, batch.following))
         document, position = document.to(device), position.to(device)
-        return cls(mask, document % groups, document, position, ids, following, batch.fold)
+        first = torch.where(position == 0, FIRST, ORDINARY)
+        whole = bool(batch.mask.all())
+        later = (mask & (position > 0)).nonzero()[:, 0]
+        return cls(mask, document % groups, document, position, ids, following, batch.fold, first, whole, later, later)
 
 
 class Workspace:
@@ -115,9 +136,8 @@ class Glimpse:
     @cached_property
     def kind(self) -> Tensor:
         """0 ordinary, 1 first position, 2 massive activation (not first)."""
-        kind = torch.where(self.tokens.position == 0, FIRST, ORDINARY)
-        kind[self.massive & (kind == ORDINARY)] = OUTLIER
-        return kind
+        first = self.tokens.first
+        return torch.where(self.massive & (first == ORDINARY), OUTLIER, first)
 
     @cached_property
     def massive(self) -> Tensor:
@@ -131,16 +151,15 @@ class Glimpse:
 
     def pilot(self) -> tuple[float, float]:
         """Median length and median magnitude of a coordinate, over tokens that are neither padding nor first."""
-        rows = (self.tokens.real & (self.tokens.position > 0)).nonzero()[:, 0]
+        rows = self.tokens.later
         if not len(rows):
             rows = self.tokens.real.nonzero()[:, 0]
         some, few = rows[:: max(1, len(rows) // 256)], rows[:: max(1, len(rows) // PILOT_ROWS)]
-        return float(self.length[some].median()), float(self.x[few].abs().median())
+        return float(self.length[some].median()), float(self.x[few, ::4].abs().median())
 
-    def deviation(self, rows: int = 8) -> float:
+    def deviation(self) -> float:
         """How far the module's own output is from gain ⊙ z + shift, on a few rows spread over the batch."""
-        chosen = torch.linspace(0, len(self.raw) - 1, min(rows, len(self.raw)), device=self.raw.device).long()
-        chosen = chosen[self.tokens.real[chosen]]
+        chosen = self.tokens.spread
         if not len(chosen):
             return 0.0
         ours, theirs = self.norm(self.raw[chosen]).double(), self.output[chosen].double()

@@ -56,18 +56,16 @@ class Reservoir:
         return reservoir
 
     def include(
-        self, rows: Float[Tensor, "n d"], payload: Int[Tensor, "n w"], among: Int[Tensor, " m"] | None = None
+        self, rows: Float[Tensor, "n d"], payload: Int[Tensor, "m w"], among: Int[Tensor, " m"] | None = None
     ) -> None:
         """Offer rows; payload's first two columns are document and position. Only rows that enter are read.
 
-        `among` offers those rows alone, without a copy of them being made first.
+        `among` says where in `rows` the rows of this payload are, so that no copy of them need be made first.
         """
         if (rows.shape[1], payload.shape[1]) != (self.d, self.width):
             raise ValueError(
                 f"expected rows of {self.d} and payload of {self.width}, got {rows.shape[1]} and {payload.shape[1]}"
             )
-        if among is not None:
-            payload = payload[among]
         where = payload.detach().cpu().to(torch.int64)
         priority = _hash(self.seed, where)
         self.seen += len(where)
@@ -78,8 +76,7 @@ class Reservoir:
             entering = entering[priority[entering] <= worst]
         if len(entering):
             places = entering if among is None else among.cpu()[entering]
-            chosen = rows.detach()[places.to(rows.device)].to("cpu", torch.float32)
-            self._enter(chosen, where[entering], priority[entering])
+            self._enter(rows.detach(), places, where[entering], priority[entering])
 
     def __add__(self, other: "Reservoir") -> "Reservoir":
         mine = (self.capacity, self.d, self.width, self.seed)
@@ -90,15 +87,27 @@ class Reservoir:
         both.seen = self.seen + other.seen
         for part in (self, other):
             n = part.kept
-            both._enter(part._rows[:n], part._payload[:n], part._priority[:n])
+            both._enter(part._rows, torch.arange(n), part._payload[:n], part._priority[:n])
         return both
 
     def sample(self) -> Sample:
         order = _order(self._priority[: self.kept], self._payload[: self.kept])
         return Sample(self._rows[order], self._payload[order])
 
-    def _enter(self, rows: Tensor, payload: Tensor, priority: Tensor) -> None:
-        """Put newcomers into free slots and those of the displaced; the others stay where they are."""
+    def _enter(self, rows: Tensor, places: Tensor, payload: Tensor, priority: Tensor) -> None:
+        """Put newcomers, rows[places], into free slots and those of the displaced; the others stay where they are."""
+        old, new = self.kept, len(places)
+        slots: slice | Tensor = slice(old, old + new)
+        if old + new > self.capacity:
+            slots, entering = self._ranked(payload, priority)
+            places, payload, priority = places[entering], payload[entering], priority[entering]
+        self._rows[slots] = rows.index_select(0, places.to(rows.device)).to("cpu", torch.float32)
+        self._payload[slots] = payload
+        self._priority[slots] = priority
+        self.kept = min(old + new, self.capacity)
+
+    def _ranked(self, payload: Tensor, priority: Tensor) -> tuple[Tensor, Tensor]:
+        """Slots to fill, and which of the newcomers go there, where not all have room."""
         old = self.kept
         ranked = _order(torch.cat([self._priority[:old], priority]), torch.cat([self._payload[:old], payload]))[
             : self.capacity
@@ -106,11 +115,7 @@ class Reservoir:
         entering = ranked[ranked >= old] - old
         staying = torch.zeros(self.capacity, dtype=torch.bool)
         staying[ranked[ranked < old]] = True
-        slots = (~staying).nonzero()[: len(entering), 0]
-        self._rows[slots] = rows[entering]
-        self._payload[slots] = payload[entering]
-        self._priority[slots] = priority[entering]
-        self.kept = len(ranked)
+        return (~staying).nonzero()[: len(entering), 0], entering
 
 
 def priority(seed: int, payload: Int[Tensor, "n w"]) -> Int[Tensor, " n"]:

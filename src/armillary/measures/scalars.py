@@ -3,6 +3,8 @@
 Kept per group, because groups are what a bootstrap draws: `additive()` is the array it asks for.
 """
 
+import math
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -49,11 +51,12 @@ class GroupedScalars:
             raise ValueError(f"expected the {len(self.names)} columns {self.names}, got {columns.shape[1]}")
         where = index.detach().cpu().to(torch.int64)
         values = columns.detach().cpu().to(torch.float64)
-        if len(where) and not 0 <= int(where.min()) <= int(where.max()) < self.groups:
-            found = f"{int(where.min())} … {int(where.max())}"
-            raise ValueError(f"group indices must lie in 0 … {self.groups - 1}, got {found}")
-        broken = values.isnan().any(dim=0)
-        if bool(broken.any()):
+        if len(where):
+            low, high = (int(end) for end in where.aminmax())
+            if not 0 <= low <= high < self.groups:
+                raise ValueError(f"group indices must lie in 0 … {self.groups - 1}, got {low} … {high}")
+        # One sum tells whether there may be NaN; only then does each column get a look.
+        if math.isnan(float(values.sum())) and bool((broken := values.isnan().any(dim=0)).any()):
             names = ", ".join(n for n, bad in zip(self.names, broken.tolist(), strict=True) if bad)
             raise ValueError(f"NaN among the values of {names}: a sum with it says nothing")
         self.count += torch.bincount(where, minlength=self.groups)

@@ -55,6 +55,5 @@ def _bar(corpus: Corpus) -> int:
 def _offer(tokens: Tokens, bar: int | None) -> Tokens:
     if bar is None:
         return tokens
-    places = torch.stack((tokens.document, tokens.position), 1).cpu()
-    chosen = (priority(0, places) <= bar).to(tokens.real.device) & tokens.real & (tokens.position > 0)
-    return replace(tokens, offered=chosen.nonzero()[:, 0])
+    chosen = priority(0, tokens.places.cpu()) <= bar
+    return replace(tokens, offered=tokens.later[chosen.to(tokens.later.device)])

@@ -61,11 +61,8 @@ class NormRecord:
         if self.lengths is not None:
             self._lengths(glimpse, self.lengths)
         if self.sample is not None:
-            columns = (tokens.document, tokens.position, tokens.token, tokens.following, glimpse.kind)
-            rows = tokens.offered
-            if rows is None:
-                rows = (tokens.real & (tokens.position > 0)).nonzero()[:, 0]
-            self.sample.include(glimpse.x, torch.stack(columns, 1), rows)
+            payload = torch.cat((tokens.places, glimpse.kind[tokens.offered, None]), 1)
+            self.sample.include(glimpse.x, payload, tokens.offered)
         if self.spectra is not None:
             self._spectra(glimpse, self.spectra[tokens.fold])
 
@@ -88,7 +85,9 @@ class NormRecord:
             1,
         )
         index = glimpse.kind * self.groups + tokens.group
-        lengths.include(index[tokens.real], columns[tokens.real])
+        if not tokens.whole:
+            index, columns = index[tokens.real], columns[tokens.real]
+        lengths.include(index, columns)
         self._massive(glimpse)
 
     def _massive(self, glimpse: Glimpse) -> None:
@@ -102,7 +101,9 @@ class NormRecord:
         self.massive.include(value.double() / glimpse.typical, torch.stack(payload, 1))
 
     def _spectra(self, glimpse: Glimpse, moments: Moments) -> None:
-        left_out = ~glimpse.tokens.real | (glimpse.kind != ORDINARY)
+        left_out = glimpse.kind != ORDINARY
+        if not glimpse.tokens.whole:
+            left_out |= ~glimpse.tokens.real
         # Last of all: z is used up by it.
         moments.include(glimpse.z, left_out.nonzero()[:, 0], consume=True)
 

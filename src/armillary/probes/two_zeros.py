@@ -84,7 +84,9 @@ class TwoZeros:
 
 
 def _row(site: str, norm: "Norm", found: Spectrum) -> dict[str, Any]:
-    cov, values, middle = found.covariance, found.values, float(np.median(found.values))
+    cov, values = found.covariance, found.values
+    # Text of two words has no median variance to measure by.
+    middle = float(np.median(values)) or float("nan")
     gain = norm.gain.detach().double().cpu().numpy()
     cov_y = cov * gain[:, None] * gain[None, :]
     halves = found.zeros_halves
