@@ -21,13 +21,12 @@ import huggingface_hub
 import psutil
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from command import check_sentence, refused, run, works
 from tiny import tiny
 
 import armillary
 from armillary.anatomy import cache
 from armillary.anatomy.gguf import check_gguf
-from armillary.cli import main
 from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.results.store import survey_json
 from armillary.results.table import Table
@@ -85,35 +84,6 @@ def out(tmp_path):
 @pytest.fixture
 def spoil(gpt2, tmp_path):
     return folders.spoilt(gpt2, tmp_path / "spoilt")
-
-
-def run(*args: Any, **more: Any) -> Result:
-    return CliRunner().invoke(main, [str(arg) for arg in args], catch_exceptions=False, **more)
-
-
-def works(*args: Any, **more: Any) -> Result:
-    result = run(*args, **more)
-    assert result.exit_code == 0, result.stderr
-    assert result.stderr == ""
-    return result
-
-
-def refused(message: str, *args: Any, **more: Any) -> str:
-    """Exit code 2, nothing on stdout, one sentence on stderr that matches: what was found, and what to do."""
-    result = run(*args, **more)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    check_sentence(result.stderr, message)
-    return result.stderr
-
-
-def check_sentence(said: str, message: str) -> None:
-    assert said.startswith("armillary: ")
-    assert said.endswith((".\n", "?\n"))
-    assert said.count("\n") == 1
-    # What other libraries said is quoted in brackets; our own words are one sentence.
-    assert not re.search(r"[.?!] ", re.sub(r"\(.*\)", "", said.strip())), said
-    assert re.search(message, said), said
 
 
 @pytest.fixture
@@ -303,6 +273,7 @@ def test_claims():
 
 def test_models_lists_what_can_be_had():
     listed = works("models").stdout
+    assert "builtin:gpt" in listed
     assert "armillary models get smollm2" in listed
     assert "armillary models get minilm" in listed
 
@@ -425,7 +396,10 @@ def test_a_full_disk_leaves_the_old_survey(gpt2, text, out, monkeypatch, operati
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", rename)
-    refused(f"{file} cannot be written: the disk is full; free some space", *command, "--tokens", 200)
+    result = run(*command, "--tokens", 200)
+    assert result.exit_code == 2
+    check_sentence(result.stderr, f"{file} cannot be written: the disk is full; free some space")
+    assert "sphere.radius" in result.stdout, "what was measured had been said before"
     assert (out / "survey.json").read_bytes() == before
     assert not [path for path in out.rglob("*") if path.name.endswith(".part")]
 
@@ -620,7 +594,8 @@ def test_hub_ids_without_a_network(refuses, monkeypatch):
 
 
 def test_names_of_models_that_are_none(refuses, text):
-    refuses("builtin:x is not shipped with this version.*use smollm2 or minilm", "builtin:x")
+    refuses("there is no builtin:nothing in this version; known: gpt", "builtin:nothing")
+    refuses("there is no builtin:gptt in this version; did you mean 'gpt'", "builtin:gptt")
     refuses("there is no model at ./nowhere; check the path", "./nowhere")
     refuses("there is no model at .*nowhere.gguf; check the path", "nowhere.gguf")
     refuses("there is no model at ~no-such-user/model; check the path", "~no-such-user/model")

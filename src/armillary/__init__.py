@@ -1,7 +1,7 @@
 """Armillary shows and measures the geometry of transformers.
 
 import armillary
-survey = armillary.survey("smollm2", "my.txt")
+survey = armillary.survey("builtin:gpt", "my.txt")
 print(survey)
 """
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from armillary.learn import examine, train
+    from armillary.probes.callback import GeometryCallback
     from armillary.results import Finding, Ledger, Survey
     from armillary.results.store import read_survey as read
     from armillary.run import load, survey
@@ -18,13 +20,27 @@ if TYPE_CHECKING:
 # for torch.
 _HOMES = {
     "Finding": "armillary.results",
+    "GeometryCallback": "armillary.probes.callback",
     "Ledger": "armillary.results",
     "Survey": "armillary.results",
+    "examine": "armillary.learn",
     "load": "armillary.run",
     "read": "armillary.results.store",
     "survey": "armillary.run",
+    "train": "armillary.learn",
 }
-__all__ = ["Finding", "Ledger", "Survey", "__version__", "load", "read", "survey"]
+__all__ = [
+    "Finding",
+    "GeometryCallback",
+    "Ledger",
+    "Survey",
+    "__version__",
+    "examine",
+    "load",
+    "read",
+    "survey",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

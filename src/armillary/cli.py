@@ -1,42 +1,18 @@
-"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`. Nothing heavy is imported for --help."""
+"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`, `lab`. Nothing heavy is imported for --help."""
 
 import io
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
 from armillary import __version__
+from armillary.cli_errors import friendly
+from armillary.cli_lab import lab
 from armillary.errors import ArmillaryError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-
-
-def friendly(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One sentence and exit code 2 for what a user can put right; no traceback."""
-
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except ArmillaryError as error:
-            click.echo(f"armillary: {error}", err=True)
-            sys.exit(2)
-        except (MemoryError, RuntimeError) as error:
-            # torch says that memory is full with a RuntimeError of its own; any other one is a bug and shall be seen.
-            full = ("out of memory", "can't allocate memory")
-            if isinstance(error, RuntimeError) and not any(words in str(error) for words in full):
-                raise
-            click.echo("armillary: out of memory; use a smaller model or fewer --tokens.", err=True)
-            sys.exit(2)
-        except KeyboardInterrupt:
-            click.echo("armillary: interrupted; nothing was written.", err=True)
-            sys.exit(130)
-
-    return wrapped
 
 
 @click.group(context_settings=CONTEXT)
@@ -52,6 +28,9 @@ def main() -> None:
     # A terminal or pipe without √ or γ shows ? in their place.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+
+
+main.add_command(lab)
 
 
 @main.command()
@@ -99,7 +78,7 @@ def survey(
 
     if text is not None and dataset is not None:
         raise ArmillaryError("--text and --dataset were both given; choose one source of text.")
-    choose(claims)
+    probes = choose(claims)
     folder = out or Path("survey") / _plain(model or "default")
     check_writable(folder)
     from armillary import run
@@ -115,6 +94,12 @@ def survey(
         from armillary.flow.documents import from_path
 
         source = from_path(text)
+    from rich.console import Console
+
+    from armillary.views.text import GrowingLedger
+
+    # The stream as it is now: a bar on the same terminal may stand in for sys.stdout later.
+    ledger = GrowingLedger(Console(file=sys.stdout), max(len(probe.claim.id) for probe in probes))
     made = run.survey(
         model or run.DEFAULT_MODEL,
         source,
@@ -125,15 +110,12 @@ def survey(
         out=folder,
         trust_remote_code=trust_remote_code,
         progress=sys.stderr.isatty(),
+        tell=None if as_json else ledger.grow,
     )
     if as_json:
         _echo_json(survey_json(made))
-        return
-    from rich.console import Console
-
-    from armillary.views.text import print_ledger
-
-    print_ledger(made, Console(), folder)
+    else:
+        ledger.end(made, folder)
 
 
 @main.command()

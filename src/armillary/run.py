@@ -3,7 +3,7 @@
 import dataclasses
 import platform
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from armillary.results import Finding, Survey
 from armillary.results.store import check_writable
 from armillary.views.progress import Bar, progress_bar
 
-DEFAULT_MODEL = "smollm2"
+DEFAULT_MODEL = "builtin:gpt"
 DEFAULT_TOKENS = 2500
 SEED = 0
 
@@ -70,10 +70,12 @@ def survey(
     trust_remote_code: bool = False,
     seed: int = SEED,
     progress: bool = True,
+    tell: Callable[[Survey], None] | None = None,
 ) -> Survey:
     """Measure claims on a model: `text` is a path, a string, a list of documents, or None for the built-in sample.
 
-    `claims` lists ids, chapter letters or 'all'. With `out`, survey.json, tables/ and figures/ are written there.
+    `claims` lists ids, chapter letters or 'all'. With `out`, survey.json, tables/ and figures/ are written there. `tell`
+    is called with the survey so far after each claim.
     """
     started = time.time()
     # What can be refused is refused before a model is loaded.
@@ -90,8 +92,12 @@ def survey(
         else:
             anatomy = _load(model, tokenizer, device, dtype, trust_remote_code, 2, bar)
         evidence = gather(anatomy, documents, probes, tokens, seed, bar)
-        findings = _conclude(evidence, probes, bar)
-    made = _survey(anatomy, evidence, documents, findings, tokens, started)
+        so_far = _survey(anatomy, evidence, documents, (), tokens, started)
+        for made in _conclude(so_far, evidence, probes, bar):
+            if tell is not None:
+                with bar.aside():
+                    tell(made)
+    made = _survey(anatomy, evidence, documents, made.findings, tokens, started)
     if out is not None:
         made.save(Path(out))
     return made
@@ -162,15 +168,16 @@ def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
     return corpus
 
 
-def _conclude(evidence: Evidence, probes: tuple[Probe, ...], bar: Bar) -> tuple[Finding, ...]:
+def _conclude(survey: Survey, evidence: Evidence, probes: tuple[Probe, ...], bar: Bar) -> Iterator[Survey]:
+    """The survey with one more finding each time."""
     bar.start("concluding", len(probes))
     caption = _caption(evidence)
-    found = []
     for probe in probes:
         bar.say(f"concluding: {probe.claim.id}")
-        found.append(dataclasses.replace(judge(probe, evidence), caption=caption))
+        finding = dataclasses.replace(judge(probe, evidence), caption=caption)
+        survey = dataclasses.replace(survey, findings=(*survey.findings, finding))
+        yield survey
         bar.advance(1)
-    return tuple(found)
 
 
 def _caption(evidence: Evidence) -> str:

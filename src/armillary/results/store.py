@@ -93,7 +93,7 @@ def write_whole(files: Mapping[Path, str | bytes]) -> None:
             os.replace(aside, current)
         _sync_folders({path.parent for path in staged})
     except OSError as error:
-        raise OutputError(_why_not(current, error)) from error
+        raise OutputError(why_not(current, error)) from error
     finally:
         for aside in staged.values():
             aside.unlink(missing_ok=True)
@@ -106,7 +106,7 @@ def check_writable(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder) as proof:
             proof.write(b"armillary")
     except OSError as error:
-        raise OutputError(_why_not(Path(folder), error)) from error
+        raise OutputError(why_not(Path(folder), error)) from error
     return Path(folder)
 
 
@@ -148,7 +148,7 @@ def _read_json(source: Path) -> dict[str, Any]:
     return record
 
 
-def _why_not(path: Path, error: OSError) -> str:
+def why_not(path: Path, error: OSError) -> str:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             reason = "the disk is full; free some space or choose another folder"

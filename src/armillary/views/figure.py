@@ -30,7 +30,7 @@ def figure(finding: Finding) -> go.Figure:
     if not finding.quantities:
         return _rows_figure([finding], finding.headline, _subtitle(finding))
     panels = [panel(quantity) for quantity in finding.quantities]
-    titles = _titles(finding.headline, _subtitle(finding))
+    titles = heading(finding.headline, _subtitle(finding))
     above = [_HEADER + LINE_HEIGHT * len(_said(p)) + _cell_titles(p) for p in panels]
     below = [_FOOTER + p.depth for p in panels]
     total = sum(above) + sum(below) + sum(p.height for p in panels)
@@ -107,7 +107,7 @@ def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Fi
         notes += _row_notes(finding, level)
         level -= 1
     said = "each row on its own scale, from its smallest number to its largest; ◇ control; bars: 95 % intervals"
-    titles = _titles(headline, f"{subtitle}<br>{said}")
+    titles = heading(headline, f"{subtitle}<br>{said}")
     margin = {"l": 310, "r": 270, "t": titles.pop("top"), "b": 16}
     height = round(_ROW * -level) + margin["t"] + margin["b"]
     made.update_layout(
@@ -208,7 +208,7 @@ def _subtitle(finding: Finding) -> str:
     return f"{mark} <b>{finding.verdict}</b>" + (f"  ·  {caption}" if caption else "")
 
 
-def _titles(headline: str, subtitle: str) -> dict[str, Any]:
+def heading(headline: str, subtitle: str) -> dict[str, Any]:
     """Title and subtitle as plotly wants them, with the margin (`top`) they take."""
     lines = [in_html(line) for line in wrap(show_text(headline), 74)]
     top = 26 + 24 * len(lines) + 18 * (subtitle.count("<br>") + 1) + 12

@@ -72,7 +72,13 @@ draw();
 
 def figure_html(figure: go.Figure, finding: Finding) -> str:
     """One self-contained page: figure, reading, rule, table, and buttons to save png, svg and csv."""
-    data = {"name": finding.id, "csv": finding_csv(finding)}
+    below = f"{fields_html(finding)}{tables_html(finding)}"
+    return drawn_page(finding.headline, figure, finding.id, finding_csv(finding), headline_html(finding), below)
+
+
+def drawn_page(title: str, figure: go.Figure, name: str, table: str, above: str = "", below: str = "") -> str:
+    """A page around a figure, with buttons to save it and its numbers as `name`.png, .svg and .csv."""
+    data = {"name": name, "csv": table}
     embedded = {
         "light": _figure_json(figure),
         "dark": _figure_json(darkened(figure)),
@@ -82,11 +88,11 @@ def figure_html(figure: go.Figure, finding: Finding) -> str:
     buttons = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
     library = get_plotlyjs().replace("</script", "<\\/script")
     body = (
-        f"{headline_html(finding)}<div class='scroll'><div id='figure'></div></div>"
-        "<noscript><p>The figure needs JavaScript; its numbers are in the table below.</p></noscript>"
-        f"<div class='save'>save as {buttons}</div>{fields_html(finding)}{tables_html(finding)}"
+        f"{above}<div class='scroll'><div id='figure'></div></div>"
+        f"<noscript><p>The figure needs JavaScript{'; its numbers are in the table below' if below else ''}.</p></noscript>"
+        f"<div class='save'>save as {buttons}</div>{below}"
     )
-    return whole_page(finding.headline, body, f"{''.join(blocks)}<script>{library}</script><script>{_SCRIPT}</script>")
+    return whole_page(title, body, f"{''.join(blocks)}<script>{library}</script><script>{_SCRIPT}</script>")
 
 
 def whole_page(title: str, body: str, scripts: str = "") -> str:

@@ -27,6 +27,18 @@ class Bar:
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, amount)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """While something else is printed, the bar is not there."""
+        if self._bar is None:
+            yield
+            return
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()
+
     def bytes(self, what: str, done: int, total: int) -> None:
         if self._bar is None:
             return
@@ -57,5 +69,6 @@ def progress_bar(wanted: bool) -> Iterator[Bar]:
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    # Standard output is left alone: it may be a file while the bar is on a terminal.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         yield Bar(bar)

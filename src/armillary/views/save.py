@@ -1,6 +1,7 @@
 """Under which ending does a result become which file?"""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,13 @@ def save_ledger(survey: Survey, path: Path) -> Path:
             ".svg": lambda: _picture(ledger_figure(survey), "svg"),
         },
     )
+
+
+def save_figure(figure: Any, page: Callable[[], str], table: str, path: Path) -> Path:
+    """Any figure as .html (its page), .png or .svg, or its numbers as .csv."""
+    makers: dict[str, Callable[[], str | bytes]] = {".html": page, ".csv": lambda: table}
+    makers |= {f".{kind}": partial(_picture, figure, kind) for kind in ("png", "svg")}
+    return _save(Path(path), makers)
 
 
 def _save(path: Path, makers: Mapping[str, Callable[[], str | bytes]]) -> Path:

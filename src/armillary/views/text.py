@@ -1,6 +1,7 @@
 """How does a survey read in a terminal, without colour or with it, at 80 columns or at 120?"""
 
 import io
+import math
 import re
 import shutil
 from collections.abc import Iterable, Sequence
@@ -40,17 +41,41 @@ def ledger_text(
 
 def print_ledger(survey: Survey, console: Console, folder: str | Path | None = None) -> None:
     """The same to a console, which knows its own width and whether it may use colour."""
-    width = min(console.width, 120)
-    head = [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
-    foot = _foot(survey, width, folder)
-    titles = {chapter: _chapter(chapter, found, width) for chapter, found in chapters(survey).items()}
-    # A screen: 40 lines for a chapter of 8 claims.
-    room = 4 * len(survey) + 8 - len(head) - len(foot) - 2 * len(titles)
-    rows = _shortened(_rows(survey, width), width, room)
-    body = [
-        line for c, found in chapters(survey).items() for line in (*titles[c], *(x for f in found for x in rows[f.id]))
-    ]
-    _print([*head, *body, *foot], console)
+    ledger = GrowingLedger(console, max((len(finding.id) for finding in survey), default=0))
+    ledger.grow(survey)
+    ledger.end(survey, folder)
+
+
+class GrowingLedger:
+    """The ledger, printed row by row as claims are decided: nobody waits for the last to read the first."""
+
+    def __init__(self, console: Console, id_width: int) -> None:
+        self._console, self._id_width = console, id_width
+        self._width = min(console.width, 120)
+        # A screen: 40 lines for 8 claims, with what stands above and below.
+        self._row_lines = (30 if self._width >= 100 else 27) / 8
+        self._shown, self._used = 0, 0
+        self._chapter = ""
+
+    def grow(self, survey: Survey) -> None:
+        """Print what this survey has and the last one had not."""
+        lines: list[Text] = []
+        if not self._used:
+            lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
+        for finding in survey.findings[self._shown :]:
+            self._shown += 1
+            if finding.claim.chapter != self._chapter:
+                self._chapter = finding.claim.chapter
+                lines += [Text(), Text(chapter_title(self._chapter), "bold")]
+            # What one row leaves of its share, the next may use.
+            room = math.ceil(self._row_lines * self._shown) + 4 - self._used - len(lines)
+            line, below = _row(finding, self._width, self._id_width)
+            lines += [line, *_wrapped(below, self._width, 3, max(1, room - 1))]
+        self._used += len(lines)
+        _print(lines, self._console)
+
+    def end(self, survey: Survey, folder: str | Path | None = None) -> None:
+        _print(_foot(survey, self._width, folder), self._console)
 
 
 def finding_text(finding: Finding, width: int | None = None, colour: bool = False) -> str:
@@ -121,14 +146,10 @@ def claims_list_text(claims: Iterable[Claim], width: int | None = None) -> str:
     return _printed(console)
 
 
-def _chapter(chapter: str, findings: Sequence[Finding], width: int) -> list[Text]:
-    chapter, tally = chapter_title(chapter), verdict_counts(findings)
-    gap = max(2, width - cell_len(chapter) - cell_len(tally))
-    return [Text(), Text.assemble((chapter, "bold"), " " * gap, tally)]
-
-
 def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
-    foot = [f"Laws: {law_line(survey)}"] if law_line(survey) else []
+    tallies = (f"{show_text(chapter)} {verdict_counts(found)}" for chapter, found in chapters(survey).items())
+    foot = [f"Verdicts: {'   '.join(tallies)}"] if len(survey) else []
+    foot += [f"Laws: {law_line(survey)}"] if law_line(survey) else []
     notes = note_lines(survey)
     foot += [f"Note, {note}" for note in notes[:_NOTES]]
     if len(notes) > _NOTES:
@@ -137,37 +158,19 @@ def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
     return ([Text()] if foot else []) + [line for f in foot for line in _wrapped(Text(f, "dim"), width, 0)]
 
 
-def _rows(survey: Survey, width: int) -> dict[str, tuple[Text, Text]]:
-    """For each claim its line, and the paragraph beneath: what the number is, its control, the reading."""
-    parts = [interval_parts(f.statistic.value, f.statistic.low, f.statistic.high) for f in survey]
-    values = align([value for value, _ in parts])
-    widest = max((len(bracket) for _, bracket in parts), default=0)
-    id_width = max((len(finding.id) for finding in survey), default=0)
-    rows = {}
-    for finding, value, (_, bracket) in zip(survey, values, parts, strict=True):
-        line = _identity(finding, Text(" "), id_width).append(f"  {value} {bracket.ljust(widest)}", "bold")
-        statistic = finding.statistic
-        name = show_text(f"{statistic.name}, {statistic.unit}" if statistic.unit else statistic.name)
-        lead = [f"against {show_text(c.name)}: {number(c.value)}" for c in finding.controls[:1]]
-        if line.cell_len + 2 + cell_len(name) <= width:
-            line.append(f"  {name}")
-        else:
-            lead = [name, *lead]
-        below = Text("; ".join(lead) + " · " if lead else "", "dim").append(show_text(finding.reading), "not dim")
-        rows[finding.id] = (line, below)
-    return rows
-
-
-def _shortened(rows: dict[str, tuple[Text, Text]], width: int, room: int) -> dict[str, list[Text]]:
-    """All rows as lines; while they are too many, the longest paragraph loses one."""
-    made = {key: [line, *_wrapped(below, width, 3)] for key, (line, below) in rows.items()}
-    while made and sum(map(len, made.values())) > room:
-        longest = max(made, key=lambda key: len(made[key]))
-        if len(made[longest]) <= 2:
-            break
-        line, below = rows[longest]
-        made[longest] = [line, *_wrapped(below, width, 3, len(made[longest]) - 2)]
-    return made
+def _row(finding: Finding, width: int, id_width: int) -> tuple[Text, Text]:
+    """A claim's line, and the paragraph beneath: what the number is, its control, the reading."""
+    statistic = finding.statistic
+    value, bracket = interval_parts(statistic.value, statistic.low, statistic.high)
+    line = _identity(finding, Text(" "), id_width).append(f"  {value:<8} {bracket:<17}", "bold")
+    name = show_text(f"{statistic.name}, {statistic.unit}" if statistic.unit else statistic.name)
+    lead = [f"against {show_text(c.name)}: {number(c.value)}" for c in finding.controls[:1]]
+    if line.cell_len + 2 + cell_len(name) <= width:
+        line.append(f"  {name}")
+    else:
+        lead = [name, *lead]
+    below = Text("; ".join(lead) + " · " if lead else "", "dim").append(show_text(finding.reading), "not dim")
+    return line, below
 
 
 def _identity(finding: Finding, line: Text, id_width: int = 0) -> Text:

@@ -1,0 +1,76 @@
+"""What should a reader know of a model that was trained here? Written from the run's own files, nothing by hand."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from armillary.errors import OutputError
+from armillary.lab.checkpoint import RECIPE
+from armillary.lab.log import rows
+
+EXAM = "exam.json"
+
+
+def card(
+    out: Path, title: str, about: str = "", command: str = "armillary lab train", shown: Callable[[str], str] = str
+) -> str:
+    """The run's card in Markdown, from recipe.json, log.jsonl and exam.json; `shown` makes what a model wrote inert."""
+    recipe, exam = _record(out / RECIPE, "train"), _record(out / EXAM, "exam")
+    looks = [row for row in rows(out) if "valid_bits_per_byte" in row]
+    parts = [
+        f"# {title}",
+        about.strip(),
+        "## Shape and recipe",
+        _table(("setting", "value"), recipe["recipe"].items()),
+        f"Text, SHA-256 of its lines: `{recipe['text']}`.",
+        f"Made by `{command}`",
+        "## What it learnt",
+        _table(("measured", "value"), learnt(exam)),
+        "## Bits per byte of the held-out text, as it trained",
+        _table(("step", "bits per byte"), ((row["step"], f"{row['valid_bits_per_byte']:.4f}") for row in looks)),
+        "## What it writes",
+        "Sampled at temperature 0.8 among the 40 likeliest tokens, seed 0, nothing picked.",
+        *("\n".join(f"> {shown(line)}" for line in text.split("\n")) for text in exam["samples"]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _record(path: Path, command: str) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); run armillary lab {command} first."
+        ) from error
+
+
+def learnt(exam: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """An exam's results as lines of a table."""
+    rows: list[tuple[str, str]] = [("bits per byte, held-out text", f"{exam['bits_per_byte']:.4f}")]
+    if "kneser_ney" in exam:
+        rows.append(("the same for a Kneser–Ney 5-gram of its training tokens", f"{exam['kneser_ney']:.4f}"))
+    copy = exam["induction"]
+    rows += [
+        ("nats a token on random tokens", f"{copy['first']:.2f}"),
+        ("the same on their repetition", f"{copy['second']:.2f}"),
+        ("gained by the repetition", "{value:.2f} [{low:.2f}, {high:.2f}]".format(**copy["drop"])),
+        (
+            "strongest induction head",
+            f"{copy['head']}: {copy['score']:.2f} of its attention, {copy['control']:.3f} elsewhere",
+        ),
+    ]
+    lens = exam["lens"]
+    depths = (f"{site} {nats:.2f}" for site, nats in zip(lens["depths"], lens["nats"], strict=True))
+    rows.append(("logit lens, nats a token by depth", " → ".join(depths)))
+    if exam.get("nouns_split"):
+        rows.append(("frequent nouns that are more than one token", ", ".join(exam["nouns_split"])))
+    else:
+        rows.append(("frequent nouns that are one token with a leading space", "all 100"))
+    return rows
+
+
+def _table(head: tuple[str, str], rows: Any) -> str:
+    lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in rows]
+    return "\n".join(lines)

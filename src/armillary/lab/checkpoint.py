@@ -1,0 +1,140 @@
+"""What lies on disk of a run, so that it can be loaded like any model, or go on as if never stopped?
+
+Everything is safetensors and JSON, written aside and renamed: a full disk or a kill leaves what was there before.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from armillary.errors import OutputError
+from armillary.lab.data import END
+from armillary.lab.log import LOG
+from armillary.lab.recipe import Recipe
+from armillary.results.store import write_whole
+
+CHECKPOINT = "checkpoint.safetensors"
+RECIPE = "recipe.json"
+MODEL = "model.safetensors"
+MOMENTS = ("exp_avg", "exp_avg_sq")
+# What `write_whole` was writing aside when the process was killed.
+PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
+
+
+def write_model(folder: Path, model: Any, bpe: Any, dtype: torch.dtype = torch.float16) -> None:
+    """A folder in the hub's layout: config.json, model.safetensors, the tokenizer."""
+    config = {**model.config.to_diff_dict(), "architectures": [type(model).__name__], "dtype": str(dtype)[6:]}
+    words = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": END,
+        "eos_token": END,
+        "model_max_length": model.config.max_position_embeddings,
+        "clean_up_tokenization_spaces": False,
+    }
+    weights = {name: tensor.to(dtype).cpu().contiguous() for name, tensor in _weights(model).items()}
+    write_whole(
+        {
+            folder / "config.json": json.dumps(config, indent=2) + "\n",
+            folder / "tokenizer.json": bpe.to_str() + "\n",
+            folder / "tokenizer_config.json": json.dumps(words, indent=2) + "\n",
+            folder / MODEL: save(weights, {"format": "pt"}),
+        }
+    )
+
+
+def write_checkpoint(out: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """All that the next step depends on: weights and AdamW's moments in float32, and the random state."""
+    tensors = {f"model.{name}": tensor for name, tensor in _weights(model).items()}
+    for name, parameter in model.named_parameters():
+        state = optimizer.state.get(parameter, {})
+        tensors |= {f"{moment}.{name}": state[moment] for moment in MOMENTS if moment in state}
+    tensors["random.cpu"] = torch.get_rng_state()
+    device = _device(model)
+    if device.type == "cuda":
+        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_whole({out / CHECKPOINT: save(plain, {"step": str(step)})})
+
+
+def read_checkpoint(out: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Put a stopped run's state back; returns how many steps it had done."""
+    path = out / CHECKPOINT
+    try:
+        with safe_open(path, "pt") as file:
+            step = int(file.metadata()["step"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # Not strict, because tied weights lie there under one name; which ones must be there we know.
+        model.load_state_dict({name: tensors[f"model.{name}"] for name in _weights(model)}, strict=False)
+        for name, parameter in model.named_parameters():
+            state = {moment: tensors[f"{moment}.{name}"].to(parameter.device) for moment in MOMENTS}
+            # Where AdamW keeps its count of steps depends on whether it is fused.
+            where = parameter.device if optimizer.defaults.get("fused") else "cpu"
+            optimizer.state[parameter] = {"step": torch.tensor(float(step), device=where), **state}
+        torch.set_rng_state(tensors["random.cpu"])
+        if _device(model).type == "cuda":
+            torch.cuda.set_rng_state(tensors["random.cuda"], _device(model))
+        return step
+    except Exception as error:
+        raise OutputError(
+            f"{path} cannot be read ({error}); delete it to begin again, or choose another --out."
+        ) from error
+
+
+def claim_folder(out: Path, recipe: Recipe, text_sha256: str) -> bool:
+    """Make `out` this run's own, or find it so; says whether there is something to resume."""
+    path = out / RECIPE
+    ours = {"recipe": recipe.to_dict(), "text": text_sha256}
+    there = set(os.listdir(out)) if out.exists() else set()
+    for aside in [name for name in there if PART.fullmatch(name)]:
+        (out / aside).unlink(missing_ok=True)
+        there.remove(aside)
+    if there and RECIPE not in there:
+        raise OutputError(f"{out} is not empty and holds no run of ours; choose another --out.")
+    theirs = _read(path) if there else None
+    # A run that was refused before its first step has left nothing that another could spoil.
+    if theirs != ours and there & {LOG, CHECKPOINT, MODEL}:
+        raise OutputError(
+            f"{out} holds another run ({_difference(ours, theirs)}); choose another --out, or delete that folder."
+        )
+    if theirs != ours:
+        write_whole({path: json.dumps(ours, indent=2) + "\n"})
+    return CHECKPOINT in there
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError:
+        return None
+
+
+def _difference(ours: dict[str, Any], theirs: Any) -> str:
+    if not isinstance(theirs, dict) or not isinstance(theirs.get("recipe"), dict):
+        return "its recipe.json cannot be read"
+    mine, other = ours["recipe"], theirs["recipe"]
+    for name in mine:
+        if mine[name] != other.get(name):
+            return f"{name} {other.get(name)!r} there, {mine[name]!r} here"
+    return "of another text"
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    """Each weight once, under the first of its names: tied ones share memory, which safetensors refuses."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            found[name] = tensor.detach()
+    return found
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device

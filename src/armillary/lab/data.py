@@ -1,0 +1,285 @@
+"""How does a text become batches of tokens, the same at every step of every run?
+
+Text is read line by line, never whole. A blank line ends a document, and so does a line of what separates
+documents in a survey (---, ===, a form feed). Tokens lie in shards of two bytes each on disk and are read through memory
+maps. Which windows make up a batch follows from the seed and the step alone, so a resumed run needs to remember nothing.
+"""
+
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from armillary.errors import ArmillaryError, OutputError, TextError
+from armillary.flow.documents import SEPARATOR
+from armillary.lab.recipe import Recipe
+from armillary.lab.words import NOUNS
+from armillary.results.store import why_not, write_whole
+
+END = "<|endoftext|>"
+SHARD = 1 << 24
+LINES = 2000
+VALIDATION = 0.05
+OPENERS: Mapping[str, Callable[[Path], Any]] = {".xz": lzma.open, ".gz": gzip.open}
+# The tokenizer reads each noun this often beside the text: as if it were among the thousand most frequent words.
+NOUN_WEIGHT = 4000
+
+Tick = Callable[[str, int, int], None]
+
+
+def lines(source: Path) -> Iterator[str]:
+    """Every line of a file or of a folder's .txt and .md files (.xz and .gz unpacked), as strict UTF-8.
+
+    Each ends in a newline; an empty one is a boundary between documents.
+    """
+    for path in _files(source):
+        try:
+            with OPENERS.get(path.suffix, _plain)(path) as file:
+                for number, raw in enumerate(file, 1):
+                    yield _line(raw, path, number)
+        except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
+            raise TextError(f"{path} cannot be read ({error}); check the file.") from error
+        yield "\n"
+
+
+def _plain(path: Path) -> Any:
+    return path.open("rb")
+
+
+def _files(source: Path) -> list[Path]:
+    if os.path.isdir(source):  # Path would raise of a name too long to be one
+        endings = (".txt", ".md", ".txt.xz", ".txt.gz")
+        found = sorted(path for path in source.rglob("*") if path.is_file() and path.name.endswith(endings))
+        if not found:
+            raise TextError(f"the folder {source} holds no text ({', '.join(endings)}); pass one that does.")
+        return found
+    if not os.path.exists(source):
+        raise TextError(f"there is no text at {source}; pass a file or a folder of text files.")
+    return [source]
+
+
+def _line(raw: bytes, path: Path, number: int) -> str:
+    try:
+        line = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TextError(
+            f"line {number} of {path} is not UTF-8 (byte {error.start}: 0x{raw[error.start]:02x}); convert the file, "
+            "for example with iconv -t UTF-8."
+        ) from None
+    line = line.replace("\x00", "").strip("\r\n\ufeff")
+    return "\n" if not line.strip() or SEPARATOR.fullmatch(line) else line + "\n"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text to train on and what is held out of it: a file of its own, or the last twentieth of the lines' bytes."""
+
+    source: Path
+    heldout: Path | None
+    size: int
+    """Bytes of `source`, as UTF-8."""
+    sha256: str
+
+    @classmethod
+    def of(cls, source: str | Path, heldout: str | Path | None = None) -> "Text":
+        digest, size, blank = hashlib.sha256(), 0, True
+        given = [source] if heldout is None else [source, heldout]
+        for one in given:
+            check_source(str(one))
+        paths = [Path(one) for one in given]
+        for path in paths:
+            # What is held out is another part: the same lines without that cut are another text.
+            digest.update(b"" if path is paths[0] else b"\x00")
+            for line in lines(path):
+                encoded = line.encode()
+                digest.update(encoded)
+                if path is paths[0]:
+                    size, blank = size + len(encoded), blank and line == "\n"
+        if blank:
+            raise TextError(f"{source} holds no text: it is empty; pass a file with some words in it.")
+        return cls(paths[0], paths[1] if len(paths) > 1 else None, size, digest.hexdigest())
+
+    def part(self, name: str) -> Iterator[str]:
+        """The lines of 'train' or of 'valid'."""
+        if self.heldout is not None:
+            yield from lines(self.source if name == "train" else self.heldout)
+            return
+        bound, read = self.size * (1 - VALIDATION), 0
+        for line in lines(self.source):
+            if (read < bound) == (name == "train"):
+                yield line
+            read += len(line.encode())
+
+
+def train_tokenizer(text: Text, vocabulary: int) -> Any:
+    """A byte-level BPE of the training lines, with the commonest nouns weighed in so that each becomes one token."""
+    import tokenizers as tk
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    bpe = tk.Tokenizer(tk.models.BPE())
+    bpe.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    bpe.decoder = tk.decoders.ByteLevel()
+    trainer = tk.trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=[END], initial_alphabet=ByteLevel.alphabet(), show_progress=False
+    )
+    # Small texts and vocabularies are not bent: the weight is a share of the text.
+    weight = min(NOUN_WEIGHT, text.size // 25_000)
+    weighed = (" " + " ".join(NOUNS) + "\n" for _ in range(weight))
+    bpe.train_from_iterator(chunks(text.part("train"), weighed), trainer)
+    found = bpe.get_vocab_size()
+    if found < vocabulary:
+        raise ArmillaryError(
+            f"a vocabulary of {vocabulary} was asked for, but the text supports only {found} tokens; pass more text, or "
+            f"--vocabulary {found} or less."
+        )
+    return bpe
+
+
+def chunks(*parts: Iterable[str]) -> Iterator[list[str]]:
+    for part in parts:
+        stream = iter(part)
+        while chunk := list(islice(stream, LINES)):
+            yield chunk
+
+
+class Stream:
+    """A long row of tokens on disk, in shards."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        index = json.loads((folder / f"{name}.json").read_text("utf-8"))
+        self.tokens, self.bytes, self.documents = index["tokens"], index["bytes"], index["documents"]
+        self._shards = [np.memmap(folder / shard, dtype=np.uint16, mode="r") for shard in index["shards"]]
+
+    def __len__(self) -> int:
+        return int(self.tokens)
+
+    def window(self, start: int, length: int) -> np.ndarray:
+        """`length` tokens from `start`, across shards where need be; fewer at the end."""
+        pieces = []
+        while length > 0 and start < self.tokens:
+            shard, place = divmod(start, SHARD)
+            piece = self._shards[shard][place : place + length]
+            pieces.append(piece)
+            start, length = start + len(piece), length - len(piece)
+        return np.concatenate(pieces).astype(np.int64) if pieces else np.empty(0, np.int64)
+
+    def batch(self, recipe: Recipe, step: int) -> np.ndarray:
+        """The windows of one step, [batch, context + 1]: every window of an epoch once, in an order of its own."""
+        n = self.windows(recipe.context)
+        rows = []
+        for j in range(step * recipe.batch, (step + 1) * recipe.batch):
+            order, offset = _epoch(recipe.seed, j // n, n, recipe.context)
+            rows.append(self.window(int(order[j % n]) * recipe.context + offset, recipe.context + 1))
+        return np.stack(rows)
+
+    def windows(self, context: int) -> int:
+        """Windows per epoch; one is given up so that each epoch may begin at an offset of its own."""
+        return max(0, (len(self) - 1) // context - 1)
+
+
+@lru_cache(maxsize=4)
+def _epoch(seed: int, epoch: int, windows: int, context: int) -> tuple[np.ndarray, int]:
+    draw = np.random.Generator(np.random.PCG64([seed, epoch]))
+    return draw.permutation(windows), int(draw.integers(context))
+
+
+def prepare(recipe: Recipe, text: Text, folder: Path, tick: Tick = lambda what, done, total: None) -> Any:
+    """Tokenizer and shards of both parts in `folder`, made once; returns the tokenizer."""
+    import tokenizers as tk
+
+    done = folder / "done.json"
+    key = json.dumps({"sha256": text.sha256, "vocabulary": recipe.vocabulary})
+    if done.exists() and done.read_text("utf-8") == key:
+        return tk.Tokenizer.from_file(str(folder / "bpe.json"))
+    tick("learning a vocabulary", 0, 0)
+    bpe = train_tokenizer(text, recipe.vocabulary)
+    try:
+        # Whatever an earlier preparation left is of no use, and must not pass for this one if this one is killed.
+        for old in (done, *folder.glob("*.u16")):
+            old.unlink(missing_ok=True)
+        write_whole({folder / "bpe.json": bpe.to_str()})
+        for name in ("train", "valid"):
+            _encode(bpe, text.part(name), folder, name, text.size if name == "train" else 0, tick)
+    except OSError as error:
+        raise OutputError(why_not(folder, error)) from error
+    write_whole({done: key})
+    return bpe
+
+
+def _encode(bpe: Any, part: Iterator[str], folder: Path, name: str, size: int, tick: Tick) -> None:
+    end = bpe.token_to_id(END)
+    read, documents, fresh = 0, 0, True
+    with _Shards(folder, name) as shards:
+        for chunk in chunks(part):
+            ids: list[int] = []
+            for line, encoded in zip(chunk, bpe.encode_batch_fast(chunk), strict=True):
+                if line == "\n":
+                    fresh = True
+                    continue
+                if fresh:
+                    ids.append(end)
+                    documents, fresh = documents + 1, False
+                ids.extend(encoded.ids)
+                read += len(line.encode())
+            shards.write(np.asarray(ids, dtype=np.uint16))
+            tick("reading the text", read, size)
+    index = {"tokens": shards.tokens, "bytes": read, "documents": documents, "shards": shards.names}
+    write_whole({folder / f"{name}.json": json.dumps(index)})
+
+
+class _Shards:
+    """Files of SHARD tokens each, written one after the other."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.tokens = 0
+        self.names: list[str] = []
+        self._file: BinaryIO | None = None
+
+    def write(self, row: np.ndarray) -> None:
+        while len(row):
+            room = SHARD - self.tokens % SHARD
+            if self._file is None or room == SHARD:
+                self.close()
+                self.names.append(f"{self.name}-{len(self.names):03d}.u16")
+                self._file = (self.folder / self.names[-1]).open("wb")
+            self._file.write(row[:room].tobytes())
+            self.tokens, row = self.tokens + len(row[:room]), row[room:]
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> "_Shards":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def check_size(recipe: Recipe, train: Stream, valid: Stream) -> None:
+    if train.windows(recipe.context) < recipe.batch:
+        need = (recipe.batch + 1) * recipe.context + 1
+        raise TextError(
+            f"the text is too small for one batch: {recipe.batch} windows of {recipe.context} tokens need {need} tokens, "
+            f"and it has {len(train)}; pass more text or a smaller --batch."
+        )
+    if len(valid) < 2:
+        raise TextError("no text is left to validate on; pass more text, or --heldout with a text of its own.")
+
+
+def check_source(source: str) -> None:
+    """Is there a text at all? Answered before anything slow is imported."""
+    if not source:
+        raise TextError("an empty path names no text; pass a file or a folder of text files.")
+    _files(Path(source))

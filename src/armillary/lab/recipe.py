@@ -1,0 +1,195 @@
+"""What must be said before a model can be trained? Everything that decides the outcome, in one frozen table."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from armillary.errors import ArmillaryError, nearest
+
+Architecture = Literal["gpt", "llama"]
+ARCHITECTURES: tuple[Architecture, ...] = ("gpt", "llama")
+LEAST: Mapping[str, int] = {
+    **dict.fromkeys(("layers", "width", "heads", "kv_heads", "feed_forward", "batch", "steps", "look", "save"), 1),
+    # A token alone foretells nothing; the models kept are the untrained and the trained one at least.
+    **dict.fromkeys(("context", "keep"), 2),
+    "warmup": 0,
+}
+BETWEEN: Mapping[str, tuple[float, float]] = {
+    # Every byte and the end of a document have a token of their own; tokens are kept in two bytes.
+    "vocabulary": (257, 65536),
+    "rate": (1e-12, 1e3),
+    "floor": (0, 1),
+    "dropout": (0, 0.99),
+    "decay": (0, 1e3),
+    "clip": (1e-12, 1e12),
+    "seed": (0, 2**63 - 1),
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training run. Two runs of one recipe on one text and one machine are the same run."""
+
+    preset: str
+    architecture: Architecture
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    """Key/value heads; those of a GPT are its heads."""
+    feed_forward: int
+    context: int
+    vocabulary: int
+    batch: int
+    """Windows of `context` tokens per step."""
+    steps: int
+    rate: float
+    """The highest learning rate, reached after `warmup` steps, then lowered along a cosine to `floor` times itself."""
+    warmup: int
+    floor: float = 0.02
+    dropout: float = 0.0
+    """On what embedding and sublayers write to the stream. Hugging Face's Llama has none."""
+    decay: float = 0.1
+    """AdamW's weight decay, on matrices alone."""
+    clip: float = 1.0
+    seed: int = 0
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the products; weights and AdamW's state stay float32."""
+    compiled: bool = False
+    look: int = 50
+    """Steps between validations, each with a look at the geometry."""
+    save: int = 100
+    """Steps between checkpoints from which a killed run resumes."""
+    keep: int = 8
+    """How many models are kept in steps/: the untrained one, the last, and some between, each so many times as old."""
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ARCHITECTURES:
+            raise ArmillaryError(
+                f"there is no architecture {self.architecture!r}; {nearest(self.architecture, ARCHITECTURES)}"
+            )
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ArmillaryError(f"{name} must be at least {least}, got {getattr(self, name)}.")
+        for name, (low, high) in BETWEEN.items():
+            # NaN is between no two numbers.
+            if not low <= getattr(self, name) <= high:
+                raise ArmillaryError(f"{name} must lie between {low} and {high}, got {getattr(self, name)}.")
+        self._check_heads()
+        if self.dropout and self.architecture == "llama":
+            raise ArmillaryError("Hugging Face's Llama has no dropout on its stream; set dropout to 0.")
+
+    def _check_heads(self) -> None:
+        if self.width % self.heads or self.heads % self.kv_heads:
+            raise ArmillaryError(
+                f"{self.heads} heads must divide the width {self.width}, and {self.kv_heads} key/value heads must "
+                "divide the heads; change one of them."
+            )
+        if self.architecture == "gpt" and self.kv_heads != self.heads:
+            raise ArmillaryError(
+                f"a GPT has as many key/value heads as heads, and {self.kv_heads} and {self.heads} were asked for; "
+                "set both alike, or choose llama."
+            )
+        if self.architecture == "llama" and self.width // self.heads % 2:
+            raise ArmillaryError(
+                f"Llama turns coordinates in pairs, and heads of width {self.width // self.heads} have one left over; "
+                "choose another width or number of heads."
+            )
+
+    @property
+    def kept_steps(self) -> tuple[int, ...]:
+        """Step 0, then steps that grow by one factor, ending at the last.
+
+        >>> recipe("smoke", steps=128, keep=8).kept_steps
+        (0, 2, 4, 8, 16, 32, 64, 128)
+        """
+        first = min(2, self.steps)
+        between = max(1, self.keep - 2)
+        grown = (first * (self.steps / first) ** (i / between) for i in range(self.keep - 2))
+        return tuple(sorted({0, *map(round, grown), self.steps}))
+
+    def looks_at(self, step: int) -> bool:
+        """Is the model looked at after this step? Most changes early, so first at steps that double."""
+        doubling = step & (step - 1) == 0 and step < self.look
+        return doubling or step % self.look == 0 or step == self.steps or step in self.kept_steps
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of one step, counted from 0."""
+        if step < self.warmup:
+            return self.rate * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.rate * (self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done))))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def recipe(preset: str, architecture: str = "gpt", **changes: Any) -> Recipe:
+    """A preset for one architecture, with changes."""
+    if preset not in PRESETS:
+        raise ArmillaryError(f"there is no preset {preset!r}; {nearest(preset, PRESETS)}")
+    if architecture not in PRESETS[preset]:
+        raise ArmillaryError(f"there is no architecture {architecture!r}; {nearest(architecture, PRESETS[preset])}")
+    found = PRESETS[preset][architecture]
+    for name in changes:
+        if name not in found.to_dict():
+            raise ArmillaryError(f"there is no setting {name!r}; {nearest(name, found.to_dict())}")
+    # A shorter run warms up for the same share of it: its rate would otherwise never be reached.
+    if "steps" in changes:
+        changes = {"warmup": found.warmup * changes["steps"] // found.steps, **changes}
+    if architecture == "gpt" and "heads" in changes:
+        changes = {"kv_heads": changes["heads"], **changes}
+    return replace(found, **changes)
+
+
+_SMOKE = Recipe(
+    preset="smoke",
+    architecture="gpt",
+    layers=2,
+    width=64,
+    heads=4,
+    kv_heads=4,
+    feed_forward=256,
+    context=64,
+    vocabulary=1024,
+    batch=16,
+    steps=200,
+    rate=3e-3,
+    warmup=20,
+)
+# Shapes that fill 16 MB in float16 (8 million numbers) with tied embeddings.
+_BUILTIN = Recipe(
+    preset="builtin",
+    architecture="gpt",
+    layers=7,
+    width=256,
+    heads=8,
+    kv_heads=8,
+    feed_forward=1024,
+    context=512,
+    vocabulary=8192,
+    batch=128,
+    steps=8000,
+    # At 2.5e-3 the gradient exploded after 6000 steps (LOG.md).
+    rate=1.5e-3,
+    warmup=500,
+    dropout=0.05,
+    precision="bfloat16",
+    compiled=True,
+    look=1000,
+    save=500,
+    keep=9,
+)
+PRESETS: Mapping[str, Mapping[str, Recipe]] = {
+    "smoke": {
+        "gpt": _SMOKE,
+        "llama": replace(_SMOKE, architecture="llama", kv_heads=2, feed_forward=192),
+    },
+    "builtin": {
+        "gpt": _BUILTIN,
+        "llama": replace(
+            _BUILTIN, architecture="llama", layers=8, kv_heads=4, feed_forward=672, dropout=0.0, steps=7500
+        ),
+    },
+}

@@ -1,0 +1,184 @@
+"""From a text to a trained model: the laboratory, with the probes watching."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.load import load_model, locate, pick_device
+from armillary.anatomy.quiet import quiet
+from armillary.errors import ModelError, TextError
+from armillary.lab import data, exam
+from armillary.lab.card import EXAM
+from armillary.lab.checkpoint import RECIPE
+from armillary.lab.log import rows
+from armillary.lab.ngram import KneserNey
+from armillary.lab.recipe import recipe
+from armillary.lab.train import Trainer
+from armillary.lab.words import NOUNS
+from armillary.probes.callback import GeometryCallback
+from armillary.probes.snapshot import DivergedError
+from armillary.results.store import write_whole
+from armillary.views.progress import Bar, progress_bar
+
+LOOK_ROWS, LOOK_WIDTH = 8, 128
+SAMPLE = str(files("armillary.flow") / "sample")
+PROMPTS = ("The old man", "“I do not know,” said", "In the morning", "There was a time when")
+
+
+def train(
+    preset: str = "smoke",
+    text: str | Path | None = None,
+    out: str | Path = "run",
+    *,
+    heldout: str | Path | None = None,
+    architecture: str = "gpt",
+    device: str | None = None,
+    progress: bool = True,
+    **changes: Any,
+) -> Path:
+    """Train a small language model on a text (None: the built-in sample) into the folder `out`; resumes a killed run.
+
+    `changes` are fields of the recipe: steps, seed, batch, rate, vocabulary, …
+    """
+    plan = recipe(preset, architecture, **changes)
+    source = data.Text.of(SAMPLE if text is None else text, heldout)
+    trainer = Trainer(plan, source, Path(out), pick_device(device))
+    with progress_bar(progress) as bar:
+        trainer.tick = bar.bytes
+        trainer.watch = _Geometry(trainer)
+        return trainer.run()
+
+
+def summary(out: Path) -> str:
+    """What a finished run has come to, in three lines."""
+    looks = [row for row in rows(out) if "valid_bits_per_byte" in row]
+    losses = [row["loss"] for row in rows(out) if "loss" in row]
+    first, last = looks[0], looks[-1]
+    return (
+        f"{out}: {last['step']} steps, training loss {losses[0]:.3f} → {losses[-1]:.3f} nats a token\n"
+        f"held-out text: {first['valid_bits_per_byte']:.3f} → {last['valid_bits_per_byte']:.3f} bits a byte\n"
+        f"next: armillary survey {out}   ·   armillary lab exam {out}"
+    )
+
+
+def examine(
+    model: str | Path,
+    text: str | Path | None = None,
+    *,
+    training: str | Path | None = None,
+    device: str | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """What a causal language model has learnt, on a text (None: the built-in sample).
+
+    `training`: the text it was trained on; a Kneser–Ney 5-gram of that text, in the model's own tokens, is then measured
+    beside it. Where `model` is a run's folder, exam.json is written there.
+    """
+    for path in (text, training):
+        if path is not None:
+            data.check_source(str(path))
+    with progress_bar(progress) as bar:
+        anatomy = _writer(model, device, bar)
+        bar.start("examining", 0)
+        tokens, size = _tokens(anatomy, text)
+        context = min(anatomy.context, 512)
+        if len(tokens) < 2 * context + 1:
+            raise TextError(
+                f"the exam reads two windows of {context} tokens at least, and the text has {len(tokens)} tokens; "
+                "pass a longer --text."
+            )
+        network = anatomy.model
+        found = {
+            "bits_per_byte": exam.bits_per_byte(network, tokens, size, context),
+            "induction": _copies(exam.induction(network, anatomy.vocabulary, min(64, context // 2))),
+            "lens": _lens(exam.lens(network, tokens, min(16, (len(tokens) - 1) // context), context)),
+            "samples": exam.samples(network, anatomy.tokenizer, PROMPTS),
+            "nouns_split": [noun for noun in NOUNS if len(_ids(anatomy, [" " + noun])[0]) > 1],
+        }
+        if training is not None:
+            bar.start("counting n-grams", 0)
+            counted, _ = _tokens(anatomy, training)
+            found["kneser_ney"] = KneserNey.fit(counted, anatomy.vocabulary).bits_per_byte(tokens, size)
+    if (Path(model) / RECIPE).exists():
+        write_whole({Path(model) / EXAM: json.dumps(found, indent=2, ensure_ascii=False) + "\n"})
+    return found
+
+
+def _writer(model: str | Path, device: str | None, bar: Bar) -> Anatomy:
+    anatomy = load_model(str(model), device=device, progress=bar.bytes)
+    if anatomy.W_U is None or not anatomy.causal:
+        raise ModelError(f"{model} writes no text, so there is nothing to examine; pass a causal language model.")
+    if anatomy.tokenizer is None:
+        raise ModelError(f"{model} came without a tokenizer, so it can read no text; add its tokenizer.json.")
+    return anatomy
+
+
+def _tokens(anatomy: Anatomy, text: str | Path | None) -> tuple[np.ndarray, int]:
+    """A whole text as one row of tokens, and its bytes."""
+    end = anatomy.tokenizer.eos_token_id
+    ids: list[np.ndarray] = []
+    size, fresh = 0, True
+    # Hugging Face warns of a line longer than the context, not knowing that windows are cut later.
+    with quiet():
+        for chunk in data.chunks(data.lines(Path(SAMPLE if text is None else text))):
+            for line, row in zip(chunk, _ids(anatomy, chunk), strict=True):
+                if line == "\n":
+                    fresh = True
+                    continue
+                ids.append(np.array(([end] if fresh and end is not None else []) + row))
+                size, fresh = size + len(line.encode()), False
+    if not ids:
+        raise TextError(f"{text} holds no text: it is empty; pass a file with some words in it.")
+    return np.concatenate(ids), size
+
+
+def _ids(anatomy: Anatomy, texts: list[str]) -> list[list[int]]:
+    return list(anatomy.tokenizer(texts, add_special_tokens=False)["input_ids"])
+
+
+def _copies(found: exam.Induction) -> dict[str, Any]:
+    layer, head = found.strongest
+    return {
+        "first": found.first,
+        "second": found.second,
+        "drop": {name: float(getattr(found.drop, name)) for name in ("value", "low", "high")},
+        "head": f"L{layer}H{head}",
+        "score": float(found.score[layer, head]),
+        "control": float(found.control[layer, head]),
+    }
+
+
+def _lens(found: exam.Lens) -> dict[str, Any]:
+    return {"depths": list(found.depths), "nats": found.nats.value.tolist(), "kl": found.kl.value.tolist()}
+
+
+def training(model: str | Path) -> list[dict[str, Any]]:
+    """What was seen at each look of a training: of a run's folder, or of a built-in model."""
+    folder, _ = locate(str(model))
+    looks = [row for row in rows(folder) if "valid_bits_per_byte" in row]
+    if not looks:
+        raise ModelError(f"{model} has no log of its training; pass the folder of a run, or a built-in model.")
+    return looks
+
+
+class _Geometry:
+    """The geometry callback, made at the first look: its text is the beginning of what is held out."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._callback: Any = None
+
+    def __call__(self, step: int, model: Any) -> dict[str, float]:
+        if self._callback is None:
+            stream, width = self._trainer.valid, min(LOOK_WIDTH, self._trainer.recipe.context)
+            rows = max(1, min(LOOK_ROWS, len(stream) // width))
+            tokens = stream.window(0, rows * width)
+            self._callback = GeometryCallback(tokens.reshape(-1, min(width, len(tokens))))
+        try:
+            return self._callback(step, model)
+        except DivergedError as error:
+            raise self._trainer.broken("the stream holds NaN or infinity", step) from error

@@ -1,0 +1,37 @@
+"""The command line called in this process: what works says nothing on stderr, what cannot work is one sentence."""
+
+import re
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from armillary.cli import main
+
+
+def run(*args: Any, **more: Any) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args], catch_exceptions=False, **more)
+
+
+def works(*args: Any, **more: Any) -> Result:
+    result = run(*args, **more)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    return result
+
+
+def refused(message: str, *args: Any, **more: Any) -> str:
+    """Exit code 2, nothing on stdout, one sentence on stderr that matches: what was found, and what to do."""
+    result = run(*args, **more)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    check_sentence(result.stderr, message)
+    return result.stderr
+
+
+def check_sentence(said: str, message: str) -> None:
+    assert said.startswith("armillary: ")
+    assert said.endswith((".\n", "?\n"))
+    assert said.count("\n") == 1
+    # What other libraries said is quoted in brackets; our own words are one sentence.
+    assert not re.search(r"[.?!] ", re.sub(r"\(.*\)", "", said.strip())), said
+    assert re.search(message, said), said

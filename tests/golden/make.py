@@ -1,0 +1,73 @@
+"""What did the default survey say when it was last looked at, and by how much may it differ?
+
+    python tests/golden/make.py
+
+runs `armillary survey` as a new user would, on one thread and on two, and with the instruction sets that older
+processors have; writes the numbers of the first run to survey.json beside this file, and for each the largest difference
+among the runs. Run it, and read the difference, when a measurement is meant to change.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+GOLDEN = HERE / "survey.json"
+RUNS: tuple[Mapping[str, str], ...] = (
+    {"OMP_NUM_THREADS": "1"},
+    {"OMP_NUM_THREADS": "2"},
+    {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    {"OMP_NUM_THREADS": "2", "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"},
+)
+
+
+def numbers(survey: Any) -> dict[str, float]:
+    """Every number that a reader of the ledger or of a table's middle would see."""
+    found: dict[str, float] = {}
+    for finding in survey:
+        for end in ("value", "low", "high"):
+            found[f"{finding.id}/statistic/{end}"] = getattr(finding.statistic, end)
+        for control in finding.controls:
+            found[f"{finding.id}/control/{control.name}"] = control.value
+        for index, column in enumerate(finding.table.columns):
+            cells = [row[index] for row in finding.table.rows]
+            if all(isinstance(cell, int | float) for cell in cells):
+                found[f"{finding.id}/table/{column.name}"] = statistics.median(cells)
+    return found
+
+
+def verdicts(survey: Any) -> dict[str, str]:
+    return {finding.id: finding.verdict for finding in survey}
+
+
+def main() -> None:
+    import armillary
+
+    surveys = []
+    for settings in RUNS:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "armillary", "survey", "--out", folder]
+            subprocess.run(command, env={**os.environ, **settings}, check=True, stdout=subprocess.DEVNULL)
+            surveys.append(armillary.read(folder))
+    said = [numbers(survey) for survey in surveys]
+    for survey in surveys[1:]:
+        assert verdicts(survey) == verdicts(surveys[0]), "a verdict that depends on the processor is none"
+    rows = {}
+    for name, value in said[0].items():
+        others = [run[name] for run in said]
+        spread = max(others) - min(others) if value == value else 0.0
+        rows[name] = {"value": value if value == value else None, "spread": spread}
+    record = {"model": dict(surveys[0].model)["fingerprint"], "verdicts": verdicts(surveys[0]), "numbers": rows}
+    GOLDEN.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    widest = max(rows, key=lambda name: rows[name]["spread"] / max(abs(rows[name]["value"] or 0), 1e-12))
+    print(f"{len(rows)} numbers; the widest spread is {rows[widest]['spread']:.3g} at {widest}")
+
+
+if __name__ == "__main__":
+    main()

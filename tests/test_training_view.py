@@ -1,0 +1,71 @@
+"""Does the figure of a training show what the log says, and nothing else?"""
+
+import csv
+import io
+
+import pytest
+
+from armillary.errors import OutputError
+from armillary.views.training import save_training, training_csv, training_figure
+
+
+def looks(ranks: list[float]) -> list[dict]:
+    return [
+        {
+            "step": step,
+            "valid_bits_per_byte": 3.0 / (1 + step),
+            "geometry": {
+                "length/L0.ln1": 1.0 + step,
+                "length/ln_final": 2.0 + step,
+                "effective_rank/L0.ln1": 50.0,
+                "effective_rank/ln_final": rank,
+                "attention_entropy/L0H0": 0.2,
+                "attention_entropy/L0H1": 0.4,
+            },
+        }
+        for step, rank in zip((0, 1, 10, 100), ranks, strict=True)
+    ]
+
+
+COLLAPSE, STEADY = looks([90, 80, 7, 95]), looks([90, 88, 91, 95])
+
+
+def test_the_headline_tells_a_collapse_from_none():
+    said = training_figure(COLLAPSE, "m").layout.title.text.replace("<br>", " ")
+    assert "3.00 → 0.03 bits per byte" in said
+    assert "from 90 axes to 7 at step 10 and rise to 95" in said
+    assert "fall" not in training_figure(STEADY, "m").layout.title.text
+
+
+def test_every_site_has_its_line():
+    figure = training_figure(COLLAPSE, "m")
+    drawn = {(trace.yaxis, trace.hovertemplate.split("<br>")[0]): list(trace.y) for trace in figure.data}
+    assert drawn["y2", "ln_final"] == [90, 80, 7, 95]
+    assert drawn["y3", "L0.ln1"] == [1, 2, 11, 101]
+    assert drawn["y4", "L0"] == pytest.approx([0.3] * 4)
+    assert len(drawn) == 6
+    assert [list(trace.x) for trace in figure.data] == [[0.5, 1, 10, 100]] * 6
+    assert list(figure.data[0].customdata) == [0, 1, 10, 100]
+
+
+def test_a_log_without_geometry_is_drawn_too():
+    plain = [{key: value for key, value in look.items() if key != "geometry"} for look in COLLAPSE]
+    assert training_figure(plain, "m").layout.title.text == "3.00 → 0.03 bits per byte"
+
+
+def test_numbers_come_out_as_they_went_in():
+    rows = list(csv.DictReader(io.StringIO(training_csv(COLLAPSE))))
+    assert len(rows) == 4 * 7
+    found = {(int(row["step"]), row["name"]): float(row["value"]) for row in rows}
+    assert found[10, "effective_rank/ln_final"] == 7
+    assert found[100, "bits_per_byte"] == COLLAPSE[-1]["valid_bits_per_byte"]
+
+
+def test_saved_pages_are_whole_and_names_inert(tmp_path):
+    page = save_training(COLLAPSE, "<script>alert(1)</script>", tmp_path / "t.html").read_text("utf-8")
+    assert "<script>alert" not in page
+    assert "from 90 axes to 7" in page
+    assert "https://" not in page.split("<script>")[0]
+    assert save_training(COLLAPSE, "m", tmp_path / "t.csv").read_text("utf-8").startswith("step,name,value\n")
+    with pytest.raises(OutputError, match=r"choose one of .html .csv .png .svg"):
+        save_training(COLLAPSE, "m", tmp_path / "t.gif")
