@@ -3,8 +3,8 @@
     python bench/overhead.py [--rounds 21]
 
 GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; the
-ratio is of medians of CPU time, both under the allocator setting that `armillary survey` runs with. Memory is the peak above the bare pass, at 1× and 10× tokens, each in a process of its
-own.
+ratio is of medians of CPU time, both under the allocator setting that `armillary survey` runs with. Memory is the peak
+above the bare pass, at 1× and 10× tokens, each in a process of its own.
 """
 
 import argparse
@@ -72,9 +72,10 @@ def ratio(rounds: int) -> dict[str, float]:
 
 
 def peak(kind: str, batches: int) -> float:
-    """Peak resident memory in MB of one pass, measured in a process of its own."""
+    """Peak resident memory in MB of one pass in a process of its own; the bare pass alone varies by 200, so the middle of three."""
     code = [sys.executable, __file__, "--peak", kind, "--batches", str(batches)]
-    return float(subprocess.run(code, check=True, capture_output=True, text=True).stdout)
+    runs = (subprocess.run(code, check=True, capture_output=True, text=True).stdout for _ in range(3))
+    return statistics.median(float(said) for said in runs)
 
 
 def _peak(kind: str, batches: int) -> float:
