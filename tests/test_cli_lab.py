@@ -74,7 +74,7 @@ def test_the_training_is_drawn(smoke, tmp_path):
 def test_the_exam(smoke):
     out, _, printed = smoke
     found = json.loads((out / "exam.json").read_text("utf-8"))
-    assert re.search(rf"bits per byte, held-out text +{found['bits_per_byte']:.4f}\n", printed)
+    assert re.search(rf"bits per byte, what the run held out +{found['bits_per_byte']:.4f}\n", printed)
     assert found["bits_per_byte"] < 3.1
     assert found["lens"]["depths"] == ["L0.resid_pre", "L0.resid_post", "L1.resid_post"]
     assert found["lens"]["nats"][-1] < found["lens"]["nats"][0]
@@ -95,7 +95,7 @@ def test_the_card(smoke, monkeypatch):
         (out / "exam.json").write_text(json.dumps(exam), "utf-8")
     card = (out / "card.md").read_text("utf-8")
     assert card.startswith("# Tiny\n\nOwn prose.\n\n## Shape and recipe\n")
-    assert "| width | 64 |" in card and "| 200 | 2." in card and "| bits per byte, held-out text | 2." in card
+    assert "| width | 64 |" in card and "| 200 | 2." in card and "| bits per byte, what the run held out | 2." in card
     assert "> line\n> ⟨1B⟩[31mred␍over⟨2028⟩⟨202E⟩\n" in card
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", card)
 

@@ -13,8 +13,17 @@ SPREADS, ROUNDING = 10, 1e-6
 
 
 @pytest.fixture(scope="module")
-def survey():
-    return armillary.survey(progress=False)
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def survey(told):
+    return armillary.survey(device="cpu", progress=False, tell=lambda so_far: told.append(len(so_far)))
+
+
+def test_claims_are_told_one_by_one(survey, told):
+    assert told == list(range(1, len(survey) + 1))
 
 
 @pytest.fixture(scope="module")
@@ -32,30 +41,19 @@ def test_the_verdicts_stand(survey, golden):
 
 def test_the_numbers_stand(survey, golden):
     found = numbers(survey)
-    assert set(found) == set(golden["numbers"])
-    wrong = {
-        name: (found[name], row["value"])
-        for name, row in golden["numbers"].items()
-        if not same(found[name], row["value"], row["spread"])
-    }
+    assert set(golden["numbers"]) <= set(found)
+    wrong = {name: (found[name], row) for name, row in golden["numbers"].items() if not same(found[name], *row)}
     assert not wrong
 
 
 def same(found, value, spread):
     if value is None or math.isnan(found):
         return value is None and math.isnan(found)
-    # Sums that cancel (variance along 1 under LayerNorm) are rounding themselves: no digit of theirs is stable.
-    if max(abs(found), abs(value)) < 1e-9:
-        return True
-    return found == value or abs(found - value) <= SPREADS * spread + ROUNDING * abs(value)
+    return abs(found - value) <= SPREADS * spread + ROUNDING * abs(value)
 
 
 @pytest.mark.parametrize("factor", [1.001, 0.999])
 def test_a_number_that_moved_is_noticed(golden, factor):
-    moved = [
-        name
-        for name, row in golden["numbers"].items()
-        if row["value"] and abs(row["value"]) > 1e-9 and not same(row["value"] * factor, row["value"], row["spread"])
-    ]
-    told = [name for name, row in golden["numbers"].items() if row["value"] and abs(row["value"]) > 1e-9]
-    assert len(moved) > 0.9 * len(told)
+    told = {name: row for name, row in golden["numbers"].items() if row[0]}
+    blind = [name for name, (value, spread) in told.items() if same(value * factor, value, spread)]
+    assert len(blind) < 0.1 * len(told)

@@ -20,7 +20,7 @@ from armillary.views.html import finding_html, ledger_html
 from armillary.views.marks import MARKS
 from armillary.views.numbers import interval, number
 from armillary.views.save import save_finding, save_ledger, save_survey
-from armillary.views.text import claim_text, claims_list_text, finding_text, ledger_text, print_ledger
+from armillary.views.text import GrowingLedger, claim_text, claims_list_text, finding_text, ledger_text, print_ledger
 from armillary.views.words import show_text, show_token
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
@@ -93,6 +93,19 @@ def test_long_readings_are_cut_only_as_far_as_needed(survey: Survey) -> None:
     assert 37 <= len(shown) <= 40
     assert sum(line.endswith("…") for line in shown) == 8
     assert "…" not in ledger_text(survey, 110)
+
+
+def test_the_ledger_grows_row_by_row(survey: Survey) -> None:
+    out = io.StringIO()
+    ledger = GrowingLedger(Console(file=out, width=110), max(len(finding.id) for finding in survey))
+    lengths = []
+    for n in range(len(survey) + 1):
+        ledger.grow(replace(survey, findings=survey.findings[:n]))
+        lengths.append(len(out.getvalue()))
+        assert [finding.id in out.getvalue() for finding in survey] == [i < n for i in range(len(survey))]
+    assert lengths == sorted(set(lengths)), "each claim is printed as it comes, and once"
+    ledger.end(survey, "runs/here")
+    assert out.getvalue().rstrip("\n") == ledger_text(survey, 110, folder="runs/here")
 
 
 def test_colour_only_when_asked(survey: Survey) -> None:

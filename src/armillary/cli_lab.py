@@ -74,7 +74,7 @@ def train(
 
 @lab.command()
 @click.argument("model", default="builtin:gpt")
-@click.option("--text", metavar="PATH", help="Text it has not seen. [default: the built-in sample]")
+@click.option("--text", metavar="PATH", help="Text it has not seen. [default: what its run held out, or the sample]")
 @click.option("--training", metavar="PATH", help="Its training text: measures a Kneser–Ney 5-gram of it beside.")
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")

@@ -73,7 +73,7 @@ def examine(
     device: str | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """What a causal language model has learnt, on a text (None: the built-in sample).
+    """What a causal language model has learnt, on a text (None: what its run held out, else the built-in sample).
 
     `training`: the text it was trained on; a Kneser–Ney 5-gram of that text, in the model's own tokens, is then measured
     beside it. Where `model` is a run's folder, exam.json is written there.
@@ -84,7 +84,7 @@ def examine(
     with progress_bar(progress) as bar:
         anatomy = _writer(model, device, bar)
         bar.start("examining", 0)
-        tokens, size = _tokens(anatomy, text)
+        tokens, size, source = _exam_text(anatomy, model, text)
         context = min(anatomy.context, 512)
         if len(tokens) < 2 * context + 1:
             raise TextError(
@@ -93,6 +93,7 @@ def examine(
             )
         network = anatomy.model
         found = {
+            "text": source,
             "bits_per_byte": exam.bits_per_byte(network, tokens, size, context),
             "induction": _copies(exam.induction(network, anatomy.vocabulary, min(64, context // 2))),
             "lens": _lens(exam.lens(network, tokens, min(16, (len(tokens) - 1) // context), context)),
@@ -117,14 +118,24 @@ def _writer(model: str | Path, device: str | None, bar: Bar) -> Anatomy:
     return anatomy
 
 
-def _tokens(anatomy: Anatomy, text: str | Path | None) -> tuple[np.ndarray, int]:
+def _exam_text(anatomy: Anatomy, model: str | Path, text: str | Path | None) -> tuple[np.ndarray, int, str]:
+    """Tokens, bytes and name of what is examined on. A run that learnt from the sample must not be examined on it."""
+    if text is None and (Path(model) / "tokens" / "valid.json").exists():
+        stream = data.Stream(Path(model) / "tokens", "valid")
+        return stream.window(0, len(stream)), stream.bytes, "what the run held out"
+    return *_tokens(anatomy, SAMPLE if text is None else text), "the built-in sample" if text is None else Path(
+        text
+    ).name
+
+
+def _tokens(anatomy: Anatomy, text: str | Path) -> tuple[np.ndarray, int]:
     """A whole text as one row of tokens, and its bytes."""
     end = anatomy.tokenizer.eos_token_id
     ids: list[np.ndarray] = []
     size, fresh = 0, True
     # Hugging Face warns of a line longer than the context, not knowing that windows are cut later.
     with quiet():
-        for chunk in data.chunks(data.lines(Path(SAMPLE if text is None else text))):
+        for chunk in data.chunks(data.lines(Path(text))):
             for line, row in zip(chunk, _ids(anatomy, chunk), strict=True):
                 if line == "\n":
                     fresh = True

@@ -43,6 +43,8 @@ class Tokens:
     """Rows that are neither padding nor first positions."""
     offered: Tensor
     """Rows that a sample may draw from: the later ones, or fewer where more is known beforehand."""
+    rank: Tensor | None = None
+    """Of the offered rows, by which a sample chooses, where that is known beforehand."""
 
     @cached_property
     def places(self) -> Tensor:

@@ -1,7 +1,7 @@
 """What should a reader know of a model that was trained here? Written from the run's own files, nothing by hand."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,18 @@ def card(
 ) -> str:
     """The run's card in Markdown, from recipe.json, log.jsonl and exam.json; `shown` makes what a model wrote inert."""
     recipe, exam = _record(out / RECIPE, "train"), _record(out / EXAM, "exam")
-    looks = [row for row in rows(out) if "valid_bits_per_byte" in row]
     parts = [
         f"# {title}",
         about.strip(),
         "## Shape and recipe",
         _table(("setting", "value"), recipe["recipe"].items()),
         f"Text, SHA-256 of its lines: `{recipe['text']}`.",
-        f"Made by `{command}`",
+        f"Made by\n\n    {command}",
         "## What it learnt",
         _table(("measured", "value"), learnt(exam)),
-        "## Bits per byte of the held-out text, as it trained",
-        _table(("step", "bits per byte"), ((row["step"], f"{row['valid_bits_per_byte']:.4f}") for row in looks)),
+        "## As it trained",
+        "Bits per byte of the held-out text, and the loss on the training text (nats a token, mean of the 100 steps before).",
+        _table(("step", "bits per byte | loss"), _course(rows(out))),
         "## What it writes",
         "Sampled at temperature 0.8 among the 40 likeliest tokens, seed 0, nothing picked.",
         *("\n".join(f"> {shown(line)}" for line in text.split("\n")) for text in exam["samples"]),
@@ -45,9 +45,20 @@ def _record(path: Path, command: str) -> Any:
         ) from error
 
 
+def _course(log: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
+    losses: list[float] = []
+    for row in log:
+        if "loss" in row:
+            losses.append(row["loss"])
+        elif "valid_bits_per_byte" in row:
+            recent = losses[-100:]
+            mean = f"{sum(recent) / len(recent):.3f}" if recent else "—"
+            yield row["step"], f"{row['valid_bits_per_byte']:.4f} | {mean}"
+
+
 def learnt(exam: Mapping[str, Any]) -> list[tuple[str, str]]:
     """An exam's results as lines of a table."""
-    rows: list[tuple[str, str]] = [("bits per byte, held-out text", f"{exam['bits_per_byte']:.4f}")]
+    rows: list[tuple[str, str]] = [(f"bits per byte, {exam['text']}", f"{exam['bits_per_byte']:.4f}")]
     if "kneser_ney" in exam:
         rows.append(("the same for a Kneser–Ney 5-gram of its training tokens", f"{exam['kneser_ney']:.4f}"))
     copy = exam["induction"]
@@ -71,6 +82,6 @@ def learnt(exam: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _table(head: tuple[str, str], rows: Any) -> str:
-    lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
+    lines = [f"| {head[0]} | {head[1]} |", "|---" * (2 + head[1].count("|")) + "|"]
     lines += [f"| {name} | {value} |" for name, value in rows]
     return "\n".join(lines)

@@ -87,14 +87,12 @@ def read_checkpoint(out: Path, model: nn.Module, optimizer: torch.optim.Optimize
         ) from error
 
 
-def claim_folder(out: Path, recipe: Recipe, text_sha256: str) -> bool:
+def claim_folder(out: Path, recipe: Recipe, text_sha256: str, device: str) -> bool:
     """Make `out` this run's own, or find it so; says whether there is something to resume."""
     path = out / RECIPE
-    ours = {"recipe": recipe.to_dict(), "text": text_sha256}
-    there = set(os.listdir(out)) if out.exists() else set()
-    for aside in [name for name in there if PART.fullmatch(name)]:
-        (out / aside).unlink(missing_ok=True)
-        there.remove(aside)
+    # Another kind of device rounds otherwise, and draws otherwise: to go on there would be another run.
+    ours = {"recipe": recipe.to_dict(), "text": text_sha256, "device": device.split(":")[0]}
+    there = {name for name in os.listdir(out) if not PART.fullmatch(name)} if out.exists() else set()
     if there and RECIPE not in there:
         raise OutputError(f"{out} is not empty and holds no run of ours; choose another --out.")
     theirs = _read(path) if there else None
@@ -105,6 +103,9 @@ def claim_folder(out: Path, recipe: Recipe, text_sha256: str) -> bool:
         )
     if theirs != ours:
         write_whole({path: json.dumps(ours, indent=2) + "\n"})
+    # What a killed writer left aside; only now is it sure that the folder is ours.
+    for aside in [file for file in out.rglob(".*.part") if PART.fullmatch(file.name)]:
+        aside.unlink(missing_ok=True)
     return CHECKPOINT in there
 
 
@@ -122,6 +123,8 @@ def _difference(ours: dict[str, Any], theirs: Any) -> str:
     for name in mine:
         if mine[name] != other.get(name):
             return f"{name} {other.get(name)!r} there, {mine[name]!r} here"
+    if theirs.get("device") != ours["device"]:
+        return f"device {theirs.get('device')!r} there, {ours['device']!r} here"
     return "of another text"
 
 

@@ -65,6 +65,8 @@ def _files(source: Path) -> list[Path]:
         return found
     if not os.path.exists(source):
         raise TextError(f"there is no text at {source}; pass a file or a folder of text files.")
+    if not os.path.isfile(source):
+        raise TextError(f"{source} is a stream, and a text is read more than once; put it into a file first.")
     return [source]
 
 
@@ -159,6 +161,10 @@ class Stream:
         index = json.loads((folder / f"{name}.json").read_text("utf-8"))
         self.tokens, self.bytes, self.documents = index["tokens"], index["bytes"], index["documents"]
         self._shards = [np.memmap(folder / shard, dtype=np.uint16, mode="r") for shard in index["shards"]]
+        if sum(map(len, self._shards)) != self.tokens:
+            raise TextError(
+                f"{folder} is damaged: {name} should hold {self.tokens} tokens; delete that folder and try again."
+            )
 
     def __len__(self) -> int:
         return int(self.tokens)

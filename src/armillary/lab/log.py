@@ -18,8 +18,7 @@ class Log:
     def __init__(self, folder: Path, step: int) -> None:
         """What was logged after `step` is forgotten: those steps are done over."""
         self.path = folder / LOG
-        kept = [json.dumps(row) + "\n" for row in rows(folder) if row["step"] <= step]
-        write_whole({self.path: "".join(kept)})
+        cut(self.path, step)
         with self._told():
             self._file = self.path.open("a", encoding="utf-8", buffering=1)
 
@@ -42,9 +41,19 @@ class Log:
             raise OutputError(why_not(self.path, error)) from error
 
 
+def cut(path: Path, step: int) -> None:
+    """Forget what was logged after a step: a resumed run does it over."""
+    write_whole({path: "".join(json.dumps(row) + "\n" for row in _read(path) if row["step"] <= step)})
+
+
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """What was logged in a folder; the last line of a killed run may be torn, and is left out."""
-    path, found = folder / LOG, []
+    """What was logged in a folder."""
+    return _read(folder / LOG)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The last line of a killed run may be torn, and is left out."""
+    found = []
     for line in path.read_text("utf-8").splitlines() if path.exists() else ():
         try:
             found.append(json.loads(line))

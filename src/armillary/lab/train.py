@@ -48,8 +48,9 @@ class Trainer:
     def run(self) -> Path:
         """Train to the end, from wherever the folder's checkpoint stands; returns the folder."""
         check_writable(self.out)
-        resumed = claim_folder(self.out, self.recipe, self.text.sha256)
+        resumed = claim_folder(self.out, self.recipe, self.text.sha256, self.device)
         if finished(self.out):
+            (self.out / CHECKPOINT).unlink(missing_ok=True)
             return self.out
         self.bpe = data.prepare(self.recipe, self.text, self.out / "tokens", self.tick)
         self.train, self.valid = (data.Stream(self.out / "tokens", name) for name in ("train", "valid"))

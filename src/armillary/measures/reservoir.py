@@ -56,18 +56,23 @@ class Reservoir:
         return reservoir
 
     def include(
-        self, rows: Float[Tensor, "n d"], payload: Int[Tensor, "m w"], among: Int[Tensor, " m"] | None = None
+        self,
+        rows: Float[Tensor, "n d"],
+        payload: Int[Tensor, "m w"],
+        among: Int[Tensor, " m"] | None = None,
+        rank: Int[Tensor, " m"] | None = None,
     ) -> None:
         """Offer rows; payload's first two columns are document and position. Only rows that enter are read.
 
-        `among` says where in `rows` the rows of this payload are, so that no copy of them need be made first.
+        `among` says where in `rows` the rows of this payload are, so that no copy of them need be made first; `rank`
+        is their `priority`, for a caller who offers the same tokens to many reservoirs.
         """
         if (rows.shape[1], payload.shape[1]) != (self.d, self.width):
             raise ValueError(
                 f"expected rows of {self.d} and payload of {self.width}, got {rows.shape[1]} and {payload.shape[1]}"
             )
         where = payload.detach().cpu().to(torch.int64)
-        priority = _hash(self.seed, where)
+        priority = _hash(self.seed, where) if rank is None else rank
         self.seen += len(where)
         bar = int(self._priority[: self.kept].max()) if self.kept == self.capacity else None
         entering = torch.arange(len(where)) if bar is None else (priority <= bar).nonzero()[:, 0]

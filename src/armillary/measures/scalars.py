@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class GroupedScalars:
-    """Count, sum, sum of squares and extremes of C named columns in each of G groups, in float64."""
+    """Count, sum and sum of squares of C named columns in each of G groups, and the extremes of all, in float64."""
 
     def __init__(self, groups: int, names: tuple[str, ...]) -> None:
         if len(set(names)) != len(names):
@@ -23,8 +23,9 @@ class GroupedScalars:
         self.count: Int[Tensor, " g"] = torch.zeros(groups, dtype=torch.int64)
         self.sum: Float[Tensor, "g c"] = torch.zeros(shape, dtype=torch.float64)
         self.square: Float[Tensor, "g c"] = torch.zeros(shape, dtype=torch.float64)
-        self.least: Float[Tensor, "g c"] = torch.full(shape, torch.inf, dtype=torch.float64)
-        self.greatest: Float[Tensor, "g c"] = torch.full(shape, -torch.inf, dtype=torch.float64)
+        # Of all groups together: nobody draws extremes again, and group by group they cost as much as the sums.
+        self.least: Float[Tensor, " c"] = torch.full(shape[1:], torch.inf, dtype=torch.float64)
+        self.greatest: Float[Tensor, " c"] = torch.full(shape[1:], -torch.inf, dtype=torch.float64)
 
     @classmethod
     def empty(cls, groups: int, names: tuple[str, ...]) -> "GroupedScalars":
@@ -51,10 +52,11 @@ class GroupedScalars:
             raise ValueError(f"expected the {len(self.names)} columns {self.names}, got {columns.shape[1]}")
         where = index.detach().cpu().to(torch.int64)
         values = columns.detach().cpu().to(torch.float64)
-        if len(where):
-            low, high = (int(end) for end in where.aminmax())
-            if not 0 <= low <= high < self.groups:
-                raise ValueError(f"group indices must lie in 0 … {self.groups - 1}, got {low} … {high}")
+        if not len(where):
+            return
+        low, high = (int(end) for end in where.aminmax())
+        if not 0 <= low <= high < self.groups:
+            raise ValueError(f"group indices must lie in 0 … {self.groups - 1}, got {low} … {high}")
         # One sum tells whether there may be NaN; only then does each column get a look.
         if math.isnan(float(values.sum())) and bool((broken := values.isnan().any(dim=0)).any()):
             names = ", ".join(n for n, bad in zip(self.names, broken.tolist(), strict=True) if bad)
@@ -62,9 +64,8 @@ class GroupedScalars:
         self.count += torch.bincount(where, minlength=self.groups)
         self.sum.index_add_(0, where, values)
         self.square.index_add_(0, where, values.square())
-        spread = where[:, None].expand_as(values)
-        self.least.scatter_reduce_(0, spread, values, "amin")
-        self.greatest.scatter_reduce_(0, spread, values, "amax")
+        least, greatest = values.aminmax(dim=0)
+        self.least, self.greatest = torch.minimum(self.least, least), torch.maximum(self.greatest, greatest)
 
     def __add__(self, other: "GroupedScalars") -> "GroupedScalars":
         if (self.groups, self.names) != (other.groups, other.names):

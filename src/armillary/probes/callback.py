@@ -19,6 +19,7 @@ from transformers import TrainerCallback
 
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.tokens import Corpus, Window
+from armillary.lab.log import cut
 from armillary.probes.snapshot import DivergedError, Snapshot, check_rows, plain, snapshot
 
 
@@ -71,6 +72,8 @@ class GeometryCallback(TrainerCallback):
         if self.tensorboard is True:
             self._folder = _trainer_folder(args)
         self._looked = None
+        if self.log is not None and state.global_step and state.is_world_process_zero:
+            cut(Path(self.log), state.global_step - 1)
         self._look(state, given["model"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:

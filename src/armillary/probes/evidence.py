@@ -78,7 +78,7 @@ class Evidence:
             lengths = self.records[arm][site].lengths
             assert lengths is not None
             column = lengths.names.index(name)
-            rows.append((float(lengths.least[:, column].min()), float(lengths.greatest[:, column].max())))
+            rows.append((float(lengths.least[column]), float(lengths.greatest[column])))
         return np.array(rows)
 
     def interval(self, stats: Floats, statistic: Callable[[Floats], Floats]) -> tuple[float, float, float]:

@@ -55,5 +55,6 @@ def _bar(corpus: Corpus) -> int:
 def _offer(tokens: Tokens, bar: int | None) -> Tokens:
     if bar is None:
         return tokens
-    chosen = priority(0, tokens.places.cpu()) <= bar
-    return replace(tokens, offered=tokens.later[chosen.to(tokens.later.device)])
+    rank = priority(0, tokens.places.cpu())
+    chosen = rank <= bar
+    return replace(tokens, offered=tokens.later[chosen.to(tokens.later.device)], rank=rank[chosen])

@@ -62,7 +62,7 @@ class NormRecord:
             self._lengths(glimpse, self.lengths)
         if self.sample is not None:
             payload = torch.cat((tokens.places, glimpse.kind[tokens.offered, None]), 1)
-            self.sample.include(glimpse.x, payload, tokens.offered)
+            self.sample.include(glimpse.x, payload, tokens.offered, tokens.rank)
         if self.spectra is not None:
             self._spectra(glimpse, self.spectra[tokens.fold])
 
