@@ -428,6 +428,18 @@ def test_a_diverged_model_is_an_error_but_ends_no_training(tmp_path):
     assert state.log_history == []
 
 
+def test_a_resumed_training_says_nothing_twice(tmp_path):
+    log, model = tmp_path / "log.jsonl", tiny("gpt2")
+    look = GeometryCallback(TEXT, every=2, log=log)
+    for step in (0, 2, 4, 6):
+        look(step, model)
+    again = GeometryCallback(TEXT, every=2, log=log)
+    again.on_train_begin(None, fake_state(4), None, model=model)
+    assert [row["step"] for row in lines(log)] == [0, 2, 4]
+    again.on_step_end(None, fake_state(6), None, model=model)
+    assert [row["step"] for row in lines(log)] == [0, 2, 4, 6]
+
+
 def test_only_the_first_process_looks(tmp_path):
     state = fake_state()
     state.is_world_process_zero = False

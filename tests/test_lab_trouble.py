@@ -14,8 +14,9 @@ from runs import Killed, dies, fill_disk, log, outcome, prose, small, trainer
 from safetensors import safe_open
 
 from armillary import learn
-from armillary.errors import OutputError
+from armillary.errors import OutputError, TextError
 from armillary.lab.checkpoint import CHECKPOINT
+from armillary.lab.data import Text
 from armillary.lab.train import Trainer, TrainingError
 
 TWO = small(layers=2)
@@ -227,3 +228,47 @@ def test_a_run_that_never_began_gives_its_folder_up(text, tmp_path):
     trainer(small(), text, tmp_path / "run").run()
     with pytest.raises(OutputError, match=r"holds another run \(vocabulary 280 there, 60000 here\)"):
         trainer(small(vocabulary=60000), text, tmp_path / "run").run()
+
+
+# Folders and files that are not what they should be.
+
+
+def test_nothing_is_taken_from_a_folder_that_is_not_ours(text, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine", "utf-8")
+    (tmp_path / ".thesis.tex.deadbeef.part").write_text("mine too", "utf-8")
+    with pytest.raises(OutputError, match="holds no run of ours"):
+        trainer(TWO, text, tmp_path).run()
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", ".thesis.tex.deadbeef.part"}
+
+
+def test_a_run_does_not_go_on_elsewhere(text, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        dies(patch, "_learn", lambda run: run.step == 5)
+        with pytest.raises(Killed):
+            trainer(TWO, text, tmp_path / "run").run()
+    with pytest.raises(OutputError, match=r"holds another run \(device 'cpu' there, 'cuda' here\)"):
+        trainer(TWO, text, tmp_path / "run", device="cuda:0").run()
+
+
+def test_a_damaged_shard_is_noticed(text, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        dies(patch, "_learn", lambda run: run.step == 5)
+        with pytest.raises(Killed):
+            trainer(TWO, text, tmp_path / "run").run()
+    shard = tmp_path / "run" / "tokens" / "train-000.u16"
+    shard.write_bytes(shard.read_bytes()[:100])
+    with pytest.raises(TextError, match=r"tokens is damaged: train should hold \d+ tokens; delete that folder"):
+        trainer(TWO, text, tmp_path / "run").run()
+
+
+def test_a_checkpoint_left_by_a_kill_at_the_very_end_goes(text, tmp_path):
+    out = trainer(TWO, text, tmp_path / "run").run()
+    (out / CHECKPOINT).write_bytes(b"left over")
+    trainer(TWO, text, out).run()
+    assert not (out / CHECKPOINT).exists()
+
+
+def test_a_text_that_can_be_read_only_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TextError, match="is a stream, and a text is read more than once; put it into a file first"):
+        Text.of(tmp_path / "pipe")
