@@ -9,6 +9,8 @@ import pytest
 import torch
 from runs import RECIPES, finished, log, noise, prose, small, trainer
 
+import armillary
+from armillary import learn
 from armillary.lab.data import END, Stream
 from armillary.lab.exam import bits_per_byte
 from armillary.lab.model import build
@@ -24,6 +26,15 @@ def text(tmp_path_factory):
 def whole(text, tmp_path_factory):
     """A run of every recipe that nothing interrupted."""
     return finished(text, tmp_path_factory.mktemp("whole"))
+
+
+def test_exam_and_training_read_a_text_alike(whole, text):
+    """Or their bits per byte would not compare."""
+    run = whole["gpt"]
+    tokens, size = learn._tokens(armillary.load(str(run.out), progress=False), text)
+    parts = [run.train, run.valid]
+    assert tokens[: len(run.train)].tolist() == run.train.window(0, len(run.train)).tolist()
+    assert size == sum(part.bytes for part in parts)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

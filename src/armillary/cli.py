@@ -70,7 +70,7 @@ def survey(
 ) -> None:
     """Measure claims on MODEL and print the ledger of verdicts.
 
-    MODEL is a folder, a .gguf file, a hub id or a short name (`armillary models`); without it, the default model.
+    MODEL is a folder, a .gguf file, a hub id or a short name (`armillary models`); without it, builtin:gpt.
     """
     # Before the slow imports: a mistyped claim or a folder that cannot be written is answered at once.
     from armillary.probes import choose

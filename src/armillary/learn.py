@@ -1,6 +1,7 @@
 """From a text to a trained model: the laboratory, with the probes watching."""
 
 import json
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from armillary.errors import ModelError, TextError
 from armillary.lab import data, exam
 from armillary.lab.card import EXAM
 from armillary.lab.checkpoint import RECIPE
-from armillary.lab.log import rows
+from armillary.lab.log import looks, rows
 from armillary.lab.ngram import KneserNey
 from armillary.lab.recipe import recipe
 from armillary.lab.train import Trainer
@@ -55,9 +56,9 @@ def train(
 
 def summary(out: Path) -> str:
     """What a finished run has come to, in three lines."""
-    looks = [row for row in rows(out) if "valid_bits_per_byte" in row]
+    seen = looks(out)
     losses = [row["loss"] for row in rows(out) if "loss" in row]
-    first, last = looks[0], looks[-1]
+    first, last = seen[0], seen[-1]
     return (
         f"{out}: {last['step']} steps, training loss {losses[0]:.3f} → {losses[-1]:.3f} nats a token\n"
         f"held-out text: {first['valid_bits_per_byte']:.3f} → {last['valid_bits_per_byte']:.3f} bits a byte\n"
@@ -123,26 +124,22 @@ def _exam_text(anatomy: Anatomy, model: str | Path, text: str | Path | None) -> 
     if text is None and (Path(model) / "tokens" / "valid.json").exists():
         stream = data.Stream(Path(model) / "tokens", "valid")
         return stream.window(0, len(stream)), stream.bytes, "what the run held out"
-    return *_tokens(anatomy, SAMPLE if text is None else text), "the built-in sample" if text is None else Path(
-        text
-    ).name
+    name = "the built-in sample" if text is None else Path(text).name
+    return *_tokens(anatomy, SAMPLE if text is None else text), name
 
 
 def _tokens(anatomy: Anatomy, text: str | Path) -> tuple[np.ndarray, int]:
     """A whole text as one row of tokens, and its bytes."""
-    end = anatomy.tokenizer.eos_token_id
     ids: list[np.ndarray] = []
-    size, fresh = 0, True
+    size = 0
     # Hugging Face warns of a line longer than the context, not knowing that windows are cut later.
     with quiet():
-        for chunk in data.chunks(data.lines(Path(text))):
-            for line, row in zip(chunk, _ids(anatomy, chunk), strict=True):
-                if line == "\n":
-                    fresh = True
-                    continue
-                ids.append(np.array(([end] if fresh and end is not None else []) + row))
-                size, fresh = size + len(line.encode()), False
-    if not ids:
+        for row, read, _ in data.encoded(
+            data.lines(Path(text)), partial(_ids, anatomy), anatomy.tokenizer.eos_token_id
+        ):
+            ids.append(np.array(row, dtype=np.int64))
+            size += read
+    if not size:
         raise TextError(f"{text} holds no text: it is empty; pass a file with some words in it.")
     return np.concatenate(ids), size
 
@@ -170,10 +167,10 @@ def _lens(found: exam.Lens) -> dict[str, Any]:
 def training(model: str | Path) -> list[dict[str, Any]]:
     """What was seen at each look of a training: of a run's folder, or of a built-in model."""
     folder, _ = locate(str(model))
-    looks = [row for row in rows(folder) if "valid_bits_per_byte" in row]
-    if not looks:
+    seen = looks(folder)
+    if not seen:
         raise ModelError(f"{model} has no log of its training; pass the folder of a run, or a built-in model.")
-    return looks
+    return seen
 
 
 class _Geometry:

@@ -35,6 +35,7 @@ OPENERS: Mapping[str, Callable[[Path], Any]] = {".xz": lzma.open, ".gz": gzip.op
 NOUN_WEIGHT = 4000
 
 Tick = Callable[[str, int, int], None]
+Encode = Callable[[list[str]], list[list[int]]]
 
 
 def lines(source: Path) -> Iterator[str]:
@@ -222,22 +223,36 @@ def prepare(recipe: Recipe, text: Text, folder: Path, tick: Tick = lambda what, 
     return bpe
 
 
+def encoded(part: Iterable[str], encode: Encode, end: int | None) -> Iterator[tuple[list[int], int, int]]:
+    """Lines as tokens, `end` before each document, chunk by chunk; with each the bytes and the documents in it.
+
+    What is trained on and what is examined on are both read here, so that their bits per byte compare.
+    """
+    fresh = True
+    for chunk in chunks(part):
+        ids: list[int] = []
+        read, documents = 0, 0
+        for line, row in zip(chunk, encode(chunk), strict=True):
+            if line == "\n":
+                fresh = True
+                continue
+            if fresh:
+                ids += [] if end is None else [end]
+                documents, fresh = documents + 1, False
+            ids += row
+            read += len(line.encode())
+        yield ids, read, documents
+
+
 def _encode(bpe: Any, part: Iterator[str], folder: Path, name: str, size: int, tick: Tick) -> None:
-    end = bpe.token_to_id(END)
-    read, documents, fresh = 0, 0, True
+    def encode(lines: list[str]) -> list[list[int]]:
+        return [row.ids for row in bpe.encode_batch_fast(lines)]
+
+    read, documents = 0, 0
     with _Shards(folder, name) as shards:
-        for chunk in chunks(part):
-            ids: list[int] = []
-            for line, encoded in zip(chunk, bpe.encode_batch_fast(chunk), strict=True):
-                if line == "\n":
-                    fresh = True
-                    continue
-                if fresh:
-                    ids.append(end)
-                    documents, fresh = documents + 1, False
-                ids.extend(encoded.ids)
-                read += len(line.encode())
+        for ids, more, begun in encoded(part, encode, bpe.token_to_id(END)):
             shards.write(np.asarray(ids, dtype=np.uint16))
+            read, documents = read + more, documents + begun
             tick("reading the text", read, size)
     index = {"tokens": shards.tokens, "bytes": read, "documents": documents, "shards": shards.names}
     write_whole({folder / f"{name}.json": json.dumps(index)})

@@ -51,6 +51,11 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return _read(folder / LOG)
 
 
+def looks(folder: Path) -> list[dict[str, Any]]:
+    """Of that, the looks: bits per byte of the held-out text, and the geometry."""
+    return [row for row in rows(folder) if "valid_bits_per_byte" in row]
+
+
 def _read(path: Path) -> list[dict[str, Any]]:
     """The last line of a killed run may be torn, and is left out."""
     found = []
