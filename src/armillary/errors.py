@@ -24,6 +24,14 @@ class TextError(ArmillaryError):
     """A text that cannot be read or is empty."""
 
 
+class SpaceError(ArmillaryError):
+    """Vectors of two spaces brought together."""
+
+
+class WordError(ArmillaryError):
+    """A word that is not one token of the vocabulary."""
+
+
 class OutputError(ArmillaryError):
     """A result that cannot be written or read back."""
 

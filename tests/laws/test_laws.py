@@ -59,6 +59,24 @@ def _ffn(a: Anatomy, **changes) -> Anatomy:
 
 # (law, model, what is got wrong): the mistakes that converters really make.
 MUTATIONS = {
+    "gain not folded": (
+        "two views",
+        "qwen3",
+        lambda a: _block(a, 1, ln1=replace(a.blocks[1].ln1, gain=torch.ones_like(a.blocks[1].ln1.gain))),
+    ),
+    "shift not folded": ("two views", "gpt2", lambda a: _block(a, 1, ln1=replace(a.blocks[1].ln1, shift=None))),
+    "the block's own norm folded where the one before it is read": (
+        "two views",
+        "bert",
+        lambda a: _block(a, 0, ln2=a.blocks[0].ln1),
+    ),
+    "key bias forgotten": ("two views", "opt", lambda a: _attention(a, b_K=None)),
+    "groups dealt in turn": (
+        "two views",
+        "llama",
+        lambda a: _attention(a, W_V=a.blocks[1].attention.W_V.flip(0)),
+    ),
+    "cap forgotten": ("two views", "gemma2", lambda a: _attention(a, softcap=None)),
     "shift forgotten": ("norm", "gpt2", lambda a: _block(a, 1, ln1=replace(a.blocks[1].ln1, shift=None))),
     "gain without Gemma's one": (
         "norm",

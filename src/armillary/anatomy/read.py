@@ -160,6 +160,17 @@ def _qkv(block: nn.Module, family: Family, k: int) -> list[tuple[Tensor, Tensor 
     return list(zip(dealt.chunk(3, dim=2), biases, strict=True))
 
 
+def projected(anatomy: Anatomy, site: str, output: Tensor) -> Tensor:
+    """What a q, k or v site shows [b, t, heads, k], cut out of what its module gives."""
+    part, k = anatomy.sites[site].part, anatomy.k
+    if part is not None:
+        if family_of(anatomy.family).layout == "concatenated":
+            output = output.chunk(3, dim=-1)[part]
+        else:
+            output = output.unflatten(-1, (-1, 3, k))[..., part, :].flatten(-2)
+    return output.unflatten(-1, (-1, k))
+
+
 def _attention(block: nn.Module, family: Family, config: Any) -> Attention:
     module: Any = block.get_submodule(family.attention)
     k = next(
@@ -233,6 +244,9 @@ def _sites(family: Family, at: str, layers: int, has_final: bool) -> dict[str, S
     parts: list[tuple[str, str | None, Side]] = [
         ("resid_pre", "", "input"),
         ("ln1", family.ln1, "output"),
+        ("q", family.query or family.fused, "output"),
+        ("k", family.key or family.fused, "output"),
+        ("v", family.value or family.fused, "output"),
         ("z", family.output, "input"),
         ("ln1_post", family.ln1_post, "output"),
         ("attn_out", family.attn_write, "output"),
@@ -249,7 +263,8 @@ def _sites(family: Family, at: str, layers: int, has_final: bool) -> dict[str, S
         block = f"{at}{family.blocks}.{layer}"
         for name, path, side in parts:
             if path is not None:
-                found.append(Site(f"L{layer}.{name}", f"{block}.{path}" if path else block, side))
+                part = "qkv".index(name) if family.fused and name in ("q", "k", "v") else None
+                found.append(Site(f"L{layer}.{name}", f"{block}.{path}" if path else block, side, part))
     if has_final and family.ln_final:
         found.append(Site("ln_final", at + family.ln_final, "output"))
     return {site.name: site for site in found}

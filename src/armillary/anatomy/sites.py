@@ -17,6 +17,8 @@ class Site:
     name: str
     path: str
     side: Side
+    part: int | None = None
+    """Which of q, k and v, where one module gives all three."""
 
     @property
     def layer(self) -> int | None:

@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.anatomy import Attention, FeedForward
+from armillary.anatomy.anatomy import FeedForward
+from armillary.anatomy.folded import fold, reading_norm
+from armillary.anatomy.read import projected
 from armillary.edits import scaled
 from armillary.errors import LawError
+from armillary.flow.attention import attend, capped, folded_results, folded_scores, placed, rotation, visible
 from armillary.flow.capture import run, still, watching
 
 # A law compares two orders of the same few sums: errors of tens of roundings are rounding, thousands are not.
@@ -186,55 +189,30 @@ def _heads(seen: _Seen) -> Errors:
 def _attention(seen: _Seen) -> Errors:
     """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's own result."""
     a = seen.anatomy
-    rotation = _rotation(seen)
+    turn = rotation(a, seen.ids.shape[1])
     for i, block in enumerate(a.blocks):
         reads = seen.y(f"L{i}.ln1") if a.order == "pre" else seen.x(f"L{i}.resid_pre")
-        z = attend(block.attention, _wide(reads), rotation, a.causal)
+        z = attend(block.attention, _wide(reads), turn, a.causal)
         yield f"L{i}.z", _error(z.flatten(-2), seen.x(f"L{i}.z"))
 
 
-def attend(attention: Attention, y: Tensor, rotation: tuple[Tensor, Tensor] | None, causal: bool) -> Tensor:
-    """Every head's result [b, t, h, k] from the canonical weights, in y's precision."""
-
-    def project(weight: Tensor, bias: Tensor | None) -> Tensor:
-        # Back to one [d, h·k] matrix: a view of the model's own where its layout allows, so nothing is copied.
-        out = (y @ weight.to(y).permute(1, 0, 2).flatten(1)).reshape(*y.shape[:2], weight.shape[0], -1)
-        return out if bias is None else out + bias.to(y)
-
-    q, k = project(attention.W_Q, attention.b_Q), project(attention.W_K, attention.b_K)
-    v = project(attention.W_V, attention.b_V)
-    if attention.q_norm is not None and attention.k_norm is not None:
-        q, k = attention.q_norm(q), attention.k_norm(k)
-    if rotation is not None:
-        q, k = rotate(q, *rotation), rotate(k, *rotation)
-    k, v = (side.repeat_interleave(attention.group, dim=2) for side in (k, v))
-    scores = torch.einsum("bihk,bjhk->bhij", q, k) * attention.scale
-    if attention.softcap is not None:
-        scores = attention.softcap * torch.tanh(scores / attention.softcap)
-    t = torch.arange(y.shape[1], device=y.device)
-    offset = t[:, None] - t[None, :]
-    hidden = (offset < 0) if causal else torch.zeros_like(offset, dtype=torch.bool)
-    if attention.window is not None:
-        hidden = hidden | (offset >= attention.window)
-    return torch.einsum("bhij,bjhk->bihk", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE on the first cos.shape[-1] coordinates of [b, t, h, k], halves paired as Hugging Face pairs them."""
-    n = cos.shape[-1]
-    turned, kept = x[..., :n], x[..., n:]
-    first, second = turned.chunk(2, dim=-1)
-    other = torch.cat((-second, first), dim=-1)
-    return torch.cat((turned * cos[..., None, :].to(x) + other * sin[..., None, :].to(x), kept), dim=-1)
-
-
-def _rotation(seen: _Seen) -> tuple[Tensor, Tensor] | None:
-    a = seen.anatomy
-    if not a.rotary_path:
-        return None
-    positions = torch.arange(seen.ids.shape[1], device=a.device)[None]
-    cos, sin = a.model.get_submodule(a.rotary_path)(seen.x("L0.resid_pre"), positions)
-    return cos, sin
+def _two_views(seen: _Seen) -> Errors:
+    """Scores and head results from the folded matrices, which take directions and offsets, against the model's own."""
+    a, t = seen.anatomy, seen.ids.shape[1]
+    turn = rotation(a, t)
+    for i, block in enumerate(a.blocks):
+        site, norm = reading_norm(a, i)
+        # In float64, so that what is left is the model's own rounding.
+        x = seen.x("L0.resid_pre" if norm is None else site).double()
+        z, folded = x if norm is None else norm.direction(x), fold(a, i, t)
+        q, k = (_wide(projected(a, f"L{i}.{side}", seen.y(f"L{i}.{side}"))) for side in "qk")
+        q, k = placed(block.attention, q, k, turn)
+        theirs = capped(block.attention, torch.einsum("bihk,bjhk->bhij", q, k))
+        ours = folded_scores(folded, z, a.causal)
+        pairs = visible(block.attention, t, a.causal, z.device)
+        yield f"L{i} scores", _error(ours[..., pairs], theirs[..., pairs])
+        pattern = ours.masked_fill(~pairs, -torch.inf).softmax(-1)
+        yield f"L{i} results", _error(folded_results(folded, pattern, z).flatten(-2), seen.x(f"L{i}.z"))
 
 
 def _feed_forward(seen: _Seen) -> Errors:
@@ -288,6 +266,7 @@ LAWS: dict[str, tuple[str, Callable[[_Seen], Errors]]] = {
     "embedding": ("token, position and type embeddings start the stream", _embedding),
     "norm": ("Norm(x) is the module's output", _norms),
     "attention": ("W_Q, W_K, W_V give every head's own result", _attention),
+    "two views": ("per-head W_QK and W_VO on directions give the model's scores and results", _two_views),
     "heads": ("the heads' results through W_O sum to attention's write", _heads),
     "feed-forward": ("W_in, W_gate, W_out give the feed-forward write", _feed_forward),
     "stream": ("embedding plus all writes is what the final norm receives", _stream),

@@ -1,0 +1,154 @@
+"""What do a layer's heads do to a point on the sphere?
+
+The norm before attention is folded into the heads: centring (LayerNorm), gain and shift, so that W_QK and W_VO act on
+directions z. Nothing is lost: biases stay as the terms that are linear or constant in z, q/k-norms, soft cap, window
+and rotation are applied where the model applies them, and the law 'two views' compares the outcome with the model's.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from armillary.anatomy.anatomy import Anatomy, Attention
+from armillary.anatomy.norm import Norm
+from armillary.anatomy.space import RAW, Space, Vectors
+from armillary.geometry.factored import Factored
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """One layer's heads on z: q = z A_Q + a_Q and likewise k and v; A_Q, A_K, A_V [h, d, k], W_O [h, k, d].
+
+    Keys and values of grouped heads are repeated, so that every list has one entry a head.
+    """
+
+    layer: int
+    attention: Attention
+    reads: Space
+    """Directions at the norm that attention reads; the stream itself where no norm stands before it."""
+    writes: Space
+    A_Q: Tensor
+    A_K: Tensor
+    A_V: Tensor
+    a_Q: Tensor
+    a_K: Tensor
+    a_V: Tensor
+    W_O: Tensor
+    b_O: Tensor | None
+    rotary: Tensor | None
+    """[Δ, k, k] for Δ = 0, 1 … and the matrices of negative Δ are their transposes; None without rotation."""
+
+    def turn(self, offset: int) -> Tensor:
+        """R(Δ): q_i R(i − j) · k_j is the product of both sides rotated to their places."""
+        if self.rotary is None:
+            return torch.eye(self.A_Q.shape[-1], dtype=self.A_Q.dtype, device=self.A_Q.device)
+        if abs(offset) >= len(self.rotary):
+            raise ValueError(f"offset {offset} lies outside the {len(self.rotary)} that were asked for")
+        turned = self.rotary[abs(offset)]
+        return turned if offset >= 0 else turned.mT
+
+    def qk(self, offset: int = 0) -> Factored:
+        """W_QK(Δ), query side left, with 1/√k; both sides take directions at `reads`. Gains of q/k-norms are folded in;
+        the lengths they divide by are the token's own and stand outside."""
+        left, right = self.A_Q, self.A_K
+        if self.attention.q_norm is not None and self.attention.k_norm is not None:
+            left = left * self.attention.q_norm.gain.to(left)
+            right = right * self.attention.k_norm.gain.to(right)
+        return Factored(left @ self.turn(offset) * self.attention.scale, right)
+
+    def vo(self) -> Factored:
+        """W_VO: from directions at `reads` to what the head writes."""
+        return Factored(self.A_V, self.W_O.mT)
+
+    def queries(self, z: Vectors) -> Tensor:
+        """[h, n, k] before any rotation, q-norm applied."""
+        q = z.of(self.reads, "a query") @ self.A_Q + self.a_Q[:, None]
+        return q if self.attention.q_norm is None else self.attention.q_norm(q)
+
+    def keys(self, z: Vectors) -> Tensor:
+        """[h, n, k] before any rotation, k-norm applied."""
+        k = z.of(self.reads, "a key") @ self.A_K + self.a_K[:, None]
+        return k if self.attention.k_norm is None else self.attention.k_norm(k)
+
+    def scores(self, query: Vectors, key: Vectors, offset: int = 0) -> Tensor:
+        """What softmax receives [h, a, b] for queries that stand `offset` places after the keys."""
+        raw = self.queries(query) @ self.turn(offset) @ self.keys(key).mT * self.attention.scale
+        cap = self.attention.softcap
+        return raw if cap is None else cap * torch.tanh(raw / cap)
+
+    def updates(self, z: Vectors) -> Vectors:
+        """What each head writes [h, n, d] where it attends to this token alone, its value bias included."""
+        values = z.of(self.reads, "a value") @ self.A_V + self.a_V[:, None]
+        return Vectors(values @ self.W_O, self.writes)
+
+
+def reading_norm(anatomy: Anatomy, layer: int) -> tuple[str, Norm | None]:
+    """Site and norm whose output a layer's attention reads; ('', None) where it reads the stream itself."""
+    if anatomy.order == "pre":
+        return f"L{layer}.ln1", anatomy.blocks[layer].ln1
+    if layer:
+        return f"L{layer - 1}.ln2", anatomy.blocks[layer - 1].ln2
+    return ("ln_embed", anatomy.ln_embed) if anatomy.ln_embed is not None else ("", None)
+
+
+def fold(anatomy: Anatomy, layer: int, offsets: int = 1, dtype: torch.dtype = torch.float64) -> Folded:
+    """A layer's heads with the norm before them multiplied in; rotations for the offsets 0 … `offsets` − 1."""
+    block = anatomy.blocks[layer]
+    attention = block.attention
+    site, norm = reading_norm(anatomy, layer)
+    sides = []
+    for weight, bias in ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K), (attention.W_V, attention.b_V)):
+        matrix, constant = _through(norm, weight.to(dtype), None if bias is None else bias.to(dtype))
+        times = attention.W_Q.shape[0] // weight.shape[0]
+        sides.append((matrix.repeat_interleave(times, 0), constant.repeat_interleave(times, 0)))
+    (A_Q, a_Q), (A_K, a_K), (A_V, a_V) = sides
+    return Folded(
+        layer=layer,
+        attention=attention,
+        reads=Space("direction", site) if norm is not None else RAW,
+        writes=RAW if block.ln1_post is None else Space("raw", f"L{layer}.ln1_post"),
+        A_Q=A_Q,
+        A_K=A_K,
+        A_V=A_V,
+        a_Q=a_Q,
+        a_K=a_K,
+        a_V=a_V,
+        W_O=attention.W_O.to(dtype),
+        b_O=None if attention.b_O is None else attention.b_O.to(dtype),
+        rotary=_rotations(anatomy, offsets, A_Q) if anatomy.rotary_path else None,
+    )
+
+
+def _through(norm: Norm | None, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A projection [h, d, k] of y as one of z, with its constant [h, k]."""
+    constant = weight.new_zeros(weight.shape[0], weight.shape[2]) if bias is None else bias
+    if norm is None:
+        return weight, constant
+    if norm.shift is not None:
+        constant = constant + norm.shift.to(weight) @ weight
+    matrix = norm.gain.to(weight)[:, None] * weight
+    if norm.kind == "layernorm":
+        # No z has a mean; without this the matrix would keep singular vectors that nothing can reach.
+        matrix = matrix - matrix.mean(1, keepdim=True)
+    return matrix, constant
+
+
+def _rotations(anatomy: Anatomy, offsets: int, like: Tensor) -> Tensor:
+    """R(Δ) [offsets, k, k] from the model's own rotary module, its scale of the angles and of the lengths included."""
+    positions = torch.arange(offsets, device=anatomy.device)[None]
+    probe = anatomy.W_E.new_zeros(1, 1, anatomy.d)
+    cos, sin = anatomy.model.get_submodule(anatomy.rotary_path)(probe, positions)
+    identity = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+    turned = rotate(identity[None, :, None].expand(offsets, -1, 1, -1), cos[0, :, None], sin[0, :, None])[:, :, 0]
+    # (q R_i)(k R_j)ᵀ = q R_i R_jᵀ kᵀ; with j = 0 for all.
+    return turned @ turned[0].mT
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """RoPE on the first cos.shape[-1] coordinates of [b, t, h, k], halves paired as Hugging Face pairs them."""
+    n = cos.shape[-1]
+    turned, kept = x[..., :n], x[..., n:]
+    first, second = turned.chunk(2, dim=-1)
+    other = torch.cat((-second, first), dim=-1)
+    return torch.cat((turned * cos[..., None, :].to(x) + other * sin[..., None, :].to(x), kept), dim=-1)

@@ -1,0 +1,131 @@
+"""Which words does a model know, where do they lie on the sphere, and which can be shown?"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from armillary.anatomy.anatomy import Anatomy
+from armillary.anatomy.folded import reading_norm
+from armillary.anatomy.space import RAW, Space, Vectors
+from armillary.errors import WordError, nearest
+
+
+def _byte_letters() -> dict[str, int]:
+    """GPT-2's letters for bytes: the printable ones stand for themselves, the others follow from 256 on."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _byte_letters()
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """A model's tokens: their text, which of them can be shown, and their vectors in any space."""
+
+    anatomy: Anatomy
+    texts: tuple[str, ...]
+    """Each token as text, with its leading space where it has one; bytes that are no text stand as U+FFFD."""
+    special: frozenset[int]
+
+    @classmethod
+    def of(cls, anatomy: Anatomy) -> "Vocabulary":
+        tokenizer: Any = anatomy.tokenizer
+        if tokenizer is None:
+            raise WordError(
+                f"{anatomy.name} came without a tokenizer, so nothing can be read in words; singular values, spectra and "
+                "the atlas need none (drop --word), or pass a folder that holds tokenizer.json."
+            )
+        known = min(anatomy.vocabulary, len(tokenizer))
+        tokens = tokenizer.convert_ids_to_tokens(list(range(known)))
+        special = {int(i) for i in tokenizer.all_special_ids}
+        texts = _texts([token or "" for token in tokens])
+        # Rows of the embedding beyond the tokenizer's words (padding to a round number) have no text at all.
+        return cls(anatomy, (*texts, *[""] * (anatomy.vocabulary - known)), frozenset(special))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @cached_property
+    def shown(self) -> NDArray[np.bool_]:
+        """Tokens with something to see: no special ones, no broken bytes, no mere white space or control marks."""
+        fine = [text.strip() != "" and text.isprintable() and "\ufffd" not in text for text in self.texts]
+        fine = [yes and i not in self.special for i, yes in enumerate(fine)]
+        return np.array(fine, dtype=bool)
+
+    def find(self, word: str) -> int:
+        """The one token of a word: with a leading space if there is such a token, else bare, else an error that helps."""
+        index = self._index
+        candidates = [word] if word.startswith(" ") else [" " + word, word]
+        for text in candidates:
+            if text in index:
+                return index[text]
+        unknown = getattr(self.anatomy.tokenizer, "unk_token_id", None)
+        ids = self.anatomy.tokenizer(candidates[0], add_special_tokens=False)["input_ids"]
+        if not ids or unknown in ids:
+            raise WordError(f"{word!r} is no word of this vocabulary; {nearest(word, self._plain)}")
+        pieces = [self.texts[i] for i in ids]
+        raise WordError(
+            f"{word!r} is {len(pieces)} tokens here ({' · '.join(map(repr, pieces))}), and one is needed; choose one of them, "
+            f"with its space, or another word: {nearest(word, self._plain)}"
+        )
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for i, text in enumerate(self.texts):
+            if text and i not in self.special:
+                found.setdefault(text, i)
+        return found
+
+    @property
+    def _plain(self) -> list[str]:
+        return sorted({text.strip() for i, text in enumerate(self.texts) if self.shown[i] and text.strip().isalpha()})
+
+    def embedded(self, ids: Tensor | None = None) -> Vectors:
+        """Token embeddings as the stream receives them, without any position [n, d]."""
+        a = self.anatomy
+        rows = (a.W_E if ids is None else a.W_E[ids]).double() * a.embed_scale
+        return Vectors(rows if a.token_type is None else rows + a.token_type[0].double(), RAW)
+
+    def directions(self, layer: int, ids: Tensor | None = None) -> Vectors:
+        """Token embeddings as a layer's heads would see them alone: z at the norm that attention reads."""
+        site, norm = reading_norm(self.anatomy, layer)
+        x = self.embedded(ids)
+        if norm is None:
+            return x
+        return Vectors(norm.direction(x.values), Space("direction", site))
+
+    def outputs(self) -> Vectors:
+        """What a vector of the stream is compared with to read it as words: the unembedding with the final norm's gain
+        and centring folded in; the embedding itself where there is no unembedding."""
+        a = self.anatomy
+        rows = (a.W_E if a.W_U is None else a.W_U.T).double()
+        if a.ln_final is not None and a.W_U is not None:
+            rows = rows * a.ln_final.gain.double()
+            if a.ln_final.kind == "layernorm":
+                rows = rows - rows.mean(1, keepdim=True)
+        return Vectors(rows, RAW)
+
+
+def _texts(tokens: list[str]) -> list[str]:
+    """Tokens as text.
+
+    >>> _texts(["Ġthe", "Ã©", "Ċ"]), _texts(["▁the", "é"])
+    ([' the', 'é', '\\n'], [' the', 'é'])
+    """
+    if any("Ġ" in token for token in tokens):
+        return [_decoded(token) for token in tokens]
+    return [token.replace("▁", " ") for token in tokens]
+
+
+def _decoded(token: str) -> str:
+    if not all(letter in _BYTES for letter in token):
+        return token
+    return bytes(_BYTES[letter] for letter in token).decode("utf-8", errors="replace")
