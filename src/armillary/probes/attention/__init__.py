@@ -1,0 +1,1 @@
+"""Chapter B: what attention does on the sphere, one claim per file."""
