@@ -76,7 +76,7 @@ def evidence(anatomy: Anatomy, text: Corpus, scaling: bool = False) -> Evidence:
         RANDOM: observe(twin, text, instruments),
         SHUFFLED: observe(anatomy, text.shuffled(0), instruments),
     }
-    return Evidence(anatomy, text, twin, records, measure_scaling(anatomy, text) if scaling else None)
+    return Evidence(anatomy, text, twin, records, scaling=measure_scaling(anatomy, text) if scaling else None)
 
 
 def gaussian(rank: int = D, seed: int = 0) -> Tensor:

@@ -22,6 +22,8 @@ from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.tokens import Corpus, encode
 from armillary.probes import Probe, choose
+from armillary.probes.attention.record import AttentionRecord
+from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
 from armillary.probes.observe import observe
 from armillary.probes.probe import judge
@@ -118,16 +120,19 @@ def gather(
     bar.start("reading", 3 * corpus.tokens + small * passes(anatomy))
     arms = ((MODEL, anatomy, corpus), (RANDOM, twin, corpus), (SHUFFLED, anatomy, corpus.shuffled(seed)))
     records: dict[str, dict[str, NormRecord]] = {}
+    attention: dict[str, AttentionRecord] = {}
     for arm, specimen, text in arms:
         bar.say(f"reading {corpus.tokens} tokens: {arm}")
         # No claim compares the spectrum of shuffled text, and covariances are the dearest part of a pass.
         wanted = instruments - {"spectra"} if arm == SHUFFLED else instruments
-        records[arm] = observe(specimen, text, wanted, bar.advance)
+        watch = AttentionWatch(specimen, text, seed) if "attention" in instruments else None
+        records[arm] = observe(specimen, text, wanted, bar.advance, watch)
+        attention |= {} if watch is None else {arm: watch.record}
     scaling: ScalingRecord | None = None
     if edited:
         bar.say("scaling the stream")
         scaling = measure_scaling(anatomy, corpus, bar.advance)
-    return Evidence(anatomy, corpus, twin, records, scaling, seed)
+    return Evidence(anatomy, corpus, twin, records, attention, scaling, seed)
 
 
 def _room(anatomy: Anatomy, instruments: Collection[str]) -> None:

@@ -49,6 +49,7 @@ class Batch:
     documents: Tensor
     following: Tensor
     fold: int
+    windows: tuple[Window, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -124,7 +125,7 @@ def collate(windows: Sequence[Window], fold: int) -> Batch:
         ids[row, :n] = torch.tensor(window.ids)
         mask[row, :n] = True
         following[row, : n - 1] = ids[row, 1:n]
-    return Batch(ids, mask, torch.tensor([w.document for w in windows]), following, fold)
+    return Batch(ids, mask, torch.tensor([w.document for w in windows]), following, fold, tuple(windows))
 
 
 def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int, seed: int = 0) -> Corpus:

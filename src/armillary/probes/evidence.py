@@ -12,6 +12,7 @@ from armillary.probes.thresholds import THRESHOLDS as T
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.flow.tokens import Corpus
+    from armillary.probes.attention.record import AttentionRecord
     from armillary.probes.record import NormRecord
     from armillary.probes.scaling import ScalingRecord
 
@@ -32,6 +33,8 @@ class Evidence:
     """The same architecture at random initialisation."""
     records: Mapping[str, Mapping[str, "NormRecord"]] = field(default_factory=dict)
     """arm → site → what was recorded there."""
+    attention: Mapping[str, "AttentionRecord"] = field(default_factory=dict)
+    """arm → what was recorded of the heads."""
     scaling: "ScalingRecord | None" = None
     seed: int = 0
     kept: dict[Any, Any] = field(default_factory=dict)

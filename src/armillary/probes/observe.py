@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.flow.capture import run, still, watching
+from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.glimpse import Glimpse, Tokens, Workspace
 from armillary.flow.tokens import Corpus
 from armillary.measures.reservoir import priority
+from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.probe import Instrument
 from armillary.probes.record import SAMPLE, NormRecord
 
@@ -20,8 +21,10 @@ def observe(
     corpus: Corpus,
     instruments: Iterable[Instrument],
     tick: Callable[[int], None] = lambda tokens: None,
+    attention: AttentionWatch | None = None,
 ) -> dict[str, NormRecord]:
-    """Read the corpus once, without logits, reducing at every norm site as the batch passes it."""
+    """Read the corpus once, without logits, reducing at every norm site as the batch passes it; `attention` watches the
+    heads in the same pass."""
     wanted = frozenset(instruments)
     records = {site: NormRecord(corpus.groups, norm, wanted) for site, norm in anatomy.norms.items()}
     current: list[Tokens] = []
@@ -36,12 +39,24 @@ def observe(
         return watch
 
     watchers = {site: watcher(record) for site, record in records.items()}
+    for site, watch in {} if attention is None else attention.watchers.items():
+        watchers[site] = _both(watchers[site], watch) if site in watchers else watch
     with still(anatomy.model), watching(anatomy, watchers):
         for batch in corpus.batches():
+            if attention is not None:
+                attention.begin(batch)
             current[:] = [_offer(Tokens.of(batch, corpus.groups, anatomy.device), bar)]
             run(anatomy, batch.ids, batch.mask)
             tick(batch.tokens)
     return records
+
+
+def _both(first: Watcher, second: Watcher) -> Watcher:
+    def watch(x: Tensor | None, y: Tensor) -> None:
+        first(x, y)
+        second(x, y)
+
+    return watch
 
 
 def _bar(corpus: Corpus) -> int:
