@@ -1,7 +1,8 @@
 """Which words lie farthest along a direction?
 
-One matrix product against the vocabulary, in chunks: the scores of all directions with all words are never held at
-once, only the best so far.
+One matrix product against the vocabulary, some directions at a time: the scores of all directions with all words are
+never held at once. The best are found without sorting: words are dealt into groups, the largest score of each group
+says which groups can hold a winner, and only those are looked into.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-ROWS, WORDS = 1024, 4096  # 16 MB of scores at a time
+# Scores held at a time: 64 MB of float32. Enough directions for the product to run at full speed, at 250 000 words too.
+SCORES = 1 << 24
+# Words in a group. Looking at the largest of each costs one pass over the scores; 16 leave few groups to rank and few
+# words to look into.
+_GROUP = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +34,10 @@ def top_tokens(
     allowed: Bool[Tensor, " v"] | None = None,
     cosine: bool = False,
 ) -> Readout:
-    """The `top` words with the largest product with each direction, or the largest cosine.
+    """The `top` words with the largest product with each direction, or the largest cosine; products in float32.
 
-    Where fewer than `top` words are allowed the answer is as wide as there are. A word (or direction) of length zero
-    has the cosine 0 with everything.
+    Where fewer than `top` words are allowed, the answer has as many columns as there are. A word or direction of
+    length zero has the cosine 0 with everything.
 
     >>> words = torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 3.0]])
     >>> top_tokens(torch.tensor([[1.0, 0.0]]), words, 2).ids
@@ -40,37 +45,92 @@ def top_tokens(
     >>> top_tokens(torch.tensor([[1.0, 0.0]]), words, 2, cosine=True).ids
     tensor([[0, 2]])
     """
-    numbers = torch.arange(len(words), device=words.device) if allowed is None else allowed.nonzero()[:, 0]
-    if top < 1 or not len(numbers):
-        raise ValueError(f"asked for the top {top} of {len(numbers)} allowed words; both must be at least 1")
-    queries, keys = directions.float(), words[numbers].float()
-    if cosine:
-        queries, keys = torch.nn.functional.normalize(queries), torch.nn.functional.normalize(keys)
-    top = min(top, len(numbers))
-    ids, scores = [], []
-    for rows in torch.split(queries, ROWS):
-        best = rows.new_empty(len(rows), 0)
-        held = numbers.new_empty(len(rows), 0)
-        for start in range(0, len(keys), WORDS):
-            block = rows @ keys[start : start + WORDS].mT
-            names = numbers[start : start + WORDS].expand(len(rows), -1)
-            best, held = _keep(torch.cat((best, block), 1), torch.cat((held, names), 1), top)
-        ids.append(held)
-        scores.append(best)
-    empty = queries.new_empty(0, top)
-    return Readout(torch.cat([*ids, numbers.new_empty(0, top)]), torch.cat([*scores, empty]))
+    return _read(directions, words, top, allowed, cosine, (1,))[0]
 
 
-def _keep(scores: Tensor, names: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """The best `top` columns of every row, ties by id; names rise from left to right where scores tie."""
-    if scores.shape[1] > top:
-        taken = scores.topk(top + 1, dim=1)
-        columns = taken.indices[:, :top]
-        # topk takes any of the equal ones; only where the next value is equal too can that be the wrong one.
-        tied = taken.values[:, top - 1] == taken.values[:, top]
+def both_ends(
+    directions: Float[Tensor, "n d"],
+    words: Float[Tensor, "v d"],
+    top: int,
+    *,
+    allowed: Bool[Tensor, " v"] | None = None,
+    cosine: bool = False,
+) -> tuple[Readout, Readout]:
+    """The words farthest along each direction and those farthest against it (lowest score first), from one product.
+
+    >>> along, against = both_ends(torch.tensor([[1.0]]), torch.tensor([[2.0], [-3.0], [1.0]]), 1)
+    >>> along.ids, against.ids, against.scores
+    (tensor([[0]]), tensor([[1]]), tensor([[-3.]]))
+    """
+    along, against = _read(directions, words, top, allowed, cosine, (1, -1))
+    return along, against
+
+
+def _read(
+    directions: Tensor, words: Tensor, top: int, allowed: Tensor | None, cosine: bool, ends: tuple[int, ...]
+) -> list[Readout]:
+    count = len(words) if allowed is None else int(allowed.sum())
+    if top < 1 or count < 1:
+        raise ValueError(f"asked for the top {top} of {count} allowed words; ask for at least 1 and allow at least 1")
+    numbers = forbidden = None
+    if allowed is not None and count < len(words):
+        # Leaving words out copies the others; where few are left out it is cheaper to bar them from winning.
+        if count < len(words) // 2:
+            numbers, words = allowed.nonzero()[:, 0], words[allowed]
+        else:
+            forbidden = (~allowed).nonzero()[:, 0]
+    queries, keys = _prepared(directions, "a direction", cosine), _prepared(words, "a word", cosine)
+    top, step = min(top, count), max(1, SCORES // len(keys))
+    held = keys.new_empty(min(step, len(queries)), len(keys))
+    found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ends]
+    for rows in torch.split(queries, step):
+        scores = torch.matmul(rows, keys.mT, out=held[: len(rows)])
+        for end, parts in zip(ends, found, strict=True):
+            if forbidden is not None:
+                scores.index_fill_(1, forbidden, -end * torch.inf)
+            parts.append(_best(scores, top, end))
+    readouts = []
+    for parts in found:
+        ids, best = (torch.cat(column) for column in zip(*parts, strict=True))
+        readouts.append(Readout(ids if numbers is None else numbers[ids], best))
+    return readouts
+
+
+def _prepared(vectors: Tensor, what: str, cosine: bool) -> Tensor:
+    vectors = vectors.detach().float()
+    lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    if not bool(lengths.isfinite().all()):
+        raise ValueError(
+            f"{what} holds NaN or infinity (row {int((~lengths.isfinite()).nonzero()[0, 0])}): it has no rank"
+        )
+    return vectors / lengths.where(lengths > 0, 1.0) if cosine else vectors
+
+
+def _best(scores: Tensor, top: int, end: int) -> tuple[Tensor, Tensor]:
+    """Columns and scores of the best of every row: the largest (end = 1) or the smallest (end = −1)."""
+    groups = scores.shape[1] // _GROUP
+    dealt = scores[:, : groups * _GROUP].unflatten(1, (_GROUP, groups))  # word w is in group w % groups
+    if groups <= top:
+        columns = torch.arange(scores.shape[1], device=scores.device).expand_as(scores)
+        candidates, beyond = end * scores, None
+    else:
+        champions = dealt.amax(1) if end == 1 else -dealt.amin(1)
+        leading = champions.topk(top + 1, dim=1)
+        # The best `top` words lie in the `top` groups with the best champions, or in the rest that was not dealt.
+        members = torch.arange(0, groups * _GROUP, groups, device=scores.device)
+        columns = (leading.indices[:, :top, None] + members).flatten(1)
+        rest = torch.arange(groups * _GROUP, scores.shape[1], device=scores.device).expand(len(scores), -1)
+        columns = torch.cat((columns, rest), 1)
+        candidates, beyond = end * scores.gather(1, columns), leading.values[:, top]
+    if candidates.shape[1] > top:
+        chosen = candidates.topk(top + 1, dim=1)
+        last, runner_up = chosen.values[:, top - 1], chosen.values[:, top]
+        columns = columns.gather(1, chosen.indices[:, :top])
+        # topk takes any of those that tie for the last place; the lowest id has to be looked for.
+        tied = last == (runner_up if beyond is None else torch.maximum(runner_up, beyond))
         if tied.any():
-            columns[tied] = scores[tied].sort(dim=1, descending=True, stable=True).indices[:, :top]
-        columns = columns.sort(dim=1).values
-        scores, names = scores.gather(1, columns), names.gather(1, columns)
-    order = scores.sort(dim=1, descending=True, stable=True).indices
-    return scores.gather(1, order), names.gather(1, order)
+            columns[tied] = (end * scores[tied]).sort(dim=1, descending=True, stable=True).indices[:, :top]
+    columns = columns.sort(dim=1).values
+    order = (end * scores.gather(1, columns)).sort(dim=1, descending=True, stable=True).indices
+    columns = columns.gather(1, order)
+    return columns, scores.gather(1, columns)
