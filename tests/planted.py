@@ -10,6 +10,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
+from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
 from armillary.probes.observe import observe
 from armillary.probes.scaling import measure_scaling
@@ -21,12 +22,12 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def bag(embedding: Tensor, positions: Tensor | None = None, eps: float = 1e-5) -> Anatomy:
+def bag(embedding: Tensor, positions: Tensor | None = None, eps: float = 1e-5, heads: int = 2) -> Anatomy:
     """A GPT-2 that writes nothing: its stream is token embedding plus position embedding, at every site."""
     config = tr.GPT2Config(
         n_embd=embedding.shape[1],
         n_layer=2,
-        n_head=2,
+        n_head=heads,
         vocab_size=len(embedding),
         n_positions=CONTEXT,
         layer_norm_epsilon=eps,
@@ -45,6 +46,28 @@ def bag(embedding: Tensor, positions: Tensor | None = None, eps: float = 1e-5) -
                 projection.weight.zero_()
                 projection.bias.zero_()
     return read(model, "planted")
+
+
+def attentive(
+    embedding: Tensor,
+    heads: int,
+    W_Q: Tensor,
+    W_K: Tensor,
+    b_Q: Tensor | None = None,
+    b_K: Tensor | None = None,
+    W_V: Tensor | None = None,
+    W_O: Tensor | None = None,
+) -> Anatomy:
+    """A bag whose layers attend by the given matrices [d, d], heads side by side; they write only if told to."""
+    made = bag(embedding, heads=heads)
+    d = embedding.shape[1]
+    nothing, none = torch.zeros(d, d), torch.zeros(d)
+    with torch.no_grad():
+        for block in made.model.transformer.h:
+            block.attn.c_attn.weight.copy_(torch.cat((W_Q, W_K, nothing if W_V is None else W_V), 1))
+            block.attn.c_attn.bias.copy_(torch.cat((none if b_Q is None else b_Q, none if b_K is None else b_K, none)))
+            block.attn.c_proj.weight.copy_(nothing if W_O is None else W_O)
+    return read(made.model, "planted")
 
 
 def corpus(documents: int = 40, length: int = 60, vocabulary: int = VOCABULARY, seed: int = 1) -> Corpus:
@@ -71,12 +94,11 @@ def _corpus(ids: Tensor) -> Corpus:
 def evidence(anatomy: Anatomy, text: Corpus, scaling: bool = False) -> Evidence:
     twin = random_twin(anatomy, 0)
     instruments = ("lengths", "spectra", "sample")
-    records = {
-        MODEL: observe(anatomy, text, instruments),
-        RANDOM: observe(twin, text, instruments),
-        SHUFFLED: observe(anatomy, text.shuffled(0), instruments),
-    }
-    return Evidence(anatomy, text, twin, records, scaling=measure_scaling(anatomy, text) if scaling else None)
+    arms = {MODEL: (anatomy, text), RANDOM: (twin, text), SHUFFLED: (anatomy, text.shuffled(0))}
+    watches = {arm: AttentionWatch(model, words, 0) for arm, (model, words) in arms.items()}
+    records = {arm: observe(*arms[arm], instruments, attention=watch) for arm, watch in watches.items()}
+    attention = {arm: watch.record for arm, watch in watches.items()}
+    return Evidence(anatomy, text, twin, records, attention, measure_scaling(anatomy, text) if scaling else None)
 
 
 def gaussian(rank: int = D, seed: int = 0) -> Tensor:

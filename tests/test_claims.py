@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from planted import CONTEXT, VOCABULARY, D, bag, chained, corpus, evidence, gaussian, generator
+from test_attention import CASES as ATTENTION
 from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.probes import PROBES
+from armillary.probes.attention.weights import head_names
 from armillary.probes.concentration import Concentration, shell_table
 from armillary.probes.dimension import Dimension
 from armillary.probes.direction import Direction
@@ -146,7 +148,8 @@ def test_planted_truth_comes_back(case):
 
 
 def test_every_claim_is_planted_both_ways():
-    planted = {(probe.claim.id, verdict) for probe, verdict, _ in CASES.values()}
+    cases = [*CASES.values(), *ATTENTION.values()]
+    planted = {(probe.claim.id, verdict) for probe, verdict, _ in cases}
     for probe in PROBES:
         assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted
 
@@ -168,8 +171,9 @@ def test_findings_are_whole(ordinary, probe):
     assert all(column.meaning for column in finding.table.columns)
     claim = finding.claim
     assert all((claim.statement, claim.source, claim.definition, claim.control, claim.rule))
-    assert finding.table.columns[0].name == "site"
-    assert [row[0] for row in finding.table.rows] == ordinary.sites
+    first = finding.table.columns[0].name
+    rows = {"site": ordinary.sites, "head": head_names(ordinary.anatomy), "layer": ["L0", "L1", "L2"]}
+    assert [row[0] for row in finding.table.rows] == rows[first]
     low, value, high = finding.statistic.low, finding.statistic.value, finding.statistic.high
     assert math.isnan(low) or low <= value + 1e-9
     assert math.isnan(high) or value <= high + 1e-9

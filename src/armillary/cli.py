@@ -1,4 +1,7 @@
-"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`, `lab`. Nothing heavy is imported for --help."""
+"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`, `heads`, `paper`, `lab`.
+
+Nothing heavy is imported for --help.
+"""
 
 import io
 import sys
@@ -9,6 +12,7 @@ import click
 
 from armillary import __version__
 from armillary.cli_errors import friendly
+from armillary.cli_heads import heads, paper
 from armillary.cli_lab import lab
 from armillary.errors import ArmillaryError
 
@@ -30,6 +34,8 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
+main.add_command(heads)
+main.add_command(paper)
 main.add_command(lab)
 
 
@@ -204,6 +210,7 @@ def anatomy(model: str, device: str | None, dtype: str | None, as_json: bool, tr
     import json
 
     from armillary import run
+    from armillary.anatomy.facts import facts
     from armillary.views.anatomy import anatomy_text
 
     loaded = run.load(
@@ -213,11 +220,11 @@ def anatomy(model: str, device: str | None, dtype: str | None, as_json: bool, tr
         trust_remote_code=trust_remote_code,
         progress=sys.stderr.isatty(),
     )
-    facts = run.facts(loaded)
+    said = facts(loaded)
     if as_json:
-        _echo_json(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+        _echo_json(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
     else:
-        click.echo(anatomy_text(facts))
+        click.echo(anatomy_text(said))
 
 
 def _echo_json(text: str) -> None:

@@ -25,6 +25,8 @@ class Folded:
 
     layer: int
     attention: Attention
+    norm: Norm | None
+    """The norm that was folded in."""
     reads: Space
     """Directions at the norm that attention reads; the stream itself where no norm stands before it."""
     writes: Space
@@ -98,7 +100,11 @@ def fold(anatomy: Anatomy, layer: int, offsets: int = 1, dtype: torch.dtype = to
     attention = block.attention
     site, norm = reading_norm(anatomy, layer)
     sides = []
-    for weight, bias in ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K), (attention.W_V, attention.b_V)):
+    for weight, bias in (
+        (attention.W_Q, attention.b_Q),
+        (attention.W_K, attention.b_K),
+        (attention.W_V, attention.b_V),
+    ):
         matrix, constant = _through(norm, weight.to(dtype), None if bias is None else bias.to(dtype))
         times = attention.W_Q.shape[0] // weight.shape[0]
         sides.append((matrix.repeat_interleave(times, 0), constant.repeat_interleave(times, 0)))
@@ -106,6 +112,7 @@ def fold(anatomy: Anatomy, layer: int, offsets: int = 1, dtype: torch.dtype = to
     return Folded(
         layer=layer,
         attention=attention,
+        norm=norm,
         reads=Space("direction", site) if norm is not None else RAW,
         writes=RAW if block.ln1_post is None else Space("raw", f"L{layer}.ln1_post"),
         A_Q=A_Q,

@@ -167,8 +167,8 @@ def projected(anatomy: Anatomy, site: str, output: Tensor) -> Tensor:
         if family_of(anatomy.family).layout == "concatenated":
             output = output.chunk(3, dim=-1)[part]
         else:
-            output = output.unflatten(-1, (-1, 3, k))[..., part, :].flatten(-2)
-    return output.unflatten(-1, (-1, k))
+            output = output.reshape(*output.shape[:-1], -1, 3, k)[..., part, :].flatten(-2)
+    return output.reshape(*output.shape[:-1], -1, k)
 
 
 def _attention(block: nn.Module, family: Family, config: Any) -> Attention:

@@ -212,7 +212,9 @@ def _two_views(seen: _Seen) -> Errors:
         pairs = visible(block.attention, t, a.causal, z.device)
         yield f"L{i} scores", _error(ours[..., pairs], theirs[..., pairs])
         pattern = ours.masked_fill(~pairs, -torch.inf).softmax(-1)
-        yield f"L{i} results", _error(folded_results(folded, pattern, z).flatten(-2), seen.x(f"L{i}.z"))
+        # The model rounds a score to a share of its size, and softmax turns that into the same share of an attention.
+        size = max(1.0, float(theirs[..., pairs].abs().max()))
+        yield f"L{i} results", _error(folded_results(folded, pattern, z).flatten(-2), seen.x(f"L{i}.z")) / size
 
 
 def _feed_forward(seen: _Seen) -> Errors:

@@ -1,6 +1,12 @@
 """One question per file, its claim beside it. A probe joins in one line here."""
 
 from armillary.errors import ArmillaryError, nearest
+from armillary.probes.attention.axes import Axes
+from armillary.probes.attention.cosine import Cosine
+from armillary.probes.attention.geodesic import Geodesic
+from armillary.probes.attention.nullspace import Nullspace
+from armillary.probes.attention.scale import Scale
+from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.concentration import Concentration
 from armillary.probes.dimension import Dimension
 from armillary.probes.direction import Direction
@@ -21,6 +27,12 @@ PROBES: tuple[Probe, ...] = (
     TwoZeros(),
     Local(),
     Dimension(),
+    TwoViews(),
+    Cosine(),
+    Scale(),
+    Geodesic(),
+    Axes(),
+    Nullspace(),
 )
 
 

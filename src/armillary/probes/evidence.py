@@ -58,6 +58,11 @@ class Evidence:
         return min(counts, default=0)
 
     @property
+    def queries(self) -> int:
+        """Queries whose scores were looked at."""
+        return self.attention[MODEL].queries if MODEL in self.attention else 0
+
+    @property
     def arms(self) -> list[str]:
         return [arm for arm in ARMS if arm in self.records]
 

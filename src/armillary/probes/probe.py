@@ -30,15 +30,18 @@ def judge(probe: Probe, evidence: Evidence) -> Finding:
     if not probe.instruments or evidence.corpus is None:
         return probe.conclude(evidence)
     documents = evidence.corpus.documents
-    if evidence.ordinary < T.tokens_least:
+    asking = evidence.queries if "attention" in probe.instruments else T.tokens_least
+    if min(evidence.ordinary, asking) < T.tokens_least:
         nothing = float("nan")
+        short = evidence.ordinary < T.tokens_least
+        what = f"{evidence.ordinary} ordinary tokens" if short else f"{asking} queries with enough keys"
         return Finding(
             claim=probe.claim,
             verdict="undecided",
             statistic=Statistic("not measured", nothing, nothing, nothing),
-            n=evidence.ordinary,
+            n=min(evidence.ordinary, asking),
             controls=(),
-            reading=f"Only {evidence.ordinary} ordinary tokens, and {T.tokens_least} are the least; give more text.",
+            reading=f"Only {what}, and {T.tokens_least} are the least; give more text, or longer documents.",
             headline="Too little text: nothing can be concluded",
             table=Table((Column("site", "norm site"),), tuple((site,) for site in evidence.sites)),
         )

@@ -40,6 +40,41 @@ class Thresholds:
     # spectrum.dimension: d − 2 effective dimensions within 10 %, or plainly not: fewer than half.
     dimension_full: float = 0.90
     dimension_half: float = 0.50
+    # attention.cosine: 'mostly' read as more than half of the variance of a query's scores; and lengths count for little
+    # when levelling them moves less than a tenth of the attention.
+    cosine_share: float = 0.50
+    cosine_variation: float = 0.10
+    # attention.scale: 'undone' when a query's scores have a variance of order one, within a factor of ten either way (at
+    # a hundredth softmax is uniform, at a hundred it is one key's); the exponent of Var(q·k) in k is 1 within a tenth.
+    score_variance: float = 10.0
+    scale_exponent_within: float = 0.10
+    # attention.geodesic: 'a direct measure' read as a rank correlation above 0.9.
+    geodesic_rho: float = 0.90
+    # qk.axes: a head leans to the data's axes when the overlap is twice what a random head behind the same gain has, and
+    # significant; it lies along them when half of the subspace is shared.
+    axes_factor: float = 2.0
+    axes_share: float = 0.50
+    # rank.nullspace: predicts when the rank correlation is 0.3 (a tenth of the variance), does not below 0.1 (a hundredth);
+    # a query attends to all keys equally at 95 % of the largest entropy.
+    null_predicts: float = 0.30
+    null_nothing: float = 0.10
+    uniform_entropy: float = 0.95
+    # Words: an AUC, a share or a mean over fewer than 40 of them has an interval wider than the effects asked for.
+    words_least: int = 40
+    # qk.related: a head separates from an AUC of 0.6 on (three of five comparisons right), as for sphere.direction.
+    related_auc: float = 0.60
+    # qk.lookup: clear when one noun in ten more than by chance finds itself, a form of it or a relative among its top
+    # keys, over all heads of a layer: what one head in ten that always does so would give. Nothing: one in a hundred.
+    lookup_clear: float = 0.10
+    lookup_nothing: float = 0.01
+    # vo.store: few keys when the energy is a quarter more concentrated than by chance: four keys where five would be.
+    store_ratio: float = 1.25
+    # vo.subjects: a subject when the top tokens' mean cosine is 0.05 above chance: related words in trained embeddings
+    # have a few tenths, and lists of ten tokens that differ by less look alike to a reader.
+    subject_excess: float = 0.05
+    # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
+    false_discovery: float = 0.05
+    heads_many: float = 0.50
     # A claim about 'every site' is supported when 90 % of sites agree and refuted when at most 10 % do.
     sites_most: float = 0.90
     sites_few: float = 0.10

@@ -18,6 +18,7 @@ from armillary.measures import GroupedScalars
 FIELDS = (
     "keys",  # how many keys the query sees
     "score_power",  # sum over keys of (score − the query's mean score)²
+    "product_power",  # the same of q·k, unscaled and uncapped
     "cosine_power",  # the same of cos(q, k)
     "score_cosine",  # sum of products of both
     "variation",  # total variation to the pattern with every key at the mean key length
@@ -74,7 +75,7 @@ class LayerRecord:
     scores_error: float = 0.0
     """Largest difference of scores rebuilt from the folded matrices, over the largest score."""
     results_error: float = 0.0
-    """The same of the heads' results."""
+    """The same of the heads' results, over the size of the largest score too: softmax magnifies a score's rounding so."""
     unfolded_error: float = 0.0
     """Scores rebuilt without the norm's gain and shift: what forgetting them would cost."""
 

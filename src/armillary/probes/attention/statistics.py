@@ -72,6 +72,7 @@ def _cosine(seen: Looked, products: Tensor, scores: Tensor, sees: Tensor) -> dic
     score, cosine = _centred(scores, sees), _centred(products / lengths.clamp_min(1e-30), sees)
     return {
         "score_power": score.square().sum(-1),
+        "product_power": _centred(products, sees).square().sum(-1),
         "cosine_power": cosine.square().sum(-1),
         "score_cosine": (score * cosine).sum(-1),
     }
@@ -119,7 +120,9 @@ def _roles(seen: Looked, pattern: Tensor) -> dict[str, Tensor]:
     after[..., 1:] = same[..., :-1]
     after &= offset >= 0
     masks = {"first": place.expand_as(offset) == 0, "self": offset == 0, "previous": offset == 1}
-    found = {name: (pattern * mask[:, None]).sum(-1) for name, mask in {**masks, "same": same, "induction": after}.items()}
+    found = {
+        name: (pattern * mask[:, None]).sum(-1) for name, mask in {**masks, "same": same, "induction": after}.items()
+    }
     keys = seen.sees.sum(-1)
     for name, mask in (("same_keys", same), ("induction_keys", after)):
         found[name] = ((mask & seen.sees).sum(-1) / keys)[:, None].expand_as(found["self"])

@@ -58,6 +58,7 @@ class AttentionWatch:
         self.anatomy, self.sampling = anatomy, Sampling.of(corpus, seed)
         self.record = AttentionRecord.empty(corpus.groups, anatomy.layers, anatomy.n_heads, self.sampling.rate)
         self._proofs = 0
+        self._sides: dict[str, Tensor] = {}
         folds = (fold(anatomy, layer) for layer in range(anatomy.layers))
         self._blinds = [blinds(folded) for folded in folds]
 
@@ -66,8 +67,9 @@ class AttentionWatch:
         self._real = batch.mask.to(device)
         self._group = (batch.documents % self.record.groups)[:, None].expand(batch.mask.shape).reshape(-1)
         self._turn = rotation(self.anatomy, batch.ids.shape[1])
-        self._rows = torch.tensor([i for i, w in enumerate(batch.windows) if w in self.sampling.chosen], device=device)
-        windows = [batch.windows[i] for i in self._rows.tolist()]
+        rows = [i for i, window in enumerate(batch.windows) if window in self.sampling.chosen]
+        self._rows = torch.tensor(rows, dtype=torch.long, device=device)
+        windows = [batch.windows[i] for i in rows]
         places = [self.sampling.chosen[w] for w in windows]
         most = max(map(len, places), default=0)
         # Windows with fewer queries repeat their last one; the copies are dropped when rows are kept.
@@ -77,7 +79,9 @@ class AttentionWatch:
         self._prove = range(len(places)) if self._proofs < PROOFS else range(0)
         self._prove = self._prove[: PROOFS - self._proofs]
         self._proofs += len(self._prove)
-        self.record.places += [torch.tensor([[w.document, t] for w, p in zip(windows, places, strict=True) for t in p])] * (most > 0)
+        if rows:
+            pairs = [(window.document, t) for window, p in zip(windows, places, strict=True) for t in p]
+            self.record.places.append(torch.tensor(pairs))
 
     @property
     def watchers(self) -> dict[str, Callable[[Tensor | None, Tensor], None]]:
@@ -111,7 +115,7 @@ class AttentionWatch:
             if raw:
                 assert x is not None, "a projection takes a tensor"
                 self._z = x[self._rows].double()
-            setattr(self, f"_{side}", projected(self.anatomy, f"L{layer}.{side}", y).float())
+            self._sides[side] = projected(self.anatomy, f"L{layer}.{side}", y).float()
 
         return watch
 
@@ -120,7 +124,7 @@ class AttentionWatch:
 
         def watch(x: Tensor | None, y: Tensor) -> None:
             assert x is not None, "the output projection takes the heads' results"
-            q, k = placed(attention, self._q, self._k, self._turn)
+            q, k = placed(attention, self._sides["q"], self._sides["k"], self._turn)
             self._exact(record, attention, q, k)
             if len(self._rows):
                 result = x.reshape(*self._real.shape, -1, self.anatomy.k)[self._rows].float()
@@ -171,7 +175,7 @@ class AttentionWatch:
         power = self._z.square().sum(-1)
         group = self.anatomy.blocks[layer].attention.group
         for_query, for_key, for_value = self._blinds[layer]
-        q, k, v = (side[self._rows] for side in (self._q, self._k, self._v))
+        q, k, v = (self._sides[side][self._rows] for side in "qkv")
         k, v = (side.repeat_interleave(group, 2) for side in (k, v))
         index = self._query[:, None].expand(-1, q.shape[2], -1)
         null_query, null_key = (
@@ -191,14 +195,14 @@ class AttentionWatch:
             return capped(attention, torch.einsum("ihk,jhk->hij", q[0, query], k[0]))
 
         ours = scores(z @ folded.A_Q + folded.a_Q[:, None], z @ folded.A_K + folded.a_K[:, None])
-        bare = scores(
-            z @ attention.W_Q.double(), z @ attention.W_K.double().repeat_interleave(attention.group, 0)
-        )
+        bare = scores(z @ attention.W_Q.double(), z @ attention.W_K.double().repeat_interleave(attention.group, 0))
         values = z @ folded.A_V + folded.a_V[:, None]
         results = (ours.masked_fill(~sees, -torch.inf).softmax(-1) @ values).transpose(0, 1)
         record.scores_error = max(record.scores_error, _error(ours[:, sees], theirs[:, sees]))
         record.unfolded_error = max(record.unfolded_error, _error(bare[:, sees], theirs[:, sees]))
-        record.results_error = max(record.results_error, _error(results, seen.result[row]))
+        # The model rounds a score to a share of its size, and softmax turns that into the same share of an attention.
+        size = max(1.0, float(theirs[:, sees].abs().max()))
+        record.results_error = max(record.results_error, _error(results, seen.result[row]) / size)
 
 
 def _error(ours: Tensor, theirs: Tensor) -> float:

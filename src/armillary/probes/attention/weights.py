@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
-from armillary.probes.evidence import MODEL, Evidence
+from armillary.probes.evidence import MODEL, RANDOM, Evidence
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.anatomy.folded import Folded
     from armillary.geometry.factored import SVD
+
+ROOM = 2 << 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,16 +23,39 @@ class LayerHeads:
     vo: "SVD"
 
 
-def heads(evidence: Evidence, arm: str = MODEL) -> Sequence[LayerHeads]:
-    """Every layer's heads, of the model or (arm RANDOM) of its twin; worked out once a survey."""
-    from armillary.probes.evidence import RANDOM
+class Heads(Sequence[LayerHeads]):
+    """Every layer's heads, decomposed when first asked for; kept while there is room, worked out again where not."""
 
+    def __init__(self, anatomy: "Anatomy") -> None:
+        self.anatomy = anatomy
+        # Four folded matrices and four of singular vectors, of eight bytes a number.
+        size = 64 * anatomy.n_heads * anatomy.d * anatomy.k
+        self._room = max(1, ROOM // size)
+        self._kept: dict[int, LayerHeads] = {}
+
+    def __len__(self) -> int:
+        return self.anatomy.layers
+
+    @overload
+    def __getitem__(self, layer: int) -> LayerHeads: ...
+    @overload
+    def __getitem__(self, layer: slice) -> Sequence[LayerHeads]: ...
+    def __getitem__(self, layer: int | slice) -> LayerHeads | Sequence[LayerHeads]:
+        if isinstance(layer, slice):
+            return [self[i] for i in range(*layer.indices(len(self)))]
+        if not 0 <= layer < len(self):
+            raise IndexError(layer)
+        found = self._kept.get(layer) or decompose(self.anatomy, layer)
+        if len(self._kept) < self._room:
+            self._kept[layer] = found
+        return found
+
+
+def heads(evidence: Evidence, arm: str = MODEL) -> Heads:
+    """Every layer's heads, of the model or (arm RANDOM) of its twin; worked out once a survey."""
     anatomy = evidence.twin if arm == RANDOM else evidence.anatomy
     assert anatomy is not None
-    key = ("heads", arm == RANDOM)
-    if key not in evidence.kept:
-        evidence.kept[key] = [decompose(anatomy, layer) for layer in range(anatomy.layers)]
-    return evidence.kept[key]
+    return evidence.kept.setdefault(("heads", arm == RANDOM), Heads(anatomy))
 
 
 def decompose(anatomy: "Anatomy", layer: int) -> LayerHeads:

@@ -1,0 +1,288 @@
+"""Attention's claims come out supported where their truth is planted and refuted where its opposite is."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from planted import VOCABULARY, D, attentive, corpus, evidence, gaussian, generator
+from tiny import MAKERS, tiny
+
+from armillary.anatomy.folded import fold
+from armillary.anatomy.read import read
+from armillary.flow.capture import run, still, watching_patterns
+from armillary.probes.attention.axes import Axes
+from armillary.probes.attention.cosine import Cosine
+from armillary.probes.attention.geodesic import Geodesic
+from armillary.probes.attention.nullspace import Nullspace
+from armillary.probes.attention.record import FIELDS, QUERIES, WINDOWS, AttentionRecord, Sampling
+from armillary.probes.attention.scale import Scale, random_law
+from armillary.probes.attention.statistics import ranks
+from armillary.probes.attention.two_views import TwoViews
+from armillary.probes.attention.watch import AttentionWatch, blinds
+from armillary.probes.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.observe import observe
+
+EYE = torch.eye(D)
+
+
+def random(seed: int, size: float = 1.0) -> torch.Tensor:
+    return size * torch.randn(D, D, generator=generator(seed)) / D**0.5
+
+
+def normal() -> Evidence:
+    return evidence(attentive(gaussian(), 2, random(1), random(2)), corpus())
+
+
+def one_key_direction() -> Evidence:
+    """All keys of a head point the same way, and differ in length alone."""
+    ray = torch.randn(D, generator=generator(3))
+    lengths = torch.randn(D, 1, generator=generator(4)) * ray[None] / D**0.5
+    return evidence(attentive(gaussian(), 2, random(1), lengths + 1e-4 * random(5), b_K=6 * ray), corpus())
+
+
+def loud() -> Evidence:
+    return evidence(attentive(gaussian(), 2, random(1, 60), random(2)), corpus())
+
+
+def the_sphere_itself() -> Evidence:
+    return evidence(attentive(gaussian(), 1, EYE, EYE), corpus())
+
+
+def few_axes() -> tuple[torch.Tensor, torch.Tensor]:
+    """Embeddings with eight long axes, and the projector on them."""
+    frame = torch.randn(D, D, generator=generator(11))
+    frame = torch.linalg.qr(frame - frame.mean(0))[0].T[:8]
+    frame = frame - frame.mean(1, keepdim=True)
+    projector = frame.T @ torch.linalg.solve(frame @ frame.T, frame)
+    return gaussian() @ (0.2 * EYE + 3 * projector), projector
+
+
+def along_the_data() -> Evidence:
+    embedding, projector = few_axes()
+    return evidence(attentive(embedding, 2, projector @ random(1), projector @ random(2)), corpus())
+
+
+def across_the_data() -> Evidence:
+    embedding, projector = few_axes()
+    across = EYE - projector
+    return evidence(attentive(embedding, 2, across @ random(1), across @ random(2)), corpus())
+
+
+def half_blind() -> Evidence:
+    """Words that a head sees and words that it does not: W_Q reads the first half of the axes, words lie in either."""
+    embedding = gaussian()
+    seen = torch.rand(VOCABULARY, 1, generator=generator(12))
+    embedding[:, : D // 2] *= 2 * seen
+    embedding[:, D // 2 :] *= 2 * (1 - seen)
+    reads = 3 * random(1)
+    reads[D // 2 :] = 0
+    return evidence(attentive(embedding, 2, reads, 2 * random(2)), corpus())
+
+
+def query_bias_alone() -> Evidence:
+    """What a query is counts for nothing: all queries ask the same."""
+    bias = torch.randn(D, generator=generator(13))
+    return evidence(attentive(gaussian(), 2, 1e-6 * random(1), random(2), b_Q=bias), corpus())
+
+
+def misread() -> Evidence:
+    anatomy = read(tiny("gpt2"))
+    ones = [replace(b, ln1=replace(b.ln1, gain=torch.ones_like(b.ln1.gain))) for b in anatomy.blocks]
+    return evidence(replace(anatomy, blocks=tuple(ones)), corpus(vocabulary=97))
+
+
+CASES = {
+    "two views, a perturbed model": (
+        TwoViews,
+        "supported",
+        lambda: evidence(read(tiny("gpt2")), corpus(vocabulary=97)),
+    ),
+    "two views, a gain misread": (TwoViews, "refuted", misread),
+    "cosine, random heads": (Cosine, "supported", normal),
+    "cosine, one direction and many lengths": (Cosine, "refuted", one_key_direction),
+    "scale, random heads": (Scale, "supported", normal),
+    "scale, sixty times too loud": (Scale, "refuted", loud),
+    "geodesic, W_Q and W_K the identity": (Geodesic, "supported", the_sphere_itself),
+    "geodesic, random heads": (Geodesic, "refuted", normal),
+    "axes, heads that read the long ones": (Axes, "supported", along_the_data),
+    "axes, heads that read the others": (Axes, "refuted", across_the_data),
+    "null space, words half seen": (Nullspace, "supported", half_blind),
+    "null space, a bias asks for all": (Nullspace, "refuted", query_bias_alone),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_planted_truth_comes_back(case):
+    probe, verdict, make = CASES[case]
+    finding = probe().conclude(make())
+    assert finding.verdict == verdict, f"{finding.statistic}: {finding.reading}"
+    assert finding.headline
+    assert finding.reading
+
+
+@pytest.fixture(scope="module")
+def ordinary() -> Evidence:
+    return normal()
+
+
+def test_random_heads_stay_insignificant(ordinary):
+    frame = Axes().conclude(ordinary).to_frame()
+    assert not frame.leans.any()
+
+
+def test_an_exact_null_space_is_counted():
+    found = half_blind()
+    words = torch.tensor([w.ids[t] for w in found.corpus.windows for t in range(len(w.ids))])
+    record = found.attention[MODEL]
+    share = record.sampled("null_query")[0, 0]
+    z = found.anatomy.blocks[0].ln1.direction(found.anatomy.W_E[words].double())
+    tokens = {(w.document, t): w.ids[t] for w in found.corpus.windows for t in range(len(w.ids))}
+    asked = [tokens[place] for place in zip(record.documents().tolist(), record.positions().tolist(), strict=True)]
+    folded = fold(found.anatomy, 0)
+    basis = torch.linalg.svd(folded.qk().dense()[0]).U[:, : D // 2]
+    z = found.anatomy.blocks[0].ln1.direction(found.anatomy.W_E[asked].double())
+    expected = 1 - (z @ basis).square().sum(-1) / z.square().sum(-1)
+    assert np.allclose(share, expected.numpy(), atol=1e-5)
+
+
+def test_rank_lost_by_the_keys_is_lost_to_the_queries():
+    lost = random(2)
+    lost[:, : D // 4] = 0  # half of the first head's key coordinates
+    anatomy = attentive(gaussian(), 2, random(1), lost)
+    folded = fold(anatomy, 0)
+    z = torch.randn(50, D, generator=generator(9), dtype=torch.float64)
+    z = z - z.mean(1, keepdim=True)
+    blind = blinds(folded)[0]
+    share = blind.share((z @ folded.A_Q).transpose(0, 1)[None], z.square().sum(-1)[None])[0]
+    for head, rank in ((0, D // 4), (1, D // 2)):
+        basis = torch.linalg.svd(folded.qk().dense()[head]).U[:, :rank]
+        assert torch.allclose(share[head], 1 - (z @ basis).square().sum(-1) / z.square().sum(-1), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_statistics_agree_with_the_model_s_own_patterns(name):
+    """Entropy, attention to first and previous tokens, and two views, on every family against eager attention."""
+    anatomy, text = read(tiny(name)), corpus(6, 24, 97)
+    watch = AttentionWatch(anatomy, text, 0)
+    observe(anatomy, text, ("lengths",), attention=watch)
+    record = watch.record
+    assert max(layer.scores_error for layer in record.layers) < 2e-6
+    assert max(layer.results_error for layer in record.layers) < 2e-6
+    assert min(layer.unfolded_error for layer in record.layers) > 0.05
+    fields = {field: record.sampled(field) for field in ("entropy", "first", "previous", "self")}
+    places = list(zip(record.documents().tolist(), record.positions().tolist(), strict=True))
+    checked = 0
+    for batch in text.batches():
+        patterns = {}
+        with still(anatomy.model), watching_patterns(anatomy, lambda i, p, kept=patterns: kept.update({i: p.double()})):
+            run(anatomy, batch.ids, batch.mask)
+        rows = {window.document: row for row, window in enumerate(batch.windows)}
+        for index, (document, t) in enumerate(places):
+            if document not in rows:
+                continue
+            for layer, pattern in patterns.items():
+                p = pattern[rows[document], :, t]
+                entropy = -torch.xlogy(p, p).sum(-1) / (p > 0).sum(-1).log()
+                expected = {"entropy": entropy, "first": p[:, 0], "previous": p[:, t - 1], "self": p[:, t]}
+                for field, values in expected.items():
+                    assert np.allclose(fields[field][layer, :, index], values.numpy(), atol=2e-6), field
+                checked += 1
+    assert checked == record.queries * anatomy.layers
+
+
+def test_exact_scalars_are_those_of_every_token():
+    """Lengths of q and k and the mean score, against the model's own projections, window and groups included."""
+    for name in ("mistral", "bert", "qwen3"):
+        anatomy, text = read(tiny(name)), corpus(6, 24, 97)
+        watch = AttentionWatch(anatomy, text, 0)
+        observe(anatomy, text, ("lengths",), attention=watch)
+        mean = watch.record.exact("mean_score").sum(2)
+        sampled = [watch.record.exact(name).sum(2)[..., 0] for name in ("q_length", "k_length")]
+        assert all((count == 6 * 23).all() for count in sampled)
+        found = _mean_scores(anatomy, text)
+        assert np.allclose(mean[..., 1] / mean[..., 0], found, atol=1e-5), name
+
+
+def _mean_scores(anatomy, text):
+    from armillary.anatomy.read import projected
+    from armillary.flow.attention import placed, rotation, visible
+    from armillary.flow.capture import watching
+
+    totals = np.zeros((anatomy.layers, anatomy.n_heads))
+    for batch in text.batches():
+        at = {}
+        sites = {f"L{i}.{s}" for i in range(anatomy.layers) for s in "qk"}
+        keep = {site: (lambda x, y, site=site, at=at: at.update({site: y})) for site in sites}
+        with still(anatomy.model), watching(anatomy, keep):
+            run(anatomy, batch.ids, batch.mask)
+        for layer, block in enumerate(anatomy.blocks):
+            q, k = (projected(anatomy, f"L{layer}.{s}", at[f"L{layer}.{s}"]) for s in "qk")
+            q, k = placed(block.attention, q, k, rotation(anatomy, q.shape[1]))
+            scores = torch.einsum("bihk,bjhk->bhij", q, k).double() * block.attention.scale
+            sees = visible(block.attention, q.shape[1], anatomy.causal, q.device)
+            per_query = (scores * sees).sum(-1) / sees.sum(-1)
+            totals[layer] += per_query[:, :, 1:].sum((0, 2)).numpy()
+    return totals / (6 * 23)
+
+
+def test_a_record_of_parts_is_the_record_of_the_whole():
+    anatomy, text = read(tiny("llama")), corpus(8, 24, 97)
+    whole = AttentionWatch(anatomy, text, 0)
+    observe(anatomy, text, ("lengths",), attention=whole)
+    parts = []
+    for fold_ in (0, 1):
+        half = replace(text, windows=tuple(w for w in text.windows if w.document % 2 == fold_))
+        watch = AttentionWatch(anatomy, text, 0)
+        observe(anatomy, half, ("lengths",), attention=watch)
+        parts.append(watch.record)
+    both = parts[1] + parts[0]
+    assert isinstance(both, AttentionRecord)
+    for field in FIELDS:
+        assert np.allclose(both.sampled(field), whole.record.sampled(field), atol=1e-6), field
+    assert np.allclose(both.exact("k_length"), whole.record.exact("k_length"))
+
+
+def test_the_sample_has_a_size_of_its_own():
+    small, large = (Sampling.of(corpus(n, 60), 0) for n in (10, 200))
+    assert len(small.chosen) == 10
+    assert len(large.chosen) == WINDOWS
+    assert sum(map(len, large.chosen.values())) == WINDOWS * QUERIES
+    assert large.rate == pytest.approx(WINDOWS * QUERIES / (200 * 60))
+    assert large.chosen == Sampling.of(corpus(200, 60), 0).chosen
+    assert large.chosen != Sampling.of(corpus(200, 60), 1).chosen
+
+
+def test_ranks_are_scipy_s():
+    from scipy.stats import rankdata
+
+    values = torch.randint(0, 9, (5, 30), generator=generator(1)).double()
+    assert np.array_equal(ranks(values, torch.ones(5, 30, dtype=torch.bool)).numpy(), rankdata(values.numpy(), axis=-1))
+
+
+def test_the_exponent_at_random_weights_is_one():
+    law = random_law(64, 0)
+    slope = np.polyfit(np.log(list(law)), [np.log(v.mean()) for v in law.values()], 1)[0]
+    assert slope == pytest.approx(1, abs=0.05)
+
+
+def test_positions_do_not_pass_for_null_space():
+    """Later queries see more keys: without the partial correlation a null share that grows with position would count."""
+    finding = Nullspace().conclude(query_bias_alone())
+    assert abs(finding.controls[0].value) < 0.1
+
+
+def test_forgetting_the_mean_per_query_would_count_what_softmax_ignores():
+    """A key-independent part of the score, made huge by a bias, moves R² only if it is not taken out."""
+    found = evidence(
+        attentive(gaussian(), 2, random(1), random(2), b_K=40 * torch.randn(D, generator=generator(2))), corpus()
+    )
+    record = found.attention[MODEL]
+    power = record.sampled("score_power").sum(-1) / record.sampled("keys").sum(-1)
+    raw = record.exact("mean_score").sum(2)
+    assert (raw[..., 2] / raw[..., 0] > 5 * power).all()
+
+
+def test_the_twin_is_a_control(ordinary):
+    finding = Geodesic().conclude(ordinary)
+    assert RANDOM in [control.name for control in finding.controls]
