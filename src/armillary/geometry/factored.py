@@ -209,8 +209,9 @@ def _cholesky(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     identity = torch.eye(gram.shape[-1], dtype=x.dtype, device=x.device).expand_as(gram)
     lower, failed = torch.linalg.cholesky_ex(gram)
     inverse = torch.linalg.solve_triangular(lower, identity, upper=False)
-    # Rounding in the Gram matrix is ε times its mean eigenvalue; 1/λ_min, at most the inverse's trace, magnifies it.
-    magnified = gram.diagonal(dim1=-2, dim2=-1).mean(-1) * inverse.square().sum((-2, -1))
+    # With columns scaled to length 1 (which changes no digit of the result) rounding in the Gram matrix is ε, and
+    # 1/λ_min, at most the trace of its inverse, magnifies it.
+    magnified = (gram.diagonal(dim1=-2, dim2=-1) * inverse.square().sum(-2)).sum(-1)
     safe = (failed == 0) & (magnified < _limit(x.dtype))  # NaN is not safe either
     # The eigenvalue routine that comes next must not meet NaN; what is put in here is thrown away.
     keep = safe[:, None, None]
