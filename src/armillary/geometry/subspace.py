@@ -20,7 +20,7 @@ def orthonormal(columns: Float[Tensor, "*h d r"]) -> Float[Tensor, "*h d r"]:
     return q
 
 
-def principal_angles(a: Float[Tensor, "*h d r"], b: Float[Tensor, "*h d s"]) -> Float[Tensor, "*h m"]:
+def principal_angles(a: Float[Tensor, "*a d r"], b: Float[Tensor, "*b d s"]) -> Float[Tensor, "*ab m"]:
     """The min(r, s) principal angles in radians, smallest first."""
     p, q = orthonormal(a), orthonormal(b)
     if p.shape[-1] < q.shape[-1]:
@@ -32,7 +32,7 @@ def principal_angles(a: Float[Tensor, "*h d r"], b: Float[Tensor, "*h d s"]) -> 
     return torch.where(cosines > 0.5**0.5, sines.asin(), cosines.acos())
 
 
-def overlap(a: Float[Tensor, "*h d r"], b: Float[Tensor, "*h d s"]) -> Float[Tensor, "*h"]:
+def overlap(a: Float[Tensor, "*a d r"], b: Float[Tensor, "*b d s"]) -> Float[Tensor, "*ab"]:
     """Mean squared cosine of the principal angles: 1 if one contains the other, 0 if they are orthogonal."""
     shared = orthonormal(a).mT @ orthonormal(b)
     return shared.square().sum((-2, -1)) / min(shared.shape[-2:])
