@@ -116,9 +116,19 @@ def test_odd_quantities_still_draw(survey: Survey) -> None:
     ]  # fmt: skip
     fig = figure(replace(survey.findings[0], quantities=tuple(odd)))
     assert len(fig.layout.annotations) >= 5
-    cube = Quantity("cube", "m", "", ("a", "b", "c"), {"a": [0], "b": [0], "c": [0]}, np.zeros((1, 1, 1)))
-    with pytest.raises(ValueError, match="one axis or two"):
-        figure(replace(survey.findings[0], quantities=(cube,)))
+    more = Quantity("more", "m", "", tuple("abcd"), {axis: [0] for axis in "abcd"}, np.zeros((1, 1, 1, 1)))
+    with pytest.raises(ValueError, match="one axis, two or three"):
+        figure(replace(survey.findings[0], quantities=(more,)))
+
+
+def test_a_third_axis_is_a_row_of_maps_on_one_scale(survey: Survey) -> None:
+    coords = {"kind": ["<b>one", "two"], "layer": ["L0", "L1"], "head": ["H0", "H1", "H2"]}
+    cube = Quantity("row", "m", "u", ("kind", "layer", "head"), coords, np.arange(12.0).reshape(2, 2, 3))
+    fig = figure(replace(survey.findings[0], quantities=(cube,)))
+    assert [np.array(trace.z).tolist() for trace in fig.data] == cube.values.tolist()
+    assert {trace.coloraxis for trace in fig.data} == {"coloraxis"}
+    assert (fig.layout.coloraxis.cmin, fig.layout.coloraxis.cmax) == (0, 11)
+    assert {"&lt;b&gt;one", "two"} <= {note.text for note in fig.layout.annotations}
 
 
 def test_labels_keep_their_distance() -> None:

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Quantity:
-    """Values over one axis (drawn as a line) or two (drawn as a heat map).
+    """Values over one axis (drawn as a line), two (a heat map) or three (a heat map for each entry of the first).
 
     axes       names, in the order of `values`' dimensions: 'site', 'layer', 'head', 'eigenvalue index' …
     coords     for each axis its labels (strings) or positions (numbers)

@@ -40,12 +40,12 @@ def survey_json(survey: Survey) -> str:
     record: dict[str, Any] = {"schema": SCHEMA, "armillary": __version__}
     record |= {key: getattr(survey, key) for key in ("model", "text", "provenance", "thresholds", "laws")}
     record |= {"claims": [_finding_record(finding) for finding in survey.findings], "times": survey.times}
-    return _dump(record)
+    return json_text(record)
 
 
 def finding_json(finding: Finding) -> str:
     """One finding, as it stands among survey.json's `claims`."""
-    return _dump(_finding_record(finding))
+    return json_text(_finding_record(finding))
 
 
 def table_csv(table: Table) -> str:
@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be stored: {value!r}")
 
 
-def _dump(value: Any) -> str:
+def json_text(value: Any) -> str:
     # backslashreplace writes half a surrogate pair as \udce2, which is also how JSON spells it.
     return (_json(value, 0) + "\n").encode("utf-8", "backslashreplace").decode()
 

@@ -5,12 +5,14 @@ way in, because plotly reads a subset of HTML in titles, ticks and hover labels.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
 
 from armillary.results.claim import VERDICTS, Finding, Survey
+from armillary.results.quantity import Quantity
 from armillary.views.marks import COLOURS, LIGHT, MARKS
 from armillary.views.numbers import interval, number
 from armillary.views.page import figure_html
@@ -29,8 +31,13 @@ def figure(finding: Finding) -> go.Figure:
     """The finding's quantities, a panel each, under its headline; if it has none, its number on a line."""
     if not finding.quantities:
         return _rows_figure([finding], finding.headline, _subtitle(finding))
-    panels = [panel(quantity) for quantity in finding.quantities]
-    titles = heading(finding.headline, _subtitle(finding))
+    return drawn(finding.quantities, finding.headline, _subtitle(finding))
+
+
+def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str) -> go.Figure:
+    """Quantities under one another, a panel each; the subtitle is HTML."""
+    panels = [panel(quantity) for quantity in quantities]
+    titles = heading(headline, subtitle)
     above = [_HEADER + LINE_HEIGHT * len(_said(p)) + _cell_titles(p) for p in panels]
     below = [_FOOTER + p.depth for p in panels]
     total = sum(above) + sum(below) + sum(p.height for p in panels)

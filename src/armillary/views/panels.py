@@ -1,11 +1,11 @@
-"""How is one quantity drawn? Chosen by its axes: one makes a line with its band, two make a heat map.
+"""How is one quantity drawn? Chosen by its axes: one makes a line with its band, two a heat map, three a row of them.
 
 A panel is a list of traces, its two axes and its labels; `figure` stacks panels. Heights are in pixels and
 fixed, so that labels can keep clear of each other; widths follow the window.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from textwrap import wrap
 from typing import Any
@@ -64,9 +64,9 @@ class Panel:
 def panel(quantity: Quantity) -> Panel:
     if len(quantity.axes) == 1:
         return _line_panel(quantity)
-    if len(quantity.axes) == 2:
+    if len(quantity.axes) in (2, 3):
         return _heat_panel(quantity)
-    raise ValueError(f"{quantity.name} has the axes {quantity.axes}; a figure draws one axis or two.")
+    raise ValueError(f"{quantity.name} has the axes {quantity.axes}; a figure draws one axis, two or three.")
 
 
 def spread(labels: list[Label], height: int) -> list[float]:
@@ -236,15 +236,23 @@ def _end(y: Numbers, values: Floats) -> float:
 
 
 def _heat_panel(quantity: Quantity) -> Panel:
-    down, across = quantity.axes
-    grids = {quantity.label: quantity.values}
-    grids |= {show_text(name): grid for name, grid in {**quantity.controls, **quantity.theory}.items()}
+    *apart, down, across = quantity.axes
+    if apart:
+        grids = {
+            show_text(str(name)): grid for name, grid in zip(quantity.coords[apart[0]], quantity.values, strict=True)
+        }
+    else:
+        grids = {quantity.label: quantity.values}
+        grids |= {show_text(name): grid for name, grid in {**quantity.controls, **quantity.theory}.items()}
     colour = Numbers.of(list(grids.values()), "value" in quantity.logs, 0.0)
     ends = [colour.low, colour.high]
     diverging = re.search(r"difference|minus|Δ", quantity.name) is not None and not colour.log
     if diverging:
         ends = [-max(map(abs, ends)), max(map(abs, ends))]
     rows, columns = (_names(quantity, axis) for axis in (down, across))
+    # Maps side by side leave less room for ticks.
+    step = max(1, -(-len(grids) * len(columns.tickvals) // 36))
+    columns = replace(columns, tickvals=columns.tickvals[::step], ticktext=columns.ticktext[::step])
     cells = []
     for index, (name, grid) in enumerate(grids.items()):
         xaxis = {**columns.layout(), "title": {"text": in_html(show_text(across))}, "showline": False}
@@ -276,7 +284,7 @@ def _names(quantity: Quantity, axis: str) -> Labels:
 
 
 def _heat(quantity: Quantity, grid: Floats, colour: Numbers, rows: Labels, columns: Labels) -> Any:
-    down, across = (in_html(show_text(axis)) for axis in quantity.axes)
+    down, across = (in_html(show_text(axis)) for axis in quantity.axes[-2:])
     hover = [
         [f"<b>{down} {r} · {across} {c}</b><br>{number(float(grid[i, j]))}" for j, c in enumerate(columns.full)]
         for i, r in enumerate(rows.full)

@@ -8,6 +8,7 @@ from typing import Any
 
 from armillary.errors import OutputError
 from armillary.results.claim import Finding, Survey
+from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import file_name, finding_json, survey_json, table_csv, write_survey, write_whole
 
 _WIDTH = 1100
@@ -55,6 +56,37 @@ def save_ledger(survey: Survey, path: Path) -> Path:
             ".svg": lambda: _picture(ledger_figure(survey), "svg"),
         },
     )
+
+
+def save_sheet(sheet: Sheet, path: Path) -> Path:
+    """The main table (.csv), all tables (.tex), the page (.html), the picture (.png .svg) or everything (.json)."""
+    from armillary.views.latex import sheet_latex
+    from armillary.views.sheet import sheet_figure, sheet_json, sheet_page
+
+    return _save(
+        Path(path),
+        {
+            ".html": lambda: sheet_page(sheet),
+            ".png": lambda: _picture(sheet_figure(sheet), "png"),
+            ".svg": lambda: _picture(sheet_figure(sheet), "svg"),
+            ".csv": lambda: table_csv(sheet.table),
+            ".tex": lambda: sheet_latex(sheet),
+            ".json": lambda: sheet_json(sheet),
+        },
+    )
+
+
+def save_sheets(sheets: Sheets, folder: Path) -> Path:
+    """Every sheet's files, then README.md, which lists them."""
+    from armillary.views.folder import readme, sheet_files
+
+    named: dict[str, list[str]] = {}
+    for sheet in sheets:
+        files = sheet_files(sheet)
+        named[sheet.name] = list(files)
+        write_whole({folder / name: content for name, content in files.items()})
+    write_whole({folder / "README.md": readme(sheets, named)})
+    return folder
 
 
 def save_figure(figure: Any, page: Callable[[], str], table: str, path: Path) -> Path:

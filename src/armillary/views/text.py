@@ -34,9 +34,9 @@ def ledger_text(
     survey: Survey, width: int | None = None, colour: bool = False, folder: str | Path | None = None
 ) -> str:
     """One row a claim, grouped by chapter; 8 claims take at most 40 lines. `folder`: where the files lie."""
-    console = _console(width, colour)
+    console = new_console(width, colour)
     print_ledger(survey, console, folder)
-    return _printed(console)
+    return printed(console)
 
 
 def print_ledger(survey: Survey, console: Console, folder: str | Path | None = None) -> None:
@@ -70,28 +70,28 @@ class GrowingLedger:
             # What one row leaves of its share, the next may use.
             room = math.ceil(self._row_lines * self._shown) + 4 - self._used - len(lines)
             line, below = _row(finding, self._width, self._id_width)
-            lines += [line, *_wrapped(below, self._width, 3, max(1, room - 1))]
+            lines += [line, *wrapped(below, self._width, 3, max(1, room - 1))]
         self._used += len(lines)
-        _print(lines, self._console)
+        print_lines(lines, self._console)
 
     def end(self, survey: Survey, folder: str | Path | None = None) -> None:
-        _print(_foot(survey, self._width, folder), self._console)
+        print_lines(_foot(survey, self._width, folder), self._console)
 
 
 def finding_text(finding: Finding, width: int | None = None, colour: bool = False) -> str:
     """Everything about one finding but its long table."""
-    console = _console(width, colour)
+    console = new_console(width, colour)
     print_finding(finding, console)
-    return _printed(console)
+    return printed(console)
 
 
 def print_finding(finding: Finding, console: Console) -> None:
     width = min(console.width, 120)
     claim, statistic = finding.claim, finding.statistic
     lines = [_identity(finding, Text())]
-    lines += _wrapped(Text(show_text(finding.headline), "bold"), width, 2)
+    lines += wrapped(Text(show_text(finding.headline), "bold"), width, 2)
     if finding.caption:
-        lines += _wrapped(Text(show_text(finding.caption), "dim"), width, 2)
+        lines += wrapped(Text(show_text(finding.caption), "dim"), width, 2)
     controls = [f"{show_text(c.name)}: {interval(c.value, c.low, c.high)}" for c in finding.controls]
     unit = f" {statistic.unit}" if statistic.unit else ""
     measured = interval(statistic.value, statistic.low, statistic.high)
@@ -106,17 +106,17 @@ def print_finding(finding: Finding, console: Console) -> None:
     ]
     lines += [Text(), *_fields(fields, width)]
     for name, table in finding.more_tables.items():
-        lines += [Text(), Text(f"  {show_text(name)}", "bold"), *_table(table, width)]
+        lines += [Text(), Text(f"  {show_text(name)}", "bold"), *table_lines(table, width)]
     if finding.table.rows:
         names = ", ".join(show_text(column.name) for column in finding.table.columns)
         size = f"{count(len(finding.table.rows))} rows: {names}"
         lines += [Text(), *_fields([("table", [size])], width)]
-    _print(lines, console)
+    print_lines(lines, console)
 
 
 def claim_text(claim: Claim, width: int | None = None) -> str:
     """One claim before anything is measured: what is counted, against what, and the rule."""
-    console = _console(width, False)
+    console = new_console(width, False)
     fields = [
         ("chapter", [chapter_title(claim.chapter)]),
         ("source", [f"{code}: {SOURCES[code]}" for code in re.findall(r"S\d", claim.source) if code in SOURCES]),
@@ -124,14 +124,14 @@ def claim_text(claim: Claim, width: int | None = None) -> str:
         ("control", [claim.control]),
         ("rule", [claim.rule]),
     ]
-    head = [Text(claim.id, "bold"), *_wrapped(Text(show_text(claim.statement)), console.width, 2), Text()]
-    _print([*head, *_fields(fields, console.width)], console)
-    return _printed(console)
+    head = [Text(claim.id, "bold"), *wrapped(Text(show_text(claim.statement)), console.width, 2), Text()]
+    print_lines([*head, *_fields(fields, console.width)], console)
+    return printed(console)
 
 
 def claims_list_text(claims: Iterable[Claim], width: int | None = None) -> str:
     """Every claim's id and sentence, by chapter."""
-    console = _console(width, False)
+    console = new_console(width, False)
     claims = tuple(claims)
     indent = max((len(claim.id) for claim in claims), default=0) + 4
     lines: list[Text] = []
@@ -140,10 +140,10 @@ def claims_list_text(claims: Iterable[Claim], width: int | None = None) -> str:
         lines += [Text(), title] if lines else [title]
         for claim in claims:
             if claim.chapter == chapter:
-                block = _wrapped(Text(show_text(claim.statement)), console.width, indent)
+                block = wrapped(Text(show_text(claim.statement)), console.width, indent)
                 lines += [Text(f"  {claim.id}".ljust(indent)) + block[0][indent:], *block[1:]]
-    _print(lines, console)
-    return _printed(console)
+    print_lines(lines, console)
+    return printed(console)
 
 
 def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
@@ -155,7 +155,7 @@ def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
     if len(notes) > _NOTES:
         foot[-1] += f" (and {len(notes) - _NOTES} more notes, with their claims)"
     foot += [f"Files: {show_text(str(folder))}"] if folder else []
-    return ([Text()] if foot else []) + [line for f in foot for line in _wrapped(Text(f, "dim"), width, 0)]
+    return ([Text()] if foot else []) + [line for f in foot for line in wrapped(Text(f, "dim"), width, 0)]
 
 
 def _row(finding: Finding, width: int, id_width: int) -> tuple[Text, Text]:
@@ -185,20 +185,20 @@ def _fields(fields: Sequence[tuple[str, Sequence[str]]], width: int) -> list[Tex
     lines = []
     for name, entries in fields:
         for index, entry in enumerate(entries):
-            block = _wrapped(Text(show_text(entry)), width, 14)
+            block = wrapped(Text(show_text(entry)), width, 14)
             block[0] = Text.assemble((f"  {name if index == 0 else '':<12}", "dim"), block[0][14:])
             lines += block
     return lines
 
 
-def _table(table: Table, width: int) -> list[Text]:
+def table_lines(table: Table, width: int, most: int = _TABLE_ROWS) -> list[Text]:
     """Aligned columns; what does not fit the width moves to further blocks under the first column."""
-    rows = table.rows[:_TABLE_ROWS]
+    rows = table.rows[:most]
     columns: list[list[str]] = []
     for index, column in enumerate(table.columns):
         cells = [row[index] for row in rows]
         head = show_text(f"{column.name} [{column.unit}]" if column.unit else column.name, 28)
-        columns.append(_column(head, cells, column.name))
+        columns.append(column_texts(head, cells, column.name))
     lines, start = [], 1
     while start == 1 or start < len(columns):
         stop, used = start, 4 + cell_len(columns[0][0]) if columns else 4
@@ -217,7 +217,7 @@ def _table(table: Table, width: int) -> list[Text]:
     return lines
 
 
-def _column(head: str, cells: Sequence[Cell], name: str) -> list[str]:
+def column_texts(head: str, cells: Sequence[Cell], name: str) -> list[str]:
     body = [show_cell(cell, name, 32) for cell in cells]
     numeric = are_numbers(cells)
     column = [head, *(align(body) if numeric else body)]
@@ -226,7 +226,7 @@ def _column(head: str, cells: Sequence[Cell], name: str) -> list[str]:
     return [gap + text if numeric else text + gap for text, gap in zip(column, gaps, strict=True)]
 
 
-def _wrapped(text: Text, width: int, indent: int, most: int | None = None) -> list[Text]:
+def wrapped(text: Text, width: int, indent: int, most: int | None = None) -> list[Text]:
     """Lines of at most `width` cells under an indent, at most so many of them; what is cut off ends in …"""
     room = max(20, width - indent)
     lines = list(text.wrap(_MEASURE, room))
@@ -242,7 +242,7 @@ def _wrapped(text: Text, width: int, indent: int, most: int | None = None) -> li
 _MEASURE = Console(file=io.StringIO(), width=120, color_system=None)
 
 
-def _console(width: int | None, colour: bool) -> Console:
+def new_console(width: int | None, colour: bool) -> Console:
     return Console(
         file=io.StringIO(),
         width=width or min(120, max(60, shutil.get_terminal_size((100, 24)).columns)),
@@ -252,13 +252,13 @@ def _console(width: int | None, colour: bool) -> Console:
     )
 
 
-def _print(lines: Sequence[Text], console: Console) -> None:
+def print_lines(lines: Sequence[Text], console: Console) -> None:
     for line in lines:
         line.rstrip()
         console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)
 
 
-def _printed(console: Console) -> str:
+def printed(console: Console) -> str:
     out = console.file
     assert isinstance(out, io.StringIO)
     return out.getvalue().rstrip("\n")

@@ -1,0 +1,202 @@
+"""How does a sheet read in a terminal, in a notebook and as a page of its own?"""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from armillary.results.sheet import Sheet, Sheets
+from armillary.results.store import json_text
+from armillary.results.table import Cell, Column, Table
+from armillary.views.html import CSS, table_html
+from armillary.views.lists import Listed, gathered
+from armillary.views.numbers import count
+from armillary.views.text import column_texts, new_console, print_lines, printed, table_lines, wrapped
+from armillary.views.words import are_numbers, show_cell, show_text, show_token
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_LINES, _PAGE_LINES = 48, 400
+_WORD = 16
+# Headings of a terminal's narrow columns.
+_SHORT = {"index": "i", "sigma": "σ", "sign": "±", "self_rank": "self", "relative": "/‖x‖"}
+
+
+def sheet_text(sheet: Sheet, width: int | None = None, colour: bool = False) -> str:
+    console = new_console(width, colour)
+    print_sheet(sheet, console)
+    return printed(console)
+
+
+def print_sheet(sheet: Sheet, console: Console, folder: Path | None = None) -> None:
+    """Title, what a screen holds of the tables, and the notes."""
+    width = min(console.width, 140)
+    lines = wrapped(Text(show_text(sheet.title), "bold"), width, 0)
+    lines += wrapped(Text(show_text(sheet.caption), "dim"), width, 0)
+    for name, table in (sheet.screen or sheet.tables).items():
+        lines += [Text(), *_table(name, table, width)]
+    lines += [Text()] if sheet.notes or folder else []
+    for note in sheet.notes:
+        lines += wrapped(Text(show_text(note), "dim"), width, 0)
+    lines += wrapped(Text(f"Files: {show_text(str(folder))}", "dim"), width, 0) if folder else []
+    print_lines(lines, console)
+
+
+def sheets_text(sheets: Sheets, width: int | None = None, folder: Path | None = None) -> str:
+    """What each sheet found, in a sentence."""
+    console = new_console(width, False)
+    width = min(console.width, 120)
+    lines = wrapped(Text(show_text(sheets.title), "bold"), width, 0)
+    indent = max(len(sheet.name) for sheet in sheets) + 4
+    for sheet in sheets:
+        block = wrapped(Text(show_text(sheet.title)), width, indent)
+        lines += [Text(f"  {sheet.name}".ljust(indent)) + block[0][indent:], *block[1:]]
+    lines.append(Text())
+    for note in sheets.notes:
+        lines += wrapped(Text(show_text(note)), width, 0)
+    lines += wrapped(Text(f"Files: {show_text(str(folder))}"), width, 0) if folder else []
+    print_lines(lines, console)
+    return printed(console)
+
+
+def _table(name: str, table: Table, width: int) -> list[Text]:
+    listed = gathered(table)
+    if listed is None:
+        return [Text(show_text(name), "bold"), *table_lines(_unlayered(table), width, _LINES)]
+    listed = listed.without("layer", "matrix", "cumulative")
+    same = {key: value for key, value in listed.constant.items() if key != "sign"}
+    listed = listed.without(*same)
+    said = [f"{key} {show_cell(value, key)}" for key, value in same.items() if value != ""]
+    return [Text(" · ".join([show_text(name), *map(show_text, said)]), "bold"), *_list_lines(listed, width)]
+
+
+def _unlayered(table: Table) -> Table:
+    """Without the column `layer`, where the head's name says it."""
+    names = [column.name for column in table.columns]
+    if not {"layer", "head"} <= set(names):
+        return table
+    at = names.index("layer")
+    return Table(table.columns[:at] + table.columns[at + 1 :], tuple(row[:at] + row[at + 1 :] for row in table.rows))
+
+
+def _list_lines(listed: Listed, width: int) -> list[Text]:
+    """Aligned columns; the lists share what is left of the width, whole words each."""
+    cells, words = listed.cells[:_LINES], listed.words[:_LINES]
+    columns = []
+    for index, column in enumerate(listed.columns):
+        body = [row[index] for row in cells]
+        columns.append(
+            _quiet(column_texts(_SHORT.get(column.name, column.name), body, column.name), body, cells, index)
+        )
+    used = 4 + sum(cell_len(column[0]) + 2 for column in columns)
+    room = max(12, (width - used - 2 * (len(listed.lists) - 1)) // len(listed.lists))
+    head = [set_cell_size(show_text(name), room) for name in listed.lists]
+    lines = [Text("    " + "  ".join([column[0] for column in columns] + head), "dim")]
+    for i, row in enumerate(words):
+        lists = [set_cell_size(_fitting(one, room), room) for one in row]
+        lines.append(Text("    " + "  ".join([column[i + 1] for column in columns] + lists)))
+    if len(listed.cells) > len(cells):
+        lines.append(Text(f"    … {count(len(listed.cells) - len(cells))} more lines in the saved table", "dim"))
+    return lines
+
+
+def _quiet(texts: list[str], body: Sequence[Cell], rows: Sequence[tuple[Cell, ...]], index: int) -> list[str]:
+    """A column whose cells are blank where they, and all before them in the row, repeat the line above."""
+    made = texts[:2]
+    for i in range(1, len(body)):
+        same = rows[i][: index + 1] == rows[i - 1][: index + 1]
+        made.append(" " * cell_len(texts[i + 1]) if same else texts[i + 1])
+    return made
+
+
+def _fitting(words: Sequence[str], room: int) -> str:
+    """As many whole words as there is room for, and at least the beginning of one."""
+    line = ""
+    for word in words:
+        more = f"{line}  {show_token(word, _WORD)}" if line else show_token(word, min(_WORD, room))
+        if cell_len(more) > room:
+            break
+        line = more
+    return line
+
+
+def sheet_figure(sheet: Sheet) -> "go.Figure":
+    """The sheet's quantities, a panel each, under its title."""
+    from textwrap import wrap
+
+    from armillary.views.figure import drawn
+    from armillary.views.words import in_html
+
+    return drawn(sheet.quantities, sheet.title, "<br>".join(map(in_html, wrap(show_text(sheet.caption), 110))))
+
+
+def sheet_page(sheet: Sheet) -> str:
+    """One self-contained page: figure, notes, tables."""
+    from armillary.views.page import drawn_page, quantities_csv
+
+    head, body = _above(sheet), _below(sheet)
+    return drawn_page(sheet.title, sheet_figure(sheet), sheet.name, quantities_csv(sheet.quantities), head, body)
+
+
+def sheet_html(sheet: Sheet) -> str:
+    """The sheet for a notebook, with no script at all."""
+    return f"<div class='armillary'><style>{CSS}</style>{_above(sheet)}{_below(sheet)}</div>"
+
+
+def _above(sheet: Sheet) -> str:
+    return f"<h1>{_e(sheet.title)}</h1><p class='soft'>{_e(sheet.caption)}</p>"
+
+
+def _below(sheet: Sheet) -> str:
+    parts = [f"<p class='soft'>{'<br>'.join(map(_e, sheet.notes))}</p>" if sheet.notes else ""]
+    for at, (name, table) in enumerate(sheet.tables.items()):
+        listed = gathered(table)
+        shown = table_html(table) if listed is None else _lists_html(listed)
+        size = len(table.rows) if listed is None else len(listed.cells)
+        # Words are what a reader came for; a long table of numbers is there for who wants it.
+        opened = " open" if at == 0 and (listed is not None or size <= _LINES) else ""
+        parts.append(f"<details{opened}><summary>{_e(name)}, {count(size)} lines</summary>{shown}</details>")
+    return "".join(parts)
+
+
+def _lists_html(listed: Listed) -> str:
+    """A table whose lists stand in cells, each word visible to its last space."""
+    numeric = [are_numbers([row[i] for row in listed.cells]) for i in range(len(listed.columns))]
+    kinds = [" class='number'" if number else "" for number in numeric]
+    heads = [_head(column, kind) for column, kind in zip(listed.columns, kinds, strict=True)]
+    heads += [f"<th>{_e(name)}</th>" for name in listed.lists]
+    rows = []
+    for cells, lists in zip(listed.cells[:_PAGE_LINES], listed.words, strict=False):
+        shown = [escape(show_cell(cell, c.name)) for cell, c in zip(cells, listed.columns, strict=True)]
+        made = "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(shown, kinds, strict=True))
+        made += "".join(f"<td>{'&ensp;'.join(escape(show_token(word)) for word in words)}</td>" for words in lists)
+        rows.append(f"<tr>{made}</tr>")
+    left = len(listed.cells) - _PAGE_LINES
+    rest = f"<p class='soft'>{count(left)} more lines in the saved table.</p>" if left > 0 else ""
+    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
+    return f"<div class='wide'><table>{head}<tbody>{''.join(rows)}</tbody></table></div>{rest}"
+
+
+def _head(column: Column, kind: str) -> str:
+    name = f"{column.name} [{column.unit}]" if column.unit else column.name
+    return f"<th{kind} title='{_e(column.meaning)}'>{_e(name)}</th>"
+
+
+def _e(text: str) -> str:
+    return escape(show_text(text))
+
+
+def sheet_json(sheet: Sheet) -> str:
+    """The whole sheet, as deterministic JSON; NaN and infinities become null."""
+    record: dict[str, Any] = {key: getattr(sheet, key) for key in ("name", "title", "caption", "notes", "about")}
+    record["tables"] = {
+        name: {"columns": [vars(column) for column in table.columns], "rows": table.rows}
+        for name, table in sheet.tables.items()
+    }
+    record["quantities"] = [vars(quantity) for quantity in sheet.quantities]
+    return json_text(record)
