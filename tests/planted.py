@@ -14,6 +14,7 @@ from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
 from armillary.probes.observe import observe
 from armillary.probes.scaling import measure_scaling
+from armillary.probes.travel.watch import TravelWatch
 
 D, VOCABULARY, CONTEXT = 32, 1500, 64
 
@@ -96,9 +97,12 @@ def evidence(anatomy: Anatomy, text: Corpus, scaling: bool = False) -> Evidence:
     instruments = ("lengths", "spectra", "sample")
     arms = {MODEL: (anatomy, text), RANDOM: (twin, text), SHUFFLED: (anatomy, text.shuffled(0))}
     watches = {arm: AttentionWatch(model, words, 0) for arm, (model, words) in arms.items()}
-    records = {arm: observe(*arms[arm], instruments, attention=watch) for arm, watch in watches.items()}
+    ways = {arm: TravelWatch(model, words, 0) for arm, (model, words) in arms.items()}
+    records = {arm: observe(*arms[arm], instruments, attention=watches[arm], travel=ways[arm]) for arm in arms}
     attention = {arm: watch.record for arm, watch in watches.items()}
-    return Evidence(anatomy, text, twin, records, attention, measure_scaling(anatomy, text) if scaling else None)
+    travel = {arm: way.record for arm, way in ways.items()}
+    edited = measure_scaling(anatomy, text) if scaling else None
+    return Evidence(anatomy, text, twin, records, attention, travel, edited)
 
 
 def gaussian(rank: int = D, seed: int = 0) -> Tensor:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from planted import CONTEXT, VOCABULARY, D, bag, chained, corpus, evidence, gaussian, generator
 from test_attention import CASES as ATTENTION
+from test_travel import CASES as TRAVEL
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -148,7 +149,7 @@ def test_planted_truth_comes_back(case):
 
 
 def test_every_claim_is_planted_both_ways():
-    cases = [*CASES.values(), *ATTENTION.values()]
+    cases = [*CASES.values(), *ATTENTION.values(), *TRAVEL.values()]
     planted = {(probe.claim.id, verdict) for probe, verdict, _ in cases}
     for probe in PROBES:
         assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted
@@ -172,7 +173,14 @@ def test_findings_are_whole(ordinary, probe):
     claim = finding.claim
     assert all((claim.statement, claim.source, claim.definition, claim.control, claim.rule))
     first = finding.table.columns[0].name
-    rows = {"site": ordinary.sites, "head": head_names(ordinary.anatomy), "layer": ["L0", "L1", "L2"]}
+    rows = {
+        "site": ordinary.sites,
+        "head": head_names(ordinary.anatomy),
+        "layer": ["L0", "L1", "L2"],
+        "state": list(ordinary.travel[MODEL].names),
+        "projection": ["pca"],
+        "part": ["cosine", "length", "bias"],
+    }
     assert [row[0] for row in finding.table.rows] == rows[first]
     low, value, high = finding.statistic.low, finding.statistic.value, finding.statistic.high
     assert math.isnan(low) or low <= value + 1e-9

@@ -33,6 +33,8 @@ from armillary.probes.scaling import DOCUMENTS as SCALING_DOCUMENTS
 from armillary.probes.scaling import TOKENS as SCALING_TOKENS
 from armillary.probes.scaling import ScalingRecord, measure_scaling, passes
 from armillary.probes.thresholds import THRESHOLDS
+from armillary.probes.travel.record import TravelRecord
+from armillary.probes.travel.watch import TravelWatch
 from armillary.results import Finding, Survey
 from armillary.results.store import check_writable
 from armillary.views.progress import Bar, progress_bar
@@ -122,18 +124,21 @@ def gather(
     arms = ((MODEL, anatomy, corpus), (RANDOM, twin, corpus), (SHUFFLED, anatomy, corpus.shuffled(seed)))
     records: dict[str, dict[str, NormRecord]] = {}
     attention: dict[str, AttentionRecord] = {}
+    travel: dict[str, TravelRecord] = {}
     for arm, specimen, text in arms:
         bar.say(f"reading {corpus.tokens} tokens: {arm}")
         # No claim compares the spectrum of shuffled text, and covariances are the dearest part of a pass.
         wanted = instruments - {"spectra"} if arm == SHUFFLED else instruments
-        watch = AttentionWatch(specimen, text, seed) if "attention" in instruments else None
-        records[arm] = observe(specimen, text, wanted, bar.advance, watch)
-        attention |= {} if watch is None else {arm: watch.record}
+        heads = AttentionWatch(specimen, text, seed) if "attention" in instruments else None
+        words = TravelWatch(specimen, text, seed) if "travel" in instruments else None
+        records[arm] = observe(specimen, text, wanted, bar.advance, heads, words)
+        attention |= {} if heads is None else {arm: heads.record}
+        travel |= {} if words is None else {arm: words.record}
     scaling: ScalingRecord | None = None
     if edited:
         bar.say("scaling the stream")
         scaling = measure_scaling(anatomy, corpus, bar.advance)
-    return Evidence(anatomy, corpus, twin, records, attention, scaling, seed)
+    return Evidence(anatomy, corpus, twin, records, attention, travel, scaling, seed)
 
 
 def _room(anatomy: Anatomy, instruments: Collection[str]) -> None:

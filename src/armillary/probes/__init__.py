@@ -15,6 +15,10 @@ from armillary.probes.local import Local
 from armillary.probes.plane import Plane
 from armillary.probes.probe import Probe
 from armillary.probes.radius import Radius
+from armillary.probes.travel.artifact import Artifact
+from armillary.probes.travel.output import Output
+from armillary.probes.travel.refine import Refine
+from armillary.probes.travel.travel import Travel
 from armillary.probes.two_zeros import TwoZeros
 from armillary.results import CHAPTERS, Claim
 
@@ -33,6 +37,10 @@ PROBES: tuple[Probe, ...] = (
     Geodesic(),
     Axes(),
     Nullspace(),
+    Travel(),
+    Refine(),
+    Artifact(),
+    Output(),
 )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from armillary.probes.attention.record import AttentionRecord
     from armillary.probes.record import NormRecord
     from armillary.probes.scaling import ScalingRecord
+    from armillary.probes.travel.record import TravelRecord
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -35,6 +36,8 @@ class Evidence:
     """arm → site → what was recorded there."""
     attention: Mapping[str, "AttentionRecord"] = field(default_factory=dict)
     """arm → what was recorded of the heads."""
+    travel: Mapping[str, "TravelRecord"] = field(default_factory=dict)
+    """arm → how words went."""
     scaling: "ScalingRecord | None" = None
     seed: int = 0
     kept: dict[Any, Any] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from armillary.measures.reservoir import priority
 from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.probe import Instrument
 from armillary.probes.record import SAMPLE, NormRecord
+from armillary.probes.travel.watch import TravelWatch
 
 
 def observe(
@@ -22,29 +23,35 @@ def observe(
     instruments: Iterable[Instrument],
     tick: Callable[[int], None] = lambda tokens: None,
     attention: AttentionWatch | None = None,
+    travel: TravelWatch | None = None,
 ) -> dict[str, NormRecord]:
-    """Read the corpus once, without logits, reducing at every norm site as the batch passes it; `attention` watches the
-    heads in the same pass."""
+    """Read the corpus once, without logits, reducing at every norm site as the batch passes it; in the same pass
+    `attention` watches the heads and `travel` follows the words."""
     wanted = frozenset(instruments)
     records = {site: NormRecord(corpus.groups, norm, wanted) for site, norm in anatomy.norms.items()}
     current: list[Tokens] = []
     space = Workspace()
     bar = _bar(corpus) if "sample" in wanted else None
 
-    def watcher(record: NormRecord) -> Callable[[Tensor | None, Tensor], None]:
+    def watcher(site: str, record: NormRecord) -> Callable[[Tensor | None, Tensor], None]:
         def watch(x: Tensor | None, y: Tensor) -> None:
             assert x is not None, "a norm takes a tensor"
-            record.include(Glimpse(record.norm, x, y, current[-1], space))
+            glimpse = Glimpse(record.norm, x, y, current[-1], space)
+            if travel is not None:
+                travel.see(site, glimpse)
+            # Last: the record uses z up.
+            record.include(glimpse)
 
         return watch
 
-    watchers = {site: watcher(record) for site, record in records.items()}
-    for site, watch in {} if attention is None else attention.watchers.items():
-        watchers[site] = _both(watchers[site], watch) if site in watchers else watch
+    watchers = {site: watcher(site, record) for site, record in records.items()}
+    for site, more in {} if attention is None else attention.watchers.items():
+        watchers[site] = _both(watchers[site], more) if site in watchers else more
     with still(anatomy.model), watching(anatomy, watchers):
         for batch in corpus.batches():
-            if attention is not None:
-                attention.begin(batch)
+            for watch in (attention, travel):
+                if watch is not None:
+                    watch.begin(batch)
             current[:] = [_offer(Tokens.of(batch, corpus.groups, anatomy.device), bar)]
             run(anatomy, batch.ids, batch.mask)
             tick(batch.tokens)

@@ -7,13 +7,13 @@ from armillary.probes.evidence import Evidence
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Finding, Statistic, Table
 
-Instrument = Literal["lengths", "spectra", "sample", "attention"]
+Instrument = Literal["lengths", "spectra", "sample", "attention", "travel"]
 
 
 class Probe(Protocol):
     """A frozen dataclass whose fields are its settings.
 
-    `instruments` are those of the shared pass it reads ('lengths', 'spectra', 'sample', 'attention'); none means weights only.
+    `instruments` are those of the shared pass it reads ('lengths', 'spectra', 'sample', 'attention', 'travel'); none means weights only.
     `scaling` asks for the edited passes too. A probe module imports torch only inside functions, so that the list of
     claims is shown at once.
     """

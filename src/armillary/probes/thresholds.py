@@ -72,6 +72,21 @@ class Thresholds:
     # vo.subjects: a subject when the top tokens' mean cosine is 0.05 above chance: related words in trained embeddings
     # have a few tenths, and lists of ten tokens that differ by less look alike to a reader.
     subject_excess: float = 0.05
+    # words.travel: 'words travel' read as nine in ten of them, and not as fewer than half; and a random other word must be
+    # approached by less, more often by a tenth of the tokens than chance would have it.
+    travel_most: float = 0.90
+    travel_half: float = 0.50
+    travel_margin: float = 0.10
+    # words.refine: falling with depth read as a mean rank correlation of 0.8 (two steps in three orderly); none below 0.2.
+    refine_most: float = 0.80
+    refine_least: float = 0.20
+    # words.artifact: a picture is faithful when nearness on it ranks as the true angles do (0.9), misleading below 0.5.
+    picture_faithful: float = 0.90
+    picture_misleading: float = 0.50
+    # words.output: the logit is mostly the cosine above half of its variance over the vocabulary, and the angle alone must
+    # name the same word in nine of ten cases to stand for the output layer.
+    output_share: float = 0.50
+    output_same_word: float = 0.90
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50

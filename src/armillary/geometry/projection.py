@@ -1,0 +1,182 @@
+"""How are directions in many dimensions drawn in three, and how far can the drawing be believed? NumPy only.
+
+Every projection takes one stacked matrix of unit vectors: a second batch would get another picture.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import rankdata
+
+from armillary.errors import ArmillaryError, nearest
+
+Points = Float[np.ndarray, "n dims"]
+NEIGHBOURS = 10
+_PAIRS = 60_000
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """What a drawing keeps of the true angles; 1 is all.
+
+    trustworthiness  are points that are near on the drawing near in truth? (Venna and Kaski 2001)
+    continuity       are points that are near in truth near on the drawing?
+    correlation      rank correlation of distances on the drawing with true angles, all pairs
+    stability        the same between this drawing and one from another seed
+    """
+
+    trustworthiness: float
+    continuity: float
+    correlation: float
+    stability: float
+
+
+def angles(u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
+    """All angles between unit vectors, in radians."""
+    return np.arccos(np.clip(u @ u.T, -1, 1))
+
+
+def pca(u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
+    """Principal axes in the tangent space at the mean direction: the sphere unrolled where the points are.
+
+    The sign of each axis is such that its largest coordinate is positive.
+
+    >>> circle = np.linspace(-0.5, 0.5, 9)
+    >>> flat = pca(np.stack([np.cos(circle), np.sin(circle), 0 * circle], 1), 1)
+    >>> bool(np.allclose(np.abs(flat[:, 0]), np.abs(circle)))
+    True
+    """
+    middle = u.mean(0)
+    middle = middle / max(float(np.linalg.norm(middle)), 1e-300)
+    along = np.clip(u @ middle, -1, 1)
+    tangent = u - along[:, None] * middle
+    length = np.linalg.norm(tangent, axis=1)
+    # As far from the middle as the angle says, in the direction of the great circle that leads there.
+    tangent = tangent * (np.arccos(along) / np.maximum(length, 1e-300))[:, None]
+    tangent = tangent - tangent.mean(0)
+    left, values, _ = np.linalg.svd(tangent, full_matrices=False)
+    made = np.zeros((len(u), dims))
+    kept = min(dims, left.shape[1])
+    made[:, :kept] = left[:, :kept] * values[:kept]
+    largest = np.abs(made).argmax(0)
+    signs = np.sign(made[largest, np.arange(dims)])
+    return made * np.where(signs == 0, 1.0, signs)
+
+
+def pacmap(u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
+    try:
+        import pacmap as library
+    except ImportError as error:
+        raise ArmillaryError(
+            "--projection pacmap needs the package: pip install 'armillary[pacmap]'; pca needs none."
+        ) from error
+    made = library.PaCMAP(n_components=dims, distance="angular", random_state=seed).fit_transform(u.astype(np.float32))
+    return np.asarray(made, dtype=float)
+
+
+def umap(u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
+    try:
+        import umap as library
+    except ImportError as error:
+        raise ArmillaryError(
+            "--projection umap needs the package: pip install 'armillary[umap]'; pca needs none."
+        ) from error
+    made = library.UMAP(
+        n_components=dims, metric="cosine", random_state=seed, n_neighbors=min(15, len(u) - 1), n_jobs=1
+    ).fit_transform(u)
+    return np.asarray(made, dtype=float)
+
+
+PROJECTIONS: Mapping[str, Callable[..., Points]] = {"pca": pca, "pacmap": pacmap, "umap": umap}
+
+
+def project(name: str, u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
+    """A drawing of unit vectors by the named projection, all fitted at once."""
+    if name not in PROJECTIONS:
+        raise ArmillaryError(f"there is no projection {name!r}; {nearest(name, [*PROJECTIONS, 'span'])}")
+    return PROJECTIONS[name](u, dims, seed)
+
+
+def span(
+    start: Float[np.ndarray, " d"], end: Float[np.ndarray, " d"], goal: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, "3 d"]:
+    """Three orthonormal axes: towards the start, in its plane with the end, and what the goal adds.
+
+    A state's coordinates on them are true cosines with the start, and with the others within the span; how much of its
+    unit length lies outside is the part that such a drawing does not show.
+    """
+    axes: list[np.ndarray] = []
+    for vector in (start, end, goal):
+        rest = vector - sum((vector @ axis) * axis for axis in axes)
+        size = float(np.linalg.norm(rest))
+        axes.append(rest / size if size > 1e-9 else np.zeros_like(rest))
+    return np.stack(axes)
+
+
+def fidelity(
+    u: Float[np.ndarray, "n d"],
+    points: Points,
+    other: Points | None = None,
+    neighbours: int = NEIGHBOURS,
+    seed: int = 0,
+) -> Fidelity:
+    """Scores of a drawing of unit vectors; `other` is the same from another seed.
+
+    >>> u = np.random.default_rng(0).standard_normal((50, 3))
+    >>> u = u / np.linalg.norm(u, axis=1, keepdims=True)
+    >>> score = fidelity(u, u)
+    >>> score.trustworthiness, round(score.correlation, 3)
+    (1.0, 1.0)
+    """
+    if len(u) < 3:
+        raise ValueError(f"three points at least can be near or far; got {len(u)}")
+    true, drawn = angles(u), distances(points)
+    k = min(neighbours, max(1, (len(u) - 1) // 2))
+    first, second = _pairs(len(u), seed)
+    stability = 1.0 if other is None else _spearman(drawn[first, second], distances(other)[first, second])
+    return Fidelity(
+        trustworthiness=_kept(true, drawn, k),
+        continuity=_kept(drawn, true, k),
+        correlation=_spearman(true[first, second], drawn[first, second]),
+        stability=stability,
+    )
+
+
+def distances(points: Points) -> Float[np.ndarray, "n n"]:
+    square = (points**2).sum(1)
+    return np.sqrt(np.maximum(square[:, None] + square[None] - 2 * points @ points.T, 0))
+
+
+def _pairs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    first, second = np.triu_indices(count, 1)
+    if len(first) > _PAIRS:
+        some = np.random.default_rng(seed).choice(len(first), _PAIRS, replace=False)
+        first, second = first[some], second[some]
+    return first, second
+
+
+def _spearman(a: np.ndarray, b: np.ndarray) -> float:
+    x, y = rankdata(a), rankdata(b)
+    x, y = x - x.mean(), y - y.mean()
+    scale = float(np.sqrt((x**2).sum() * (y**2).sum()))
+    return float(x @ y / scale) if scale > 0 else 0.0
+
+
+def _kept(true: np.ndarray, drawn: np.ndarray, k: int) -> float:
+    """1 less the penalty for neighbours by `drawn` that are none by `true`, by how far down its ranks they stand."""
+    count = len(true)
+    ranks = _neighbour_ranks(true)
+    near = np.argsort(drawn + np.diag(np.full(count, np.inf)), axis=1, kind="stable")[:, :k]
+    excess = np.maximum(np.take_along_axis(ranks, near, 1) - k, 0).sum()
+    most = count * k * (2 * count - 3 * k - 1) / 2
+    return float(1 - excess / most) if most > 0 else 1.0
+
+
+def _neighbour_ranks(matrix: np.ndarray) -> np.ndarray:
+    """1 for the nearest other point, and so on; the point itself last."""
+    order = np.argsort(matrix + np.diag(np.full(len(matrix), np.inf)), axis=1, kind="stable")
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(1, len(matrix) + 1)[None].repeat(len(matrix), 0), 1)
+    return ranks

@@ -1,0 +1,104 @@
+"""What is kept of every word's way through the layers during the one pass?
+
+Exact, over all tokens: angles between successive states, and to the word itself and the next one. Sampled: the states of
+a few tokens, for the logit lens and for projections, which no budget could pay for on all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from armillary.anatomy import Anatomy
+from armillary.measures import GroupedScalars, Reservoir
+
+STATE = ("length", "own", "next", "other")
+"""At each state: |x|, and the angles (in radians) to the word itself, to the true next word and to a random other one."""
+MOVE = ("moved", "radial", "turning")
+"""On each move: the angle, the share of the write along the stream, and the turn against the move before."""
+PATH = ("path", "geodesic", "left", "approached", "both", "both_other", "more")
+"""Over the whole way: angle walked and angle reached; did the word leave itself, approach the next word, do both; both with
+a random other word for the next; and did it come nearer to the next word by more than to the other (even counts half)?"""
+
+
+def states(anatomy: Anatomy) -> dict[str, str]:
+    """Norm site → the state of the stream that is seen there, in the order of the way.
+
+    Before each norm where norms stand before sublayers, and after it where they stand behind.
+    """
+    layers = range(anatomy.layers)
+    if anatomy.order == "post":
+        found = {"ln_embed": "L0.resid_pre"} if anatomy.ln_embed is not None else {}
+        return found | {f"L{i}.{norm}": f"L{i}.{state}" for i in layers for norm, state in _AFTER}
+    found = {}
+    for i in layers:
+        found[f"L{i}.ln1"] = f"L{i}.resid_pre"
+        if not anatomy.parallel:
+            found[f"L{i}.ln2"] = f"L{i}.resid_mid"
+    return found if anatomy.ln_final is None else found | {"ln_final": f"L{anatomy.layers - 1}.resid_post"}
+
+
+_AFTER = (("ln1", "resid_mid"), ("ln2", "resid_post"))
+
+
+@dataclass
+class TravelRecord:
+    """One arm: sums per document group for every state, every move and the whole way, and the sampled states."""
+
+    groups: int
+    names: tuple[str, ...]
+    state: list[GroupedScalars] = field(default_factory=list)
+    move: list[GroupedScalars] = field(default_factory=list)
+    path: GroupedScalars = field(default_factory=lambda: GroupedScalars.empty(1, PATH))
+    sample: Reservoir = field(default_factory=lambda: Reservoir.empty(1, 1))
+    """All states of a token in one row [states · d], with document, position, token and following token."""
+
+    @classmethod
+    def empty(cls, groups: int, names: Sequence[str], width: int, room: int) -> "TravelRecord":
+        state = [GroupedScalars.empty(groups, STATE) for _ in names]
+        move = [GroupedScalars.empty(groups, MOVE) for _ in names[1:]]
+        path = GroupedScalars.empty(groups, PATH)
+        return cls(groups, tuple(names), state, move, path, Reservoir.empty(room, len(names) * width, 4))
+
+    def __add__(self, other: "TravelRecord") -> "TravelRecord":
+        return TravelRecord(
+            self.groups,
+            self.names,
+            [a + b for a, b in zip(self.state, other.state, strict=True)],
+            [a + b for a, b in zip(self.move, other.move, strict=True)],
+            self.path + other.path,
+            self.sample + other.sample,
+        )
+
+    @property
+    def tokens(self) -> int:
+        return int(self.path.count.sum())
+
+    def sums(self, part: str, name: str) -> NDArray[np.float64]:
+        """[step, group, (count, sum, sum of squares)] of a scalar of 'state' or 'move'; [group, …] of 'path'."""
+        if part == "path":
+            return self.path.additive()[:, PATH.index(name)]
+        steps = self.state if part == "state" else self.move
+        column = (STATE if part == "state" else MOVE).index(name)
+        return np.stack([step.additive()[:, column] for step in steps])
+
+    def sampled(self) -> tuple[Tensor, NDArray[np.int64]]:
+        """States [token, state, d] as they stood in the stream, and each token's [document, position, token, following]."""
+        kept = self.sample.sample()
+        return kept.rows.reshape(len(kept.rows), len(self.names), -1), kept.payload.numpy()
+
+
+def room(anatomy: Anatomy, tokens: int) -> int:
+    """How many tokens the lens may look at: what costs a twentieth of the pass, but no fewer than an interval needs."""
+    d, n = anatomy.d, anatomy.layers
+    gates = 2 if anatomy.blocks[0].feed_forward.W_gate is None else 3
+    forward = n * (2 * d * d + 2 * d * anatomy.k * anatomy.n_kv_heads + gates * d * anatomy.m)
+    lens = (2 * n + 1) * d * anatomy.vocabulary
+    return int(min(512, max(96, 0.05 * tokens * forward / lens)))
+
+
+def wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
