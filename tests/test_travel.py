@@ -15,7 +15,7 @@ from armillary.anatomy.read import read
 from armillary.flow.capture import run, still, watching
 from armillary.flow.glimpse import Glimpse, Tokens
 from armillary.flow.tokens import collate
-from armillary.probes.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.evidence import MODEL, Evidence
 from armillary.probes.observe import observe
 from armillary.probes.travel.artifact import Artifact
 from armillary.probes.travel.lens import lens, logits

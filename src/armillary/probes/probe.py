@@ -46,7 +46,7 @@ def judge(probe: Probe, evidence: Evidence) -> Finding:
             table=Table((Column("site", "norm site"),), tuple((site,) for site in evidence.sites)),
         )
     found = probe.conclude(evidence)
-    if documents >= T.documents_least or found.verdict == "undecided":
+    if documents >= T.documents_least or (found.verdict == "undecided" and "more text" in found.reading):
         return found
     why = f"Only {documents} documents, and intervals need {T.documents_least}: give more text. Without them: "
     return replace(found, verdict="undecided", reading=why + found.reading)
