@@ -112,10 +112,11 @@ def paper(model: str, out: Path, **asked: Any) -> None:
 
 def _check(asked: dict[str, Any], out: Path | None) -> None:
     """What can be refused before anything heavy is imported."""
-    from armillary.readouts.ask import check_top, pick_matrices, pick_ranking
+    from armillary.readouts.ask import check_directions, check_top, pick_matrices, pick_ranking
     from armillary.results.store import check_writable
 
     check_top(asked["top"])
+    check_directions(asked.get("directions", 1))
     pick_ranking(asked["ranking"])
     pick_matrices(asked.get("matrix"))
     if out is not None:

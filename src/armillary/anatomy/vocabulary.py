@@ -69,11 +69,14 @@ class Vocabulary:
         unknown = getattr(self.anatomy.tokenizer, "unk_token_id", None)
         ids = self.anatomy.tokenizer(candidates[0], add_special_tokens=False)["input_ids"]
         if not ids or unknown in ids:
-            raise WordError(f"{word!r} is no word of this vocabulary; {nearest(word, self._plain)}")
+            raise WordError(f"{word!r} is no word of this vocabulary; {self._like(word)}")
+        if len(ids) == 1:
+            # The tokenizer spells it its own way, without capitals for one.
+            return int(ids[0])
         pieces = [self.texts[i] for i in ids]
         raise WordError(
             f"{word!r} is {len(pieces)} tokens here ({' · '.join(map(repr, pieces))}), and one is needed; choose one of them, "
-            f"with its space, or another word: {nearest(word, self._plain)}"
+            f"with its space, or another word: {self._like(word)}"
         )
 
     @cached_property
@@ -83,6 +86,11 @@ class Vocabulary:
             if text and i not in self.special:
                 found.setdefault(text, i)
         return found
+
+    def _like(self, word: str) -> str:
+        """The end of a message: words that are spelt like it, never the whole vocabulary."""
+        said = nearest(word, self._plain)
+        return said if said.startswith("did you mean") else "none is spelt like it, so try a shorter or a commoner one."
 
     @property
     def _plain(self) -> list[str]:

@@ -79,6 +79,11 @@ def check_top(top: int) -> None:
         raise ArmillaryError(f"--top {top} would list no word; give at least 1.")
 
 
+def check_directions(directions: int) -> None:
+    if directions < 1:
+        raise ArmillaryError(f"--directions {directions} would read no direction; give at least 1.")
+
+
 def check_offset(offset: int | None, anatomy: "Anatomy", matrices: Sequence[Matrix] = MATRICES) -> int:
     """Δ, how many places a query stands after its key; 0 where none was asked for."""
     if offset is None:

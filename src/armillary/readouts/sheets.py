@@ -15,6 +15,7 @@ from armillary.readouts.ask import (
     Gauge,
     Layers,
     Matrix,
+    check_directions,
     check_offset,
     check_top,
     output_said,
@@ -81,6 +82,7 @@ def heads(
     its key, under RoPE. `directions`: how many singular pairs of each head are read in words.
     """
     check_top(top)
+    check_directions(directions)
     matrices, ranked = pick_matrices(matrix), pick_ranking(ranking)
     anatomy = opened(model)
     chosen = pick_heads(head, anatomy)

@@ -9,6 +9,7 @@ from armillary.views.words import are_numbers, show_cell, show_text, show_token
 
 # Longer than a page: an environment that breaks.
 _PAGE = 45
+_WORD = 64
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -90,7 +91,7 @@ def _body(listed: Listed) -> list[list[str]]:
 
 
 def _words(words: Sequence[str]) -> str:
-    return r" \quad ".join(f"\\texttt{{{in_latex(show_token(word))}}}" for word in words)
+    return r" \quad ".join(f"\\texttt{{{in_latex(show_token(word, _WORD))}}}" for word in words)
 
 
 def _comment(text: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _LINES, _PAGE_LINES = 48, 400
-_WORD = 16
+_WORD, _PAGE_WORD = 16, 64
 # Headings of a terminal's narrow columns.
 _SHORT = {"index": "i", "sigma": "σ", "sign": "±", "self_rank": "self", "relative": "/‖x‖"}
 
@@ -174,7 +174,9 @@ def _lists_html(listed: Listed) -> str:
     for cells, lists in zip(listed.cells[:_PAGE_LINES], listed.words, strict=False):
         shown = [escape(show_cell(cell, c.name)) for cell, c in zip(cells, listed.columns, strict=True)]
         made = "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(shown, kinds, strict=True))
-        made += "".join(f"<td>{'&ensp;'.join(escape(show_token(word)) for word in words)}</td>" for words in lists)
+        made += "".join(
+            f"<td>{'&ensp;'.join(escape(show_token(word, _PAGE_WORD)) for word in words)}</td>" for words in lists
+        )
         rows.append(f"<tr>{made}</tr>")
     left = len(listed.cells) - _PAGE_LINES
     rest = f"<p class='soft'>{count(left)} more lines in the saved table.</p>" if left > 0 else ""
