@@ -1,0 +1,386 @@
+"""What heads say in words: planted truths come back, their opposites too, and the measurement done wrong is found out."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import planted_heads as planted
+import pytest
+import torch
+
+from armillary.anatomy.read import read
+from armillary.lab.words import NOUNS
+from armillary.probes.attention import related as related_module
+from armillary.probes.attention.likeness import coherence, specific, stem
+from armillary.probes.attention.lookup import Lookup
+from armillary.probes.attention.pairs import near, pairings_of, related, related_pairs, repair
+from armillary.probes.attention.related import Related
+from armillary.probes.attention.store import Store, concentration
+from armillary.probes.attention.subjects import Subjects
+from armillary.probes.attention.weights import head_names
+from armillary.probes.attention.words import discoveries, forms, marks, whole
+from armillary.probes.evidence import RANDOM, Evidence
+
+PROBES = (Related, Lookup, Store, Subjects)
+ALL, FIRST, LAST = range(planted.LAYERS), range(1), range(planted.LAYERS - 1, planted.LAYERS)
+
+
+def made(embedding, plant, shape=planted.gpt2):
+    return lambda: planted.evidence(shape(embedding(), plant))
+
+
+CASES = {
+    "related, heads that match pairs": (Related, "supported", made(lambda: planted.coded(False), planted.matching())),
+    "related, the same in a grouped, rotated model": (
+        Related,
+        "supported",
+        made(lambda: planted.coded(False), planted.matching(), planted.llama),
+    ),
+    "related, random heads": (Related, "refuted", made(lambda: planted.coded(False), planted.randoms())),
+    "related, near before and lost by the head": (
+        Related,
+        "refuted",
+        made(lambda: planted.coded(True), planted.matching()),
+    ),
+    "related, near before and nearer by the head": (
+        Related,
+        "supported",
+        made(lambda: planted.coded(True), planted.same_code()),
+    ),
+    "related, near before and less so by the head": (
+        Related,
+        "qualified",
+        made(lambda: planted.coded(True), planted.copying(ALL)),
+    ),
+    "lookup, early copies": (Lookup, "supported", made(planted.gaussian, planted.copying(FIRST))),
+    "lookup, early copies in a grouped, rotated model": (
+        Lookup,
+        "supported",
+        made(planted.gaussian, planted.copying(FIRST), planted.llama),
+    ),
+    "lookup, random heads": (Lookup, "refuted", made(planted.gaussian, planted.randoms())),
+    "lookup, deep copies": (Lookup, "refuted", made(planted.gaussian, planted.copying(LAST))),
+    "lookup, copies everywhere": (Lookup, "qualified", made(planted.gaussian, planted.copying(ALL))),
+    "store, one key a word": (Store, "supported", made(planted.one_axis_each, planted.storing())),
+    "store, random heads": (Store, "refuted", made(planted.gaussian, planted.randoms())),
+    "store, one key for all words": (Store, "refuted", made(planted.one_axis_for_all, planted.shared_key())),
+    "subjects, deep topics": (Subjects, "supported", made(planted.clustered, planted.on_topic(LAST))),
+    "subjects, random heads": (Subjects, "refuted", made(planted.clustered, planted.randoms())),
+    "subjects, early topics": (Subjects, "refuted", made(planted.clustered, planted.on_topic(FIRST))),
+    "subjects, topics everywhere": (Subjects, "qualified", made(planted.clustered, planted.on_topic(ALL))),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_planted_truth_comes_back(case):
+    probe, verdict, make = CASES[case]
+    finding = probe().conclude(make())
+    assert finding.verdict == verdict, f"{finding.statistic}: {finding.reading}"
+
+
+def test_every_claim_is_planted_both_ways():
+    seen = {(probe, verdict) for probe, verdict, _ in CASES.values()}
+    for probe in PROBES:
+        assert {(probe, "supported"), (probe, "refuted")} <= seen
+
+
+@pytest.fixture(scope="module")
+def ordinary() -> Evidence:
+    return planted.evidence(planted.gpt2(planted.gaussian(), planted.copying(FIRST)), twin=True)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_findings_are_whole(ordinary, probe):
+    finding = probe().conclude(ordinary)
+    claim = finding.claim
+    assert all((claim.statement, claim.source, claim.definition, claim.control, claim.rule))
+    assert finding.quantities and finding.more_tables and finding.notes
+    assert RANDOM in [control.name for control in finding.controls]
+    assert finding.n > 0
+    assert finding.statistic.low <= finding.statistic.value <= finding.statistic.high
+    assert finding.table.columns[0].name == "head"
+    assert [row[0] for row in finding.table.rows] == head_names(ordinary.anatomy)
+    assert any(quantity.axes == ("layer", "head") for quantity in finding.quantities)
+    for table in (finding.table, *finding.more_tables.values()):
+        assert table.rows
+        assert all(column.meaning for column in table.columns)
+        cells = [cell for row in table.rows for cell in row]
+        assert not any(isinstance(cell, float) and not math.isfinite(cell) for cell in cells)
+        assert all(cell is not None for cell in cells)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_the_same_seed_gives_the_same_numbers(probe):
+    anatomy = planted.gpt2(planted.gaussian(), planted.copying(FIRST), layers=2)
+    first, second = (probe().conclude(planted.evidence(anatomy, twin=True)) for _ in range(2))
+    assert first.statistic == second.statistic
+    assert first.table == second.table
+
+
+# Random heads stay where they belong.
+
+FLAGS = {Related: "separates", Lookup: "clear", Store: "stores", Subjects: "subject"}
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_random_heads_are_no_discoveries(probe):
+    """Before the size is asked for: discoveries by p-value alone are rare, and small p-values as rare as they claim."""
+    p, flagged = [], []
+    for seed in range(4):
+        embedding = planted.clustered(seed=seed) if probe is Subjects else planted.gaussian(seed)
+        frame = probe().conclude(Evidence(planted.gpt2(embedding, planted.randoms(seed + 1)))).to_frame()
+        p.append(frame.p_value.to_numpy())
+        flagged.append(frame[FLAGS[probe]].to_numpy())
+    assert np.mean([discoveries(each).mean() for each in p]) <= 0.05
+    assert np.concatenate(flagged).mean() <= 0.05
+    # 48 heads: a share of 0.1 has a standard deviation of 0.043, and heads of one model are not independent.
+    assert (np.concatenate(p) <= 0.1).mean() <= 0.25
+
+
+# Mutations: the measurement, done wrong in one way, must give itself away.
+
+
+def without_gain(anatomy):
+    blocks = tuple(replace(b, ln1=replace(b.ln1, gain=torch.ones_like(b.ln1.gain))) for b in anatomy.blocks)
+    return replace(anatomy, blocks=blocks)
+
+
+@pytest.mark.parametrize(
+    ("probe", "embedding", "plant"),
+    [
+        (Related, lambda: planted.coded(False), planted.matching()),
+        (Lookup, lambda: planted.coded(False), planted.matching(FIRST)),
+        (Store, planted.one_axis_each, planted.storing()),
+    ],
+)
+def test_forgetting_the_gain_loses_the_heads(probe, embedding, plant):
+    anatomy = planted.gpt2(embedding(), plant)
+    right = probe().conclude(planted.evidence(anatomy))
+    wrong = probe().conclude(planted.evidence(without_gain(anatomy)))
+    assert right.verdict == "supported"
+    if probe is Store:  # a sign or a factor on each axis leaves the keys where they are, and changes their strength
+        assert abs(right.statistic.value - wrong.statistic.value) > 1e-3
+    else:
+        assert wrong.verdict == "refuted"
+
+
+def test_permuted_pairs_are_not_separated(monkeypatch):
+    draw = np.random.default_rng(0)
+    seconds = draw.permutation([pair.second for pair in related_pairs()])
+    permuted = tuple(pair._replace(second=str(word)) for pair, word in zip(related_pairs(), seconds, strict=True))
+    monkeypatch.setattr(related_module, "related_pairs", lambda: permuted)
+    finding = Related().conclude(planted.evidence(planted.gpt2(planted.coded(False), planted.matching())))
+    assert finding.verdict == "refuted"
+    assert finding.statistic.low < 0.55
+
+
+def test_a_frequent_word_does_not_pass_for_a_related_one():
+    """A word that every query likes is as frequent among the unrelated pairs."""
+    embedding = planted.gaussian()
+    often = [i for i, word in enumerate(planted.words()) if len(related().get(word, ())) > 3]
+    embedding[often] += 3 * planted.frame(2)[0]
+
+    def plant(layer, head):
+        side = torch.cat([planted.frame(2)[0][:, None], 0.2 * planted.normal(planted.D, planted.K - 1, seed=head)], 1)
+        return replace(planted.random_head(head + 1), W_Q=side, W_K=side)
+
+    found = planted.evidence(planted.gpt2(embedding, plant))
+    finding = Related().conclude(found)
+    assert finding.verdict == "refuted"
+    assert abs(finding.statistic.value - 0.5) < 0.03
+
+
+def test_turning_the_frame_alone_would_call_a_shared_axis_a_key():
+    finding = Store().conclude(planted.evidence(planted.gpt2(planted.one_axis_for_all(), planted.shared_key())))
+    alone = {control.name: control.value for control in finding.controls}
+    assert alone["over the frame turned alone"] > 1.5
+    assert alone["over the words turned alone"] == pytest.approx(1, abs=0.05)
+    assert finding.verdict == "refuted"
+
+
+def test_tokens_of_like_frequency_alone_would_give_every_direction_a_subject():
+    finding = Subjects().conclude(planted.evidence(planted.gpt2(planted.clustered(), planted.randoms())))
+    frame = finding.to_frame()
+    assert (frame.coherence - frame.chance_frequency).min() > 0.05
+    assert frame.excess.abs().mean() < 0.05
+    assert finding.verdict == "refuted"
+
+
+def test_likeness_by_frequency_alone_is_no_subject():
+    """A common axis, along which rare words lie, makes any of them alike until it is taken away."""
+    rows = planted.gaussian() + 6 * planted.frame(3)[0] * torch.linspace(-1, 1, len(planted.words()))[:, None]
+    rare = np.arange(len(rows))[None, -10:]
+    apart = np.arange(len(rows))
+    assert coherence(specific(rows, 0), rare, apart)[0] > 0.3
+    assert abs(coherence(specific(rows, 1), rare, apart)[0]) < 0.1
+
+
+def test_forms_of_one_word_are_no_subject():
+    unit = specific(planted.clustered(), 0)
+    place = np.array([[1, 2, 3, 4]])
+    assert coherence(unit, place, np.zeros(len(unit), dtype=int))[0] == 0
+    one_apart = np.array([0, 0, 0, 0, 1])[np.minimum(np.arange(len(unit)), 4)]
+    cosines = unit[1:4] @ unit[4]
+    assert coherence(unit, place, one_apart)[0] == pytest.approx(float(cosines.mean()), abs=1e-6)
+    assert stem(" Houses") == stem("house") != stem("horse")
+
+
+def test_topics_are_named_by_their_own_tokens():
+    anatomy = planted.gpt2(planted.clustered(), planted.on_topic(LAST))
+    finding = Subjects().conclude(planted.evidence(anatomy))
+    table = finding.more_tables["subjects L2"].to_frame().set_index(["head", "direction"])
+    row = finding.to_frame().set_index("head").loc["L2H0"]
+    tokens = [table.loc[("L2H0", 1), f"token {i}"] for i in range(1, 11)]
+    assert row["topic token"] in tokens
+    assert row["next topic token"] in tokens
+    chosen = torch.randperm(40, generator=planted.generator(20))[0]
+    of = torch.randint(0, 40, (len(planted.words()),), generator=planted.generator(1))
+    assert {int(of[planted.words().index(token)]) for token in tokens} == {int(chosen)}
+
+
+def test_a_store_is_read_and_written_where_it_was_planted():
+    embedding = planted.one_axis_each()
+    finding = Store().conclude(planted.evidence(planted.gpt2(embedding, planted.storing())))
+    axis = torch.randint(0, planted.D, (len(embedding),), generator=planted.generator(1))
+    table = finding.more_tables["directions L0"].to_frame()
+    reads = table[(table["head"] == "L0H1") & (table["direction"] == 1) & (table["side"] == "reads")].iloc[0]
+    tokens = [planted.words().index(reads[f"token {i}"]) for i in range(1, 6)]
+    assert {int(axis[token]) for token in tokens} == {planted.K}
+    assert finding.to_frame()["keys_met"].max() < 6
+
+
+def test_updates_are_what_the_model_adds():
+    """Length and promoted token of a noun's update, from the live module's own projections."""
+    anatomy = planted.gpt2(planted.gaussian(), planted.randoms())
+    table = Store().conclude(planted.evidence(anatomy)).more_tables["updates L1"].to_frame()
+    block, noun = anatomy.model.transformer.h[1], planted.words().index("year")
+    with torch.no_grad():
+        embedded = anatomy.model.transformer.wte.weight[noun]
+        value = block.attn.c_attn(block.ln_1(embedded[None]))[0, 2 * planted.D :]
+        whole_layer = block.attn.c_proj(value[None])[0]
+        one_head = value[: planted.K] @ block.attn.c_proj.weight[: planted.K]
+    rows = table[table.noun == "year"].set_index("head")
+    assert rows.loc["all heads", "length"] == pytest.approx(float(whole_layer.norm()), rel=1e-4)
+    assert rows.loc["L1H0", "length"] == pytest.approx(float(one_head.norm()), rel=1e-4)
+    logits = anatomy.model.lm_head(anatomy.model.transformer.ln_f(embedded + whole_layer))
+    logits[0] = -math.inf
+    assert rows.loc["all heads", "outcome token"] == planted.words()[int(logits.argmax())]
+
+
+def test_the_query_bias_is_in_a_column_of_its_own():
+    """A bias that favours one key for every query spoils the biased column and leaves the other alone."""
+    anatomy = planted.gpt2(planted.gaussian(), planted.copying(FIRST))
+    clean = Lookup().conclude(planted.evidence(anatomy)).to_frame()
+    with torch.no_grad():
+        anatomy.model.transformer.h[0].attn.c_attn.bias[: planted.D] += 100 * planted.normal(planted.D, seed=8)
+    spoilt = Lookup().conclude(planted.evidence(read_again(anatomy))).to_frame()
+    assert spoilt.clarity[0] == clean.clarity[0] > 0.8
+    assert spoilt.clarity_biased[0] < 0.1
+
+
+def read_again(anatomy):
+    return replace(read(anatomy.model), tokenizer=anatomy.tokenizer)
+
+
+def test_top_keys_are_those_of_the_running_model():
+    anatomy = planted.gpt2(planted.gaussian(), planted.randoms())
+    table = Lookup().conclude(planted.evidence(anatomy)).more_tables["top keys L1"].to_frame()
+    block = anatomy.model.transformer.h[1]
+    with torch.no_grad():
+        both = block.attn.c_attn(block.ln_1(anatomy.model.transformer.wte.weight)).double()
+        # Without biases: the projection of what the norm's gain alone gives, as a difference from that of nothing.
+        nothing = block.attn.c_attn(block.ln_1(torch.zeros(1, planted.D))).double()
+        query, key = (both - nothing)[:, : planted.K], (both - nothing)[:, planted.D : planted.D + planted.K]
+        scores = query[planted.words().index("year")] @ key.T
+    scores[0] = -math.inf
+    row = table[(table.noun == "year") & (table["head"] == "L1H0")].iloc[0]
+    assert [row[f"key {i}"] for i in range(1, 6)] == [planted.words()[int(i)] for i in scores.topk(5).indices]
+
+
+# Words that are not there.
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_without_a_tokenizer_nothing_is_decided(probe):
+    anatomy = replace(planted.gpt2(planted.gaussian(), planted.randoms(), layers=2), tokenizer=None)
+    finding = probe().conclude(Evidence(anatomy))
+    assert finding.verdict == "undecided"
+    assert "tokenizer" in finding.reading
+    assert [row[0] for row in finding.table.rows] == head_names(anatomy)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_too_few_whole_words_decide_nothing(probe):
+    anatomy = planted.gpt2(planted.gaussian()[:30], planted.randoms(), layers=2)
+    finding = probe().conclude(Evidence(anatomy))
+    assert finding.verdict == "undecided"
+    assert "single tokens" in finding.reading
+
+
+@pytest.mark.parametrize("probe", [Lookup, Subjects])
+def test_one_layer_has_no_depth(probe):
+    finding = probe().conclude(planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms(), layers=1)))
+    assert finding.verdict == "undecided"
+    assert "deeper" in finding.reading
+
+
+def test_heads_that_write_nothing_are_survived():
+    def silent(layer, head):
+        one = planted.random_head(head + 1)
+        return replace(one, W_O=torch.zeros_like(one.W_O), W_Q=torch.zeros_like(one.W_Q))
+
+    found = planted.evidence(planted.gpt2(planted.gaussian(), silent, layers=2))
+    for probe in PROBES:
+        finding = probe().conclude(found)
+        assert finding.verdict == "refuted", finding.reading
+        assert math.isfinite(finding.statistic.value)
+
+
+# The lists and the algebra.
+
+
+def test_the_list_is_clean():
+    pairs = related_pairs()
+    assert len({frozenset(pair[1:]) for pair in pairs}) == len(pairs)
+    assert all(pair.first != pair.second for pair in pairs)
+    assert all(sum(pair.kind == kind for pair in pairs) >= 40 for kind in {pair.kind for pair in pairs})
+    assert sum(noun in related() for noun in NOUNS) >= 95
+
+
+def test_unrelated_pairs_use_every_word_as_often_and_no_relation():
+    found = planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms()))
+    words, pairings = pairings_of(found, related_pairs())
+    names = list(words)
+    for one in pairings:
+        assert (np.sort(one.turned, 1) == np.arange(len(one.first))).all()
+        for turned in one.turned[:20]:
+            for a, b in zip(one.first, one.second[turned], strict=True):
+                assert names[b] not in near(names[a])
+
+
+def test_impossible_repairings_are_refused():
+    assert repair(np.zeros((3, 3), dtype=bool), 2, np.random.default_rng(0), tries=20) is None
+    assert repair(np.zeros((1, 1), dtype=bool), 2, np.random.default_rng(0)) is None
+
+
+def test_forms_and_marks():
+    assert {"men", "man"} <= forms("man")
+    assert {"lives", "life"} <= forms("life")
+    assert "other" in forms("others")
+    assert "woman" not in forms("man")
+    found = planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms()))
+    marked = marks(found, [["year"]])[0]
+    assert {planted.words()[i] for i in np.flatnonzero(marked)} == {"year", "years"}
+
+
+def test_whole_words_prefer_a_space_and_say_so():
+    vocabulary = ("[UNK]", "Ġtime", "time", "year", "english")
+    anatomy = planted.gpt2(planted.gaussian()[:5], planted.randoms(), layers=1)
+    found = Evidence(replace(anatomy, tokenizer=planted.tokenizer(vocabulary)))
+    assert whole(found, ["time", "year", "English", "absent"]) == {"time": 1, "year": 3, "English": 4}
+    assert whole(found, ["time"], spaced=False) == {"time": 2}
+
+
+def test_concentration_counts_keys():
+    met = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    assert concentration(met, torch.ones(4)).tolist() == pytest.approx([1, 0.5, 0.25, 0])
