@@ -27,6 +27,7 @@ slow: $(VENV)/.developers         ## real checkpoints and the browser
 bench: $(VENV)/.developers
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/wrap.py
+	$(BIN)/python bench/heads.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -101,8 +101,10 @@ def test_the_fast_way_alone_would_lose_such_factors(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_fast_way_alone_would_lose_small_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix = planted([1.0, 0.9, 1e-7, 3e-8], seed=3)
-    assert rounding(agrees(matrix)) < 1e-13
+    # Each factor is harmless, their product is not.
+    root = torch.tensor([1.0, 0.9, 1e-4, 3e-5], dtype=F64).sqrt()
+    matrix = Factored(frame(20, 4, 0) * root @ frame(4, 4, 2), frame(20, 4, 1) * root @ frame(4, 4, 2))
+    assert rounding(agrees(matrix)) < 1e-11
     monkeypatch.setattr(module, "_limit", lambda dtype: float("inf"))
     assert rounding(matrix.svd()) > 1e-10
 
@@ -231,6 +233,9 @@ def test_float32_is_computed_as_given() -> None:
     assert svd.left.dtype == svd.values.dtype == matrix.values().dtype == torch.float32
     huge = Factored(matrix.left * 1e12, matrix.right * 1e12)
     assert torch.allclose(huge.svd().values / 1e24, svd.values, rtol=1e-5)
+    tiny = Factored(matrix.left * 1e-21, matrix.right)
+    assert torch.allclose(tiny.svd().values * 1e21, svd.values, rtol=1e-5)
+    assert rounding(tiny.svd()) < 1e-5
 
 
 def test_what_has_no_singular_values_is_refused() -> None:

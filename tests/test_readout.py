@@ -134,3 +134,9 @@ def test_float64_is_read_in_float32() -> None:
     found = top_tokens(directions, words, 3)
     assert found.scores.dtype == torch.float32 and not found.scores.requires_grad
     assert torch.equal(found.ids, (directions @ words.mT).topk(3).indices)
+
+
+@pytest.mark.parametrize("v", [10, 11, 159, 160, 175, 176, 177])
+def test_as_many_groups_as_words_asked_for(v: int) -> None:
+    directions, words = whole(gaussian(5, 3)), whole(gaussian(v, 3, seed=1))
+    assert same(top_tokens(directions, words, 10), by_sorting(directions, words, 10))

@@ -109,7 +109,7 @@ def _prepared(vectors: Tensor, what: str, cosine: bool) -> Tensor:
 def _best(scores: Tensor, top: int, end: int) -> tuple[Tensor, Tensor]:
     """Columns and scores of the best of every row: the largest (end = 1) or the smallest (end = −1)."""
     groups = scores.shape[1] // _GROUP
-    dealt = scores[:, : groups * _GROUP].unflatten(1, (_GROUP, groups))  # word w is in group w % groups
+    dealt = scores[:, : groups * _GROUP].view(len(scores), _GROUP, groups)  # word w is in group w % groups
     if groups <= top:
         columns = torch.arange(scores.shape[1], device=scores.device).expand_as(scores)
         candidates, beyond = end * scores, None
