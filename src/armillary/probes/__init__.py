@@ -4,8 +4,12 @@ from armillary.errors import ArmillaryError, nearest
 from armillary.probes.attention.axes import Axes
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
+from armillary.probes.attention.lookup import Lookup
 from armillary.probes.attention.nullspace import Nullspace
+from armillary.probes.attention.related import Related
 from armillary.probes.attention.scale import Scale
+from armillary.probes.attention.store import Store
+from armillary.probes.attention.subjects import Subjects
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.concentration import Concentration
 from armillary.probes.dimension import Dimension
@@ -35,8 +39,12 @@ PROBES: tuple[Probe, ...] = (
     Cosine(),
     Scale(),
     Geodesic(),
+    Related(),
+    Lookup(),
     Axes(),
     Nullspace(),
+    Store(),
+    Subjects(),
     Travel(),
     Refine(),
     Artifact(),

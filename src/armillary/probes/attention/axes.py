@@ -113,15 +113,14 @@ def _measured(evidence: Evidence, arm: str) -> dict[str, Any]:
 
 
 def _layer(evidence: Evidence, arm: str, layer: LayerHeads, index: int) -> dict[str, Any]:
-    import torch
-
     anatomy = evidence.twin if arm == RANDOM else evidence.anatomy
     assert anatomy is not None
     axes = _principal(_covariance(evidence, arm, index))
     words = _principal(_word_covariance(anatomy, index))
     rank = axes.shape[1]
     sides = [side[..., :rank] for side in (layer.qk.left, layer.qk.right)]
-    generator = torch.Generator().manual_seed(evidence.seed + index)
+    # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised the random twin.
+    generator = np.random.default_rng([evidence.seed, index])
     drawn = _overlaps(_random_heads(layer, generator)[..., :rank], axes)
     return {
         "data": np.stack([_overlaps(side, axes) for side in sides]),
@@ -168,7 +167,7 @@ def _principal(covariance: "Tensor") -> "Tensor":
     return torch.linalg.eigh(covariance.double().cpu()).eigenvectors[:, -rank:]
 
 
-def _random_heads(layer: LayerHeads, generator: Any) -> "Tensor":
+def _random_heads(layer: LayerHeads, generator: np.random.Generator) -> "Tensor":
     """Leading vectors [NULLS, d, r] of heads with Gaussian weights behind this layer's gain and centring."""
     import torch
 
@@ -179,7 +178,7 @@ def _random_heads(layer: LayerHeads, generator: Any) -> "Tensor":
     norm = folded.norm
     made = []
     for _ in range(2):
-        side = torch.randn(NULLS, d, k, generator=generator, dtype=torch.float64)
+        side = torch.from_numpy(generator.standard_normal((NULLS, d, k)))
         if norm is not None:
             side = side * norm.gain.double().cpu()[:, None]
             side = side - side.mean(1, keepdim=True) if norm.kind == "layernorm" else side
