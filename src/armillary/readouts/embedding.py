@@ -1,5 +1,6 @@
 """How far are embeddings from their directions, and which tokens are longest? (E1, E2 of the paper)"""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.folded import reading_norm
+from armillary.anatomy.norm import Norm
 from armillary.anatomy.vocabulary import Vocabulary
 from armillary.readouts.ask import Gauge
 from armillary.results import Column, Quantity, Table
@@ -54,33 +56,15 @@ def distances(anatomy: Anatomy, gauge: Gauge) -> Sheet:
     ids = torch.from_numpy(np.flatnonzero(counted) if counted.any() else np.arange(len(counted))).to(anatomy.device)
     site, norm = reading_norm(anatomy, 0)
     norm = norm or anatomy.blocks[0].ln1
-    length = float(np.mean([float(v) for v in _lengths(vocabulary, ids)]))
-    factor = float(np.sqrt(anatomy.d)) / length
-    variants = {
-        "E": (False, 1.0),
-        "E centred": (True, 1.0),
-        "E scaled": (False, factor),
-        "E both": (True, factor),
-    }
-    rows: list[dict[str, Cell]] = []
-    for name, (centre, scale) in variants.items():
-        found = []
-        for some in torch.split(ids, _ROWS):
-            e = vocabulary.embedded(some).values
-            x = (e - e.mean(-1, keepdim=True) if centre else e) * scale
-            found.append(_compared(norm.direction(e), x))
-        distance, cosine = torch.cat(found, 1).cpu().numpy()
-        row: dict[str, Cell] = {"variant": name, "distance": float(distance.mean()), "cosine": float(cosine.mean())}
-        row |= {"distance_sd": float(distance.std()), "cosine_sd": float(cosine.std()), "tokens": len(ids)}
-        rows.append(row)
-    table = Table.of(DISTANCES, rows)
+    factor = float(np.sqrt(anatomy.d)) / float(_lengths(vocabulary, ids).mean())
+    variants = {"E": (False, 1.0), "E centred": (True, 1.0), "E scaled": (False, factor), "E both": (True, factor)}
+    rows = [{"variant": name, **_distance(vocabulary, ids, norm, *how)} for name, how in variants.items()]
     return Sheet(
         name="E1-distances",
         title=f"Centred and scaled, embeddings lie {rows[3]['distance']:.3g} from their directions, whose length is "
         f"{np.sqrt(anatomy.d):.3g}; as they are, {rows[0]['distance']:.3g}",
-        caption=gauge.caption(anatomy).split(" · ")[0]
-        + f" · directions of {site or 'the first norm'} · {len(ids)} tokens",
-        tables={"distances": table},
+        caption=f"{anatomy.name} · directions of {site or 'the first norm'} · {len(ids)} tokens",
+        tables={"distances": Table.of(DISTANCES, rows)},
         quantities=(_line("distance", "‖x‖", rows), _line("cosine", "cosine", rows)),
         notes=(
             f"Scaled: times √d over the mean length of an embedding, {factor:.4g}. Centred: less the mean of its own "
@@ -94,8 +78,15 @@ def _lengths(vocabulary: Vocabulary, ids: Tensor) -> Tensor:
     return torch.cat([vocabulary.embedded(some).values.norm(dim=-1) for some in torch.split(ids, _ROWS)])
 
 
-def _compared(z: Tensor, x: Tensor) -> Tensor:
-    return torch.stack(((x - z).norm(dim=-1), torch.nn.functional.cosine_similarity(x, z, dim=-1)))
+def _distance(vocabulary: Vocabulary, ids: Tensor, norm: Norm, centre: bool, scale: float) -> dict[str, Cell]:
+    found = []
+    for some in torch.split(ids, _ROWS):
+        e = vocabulary.embedded(some).values
+        z, x = norm.direction(e), (e - e.mean(-1, keepdim=True) if centre else e) * scale
+        found.append(torch.stack(((x - z).norm(dim=-1), torch.nn.functional.cosine_similarity(x, z, dim=-1))))
+    distance, cosine = torch.cat(found, 1).cpu().numpy()
+    row: dict[str, Cell] = {"distance": float(distance.mean()), "cosine": float(cosine.mean()), "tokens": len(ids)}
+    return row | {"distance_sd": float(distance.std()), "cosine_sd": float(cosine.std())}
 
 
 def _line(name: str, unit: str, rows: list[dict[str, Cell]]) -> Quantity:
@@ -118,25 +109,7 @@ def extremes(anatomy: Anatomy, gauge: Gauge) -> Sheet:
     vocabulary = named(anatomy)
     measures = _measures(anatomy)
     texts = np.array([text != "" for text in vocabulary.texts])
-    groups = {"words": vocabulary.shown, "all": texts}
-    rows: list[dict[str, Cell]] = []
-    for one in measures:
-        for group, chosen in groups.items():
-            numbers = np.flatnonzero(chosen[: len(one.values)])
-            order = numbers[np.argsort(-one.values[numbers], kind="stable")]
-            for end, some in (("highest", order[:ENDS]), ("lowest", order[::-1][:ENDS])):
-                rows += [
-                    {
-                        "measure": one.name,
-                        "among": group,
-                        "end": end,
-                        "rank": rank + 1,
-                        "token_word": vocabulary.texts[number],
-                        "token_id": int(number),
-                        "token_score": float(one.values[number]),
-                    }
-                    for rank, number in enumerate(some)
-                ]
+    rows = [row for one in measures for row in _ends(one, vocabulary, {"words": vocabulary.shown, "all": texts})]
     notes = [
         "Vectors are the unembedding's rows." if anatomy.W_U is not None else "No unembedding: the embedding's rows."
     ]
@@ -148,12 +121,23 @@ def extremes(anatomy: Anatomy, gauge: Gauge) -> Sheet:
     return Sheet(
         name="E2-extremes",
         title=f"Output vectors are {values.min():.3g} to {values.max():.3g} long, {np.median(values):.3g} in the middle",
-        caption=gauge.caption(anatomy).split(" · ")[0] + f" · {len(values)} tokens",
+        caption=f"{anatomy.name} · {len(values)} tokens",
         tables={"extremes": Table.of(EXTREMES, rows)},
         quantities=tuple(_quantiles(one, texts) for one in measures),
         notes=tuple(notes),
         about=gauge.about(anatomy),
     )
+
+
+def _ends(one: _Measure, vocabulary: Vocabulary, groups: dict[str, NDArray[np.bool_]]) -> Iterator[dict[str, Cell]]:
+    for group, chosen in groups.items():
+        numbers = np.flatnonzero(chosen[: len(one.values)])
+        order = numbers[np.argsort(-one.values[numbers], kind="stable")]
+        for end, some in (("highest", order[:ENDS]), ("lowest", order[::-1][:ENDS])):
+            for rank, number in enumerate(some):
+                row: dict[str, Cell] = {"measure": one.name, "among": group, "end": end, "rank": rank + 1}
+                row |= {"token_word": vocabulary.texts[number], "token_id": int(number)}
+                yield {**row, "token_score": float(one.values[number])}
 
 
 def _measures(anatomy: Anatomy) -> list[_Measure]:

@@ -76,7 +76,11 @@ def table_latex(table: Table, caption: str) -> str:
     long = len(listed.cells) > _PAGE
     name = "longtable" if long else "tabular"
     said = f"% {_comment(caption)}\n% Words outside Latin script need xelatex or lualatex and a font that has them.\n"
-    said += "% \\usepackage{textcomp}" + (", \\usepackage{longtable}" if long else "") + "\n"
+    said += (
+        "% Otherwise \\usepackage[T1]{fontenc}, \\usepackage{textcomp}"
+        + (", \\usepackage{longtable}" if long else "")
+        + "\n"
+    )
     if long:
         lines[1:2] = [r"\hline", r"\endhead"]
     return said + f"\\begin{{{name}}}{{{kinds}}}\n" + "\n".join(lines) + f"\n\\end{{{name}}}\n"

@@ -175,7 +175,7 @@ def _lists_html(listed: Listed) -> str:
         shown = [escape(show_cell(cell, c.name)) for cell, c in zip(cells, listed.columns, strict=True)]
         made = "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(shown, kinds, strict=True))
         made += "".join(
-            f"<td>{'&ensp;'.join(escape(show_token(word, _PAGE_WORD)) for word in words)}</td>" for words in lists
+            f"<td>{'&emsp;'.join(escape(show_token(word, _PAGE_WORD)) for word in words)}</td>" for words in lists
         )
         rows.append(f"<tr>{made}</tr>")
     left = len(listed.cells) - _PAGE_LINES
