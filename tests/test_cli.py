@@ -144,7 +144,7 @@ def test_a_survey_writes_a_table_and_a_figure_for_every_claim(surveyed):
         assert page.lstrip().lower().startswith("<!doctype html>")
         assert claim in page
     assert not [path for path in surveyed.folder.rglob("*") if path.name.endswith(".part")]
-    assert {path.name for path in surveyed.folder.iterdir()} == {"survey.json", "tables", "figures"}
+    assert {path.name for path in surveyed.folder.iterdir()} == {"report.html", "survey.json", "tables", "figures"}
 
 
 def test_the_same_command_gives_the_same_bytes_but_for_times(surveyed):

@@ -1,4 +1,5 @@
-"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`, `heads`, `paper`, `lab`.
+"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`, `heads`, `paper`, `report`,
+`compare`, `lab`.
 
 Nothing heavy is imported for --help.
 """
@@ -14,6 +15,7 @@ from armillary import __version__
 from armillary.cli_errors import friendly
 from armillary.cli_heads import heads, paper
 from armillary.cli_lab import lab
+from armillary.cli_report import compare, report
 from armillary.errors import ArmillaryError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -36,6 +38,8 @@ def main() -> None:
 
 main.add_command(heads)
 main.add_command(paper)
+main.add_command(report)
+main.add_command(compare)
 main.add_command(lab)
 
 
@@ -57,7 +61,7 @@ main.add_command(lab)
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write survey.json, tables/ and figures/ here. [default: survey/MODEL]",
+    help="Write report.html, survey.json, tables/ and figures/ here. [default: survey/MODEL]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code that the model's folder brings along.")

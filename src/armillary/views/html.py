@@ -104,10 +104,10 @@ def table_html(table: Table) -> str:
 
 
 def verdict_html(verdict: Verdict) -> str:
-    return f"{_mark(verdict)} <b>{verdict}</b>"
+    return f"{mark_html(verdict)} <b>{verdict}</b>"
 
 
-def _mark(verdict: Verdict) -> str:
+def mark_html(verdict: Verdict) -> str:
     return f"<span class='mark' style='color:{COLOURS[verdict]}'>{MARKS[verdict]}</span>"
 
 
@@ -117,15 +117,15 @@ def _row(finding: Finding) -> str:
     value = interval(statistic.value, statistic.low, statistic.high)
     against = [f"{_e(c.name)}: {interval(c.value, c.low, c.high)}" for c in finding.controls] or ["no control"]
     return (
-        f"<tr id='{_e(finding.id)}'><td>{_mark(finding.verdict)} <b>{_e(finding.id)}</b> {finding.verdict}"
+        f"<tr id='{_e(finding.id)}'><td>{mark_html(finding.verdict)} <b>{_e(finding.id)}</b> {finding.verdict}"
         f"<br><span class='soft'>{_e(finding.claim.statement)}</span></td>"
         f"<td><b>{value}</b>{unit}<br><span class='soft'>{_e(statistic.name)}</span></td>"
-        f"<td>{_bar(finding)}<span class='soft'>{'<br>'.join(against)}</span></td>"
+        f"<td>{bar_html(finding)}<span class='soft'>{'<br>'.join(against)}</span></td>"
         f"<td>{_e(finding.reading)}</td></tr>"
     )
 
 
-def _bar(finding: Finding) -> str:
+def bar_html(finding: Finding) -> str:
     """The number and its interval on a line with its controls, each row on its own scale."""
     scale = Scale.of(finding)
     if scale is None:
@@ -184,7 +184,7 @@ def _rules(rules: Sequence[str]) -> str:
 CSS = (
     f".armillary{{{_variables(LIGHT)}font:14px/1.5 {FONT};font-variant-numeric:tabular-nums;"
     "color:var(--ink);background:var(--ground);padding:16px 20px;text-align:left}\n"
-    f"@media (prefers-color-scheme: dark){{.armillary{{{_variables(DARK)}}}}}\n"
+    f"@media screen and (prefers-color-scheme: dark){{.armillary{{{_variables(DARK)}}}}}\n"
     + _rules(
         [
             "h1{font-size:20px;line-height:1.3;font-weight:650;margin:0 0 4px}",

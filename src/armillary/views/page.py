@@ -23,7 +23,7 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inl
 
 _STYLE = f"""
 html {{ background: {LIGHT.ground}; color-scheme: light dark; }}
-@media (prefers-color-scheme: dark) {{ html {{ background: {DARK.ground}; }} }}
+@media screen and (prefers-color-scheme: dark) {{ html {{ background: {DARK.ground}; }} }}
 body {{ margin: 0; }}
 .page {{ max-width: 1180px; margin: 0 auto; }}
 .scroll {{ overflow-x: auto; }}
@@ -84,7 +84,7 @@ def drawn_page(title: str, figure: go.Figure, name: str, table: str, above: str 
         "dark": _figure_json(darkened(figure)),
         "data": json.dumps(data),
     }
-    blocks = [f'<script type="application/json" id="{name}">{_inert(text)}</script>' for name, text in embedded.items()]
+    blocks = [f'<script type="application/json" id="{name}">{inert(text)}</script>' for name, text in embedded.items()]
     buttons = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
     library = get_plotlyjs().replace("</script", "<\\/script")
     body = (
@@ -136,6 +136,6 @@ def _figure_json(figure: go.Figure) -> str:
     return str(figure.to_json(engine="json"))
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
     """JSON that cannot end the script element it stands in."""
     return text.replace("<", "\\u003c")

@@ -8,6 +8,7 @@ from typing import Any
 
 from armillary.errors import OutputError
 from armillary.results.claim import Finding, Survey
+from armillary.results.compare import Comparison
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import file_name, finding_json, survey_json, table_csv, write_survey, write_whole
 
@@ -15,12 +16,15 @@ _WIDTH = 1100
 
 
 def save_survey(survey: Survey, folder: Path) -> Path:
-    """Write figures/<claim id>.html, then tables/ and survey.json, which appears last and whole."""
+    """Write figures/<claim id>.html and report.html, then tables/ and survey.json, which appears last and whole."""
     from armillary.views.figure import figure, figure_html
+    from armillary.views.report import save_report
 
+    figures = {finding.id: figure(finding) for finding in survey}
     for finding in survey:
-        page = figure_html(figure(finding), finding)
+        page = figure_html(figures[finding.id], finding)
         write_whole({Path(folder) / "figures" / file_name(finding.id, ".html"): page})
+    save_report(survey, Path(folder) / "report.html", figures)
     return write_survey(survey, Path(folder))
 
 
@@ -54,6 +58,21 @@ def save_ledger(survey: Survey, path: Path) -> Path:
             ".html": lambda: whole_page("Armillary: what the claims came to", ledger_html(survey)),
             ".png": lambda: _picture(ledger_figure(survey), "png"),
             ".svg": lambda: _picture(ledger_figure(survey), "svg"),
+        },
+    )
+
+
+def save_comparison(comparison: Comparison, path: Path) -> Path:
+    """The page (.html), everything (.json), or one row a claim (.csv)."""
+    from armillary.views.compare import comparison_csv, comparison_json
+    from armillary.views.compare_page import comparison_page
+
+    return _save(
+        Path(path),
+        {
+            ".html": lambda: comparison_page(comparison),
+            ".json": lambda: comparison_json(comparison),
+            ".csv": lambda: comparison_csv(comparison),
         },
     )
 

@@ -1,0 +1,79 @@
+"""What differs between two surveys, and do their intervals say so?
+
+Claim by claim: the verdicts, the statistics, and the tables' rows, matched by what names them (site, head, layer). What cannot
+be matched is named, never guessed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from armillary.results.claim import Survey
+from armillary.results.compare_notes import read_loosely, survey_names, survey_notes, unlike_shapes
+from armillary.results.compare_pair import OUTCOMES, RULE, Change, Number, Outcome, Pair, Tally
+from armillary.results.compare_tables import claim_table, paired, row_table
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["OUTCOMES", "RULE", "Change", "Comparison", "Number", "Outcome", "Pair", "Tally", "compare", "read_loosely"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two surveys side by side; B is measured against A."""
+
+    a: Survey
+    b: Survey
+    names: tuple[str, str]
+    pairs: tuple[Pair, ...]
+    notes: tuple[str, ...] = ()
+    """What the surveys do not share: texts, budgets, thresholds, claims."""
+
+    def __getitem__(self, claim_id: str) -> Pair:
+        for pair in self.pairs:
+            if pair.id == claim_id:
+                return pair
+        from armillary.errors import nearest
+
+        raise KeyError(f"no claim {claim_id!r} in both surveys; {nearest(claim_id, [p.id for p in self.pairs])}")
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self.pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """One row a claim."""
+        return claim_table(self.pairs).to_frame()
+
+    def rows(self) -> "pandas.DataFrame":
+        """One row a number, of all claims."""
+        return row_table(self.pairs).to_frame()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page (.html), everything (.json) or one row a claim (.csv), by the path's ending."""
+        from armillary.views.save import save_comparison
+
+        return save_comparison(self, Path(path))
+
+    def __str__(self) -> str:
+        from armillary.views.compare import comparison_text
+
+        return comparison_text(self)
+
+    def _repr_html_(self) -> str:
+        from armillary.views.compare import comparison_html
+
+        return comparison_html(self)
+
+
+def compare(a: Survey, b: Survey, names: tuple[str, str] | None = None, notes: tuple[str, ...] = ()) -> Comparison:
+    """Survey B against survey A; `notes` say what was already lost on the way here."""
+    named = names or survey_names(a, b)
+    unlike = unlike_shapes(a, b)
+    known = {finding.id: finding for finding in a}
+    pairs = tuple(paired(known[finding.id], finding, unlike) for finding in b if finding.id in known)
+    return Comparison(a, b, named, pairs, (*notes, *survey_notes(a, b)))

@@ -1,0 +1,144 @@
+"""When do two numbers differ, and what is known of one claim in two surveys?"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from armillary.results.claim import Claim, Finding
+from armillary.results.table import Table
+
+if TYPE_CHECKING:
+    import pandas
+
+Outcome = Literal["differs", "not told apart", "unequal", "the same", "missing"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+# Whatever two surveys have to do with each other, each interval misses its number in 5 of 100 cases.
+AT_MOST = 0.10
+RULE = (
+    "Two numbers differ when their 95 % intervals do not overlap, that is when 0 lies outside [low of B − high of A, high of B "
+    "− low of A]. This is careful: for independent surveys it calls 0.6 % of equal numbers different where the intervals are "
+    "alike, up to 5 % where one is far narrower, and, if the intervals keep their 95 %, at most 10 % however the surveys "
+    "depend on each other (as on the same text). Intervals alone allow no correction for many rows, so how many rows differ stands beside how many would by "
+    "chance. Numbers without an interval (read from weights, or counted) are the same to six digits or unequal, and nothing "
+    "is said of how surely."
+)
+_DIGITS = 1e-6
+
+
+class Number(NamedTuple):
+    """A value with its interval, NaN where there is none."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def is_interval(self) -> bool:
+        return all(map(math.isfinite, self))
+
+
+@dataclass(frozen=True)
+class Change:
+    """One number in survey A and in survey B."""
+
+    a: Number
+    b: Number
+
+    @property
+    def difference(self) -> Number:
+        """B minus A, with the interval that the rule looks at."""
+        value = self.b.value - self.a.value
+        if self.is_exact or not (self.a.is_interval and self.b.is_interval):
+            return Number(value)
+        return Number(value, self.b.low - self.a.high, self.b.high - self.a.low)
+
+    @property
+    def is_exact(self) -> bool:
+        """Both intervals are points: nothing was sampled, or nothing varied."""
+        return all(side.low == side.value == side.high for side in (self.a, self.b))
+
+    @property
+    def chance(self) -> float:
+        """How often independent surveys with these intervals would call equal numbers different; 0 without intervals.
+
+        >>> round(Change(Number(1, 0, 2), Number(5, 4, 6)).chance, 4), round(Change(Number(1, 1, 1), Number(5, 4, 6)).chance, 4)
+        (0.0056, 0.05)
+        """
+        wide = [side.high - side.low for side in (self.a, self.b)]
+        if not self.difference.is_interval or not any(wide):
+            return 0.0
+        return math.erfc(1.96 * sum(wide) / math.hypot(*wide) / math.sqrt(2))
+
+    @property
+    def outcome(self) -> Outcome:
+        """
+        >>> Change(Number(1, 0.9, 1.1), Number(2, 1.2, 2.8)).outcome, Change(Number(1), Number(1.2)).outcome
+        ('differs', 'unequal')
+        """
+        if math.isnan(self.a.value) or math.isnan(self.b.value):
+            return "missing"
+        difference = self.difference
+        if difference.is_interval:
+            return "not told apart" if difference.low <= 0 <= difference.high else "differs"
+        equal = math.isclose(self.a.value, self.b.value, rel_tol=_DIGITS) or self.a.value == self.b.value
+        return "the same" if equal else "unequal"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """One column of a table, over the rows that both surveys have."""
+
+    table: str
+    """The name of a further table, or nothing for the claim's own."""
+    column: str
+    unit: str
+    rows: int
+    with_interval: int
+    differ: int
+    rose: int
+    """Of those that differ, how many are larger in B."""
+    unequal: int
+    median: float
+    """Of B minus A, over rows."""
+    by_chance: float
+    """How many rows would be called different if none were, for independent surveys."""
+
+    @property
+    def by_chance_at_most(self) -> float:
+        """The same, however the surveys depend on each other."""
+        return AT_MOST * self.with_interval
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One claim in both surveys."""
+
+    a: Finding
+    b: Finding
+    change: Change | None
+    """None where the statistics are not of the same thing; `notes` say why."""
+    tallies: tuple[Tally, ...]
+    table: Table
+    """One row a number: where it stands, its value and interval in A and in B, the difference, the outcome."""
+    changed: Table
+    """Words and yes/no that are not the same."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def claim(self) -> Claim:
+        return self.b.claim
+
+    @property
+    def id(self) -> str:
+        return self.claim.id
+
+    @property
+    def outcome(self) -> Outcome:
+        return "missing" if self.change is None else self.change.outcome
+
+    @property
+    def is_verdict_changed(self) -> bool:
+        return self.a.verdict != self.b.verdict
+
+    def to_frame(self) -> "pandas.DataFrame":
+        return self.table.to_frame()

@@ -1,0 +1,246 @@
+"""Which rows of two tables belong together, and what became of every number in them?"""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from armillary.results.claim import Control, Finding, Statistic
+from armillary.results.compare_pair import Change, Number, Pair, Tally
+from armillary.results.table import Cell, Column, Table
+
+Key = tuple[Cell, ...]
+_ENDS = ("_low", "_high", "_se")
+_PLAIN = ("low", "high")
+# A standard error as half of a 95 % interval.
+_NORMAL = 1.96
+NUMBERS = (
+    Column("table", "which table of the claim; its own if empty"),
+    Column("where", "what names the row: site, head, layer"),
+    Column("column", "which number of the row"),
+    Column("a", "in survey A"),
+    Column("a_low", "lower end of its interval"),
+    Column("a_high", "upper end"),
+    Column("b", "in survey B"),
+    Column("b_low", "lower end of its interval"),
+    Column("b_high", "upper end"),
+    Column("difference", "B minus A"),
+    Column("difference_low", "low of B minus high of A"),
+    Column("difference_high", "high of B minus low of A"),
+    Column("outcome", "what the intervals say"),
+)
+WORDS = (*NUMBERS[:3], Column("a", "in survey A"), Column("b", "in survey B"))
+
+
+def paired(a: Finding, b: Finding, unlike: Mapping[str, str] | None = None) -> Pair:
+    """One claim's two findings, matched; `unlike` says of kinds of row (site, head) why they have no counterparts."""
+    notes = _unlike(a, b)
+    comparable = a.statistic.name == b.statistic.name and a.statistic.unit == b.statistic.unit
+    change = Change(of(a.statistic), of(b.statistic)) if comparable else None
+    tallies: list[Tally] = []
+    numbers: list[Key] = []
+    words: list[Key] = []
+    for name, mine in _tables(a).items():
+        other = _tables(b).get(name)
+        if other is None:
+            notes.append(f"the table {name!r} is only in A")
+            continue
+        match = _matched(mine, other, unlike or {})
+        if isinstance(match, str):
+            notes.append(f"{f'the table {name!r}' if name else 'the table'} was not compared: {match}")
+            continue
+        rows, unmatched = match
+        notes += [f"{name}: {said}" if name else said for said in unmatched]
+        for column in _compared(mine, other, _naming(mine, other) or ()):
+            found, told = _column(name, column, rows, mine, other)
+            numbers += told
+            tallies += [found] if found.rows else []
+        words += _words(name, rows, mine, other)
+    notes += [f"the table {name!r} is only in B" for name in _tables(b) if name not in _tables(a)]
+    tallies.sort(key=lambda tally: tally.with_interval == 0)
+    return Pair(a, b, change, tuple(tallies), Table(NUMBERS, tuple(numbers)), Table(WORDS, tuple(words)), tuple(notes))
+
+
+def of(number: Statistic | Control) -> Number:
+    return Number(number.value, number.low, number.high)
+
+
+def claim_table(pairs: Sequence[Pair]) -> Table:
+    """One row a claim: verdicts, numbers, difference, outcome, and how many rows differ."""
+    named = [("claim", "the claim's id"), ("verdict_a", "in survey A"), ("verdict_b", "in survey B")]
+    columns = [Column(name, meaning) for name, meaning in [*named, ("statistic", "the number that the rule weighs")]]
+    columns += [
+        *NUMBERS[3:],
+        Column("rows", "numbers in rows that have an interval in both"),
+        Column("rows_differ", "of them"),
+    ]
+    rows = []
+    for pair in pairs:
+        change = pair.change or Change(of(pair.a.statistic), of(pair.b.statistic))
+        gap = change.difference if pair.change else Number(math.nan)
+        tallied = (sum(t.with_interval for t in pair.tallies), sum(t.differ for t in pair.tallies))
+        said = (pair.id, pair.a.verdict, pair.b.verdict, pair.b.statistic.name)
+        rows.append((*said, *change.a, *change.b, *gap, pair.outcome, *tallied))
+    return Table(tuple(columns), tuple(rows))
+
+
+def row_table(pairs: Sequence[Pair]) -> Table:
+    """Every compared number of every claim."""
+    rows = tuple((pair.id, *row) for pair in pairs for row in pair.table.rows)
+    return Table((Column("claim", "the claim's id"), *NUMBERS), rows)
+
+
+def _unlike(a: Finding, b: Finding) -> list[str]:
+    notes = []
+    if a.statistic.name != b.statistic.name:
+        notes.append(f"A measured {a.statistic.name!r}, B {b.statistic.name!r}: the numbers are not compared")
+    elif a.statistic.unit != b.statistic.unit:
+        notes.append(f"A is in {a.statistic.unit!r}, B in {b.statistic.unit!r}: the numbers are not compared")
+    if a.claim.rule != b.claim.rule and a.claim.rule and b.claim.rule:
+        notes.append("the rules read differently, so the verdicts were not decided alike")
+    if a.claim.definition != b.claim.definition and a.claim.definition and b.claim.definition:
+        notes.append("the definitions read differently, so the numbers may not be of the same thing")
+    return notes
+
+
+def _tables(finding: Finding) -> Mapping[str, Table]:
+    return {name: t for name, t in {"": finding.table, **finding.more_tables}.items() if t.rows}
+
+
+def _matched(a: Table, b: Table, unlike: Mapping[str, str]) -> tuple[list[tuple[str, Key, Key]], list[str]] | str:
+    """Rows of the same name, and what has no counterpart; or why the tables cannot be matched."""
+    names = [column.name for column in a.columns]
+    if "rank" in names:
+        return "it lists words by rank"
+    if names[0] in unlike:
+        return unlike[names[0]]
+    shared = [c.name for c in b.columns]
+    keys = _naming(a, b)
+    if keys is None:
+        return f"no columns name its rows uniquely in both (A: {', '.join(names)}; B: {', '.join(shared)})"
+    rows_a, rows_b = ({_key(row, _places(t, keys)): row for row in t.rows} for t in (a, b))
+    both = [(" · ".join(str(part) for part in key), row, rows_b[key]) for key, row in rows_a.items() if key in rows_b]
+    what = keys[0]
+    if not both:
+        return f"no {what} is in both"
+    unmatched = [
+        _only("A", what, [k for k in rows_a if k not in rows_b]),
+        _only("B", what, [k for k in rows_b if k not in rows_a]),
+    ]
+    return both, [said for said in unmatched if said]
+
+
+def _only(side: str, what: str, keys: Sequence[Key]) -> str:
+    if not keys:
+        return ""
+    named = ", ".join(" · ".join(map(str, key)) for key in keys[:3])
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return f"only {side} has the {what} {named}{more}"
+
+
+def _naming(a: Table, b: Table) -> list[str] | None:
+    """The columns that name a row: the first, and as many further ones of words, whole numbers or steps as it takes."""
+    if not a.columns or not b.columns or a.columns[0].name != b.columns[0].name:
+        return None
+    keys: list[str] = []
+    for i, column in enumerate(a.columns):
+        if i and not _is_name(column.name, a, b):
+            continue
+        keys.append(column.name)
+        if all(len({_key(row, _places(t, keys)) for row in t.rows}) == len(t.rows) for t in (a, b)):
+            return keys
+    return None
+
+
+def _is_name(name: str, a: Table, b: Table) -> bool:
+    """Whether a column can name rows: no fractions, unless they are the same few steps in both."""
+    if name not in {column.name for column in b.columns}:
+        return False
+    cells = [[row[_places(t, [name])[0]] for row in t.rows] for t in (a, b)]
+    if not any(isinstance(cell, float) for side in cells for cell in side):
+        return True
+    return set(cells[0]) == set(cells[1]) and len(set(cells[0])) < len(cells[0])
+
+
+def _places(table: Table, names: Sequence[str]) -> list[int]:
+    at = [column.name for column in table.columns]
+    return [at.index(name) for name in names]
+
+
+def _key(row: Key, places: Sequence[int]) -> Key:
+    return tuple(row[i] for i in places)
+
+
+def _compared(a: Table, b: Table, keys: Sequence[str]) -> list[str]:
+    """Numeric columns of both, those with an interval first; ends and standard errors belong to their number."""
+    shared = {column.name for column in b.columns}.difference(keys)
+    names = [c.name for i, c in enumerate(a.columns) if c.name in shared and _is_numeric(a, i)]
+    kept = [n for n in names if not any(n.endswith(end) and n.removesuffix(end) in names for end in _ENDS)]
+    kept = [n for n in kept if n not in _PLAIN or not set(_PLAIN) <= set(names)]
+    return sorted((n for n in kept if _is_numeric(b, _places(b, [n])[0])), key=lambda n: not _has_interval(n, names))
+
+
+def _has_interval(name: str, names: Sequence[str]) -> bool:
+    ends = {f"{name}_low", f"{name}_high"} <= set(names) or f"{name}_se" in names
+    return ends or _owns_plain(name, names)
+
+
+def _owns_plain(name: str, names: Sequence[str]) -> bool:
+    """Whether columns called just `low` and `high` follow this one."""
+    at = names.index(name) + 1 if name in names else 0
+    return tuple(names[at : at + 2]) == _PLAIN
+
+
+def _is_numeric(table: Table, index: int) -> bool:
+    cells = [row[index] for row in table.rows]
+    return any(_is_number(cell) for cell in cells) and all(cell is None or _is_number(cell) for cell in cells)
+
+
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _number(row: Key, table: Table, name: str) -> Number:
+    at = {column.name: i for i, column in enumerate(table.columns)}
+
+    def cell(column: str) -> float:
+        value = row[at[column]] if column in at else None
+        return float(value) if isinstance(value, int | float) else math.nan
+
+    value, error = cell(name), cell(f"{name}_se")
+    if math.isfinite(error):
+        return Number(value, value - _NORMAL * error, value + _NORMAL * error)
+    before = "" if _owns_plain(name, list(at)) else f"{name}_"
+    return Number(value, cell(f"{before}low"), cell(f"{before}high"))
+
+
+def _column(table: str, name: str, rows: Sequence[tuple[str, Key, Key]], a: Table, b: Table) -> tuple[Tally, list[Key]]:
+    changes = {where: Change(_number(mine, a, name), _number(other, b, name)) for where, mine, other in rows}
+    known = {where: change for where, change in changes.items() if change.outcome != "missing"}
+    apart = [c for c in known.values() if c.outcome == "differs"]
+    unit = next(column.unit for column in b.columns if column.name == name)
+    tally = Tally(
+        table,
+        name,
+        unit,
+        rows=len(known),
+        with_interval=sum(change.difference.is_interval for change in known.values()),
+        differ=len(apart),
+        rose=sum(change.difference.value > 0 for change in apart),
+        unequal=sum(change.outcome == "unequal" for change in known.values()),
+        median=median([c.difference.value for c in known.values()] or [math.nan]),
+        by_chance=sum(change.chance for change in known.values()),
+    )
+    told: list[Key] = [(table, where, name, *c.a, *c.b, *c.difference, c.outcome) for where, c in known.items()]
+    return tally, told
+
+
+def _words(table: str, rows: Sequence[tuple[str, Key, Key]], a: Table, b: Table) -> list[Key]:
+    """Words and yes/no that changed."""
+    shared = {column.name: i for i, column in enumerate(b.columns)}
+    made: list[Key] = []
+    for i, column in enumerate(a.columns):
+        at = shared.get(column.name)
+        if not i or at is None or (_is_numeric(a, i) and _is_numeric(b, at)):
+            continue
+        made += [(table, where, column.name, m[i], o[at]) for where, m, o in rows if m[i] != o[at]]
+    return made

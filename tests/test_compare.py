@@ -1,0 +1,405 @@
+"""Is a difference called one exactly where the intervals say so, and is everything that has no counterpart named?"""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import folders
+import numpy as np
+import pytest
+from command import refused, works
+from test_report import NASTY, Page, renamed
+
+from armillary.errors import OutputError
+from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Survey, Table
+from armillary.results.compare import Change, Comparison, Number, compare, read_loosely
+from armillary.results.store import survey_json, write_survey
+from armillary.views.compare import comparison_html, comparison_json, comparison_text, reading
+from armillary.views.compare_page import comparison_page, pair_quantities
+
+HEADS = [f"L{layer}H{head}" for layer in range(3) for head in range(2)]
+COLUMNS = tuple(Column(name, f"what {name} means") for name in ("head", "r2", "r2_low", "r2_high", "spread", "leans"))
+
+
+def survey(shift: float = 0.0, name: str = "base", heads: list[str] = HEADS, **changes: Any) -> Survey:
+    """One claim over heads; `shift` moves its number, and the first head by ten times as much."""
+    rows = []
+    for i, head in enumerate(heads):
+        value = 0.5 + 0.01 * i + shift * (10 if i == 0 else 1)
+        rows.append((head, value, value - 0.02, value + 0.02, 1.0 + shift, i % 2 == 0))
+    table = Table(COLUMNS, tuple(rows))
+    grid = np.array([row[1] for row in rows]).reshape(-1, 2)
+    axes = {"layer": [f"L{i}" for i in range(len(grid))], "head": ["H0", "H1"]}
+    quantity = Quantity("R²", "by head", "R²", ("layer", "head"), axes, grid)
+    line = Quantity("depth", "by layer", "", ("layer",), {"layer": axes["layer"]}, grid[:, 0])
+    claim = Claim("attention.cosine", "B", "The score is mostly cosine.", "S3", "defined", "a control", "a rule")
+    number = Statistic("R², median head", 0.5 + shift, 0.48 + shift, 0.52 + shift)
+    control = (Control("random", 0.9, 0.89, 0.91),)
+    finding = Finding(claim, "supported", number, 64, control, "read", "headline", table, (quantity, line))
+    fields: dict[str, Any] = {
+        "model": {"name": name, "layers": len(grid), "heads": 2, "fingerprint": name},
+        "text": {"source": "sample", "tokens": 2500, "budget": 2500},
+        "provenance": {"seed": 0, "dtype": "float32", "versions": {"torch": "2.13"}},
+        "thresholds": {"cosine_share": 0.5},
+    }
+    return Survey((replace(finding, **changes),), laws=(), **fields)
+
+
+def only(made: Comparison) -> Any:
+    assert len(made) == 1
+    return made.pairs[0]
+
+
+# ---- when two numbers differ ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "outcome"),
+    [
+        ((1, 0.9, 1.1), (2, 1.9, 2.1), "differs"),
+        ((1, 0.9, 1.1), (1.15, 1.05, 1.25), "not told apart"),
+        ((1, 0.9, 1.1), (1.2, 1.1, 1.3), "not told apart"),  # touching is not apart
+        ((1, 1, 1), (2, 1.5, 2.5), "differs"),  # a point against an interval
+        ((1, 1, 1), (1, 1, 1), "the same"),
+        ((1, 1, 1), (1 + 1e-9, 1 + 1e-9, 1 + 1e-9), "the same"),
+        ((1, 1, 1), (2, 2, 2), "unequal"),
+        ((1, math.nan, math.nan), (2, 1.9, 2.1), "unequal"),
+        ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), "the same"),
+        ((math.nan, 0, 1), (2, 1.9, 2.1), "missing"),
+    ],
+)
+def test_outcomes(a: tuple[float, ...], b: tuple[float, ...], outcome: str) -> None:
+    for change in (Change(Number(*a), Number(*b)), Change(Number(*b), Number(*a))):
+        assert change.outcome == outcome
+    gap = Change(Number(*a), Number(*b)).difference
+    if outcome in ("differs", "not told apart"):
+        assert (gap.low, gap.high) == (b[1] - a[2], b[2] - a[1])
+        assert (gap.low <= 0 <= gap.high) == (outcome == "not told apart")
+    else:
+        assert not gap.is_interval, "no interval is made up"
+
+
+@pytest.mark.parametrize(("sd", "dependence", "most"), [((1, 1), 0, 0.0056), ((1, 0.02), 0, 0.05), ((1, 1), -1, 0.10)])
+def test_equal_numbers_are_called_different_as_rarely_as_promised(sd: Any, dependence: float, most: float) -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(2, 20_000))
+    noise[1] = noise[1] if dependence == 0 else dependence * noise[0]
+    called = chance = 0.0
+    for x, y in noise.T:
+        a, b = (Number(v * s, v * s - 1.96 * s, v * s + 1.96 * s) for v, s in ((x, sd[0]), (y, sd[1])))
+        change = Change(a, b)
+        called += change.outcome == "differs"
+        chance += change.chance
+    assert called / 20_000 <= most + 0.003
+    if dependence == 0:
+        assert abs(called - chance) < 5 * math.sqrt(chance), "and as often as is said beside it"
+
+
+# ---- rows -----------------------------------------------------------------------------------------------
+
+
+def test_a_planted_difference_is_found_and_nothing_else() -> None:
+    pair = only(compare(survey(), survey(0.01, "tuned")))
+    assert pair.outcome == "not told apart"
+    tally = pair.tallies[0]
+    assert (tally.column, tally.rows, tally.with_interval, tally.differ, tally.rose) == ("r2", 6, 6, 1, 1)
+    assert tally.by_chance == pytest.approx(6 * 0.0056, abs=0.001)
+    assert tally.by_chance_at_most == pytest.approx(0.6)
+    frame = pair.to_frame()
+    assert list(frame[frame.outcome == "differs"]["where"]) == ["L0H0"]
+    assert frame[frame.column == "spread"].outcome.unique().tolist() == ["unequal"]
+    down = only(compare(survey(), survey(-0.1, "tuned")))
+    assert (down.outcome, down.tallies[0].differ, down.tallies[0].rose) == ("differs", 6, 0)
+
+
+def test_a_survey_does_not_differ_from_itself() -> None:
+    made = compare(survey(), survey())
+    pair = only(made)
+    assert {row[-1] for row in pair.table.rows} == {"not told apart", "the same"}
+    assert pair.changed.rows == ()
+    assert made.notes == ()
+    assert made.names == ("base (A)", "base (B)")
+
+
+def test_rows_are_matched_by_name_not_by_order() -> None:
+    turned = survey()
+    table = turned.findings[0].table
+    turned = replace(turned, findings=(replace(turned.findings[0], table=Table(table.columns, table.rows[::-1])),))
+    assert only(compare(survey(), turned)).tallies[0].differ == 0
+    assert {abs(row[9]) for row in only(compare(survey(), turned)).table.rows} == {0.0}
+
+
+def test_what_has_no_counterpart_is_named() -> None:
+    made = compare(survey(), survey(heads=[*HEADS[:-1], "L2H9"]))
+    assert only(made).tallies[0].rows == 5
+    assert "only A has the head L2H1" in only(made).notes
+    assert "only B has the head L2H9" in only(made).notes
+    other = replace(only(made).b, claim=replace(only(made).claim, id="qk.axes"))
+    made = compare(survey(), replace(survey(), findings=(other,)))
+    assert len(made) == 0
+    assert "only A measured attention.cosine" in made.notes
+    assert "only B measured qk.axes" in made.notes
+    assert "No claim is in both" in str(made)
+    with pytest.raises(KeyError, match="no claim 'x' in both surveys"):
+        made["x"]
+
+
+def test_models_of_other_shapes_are_compared_as_wholes() -> None:
+    made = compare(survey(), survey(0.1, "deep", [*HEADS, "L3H0", "L3H1"]))
+    assert only(made).outcome == "differs"
+    assert only(made).tallies == ()
+    assert any("A has 3 layers, B 4" in note for note in made.notes)
+    assert "the table was not compared: A has 3 layers, B 4" in only(made).notes
+
+
+def test_heads_of_the_same_place_are_not_called_the_same_head() -> None:
+    assert any("not the same head" in note for note in compare(survey(), survey(name="other")).notes)
+
+
+def with_table(*columns: str, rows: list[tuple[Any, ...]]) -> Survey:
+    table = Table(tuple(Column(name, "") for name in columns), tuple(rows))
+    return survey(table=table, quantities=())
+
+
+def test_standard_errors_make_intervals() -> None:
+    a, b = (with_table("site", "rank", "x", "x_se", rows=[("ln1", 1, v, 0.1)]) for v in (1.0, 2.0))
+    assert "it lists words by rank" in only(compare(a, b)).notes[0]
+    a, b = (with_table("site", "x", "x_se", rows=[("ln1", v, 0.1), ("ln2", 1.0, 0.1)]) for v in (1.0, 2.0))
+    pair = only(compare(a, b))
+    assert [t.column for t in pair.tallies] == ["x"]
+    assert (pair.tallies[0].differ, pair.tallies[0].with_interval) == (1, 2)
+    assert pair.table.rows[0][10:12] == pytest.approx((1 - 0.392, 1 + 0.392))
+
+
+def test_several_columns_may_name_a_row() -> None:
+    names = ("layer", "factor", "cost", "low", "high")
+    rows = [(f"L{i}", factor, 0.1 * i, 0.1 * i - 0.01, 0.1 * i + 0.01) for i in range(3) for factor in (0.5, 2.0)]
+    moved = [(*row[:2], *(cell + 1 for cell in row[2:])) for row in rows]
+    pair = only(compare(with_table(*names, rows=rows), with_table(*names, rows=moved)))
+    assert [(t.column, t.with_interval, t.differ) for t in pair.tallies] == [("cost", 6, 6)]
+    assert pair.table.rows[0][1] == "L0 · 0.5"
+    twice = [(*row[:1], 0.3, *row[2:]) for row in rows]
+    pair = only(compare(with_table(*names, rows=twice), with_table(*names, rows=twice)))
+    assert "no columns name its rows uniquely" in pair.notes[0]
+
+
+def test_words_and_marks_that_changed_are_listed() -> None:
+    names = ("head", "leans", "token", "p")
+    a = with_table(*names, rows=[("L0H0", True, " the", 0.1), ("L0H1", False, "a", None)])
+    b = with_table(*names, rows=[("L0H0", False, " the", 0.1), ("L0H1", False, "b", 0.2)])
+    pair = only(compare(a, b))
+    assert pair.changed.rows == (("", "L0H0", "leans", True, False), ("", "L0H1", "token", "a", "b"))
+    assert pair.tallies[0].rows == 1, "an absent number is not compared"
+
+
+def test_other_statistics_rules_and_units_are_not_compared_as_if_they_were_the_same() -> None:
+    base = survey().findings[0]
+    renamed_number = survey(statistic=replace(base.statistic, name="another"))
+    pair = only(compare(survey(), renamed_number))
+    assert (pair.change, pair.outcome) == (None, "missing")
+    assert "A measured 'R², median head', B 'another'" in pair.notes[0]
+    assert "different things" in comparison_page(compare(survey(), renamed_number))
+    assert only(compare(survey(), survey(statistic=replace(base.statistic, unit="nats")))).change is None
+    ruled = survey(claim=replace(base.claim, rule="another", definition="other"))
+    assert [note.split(",")[0] for note in only(compare(survey(), ruled)).notes] == [
+        "the rules read differently",
+        "the definitions read differently",
+    ]
+
+
+# ---- surveys --------------------------------------------------------------------------------------------
+
+
+def test_budgets_texts_thresholds_seeds_and_versions_are_compared_with_a_note() -> None:
+    b = survey(name="other")
+    b = replace(
+        b,
+        text={"source": "mine", "tokens": 8000},
+        thresholds={"cosine_share": 0.6, "new_one": 1},
+        provenance={"seed": 1, "dtype": "bfloat16", "versions": {"torch": "2.14"}},
+    )
+    said = " ".join(compare(survey(), b).notes)
+    for words in (
+        "A read 2,500 tokens, B 8,000",
+        "may differ for that reason alone",
+        "A read 'sample', B 'mine'",
+        "other thresholds: cosine_share",
+        "the seeds differ: 0 and 1",
+        "float32 and bfloat16",
+        "torch 2.13 and 2.14",
+    ):
+        assert words in said
+    assert "new_one" not in said, "a threshold that one version did not have moved nothing"
+
+
+def test_surveys_are_named_by_what_tells_them_apart() -> None:
+    assert compare(survey(), survey(name="tuned")).names == ("base", "tuned")
+    more = replace(survey(), text={**survey().text, "tokens": 9000})
+    assert compare(survey(), more).names == ("base (2,500 tokens)", "base (9,000 tokens)")
+
+
+def test_another_schema_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    write_survey(survey(), tmp_path / "a")
+    record = json.loads((tmp_path / "a" / "survey.json").read_text())
+    extra = {**record["claims"][0], "id": "qk.new", "columns": "another layout"}
+    broken = {"id": "qk.gone", "verdict": "perhaps"}
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "tables").symlink_to(tmp_path / "a" / "tables")
+    changed = {**record, "schema": 2, "claims": [*record["claims"], extra, broken], "laws": None}
+    (tmp_path / "b" / "survey.json").write_text(json.dumps(changed))
+    read, notes = read_loosely(tmp_path / "b" / "survey.json")
+    assert [finding.id for finding in read] == ["attention.cosine", "qk.new"]
+    assert read["attention.cosine"].table == survey().findings[0].table
+    assert read["qk.new"].table.rows == ()
+    said = " ".join(notes)
+    assert "has schema 2, this version writes 1" in said
+    assert "only verdict and number could be read for qk.new" in said
+    assert "could not be read: qk.gone" in said
+    same, lost = read_loosely(tmp_path / "a")
+    assert (survey_json(same), lost) == (survey_json(survey()), ())
+    (tmp_path / "b" / "survey.json").write_text(json.dumps({"schema": 3, "claims": "none"}))
+    with pytest.raises(OutputError, match="has schema 3, this version reads 1"):
+        read_loosely(tmp_path / "b")
+    with pytest.raises(OutputError, match=r"no survey\.json"):
+        read_loosely(tmp_path)
+
+
+# ---- what is shown --------------------------------------------------------------------------------------
+
+
+def test_the_terminal_says_numbers_rows_chance_and_rule() -> None:
+    made = compare(survey(), survey(0.1, "tuned", verdict="refuted"))
+    said = " ".join(str(made).split())
+    for words in (
+        "tuned against base",
+        "≠ attention.cosine ● → ✕ 0.500 [0.480, 0.520] → 0.600 [0.580, 0.620]",
+        "supported → refuted",
+        "differs by 0.100 [0.060, 0.140]",
+        "r2: 6 of 6 heads differ, 6 up and 0 down (by chance 0.033, at most 0.60)",
+        "unequal without an interval: spread",
+        "Of 1 claim 1 changed the verdict",
+        "≠ the 95 % intervals do not overlap",
+    ):
+        assert words in said
+    assert max(map(len, comparison_text(made, 80).splitlines())) <= 80
+    assert "though the number did not" in reading(only(compare(survey(), survey(verdict="refuted"))))
+
+
+def test_differences_are_drawn_by_head_with_those_that_the_intervals_show() -> None:
+    made = compare(survey(), survey(0.01, "tuned"))
+    gap, map_, levels = pair_quantities(only(made), made.names)
+    assert gap.values.shape == (3, 2)
+    assert gap.values[0, 0] == pytest.approx(0.1)
+    shown = gap.controls["where the intervals are apart"]
+    assert np.isfinite(shown).sum() == 1
+    assert np.isfinite(shown[0, 0])
+    assert "minus" in gap.name, "drawn on a scale centred at zero"
+    assert np.allclose(map_.values, gap.values)
+    assert list(levels.controls) == ["A: base"]
+    assert levels.label == "B: tuned"
+
+
+def test_differences_are_drawn_by_site_with_their_interval() -> None:
+    a, b = (with_table("site", "x", "x_low", "x_high", rows=[("L0.ln1", v, v - 0.1, v + 0.1)]) for v in (1.0, 2.0))
+    (gap,) = pair_quantities(only(compare(a, b)), ("a", "b"))
+    assert gap.low is not None and gap.high is not None
+    assert (gap.values[0], gap.low[0], gap.high[0]) == pytest.approx((1.0, 0.8, 1.2))
+    assert list(gap.theory) == ["no difference"]
+
+
+def test_files_by_their_ending(tmp_path: Path) -> None:
+    made = compare(survey(), survey(0.1, "tuned"))
+    record = json.loads(made.save(tmp_path / "c.json").read_text())
+    assert record["claims"][0]["outcome"] == "differs"
+    assert record["claims"][0]["columns"][0]["differ"] == 6
+    assert made.save(tmp_path / "c.csv").read_text().startswith("claim,verdict_a,verdict_b,statistic,a,a_low,a_high,b,")
+    page = Page(made.save(tmp_path / "c.html").read_text())
+    assert page.part(0)["tables"][0]["name"] == "columns compared"
+    assert made.to_frame().outcome.tolist() == ["differs"]
+    assert set(made.rows().claim) == {"attention.cosine"}
+    with pytest.raises(OutputError, match="ends in"):
+        made.save(tmp_path / "c.png")
+
+
+def test_words_of_a_model_change_nothing_on_the_page() -> None:
+    shapes = []
+    for text in ("plain words", NASTY):
+        a, b = (renamed(survey(shift, "x"), text) for shift in (0.0, 0.1))
+        made = compare(a, b)
+        page = Page(comparison_page(made))
+        shapes.append([(tag, sorted(attrs)) for tag, attrs in page.tags])
+        assert all("<" not in block for name, block in page.blocks.items() if name)
+        static = Page(comparison_html(made))
+        assert not [tag for tag, _ in static.tags if tag == "script"]
+        assert "\x1b" not in comparison_text(made, 100)
+        json.loads(comparison_json(made))
+    assert shapes[0] == shapes[1]
+    assert made._repr_html_() == comparison_html(made)
+
+
+# ---- the command ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> tuple[Path, Path]:
+    for name, shift in (("a", 0.0), ("b", 0.1)):
+        write_survey(survey(shift, name), tmp_path / name)
+    return tmp_path / "a", tmp_path / "b"
+
+
+def test_two_stored_surveys(stored: tuple[Path, Path], tmp_path: Path) -> None:
+    a, b = stored
+    out = tmp_path / "out-v1.5"
+    said = works("compare", a, b, "--out", out).stdout
+    assert "b against a" in said
+    assert "\x1b" not in said
+    assert {path.name for path in out.iterdir()} == {"compare.html", "compare.json", "compare.csv", "rows.csv"}
+    works("compare", a / "survey.json", b, "--out", tmp_path / "page.html")
+    assert (tmp_path / "page.html").exists()
+    assert json.loads(works("compare", a, b, "--json").stdout)["names"] == ["a", "b"]
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(stored: tuple[Path, Path], tmp_path: Path) -> None:
+    a, b = stored
+    (tmp_path / "empty").mkdir()
+    refused("neither a survey nor a model", "compare", a, tmp_path / "empty")
+    refused("--tokens would change nothing", "compare", a, b, "--tokens", 100)
+    refused("give a folder, or a file in", "compare", a, b, "--out", tmp_path / "x.pdf")
+    refused("did you mean", "compare", a, "builtin:gpt", "--claims", "sphere.radios")
+    refused("nowhere", "compare", a, tmp_path / "nowhere")
+    (tmp_path / "empty" / "survey.json").write_text("{")
+    refused("is not JSON", "compare", a, tmp_path / "empty")
+
+
+def test_comparing_stored_surveys_never_imports_torch(stored: tuple[Path, Path]) -> None:
+    code = (
+        f"import sys; sys.argv = ['armillary', 'compare', {str(stored[0])!r}, {str(stored[1])!r}]\n"
+        "from armillary.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('torch', 'transformers', 'plotly') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+
+
+def test_two_models_are_surveyed_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE", str(tmp_path / "cache"))
+    first = folders.model_folder("gpt2", tmp_path / "first")
+    second = folders.spoilt(first, tmp_path / "second")
+    folders.change_weights(second, transformer__h__0__ln_1__weight=lambda w: w * 3)
+    out = tmp_path / "out"
+    works("compare", first, second, "--claims", "sphere.ellipsoid", "--out", out)
+    assert (out / "a" / "report.html").exists()
+    assert (out / "b" / "survey.json").exists()
+    record = json.loads((out / "compare.json").read_text())
+    rows = record["claims"][0]["numbers"]["rows"]
+    changed = {(row[1], row[2]) for row in rows if row[-1] != "the same"}
+    assert ("L0.ln1", "longest") in changed
+    assert {where for where, _ in changed} == {"L0.ln1"}, "only the site whose gain was changed"
+    said = works("compare", out / "a", second).stdout
+    assert "second against first" in said
