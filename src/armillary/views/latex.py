@@ -1,6 +1,7 @@
 """How does a table become LaTeX that compiles, whatever its words are?"""
 
 from collections.abc import Sequence
+from functools import cache
 
 from armillary.results.sheet import Sheet
 from armillary.results.table import Table
@@ -95,7 +96,12 @@ def _body(listed: Listed) -> list[list[str]]:
 
 
 def _words(words: Sequence[str]) -> str:
-    return r" \quad ".join(f"\\texttt{{{in_latex(show_token(word, _WORD))}}}" for word in words)
+    return r" \quad ".join(map(_word, words))
+
+
+@cache
+def _word(word: str) -> str:
+    return f"\\texttt{{{in_latex(show_token(word, _WORD))}}}"
 
 
 def _comment(text: str) -> str:

@@ -1,5 +1,7 @@
 """How does a sheet read in a terminal, in a notebook and as a page of its own?"""
 
+import json
+import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -194,11 +196,20 @@ def _e(text: str) -> str:
 
 
 def sheet_json(sheet: Sheet) -> str:
-    """The whole sheet, as deterministic JSON; NaN and infinities become null."""
+    """The whole sheet, as deterministic JSON, a row of a table a line; NaN and infinities become null."""
     record: dict[str, Any] = {key: getattr(sheet, key) for key in ("name", "title", "caption", "notes", "about")}
-    record["tables"] = {
-        name: {"columns": [vars(column) for column in table.columns], "rows": table.rows}
-        for name, table in sheet.tables.items()
-    }
     record["quantities"] = [vars(quantity) for quantity in sheet.quantities]
-    return json_text(record)
+    tables = ",\n  ".join(f"{json.dumps(name)}: {_table_json(table)}" for name, table in sheet.tables.items())
+    return json_text(record).removesuffix("\n}\n") + f',\n "tables": {{\n  {tables}\n }}\n}}\n'
+
+
+def _table_json(table: Table) -> str:
+    # Lists of words make hundreds of thousands of rows, which `json_text` would take apart cell by cell.
+    columns = json.dumps([vars(column) for column in table.columns], ensure_ascii=False)
+    rows = [json.dumps([_finite(cell) for cell in row], ensure_ascii=False) for row in table.rows]
+    text = f'{{"columns": {columns}, "rows": [\n   ' + ",\n   ".join(rows) + "\n  ]}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _finite(cell: Cell) -> Cell:
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
