@@ -8,6 +8,7 @@ import numpy as np
 from armillary.probes.evidence import MODEL, RANDOM, Evidence, Floats
 from armillary.probes.probe import Instrument
 from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.travel.embedding import DISTANCES, EXTREMES, distances_of, extreme_rows
 from armillary.probes.travel.lens import logits, reads
 from armillary.probes.travel.refine import nothing_read
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
@@ -84,7 +85,16 @@ class Output:
             headline=f"The angle alone explains {stats['cosine'][0]:.0%} of the logits and names {agree['cosine']:.0%} of first words",
             table=Table.of(COLUMNS, rows),
             quantities=(_quantity(rows),),
+            more_tables=_embeddings(evidence.anatomy),
         )
+
+
+def _embeddings(anatomy: "Anatomy") -> dict[str, Table]:
+    """E1 and E2 of the paper: how far embeddings are from their directions, and the words with extreme vectors."""
+    return {
+        "embeddings and their directions": Table.of(DISTANCES, distances_of(anatomy).rows),
+        "longest and shortest words": Table.of(EXTREMES, extreme_rows(anatomy)[0]),
+    }
 
 
 def _shares(evidence: Evidence, arm: str) -> tuple[dict[str, Floats], dict[str, Floats], Any]:
