@@ -36,12 +36,12 @@ def survey_names(a: Survey, b: Survey) -> tuple[str, str]:
 
 
 def unlike_shapes(a: Survey, b: Survey) -> dict[str, str]:
-    """Why rows of some kind have no counterparts: L3 of 7 layers is not L3 of 30."""
+    """Why layers or heads have no counterparts: L3 of 7 layers is not L3 of 30."""
     made: dict[str, str] = {}
-    for key, kinds in (("heads", ("head",)), ("layers", ("site", "layer", "head"))):
+    for key in ("layers", "heads"):
         ours = [survey.model.get(key) for survey in (a, b)]
         if None not in ours and ours[0] != ours[1]:
-            made |= dict.fromkeys(kinds, f"A has {ours[0]} {key}, B {ours[1]}")
+            made[key] = f"A has {ours[0]} {key}, B {ours[1]}"
     return made
 
 

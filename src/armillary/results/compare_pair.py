@@ -19,8 +19,8 @@ RULE = (
     "− low of A]. This is careful: for independent surveys it calls 0.6 % of equal numbers different where the intervals are "
     "alike, up to 5 % where one is far narrower, and, if the intervals keep their 95 %, at most 10 % however the surveys "
     "depend on each other (as on the same text). Intervals alone allow no correction for many rows, so how many rows differ stands beside how many would by "
-    "chance. Numbers without an interval (read from weights, or counted) are the same to six digits or unequal, and nothing "
-    "is said of how surely."
+    "chance. Numbers are the same if they agree to six digits; without an interval (read from weights, or counted) "
+    "they are otherwise called unequal, and nothing is said of how surely."
 )
 _DIGITS = 1e-6
 
@@ -77,11 +77,12 @@ class Change:
         """
         if math.isnan(self.a.value) or math.isnan(self.b.value):
             return "missing"
+        if math.isclose(self.a.value, self.b.value, rel_tol=_DIGITS):
+            return "the same"
         difference = self.difference
-        if difference.is_interval:
-            return "not told apart" if difference.low <= 0 <= difference.high else "differs"
-        equal = math.isclose(self.a.value, self.b.value, rel_tol=_DIGITS) or self.a.value == self.b.value
-        return "the same" if equal else "unequal"
+        if not difference.is_interval:
+            return "unequal"
+        return "not told apart" if difference.low <= 0 <= difference.high else "differs"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Which rows of two tables belong together, and what became of every number in them?"""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -11,6 +12,9 @@ from armillary.results.table import Cell, Column, Table
 Key = tuple[Cell, ...]
 _ENDS = ("_low", "_high", "_se")
 _PLAIN = ("low", "high")
+# How a row or a table names a layer (L3, L3.ln1, 'top keys L3') or a head (L3H2).
+_PLACES = {"layers": re.compile(r"\bL\d+(H\d+)?\b"), "heads": re.compile(r"\bL\d+H\d+\b")}
+_FEW = 50
 # A standard error as half of a 95 % interval.
 _NORMAL = 1.96
 NUMBERS = (
@@ -32,7 +36,7 @@ WORDS = (*NUMBERS[:3], Column("a", "in survey A"), Column("b", "in survey B"))
 
 
 def paired(a: Finding, b: Finding, unlike: Mapping[str, str] | None = None) -> Pair:
-    """One claim's two findings, matched; `unlike` says of kinds of row (site, head) why they have no counterparts."""
+    """One claim's two findings, matched; `unlike` says of layers and heads why they have no counterparts."""
     notes = _unlike(a, b)
     comparable = a.statistic.name == b.statistic.name and a.statistic.unit == b.statistic.unit
     change = Change(of(a.statistic), of(b.statistic)) if comparable else None
@@ -44,7 +48,7 @@ def paired(a: Finding, b: Finding, unlike: Mapping[str, str] | None = None) -> P
         if other is None:
             notes.append(f"the table {name!r} is only in A")
             continue
-        match = _matched(mine, other, unlike or {})
+        match = _matched(name, mine, other, unlike or {})
         if isinstance(match, str):
             notes.append(f"{f'the table {name!r}' if name else 'the table'} was not compared: {match}")
             continue
@@ -106,17 +110,19 @@ def _tables(finding: Finding) -> Mapping[str, Table]:
     return {name: t for name, t in {"": finding.table, **finding.more_tables}.items() if t.rows}
 
 
-def _matched(a: Table, b: Table, unlike: Mapping[str, str]) -> tuple[list[tuple[str, Key, Key]], list[str]] | str:
+def _matched(
+    table: str, a: Table, b: Table, unlike: Mapping[str, str]
+) -> tuple[list[tuple[str, Key, Key]], list[str]] | str:
     """Rows of the same name, and what has no counterpart; or why the tables cannot be matched."""
     names = [column.name for column in a.columns]
-    if "rank" in names:
-        return "it lists words by rank"
-    if names[0] in unlike:
-        return unlike[names[0]]
     shared = [c.name for c in b.columns]
     keys = _naming(a, b)
     if keys is None:
         return f"no columns name its rows uniquely in both (A: {', '.join(names)}; B: {', '.join(shared)})"
+    for key, is_place in _PLACES.items():
+        named = [table, *(str(part) for row in a.rows[:_FEW] for part in _key(row, _places(a, keys)))]
+        if key in unlike and any(is_place.search(one) for one in named):
+            return unlike[key]
     rows_a, rows_b = ({_key(row, _places(t, keys)): row for row in t.rows} for t in (a, b))
     both = [(" · ".join(str(part) for part in key), row, rows_b[key]) for key, row in rows_a.items() if key in rows_b]
     what = keys[0]

@@ -92,18 +92,20 @@ def print_comparison(comparison: Comparison, console: Console, folder: Path | No
         if pair.claim.chapter != chapter:
             chapter = pair.claim.chapter
             lines += [Text(), Text(chapter_title(chapter), "bold")]
-        lines += [_line(pair, room), *wrapped(Text(show_text(reading(pair))), width, 3, 4)]
+        lines += [_line(pair, room, width), *wrapped(Text(show_text(reading(pair))), width, 3, 4)]
     foot = [summary(comparison), *(f"Note: {note}." for note in comparison.notes), _KEY]
     foot += [f"Files: {folder}"] if folder else []
     lines += [Text(), *(line for said in foot for line in wrapped(Text(show_text(said), "dim"), width, 0))]
     print_lines(lines, console)
 
 
-def _line(pair: Pair, room: int) -> Text:
+def _line(pair: Pair, room: int, width: int) -> Text:
     line = Text(f" {SIGNS[pair.outcome]} ").append(show_text(pair.id).ljust(room), "bold").append("  ")
     for index, finding in enumerate((pair.a, pair.b)):
         line.append(" → " if index else "").append(MARKS[finding.verdict], COLOURS[finding.verdict])
-    return line.append(f"  {numbers(pair)}", "bold")
+    said = numbers(pair)
+    fits = line.cell_len + 2 + len(said) <= width
+    return line.append(f"  {said if fits else step(pair)}", "bold")
 
 
 def title(comparison: Comparison) -> str:

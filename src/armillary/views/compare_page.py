@@ -154,7 +154,8 @@ def pair_quantities(pair: Pair, names: tuple[str, str]) -> tuple[Quantity, ...]:
     for mine in pair.b.quantities:
         other = others.get(mine.name)
         if other is not None and _same_axes(mine, other):
-            made.append(_levels(other, mine, names) if len(mine.axes) == 1 else _map(other, mine))
+            one = _levels(other, mine, names) if len(mine.axes) == 1 else _map(other, mine)
+            made += [] if any(_is_same(one, drawn_already) for drawn_already in made) else [one]
     return tuple(made[:_PANELS])
 
 
@@ -186,7 +187,7 @@ def _head_map(
         whole[place] = gap
         said[place] = gap if is_apart else np.nan
     coords = {"layer": [f"L{i}" for i in range(shape[0])], "head": [f"H{i}" for i in range(shape[1])]}
-    shown = {"where the intervals are apart": said}
+    shown = {f"where the intervals are apart: {int(np.sum(apart))} of {len(places)}": said}
     return Quantity(name, meaning, unit, ("layer", "head"), coords, whole, controls=shown, label="all heads")
 
 
@@ -208,6 +209,11 @@ def _map(a: Quantity, b: Quantity) -> Quantity:
 
 def _same_axes(a: Quantity, b: Quantity) -> bool:
     return a.axes == b.axes and all(list(a.coords[axis]) == list(b.coords[axis]) for axis in a.axes)
+
+
+def _is_same(a: Quantity, b: Quantity) -> bool:
+    """Whether a column of the table and a quantity are one thing, and would be drawn twice."""
+    return a.values.shape == b.values.shape and np.allclose(a.values, b.values, rtol=1e-9, atol=0, equal_nan=True)
 
 
 def _meaning(table: Table, name: str) -> str:

@@ -240,7 +240,7 @@ function paged(details) {
 
   const bar = make("div", "", {class: "pager"}), wide = make("div", "", {class: "wide", tabindex: 0});
   bar.append(back, on, shown, ...(table.rows.length > PAGE ? [find] : []), save);
-  const drawn = make("table"), top = make("thead");
+  const drawn = make("table", "", {class: table.columns.length > 8 ? "many" : ""}), top = make("thead");
   top.append(head);
   drawn.append(top, body);
   wide.append(drawn);

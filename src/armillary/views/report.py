@@ -74,7 +74,8 @@ def assembled(
     missing = "Figures, tables and the search need JavaScript; everything else on this page does not."
     whole = (
         f"<style>{style}</style>{above}<nav aria-label='parts of this page'>{links}</nav>"
-        f"<noscript><p>{missing}</p></noscript>{body}<footer class='soft'>{e(foot)} Armillary {e(__version__)}.</footer>"
+        f"<noscript><style>.figure, .controls, .save {{ display: none !important }}</style><p>{missing}</p></noscript>"
+        f"{body}<footer class='soft'>{e(foot)} Armillary {e(__version__)}.</footer>"
     )
     blocks = blocks_html(parts, common, LIMIT - len(library) - len(whole.encode()))
     scripts = f"{blocks}<script>{library}</script><script>{script}</script>"

@@ -15,6 +15,8 @@ from armillary.views.report_data import Part
 from armillary.views.report_ledger import Chip, Heading, Row, e, ledger_section, link
 from armillary.views.summary import chapter_title, chapters, verdict_counts
 
+# Pixels of a figure beyond which no sheet of paper holds it.
+_SHEET = 1050
 HEADINGS = (Heading("claim"), Heading("measured", True), Heading("against its control", True), Heading("reading"))
 
 
@@ -70,7 +72,7 @@ def article(claim_id: str, headline: str, head: str, index: int, part: Part, fac
     if part.figure is not None:
         kinds = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
         figure = (
-            f'<div class="drawing"><div class="scroll" tabindex="0" role="group" aria-label="figure">'
+            f'<div class="drawing{" tall" if part.height > _SHEET else ""}"><div class="scroll" tabindex="0" role="group" aria-label="figure">'
             f'<div class="figure" style="height:{part.height}px" data-part="{index}"></div></div>'
             f'<div class="save" data-part="{index}">save as {kinds}</div></div>'
         )
@@ -84,7 +86,7 @@ def article(claim_id: str, headline: str, head: str, index: int, part: Part, fac
 def _tables(part: Part, index: int) -> str:
     made = []
     for i, (name, table) in enumerate(part.tables.items()):
-        said = f"{e(name) if name else 'Table'}, {count(len(table.rows))} rows"
+        said = f"{e(name) if name else 'Table'}, {count(len(table.rows))} row{'s' if len(table.rows) != 1 else ''}"
         made.append(
             f'<details class="paged" data-part="{index}" data-table="{i}"><summary>{said}</summary><div></div></details>'
         )
