@@ -19,7 +19,10 @@ from armillary.views.theme import darkened
 from armillary.views.words import show_text
 
 # Nothing may be fetched, whatever a token says: the page holds all it needs.
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'{more}; style-src 'unsafe-inline'; img-src data: blob:"
+
+# What pages of one folder share instead of each holding five megabytes of it.
+LIBRARY = "plotly.min.js"
 
 _STYLE = f"""
 html {{ background: {LIGHT.ground}; color-scheme: light dark; }}
@@ -70,14 +73,17 @@ draw();
 """
 
 
-def figure_html(figure: go.Figure, finding: Finding) -> str:
+def figure_html(figure: go.Figure, finding: Finding, shared: bool = False) -> str:
     """One self-contained page: figure, reading, rule, table, and buttons to save png, svg and csv."""
     below = f"{fields_html(finding)}{tables_html(finding)}"
-    return drawn_page(finding.headline, figure, finding.id, finding_csv(finding), headline_html(finding), below)
+    return drawn_page(finding.headline, figure, finding.id, finding_csv(finding), headline_html(finding), below, shared)
 
 
-def drawn_page(title: str, figure: go.Figure, name: str, table: str, above: str = "", below: str = "") -> str:
-    """A page around a figure, with buttons to save it and its numbers as `name`.png, .svg and .csv."""
+def drawn_page(
+    title: str, figure: go.Figure, name: str, table: str, above: str = "", below: str = "", shared: bool = False
+) -> str:
+    """A page around a figure, with buttons to save it and its numbers as `name`.png, .svg and .csv; `shared`: the drawing
+    library stands beside it as `LIBRARY`."""
     data = {"name": name, "csv": table}
     embedded = {
         "light": _figure_json(figure),
@@ -86,20 +92,27 @@ def drawn_page(title: str, figure: go.Figure, name: str, table: str, above: str 
     }
     blocks = [f'<script type="application/json" id="{name}">{inert(text)}</script>' for name, text in embedded.items()]
     buttons = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
-    library = get_plotlyjs().replace("</script", "<\\/script")
+    library = f"<script src='{LIBRARY}'></script>" if shared else f"<script>{library_script()}</script>"
     body = (
         f"{above}<div class='scroll'><div id='figure'></div></div>"
         f"<noscript><p>The figure needs JavaScript{'; its numbers are in the table below' if below else ''}.</p></noscript>"
         f"<div class='save'>save as {buttons}</div>{below}"
     )
-    return whole_page(title, body, f"{''.join(blocks)}<script>{library}</script><script>{_SCRIPT}</script>")
+    return whole_page(title, body, f"{''.join(blocks)}{library}<script>{_SCRIPT}</script>", shared)
 
 
-def whole_page(title: str, body: str, scripts: str = "") -> str:
-    """A document around a view, with everything it needs inside."""
+def library_script() -> str:
+    """plotly.js, as it can stand in a script element or in a file."""
+    return str(get_plotlyjs()).replace("</script", "<\\/script")
+
+
+def whole_page(title: str, body: str, scripts: str = "", shared: bool = False) -> str:
+    """A document around a view, with everything it needs inside, or (`shared`) beside it in the same folder."""
+    # To a page from disk 'self' means nothing; its own folder is of the scheme file.
+    policy = _POLICY.format(more=" 'self' file:" if shared else "")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(show_text(title))}</title><style>{CSS}{_STYLE}</style></head>"
         f'<body><main class="page armillary">{body}</main>{scripts}</body></html>'

@@ -246,7 +246,7 @@ def _heat_panel(quantity: Quantity) -> Panel:
         grids |= {show_text(name): grid for name, grid in {**quantity.controls, **quantity.theory}.items()}
     colour = Numbers.of(list(grids.values()), "value" in quantity.logs, 0.0)
     ends = [colour.low, colour.high]
-    diverging = re.search(r"difference|minus|Δ", quantity.name) is not None and not colour.log
+    diverging = re.search(r"difference|minus|Δ|ρ|correlation", quantity.name) is not None and not colour.log
     if diverging:
         ends = [-max(map(abs, ends)), max(map(abs, ends))]
     rows, columns = (_names(quantity, axis) for axis in (down, across))

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import plotly.io
-from plotly.offline import get_plotlyjs
 
 from armillary import __version__
 from armillary.results.claim import Survey
 from armillary.results.store import write_whole
 from armillary.views import theme  # noqa: F401  (its templates are the page's)
 from armillary.views.marks import DARK, LIGHT
-from armillary.views.page import whole_page
+from armillary.views.page import library_script, whole_page
 from armillary.views.report_claims import model_section, settings_section, survey_chapters, survey_ledger
 from armillary.views.report_data import LIMIT, TOP, Part, blocks_html, finding_part
 from armillary.views.report_ledger import e
@@ -70,7 +69,7 @@ def assembled(
         "darker": dict(zip(asdict(LIGHT).values(), asdict(DARK).values(), strict=True)),
         "top": TOP,
     }
-    library = get_plotlyjs().replace("</script", "<\\/script")
+    library = library_script()
     missing = "Figures, tables and the search need JavaScript; everything else on this page does not."
     whole = (
         f"<style>{style}</style>{above}<nav aria-label='parts of this page'>{links}</nav>"

@@ -18,12 +18,13 @@ _WIDTH = 1100
 def save_survey(survey: Survey, folder: Path) -> Path:
     """Write figures/<claim id>.html and report.html, then tables/ and survey.json, which appears last and whole."""
     from armillary.views.figure import figure, figure_html
+    from armillary.views.page import LIBRARY, library_script
     from armillary.views.report import save_report
 
     figures = {finding.id: figure(finding) for finding in survey}
-    for finding in survey:
-        page = figure_html(figures[finding.id], finding)
-        write_whole({Path(folder) / "figures" / file_name(finding.id, ".html"): page})
+    place = Path(folder) / "figures"
+    pages = {place / file_name(f.id, ".html"): figure_html(figures[f.id], f, shared=True) for f in survey}
+    write_whole({place / LIBRARY: library_script(), **pages})
     save_report(survey, Path(folder) / "report.html", figures)
     return write_survey(survey, Path(folder))
 
