@@ -49,7 +49,7 @@ class Recipe:
     warmup: int
     floor: float = 0.02
     dropout: float = 0.0
-    """On what embedding and sublayers write to the stream. Hugging Face's Llama has none."""
+    """On what embedding and sublayers write to the stream."""
     decay: float = 0.1
     """AdamW's weight decay, on matrices alone."""
     clip: float = 1.0
@@ -77,8 +77,6 @@ class Recipe:
             if not low <= getattr(self, name) <= high:
                 raise ArmillaryError(f"{name} must lie between {low} and {high}, got {getattr(self, name)}.")
         self._check_heads()
-        if self.dropout and self.architecture == "llama":
-            raise ArmillaryError("Hugging Face's Llama has no dropout on its stream; set dropout to 0.")
 
     def _check_heads(self) -> None:
         if self.width % self.heads or self.heads % self.kv_heads:
