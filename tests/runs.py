@@ -33,7 +33,12 @@ def small(architecture: str = "gpt", **changes: Any) -> Recipe:
     return recipe("smoke", architecture, **{**SMALL, **changes})
 
 
-RECIPES: dict[str, Recipe] = {"gpt": small(), "llama": small("llama"), "gpt-dropout": small(dropout=0.2)}
+RECIPES: dict[str, Recipe] = {
+    "gpt": small(),
+    "llama": small("llama"),
+    "gpt-dropout": small(dropout=0.2),
+    "llama-dropout": small("llama", dropout=0.2),
+}
 
 
 def prose(path: Path, documents: int = 8) -> Path:

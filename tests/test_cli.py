@@ -273,7 +273,7 @@ def test_claims():
 
 def test_models_lists_what_can_be_had():
     listed = works("models").stdout
-    assert "builtin:gpt" in listed
+    assert "builtin:gpt" in listed and "builtin:llama" in listed
     assert "armillary models get smollm2" in listed
     assert "armillary models get minilm" in listed
 
@@ -594,7 +594,7 @@ def test_hub_ids_without_a_network(refuses, monkeypatch):
 
 
 def test_names_of_models_that_are_none(refuses, text):
-    refuses("there is no builtin:nothing in this version; known: gpt", "builtin:nothing")
+    refuses("there is no builtin:nothing in this version; known: gpt, llama", "builtin:nothing")
     refuses("there is no builtin:gptt in this version; did you mean 'gpt'", "builtin:gptt")
     refuses("there is no model at ./nowhere; check the path", "./nowhere")
     refuses("there is no model at .*nowhere.gguf; check the path", "nowhere.gguf")

@@ -88,15 +88,16 @@ def test_a_process_killed_by_the_system(whole, text, tmp_path):
     assert not list((tmp_path / "run").rglob("*.part"))
 
 
-def test_the_random_state_is_part_of_a_checkpoint(text, tmp_path, monkeypatch, whole):
+@pytest.mark.parametrize("recipe", ["gpt-dropout", "llama-dropout"])
+def test_the_random_state_is_part_of_a_checkpoint(text, tmp_path, monkeypatch, whole, recipe):
     """Control for the tests above: a resumed run that draws its dropout afresh is another run."""
     with monkeypatch.context() as patch:
         dies(patch, "_learn", lambda run: run.step == 5)
         with pytest.raises(Killed):
-            trainer(RECIPES["gpt-dropout"], text, tmp_path / "run").run()
+            trainer(RECIPES[recipe], text, tmp_path / "run").run()
     monkeypatch.setattr(torch, "set_rng_state", lambda state: None)
-    trainer(RECIPES["gpt-dropout"], text, tmp_path / "run").run()
-    ours, theirs = log(tmp_path / "run"), log(whole["gpt-dropout"].out)
+    trainer(RECIPES[recipe], text, tmp_path / "run").run()
+    ours, theirs = log(tmp_path / "run"), log(whole[recipe].out)
     assert [row["step"] for row in ours] == [row["step"] for row in theirs]
     assert ours != theirs
 

@@ -13,7 +13,7 @@ import armillary
 from armillary import learn
 from armillary.lab.data import END, Stream
 from armillary.lab.exam import bits_per_byte
-from armillary.lab.model import build
+from armillary.lab.model import build, unmasked
 from armillary.lab.recipe import ARCHITECTURES
 
 
@@ -105,6 +105,36 @@ def test_dropout_is_on_while_it_learns_and_off_while_it_is_looked_at(text, tmp_p
     monkeypatch.setattr(torch.nn.Dropout, "forward", seen)
     trainer(small(dropout=0.5, steps=3, look=1), text, tmp_path / "run").run()
     assert modes == {(True, True), (False, False)}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_compiled_attention_is_told_that_it_is_causal_and_given_no_mask(architecture):
+    """With a mask there is no fast kernel. Control: left to itself, Hugging Face makes one while it is compiled."""
+    model, ids = build(small(architecture, dropout=0.2)).train(), torch.arange(32).reshape(2, 16)
+
+    def attention() -> set[tuple[bool, bool]]:
+        found: set[tuple[bool, bool]] = set()
+
+        def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+            for node in graph.graph.nodes:
+                if node.target is torch.nn.functional.scaled_dot_product_attention:
+                    found.add((node.kwargs["attn_mask"] is not None, node.kwargs["is_causal"]))
+            return graph.forward
+
+        torch.compile(lambda rows: model(input_ids=rows, use_cache=False).logits, dynamic=False, backend=backend)(ids)
+        return found
+
+    before = model.config.to_dict(), model.config._attn_implementation
+    with unmasked(model):
+        assert attention() == {(False, True)}
+    assert (model.config.to_dict(), model.config._attn_implementation) == before
+    model.eval()
+    plain = model(input_ids=ids).logits
+    with unmasked(model):
+        assert torch.equal(model(input_ids=ids).logits, plain)
+    if torch.__version__ < "2.14":
+        torch.compiler.reset()
+        assert attention() == {(True, False)}
 
 
 def test_what_can_be_learnt_is_and_what_cannot_is_not(tmp_path):

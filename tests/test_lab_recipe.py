@@ -87,7 +87,6 @@ def test_a_shorter_run_warms_up_for_the_same_share():
         ),
         ({"architecture": "llama", "kv_heads": 3}, "3 key/value heads must divide the heads; change one"),
         ({"architecture": "llama", "heads": 64}, "heads of width 1 have one left over; choose another"),
-        ({"architecture": "llama", "dropout": 0.1}, "Llama has no dropout on its stream; set dropout to 0"),
     ],
     ids=str,
 )
@@ -145,3 +144,41 @@ def test_the_model_has_the_recipes_shape(architecture):
     else:
         dropped = build(small(dropout=0.3)).config
         assert (dropped.n_inner, dropped.embd_pdrop, dropped.resid_pdrop, dropped.attn_pdrop) == (32, 0.3, 0.3, 0.0)
+
+
+def test_a_llama_drops_what_is_written_to_the_stream_and_nothing_else():
+    """At a share of one half every coordinate that is written is zero or its double."""
+    model = build(small("llama", layers=2, dropout=0.5)).train()
+    plain = build(small("llama", layers=2)).train()
+    seen: dict[str, torch.Tensor] = {}
+    for name, module in model.named_modules():
+        module.register_forward_hook(lambda module, args, out, name=name: seen.__setitem__(name, out))
+    ids = torch.arange(32).reshape(2, 16)
+    torch.default_generator.manual_seed(0)
+    first = model(input_ids=ids).logits
+    kept = seen["model.embed_tokens"]
+    written = plain.model.embed_tokens(ids)
+    assert ((kept == 0) | torch.isclose(kept, 2 * written)).all()
+    writers = [f"model.layers.{i}.{part}" for i in range(2) for part in ("self_attn.o_proj", "mlp.down_proj")]
+    for name in ("model.embed_tokens", *writers):
+        assert 0.4 < float((seen[name] == 0).float().mean()) < 0.6, name
+    others = [name for name in seen if name.endswith(("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"))]
+    assert len(others) == 11
+    assert not any((seen[name] == 0).any() for name in others)
+    torch.default_generator.manual_seed(1)
+    assert not torch.equal(model(input_ids=ids).logits, first)
+    torch.default_generator.manual_seed(0)
+    assert torch.equal(model(input_ids=ids).logits, first)
+
+
+def test_a_llamas_dropout_is_gone_when_it_is_read_and_leaves_no_trace_in_what_is_saved():
+    model, plain = build(small("llama", dropout=0.5)).eval(), build(small("llama")).eval()
+    ids = torch.arange(16)[None]
+    before = torch.get_rng_state()
+    assert torch.equal(model(input_ids=ids).logits, plain(input_ids=ids).logits)
+    assert torch.equal(torch.get_rng_state(), before), "nothing was drawn"
+    assert model.config.to_dict() == plain.config.to_dict()
+    assert type(model) is type(plain)
+    ours, theirs = weights(model), weights(plain)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())

@@ -1,10 +1,16 @@
 """Which Hugging Face class, in which shape, does a recipe ask for?"""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from armillary.lab.recipe import Recipe
+
+UNMASKED = "armillary_unmasked"
 
 
 def build(recipe: Recipe, end: int = 0) -> Any:
@@ -29,7 +35,7 @@ def build(recipe: Recipe, end: int = 0) -> Any:
                 attn_pdrop=0.0,
             )
             return tr.GPT2LMHeadModel(config)
-        return tr.LlamaForCausalLM(
+        model = tr.LlamaForCausalLM(
             tr.LlamaConfig(
                 **shared,
                 max_position_embeddings=recipe.context,
@@ -40,3 +46,41 @@ def build(recipe: Recipe, end: int = 0) -> Any:
                 intermediate_size=recipe.feed_forward,
             )
         )
+    if recipe.dropout:
+        _drop_writes(model, recipe.dropout)
+    return model
+
+
+def _drop_writes(model: Any, share: float) -> None:
+    """Dropout where a GPT-2 has it: on what the embedding and each sublayer write to the stream.
+
+    Hugging Face's Llama has none to configure. Hooks leave its class, its weights' names and its config alone, so
+    what is saved is a plain Llama.
+    """
+
+    def drop(module: nn.Module, args: Any, written: Tensor) -> Tensor:
+        return functional.dropout(written, share, module.training)
+
+    layers = model.model.layers
+    writers = [model.model.embed_tokens, *(layer.self_attn.o_proj for layer in layers)]
+    for writer in [*writers, *(layer.mlp.down_proj for layer in layers)]:
+        writer.register_forward_hook(drop)
+
+
+@contextmanager
+def unmasked(model: Any) -> Iterator[None]:
+    """Attention that is told it is causal instead of being handed a mask that says so; for rows without padding.
+
+    While it is compiled, Hugging Face always makes the mask (on torch before 2.14), and PyTorch's fastest kernel
+    takes none. An attention registered without a mask of its own is given none.
+    """
+    import transformers as tr
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    tr.AttentionInterface.register(UNMASKED, sdpa_attention_forward)
+    before = model.config._attn_implementation
+    model.config._attn_implementation = UNMASKED
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before

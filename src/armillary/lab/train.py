@@ -20,7 +20,7 @@ from armillary.lab import data
 from armillary.lab.checkpoint import CHECKPOINT, MODEL, claim_folder, read_checkpoint, write_checkpoint, write_model
 from armillary.lab.exam import bits_per_byte
 from armillary.lab.log import Log
-from armillary.lab.model import build
+from armillary.lab.model import build, unmasked
 from armillary.lab.recipe import Recipe
 from armillary.results.store import check_writable
 
@@ -102,7 +102,8 @@ class Trainer:
         rows = torch.from_numpy(self.train.batch(r, self.step)).to(self.device)
         for group in self.optimizer.param_groups:
             group["lr"] = r.rate_at(self.step)
-        loss = self.loss(rows)
+        with unmasked(self.model):
+            loss = self.loss(rows)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), r.clip)
