@@ -164,6 +164,7 @@ def test_a_survey_is_saved_with_figures_first(survey: Survey, tmp_path: Path, mo
 
     def broken(*_: object) -> Path:
         assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == [
+            "plotly.min.js",
             "sphere.plane.html",
             "sphere.radius.html",
         ]
