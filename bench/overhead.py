@@ -1,10 +1,12 @@
-"""What does the chapter-A pass cost beside the bare forward pass?
+"""What does the one pass cost beside the bare forward pass, chapter by chapter?
 
     python bench/overhead.py [--rounds 21]
 
-GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; the
-ratio is of medians of CPU time, both under the allocator setting that `armillary survey` runs with. Memory is the peak
-above the bare pass, at 1× and 10× tokens, each in a process of its own.
+GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; ratios
+are of medians of CPU time, all under the allocator setting that `armillary survey` runs with. Chapter A is the pass with
+its instruments over the bare one; B (heads) and C (words) are what each adds to A's pass, as a share of the bare one. The
+logit lens of C looks at a sample whose size goes with the text, so it is timed apart, against ten such batches. Memory is
+the peak above the bare pass, at 1× and 10× tokens, each in a process of its own.
 """
 
 import argparse
@@ -22,7 +24,11 @@ from armillary.anatomy.read import read
 from armillary.flow.capture import run, still
 from armillary.flow.memory import keep_pages
 from armillary.flow.tokens import Corpus, Window
+from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.observe import observe
+from armillary.probes.travel.lens import look
+from armillary.probes.travel.record import room
+from armillary.probes.travel.watch import TravelWatch
 
 INSTRUMENTS = ("lengths", "spectra", "sample")
 
@@ -35,9 +41,9 @@ def corpus(batches: int, rows: int = 8, width: int = 256) -> Corpus:
     return Corpus(windows, "random tokens", 2 * len(windows), len(windows) * width, ())
 
 
-def model() -> tr.GPT2Model:
+def model() -> tr.GPT2LMHeadModel:
     torch.manual_seed(0)
-    return tr.GPT2Model(tr.GPT2Config()).eval()
+    return tr.GPT2LMHeadModel(tr.GPT2Config()).eval()
 
 
 def bare(anatomy, text: Corpus) -> None:
@@ -57,17 +63,34 @@ def ratio(rounds: int) -> dict[str, float]:
     anatomy, text = read(model()), corpus(1)
     bare(anatomy, text)
     observe(anatomy, text, INSTRUMENTS)
-    pairs = [
-        (cpu(lambda: bare(anatomy, text)), cpu(lambda: observe(anatomy, text, INSTRUMENTS))) for _ in range(rounds)
-    ]
-    alone, watched = ([pair[i][0] for pair in pairs] for i in (0, 1))
-    each = [b[0] / a[0] for a, b in pairs]
+    heads, words = AttentionWatch(anatomy, text, 0), TravelWatch(anatomy, text, 0)
+    sampled = torch.randn(room(anatomy, 10 * text.tokens), 2 * anatomy.layers + 1, anatomy.d)
+    places = torch.zeros(len(sampled), 4, dtype=torch.long).numpy()
+    works = {
+        "bare": lambda: bare(anatomy, text),
+        "A": lambda: observe(anatomy, text, INSTRUMENTS),
+        "AB": lambda: observe(anatomy, text, INSTRUMENTS, attention=heads),
+        "AC": lambda: observe(anatomy, text, INSTRUMENTS, travel=words),
+        "lens": lambda: look(anatomy, sampled, places),
+    }
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+    for index in range(rounds):
+        for name, work in works.items():
+            # The lens takes seconds and says the same each time.
+            if name != "lens" or index < 3:
+                times[name].append(cpu(work))
+    spent = {name: statistics.median(took[0] for took in found) for name, found in times.items()}
+    wall = {name: statistics.median(took[1] for took in found) for name, found in times.items()}
+    each = [b[0] / a[0] for a, b in zip(times["bare"], times["A"], strict=True)]
     return {
-        "bare_cpu_s": statistics.median(alone),
-        "watched_cpu_s": statistics.median(watched),
-        "ratio_of_medians": statistics.median(watched) / statistics.median(alone),
+        "bare_cpu_s": spent["bare"],
+        "watched_cpu_s": spent["A"],
+        "ratio_of_medians": spent["A"] / spent["bare"],
         "median_of_ratios": statistics.median(each),
-        "wall_ratio": statistics.median(b[1] for _, b in pairs) / statistics.median(a[1] for a, _ in pairs),
+        "wall_ratio": wall["A"] / wall["bare"],
+        "share_of_heads": (spent["AB"] - spent["A"]) / spent["bare"],
+        "share_of_words": (spent["AC"] - spent["A"]) / spent["bare"],
+        "share_of_lens_at_20480_tokens": spent["lens"] / (10 * spent["bare"]),
     }
 
 

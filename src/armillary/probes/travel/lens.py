@@ -54,7 +54,7 @@ def lens(evidence: Evidence, arm: str) -> Lens | None:
         return None
     key = ("lens", arm)
     if key not in evidence.kept:
-        evidence.kept[key] = _lens(anatomy, *evidence.travel[arm].sampled())
+        evidence.kept[key] = look(anatomy, *evidence.travel[arm].sampled())
     return evidence.kept[key]
 
 
@@ -63,7 +63,8 @@ def reads(anatomy: "Anatomy") -> bool:
     return anatomy.causal and anatomy.W_U is not None
 
 
-def _lens(anatomy: "Anatomy", states: "Tensor", places: NDArray[np.int64]) -> Lens:
+def look(anatomy: "Anatomy", states: "Tensor", places: NDArray[np.int64]) -> Lens:
+    """States [token, state, d] through the lens; `places` as `TravelRecord.sampled` gives them."""
     import torch
 
     count, steps, _ = states.shape

@@ -97,7 +97,7 @@ def room(anatomy: Anatomy, tokens: int) -> int:
     gates = 2 if anatomy.blocks[0].feed_forward.W_gate is None else 3
     forward = n * (2 * d * d + 2 * d * anatomy.k * anatomy.n_kv_heads + gates * d * anatomy.m)
     lens = (2 * n + 1) * d * anatomy.vocabulary
-    return int(min(512, max(96, 0.05 * tokens * forward / lens)))
+    return int(min(512, max(64, 0.05 * tokens * forward / lens)))
 
 
 def wide(x: Tensor) -> Tensor:
