@@ -58,7 +58,7 @@ def test_spaces_do_not_mix():
     stream = Vectors(here.values, RAW)
     assert folded.queries(here).shape == (anatomy.n_heads, 2, anatomy.k)
     for wrong in (elsewhere, stream):
-        with pytest.raises(SpaceError, match="a query takes directions at L1.ln1"):
+        with pytest.raises(SpaceError, match=r"a query takes directions at L1\.ln1"):
             folded.queries(wrong)
         for mix in (here.dot, here.cosine, here.__add__, here.__sub__):
             with pytest.raises(SpaceError, match="means nothing"):
