@@ -3,8 +3,12 @@
 Every projection takes one stacked matrix of unit vectors: a second batch would get another picture.
 """
 
-from collections.abc import Callable, Mapping
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 from jaxtyping import Float
@@ -14,6 +18,8 @@ from armillary.errors import ArmillaryError, nearest
 
 Points = Float[np.ndarray, "n dims"]
 NEIGHBOURS = 10
+FEWEST = 8
+"""Below this many points pacmap and umap find no neighbours to keep, or fail."""
 _PAIRS = 60_000
 
 
@@ -66,27 +72,59 @@ def pca(u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
 
 
 def pacmap(u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
-    try:
-        import pacmap as library
-    except ImportError as error:
-        raise ArmillaryError(
-            "--projection pacmap needs the package: pip install 'armillary[pacmap]'; pca needs none."
-        ) from error
-    made = library.PaCMAP(n_components=dims, distance="angular", random_state=seed).fit_transform(u.astype(np.float32))
-    return np.asarray(made, dtype=float)
+    """PaCMAP by angular distance: neighbours first, the large picture second."""
+    _enough("pacmap", u)
+    with _quietly("pacmap"):
+        try:
+            import pacmap as library
+        except ImportError as error:
+            raise _missing("pacmap") from error
+        fitted = library.PaCMAP(n_components=dims, distance="angular", random_state=seed)
+        return np.asarray(fitted.fit_transform(u.astype(np.float32)), dtype=float)
 
 
 def umap(u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
-    try:
-        import umap as library
-    except ImportError as error:
+    """UMAP by cosine distance: neighbours, at the price of everything farther."""
+    _enough("umap", u)
+    with _quietly("umap"):
+        try:
+            import umap as library
+        except ImportError as error:
+            raise _missing("umap") from error
+        neighbours = min(15, len(u) - 1)
+        fitted = library.UMAP(n_components=dims, metric="cosine", random_state=seed, n_neighbors=neighbours, n_jobs=1)
+        return np.asarray(fitted.fit_transform(u), dtype=float)
+
+
+def check_installed(name: str) -> None:
+    """Refuse, before anything is computed, a projection whose package is not here."""
+    if name in ("pacmap", "umap") and find_spec(name) is None:
+        raise _missing(name)
+
+
+def _missing(name: str) -> ArmillaryError:
+    return ArmillaryError(f"--projection {name} needs the package: pip install 'armillary[{name}]'; pca needs none.")
+
+
+def _enough(name: str, u: np.ndarray) -> None:
+    if len(u) < FEWEST:
         raise ArmillaryError(
-            "--projection umap needs the package: pip install 'armillary[umap]'; pca needs none."
-        ) from error
-    made = library.UMAP(
-        n_components=dims, metric="cosine", random_state=seed, n_neighbors=min(15, len(u) - 1), n_jobs=1
-    ).fit_transform(u)
-    return np.asarray(made, dtype=float)
+            f"--projection {name} needs {FEWEST} points to find neighbours among, and there are {len(u)}; use pca."
+        )
+
+
+@contextmanager
+def _quietly(name: str) -> Iterator[None]:
+    """Both libraries warn of what is meant: a seed, three dimensions, few points, no TensorFlow."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 PROJECTIONS: Mapping[str, Callable[..., Points]] = {"pca": pca, "pacmap": pacmap, "umap": umap}
@@ -99,13 +137,53 @@ def project(name: str, u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0
     return PROJECTIONS[name](u, dims, seed)
 
 
+def principal(u: Float[np.ndarray, "n d"], dims: int = 3) -> Float[np.ndarray, "dims d"]:
+    """Orthonormal axes along which unit vectors differ most; one is zero where they differ along fewer.
+
+    The sign of each axis is such that its largest coordinate is positive.
+    """
+    _, values, right = np.linalg.svd(u - u.mean(0), full_matrices=False)
+    kept = min(dims, int((values > 1e-9 * max(float(values[0]), 1e-300)).sum()))
+    axes = np.zeros((dims, u.shape[1]))
+    axes[:kept] = right[:kept]
+    along = u @ axes.T
+    signs = np.sign(along[np.abs(along).argmax(0), np.arange(dims)])
+    return axes * np.where(signs == 0, 1.0, signs)[:, None]
+
+
+def on_globe(points: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 3"]:
+    """Points pushed out from the centre onto the unit globe; one at the very centre lands on the first axis."""
+    length = np.linalg.norm(points, axis=-1, keepdims=True)
+    pole = np.broadcast_to(np.array([1.0, 0.0, 0.0]), points.shape)
+    return np.where(length > 1e-12, points / np.maximum(length, 1e-12), pole)
+
+
+def globe(name: str, u: Float[np.ndarray, "n d"], seed: int = 0) -> Float[np.ndarray, "n 3"]:
+    """Unit vectors drawn on a globe.
+
+    pca looks from the sphere's own centre along the three principal axes, without moving the centre to the points' mean:
+    so a great circle stays a great circle. Other projections know no centre; theirs is the mean of their points.
+
+    >>> angle = np.linspace(0, 1, 5)
+    >>> u = np.stack([np.cos(angle), np.sin(angle), 0 * angle, 0 * angle], 1)
+    >>> drawn = globe("pca", u)
+    >>> bool(np.allclose(angles(drawn), angles(u), atol=1e-6))
+    True
+    """
+    if name == "pca":
+        return on_globe(u @ principal(u).T)
+    points = project(name, u, 3, seed)
+    return on_globe(points - points.mean(0))
+
+
 def span(
     start: Float[np.ndarray, " d"], end: Float[np.ndarray, " d"], goal: Float[np.ndarray, " d"]
 ) -> Float[np.ndarray, "3 d"]:
     """Three orthonormal axes: towards the start, in its plane with the end, and what the goal adds.
 
-    A state's coordinates on them are true cosines with the start, and with the others within the span; how much of its
-    unit length lies outside is the part that such a drawing does not show.
+    The three lie in their own span, so an inner product with any of them is the same on the drawing as in truth: a state's
+    first coordinate is its true cosine with the start. How much of its unit length lies outside is the part that such a
+    drawing does not show. An axis is zero where a vector adds nothing to those before it.
     """
     axes: list[np.ndarray] = []
     for vector in (start, end, goal):
