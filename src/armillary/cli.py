@@ -16,6 +16,7 @@ from armillary.cli_errors import friendly
 from armillary.cli_heads import heads, paper
 from armillary.cli_lab import lab
 from armillary.cli_report import compare, report
+from armillary.cli_travel import travel
 from armillary.errors import ArmillaryError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -41,6 +42,7 @@ main.add_command(paper)
 main.add_command(report)
 main.add_command(compare)
 main.add_command(lab)
+main.add_command(travel)
 
 
 @main.command()

@@ -1,0 +1,118 @@
+"""Under which ending does a journey become which file, and how does it read in a terminal?"""
+
+import base64
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from armillary.errors import OutputError
+from armillary.results.journey import Journey
+from armillary.results.store import check_writable, json_text, table_csv, write_whole
+from armillary.views.text import new_console, print_lines, printed, table_lines, wrapped
+from armillary.views.travel_words import caption, score_lines, summary, title, told
+from armillary.views.words import show_text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["check_out", "journey_figure", "journey_html", "journey_text", "print_journey", "save_journey"]
+_ENDINGS = (".html", ".svg", ".png", ".csv", ".json")
+
+
+def check_out(path: Path) -> None:
+    """Refuse, before anything is computed, a file that could not be written."""
+    _check_ending(path)
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; name a file in it, such as {path / 'travel.html'}.")
+    if path.suffix.lower() == ".png" and find_spec("kaleido") is None:
+        raise OutputError(
+            "a .png needs kaleido: pip install 'armillary[png]', or save as .svg or .html, which need nothing."
+        )
+    check_writable(path.parent)
+
+
+def save_journey(journey: Journey, path: Path) -> Path:
+    """The page (.html), the picture (.svg .png), the table (.csv) or everything (.json)."""
+    from armillary.views.travel_page import journey_page
+    from armillary.views.travel_svg import picture_svg
+
+    path = Path(path)
+    _check_ending(path)
+    if path.suffix.lower() == ".png":
+        return _save_png(journey, path)
+    makers: dict[str, Callable[[], str]] = {
+        ".html": lambda: journey_page(journey),
+        ".svg": lambda: picture_svg(journey)[0],
+        ".csv": lambda: table_csv(journey.table),
+        ".json": lambda: journey_json(journey),
+    }
+    write_whole({path: makers[path.suffix.lower()]()})
+    return path
+
+
+def _check_ending(path: Path) -> None:
+    if path.suffix.lower() not in _ENDINGS:
+        asked = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
+        raise OutputError(f"{path} {asked}; choose one of {' '.join(_ENDINGS)}.")
+
+
+def _save_png(journey: Journey, path: Path) -> Path:
+    """The picture as a browser paints it: fonts are the system's, and no light library has them."""
+    import plotly.graph_objects as go
+
+    from armillary.views.save import save_figure
+    from armillary.views.travel_svg import picture_svg
+
+    drawn, height = picture_svg(journey, both=False)
+    source = "data:image/svg+xml;base64," + base64.b64encode(drawn.encode("utf-8", "replace")).decode()
+    place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "sizex": 1, "sizey": 1, "sizing": "stretch"}
+    hidden = {"visible": False}
+    margin = {"l": 0, "r": 0, "t": 0, "b": 0}
+    figure = go.Figure(layout={"images": [{"source": source, **place}], "xaxis": hidden, "yaxis": hidden, "margin": margin, "height": height})  # fmt: skip
+    return save_figure(figure, str, "", path)
+
+
+def journey_json(journey: Journey) -> str:
+    """Everything, as deterministic JSON; NaN becomes null."""
+    record: dict[str, Any] = (
+        {"title": title(journey)}
+        | vars(journey)
+        | {"readings": [[[vars(reading) for reading in words] for words in way] for way in journey.readings]}
+    )
+    return json_text(record)
+
+
+def journey_html(journey: Journey) -> str:
+    from armillary.views.travel_page import journey_html as made
+
+    return made(journey)
+
+
+def journey_figure(journey: Journey) -> "go.Figure":
+    from armillary.views.travel_plotly import figure
+
+    return figure(journey)
+
+
+def journey_text(journey: Journey, width: int | None = None, colour: bool = False) -> str:
+    console = new_console(width, colour)
+    print_journey(journey, console)
+    return printed(console)
+
+
+def print_journey(journey: Journey, console: Console, path: Path | None = None) -> None:
+    """Title, a line a word, and how far to believe the drawing."""
+    width = min(console.width, 140)
+    lines = wrapped(Text(title(journey), "bold"), width, 0)
+    lines += wrapped(Text(caption(journey), "dim"), width, 0)
+    lines += [Text(), *table_lines(summary(journey), width, 48), Text()]
+    first, *scores = score_lines(journey)
+    lines += wrapped(Text(f"{first}: {' · '.join(scores)}" if scores else first), width, 0)
+    for note in told(journey)[1:]:
+        lines += wrapped(Text(note, "dim"), width, 0)
+    lines += wrapped(Text(f"File: {show_text(str(path))}", "dim"), width, 0) if path else []
+    print_lines(lines, console)

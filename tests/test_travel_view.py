@@ -1,0 +1,472 @@
+"""Is a sentence's journey what the model computes, and does its picture show that and nothing else?"""
+
+import csv
+import io
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+import transformers as tr
+from command import refused, works
+from folders import CONTEXT, SPECIAL, model_folder, once, tokenizer
+from tiny import tiny
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from armillary import load
+from armillary.errors import ArmillaryError, OutputError, TextError
+from armillary.geometry.projection import angles
+from armillary.readouts.journey import MOST, SAMPLE, journey, moves
+from armillary.views import travel_flat as flat
+from armillary.views import travel_scene as scene
+from armillary.views.travel import check_out
+from armillary.views.travel_page import journey_page
+from armillary.views.travel_svg import picture_svg
+from armillary.views.travel_words import plain, title
+
+SENTENCE = "to kill two birds with one stone"
+EVIL = [
+    "<script>alert(1)</script>",
+    "&amp;",
+    "&",
+    "'\">",
+    "‮evil",
+    "שלום",
+    "a\u0301",
+    "\u0301",
+    "</script>",
+    "{{x}}",
+    "$x$",
+    "]]>",
+]
+
+
+@pytest.fixture(scope="module")
+def anatomy():
+    return load(tiny("gpt2"), tokenizer=tokenizer(), progress=False)
+
+
+@pytest.fixture(scope="module")
+def made(anatomy):
+    return journey(anatomy, SENTENCE)
+
+
+def evil_tokenizer() -> tr.PreTrainedTokenizerFast:
+    words = [*SPECIAL.values(), *EVIL]
+    words += [f"w{i}" for i in range(97 - len(words))]
+    tokens = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokens.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tr.PreTrainedTokenizerFast(tokenizer_object=tokens, **SPECIAL)
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    return journey(load(tiny("gpt2"), tokenizer=evil_tokenizer(), progress=False), " ".join(EVIL), top=97)
+
+
+def degrees(a: torch.Tensor, b: torch.Tensor) -> np.ndarray:
+    cosine = torch.nn.functional.cosine_similarity(a.double(), b.double(), dim=-1)
+    return np.degrees(np.arccos(cosine.clamp(-1, 1).numpy()))
+
+
+# ---- the journey ----------------------------------------------------------------------------------------
+
+
+def test_angles_and_readings_are_the_models_own(anatomy, made):
+    """Against Hugging Face's own hidden states and logits."""
+    model = tiny("gpt2")
+    ids = torch.tensor([tokenizer()(SENTENCE)["input_ids"]])
+    with torch.no_grad():
+        output = model(ids, output_hidden_states=True)
+        stream = [model.transformer.ln_f(h[0]) for h in output.hidden_states[:-1]] + [output.hidden_states[-1][0]]
+        words = model.lm_head.weight[ids[0]]
+    states = torch.stack(stream, 1)
+    assert made.states == ("L0.resid_pre", "L1.resid_pre", "L2.resid_pre", "L2.resid_post")
+    assert made.moves == ("L0", "L1", "L2")
+    np.testing.assert_allclose(made.own, degrees(states, words[:, None]), atol=1e-3)
+    np.testing.assert_allclose(made.following[:-1], degrees(states[:-1], words[1:, None]), atol=1e-3)
+    np.testing.assert_allclose(made.moved, degrees(states[:, 1:], states[:, :-1]), atol=1e-3)
+    said = output.logits[0].softmax(-1)
+    np.testing.assert_allclose(made.probability[:-1, -1], said[:-1].gather(1, ids[0, 1:, None])[:, 0], atol=1e-6)
+    best = said.topk(5)
+    for t, way in enumerate(made.readings):
+        assert [r.text for r in way[-1]] == [tokenizer().convert_ids_to_tokens(int(i)) for i in best.indices[t]]
+        np.testing.assert_allclose([r.probability for r in way[-1]], best.values[t], atol=1e-6)
+    assert made.next_words[-1] == made.readings[-1][-1][0].text, "nothing follows the last word but the model's choice"
+    assert made.next_words[:-1] == made.words[1:]
+
+
+def test_the_last_words_choice_counts_in_no_average(made):
+    both, count, start, end = made.travelled
+    assert count == len(made.words) - 1
+    assert (start, end) == pytest.approx(tuple(made.following[:-1, [0, -1]].mean(0)))
+    own, following = made.own[:-1], made.following[:-1]
+    assert both == sum((own[:, -1] > own[:, 0]) & (following[:, -1] < following[:, 0]))
+    assert f"{both} of {count} words" in title(made)
+    np.testing.assert_allclose(flat.bold(made)[1], made.following[:-1].mean(0))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "gemma2", "opt-post", "bert", "bert-decoder"])
+@pytest.mark.parametrize("sublayers", [False, True])
+def test_every_kind_of_model_can_be_drawn(name, sublayers):
+    one = load(tiny(name), tokenizer=tokenizer(), progress=False)
+    made = journey(one, "to kill two", sublayers=sublayers)
+    count = 3 if not sublayers or one.parallel else 6
+    assert len(made.states) == count + (name != "opt-post" or not sublayers)
+    assert len(made.moves) == len(made.states) - 1
+    np.testing.assert_allclose(np.linalg.norm(made.points, axis=-1), 1)
+    ElementTree.fromstring(picture_svg(made)[0])
+    assert made.reads == (one.causal and one.W_U is not None)
+    if not made.reads:
+        assert np.isnan(made.following).all()
+        assert np.isnan(made.probability).all()
+        assert set(made.next_words) == {None}
+        assert "reads out no next word" in " ".join(made.notes)
+        assert "from themselves on average" in title(made)
+        assert all(r.probability is None for way in made.readings for words in way for r in words)
+
+
+def test_moves_between_states():
+    assert moves(("L0.resid_pre", "L0.resid_mid", "L0.resid_post", "L1.resid_mid")) == ["L0.attn", "L0.mlp", "L1.attn"]
+
+
+def test_span_shows_true_angles(anatomy):
+    made = journey(anatomy, SENTENCE, "span", word=3)
+    assert made.drawn == (2,)
+    assert "Drawn: word 3 of" in made.notes[0]
+    start, end, goal = made.points[0, 0], made.points[0, -1], made.targets[0]
+    assert np.degrees(np.arccos(goal @ end)) == pytest.approx(made.following[2, -1], abs=1e-3)
+    assert np.degrees(np.arccos(goal @ start)) == pytest.approx(made.following[2, 0], abs=1e-3)
+    lengths = np.linalg.norm(made.points[0], axis=1)
+    np.testing.assert_allclose(lengths, made.shown[0])
+    np.testing.assert_allclose(lengths[[0, -1]], 1)
+    for state, p in enumerate(made.points[0]):
+        assert np.degrees(np.arccos(np.clip(p @ goal, -1, 1))) == pytest.approx(made.following[2, state], abs=1e-3)
+    sides = {round(side.degrees, 2) for side in scene.sides(made)}
+    assert {round(made.following[2, -1], 2), round(made.following[2, 0], 2)} <= sides
+    assert journey(anatomy, SENTENCE, "span").word == len(made.words) - 1, "the last one by default"
+    drawn = picture_svg(made)[0]
+    assert f">{made.following[2, -1]:.0f}°<" in drawn
+
+
+def test_a_long_sentence_is_sampled_and_measured_whole(anatomy):
+    text = " ".join(["the birds"] * 10)
+    made = journey(anatomy, text)
+    count = len(made.words)
+    assert MOST < count <= CONTEXT
+    assert len(made.drawn) == SAMPLE == len(made.points)
+    assert count - 1 in made.drawn
+    assert made.own.shape == (count, 4)
+    assert f"{SAMPLE} of {count} words, chosen at random (seed 0)" in " ".join(made.notes)
+    assert journey(anatomy, text).drawn == made.drawn
+    assert journey(anatomy, text, seed=1).drawn != made.drawn
+    assert 6 in journey(anatomy, text, word=7).drawn
+    assert journey_page(made).count("<button class=") == SAMPLE
+
+
+def test_a_sentence_beyond_the_context_is_cut_and_it_is_said(anatomy):
+    made = journey(anatomy, " ".join(["stone"] * 10_000))
+    assert len(made.words) == CONTEXT
+    assert re.search(rf"Only the first {CONTEXT} of [\d,]+ tokens were read", made.notes[0])
+    assert made.notes[0] in journey_page(made)
+    assert len(picture_svg(made)[0]) < 200_000
+
+
+def test_one_token_is_enough(anatomy):
+    for projection in ("pca", "span"):
+        made = journey(anatomy, "e", projection)
+        assert len(made.words) == 1
+        assert "walks" in title(made)
+        assert made.scores["correlation"] <= 1
+        for text in (picture_svg(made)[0], str(made), journey_page(made)):
+            assert "nan" not in text.replace("nance", "").lower()
+
+
+def test_what_no_model_could_answer_is_refused(anatomy):
+    for text in ("", " \n\t"):
+        with pytest.raises(TextError, match="the sentence is empty"):
+            journey(anatomy, text)
+    with pytest.raises(TextError, match="no valid UTF-8"):
+        journey(anatomy, "half \udce2 a letter")
+    with pytest.raises(ArmillaryError, match="no projection 'spam'; did you mean 'span'"):
+        journey(anatomy, SENTENCE, "spam")
+    with pytest.raises(
+        ArmillaryError, match=r"--word 99 was asked for, and this model reads the sentence as \d+ tokens"
+    ):
+        journey(anatomy, SENTENCE, word=99)
+    with pytest.raises(ArmillaryError, match="--word 0 names no word"):
+        journey(anatomy, SENTENCE, word=0)
+    with pytest.raises(ArmillaryError, match="--top 0 leaves no word"):
+        journey(anatomy, SENTENCE, top=0)
+    with pytest.raises(TextError, match="came without a tokenizer"):
+        journey(load(tiny("gpt2"), progress=False), SENTENCE)
+    with pytest.raises(TextError, match=r"beyond the model's 97"):
+        journey(load(tiny("gpt2"), tokenizer=tokenizer(150), progress=False), "".join(map(chr, range(33, 127))))
+
+
+# ---- the drawing ----------------------------------------------------------------------------------------
+
+
+def test_an_arc_inside_the_globe_is_the_true_arcs_shadow():
+    random = np.random.default_rng(0)
+    a, b = (v / np.linalg.norm(v) for v in random.standard_normal((2, 30)))
+    axes = np.linalg.qr(random.standard_normal((30, 3)))[0]
+    angle = float(np.arccos(a @ b))
+    t = np.linspace(0, 1, scene.PIECES + 1)[:, None]
+    true = (np.sin((1 - t) * angle) * a + np.sin(t * angle) * b) / np.sin(angle)
+    np.testing.assert_allclose(scene.arc(a @ axes, b @ axes, angle), true @ axes, atol=1e-12)
+    on = scene.arc(*np.eye(3)[:2])
+    np.testing.assert_allclose(np.linalg.norm(on, axis=1), 1)
+    assert np.isfinite(scene.arc(np.eye(3)[0], -np.eye(3)[0])).all()
+    assert np.isfinite(scene.arc(np.eye(3)[0], np.eye(3)[0])).all()
+
+
+def test_arcs_join_their_states(made):
+    for way, points in zip(scene.paths(made), made.points, strict=True):
+        np.testing.assert_allclose(way[:, 0], points[:-1], atol=1e-12)
+        np.testing.assert_allclose(way[:, -1], points[1:], atol=1e-12)
+
+
+def test_the_view_is_a_turn_and_shows_most(made):
+    turn = scene.view(made)
+    np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-12)
+    assert np.linalg.det(turn) == pytest.approx(1)
+    front = (made.points @ turn.T)[..., 2]
+    assert (front > 0).mean() >= 0.5
+    travelled = ((made.points[:, -1] - made.points[:, 0]) @ turn.T).mean(0)
+    assert travelled[0] >= 0, "words travel to the right"
+
+
+def test_labels_cover_no_other():
+    random = np.random.default_rng(0)
+    wanted = [scene.Label(f"label {i}", x, y, 13, 9, "ink") for i, (x, y) in enumerate(random.uniform(0, 300, (60, 2)))]
+    placed = scene.place(wanted, (0, 0, 300, 300), [(100, 100, 200, 200)])
+    assert 5 < len(placed) < 60, "where there is no room, a label is left out"
+    assert placed[0].label is wanted[0]
+    boxes = [(100, 100, 200, 200)]
+    for p in placed:
+        width = scene.text_width(p.label.text, 13)
+        left = {"start": p.x, "end": p.x - width, "middle": p.x - width / 2}[p.anchor]
+        box = (left, p.y - 7, left + width, p.y + 7)
+        assert box[0] >= 0
+        assert box[2] <= 300
+        assert not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in boxes)
+        boxes.append(box)
+
+
+def test_the_picture_says_how_far_to_believe_it(made):
+    drawn, height = picture_svg(made)
+    assert 600 < height < 1000
+    tree = ElementTree.fromstring(drawn)
+    said = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert f"{made.scores['correlation']:.2f} rank correlation with true angles" in said
+    assert f"{made.scores['trustworthiness']:.2f} trustworthiness (near here, near in truth)" in said
+    assert {"○", "●", "★"} <= set(said)
+    assert "prefers-color-scheme: dark" in drawn
+    assert "prefers-color-scheme" not in picture_svg(made, both=False)[0]
+
+
+def test_more_words_than_colours_are_coloured_by_layer(anatomy):
+    few, many = journey(anatomy, "e e e"), journey(anatomy, "e " * 20)
+    assert 's-w0"' in picture_svg(few)[0]
+    drawn = picture_svg(many)[0]
+    assert 'class="s-w0"' not in drawn
+    assert 'class="s-l7"' in drawn
+
+
+def test_flat_panel_puts_degrees_where_they_belong(made):
+    assert flat.y_of(made, 0) == flat.HEIGHT - flat.BOTTOM
+    assert flat.y_of(made, flat.most(made)) == flat.TOP
+    last = flat.x_of(made, len(made.states) - 1)
+    assert last == flat.WIDTH - flat.RIGHT
+    assert f"{last} {flat.y_of(made, float(made.own[:, -1].mean()))}" in flat.flat_svg(made)
+
+
+# ---- words are data -------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """What a browser would load, run and show."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.shown: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.shown.append(data)
+
+
+def payload(page: str) -> dict:
+    found = re.search(r'<script type="application/json" id="journey">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def test_a_hostile_vocabulary_stays_words(hostile, made):
+    page, clean = journey_page(hostile), Page(journey_page(made))
+    assert "<script>alert" not in page
+    assert "\u202e" not in page
+    parsed = Page(page)
+    for tag in ("script", "style", "canvas", "svg"):
+        assert [t for t, _ in parsed.tags].count(tag) == [t for t, _ in clean.tags].count(tag)
+    assert not [name for _, attrs in parsed.tags for name in attrs if name.startswith("on") or name in ("src", "href")]
+    assert any("default-src 'none'" in (attrs.get("content") or "") for _, attrs in parsed.tags)
+    data = payload(page)
+    assert data["words"][0]["text"] == EVIL[0], "in the page's data it is a string"
+    assert data["words"][4]["text"] == "⟨202E⟩evil"
+    assert data["words"][5]["text"] == "\u2068שלום\u2069", "isolated"
+    assert data["words"][7]["text"] == "\u2068◌\u0301\u2069"
+    drawn = picture_svg(hostile)[0]
+    ElementTree.fromstring(drawn)
+    assert "<script" not in drawn
+    notebook = hostile._repr_html_()
+    assert "<script" not in notebook
+    told = str(hostile)
+    assert "\u202e" not in told
+    assert "script>alert(1)</script" in told
+    hover = json.dumps(hostile.plot().to_dict()["data"], default=str)
+    assert "<script" not in hover
+
+
+def test_bytes_that_are_no_letter_are_shown_as_bytes():
+    anatomy = load("builtin:gpt", progress=False)
+    made = journey(anatomy, "I 🙂 cafe\u0301")
+    shown = [plain(word) for word in made.words]
+    assert "⟨F0⟩⟨9F⟩" in "".join(shown)
+    assert "�" not in "".join(shown)
+    for text in (picture_svg(made)[0], journey_page(made), str(made)):
+        text.encode("utf-8")
+
+
+# ---- files ----------------------------------------------------------------------------------------------
+
+
+def test_every_ending_holds_the_same_numbers(made, tmp_path):
+    rows = list(csv.DictReader(io.StringIO(made.save(tmp_path / "t.csv").read_text("utf-8"), newline="")))
+    assert len(rows) == len(made.words) * len(made.states)
+    assert float(rows[5]["itself"]) == made.own[1, 1]
+    assert float(rows[5]["moved"]) == made.moved[1, 0]
+    assert rows[4]["moved"] == ""
+    record = json.loads(made.save(tmp_path / "t.json").read_text("utf-8"))
+    assert record["scores"] == made.scores
+    assert record["seed"] == 0
+    np.testing.assert_array_equal(record["points"], made.points)
+    assert record["readings"][0][-1][0]["text"] == made.readings[0][-1][0].text
+    data = payload(made.save(tmp_path / "t.html").read_text("utf-8"))
+    np.testing.assert_allclose(data["points"], made.points, atol=1e-4)
+    np.testing.assert_allclose(data["own"], made.own, atol=0.01)
+    assert data["csv"].count("\n") == len(rows) + 1
+    assert made.save(tmp_path / "t.svg").read_text("utf-8") == picture_svg(made)[0]
+    assert len(made.to_frame()) == len(rows)
+
+
+def test_the_page_is_small_and_whole(made):
+    page = journey_page(made)
+    assert len(page) < 300_000, "no drawing library is needed"
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+    assert page.index("class='paper'") < page.index("<canvas"), "a picture stands there before any script runs"
+
+
+def test_files_that_cannot_be_written_are_refused_at_once(made, tmp_path, monkeypatch):
+    for name, said in (("t.gif", "ends in '.gif'; choose one of .html .svg .png .csv .json"), ("t", "has no ending")):
+        with pytest.raises(OutputError, match=said):
+            check_out(tmp_path / name)
+        with pytest.raises(OutputError, match=said):
+            made.save(tmp_path / name)
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(OutputError, match=r"is a folder; name a file in it"):
+        check_out(tmp_path / "folder.html")
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="a file stands where a folder should be"):
+        check_out(tmp_path / "file" / "t.html")
+    monkeypatch.setattr("armillary.views.travel.find_spec", lambda name: None)
+    with pytest.raises(OutputError, match=r"pip install 'armillary\[png\]', or save as .svg or .html"):
+        check_out(tmp_path / "t.png")
+
+
+def test_the_notebooks_figure_plays_every_state(made):
+    figure = made.plot()
+    assert [frame.name for frame in figure.frames] == ["0", "1", "2", "3"]
+    assert len(figure.layout.sliders[0].steps) == 4
+    play = figure.layout.updatemenus[0].buttons[0].args[1]
+    assert play["frame"]["duration"] * 3 == pytest.approx(5000, rel=0.01)
+    dots = next(t for t in figure.data if t.type == "scatter3d" and t.hovertext is not None)
+    assert len(dots.x) == made.points.shape[0] * made.points.shape[1]
+    assert "rank correlation" in figure.layout.annotations[0].text
+
+
+# ---- the command ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return once(tmp_path_factory.getbasetemp().parent, "travel-gpt2", lambda path: model_folder("gpt2", path))
+
+
+def test_the_command_draws_and_prints(folder, tmp_path):
+    out = tmp_path / "new" / "t.html"
+    said = works("travel", folder, SENTENCE, "--out", out).stdout
+    assert out.exists()
+    assert "words end farther from themselves" in said
+    assert "how far to believe it, of 1" in said
+    assert str(out) in said.replace("\n", "")
+    works("travel", folder, "-", "--projection", "span", "--word", 2, "--out", tmp_path / "t.svg", input="to kill two")
+    assert "Drawn: word 2 of" in (tmp_path / "t.svg").read_text("utf-8")
+
+
+def test_the_command_answers_bad_input(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused("takes a model and a sentence, and nothing was given", "travel")
+    refused("takes a model and a sentence, and only 'builtin:gpt' was given", "travel", "builtin:gpt")
+    refused("the sentence is empty", "travel", folder, "")
+    refused("did you mean 'pca'", "travel", folder, SENTENCE, "--projection", "pac")
+    refused("choose one of .html", "travel", folder, SENTENCE, "--out", "t.pdf")
+    (tmp_path / "file").touch()
+    refused("cannot be written", "travel", folder, SENTENCE, "--out", "file/t.html")
+    refused("--word 40 was asked for", "travel", folder, SENTENCE, "--word", 40)
+    (Path("bare")).mkdir()
+    tiny("gpt2").save_pretrained("bare")
+    refused("without a tokenizer", "travel", "bare", SENTENCE)
+    assert not Path("travel.html").exists()
+
+
+@pytest.mark.parametrize("args", [("", "pca"), (SENTENCE, "pcaa"), (SENTENCE, "pca", "--out", "t.pdf")])
+def test_a_mistake_is_answered_before_torch_is_loaded(args, tmp_path):
+    import subprocess
+
+    sentence, projection, *more = args
+    code = (
+        "import sys\nfrom armillary.cli import main\n"
+        f"sys.argv = ['armillary', 'travel', 'builtin:gpt', {sentence!r}, '--projection', {projection!r}, *{more!r}]\n"
+        "try: main()\nexcept SystemExit as end: assert end.code == 2\nsys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True).returncode == 0
+
+
+def test_states_on_the_globe_are_as_far_apart_as_scored(made):
+    """The scores are of what is drawn, not of something before it."""
+    from scipy.stats import spearmanr
+
+    points = np.concatenate([made.points.reshape(-1, 3), made.targets])
+    assert made.scores["stability"] == 1
+    upper = np.triu_indices(len(points), 1)
+    model = tiny("gpt2")
+    ids = torch.tensor([tokenizer()(SENTENCE)["input_ids"]])
+    with torch.no_grad():
+        output = model(ids, output_hidden_states=True)
+        stream = [model.transformer.ln_f(h[0]) for h in output.hidden_states[:-1]] + [output.hidden_states[-1][0]]
+        after = [*ids[0, 1:].tolist(), int(output.logits[0, -1].argmax())]
+        stacked = torch.cat([torch.stack(stream, 1).flatten(0, 1), model.lm_head.weight[after]]).double()
+    true = angles((stacked / stacked.norm(dim=1, keepdim=True)).numpy())
+    found = spearmanr(true[upper], angles(points)[upper]).statistic
+    assert made.scores["correlation"] == pytest.approx(found, abs=1e-3)
