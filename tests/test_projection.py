@@ -9,6 +9,7 @@ import pytest
 from armillary.errors import ArmillaryError
 from armillary.geometry.projection import (
     FEWEST,
+    _spearman,
     angles,
     check_installed,
     distances,
@@ -133,6 +134,16 @@ def test_scores_are_as_defined():
     score = fidelity(u, drawn, neighbours=6)
     assert score.trustworthiness == pytest.approx(trustworthiness(angles(u), distances(drawn), 6))
     assert score.continuity == pytest.approx(trustworthiness(distances(drawn), angles(u), 6))
+
+
+def test_rank_correlation_with_ties_is_scipys():
+    from scipy.stats import spearmanr
+
+    random = np.random.default_rng(0)
+    for levels in (3, 20, 10_000):
+        a, b = random.integers(0, levels, (2, 500)).astype(float)
+        assert _spearman(a, a + b) == pytest.approx(spearmanr(a, a + b).statistic)
+    assert _spearman(np.ones(5), np.arange(5.0)) == 0, "no order at all"
 
 
 def test_scores_tell_a_good_drawing_from_none():
