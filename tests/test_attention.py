@@ -11,6 +11,7 @@ from tiny import MAKERS, tiny
 from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
 from armillary.flow.capture import run, still, watching_patterns
+from armillary.flow.tokens import Corpus
 from armillary.probes.attention.axes import Axes
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
@@ -22,6 +23,8 @@ from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.attention.watch import AttentionWatch, blinds
 from armillary.probes.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.observe import observe
+from armillary.probes.probe import judge
+from armillary.results import VERDICTS
 
 EYE = torch.eye(D)
 
@@ -154,7 +157,7 @@ def test_rank_lost_by_the_keys_is_lost_to_the_queries():
     z = torch.randn(50, D, generator=generator(9), dtype=torch.float64)
     z = z - z.mean(1, keepdim=True)
     blind = blinds(folded)[0]
-    share = blind.share((z @ folded.A_Q).transpose(0, 1)[None], z.square().sum(-1)[None])[0]
+    share = blind.share((z @ folded.A_Q).transpose(0, 1)[None], z[None])[0]
     for head, rank in ((0, D // 4), (1, D // 2)):
         basis = torch.linalg.svd(folded.qk().dense()[head]).U[:, :rank]
         assert torch.allclose(share[head], 1 - (z @ basis).square().sum(-1) / z.square().sum(-1), atol=1e-9)
@@ -286,3 +289,74 @@ def test_forgetting_the_mean_per_query_would_count_what_softmax_ignores():
 def test_the_twin_is_a_control(ordinary):
     finding = Geodesic().conclude(ordinary)
     assert RANDOM in [control.name for control in finding.controls]
+
+
+# Edges: rows of unequal length, heads that see nothing, texts of hardly anything.
+
+
+def ragged() -> Corpus:
+    whole = corpus(10, 30, 97)
+    return replace(whole, windows=tuple(replace(w, ids=w.ids[: 9 + 2 * w.document]) for w in whole.windows))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mistral", "bert", "opt-post"])
+def test_padding_counts_for_nothing(name):
+    """A batch of unequal rows says what each row says alone."""
+    anatomy, text = read(tiny(name)), ragged()
+    together = AttentionWatch(anatomy, text, 0)
+    observe(anatomy, text, ("lengths",), attention=together)
+    apart = AttentionWatch(anatomy, text, 0)
+    for window in text.windows:
+        observe(anatomy, replace(text, windows=(window,)), ("lengths",), attention=apart)
+    for field in FIELDS:
+        assert np.allclose(together.record.sampled(field), apart.record.sampled(field), atol=2e-3), field
+    for name in ("q_length", "k_length", "mean_score"):
+        assert np.allclose(together.record.exact(name), apart.record.exact(name), atol=1e-3), name
+
+
+def blind() -> Evidence:
+    return evidence(attentive(gaussian(), 2, torch.zeros(D, D), random(2)), corpus())
+
+
+@pytest.mark.parametrize("probe", [Cosine, Nullspace])
+def test_heads_that_see_nothing_decide_nothing(probe):
+    finding = probe().conclude(blind())
+    assert finding.verdict == "undecided", finding.reading
+    assert not finding.to_frame().isna().any(axis=None) or probe is Cosine
+
+
+def test_queries_at_one_place_need_no_partial_correlation():
+    """Documents of nine tokens: every sampled query stands at position 8."""
+    full = half_blind()
+    short = evidence(full.anatomy, corpus(300, 9))
+    assert set(short.attention[MODEL].positions()) == {8}
+    assert Nullspace().conclude(short).statistic.value > 0.3
+
+
+def test_untrained_heads_do_not_pass_for_a_finding():
+    """At random initialisation a query seen less has smaller scores: that much is algebra."""
+    import transformers as tr
+
+    config = tr.GPT2Config(n_embd=D, n_layer=2, n_head=2, vocab_size=VOCABULARY, n_positions=64)
+    torch.manual_seed(7)
+    finding = Nullspace().conclude(evidence(read(tr.GPT2LMHeadModel(config).eval()), corpus()))
+    assert finding.verdict != "supported"
+
+
+@pytest.mark.parametrize("probe", [TwoViews, Cosine, Scale, Geodesic, Axes, Nullspace])
+@pytest.mark.parametrize("text", [lambda: corpus(1, 60), lambda: corpus(300, 2), lambda: corpus(40, 9)])
+def test_hardly_any_text_is_survived(probe, text):
+    finding = judge(probe(), evidence(attentive(gaussian(), 2, random(1), random(2)), text()))
+    assert finding.verdict in VERDICTS
+
+
+def test_half_precision_loses_no_null_space_to_large_biases():
+    """Qwen's keys have biases a hundred times their content: q − a rounded to bfloat16 would be noise."""
+    folded = fold(read(tiny("qwen2")), 0)
+    folded = replace(folded, a_Q=300 * folded.a_Q)
+    z = torch.randn(1, 50, D, generator=generator(9), dtype=torch.float64)
+    exact = torch.einsum("btd,hdk->bthk", z, folded.A_Q) + folded.a_Q
+    seen = blinds(folded)[0].share(exact, z)
+    rounded = exact.to(torch.bfloat16).float()
+    assert (blinds(folded)[0].share(rounded, z) - seen).abs().max() > 0.1
+    assert (blinds(folded, rounded=True)[0].share(rounded, z) - seen).abs().max() < 1e-5

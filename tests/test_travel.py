@@ -17,6 +17,7 @@ from armillary.flow.glimpse import Glimpse, Tokens
 from armillary.flow.tokens import collate
 from armillary.probes.evidence import MODEL, Evidence
 from armillary.probes.observe import observe
+from armillary.probes.probe import judge
 from armillary.probes.travel.artifact import Artifact
 from armillary.probes.travel.lens import lens, logits
 from armillary.probes.travel.output import Output
@@ -24,6 +25,7 @@ from armillary.probes.travel.record import MOVE, PATH, STATE, room, states
 from armillary.probes.travel.refine import Refine
 from armillary.probes.travel.travel import Travel, move_names
 from armillary.probes.travel.watch import TravelWatch
+from armillary.results import VERDICTS
 
 WORDS, LAYERS = 40, 6
 
@@ -96,7 +98,11 @@ CASES = {
     "output, words of one length": (Output, "supported", of_one_length),
     "output, words in one direction": (Output, "refuted", by_length),
     "artifact, three dimensions": (Artifact, "supported", in_three_dimensions),
-    "artifact, many dimensions": (Artifact, "refuted", lambda: evidence(bag(gaussian()), corpus())),
+    "artifact, many dimensions": (
+        Artifact,
+        "refuted",
+        lambda: evidence(bag(torch.randn(1500, 128, generator=generator(4))), corpus()),
+    ),
 }
 
 
@@ -256,3 +262,29 @@ def test_shuffled_text_has_no_next_word_to_approach():
     """The walker still goes to t + 1, which is no longer the next word: chance is left."""
     record = followed(walker()).travel["shuffled text"]
     assert record.sums("path", "more")[:, 1].sum() / record.tokens == pytest.approx(0.5, abs=0.08)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "opt-post"])
+def test_padding_counts_for_nothing(name):
+    anatomy, whole = read(tiny(name)), corpus(10, 30, 97)
+    text = replace(whole, windows=tuple(replace(w, ids=w.ids[: 3 + 2 * w.document]) for w in whole.windows))
+    together, apart = TravelWatch(anatomy, text, 0), TravelWatch(anatomy, text, 0)
+    observe(anatomy, text, ("lengths",), travel=together)
+    for window in text.windows:
+        observe(anatomy, replace(text, windows=(window,)), ("lengths",), travel=apart)
+    assert together.record.tokens == sum(len(w.ids) - 2 for w in text.windows)
+    for part, names in (("state", ("length", "own", "next")), ("move", MOVE), ("path", ("path", "geodesic", "both"))):
+        for scalar in names:
+            assert np.allclose(together.record.sums(part, scalar), apart.record.sums(part, scalar), atol=2e-3), scalar
+
+
+@pytest.mark.parametrize("probe", [Travel, Refine, Artifact, Output])
+@pytest.mark.parametrize("text", [lambda: corpus(1, 60), lambda: corpus(300, 2), lambda: corpus(40, 3)])
+def test_hardly_any_text_is_survived(probe, text):
+    finding = judge(probe(), evidence(bag(gaussian()), text()))
+    assert finding.verdict in VERDICTS
+
+
+def test_an_encoder_still_shows_its_embeddings():
+    finding = Output().conclude(evidence(read(tiny("bert")), corpus(vocabulary=97)))
+    assert finding.more_tables["embeddings and their directions"].rows

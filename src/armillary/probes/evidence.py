@@ -66,6 +66,11 @@ class Evidence:
         return self.attention[MODEL].queries if MODEL in self.attention else 0
 
     @property
+    def followed(self) -> int:
+        """Tokens that were followed on their way."""
+        return self.travel[MODEL].tokens if MODEL in self.travel else 0
+
+    @property
     def arms(self) -> list[str]:
         return [arm for arm in ARMS if arm in self.records]
 

@@ -30,18 +30,19 @@ def judge(probe: Probe, evidence: Evidence) -> Finding:
     if not probe.instruments or evidence.corpus is None:
         return probe.conclude(evidence)
     documents = evidence.corpus.documents
-    asking = evidence.queries if "attention" in probe.instruments else T.tokens_least
-    if min(evidence.ordinary, asking) < T.tokens_least:
+    counts = {"ordinary tokens": evidence.ordinary}
+    counts |= {"queries with enough keys": evidence.queries} if "attention" in probe.instruments else {}
+    counts |= {"tokens between two others": evidence.followed} if "travel" in probe.instruments else {}
+    what, fewest = min(counts.items(), key=lambda count: count[1])
+    if fewest < T.tokens_least:
         nothing = float("nan")
-        short = evidence.ordinary < T.tokens_least
-        what = f"{evidence.ordinary} ordinary tokens" if short else f"{asking} queries with enough keys"
         return Finding(
             claim=probe.claim,
             verdict="undecided",
             statistic=Statistic("not measured", nothing, nothing, nothing),
-            n=min(evidence.ordinary, asking),
+            n=fewest,
             controls=(),
-            reading=f"Only {what}, and {T.tokens_least} are the least; give more text, or longer documents.",
+            reading=f"Only {fewest} {what}, and {T.tokens_least} are the least; give more text, or longer documents.",
             headline="Too little text: nothing can be concluded",
             table=Table((Column("site", "norm site"),), tuple((site,) for site in evidence.sites)),
         )

@@ -54,7 +54,7 @@ class Axes:
             f"shares {T.axes_share:.0%} of its subspace. Refuted: ≤ {T.sites_few:.0%} of heads. Qualified otherwise."
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ("spectra", "sample", "attention")
+    instruments: ClassVar[tuple[Instrument, ...]] = ("spectra", "sample")
     scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
@@ -150,12 +150,13 @@ def _covariance(evidence: Evidence, arm: str, index: int) -> "Tensor":
 
 
 def _word_covariance(anatomy: Any, index: int) -> "Tensor":
-    from armillary.anatomy.folded import reading_norm
+    import torch
 
-    _, norm = reading_norm(anatomy, index)
-    # Five thousand words, evenly spread over the vocabulary, show its axes.
-    x = anatomy.W_E[:: max(1, anatomy.vocabulary // 5000)].double()
-    z = x if norm is None else norm.direction(x)
+    from armillary.anatomy.vocabulary import Vocabulary
+
+    # Five thousand words, evenly spread over the vocabulary, show its axes; their texts do not matter.
+    some = torch.arange(0, anatomy.vocabulary, max(1, anatomy.vocabulary // 5000), device=anatomy.device)
+    z = Vocabulary(anatomy, ("",) * anatomy.vocabulary, frozenset()).directions(index, some).values
     z = z - z.mean(0)
     return z.T @ z / len(z)
 
@@ -205,20 +206,23 @@ def _jackknife(evidence: Evidence, found: dict[str, Any]) -> float:
     from armillary.probes.sampled import sampled
 
     layers = found["layers"]
+    clouds = {str(i): sampled(evidence.records[MODEL][_site(evidence, i)]) for i in range(len(layers))}
+    groups = [np.unique(cloud.document % BLOCKS) for cloud in clouds.values()]
+    if min(map(len, groups)) < 2 or min(map(len, clouds.values())) < 4 * RANK:
+        return float("nan")
 
     def without_each(name: str) -> Floats:
         """[group, head]: the layer's ratios."""
-        index = int(name)
-        cloud = sampled(evidence.records[MODEL][_site(evidence, index)])
+        index, cloud = int(name), clouds[name]
         sides = (layers[index].qk.left, layers[index].qk.right)
         made = []
-        for group in range(BLOCKS):
+        for group in np.unique(cloud.document % BLOCKS):
             z = cloud.z[cloud.document % BLOCKS != group]
             axes = _leading(z - z.mean(0), evidence.seed)
             made.append(np.max([_overlaps(side[..., : axes.shape[1]], axes) for side in sides], axis=0))
         return np.stack(made) / found["null"][0][index]
 
-    parts = over_sites([str(i) for i in range(len(layers))], without_each)
+    parts = over_sites(list(clouds), without_each)
     medians = np.median(np.concatenate(list(parts.values()), 1), axis=1)
     return 1.96 * float(jackknife_se(medians))
 

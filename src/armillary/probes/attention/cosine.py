@@ -45,7 +45,7 @@ class Cosine:
             "Per head, R² of the score on cos(q, k), both less their mean over the keys of the query (softmax ignores what is "
             "the same for all keys), one slope for the head; q and k as they meet, rotated and normed. And the total "
             "variation between the pattern and the one in which every |k| is the mean of those the query sees. On a seeded "
-            "sample of queries; lengths of q and k on all tokens."
+            "sample of queries that see eight other keys at least; lengths of q and k on all tokens."
         ),
         control="random initialisation; shuffled text",
         rule=(
@@ -65,7 +65,9 @@ class Cosine:
         spreads = [length_spread(evidence, name) for name in ("q_length", "k_length")]
         moved = float(np.median(variation))
         verdict = by_share(holds)
-        if verdict == "supported" and moved > T.cosine_variation:
+        if np.isnan(statistic[1]):
+            verdict = "undecided"
+        elif verdict == "supported" and moved > T.cosine_variation:
             verdict = "qualified"
         return Finding(
             claim=self.claim,

@@ -12,6 +12,8 @@ from armillary.probes.probe import Instrument
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Verdict
 
+# Ranks are spread over (0, 1]: a variance of a millionth is that of hardly any two different values.
+FLAT = 1e-6
 COLUMNS = (
     Column("head", "head"),
     Column("rho", "rank correlation, at equal position, of the query's null share and its pattern's entropy"),
@@ -42,8 +44,10 @@ class Nullspace:
         ),
         control="null shares dealt to other tokens; random initialisation; shuffled text",
         rule=(
-            f"Supported: the median head's correlation lies above {T.null_predicts} with its whole interval. Refuted: it lies "
-            f"below {T.null_nothing} with its whole interval. Undecided: the interval spans both. Qualified otherwise."
+            f"Supported: the median head's correlation lies above {T.null_predicts} with its whole interval, and above that at "
+            "random initialisation, where algebra alone makes one (a query seen less has smaller scores). Refuted: it lies "
+            f"below {T.null_nothing} with its whole interval. Undecided: the interval spans both, or most heads see every query "
+            "alike. Qualified otherwise."
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
@@ -54,7 +58,9 @@ class Nullspace:
         rho, low, high = grid(evidence, stats, _partial)
         median = median_head(evidence, stats, _partial)
         update = _partial(_products(evidence, MODEL, "null_value", "update").sum(0))
-        verdict = _verdict(median)
+        twin = median_head(evidence, _products(evidence, RANDOM, "null_query", "entropy"), _partial)
+        alike = float(np.mean(evidence.attention[MODEL].sampled("null_query").std(-1) < 1e-9))
+        verdict = _verdict(median, twin) if alike < T.heads_many else "undecided"
         shares = [_average(evidence, name) for name in ("null_query", "null_key", "null_value")]
         uniform = (evidence.attention[MODEL].sampled("entropy") >= T.uniform_entropy).mean(-1)
         shuffled = _products(evidence, MODEL, "null_query", "entropy", permuted=True)
@@ -96,18 +102,21 @@ def _partial(stats: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         sx, sy, sp = (np.maximum(square / n - (side / n) ** 2, 0) for square, side in ((xx, x), (yy, y), (pp, p)))
         cxy, cxp, cyp = (both / n - a * b / n**2 for both, a, b in ((xy, x, y), (xp, x, p), (yp, y, p)))
-        part = cxy * sp - cxp * cyp
-        rho = part / np.sqrt((sx * sp - cxp**2) * (sy * sp - cyp**2))
-    # A head that sees every query alike has nothing to tell.
-    return np.where(np.isfinite(rho), np.clip(rho, -1, 1), 0.0)
+        # Queries that all stand at one place (documents just long enough) need no partial.
+        placed = sp > FLAT
+        left_x, left_y = (np.where(placed, s - c**2 / np.where(placed, sp, 1), s) for s, c in ((sx, cxp), (sy, cyp)))
+        part = np.where(placed, cxy - cxp * cyp / np.where(placed, sp, 1), cxy)
+        rho = part / np.sqrt(left_x * left_y)
+    # A head that sees every query alike has nothing to tell, and its variance is rounding.
+    return np.where((left_x > FLAT) & (left_y > FLAT), np.clip(np.nan_to_num(rho), -1, 1), 0.0)
 
 
-def _verdict(median: tuple[float, float, float]) -> Verdict:
-    _, low, high = median
+def _verdict(median: tuple[float, float, float], twin: tuple[float, float, float]) -> Verdict:
+    value, low, high = median
     if np.isnan(low):
         return "undecided"
     if low > T.null_predicts:
-        return "supported"
+        return "supported" if value > twin[2] else "qualified"
     if high < T.null_nothing:
         return "refuted"
     return "undecided" if low < T.null_nothing and high > T.null_predicts else "qualified"
@@ -147,9 +156,10 @@ def _reading(evidence: Evidence, verdict: Verdict, median: float, low: Floats, u
     if verdict == "qualified" and strong.any():
         told += f"; clearly in {int(strong.sum())} of {strong.size} heads ({name_heads(strong)})"
     if verdict == "undecided":
-        told += "; the interval allows for both answers: more text would decide"
-    if RANDOM in evidence.attention:
-        twin = float(np.median(_partial(_products(evidence, RANDOM, "null_query", "entropy").sum(0))))
-        if twin > median:
-            told += f"; at random initialisation it tells more ({twin:.2f}), since a query seen less has smaller scores"
+        told += "; the interval allows for both answers, or heads see all queries alike: more text, or another model, would decide"
+    twin = float(np.median(_partial(_products(evidence, RANDOM, "null_query", "entropy").sum(0))))
+    if twin > median:
+        told += f"; at random initialisation it tells more ({twin:.2f}), since a query seen less has smaller scores"
+    even = (evidence.attention[MODEL].sampled("entropy") >= T.uniform_entropy).mean(-1)
+    told += f"; {float(np.median(even)):.0%} of its queries attend to nearly all keys alike"
     return f"{told}; for W_VO it tells the length of the write with ρ = {np.median(update):.2f}."

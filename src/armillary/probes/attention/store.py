@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
     from armillary.results.table import Cell
 
-ROTATIONS, BATCH, ENOUGH = 199, 40, 10
+ROTATIONS, BATCH, ENOUGH = 999, 40, 10
+# Turns are k × k matrices: heads of 256 get fewer of them, so that all fit 128 MB.
+NUMBERS = 1 << 24
 TWIN_LAYERS = 2  # all layers of a random model are alike
 COLUMNS = (
     Column("head", "attention head"),
@@ -127,7 +129,7 @@ def match(evidence: Evidence, arm: str, ids: Ints, layers: Sequence[int]) -> _Ma
 
     size = vocabulary(evidence, arm).anatomy.k
     # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised the random twin.
-    normal = torch.from_numpy(np.random.default_rng(evidence.seed).standard_normal((ROTATIONS, size, size)))
+    normal = torch.from_numpy(np.random.default_rng(evidence.seed).standard_normal((turns_for(size), size, size)))
     # Q of a Gaussian matrix is uniform over rotations once R's diagonal is made positive.
     q, r = torch.linalg.qr(normal)
     turns = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]).to(evidence.anatomy.device)
@@ -138,6 +140,10 @@ def match(evidence: Evidence, arm: str, ids: Ints, layers: Sequence[int]) -> _Ma
         values.append(np.stack([found for found, _ in each], 1))
         p.append([least for _, least in each])
     return _Matched(np.stack(values, 1), np.array(p))
+
+
+def turns_for(size: int) -> int:
+    return min(ROTATIONS, max(199, NUMBERS // size**2))
 
 
 def _head(met: "Tensor", values: "Tensor", turns: "Tensor") -> tuple[Floats, float]:

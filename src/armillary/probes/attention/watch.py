@@ -24,15 +24,20 @@ class Blind:
 
     constant: Tensor
     inverse: Tensor
+    matrix: Tensor | None = None
+    """The projection itself, where the model rounds so much that taking the constant away would leave noise."""
 
-    def share(self, projection: Tensor, power: Tensor) -> Tensor:
-        """[b, h, t] that is lost: `projection` [b, t, h, k] of z with |z|² [b, t]."""
+    def share(self, projection: Tensor, z: Tensor) -> Tensor:
+        """[b, h, t] that is lost: `projection` [b, t, h, k] of z [b, t, d]."""
+        power = z.square().sum(-1)
         bare = projection.double() - self.constant
+        if self.matrix is not None:
+            bare = torch.einsum("btd,hdk->bthk", z, self.matrix.to(z))
         seen = torch.einsum("bthk,hkl,bthl->bht", bare, self.inverse, bare)
         return (1 - seen / power[:, None].clamp_min(1e-300)).clamp(0, 1)
 
 
-def blinds(folded: Folded) -> tuple[Blind, Blind, Blind]:
+def blinds(folded: Folded, rounded: bool = False) -> tuple[Blind, Blind, Blind]:
     """For queries and keys of W_QK and for values of W_VO. z A = q − a, so the part of z in A's span has the squared
     length (q − a)(AᵀA)⁻¹(q − a)ᵀ: no vector of width d is needed. Where the other factor has lost dimensions, what it
     no longer reads is null as well."""
@@ -40,7 +45,8 @@ def blinds(folded: Folded) -> tuple[Blind, Blind, Blind]:
     made = []
     for (side, other), constant in zip(sides, (folded.a_Q, folded.a_K, folded.a_V), strict=True):
         reach = _reach(other)
-        made.append(Blind(constant, torch.linalg.pinv(reach @ side.mT @ side @ reach, hermitian=True)))
+        inverse = torch.linalg.pinv(reach @ side.mT @ side @ reach, hermitian=True)
+        made.append(Blind(constant, inverse, side.float() if rounded else None))
     return made[0], made[1], made[2]
 
 
@@ -60,7 +66,8 @@ class AttentionWatch:
         self._proofs = 0
         self._sides: dict[str, Tensor] = {}
         folds = (fold(anatomy, layer) for layer in range(anatomy.layers))
-        self._blinds = [blinds(folded) for folded in folds]
+        half = torch.finfo(anatomy.dtype).bits < 32
+        self._blinds = [blinds(folded, half) for folded in folds]
 
     def begin(self, batch: Batch) -> None:
         device = self.anatomy.device
@@ -172,16 +179,15 @@ class AttentionWatch:
 
     def _lost(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Null shares: of queries and keys at the sampled tokens [b, h, q], of values at all tokens [b, h, t]."""
-        power = self._z.square().sum(-1)
         group = self.anatomy.blocks[layer].attention.group
         for_query, for_key, for_value = self._blinds[layer]
         q, k, v = (self._sides[side][self._rows] for side in "qkv")
         k, v = (side.repeat_interleave(group, 2) for side in (k, v))
         index = self._query[:, None].expand(-1, q.shape[2], -1)
         null_query, null_key = (
-            blind.share(side, power).gather(2, index) for blind, side in ((for_query, q), (for_key, k))
+            blind.share(side, self._z).gather(2, index) for blind, side in ((for_query, q), (for_key, k))
         )
-        return null_query, null_key, for_value.share(v, power)
+        return null_query, null_key, for_value.share(v, self._z)
 
     def _proof(self, layer: int, seen: Looked, row: int) -> None:
         """Scores and results of one window's queries from the folded matrices, in float64, against the model's."""

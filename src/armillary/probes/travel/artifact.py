@@ -2,7 +2,7 @@
 
 import importlib.util
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from armillary.probes.evidence import MODEL, RANDOM, Evidence, Floats
 from armillary.probes.probe import Instrument
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
+
+if TYPE_CHECKING:
+    from armillary.geometry.projection import Fidelity
 
 POINTS = 900
 DRAWN = ("pca", "pacmap", "umap")
@@ -54,11 +57,13 @@ class Artifact:
         u, document = _directions(evidence, MODEL)
         noise = _noise(u, evidence.seed)
         rows: list[dict[str, Any]] = []
+        chance: list[Fidelity] = []
         for name in [name for name in DRAWN if name == "pca" or importlib.util.find_spec(name)]:
             points, again = (project(name, u, 3, seed) for seed in (evidence.seed, evidence.seed + 1))
             score = fidelity(u, points, again)
-            control = fidelity(noise, project(name, noise, 3, evidence.seed)).correlation
-            rows.append({"projection": name, **vars(score), "control": control})
+            blank = fidelity(noise, project(name, noise, 3, evidence.seed), project(name, noise, 3, evidence.seed + 1))
+            rows.append({"projection": name, **vars(score), "control": blank.correlation})
+            chance.append(blank)
         drawn = project("pca", u, 3, evidence.seed)
         value, error = rows[0]["correlation"], _error(u, drawn, document)
         verdict = _verdict(value - error, value + error)
@@ -78,7 +83,7 @@ class Artifact:
             reading=_reading(rows, verdict),
             headline=f"Distances on the picture rank as true angles do by {value:.2f}",
             table=Table.of(COLUMNS, rows),
-            quantities=_quantities(rows),
+            quantities=_quantities(rows, chance),
             notes=tuple(
                 f"{name} is not installed, and was not scored"
                 for name in DRAWN[1:]
@@ -140,7 +145,7 @@ def _reading(rows: list[dict[str, Any]], verdict: Verdict) -> str:
     return f"{told}: {end.get(verdict, 'more text would decide')}."
 
 
-def _quantities(rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:
+def _quantities(rows: list[dict[str, Any]], chance: list["Fidelity"]) -> tuple[Quantity, ...]:
     scores = ("correlation", "trustworthiness", "continuity", "stability")
     return tuple(
         Quantity(
@@ -150,7 +155,7 @@ def _quantities(rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:
             ("score",),
             {"score": list(scores)},
             np.array([row[name] for name in scores]),
-            controls={"directions at random": np.array([row["control"], np.nan, np.nan, np.nan])},
+            controls={"directions at random": np.array([getattr(blank, name) for name in scores])},
         )
-        for row in rows
+        for row, blank in zip(rows, chance, strict=True)
     )

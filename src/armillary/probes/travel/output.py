@@ -1,6 +1,6 @@
 """Do the final norm and the embedding matrix read words out by their angle?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -57,7 +57,7 @@ class Output:
 
     def conclude(self, evidence: Evidence) -> Finding:
         if not reads(evidence.anatomy):
-            return nothing_read(self.claim, evidence)
+            return replace(nothing_read(self.claim, evidence), more_tables=_embeddings(evidence.anatomy))
         shares, same, document = _shares(evidence, MODEL)
         stats = {part: _interval(evidence, shares[part], document) for part in PARTS}
         twin = {} if RANDOM not in evidence.travel else _shares(evidence, RANDOM)[0]

@@ -88,7 +88,9 @@ class TravelRecord:
     def sampled(self) -> tuple[Tensor, NDArray[np.int64]]:
         """States [token, state, d] as they stood in the stream, and each token's [document, position, token, following]."""
         kept = self.sample.sample()
-        return kept.rows.reshape(len(kept.rows), len(self.names), -1), kept.payload.numpy()
+        return kept.rows.reshape(
+            len(kept.rows), len(self.names), self.sample.d // len(self.names)
+        ), kept.payload.numpy()
 
 
 def room(anatomy: Anatomy, tokens: int) -> int:

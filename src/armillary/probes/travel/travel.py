@@ -74,6 +74,9 @@ class Travel:
             + ("" if reads(evidence.anatomy) else ", in a model that reads out none"),
             table=_table(evidence),
             quantities=_quantities(evidence),
+            notes=()
+            if record.names[0].endswith("pre")
+            else (f"No norm stands before {record.names[0]}: the way is followed from there on.",),
         )
 
 
