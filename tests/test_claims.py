@@ -184,7 +184,7 @@ def test_findings_are_whole(ordinary, probe):
         "head": head_names(ordinary.anatomy),
         "layer": ["L0", "L1", "L2"],
         "state": list(ordinary.travel[MODEL].names),
-        "projection": ["pca"],
+        "projection": ["pca", "pca, unrolled"],
         "part": ["cosine", "length", "bias"],
     }
     assert [row[0] for row in finding.table.rows] == rows[first]

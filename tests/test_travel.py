@@ -85,9 +85,10 @@ def of_one_length() -> Evidence:
 
 
 def in_three_dimensions() -> Evidence:
-    frame = torch.linalg.qr(torch.randn(D, 4, generator=generator(5)))[0].T
-    near = torch.cat((torch.ones(400, 1), 0.2 * torch.randn(400, 3, generator=generator(6))), 1)
-    return evidence(bag(near @ frame), corpus(vocabulary=400))
+    frame = torch.randn(D, D, generator=generator(5))
+    frame = torch.linalg.qr(frame - frame.mean(0))[0].T[:3]
+    points = torch.randn(400, 3, generator=generator(6))
+    return evidence(bag(4 * torch.nn.functional.normalize(points, dim=1) @ frame), corpus(vocabulary=400))
 
 
 CASES = {
@@ -101,7 +102,7 @@ CASES = {
     "artifact, many dimensions": (
         Artifact,
         "refuted",
-        lambda: evidence(bag(torch.randn(1500, 128, generator=generator(4))), corpus()),
+        lambda: evidence(bag(torch.randn(1500, 128, generator=generator(4))), corpus(300)),
     ),
 }
 

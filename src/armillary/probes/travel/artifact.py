@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from armillary.geometry.projection import Fidelity
 
 POINTS = 900
-DRAWN = ("pca", "pacmap", "umap")
+UNROLLED = "pca, unrolled"
+DRAWN = ("pca", UNROLLED, "pacmap", "umap")
 BLOCKS = 8
 COLUMNS = (
     Column("projection", "how many dimensions were brought to three"),
@@ -37,10 +38,11 @@ class Artifact:
         statement="A picture of words in three dimensions shows where they are: it is no artefact of the projection.",
         source="R (S1)",
         definition=(
-            "All states of a few sampled tokens, as directions, drawn in three dimensions at once by each projection at hand "
-            "(pca in the tangent space at the mean always; pacmap and umap where installed). The statistic is the rank "
-            "correlation of distances on pca's drawing with the true angles over all pairs; beside it trustworthiness, "
-            "continuity and stability over seeds. Its interval is a jackknife over groups of documents."
+            "All states of a few sampled tokens, as directions, drawn on a globe as `armillary travel` draws them: pca always "
+            "(from the sphere's centre along its three principal axes), pacmap and umap where installed; beside them pca "
+            "unrolled, in the tangent space at the mean. The statistic is the rank correlation of distances on pca's globe "
+            "with the true angles over all pairs; beside it trustworthiness, continuity and stability over seeds. Its "
+            "interval is a jackknife over groups of documents."
         ),
         control="as many directions at random in as many dimensions, which no drawing can keep; random initialisation",
         rule=(
@@ -52,25 +54,23 @@ class Artifact:
     scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
-        from armillary.geometry.projection import fidelity, project
+        from armillary.geometry.projection import fidelity, globe
 
         u, document = _directions(evidence, MODEL)
         noise = _noise(u, evidence.seed)
         rows: list[dict[str, Any]] = []
         chance: list[Fidelity] = []
-        for name in [name for name in DRAWN if name == "pca" or importlib.util.find_spec(name)]:
-            points, again = (project(name, u, 3, seed) for seed in (evidence.seed, evidence.seed + 1))
-            score = fidelity(u, points, again)
-            blank = fidelity(noise, project(name, noise, 3, evidence.seed), project(name, noise, 3, evidence.seed + 1))
+        for name in [name for name in DRAWN if name.startswith("pca") or importlib.util.find_spec(name)]:
+            score, blank = (fidelity(each, *_drawn(name, each, evidence.seed)) for each in (u, noise))
             rows.append({"projection": name, **vars(score), "control": blank.correlation})
             chance.append(blank)
-        drawn = project("pca", u, 3, evidence.seed)
+        drawn = globe("pca", u, evidence.seed)
         value, error = rows[0]["correlation"], _error(u, drawn, document)
         verdict = _verdict(value - error, value + error)
         controls = [Control("directions at random", rows[0]["control"], rows[0]["control"], rows[0]["control"])]
         if RANDOM in evidence.travel:
             twin, _ = _directions(evidence, RANDOM)
-            seen = fidelity(twin, project("pca", twin, 3, evidence.seed)).correlation
+            seen = fidelity(twin, globe("pca", twin, evidence.seed)).correlation
             controls.append(Control(RANDOM, seen, seen, seen))
         return Finding(
             claim=self.claim,
@@ -86,10 +86,20 @@ class Artifact:
             quantities=_quantities(rows, chance),
             notes=tuple(
                 f"{name} is not installed, and was not scored"
-                for name in DRAWN[1:]
+                for name in DRAWN[2:]
                 if not importlib.util.find_spec(name)
             ),
         )
+
+
+def _drawn(name: str, u: Floats, seed: int) -> tuple[Floats, Floats]:
+    """The drawing, and the same from another seed."""
+    from armillary.geometry.projection import globe, project
+
+    first, second = (
+        project("pca", u, 3, each) if name == UNROLLED else globe(name, u, each) for each in (seed, seed + 1)
+    )
+    return first, second
 
 
 def _directions(evidence: Evidence, arm: str) -> tuple[Floats, Any]:
@@ -132,7 +142,7 @@ def _verdict(low: float, high: float) -> Verdict:
 def _reading(rows: list[dict[str, Any]], verdict: Verdict) -> str:
     first = rows[0]
     told = (
-        f"On pca's drawing distances rank as true angles do by {first['correlation']:.2f} (random directions: "
+        f"On pca's globe distances rank as true angles do by {first['correlation']:.2f} (random directions: "
         f"{first['control']:.2f}), and {first['trustworthiness']:.0%} of nearness can be trusted"
     )
     for row in rows[1:]:
