@@ -57,7 +57,7 @@ def test_the_smoke_preset(smoke):
         assert {"length/L0.ln1", "effective_rank/ln_final", "attention_entropy/L1H3"} < set(row["geometry"])
     lengths = [row["geometry"]["length/ln_final"] for row in looks]
     assert lengths[-1] > 2 * lengths[0], "the stream grows as it learns"
-    assert len(armillary.load(str(out), progress=False).laws) == 8
+    assert len(armillary.load(str(out), progress=False).laws) == 9
 
 
 def test_the_training_is_drawn(smoke, tmp_path):

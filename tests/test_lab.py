@@ -140,7 +140,7 @@ def test_the_log(whole, recipe):
 def test_the_folder_loads_everywhere(whole, architecture):
     out = whole[architecture].out
     anatomy = armillary.load(str(out), device="cpu", progress=False)
-    assert len(anatomy.laws) == 8
+    assert len(anatomy.laws) == 9
     assert (anatomy.layers, anatomy.context, anatomy.vocabulary) == (1, 16, 280)
     words = tr.AutoTokenizer.from_pretrained(out)
     assert (words.eos_token, words.bos_token, words.model_max_length) == (END, END, 16)
@@ -165,7 +165,7 @@ def test_the_kept_steps_load(whole, architecture):
     end = load_file(whole[architecture].out / "model.safetensors")
     assert all(torch.equal(last[name], tensor) for name, tensor in end.items())
     assert any(not torch.equal(first[name], last[name]) for name in first)
-    assert len(armillary.load(str(kept[1]), device="cpu", progress=False).laws) == 8
+    assert len(armillary.load(str(kept[1]), device="cpu", progress=False).laws) == 9
 
 
 def test_a_folder_belongs_to_one_run(text, tmp_path, whole):
