@@ -1,4 +1,4 @@
-"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`, `heads`, `paper`, `report`,
+"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`, `heads`, `paper`, `travel`, `report`,
 `compare`, `lab`.
 
 Nothing heavy is imported for --help.
@@ -31,6 +31,7 @@ def main() -> None:
     armillary survey                      the default model, the built-in text, all claims
     armillary survey ./my-model --text notes/ --out result/
     armillary claims sphere.radius        what is claimed, and what would decide it
+    armillary travel builtin:gpt "To kill two birds with one stone"
     """
     # A terminal or pipe without √ or γ shows ? in their place.
     if isinstance(sys.stdout, io.TextIOWrapper):
