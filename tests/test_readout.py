@@ -129,6 +129,11 @@ def test_what_has_no_rank_is_refused() -> None:
         top_tokens(words, gaussian(3, 2), 1)
 
 
+def test_a_sum_that_overflows_is_no_infinity() -> None:
+    words = torch.full((300, 4), 3e37)
+    assert top_tokens(torch.full((1, 4), 1e-37), words, 2).ids.tolist() == [[0, 1]]
+
+
 def test_float64_is_read_in_float32() -> None:
     directions, words = gaussian(5, 30).double(), gaussian(500, 30, seed=1).double().requires_grad_()
     found = top_tokens(directions, words, 3)
