@@ -88,3 +88,10 @@ def _measures(said: "torch.Tensor", following: "torch.Tensor") -> dict[str, "tor
         "rank": (said > said.gather(-1, best)).sum(-1),
         "loss": -said.gather(-1, following[:, None, None].expand(-1, said.shape[1], 1))[..., 0],
     }
+
+
+def over_documents(evidence: Evidence, values: Floats, document: NDArray[np.int64]) -> tuple[float, float, float]:
+    """Mean over sampled tokens, resampled by documents."""
+    stats = np.zeros((int(document.max(initial=0)) + 1, 2))
+    np.add.at(stats, document, np.stack([np.ones_like(values), values], 1))
+    return evidence.interval(stats[stats[:, 0] > 0], lambda s: s[..., 1] / np.maximum(s[..., 0], 1e-300))

@@ -9,7 +9,7 @@ from armillary.probes.evidence import MODEL, RANDOM, Evidence, Floats
 from armillary.probes.probe import Instrument
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.probes.travel.embedding import DISTANCES, EXTREMES, distances_of, extreme_rows
-from armillary.probes.travel.lens import logits, reads
+from armillary.probes.travel.lens import logits, over_documents, reads
 from armillary.probes.travel.refine import nothing_read
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
@@ -59,7 +59,7 @@ class Output:
         if not reads(evidence.anatomy):
             return replace(nothing_read(self.claim, evidence), more_tables=_embeddings(evidence.anatomy))
         shares, same, document = _shares(evidence, MODEL)
-        stats = {part: _interval(evidence, shares[part], document) for part in PARTS}
+        stats = {part: over_documents(evidence, shares[part], document) for part in PARTS}
         twin = {} if RANDOM not in evidence.travel else _shares(evidence, RANDOM)[0]
         agree = {part: float(same[part].mean()) for part in PARTS}
         verdict = _verdict(stats["cosine"], agree["cosine"])
@@ -140,12 +140,6 @@ def _r2(a: "Tensor", b: "Tensor") -> Floats:
     # A constant computed in floating point varies by its rounding.
     alive = b.square().mean(-1) > 1e-20
     return np.asarray((r2 * alive).cpu().numpy())
-
-
-def _interval(evidence: Evidence, values: Floats, document: Any) -> tuple[float, float, float]:
-    stats = np.zeros((int(document.max()) + 1, 2))
-    np.add.at(stats, document, np.stack([np.ones_like(values), values], 1))
-    return evidence.interval(stats[stats[:, 0] > 0], lambda s: s[..., 1] / np.maximum(s[..., 0], 1e-300))
 
 
 def _verdict(cosine: tuple[float, float, float], same: float) -> Verdict:

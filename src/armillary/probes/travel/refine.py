@@ -8,7 +8,7 @@ import numpy as np
 from armillary.probes.evidence import MODEL, RANDOM, Evidence, Flags, Floats, name_sites
 from armillary.probes.probe import Instrument
 from armillary.probes.thresholds import THRESHOLDS as T
-from armillary.probes.travel.lens import Lens, lens
+from armillary.probes.travel.lens import Lens, lens, over_documents
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 COLUMNS = (
@@ -55,8 +55,8 @@ class Refine:
         if found is None:
             return nothing_read(self.claim, evidence)
         names = evidence.travel[MODEL].names
-        rho = _interval(evidence, found, _correlations(found))
-        kl = np.array([_interval(evidence, found, found.kl[:, i]) for i in range(len(names))])
+        rho = over_documents(evidence, _correlations(found), found.document)
+        kl = np.array([over_documents(evidence, found.kl[:, i], found.document) for i in range(len(names))])
         falling = np.diff(kl[:, 0]) < 0
         truth = _depth_correlation(found.loss.mean(0)[None])[0]
         verdict = _verdict(rho, float(falling.mean()), truth)
@@ -67,7 +67,7 @@ class Refine:
             statistic=Statistic("rank correlation of divergence and depth, mean over tokens", *rho),
             n=len(found.kl),
             controls=tuple(
-                Control(arm, *_interval(evidence, other, _correlations(other)))
+                Control(arm, *over_documents(evidence, _correlations(other), other.document))
                 for arm, other in others.items()
                 if other
             ),
@@ -95,14 +95,6 @@ def _depth_correlation(values: Floats) -> Floats:
     depth = np.arange(ranks.shape[1]) - (ranks.shape[1] - 1) / 2
     scale = np.sqrt((ranks**2).sum(1) * (depth**2).sum())
     return np.where(scale > 0, ranks @ depth / np.maximum(scale, 1e-300), 0.0)
-
-
-def _interval(evidence: Evidence, found: Lens, values: Floats) -> tuple[float, float, float]:
-    """Mean over tokens, resampled by documents."""
-    groups = int(found.document.max()) + 1 if len(found.document) else 1
-    stats = np.zeros((groups, 2))
-    np.add.at(stats, found.document, np.stack([np.ones_like(values), values], 1))
-    return evidence.interval(stats[stats[:, 0] > 0], lambda s: s[..., 1] / np.maximum(s[..., 0], 1e-300))
 
 
 def _verdict(rho: tuple[float, float, float], falling: float, truth: float) -> Verdict:
