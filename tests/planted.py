@@ -11,10 +11,13 @@ from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.attention.watch import AttentionWatch
+from armillary.probes.bench import Bench
+from armillary.probes.direction import Direction
 from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
 from armillary.probes.observe import observe
-from armillary.probes.scaling import measure_scaling
+from armillary.probes.probe import Experimenter, Probe
 from armillary.probes.travel.watch import TravelWatch
+from armillary.results import Finding
 
 D, VOCABULARY, CONTEXT = 32, 1500, 64
 
@@ -101,8 +104,20 @@ def evidence(anatomy: Anatomy, text: Corpus, scaling: bool = False) -> Evidence:
     records = {arm: observe(*arms[arm], instruments, attention=watches[arm], travel=ways[arm]) for arm in arms}
     attention = {arm: watch.record for arm, watch in watches.items()}
     travel = {arm: way.record for arm, way in ways.items()}
-    edited = measure_scaling(anatomy, text) if scaling else None
-    return Evidence(anatomy, text, twin, records, attention, travel, edited)
+    made = Evidence(anatomy, text, twin, records, attention, travel)
+    return experimented(Direction(), made) if scaling else made
+
+
+def experimented(probe: Probe, made: Evidence) -> Evidence:
+    """The evidence with what the probe's own passes find."""
+    assert isinstance(probe, Experimenter) and made.corpus is not None
+    made.found[probe.claim.id] = probe.experiment(Bench(made.anatomy, made.corpus, made.twin, made.seed))
+    return made
+
+
+def tried(probe: Probe, anatomy: Anatomy, text: Corpus) -> Finding:
+    """What a probe that reads no instrument concludes from its own passes."""
+    return probe.conclude(experimented(probe, Evidence(anatomy, text, random_twin(anatomy, 0))))
 
 
 def gaussian(rank: int = D, seed: int = 0) -> Tensor:

@@ -58,6 +58,7 @@ main.add_command(travel)
     metavar="LIST",
     help="Comma-separated claim ids, chapter letters A–G, or 'all'.",
 )
+@click.option("--quick", is_flag=True, help="Less text and fewer documents in experiments: wider intervals, sooner.")
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @click.option("--dtype", metavar="T", help="float32, bfloat16 or float16. [default: float32]")
 @click.option(
@@ -75,6 +76,7 @@ def survey(
     dataset: str | None,
     tokens: int | None,
     claims: str,
+    quick: bool,
     device: str | None,
     dtype: str | None,
     out: Path | None,
@@ -116,8 +118,9 @@ def survey(
     made = run.survey(
         model or run.DEFAULT_MODEL,
         source,
-        tokens=run.DEFAULT_TOKENS if tokens is None else tokens,
+        tokens=tokens,
         claims=claims,
+        quick=quick,
         device=device,
         dtype=dtype,
         out=folder,

@@ -25,13 +25,11 @@ from armillary.flow.tokens import Corpus, encode
 from armillary.probes import Probe, choose
 from armillary.probes.attention.record import AttentionRecord
 from armillary.probes.attention.watch import AttentionWatch
+from armillary.probes.bench import Bench
 from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
 from armillary.probes.observe import observe
-from armillary.probes.probe import judge
+from armillary.probes.probe import Experimenter, judge
 from armillary.probes.record import NormRecord
-from armillary.probes.scaling import DOCUMENTS as SCALING_DOCUMENTS
-from armillary.probes.scaling import TOKENS as SCALING_TOKENS
-from armillary.probes.scaling import ScalingRecord, measure_scaling, passes
 from armillary.probes.thresholds import THRESHOLDS
 from armillary.probes.travel.record import TravelRecord
 from armillary.probes.travel.watch import TravelWatch
@@ -41,6 +39,7 @@ from armillary.views.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
 DEFAULT_TOKENS = 2500
+QUICK_TOKENS = 1000
 SEED = 0
 
 
@@ -66,8 +65,9 @@ def survey(
     model: Any = DEFAULT_MODEL,
     text: Any = None,
     *,
-    tokens: int = DEFAULT_TOKENS,
+    tokens: int | None = None,
     claims: str = "all",
+    quick: bool = False,
     device: str | None = None,
     dtype: str | None = None,
     out: str | Path | None = None,
@@ -79,12 +79,14 @@ def survey(
 ) -> Survey:
     """Measure claims on a model: `text` is a path, a string, a list of documents, or None for the built-in sample.
 
-    `claims` lists ids, chapter letters or 'all'. With `out`, survey.json, tables/ and figures/ are written there. `tell`
+    `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given; `quick` reads fewer, and makes experiments
+    on fewer documents: intervals are wider. With `out`, survey.json, tables/ and figures/ are written there. `tell`
     is called with the survey so far after each claim.
     """
     started = time.time()
     # What can be refused is refused before a model is loaded.
     probes = choose(claims)
+    tokens = (QUICK_TOKENS if quick else DEFAULT_TOKENS) if tokens is None else tokens
     if tokens < 1:
         raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
     if out is not None:
@@ -98,7 +100,7 @@ def survey(
             anatomy = _load(model, tokenizer, device, dtype, trust_remote_code, 2, bar)
         evidence = gather(anatomy, documents, probes, tokens, seed, bar)
         so_far = _survey(anatomy, evidence, documents, (), tokens, started)
-        for made in _conclude(so_far, evidence, probes, bar):
+        for made in _conclude(so_far, evidence, probes, quick, bar):
             if tell is not None:
                 with bar.aside():
                     tell(made)
@@ -111,16 +113,16 @@ def survey(
 def gather(
     anatomy: Anatomy, documents: Documents, probes: tuple[Probe, ...], tokens: int, seed: int, bar: Bar
 ) -> Evidence:
-    """Every pass that the probes need: one per arm, and the edited ones."""
+    """What one pass per arm tells every probe."""
     instruments = {instrument for probe in probes for instrument in probe.instruments}
     _room(anatomy, instruments)
     twin = random_twin(anatomy, seed)
-    if not instruments:
+    if not instruments and not any(isinstance(probe, Experimenter) for probe in probes):
         return Evidence(anatomy, twin=twin, seed=seed)
     corpus = _corpus(anatomy, documents, tokens, seed)
-    edited = any(probe.scaling for probe in probes) and anatomy.causal and anatomy.W_U is not None
-    small = corpus.thinned(SCALING_TOKENS, SCALING_DOCUMENTS).tokens if edited else 0
-    bar.start("reading", 3 * corpus.tokens + small * passes(anatomy))
+    if not instruments:
+        return Evidence(anatomy, corpus, twin, seed=seed)
+    bar.start("reading", 3 * corpus.tokens)
     arms = ((MODEL, anatomy, corpus), (RANDOM, twin, corpus), (SHUFFLED, anatomy, corpus.shuffled(seed)))
     records: dict[str, dict[str, NormRecord]] = {}
     attention: dict[str, AttentionRecord] = {}
@@ -134,11 +136,7 @@ def gather(
         records[arm] = observe(specimen, text, wanted, bar.advance, heads, words)
         attention |= {} if heads is None else {arm: heads.record}
         travel |= {} if words is None else {arm: words.record}
-    scaling: ScalingRecord | None = None
-    if edited:
-        bar.say("scaling the stream")
-        scaling = measure_scaling(anatomy, corpus, bar.advance)
-    return Evidence(anatomy, corpus, twin, records, attention, travel, scaling, seed)
+    return Evidence(anatomy, corpus, twin, records, attention, travel, seed)
 
 
 def _room(anatomy: Anatomy, instruments: Collection[str]) -> None:
@@ -179,12 +177,19 @@ def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
     return corpus
 
 
-def _conclude(survey: Survey, evidence: Evidence, probes: tuple[Probe, ...], bar: Bar) -> Iterator[Survey]:
-    """The survey with one more finding each time."""
+def _conclude(survey: Survey, evidence: Evidence, probes: tuple[Probe, ...], quick: bool, bar: Bar) -> Iterator[Survey]:
+    """The survey with one more finding each time; experiments are made when their claim's turn comes."""
     bar.start("concluding", len(probes))
     caption = _caption(evidence)
+    bench: Bench | None = None
     for probe in probes:
         bar.say(f"concluding: {probe.claim.id}")
+        if isinstance(probe, Experimenter) and evidence.corpus is not None:
+            if bench is None:
+                bench = Bench(evidence.anatomy, evidence.corpus, evidence.twin, evidence.seed, quick)
+                bench.prove()
+            evidence.found[probe.claim.id] = probe.experiment(bench)
+            bench.prove()
         finding = dataclasses.replace(judge(probe, evidence), caption=caption)
         survey = dataclasses.replace(survey, findings=(*survey.findings, finding))
         yield survey

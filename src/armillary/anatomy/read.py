@@ -251,6 +251,8 @@ def _sites(family: Family, at: str, layers: int, has_final: bool) -> dict[str, S
         ("ln1_post", family.ln1_post, "output"),
         ("attn_out", family.attn_write, "output"),
         ("ln2", family.ln2, "output"),
+        # What the activation receives: the gate's product where there is a gate.
+        ("mlp_pre", family.mlp_gate or family.mlp_in, "output"),
         ("mlp_post", family.mlp_out, "input"),
         ("ln2_post", family.ln2_post, "output"),
         ("mlp_out", family.mlp_write, "output"),

@@ -1,27 +1,29 @@
 """What if the stream were shorter or longer at one place?"""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor
 
 from armillary.anatomy import Anatomy
+from armillary.edits.edit import changing, stream_site
 
 
-@contextmanager
-def scaled(anatomy: Anatomy, layer: int, factor: float, positions: slice = slice(None)) -> Iterator[None]:
-    """Multiply the stream after block `layer` by `factor` while inside; the model is itself again afterwards."""
-    site = anatomy.sites[f"L{layer}.resid_post"]
+@dataclass(frozen=True)
+class Scale:
+    """Multiply the stream after block `layer` (−1: before the first) by `factor`, from position `start` on."""
 
-    def scale(module: nn.Module, args: Any, output: Any) -> Any:
-        stream = (output[0] if isinstance(output, tuple) else output).clone()
-        stream[:, positions] *= torch.as_tensor(factor, dtype=stream.dtype)
-        return (stream, *output[1:]) if isinstance(output, tuple) else stream
+    layer: int
+    factor: float
+    start: int = 0
+    example: ClassVar[str] = "Scale(layer=3, factor=2.0)"
 
-    handle = anatomy.model.get_submodule(site.path).register_forward_hook(scale)
-    try:
-        yield
-    finally:
-        handle.remove()
+    def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
+        def change(stream: Tensor, given: Tensor | None) -> Tensor:
+            stream = stream.clone()
+            stream[:, self.start :] *= torch.as_tensor(self.factor, dtype=stream.dtype)
+            return stream
+
+        return changing(anatomy, stream_site(anatomy, self.layer), change)

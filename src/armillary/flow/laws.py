@@ -14,7 +14,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.anatomy import FeedForward
 from armillary.anatomy.folded import fold, reading_norm
 from armillary.anatomy.read import projected
-from armillary.edits import scaled
+from armillary.edits import Scale, edited
 from armillary.errors import LawError
 from armillary.flow.attention import attend, capped, folded_results, folded_scores, placed, rotation, visible
 from armillary.flow.capture import run, still, watching
@@ -41,7 +41,7 @@ class _Seen:
     ids: Tensor
     at: dict[str, tuple[Tensor, Tensor]]
     last: Tensor
-    edited: dict[int, Tensor]
+    doubled: dict[int, Tensor]
     """The last hidden state when the stream at the last position was doubled after that layer."""
     again: Tensor
     """The stream after the last block, once every edit was undone."""
@@ -107,16 +107,16 @@ def _look(anatomy: Anatomy) -> _Seen:
     watchers = {name: keep(name) for name in anatomy.sites}
     with watching(anatomy, watchers):
         last = run(anatomy, ids)
-    edited = {}
+    doubled = {}
     for layer in sorted({0, anatomy.layers // 2, anatomy.layers - 1}) if anatomy.causal else ():
-        with scaled(anatomy, layer, 2.0, positions=slice(-1, None)):
-            edited[layer] = run(anatomy, ids)
+        with edited(anatomy, Scale(layer, 2.0, start=-1)):
+            doubled[layer] = run(anatomy, ids)
     end = f"L{anatomy.layers - 1}.resid_post"
     before, has_head = at[end], anatomy.W_U is not None
     with watching(anatomy, {end: keep(end)}):
         output = run(anatomy, ids, logits=has_head)
     again, at[end] = at[end][1], before
-    return _Seen(anatomy, ids.to(anatomy.device), at, last, edited, again, output if has_head else None)
+    return _Seen(anatomy, ids.to(anatomy.device), at, last, doubled, again, output if has_head else None)
 
 
 def _flat(tensor: Tensor, ids: Tensor) -> Tensor:
@@ -257,8 +257,8 @@ def _logits(seen: _Seen) -> Errors:
 
 def _edits(seen: _Seen) -> Errors:
     """An edit at the last position leaves earlier positions alone; undone, the model is bit for bit itself."""
-    for layer, edited in seen.edited.items():
-        yield f"L{layer}.resid_post, earlier positions", _error(edited[:, :-1], seen.last[:, :-1])
+    for layer, doubled in seen.doubled.items():
+        yield f"L{layer}.resid_post, earlier positions", _error(doubled[:, :-1], seen.last[:, :-1])
     end = f"L{seen.anatomy.layers - 1}.resid_post"
     same = torch.equal(seen.again, seen.y(end))
     yield f"{end}, after undoing", 0.0 if same else max(_error(seen.again, seen.y(end)), 1.0)

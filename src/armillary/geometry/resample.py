@@ -9,7 +9,7 @@ from scipy.stats import rankdata
 
 
 class Interval(NamedTuple):
-    """A value with its 95 % percentile interval; arrays of the statistic's own shape, 0-d for a number."""
+    """A value with its percentile interval (95 % unless another level was asked for); arrays of the statistic's own shape, 0-d for a number."""
 
     value: np.ndarray
     low: np.ndarray
@@ -22,6 +22,7 @@ def bootstrap(
     statistic: Callable[[np.ndarray], np.ndarray],
     draws: int = 400,
     seed: int = 0,
+    level: float = 0.95,
 ) -> Interval:
     """Resample documents: row g holds sums over document g's tokens, a draw adds them by multinomial weights.
 
@@ -44,7 +45,7 @@ def bootstrap(
     if not defined.any():
         nowhere = np.full(np.shape(value), np.nan)
         return Interval(np.asarray(value), nowhere, nowhere, draws)
-    low, high = np.quantile(drawn[defined], [0.025, 0.975], axis=0)
+    low, high = np.quantile(drawn[defined], [(1 - level) / 2, (1 + level) / 2], axis=0)
     return Interval(np.asarray(value), np.asarray(low), np.asarray(high), int((~defined).sum()))
 
 

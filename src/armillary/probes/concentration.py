@@ -60,7 +60,6 @@ class Concentration:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("lengths",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         lengths = evidence.scalars(MODEL, "length", ORDINARY)

@@ -56,7 +56,6 @@ class Dimension:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("spectra", "sample")
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         found = spectra(evidence, MODEL)

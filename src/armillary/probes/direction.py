@@ -9,11 +9,13 @@ from armillary.probes.evidence import MODEL, Evidence, Floats
 from armillary.probes.parallel import over_sites
 from armillary.probes.probe import Instrument
 from armillary.probes.sampled import Sampled, sampled
+from armillary.probes.scaling import measure_scaling, scalings
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
-    from armillary.anatomy import Norm
+    from armillary.anatomy import Anatomy, Norm
+    from armillary.probes.bench import Bench, Trials
 
 NEGATIVES = 8000
 DRAWS = 200
@@ -61,7 +63,12 @@ class Direction:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("sample",)
-    scaling: ClassVar[bool] = True
+
+    def passes(self, anatomy: "Anatomy") -> float:
+        return 1 + len(scalings(anatomy))
+
+    def experiment(self, bench: "Bench") -> "Trials | None":
+        return measure_scaling(bench)
 
     def conclude(self, evidence: Evidence) -> Finding:
         rows = list(over_sites(evidence.sites, lambda site: _row(evidence, site)).values())
@@ -160,16 +167,13 @@ def _scale_change(norm: "Norm", cloud: Sampled) -> float:
 
 
 def _costs(evidence: Evidence) -> list[dict[str, float]]:
-    """Change of loss per scaled layer and factor, resampled over documents."""
-    record = evidence.scaling
-    if record is None:
+    """Change of loss per scaled layer and factor."""
+    trials: Trials | None = evidence.found.get("sphere.direction")
+    if trials is None:
         return []
     rows = []
-    edits = [(layer, factor) for layer in record.layers for factor in record.factors]
-    used = record.count.numpy() > 0
-    for row, (layer, factor) in enumerate(edits, 1):
-        stats = np.stack([record.count.numpy(), (record.loss[row] - record.loss[0]).numpy()], 1)[used]
-        value, low, high = evidence.interval(stats, lambda s: s[..., 1] / np.maximum(s[..., 0], 1e-300))
+    for name, (layer, factor) in scalings(evidence.anatomy).items():
+        value, low, high = trials.cost(name)
         rows.append({"layer": layer, "factor": factor, "delta_nll": value, "low": low, "high": high})
     return rows
 

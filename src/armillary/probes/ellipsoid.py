@@ -48,7 +48,6 @@ class Ellipsoid:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ()
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         norms = evidence.anatomy.norms

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from armillary.flow.tokens import Corpus
     from armillary.probes.attention.record import AttentionRecord
     from armillary.probes.record import NormRecord
-    from armillary.probes.scaling import ScalingRecord
     from armillary.probes.travel.record import TravelRecord
 
 Floats = NDArray[np.float64]
@@ -38,8 +37,9 @@ class Evidence:
     """arm → what was recorded of the heads."""
     travel: Mapping[str, "TravelRecord"] = field(default_factory=dict)
     """arm → how words went."""
-    scaling: "ScalingRecord | None" = None
     seed: int = 0
+    found: dict[str, Any] = field(default_factory=dict)
+    """claim → what its experiment found; filled claim by claim."""
     kept: dict[Any, Any] = field(default_factory=dict)
     """What one probe worked out and another asks for too."""
 

@@ -70,7 +70,6 @@ class Local:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("sample",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         measured = over_sites(evidence.sites, partial(_measure, evidence))

@@ -45,7 +45,6 @@ class Plane:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("lengths",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         cos2 = evidence.scalars(MODEL, "cos2")

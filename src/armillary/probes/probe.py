@@ -1,11 +1,15 @@
 """What is a probe? One question, the instruments it needs, and a conclusion from what they recorded."""
 
 from dataclasses import replace
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from armillary.probes.evidence import Evidence
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Finding, Statistic, Table
+
+if TYPE_CHECKING:
+    from armillary.anatomy import Anatomy
+    from armillary.probes.bench import Bench
 
 Instrument = Literal["lengths", "spectra", "sample", "attention", "travel"]
 
@@ -13,24 +17,37 @@ Instrument = Literal["lengths", "spectra", "sample", "attention", "travel"]
 class Probe(Protocol):
     """A frozen dataclass whose fields are its settings.
 
-    `instruments` are those of the shared pass it reads ('lengths', 'spectra', 'sample', 'attention', 'travel'); none means weights only.
-    `scaling` asks for the edited passes too. A probe module imports torch only inside functions, so that the list of
-    claims is shown at once.
+    `instruments` are those of the shared pass it reads ('lengths', 'spectra', 'sample', 'attention', 'travel'); none
+    means that it reads none. A probe module imports torch only inside functions, so that the list of claims is shown at
+    once.
     """
 
     claim: ClassVar[Claim]
     instruments: ClassVar[tuple[Instrument, ...]]
-    scaling: ClassVar[bool]
 
     def conclude(self, evidence: Evidence) -> Finding: ...
 
 
+@runtime_checkable
+class Experimenter(Protocol):
+    """A probe that needs passes of its own: edited ones, or of other tokens than the text's.
+
+    What `experiment` returns is found in `evidence.found[claim id]` when it concludes.
+    """
+
+    def passes(self, anatomy: "Anatomy") -> float:
+        """Whole passes over the evaluation text, at most; those of a twin count as well."""
+        ...
+
+    def experiment(self, bench: "Bench") -> Any: ...
+
+
 def judge(probe: Probe, evidence: Evidence) -> Finding:
     """A probe's finding, or `undecided` where the text cannot carry any: what no rule needs to repeat."""
-    if not probe.instruments or evidence.corpus is None:
+    if evidence.corpus is None or not (probe.instruments or isinstance(probe, Experimenter)):
         return probe.conclude(evidence)
     documents = evidence.corpus.documents
-    counts = {"ordinary tokens": evidence.ordinary}
+    counts = {"ordinary tokens": evidence.ordinary if probe.instruments else evidence.tokens}
     counts |= {"queries with enough keys": evidence.queries} if "attention" in probe.instruments else {}
     counts |= {"tokens between two others": evidence.followed} if "travel" in probe.instruments else {}
     what, fewest = min(counts.items(), key=lambda count: count[1])

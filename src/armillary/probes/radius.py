@@ -54,7 +54,6 @@ class Radius:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("lengths",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         near = evidence.scalars(MODEL, "near")

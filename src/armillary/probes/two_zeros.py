@@ -55,7 +55,6 @@ class TwoZeros:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("spectra",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         found, norms = spectra(evidence, MODEL), evidence.anatomy.norms

@@ -55,7 +55,6 @@ class Axes:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("spectra", "sample")
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         found = _measured(evidence, MODEL)

@@ -55,7 +55,6 @@ class Cosine:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         value, low, high = grid(evidence, _moments(evidence, MODEL), _r2)

@@ -52,7 +52,6 @@ class Geodesic:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         stats = means(evidence.attention[MODEL], "rho")

@@ -102,7 +102,6 @@ class Lookup:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ()
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         missing = wordless(self.claim, evidence, NOUNS)

@@ -51,7 +51,6 @@ class Nullspace:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         stats = _products(evidence, MODEL, "null_query", "entropy")

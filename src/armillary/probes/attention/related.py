@@ -87,7 +87,6 @@ class Related:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ()
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         missing = wordless(self.claim, evidence)

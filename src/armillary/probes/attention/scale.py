@@ -60,7 +60,6 @@ class Scale:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         stats = _powers(evidence, MODEL)

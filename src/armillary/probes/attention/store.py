@@ -93,7 +93,6 @@ class Store:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ()
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         missing = wordless(self.claim, evidence, NOUNS)

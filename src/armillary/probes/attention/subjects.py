@@ -84,7 +84,6 @@ class Subjects:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ()
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         missing = wordless(self.claim, evidence, NOUNS)

@@ -45,7 +45,6 @@ class TwoViews:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         import torch

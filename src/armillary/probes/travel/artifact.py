@@ -51,7 +51,6 @@ class Artifact:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("travel",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         from armillary.geometry.projection import fidelity, globe

@@ -53,7 +53,6 @@ class Output:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("travel",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         if not reads(evidence.anatomy):

@@ -48,7 +48,6 @@ class Refine:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("travel",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         found = lens(evidence, MODEL)

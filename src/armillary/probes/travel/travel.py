@@ -49,7 +49,6 @@ class Travel:
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("travel",)
-    scaling: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         record = evidence.travel[MODEL]

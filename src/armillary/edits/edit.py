@@ -1,0 +1,144 @@
+"""How is a running model changed, and left exactly as it was?
+
+The only file with writing hooks. An edit is a frozen description; `edited` puts edits on a model for the length of a
+`with` statement, one after another where two meet at a place, and takes them off whatever happens. No weight is touched,
+so there is nothing to restore but the hooks.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.read import family_of
+from armillary.errors import ModelError
+
+Change = Callable[[Tensor, Tensor | None], Tensor]
+"""From a site's value, and what its module received, to the value that goes on."""
+
+HeadChange = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""From q [b, h, t, k] and k, v [b, g, t, k], as the scores are about to see them, to those that go on."""
+
+
+class Edit(Protocol):
+    """A frozen dataclass whose fields are its settings; its docstring says what it does."""
+
+    example: ClassVar[str]
+    """One line of Python that makes one."""
+
+    def on(self, anatomy: Anatomy) -> AbstractContextManager[None]: ...
+
+
+@contextmanager
+def edited(anatomy: Anatomy, *edits: Edit) -> Iterator[None]:
+    """The model, changed by every edit while inside, itself again afterwards, bit for bit."""
+    with ExitStack() as stack:
+        for edit in edits:
+            stack.enter_context(edit.on(anatomy))
+        yield
+
+
+@contextmanager
+def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
+    """Let `change` decide what goes on from a site; complain if the model never passed it."""
+    place = anatomy.sites[site]
+    assert place.part is None, "q, k and v are changed where the scores see them"
+    module = anatomy.model.get_submodule(place.path)
+    fired = []
+
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        fired.append(True)
+        if args:
+            return (change(args[0], None), *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": change(kwargs["hidden_states"], None)}
+
+    def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        fired.append(True)
+        given = args[0] if args else kwargs.get("hidden_states")
+        if isinstance(output, tuple):
+            return (change(output[0], given), *output[1:])
+        return change(output, given)
+
+    if place.side == "input":
+        handle = module.register_forward_pre_hook(before, with_kwargs=True)
+    else:
+        handle = module.register_forward_hook(after, with_kwargs=True)
+    try:
+        yield
+        ran = True
+    except BaseException:
+        ran = False
+        raise
+    finally:
+        handle.remove()
+    if ran and not fired:
+        raise ModelError(
+            f"the edit at {site} never took place: the model did not pass it (compiled, fused, or not run?)."
+        )
+
+
+@contextmanager
+def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator[None]:
+    """Let `change` decide on q, k and v of one layer after rotation and q/k-norm, just before their products.
+
+    No module gives q and k there, so the function that multiplies them is wrapped; other layers and other models that run
+    meanwhile go through it unchanged.
+    """
+    path = f"{anatomy.sites[f'L{layer}.resid_pre'].path}.{family_of(anatomy.family).attention}"
+    mine = set(anatomy.model.get_submodule(path).modules())
+    fired = []
+
+    def wrapped(former: Callable[..., Any]) -> Callable[..., Any]:
+        def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if module in mine:
+                fired.append(True)
+                q, k, v = change(q, k, v)
+            return former(module, q, k, v, *args, **kwargs)
+
+        return attend
+
+    model: Any = anatomy.model
+    with _attention_function(mine, model.config._attn_implementation, wrapped):
+        yield
+    if not fired:
+        raise ModelError(f"the edit on the heads of layer {layer} never took place: its attention was not run.")
+
+
+@contextmanager
+def _attention_function(
+    modules: set[nn.Module], implementation: str, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """The function by which these modules attend, replaced."""
+    source: Any = next((s for s in (sys.modules[type(m).__module__] for m in modules) if _attends(s)), None)
+    if source is None:
+        raise ModelError("this model attends by code of its own, so q and k cannot be edited; edit z instead.")
+    if implementation in (None, "eager"):
+        former = source.eager_attention_forward
+        source.eager_attention_forward = wrapped(former)
+        try:
+            yield
+        finally:
+            source.eager_attention_forward = former
+        return
+    table = source.ALL_ATTENTION_FUNCTIONS
+    # A local entry hides the library's own; afterwards there must be as few as before.
+    local = dict(table._local_mapping)
+    table[implementation] = wrapped(table[implementation])
+    try:
+        yield
+    finally:
+        table._local_mapping = local
+
+
+def _attends(source: Any) -> bool:
+    return hasattr(source, "ALL_ATTENTION_FUNCTIONS") and hasattr(source, "eager_attention_forward")
+
+
+def stream_site(anatomy: Anatomy, layer: int) -> str:
+    """Where the stream is after block `layer`; −1 stands for what the first block receives."""
+    if not -1 <= layer < anatomy.layers:
+        raise ValueError(f"there is no layer {layer}: the model has {anatomy.layers}, 0 to {anatomy.layers - 1}.")
+    return "L0.resid_pre" if layer == -1 else f"L{layer}.resid_post"

@@ -1,0 +1,38 @@
+"""What if a norm did not look at the length of what it gets?"""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from armillary.anatomy import Anatomy
+from armillary.edits.edit import changing
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """Let the norm at `site` multiply by the constant `scale` where it would divide by this token's own spread.
+
+    Gain, shift and (in a LayerNorm) the centring stay, so what is left is an affine map: the sphere is gone.
+    """
+
+    site: str
+    scale: float
+    example: ClassVar[str] = 'Freeze("L3.ln1", scale=0.5)'
+
+    def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
+        if self.site not in anatomy.norms:
+            raise ValueError(f"{self.site!r} is no norm of this model; its norms are {', '.join(anatomy.norms)}.")
+        norm = anatomy.norms[self.site]
+
+        def change(y: Tensor, x: Tensor | None) -> Tensor:
+            assert x is not None, "a norm takes a tensor"
+            x = x.to(torch.promote_types(x.dtype, torch.float32))
+            if norm.kind == "layernorm":
+                x = x - x.mean(-1, keepdim=True)
+            made = x * self.scale * norm.gain.to(x)
+            return (made if norm.shift is None else made + norm.shift.to(x)).to(y.dtype)
+
+        return changing(anatomy, self.site, change)
