@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from planted import CONTEXT, VOCABULARY, D, bag, chained, corpus, evidence, gaussian, generator
+from planted_grid import CASES as GRID
 from test_attention import CASES as ATTENTION
 from test_attention_words import CASES as WORDS
 from test_attention_words import PROBES as READ_WORDS
@@ -23,7 +24,7 @@ from armillary.probes.ellipsoid import Ellipsoid
 from armillary.probes.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.local import Local
 from armillary.probes.plane import Plane
-from armillary.probes.probe import judge
+from armillary.probes.probe import Experimenter, judge
 from armillary.probes.radius import Radius
 from armillary.probes.two_zeros import TwoZeros
 from armillary.results import VERDICTS
@@ -151,7 +152,7 @@ def test_planted_truth_comes_back(case):
 
 
 def test_every_claim_is_planted_both_ways():
-    cases = [*CASES.values(), *ATTENTION.values(), *TRAVEL.values(), *WORDS.values()]
+    cases = [*CASES.values(), *ATTENTION.values(), *TRAVEL.values(), *WORDS.values(), *GRID.values()]
     planted = {(probe.claim.id, verdict) for probe, verdict, _ in cases}
     for probe in PROBES:
         assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted
@@ -163,7 +164,9 @@ def ordinary() -> Evidence:
 
 
 # Those that read words need a tokenizer, and are looked at in test_attention_words.
-WITHOUT_WORDS = [probe for probe in PROBES if type(probe) not in READ_WORDS]
+# Those that make passes of their own are looked at beside their planted models.
+OWN_PASSES = [probe for probe in PROBES if isinstance(probe, Experimenter) and not isinstance(probe, Direction)]
+WITHOUT_WORDS = [probe for probe in PROBES if type(probe) not in READ_WORDS and probe not in OWN_PASSES]
 
 
 @pytest.mark.parametrize("probe", WITHOUT_WORDS, ids=lambda probe: probe.claim.id)

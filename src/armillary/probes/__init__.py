@@ -15,6 +15,7 @@ from armillary.probes.concentration import Concentration
 from armillary.probes.dimension import Dimension
 from armillary.probes.direction import Direction
 from armillary.probes.ellipsoid import Ellipsoid
+from armillary.probes.grid.axes import HeadAxes
 from armillary.probes.local import Local
 from armillary.probes.plane import Plane
 from armillary.probes.probe import Probe
@@ -49,6 +50,7 @@ PROBES: tuple[Probe, ...] = (
     Refine(),
     Artifact(),
     Output(),
+    HeadAxes(),
 )
 
 

@@ -87,6 +87,41 @@ class Thresholds:
     # name the same word in nine of ten cases to stand for the output layer.
     output_share: float = 0.50
     output_same_word: float = 0.90
+    # stability.prefix: unchanged within `roundings` of the dtype, or within four times what another shape of batch alone makes
+    # of the same tokens (kernels then sum in another order); and never beyond a twentieth of the state's length, because 64
+    # roundings of bfloat16 would be half of it.
+    prefix_floor: float = 4.0
+    prefix_most: float = 0.05
+    # stability.drift: a state has drifted by one degree: ten times what storing it in bfloat16 turns it by (0.095°), which
+    # everyday inference lives with.
+    drift_degrees: float = 1.0
+    # stability.reprojection: growth over the whole depth is clearly larger from a factor of two on, which a drawing shows; and a
+    # perturbation has run away when it is ten times what it was, so that one of 6° has left its token's neighbourhood.
+    reprojection_factor: float = 2.0
+    reprojection_bound: float = 10.0
+    # manifold.errors: a score beats another, or adds to it, from 0.02 of AUC on: one comparison in fifty, and twice what a
+    # score of noise is seen to add on a few thousand tokens.
+    errors_margin: float = 0.02
+    # heads.axes: 'hurts more' read as a quarter more: of what crossing heads costs, a fifth is then due to crossing. A shuffle
+    # that costs less than a hundredth of a nat a token has nothing to divide.
+    crossing_share: float = 0.20
+    crossing_cost: float = 0.01
+    # ffn.discard: below zero lie half of any centred stream's coordinates; 'sends to the discard region' asks for twice as
+    # many below as above, and five in a hundred more than chance is the least that counts as more. Gone is what is below
+    # 1 % of the token's peak, and most coordinates must be. Two units are one when their weights' |cos| is 0.99 (8°).
+    discard_most: float = 2 / 3
+    discard_beyond: float = 0.05
+    discard_gone: float = 0.50
+    discard_peak: float = 0.01
+    duplicate_cos: float = 0.99
+    # ffn.compress: a bit a coordinate is what rounding twice as coarsely saves. The activation reduces complexity when it
+    # saves half a bit (√2 times as coarse); the orientation of W_1 helps when a random one saves a tenth of a bit less.
+    compress_bits: float = 0.50
+    compress_margin: float = 0.10
+    # ffn.select: irrelevant when dropping it costs at most 0.05 nats a token, as for scaling; not irrelevant when it costs
+    # half of what dropping as many at random does. The same 0.05 nats tell a choice by context from a fixed one.
+    select_cost: float = 0.05
+    select_half: float = 0.50
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50
