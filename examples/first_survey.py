@@ -1,4 +1,4 @@
-"""A first survey in Python: the built-in model, its sample text, one claim looked at closely.
+"""A first survey in Python: the built-in model, its sample text, one chapter, one claim looked at closely.
 
 python examples/first_survey.py
 """
@@ -6,7 +6,7 @@ python examples/first_survey.py
 import armillary
 
 # Or a live transformers model, a folder, a .gguf file, a hub id; and your own text as the second argument.
-survey = armillary.survey("builtin:gpt", progress=False)
+survey = armillary.survey("builtin:gpt", claims="A", progress=False)
 print(survey)
 
 zeros = survey["spectrum.two-zeros"]

@@ -12,9 +12,14 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 def test_example(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     printed = capsys.readouterr().out
-    assert {"first_survey.py": "spectrum.two-zeros", "canonical_form.py": "W_QK rank 8"}[path.name] in printed
+    told = {
+        "first_survey.py": "spectrum.two-zeros",
+        "canonical_form.py": "W_QK rank 8",
+        "edits.py": "head 0 of layer 1",
+    }
+    assert told[path.name] in printed
     assert len(path.read_text().splitlines()) < 60
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3

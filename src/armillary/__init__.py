@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from armillary.edits import edited
     from armillary.learn import examine, train
     from armillary.probes.callback import GeometryCallback
     from armillary.results import Finding, Ledger, Survey
@@ -23,6 +24,7 @@ _HOMES = {
     "GeometryCallback": "armillary.probes.callback",
     "Ledger": "armillary.results",
     "Survey": "armillary.results",
+    "edited": "armillary.edits",
     "examine": "armillary.learn",
     "load": "armillary.run",
     "read": "armillary.results.store",
@@ -35,6 +37,7 @@ __all__ = [
     "Ledger",
     "Survey",
     "__version__",
+    "edited",
     "examine",
     "load",
     "read",

@@ -1,4 +1,4 @@
-"""The command line: `armillary survey`, `show`, `claims`, `models`, `anatomy`, `heads`, `paper`, `travel`, `report`,
+"""The command line: `armillary survey`, `show`, `claims`, `edits`, `models`, `anatomy`, `heads`, `paper`, `travel`, `report`,
 `compare`, `lab`.
 
 Nothing heavy is imported for --help.
@@ -177,6 +177,21 @@ def claims(claim: str | None) -> None:
     if claim not in found:
         raise ArmillaryError(f"there is no claim {claim!r}; {nearest(claim, found)}")
     click.echo(claim_text(found[claim]))
+
+
+@main.command()
+@friendly
+def edits() -> None:
+    """List what can be changed in a running model, and how: `with edited(model, …):` in Python."""
+    import inspect
+
+    from armillary.edits import EDITS
+    from armillary.views.text import edits_text
+
+    rows = [(edit.__name__, " ".join((inspect.getdoc(edit) or "").split()), edit.example) for edit in EDITS]
+    click.echo(edits_text(rows), nl=False)
+    click.echo("\nfrom armillary.edits import Scale, edited\nwith edited(model, Scale(layer=3, factor=2.0)): …")
+    click.echo("where model is armillary.load(…); every edit is undone on leaving, bit for bit.")
 
 
 @main.group(invoke_without_command=True)

@@ -28,6 +28,7 @@ from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.bench import Bench
 from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
 from armillary.probes.observe import observe
+from armillary.probes.plan import make_plan
 from armillary.probes.probe import Experimenter, judge
 from armillary.probes.record import NormRecord
 from armillary.probes.thresholds import THRESHOLDS
@@ -81,7 +82,7 @@ def survey(
 
     `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given; `quick` reads fewer, and makes experiments
     on fewer documents: intervals are wider. With `out`, survey.json, tables/ and figures/ are written there. `tell`
-    is called with the survey so far after each claim.
+    is called with the survey so far: first with the plan alone, then after each claim.
     """
     started = time.time()
     # What can be refused is refused before a model is loaded.
@@ -98,29 +99,43 @@ def survey(
             anatomy = anatomy if tokenizer is None else dataclasses.replace(anatomy, tokenizer=tokenizer)
         else:
             anatomy = _load(model, tokenizer, device, dtype, trust_remote_code, 2, bar)
-        evidence = gather(anatomy, documents, probes, tokens, seed, bar)
-        so_far = _survey(anatomy, evidence, documents, (), tokens, started)
-        for made in _conclude(so_far, evidence, probes, quick, bar):
-            if tell is not None:
-                with bar.aside():
-                    tell(made)
-    made = _survey(anatomy, evidence, documents, made.findings, tokens, started)
+        corpus = _corpus(anatomy, documents, tokens, seed) if any(map(_reads, probes)) else None
+        plan = make_plan(anatomy, corpus, probes, quick).as_dict()
+        made = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, (), tokens, {"plan": plan})
+        _tell(tell, made, bar)
+        evidence = gather(anatomy, corpus, probes, seed, bar)
+        seconds: dict[str, float] = {}
+        for finding in _conclude(evidence, probes, quick, bar, seconds):
+            made = dataclasses.replace(made, findings=(*made.findings, finding))
+            _tell(tell, made, bar)
+    times = {
+        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.time() - started, 2),
+        "claims": seconds,
+        "plan": plan,
+    }
+    made = _survey(anatomy, evidence, documents, made.findings, tokens, times)
     if out is not None:
         made.save(Path(out))
     return made
 
 
-def gather(
-    anatomy: Anatomy, documents: Documents, probes: tuple[Probe, ...], tokens: int, seed: int, bar: Bar
-) -> Evidence:
+def _tell(tell: Callable[[Survey], None] | None, made: Survey, bar: Bar) -> None:
+    if tell is not None:
+        with bar.aside():
+            tell(made)
+
+
+def _reads(probe: Probe) -> bool:
+    return bool(probe.instruments) or isinstance(probe, Experimenter)
+
+
+def gather(anatomy: Anatomy, corpus: Corpus | None, probes: tuple[Probe, ...], seed: int, bar: Bar) -> Evidence:
     """What one pass per arm tells every probe."""
     instruments = {instrument for probe in probes for instrument in probe.instruments}
     _room(anatomy, instruments)
     twin = random_twin(anatomy, seed)
-    if not instruments and not any(isinstance(probe, Experimenter) for probe in probes):
-        return Evidence(anatomy, twin=twin, seed=seed)
-    corpus = _corpus(anatomy, documents, tokens, seed)
-    if not instruments:
+    if corpus is None or not instruments:
         return Evidence(anatomy, corpus, twin, seed=seed)
     bar.start("reading", 3 * corpus.tokens)
     arms = ((MODEL, anatomy, corpus), (RANDOM, twin, corpus), (SHUFFLED, anatomy, corpus.shuffled(seed)))
@@ -177,23 +192,38 @@ def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
     return corpus
 
 
-def _conclude(survey: Survey, evidence: Evidence, probes: tuple[Probe, ...], quick: bool, bar: Bar) -> Iterator[Survey]:
-    """The survey with one more finding each time; experiments are made when their claim's turn comes."""
+def _conclude(
+    evidence: Evidence, probes: tuple[Probe, ...], quick: bool, bar: Bar, seconds: dict[str, float]
+) -> Iterator[Finding]:
+    """Finding by finding, with the time each took; experiments are made when their claim's turn comes."""
     bar.start("concluding", len(probes))
     caption = _caption(evidence)
     bench: Bench | None = None
     for probe in probes:
+        began = time.perf_counter()
         bar.say(f"concluding: {probe.claim.id}")
         if isinstance(probe, Experimenter) and evidence.corpus is not None:
             if bench is None:
                 bench = Bench(evidence.anatomy, evidence.corpus, evidence.twin, evidence.seed, quick)
                 bench.prove()
-            evidence.found[probe.claim.id] = probe.experiment(bench)
-            bench.prove()
+            _experiment(probe, evidence, bench, bar)
         finding = dataclasses.replace(judge(probe, evidence), caption=caption)
-        survey = dataclasses.replace(survey, findings=(*survey.findings, finding))
-        yield survey
+        seconds[probe.claim.id] = round(time.perf_counter() - began, 2)
+        yield finding
         bar.advance(1)
+
+
+def _experiment(probe: Experimenter, evidence: Evidence, bench: Bench, bar: Bar) -> None:
+    """A probe's own passes, told as they go; afterwards the model must be what it was."""
+    claim, most, done = probe.claim.id, probe.passes(bench.anatomy), [0.0]
+
+    def tick(tokens: int) -> None:
+        done[0] += tokens / max(1, bench.text.tokens)
+        bar.say(f"{claim}: {done[0]:.0f} of at most {most:.0f} passes")
+
+    bench.tick = tick
+    evidence.found[claim] = probe.experiment(bench)
+    bench.prove()
 
 
 def _caption(evidence: Evidence) -> str:
@@ -209,7 +239,7 @@ def _survey(
     documents: Documents,
     findings: tuple[Finding, ...],
     asked: int,
-    started: float,
+    times: dict[str, Any],
 ) -> Survey:
     corpus = evidence.corpus
     text: dict[str, Any] = {"source": documents.source, "documents": 0, "tokens": 0, "notes": []}
@@ -244,8 +274,5 @@ def _survey(
             },
         },
         thresholds=THRESHOLDS.as_dict(),
-        times={
-            "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
-            "seconds": round(time.time() - started, 2),
-        },
+        times=times,
     )

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
+from scipy.stats import norm as normal
 from scipy.stats import rankdata
+from scipy.stats import t as student
 
 
 class Interval(NamedTuple):
@@ -15,6 +17,21 @@ class Interval(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     undefined: int  # draws on which the statistic was not finite, left out of the interval
+
+
+def tails(count: int, level: float = 0.95) -> tuple[float, float]:
+    """Which quantiles of bootstrap draws over `count` documents make an interval of this level.
+
+    Plain percentiles are too narrow when documents are few (of eight, by a quarter): a resample varies by the spread
+    divided by n, not n − 1, and the spread itself is uncertain. The expanded percentile interval mends both (T. Hesterberg,
+    What teachers should know about the bootstrap, The American Statistician 69, 2015).
+
+    >>> [round(tail, 4) for tail in tails(8)], [round(tail, 4) for tail in tails(100_000)]
+    ([0.0057, 0.9943], [0.025, 0.975])
+    """
+    reach = np.sqrt(count / (count - 1)) * student.ppf((1 - level) / 2, count - 1)
+    low = float(normal.cdf(reach))
+    return low, 1 - low
 
 
 def bootstrap(
@@ -45,7 +62,7 @@ def bootstrap(
     if not defined.any():
         nowhere = np.full(np.shape(value), np.nan)
         return Interval(np.asarray(value), nowhere, nowhere, draws)
-    low, high = np.quantile(drawn[defined], [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(drawn[defined], tails(count, level), axis=0)
     return Interval(np.asarray(value), np.asarray(low), np.asarray(high), int((~defined).sum()))
 
 

@@ -27,6 +27,8 @@ from armillary.probes.thresholds import THRESHOLDS as T
 TOKENS, DOCUMENTS = 1536, 24
 QUICK_TOKENS, QUICK_DOCUMENTS = 480, 12
 LOOKS = 3
+# The ends of an interval at a look's stricter level lie far out.
+DRAWS = 4000
 # Logits are as wide as the vocabulary: a batch of these many tokens keeps them to a hundred megabytes.
 BATCH = 512
 
@@ -58,7 +60,7 @@ class Trials:
         value = float(statistic(rows[:, 1:].sum(0)[None], rows[:, 0].sum()[None])[0])
         if used.sum() < T.documents_least:
             return value, float("nan"), float("nan")
-        found = bootstrap(rows, lambda s: statistic(s[:, 1:], s[:, 0]), seed=self.seed, level=self.level)
+        found = bootstrap(rows, lambda s: statistic(s[:, 1:], s[:, 0]), DRAWS, self.seed, self.level)
         return value, float(found.low), float(found.high)
 
     def cost(self, name: str) -> tuple[float, float, float]:
@@ -106,7 +108,7 @@ class Bench:
             model = self.twin if name == RANDOM else self.anatomy
             text = self.corpus.shuffled(self.seed) if name == SHUFFLED else self.corpus
             assert model is not None
-            self._arms[name] = Bench(model, text, None, self.seed, self.quick, self.tick)
+            self._arms[name] = Bench(model, text, None, self.seed, self.quick, lambda tokens: self.tick(tokens))
         return self._arms[name]
 
     def batches(self, windows: Sequence[Window] | None = None) -> list[Batch]:

@@ -142,6 +142,8 @@ def _auc(pairs: Pairs, which: int, weights: Floats) -> Floats:
 
 def _difference(evidence: Evidence, arm: str, site: str, permuted: bool = False) -> tuple[float, float, float]:
     """AUC(cosine) − AUC(|Δ length|) with its interval: a pair weighs as often as both its documents are drawn."""
+    from armillary.geometry.resample import tails
+
     nothing = float("nan")
     pairs = _pairs(sampled(evidence.records[arm][site]), evidence.seed, permuted)
     if pairs is None or evidence.corpus is None:
@@ -154,7 +156,7 @@ def _difference(evidence: Evidence, arm: str, site: str, permuted: bool = False)
     drawn = np.random.default_rng(evidence.seed).multinomial(groups, np.full(groups, 1 / groups), size=DRAWS)
     weights = (drawn[:, pairs[2] % groups] * drawn[:, pairs[3] % groups]).astype(float)
     differences = _auc(pairs, 0, weights) - _auc(pairs, 2, weights)
-    low, high = np.nanquantile(differences, [0.025, 0.975])
+    low, high = np.nanquantile(differences, tails(groups))
     return value, float(low), float(high)
 
 

@@ -29,7 +29,7 @@ class Probe(Protocol):
 
 
 @runtime_checkable
-class Experimenter(Protocol):
+class Experimenter(Probe, Protocol):
     """A probe that needs passes of its own: edited ones, or of other tokens than the text's.
 
     What `experiment` returns is found in `evidence.found[claim id]` when it concludes.

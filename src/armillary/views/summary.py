@@ -50,6 +50,32 @@ def text_line(survey: Survey) -> str:
     return " · ".join(part for part in parts if part) or "text not named"
 
 
+def plan_line(survey: Survey) -> str:
+    """What is about to be done and how long it should take; empty where no plan was made."""
+    plan = survey.times.get("plan", {})
+    if "seconds" not in plan:
+        return ""
+    parts = [_counted(plan, ("claims",), "claims")]
+    if plan.get("tokens"):
+        parts.append(f"3 passes over {count(plan['tokens'])} tokens")
+    if plan.get("experiments"):
+        parts.append(f"at most {count(round(plan['passes']))} over {count(plan['evaluation'])} for experiments")
+    return " · ".join([*parts, f"about {duration(plan['seconds'])}"])
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(41.2), duration(95.0), duration(3720)
+    ('41 s', '1 min 35 s', '1 h 2 min')
+    """
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def law_line(survey: Survey) -> str:
     """How near its limit the worst law came, and where; empty if no law was run."""
     laws = [law for law in survey.laws if isinstance(law.get("error"), int | float)]

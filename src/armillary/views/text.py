@@ -21,6 +21,7 @@ from armillary.views.summary import (
     law_line,
     model_line,
     note_lines,
+    plan_line,
     text_line,
     verdict_counts,
 )
@@ -62,6 +63,7 @@ class GrowingLedger:
         lines: list[Text] = []
         if not self._used:
             lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
+            lines += [Text(f"Plan: {plan_line(survey)}", "dim")] if plan_line(survey) else []
         for finding in survey.findings[self._shown :]:
             self._shown += 1
             if finding.claim.chapter != self._chapter:
@@ -142,6 +144,21 @@ def claims_list_text(claims: Iterable[Claim], width: int | None = None) -> str:
             if claim.chapter == chapter:
                 block = wrapped(Text(show_text(claim.statement)), console.width, indent)
                 lines += [Text(f"  {claim.id}".ljust(indent)) + block[0][indent:], *block[1:]]
+    print_lines(lines, console)
+    return printed(console)
+
+
+def edits_text(edits: Iterable[tuple[str, str, str]], width: int | None = None) -> str:
+    """Every edit's name, what it does, and a line of Python that makes one."""
+    console = new_console(width, False)
+    lines: list[Text] = []
+    for name, does, example in edits:
+        lines += [Text()] if lines else []
+        lines += [
+            Text(show_text(name), "bold"),
+            *wrapped(Text(show_text(does)), console.width, 2),
+            Text(f"  {example}", "dim"),
+        ]
     print_lines(lines, console)
     return printed(console)
 

@@ -1,0 +1,164 @@
+"""Experiments share a text and a baseline, stop when decided without being misled, and leave no trace."""
+
+import numpy as np
+import pytest
+import torch
+from planted import corpus
+from tiny import tiny
+
+from armillary.anatomy.read import read
+from armillary.edits import Scale, edited
+from armillary.errors import ModelError
+from armillary.flow.capture import run, still
+from armillary.flow.tokens import Corpus, Window
+from armillary.probes import PROBES, choose
+from armillary.probes.bench import LOOKS, Bench, Trials
+from armillary.probes.evidence import RANDOM, SHUFFLED
+from armillary.probes.plan import make_plan
+from armillary.probes.probe import Experimenter
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return Bench(read(tiny("llama")), corpus(30, 40, vocabulary=97))
+
+
+def naive(bench: Bench, *edits) -> tuple[float, int]:
+    """The loss window by window, without batches or padding."""
+    total, count = 0.0, 0
+    for window in bench.text.windows:
+        ids = torch.tensor([window.ids])
+        with still(bench.anatomy.model), edited(bench.anatomy, *edits):
+            logits = run(bench.anatomy, ids, logits=True).double()
+        total += float(torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="sum"))
+        count += len(window.ids) - 1
+    return total, count
+
+
+def test_losses_are_those_of_the_model_window_by_window(bench):
+    for edits in ((), (Scale(0, 2.0),)):
+        found = bench.losses(bench.batches(), *edits).sum(0)
+        total, count = naive(bench, *edits)
+        assert found[0] == count
+        assert found[1] == pytest.approx(total, rel=1e-5)
+
+
+def test_every_trial_stands_beside_one_baseline(bench):
+    passes = []
+    mine = Bench(bench.anatomy, bench.corpus, tick=passes.append)
+    made = mine.compare({"double": (Scale(0, 2.0),), "nothing": (Scale(0, 1.0),)})
+    assert sum(passes) == 3 * mine.text.tokens
+    mine.compare({"half": (Scale(0, 0.5),)})
+    assert sum(passes) == 4 * mine.text.tokens, "the untouched model was measured once more"
+    value, low, high = made.cost("double")
+    assert low <= value <= high
+    assert made.cost("nothing") == (0, 0, 0)
+    assert made.beside("double", "nothing") == pytest.approx((value, low, high))
+    assert made.looks == LOOKS and made.level == 0.95 and made.documents == 24
+
+
+def test_a_rule_that_can_decide_reads_no_further(bench):
+    looks = []
+
+    def decided(trials: Trials) -> bool:
+        looks.append(trials.documents)
+        return len(looks) == 2
+
+    made = Bench(bench.anatomy, bench.corpus).compare({"double": (Scale(0, 2.0),)}, decided)
+    assert looks == [8, 16] and made.documents == 16 and made.looks == 2
+    assert made.level == pytest.approx(1 - 0.05 / LOOKS)
+
+
+def test_looking_thrice_misleads_no_more_often_than_once():
+    """Costs whose true mean is 0: stopping at the first look that excludes 0 must stay near 5 %, and would not without the
+    stricter level (three looks at 95 % are misled about twice as often)."""
+    rng = np.random.default_rng(0)
+    misled = dict.fromkeys((0.95, 1 - 0.05 / LOOKS), 0)
+    rounds = 400
+    for _ in range(rounds):
+        cost = rng.normal(size=24)
+        for level in misled:
+            for look in range(1, LOOKS + 1):
+                count = np.where(np.arange(24) < 8 * look, 1.0, 0.0)
+                made = Trials(("a",), np.stack([np.zeros(24), cost * count]), count, look, level, seed=0)
+                _, low, high = made.cost("a")
+                if low > 0 or high < 0:
+                    misled[level] += 1
+                    break
+    strict, loose = misled[1 - 0.05 / LOOKS] / rounds, misled[0.95] / rounds
+    assert strict < 0.09 < loose, (strict, loose)
+
+
+def test_few_documents_give_no_interval():
+    made = Bench(read(tiny("gpt2")), corpus(5, 20, vocabulary=97)).compare({"a": (Scale(0, 2.0),)})
+    value, low, high = made.cost("a")
+    assert np.isfinite(value) and np.isnan([low, high]).all()
+
+
+def test_a_trace_left_in_the_model_is_found():
+    bench = Bench(read(tiny("gpt2")), corpus(10, 20, vocabulary=97))
+    bench.prove()
+    bench.prove()
+    with torch.no_grad():
+        bench.anatomy.model.transformer.h[1].mlp.c_proj.bias[3] += 1e-3
+    with pytest.raises(ModelError, match="left a trace"):
+        bench.prove()
+
+
+def test_arms_have_their_own_model_or_their_own_text():
+    from armillary.flow.controls import random_twin
+
+    anatomy = read(tiny("gpt2"))
+    bench = Bench(anatomy, corpus(10, 20, vocabulary=97), random_twin(anatomy, 0))
+    assert bench.arm(RANDOM).anatomy is bench.twin and bench.arm(RANDOM) is bench.arm(RANDOM)
+    other = bench.arm(SHUFFLED)
+    assert other.anatomy is anatomy
+    assert [sorted(w.ids) for w in other.corpus.windows] == [sorted(w.ids) for w in bench.corpus.windows]
+    assert [w.ids for w in other.corpus.windows] != [w.ids for w in bench.corpus.windows]
+
+
+@pytest.mark.parametrize("name", ["opt", "bert", "gpt_neox"])
+def test_states_are_what_passes_the_site_after_the_edits(name):
+    anatomy = read(tiny(name))
+    bench = Bench(anatomy, corpus(4, 20, vocabulary=97))
+    batch = bench.batches()[0]
+    sites = ["L0.resid_pre", "L1.mlp_pre", "L1.z", "L1.resid_post"]
+    plain, doubled = bench.states(batch, sites), bench.states(batch, sites, Scale(1, 2.0))
+    assert {site: state.shape[:2] for site, state in plain.items()} == dict.fromkeys(sites, batch.ids.shape)
+    assert torch.equal(doubled["L1.resid_post"], 2 * plain["L1.resid_post"])
+    assert torch.equal(doubled["L1.z"], plain["L1.z"])
+
+
+def test_an_encoder_has_no_loss_to_speak_of():
+    assert not Bench(read(tiny("bert")), corpus(4, 20, vocabulary=97)).scored
+
+
+def test_a_plan_counts_the_passes_of_every_experiment():
+    anatomy, text = read(tiny("gpt2")), corpus(30, 40, vocabulary=97)
+    everything = make_plan(anatomy, text, PROBES, quick=False)
+    experimenters = [probe for probe in PROBES if isinstance(probe, Experimenter)]
+    assert everything.experiments == len(experimenters) and everything.claims == len(PROBES)
+    assert everything.passes == sum(probe.passes(anatomy) for probe in experimenters)
+    assert everything.tokens == text.tokens and everything.evaluation <= 1536
+    assert 0 < everything.seconds < 3600
+    weights = make_plan(anatomy, None, choose("sphere.ellipsoid"), quick=False)
+    assert (weights.tokens, weights.passes) == (0, 0)
+    assert make_plan(anatomy, text, PROBES, quick=True).evaluation < everything.evaluation
+
+
+def test_no_experiment_makes_more_passes_than_it_says():
+    """Measured on a model of every kind of feed-forward and head, windows of the evaluation text counted as one pass."""
+    for name in ("gpt2", "llama"):
+        anatomy, seen = read(tiny(name)), []
+        text = Corpus(
+            tuple(Window(i, w.ids) for i, w in enumerate(corpus(24, 64, vocabulary=97).windows)), "", 24, 1536, ()
+        )
+        from armillary.flow.controls import random_twin
+
+        bench = Bench(anatomy, text, random_twin(anatomy, 0), tick=seen.append)
+        for probe in PROBES:
+            if isinstance(probe, Experimenter):
+                seen.clear()
+                probe.experiment(bench)
+                bench.prove()
+                assert sum(seen) <= (probe.passes(anatomy) + 1e-6) * bench.text.tokens, probe.claim.id
