@@ -2,11 +2,12 @@
 known distance; and text that a model wrote itself, so that whatever is changed in it costs something."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 import transformers as tr
-from planted import generator
+from planted import corpus, generator, tried
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
@@ -14,6 +15,8 @@ from armillary.anatomy.read import read
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.grid.axes import HeadAxes
+from armillary.probes.grid.specialise import Specialise
+from armillary.results import VERDICTS, Finding
 
 D, HEADS, K, LAYERS, WORDS, CONTEXT = 32, 4, 8, 2, 60, 64
 
@@ -89,9 +92,96 @@ def interchangeable(results: bool = True, queries: bool = True) -> Anatomy:
     return gpt2(change)
 
 
-CASES = {
-    "axes, interchangeable within heads": (HeadAxes, "supported", interchangeable),
-    "axes, interchangeable in results alone": (HeadAxes, "qualified", lambda: interchangeable(queries=False)),
-    "axes, each with a part of its own": (HeadAxes, "refuted", gpt2),
-    "axes, one head": (HeadAxes, "undecided", lambda: gpt2(heads=1)),
+# Heads with one purpose.
+
+PLACE, WORD, BEFORE = slice(0, 64), slice(64, 128), slice(128, 192)
+"""Where the stream of `purposeful` keeps a token's place, its word, and the word before it."""
+
+
+def purposeful(plan: Sequence[Sequence[str]], words: int = 40) -> Anatomy:
+    """For every layer a purpose a head: previous, first, self, same, induction (a layer after a previous one), uniform, random."""
+    codes = torch.eye(192)
+    table = 6 * codes[WORD][:words]
+    places = 6 * codes[PLACE]
+
+    def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
+        for side in (W_Q, W_K, W_V, W_O):
+            side.zero_()
+        for head, purpose in enumerate(plan[layer]):
+            own = slice(64 * head, 64 * head + 64)
+            Q, K = (side[:, own] for side in (W_Q, W_K))
+            if purpose in ("previous", "first", "self"):
+                K[PLACE] = torch.eye(64)
+                Q[PLACE] = {
+                    "previous": torch.eye(64).roll(-1, 1),
+                    "first": torch.eye(64)[:1].expand(64, 64),
+                    "self": torch.eye(64),
+                }[purpose]
+            elif purpose in ("same", "induction"):
+                Q[WORD], K[WORD if purpose == "same" else BEFORE] = torch.eye(64), torch.eye(64)
+            elif purpose == "random":
+                Q.copy_(normal(192, 64, seed=90 + head)), K.copy_(normal(192, 64, seed=80 + head))
+            Q *= 3
+            if purpose == "previous":
+                W_V[WORD, own] = torch.eye(64)
+                W_O[own, BEFORE] = torch.eye(64)
+
+    return gpt2(change, layers=len(plan), heads=3, words=table, places=places)
+
+
+Planted = tuple[Anatomy, Corpus]
+
+
+def on_its_own_text(anatomy: Anatomy) -> Planted:
+    return anatomy, written(anatomy)
+
+
+def on_few_words(anatomy: Anatomy) -> Planted:
+    return anatomy, corpus(20, 40, vocabulary=12)
+
+
+CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
+    "axes, interchangeable within heads": (HeadAxes, "supported", lambda: on_its_own_text(interchangeable())),
+    "axes, interchangeable in results alone": (
+        HeadAxes,
+        "qualified",
+        lambda: on_its_own_text(interchangeable(queries=False)),
+    ),
+    "axes, each with a part of its own": (HeadAxes, "refuted", lambda: on_its_own_text(gpt2())),
+    "axes, one head": (HeadAxes, "undecided", lambda: on_its_own_text(gpt2(heads=1))),
+    "roles, three purposes": (
+        Specialise,
+        "supported",
+        lambda: on_few_words(purposeful([["previous", "same", "first"]] * 2)),
+    ),
+    "roles, some heads": (
+        Specialise,
+        "qualified",
+        lambda: on_few_words(purposeful([["previous", "random", "uniform"]] * 2)),
+    ),
+    "roles, uniform": (Specialise, "refuted", lambda: on_few_words(purposeful([["uniform"] * 3] * 2))),
+    "roles, all alike": (Specialise, "refuted", lambda: on_few_words(purposeful([["previous"] * 3] * 2))),
+    "roles, random and sharp": (Specialise, "refuted", lambda: on_few_words(purposeful([["random"] * 3] * 2))),
+    "roles, one head": (Specialise, "undecided", lambda: on_few_words(gpt2(heads=1))),
 }
+
+
+@cache
+def found(case: str) -> Finding:
+    """What a case's probe concludes; the same for every test that asks."""
+    probe, _, make = CASES[case]
+    return tried(probe(), *make())
+
+
+def whole(finding: Finding) -> None:
+    """Every cell is a number or a word, every column is described, and the interval holds the value."""
+    assert finding.verdict in VERDICTS and finding.reading and finding.headline
+    for table in (finding.table, *finding.more_tables.values()):
+        assert all(column.meaning for column in table.columns)
+        for cell in (cell for row in table.rows for cell in row):
+            assert not (isinstance(cell, float) and math.isnan(cell)), finding.claim.id
+    if finding.verdict != "undecided":
+        assert finding.controls and finding.quantities and finding.table.rows and finding.n > 0
+        assert finding.statistic.low <= finding.statistic.value + 1e-9
+        assert finding.statistic.value <= finding.statistic.high + 1e-9
+    assert finding.plot() is not None

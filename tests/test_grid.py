@@ -1,40 +1,22 @@
-"""Heads as a grid: axes that may or may not change places. Planted truth comes back, and its opposite is refuted."""
-
-from functools import cache
+"""Heads as a grid: axes that may change places or may not, and heads with a purpose or without one."""
 
 import numpy as np
 import pytest
+import torch
 from planted import corpus, tried
-from planted_grid import CASES, gpt2, written
+from planted_grid import CASES, found, gpt2, purposeful, whole, written
 from tiny import tiny
 
 from armillary.anatomy.read import read
+from armillary.flow.tokens import Corpus, Window
 from armillary.probes.bench import Bench
 from armillary.probes.grid.axes import SEEDS, Case, HeadAxes, cases
-from armillary.results import VERDICTS, Finding
+from armillary.probes.grid.patterns import FIELDS, induction, repeated, scores, texts
+from armillary.probes.grid.roles import letters, name_roles
+from armillary.probes.grid.specialise import Specialise
 
-
-def on_its_own_text(probe, anatomy) -> Finding:
-    return tried(probe, anatomy, written(anatomy))
-
-
-@cache
-def found(case: str) -> Finding:
-    probe, _, make = CASES[case]
-    return on_its_own_text(probe(), make())
-
-
-def whole(finding: Finding) -> None:
-    """Every cell is a number or a word, every column is described, and the interval holds the value."""
-    assert finding.verdict in VERDICTS and finding.reading and finding.headline
-    for table in (finding.table, *finding.more_tables.values()):
-        assert all(column.meaning for column in table.columns)
-        for cell in (cell for row in table.rows for cell in row):
-            assert not (isinstance(cell, float) and np.isnan(cell)), finding.claim.id
-    if finding.verdict != "undecided":
-        assert finding.controls and finding.quantities and finding.table.rows and finding.n > 0
-        assert finding.statistic.low <= finding.statistic.value + 1e-9
-        assert finding.statistic.value <= finding.statistic.high + 1e-9
+# One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, parallel sublayers, encoders.
+FAMILIES = ("gpt2", "llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt-post", "bert")
 
 
 @pytest.mark.parametrize("case", list(CASES))
@@ -44,14 +26,19 @@ def test_planted_truth_comes_back(case):
     assert finding.verdict == CASES[case][1], f"{finding.statistic}: {finding.reading}"
 
 
-# One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, parallel sublayers, encoders.
-KINDS = ("gpt2", "llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt-post", "bert")
+@pytest.mark.parametrize("probe", [HeadAxes(), Specialise()], ids=lambda probe: probe.claim.id)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_can_be_asked(name, probe):
+    whole(tried(probe, read(tiny(name)), corpus(9, 18, vocabulary=97)))
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_family_can_be_asked(name):
-    text = corpus(9, 12, vocabulary=97)
-    whole(tried(HeadAxes(), read(tiny(name)), text))
+def test_half_precision_can_be_asked():
+    model = tiny("llama").to(torch.float16)
+    for probe in (HeadAxes(), Specialise()):
+        whole(tried(probe, read(model), corpus(9, 18, vocabulary=97)))
+
+
+# Axes.
 
 
 def test_interchangeable_axes_cost_nothing_within_their_head():
@@ -84,3 +71,92 @@ def test_what_cannot_be_asked_says_what_would_decide():
     assert "several heads would decide" in found("axes, one head").reading
     encoder = tried(HeadAxes(), read(tiny("bert")), corpus(9, 12, vocabulary=97))
     assert encoder.verdict == "undecided" and "language-model head" in encoder.reading
+    short = tried(Specialise(), read(tiny("llama")), corpus(9, 12, vocabulary=97))
+    assert short.verdict == "undecided" and "more text" in short.reading
+
+
+# Roles.
+
+
+def test_a_head_is_called_after_its_purpose():
+    frame = found("roles, three purposes").to_frame().set_index("head")
+    assert list(frame.role[:3]) == ["previous", "same", "first"]
+    assert frame.loc["L0H0", "previous"] > 0.99 and frame.loc["L0H2", "first"] > 0.99
+    assert frame.loc["L0H0", "content"] < 0.01 < 0.5 < frame.loc["L0H1", "content"], "words decide the second alone"
+
+
+def test_an_induction_head_takes_two_layers():
+    plan = [["previous", "uniform", "uniform"], ["induction", "uniform", "uniform"]]
+    with_it = tried(Specialise(), purposeful(plan), corpus(20, 40, vocabulary=40)).to_frame().set_index("head")
+    assert with_it.loc["L1H0", "role"] == "induction" and with_it.loc["L1H0", "induction"] > 0.9
+    # Its other half taken away, the head has nothing to match.
+    alone = tried(Specialise(), purposeful([["uniform"] * 3, plan[1]]), corpus(20, 40, vocabulary=40)).to_frame()
+    assert alone.induction.max() < 0.1
+
+
+def test_random_heads_depend_on_words_and_have_no_role():
+    """Were content a kind of token, large random weights would pass for specialists."""
+    finding = found("roles, random and sharp")
+    assert finding.to_frame().content.min() > 0.8 and not any(finding.to_frame().leans)
+    assert finding.verdict == "refuted"
+
+
+def test_what_all_heads_do_is_no_speciality():
+    finding = found("roles, all alike")
+    assert finding.statistic.value == 1 and finding.to_frame().differs.max() < 1e-6
+
+
+def test_scores_are_those_of_the_pattern():
+    """Against a slow count, query by query, on a model with a window."""
+    from armillary.flow.capture import run, still, watching_patterns
+
+    anatomy = read(tiny("mistral"))
+    ids = corpus(3, 20, vocabulary=9).windows
+    table = np.array([window.ids for window in ids])
+    seen = {}
+    with still(anatomy.model), watching_patterns(anatomy, lambda layer, pattern: seen.update({layer: pattern})):
+        run(anatomy, torch.tensor(table))
+    made = scores(anatomy, table)
+    pattern, window = seen[1].double().numpy(), anatomy.blocks[1].attention.window
+    for text, head in ((0, 1), (2, 3)):
+        total = count = 0.0
+        for t in range(8, 20):
+            keys = [s for s in range(max(0, t - window + 1), t) if table[text, s] == table[text, t]]
+            total += sum(pattern[text, head, t, s] for s in keys)
+            count += bool(keys)
+        assert made[text, FIELDS.index("same"), 1, head] == pytest.approx([count, total], abs=1e-5)
+        first = pattern[text, head, 8:, 0].sum()
+        assert made[text, FIELDS.index("first"), 1, head] == pytest.approx([12, first], abs=1e-5)
+
+
+def test_repeated_tokens_are_ordinary_ones_and_each_comes_twice():
+    windows = (Window(0, (1, 7, 8, 9, 2), prefix=1, suffix=1), Window(1, (1, 9, 10, 11, 2), prefix=1, suffix=1))
+    made = repeated(windows, 4, 64, 0)
+    assert made.shape == (4, 11) and (made[:, 0] == 1).all()
+    assert (made[:, 1:6] == made[:, 6:]).all() and all(
+        sorted(row) == [7, 8, 9, 10, 11] for row in made[:, 1:6].tolist()
+    )
+    assert repeated(windows, 2, 7, 0).shape == (2, 7), "no longer than the context"
+    # Counted one place off, a head that looks to the token itself would pass for induction.
+    anatomy = purposeful([["same"] * 3])
+    found = induction(anatomy, repeated(corpus(4, 40, vocabulary=40).windows, 6, 64, 0), 0).sum(0)
+    assert (found[..., 1] / found[..., 0]).max() < 0.05
+
+
+def test_texts_are_of_one_length_and_most_of_them():
+    lengths = [40, 40, 40, 12, 40, 40, 40, 40, 5, 40, 40, 40]
+    windows = [Window(i, tuple(range(n))) for i, n in enumerate(lengths)]
+    ids, documents = texts(windows, 8)
+    assert ids.shape == (10, 40) and 3 not in documents and 8 not in documents
+    assert texts((), 8)[0].size == 0
+
+
+def test_letters_agree_with_roles():
+    found = {"previous": np.array([[0.38, 0.6, 0.3, 0.1]]), "content": np.array([[0.57, 0.9, 0.2, 0.3]])}
+    assert name_roles(found).tolist() == [["content", "previous", "mixed", "mixed"]]
+    assert letters(found) == ["CPpc"]
+
+
+def test_few_documents_leave_no_interval():
+    few = Corpus(corpus(4, 40, vocabulary=40).windows, "planted", 4, 160, ())
+    assert tried(Specialise(), purposeful([["previous", "same", "first"]]), few).verdict == "undecided"

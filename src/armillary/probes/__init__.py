@@ -16,6 +16,7 @@ from armillary.probes.dimension import Dimension
 from armillary.probes.direction import Direction
 from armillary.probes.ellipsoid import Ellipsoid
 from armillary.probes.grid.axes import HeadAxes
+from armillary.probes.grid.specialise import Specialise
 from armillary.probes.local import Local
 from armillary.probes.plane import Plane
 from armillary.probes.probe import Probe
@@ -51,6 +52,7 @@ PROBES: tuple[Probe, ...] = (
     Artifact(),
     Output(),
     HeadAxes(),
+    Specialise(),
 )
 
 

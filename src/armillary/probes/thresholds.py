@@ -99,8 +99,7 @@ class Thresholds:
     # perturbation has run away when it is ten times what it was, so that one of 6° has left its token's neighbourhood.
     reprojection_factor: float = 2.0
     reprojection_bound: float = 10.0
-    # manifold.errors: a score beats another, or adds to it, from 0.02 of AUC on: one comparison in fifty, and twice what a
-    # score of noise is seen to add on a few thousand tokens.
+    # manifold.errors: a score beats another, or adds to it, from 0.02 of AUC on: one comparison in fifty.
     errors_margin: float = 0.02
     # heads.axes: 'hurts more' read as a quarter more: of what crossing heads costs, a fifth is then due to crossing. A shuffle
     # that costs less than a hundredth of a nat a token has nothing to divide.
@@ -122,6 +121,13 @@ class Thresholds:
     # half of what dropping as many at random does. The same 0.05 nats tell a choice by context from a fixed one.
     select_cost: float = 0.05
     select_half: float = 0.50
+    # heads.specialise: a head has a role when one kind of token takes half of its attention, and leans to one when it takes a
+    # quarter; heads of a layer differ when a quarter of the attention goes elsewhere from one to the next, and are alike
+    # when less than a tenth does.
+    role_share: float = 0.50
+    role_leaning: float = 0.25
+    heads_differ: float = 0.25
+    heads_alike: float = 0.10
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50

@@ -14,6 +14,8 @@ from armillary.flow.tokens import Corpus, encode
 from armillary.geometry.factored import n99, participation
 from armillary.probes.attention.record import AttentionRecord
 from armillary.probes.attention.watch import AttentionWatch
+from armillary.probes.grid.patterns import FIELDS, LENGTH_LEAST, induction, repeated, scores, texts
+from armillary.probes.grid.roles import MEANINGS, ROLES, letters, name_roles
 from armillary.probes.observe import observe
 from armillary.readouts.ask import SHOWN, Gauge, Matrix
 from armillary.readouts.spectra import matrices_of
@@ -24,17 +26,6 @@ from armillary.results.table import Cell
 Floats = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 TOKENS, SEED = 1500, 0
-# A head is called after what takes most of its attention, where there is such a thing to attend to; it leans to what takes
-# a quarter.
-ROLE, LEANING = 0.5, 0.25
-ROLES = {
-    "previous": ("P", "the token before"),
-    "first": ("F", "the first token"),
-    "self": ("S", "itself"),
-    "same": ("W", "the same word earlier"),
-    "induction": ("I", "what came after it then"),
-}
-MIXED = "mixed"
 
 
 @dataclass(frozen=True)
@@ -53,14 +44,16 @@ def atlas(anatomy: Anatomy, matrices: Sequence[Matrix], gauge: Gauge, progress: 
         notes.append(f"From the weights alone: {anatomy.name} came without a tokenizer, so no text was read.")
     else:
         corpus = text_for(anatomy)
-        seen = from_text(watched(anatomy, corpus, progress))
+        seen = (*from_text(watched(anatomy, corpus, progress)), *attended(anatomy, corpus, progress))
         notes.append(
             f"Read: {corpus.source}, {corpus.documents} documents, {corpus.tokens} tokens; a capital names what takes half of "
             "a head's attention, a small letter what takes a quarter: "
             + ", ".join(f"{letter} {said}" for letter, said in ROLES.values())
             + "."
         )
-    roles = name_roles(seen, (anatomy.layers, anatomy.n_heads))
+    kinds = {m.column.name: m.values for m in seen if m.column.name in ROLES}
+    shape = (anatomy.layers, anatomy.n_heads)
+    roles = name_roles(kinds) if kinds else np.full(shape, "", dtype="<U9")
     every = (*maps, *seen)
     return Sheet(
         name="atlas",
@@ -71,7 +64,7 @@ def atlas(anatomy: Anatomy, matrices: Sequence[Matrix], gauge: Gauge, progress: 
         notes=tuple(notes),
         about=gauge.about(anatomy) | ({"text": {"source": corpus.source, "tokens": corpus.tokens}} if seen else {}),
         screen={
-            "layers, median head": _layers(every, _letters(seen, roles.shape)),
+            "layers, median head": _layers(every, letters(kinds) if kinds else [""] * anatomy.layers),
             "heads that stand out": _extremes(every),
         },
     )
@@ -136,39 +129,31 @@ def from_text(record: AttentionRecord) -> tuple[Map, ...]:
         Map(Column("rho", "Spearman ρ of score and −angle of directions, mean over queries"), _mean(record, "rho")),
         Map(Column("entropy", "of attention, over ln(keys): 1 is uniform"), _mean(record, "entropy")),
     ]
-    for name, (_, said) in ROLES.items():
-        # Only where there is something of the kind to attend to can a head choose it.
-        possible = record.sampled(f"{name}_keys") > 0 if name in ("same", "induction") else None
-        made.append(Map(Column(name, f"attention to {said}, where there is one"), _mean(record, name, possible)))
     return tuple(made)
 
 
-def _mean(record: AttentionRecord, name: str, where: NDArray[np.bool_] | None = None) -> Floats:
+def _mean(record: AttentionRecord, name: str) -> Floats:
     values = record.sampled(name)
-    counted = np.isfinite(values) if where is None else np.isfinite(values) & where
+    counted = np.isfinite(values)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(counted, values, 0).sum(-1) / counted.sum(-1))
 
 
-def name_roles(maps: Sequence[Map], shape: tuple[int, int]) -> NDArray[np.str_]:
-    """What each head does with most of its attention; 'mixed' where nothing takes half, empty where no text was read."""
-    shares = {m.column.name: np.nan_to_num(m.values) for m in maps if m.column.name in ROLES}
-    if not shares:
-        return np.full(shape, "", dtype="<U9")
-    stacked = np.stack(list(shares.values()))
-    names = np.array(list(shares))[stacked.argmax(0)]
-    return np.where(stacked.max(0) >= ROLE, names, MIXED).astype("<U9")
-
-
-def _letters(maps: Sequence[Map], shape: tuple[int, ...]) -> list[str]:
-    """A string a layer: each head's role by its letter, small where it only leans."""
-    shares = {ROLES[m.column.name][0]: np.nan_to_num(m.values) for m in maps if m.column.name in ROLES}
-    if not shares:
-        return [""] * shape[0]
-    stacked = np.stack(list(shares.values()))
-    best, letters = stacked.max(0), np.array(list(shares))[stacked.argmax(0)]
-    small = np.where(best >= LEANING, np.char.lower(letters), "·")
-    return ["".join(row) for row in np.where(best >= ROLE, letters, small)]
+def attended(anatomy: Anatomy, corpus: Corpus, progress: Progress) -> tuple[Map, ...]:
+    """What every head attends to, as `heads.specialise` measures it; nothing where the text was too short."""
+    ids, _ = texts(corpus.windows, 1)
+    if ids.size == 0 or ids.shape[1] < LENGTH_LEAST:
+        return ()
+    progress("looking at patterns", 0, 2)
+    sums = scores(anatomy, ids).sum(0)
+    progress("looking at patterns", 1, 2)
+    prefix = corpus.windows[0].prefix
+    again = repeated(corpus.windows, len(ids), anatomy.context, SEED)
+    if again.shape[1] - prefix >= 4:
+        sums[FIELDS.index("induction")] = induction(anatomy, again, prefix).sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = sums[..., 1] / sums[..., 0]
+    return tuple(Map(Column(kind, MEANINGS[kind]), found[FIELDS.index(kind)]) for kind in ROLES)
 
 
 def _table(maps: Sequence[Map], roles: NDArray[np.str_]) -> Table:
@@ -248,8 +233,11 @@ def _quantities(maps: Sequence[Map], seen: Sequence[Map]) -> tuple[Quantity, ...
     made.append(_map(named["r2_cosine"], "R² of the score on cos(q, k)", "R²"))
     made.append(_map(named["rho"], "Spearman ρ of score and −angle", "ρ"))
     made.append(_map(named["entropy"], "attention entropy", "share of ln(keys)"))
-    kinds = {name: named[name] for name in ROLES}
-    made.append(_row("attention to", "mean share of attention, where there is such a token", "share", "kind", kinds))
+    kinds = {name: named[name] for name in ROLES if name in named}
+    if kinds:
+        made.append(
+            _row("attention to", "mean share of attention, where there is such a token", "share", "kind", kinds)
+        )
     return tuple(made)
 
 
