@@ -15,6 +15,7 @@ from armillary.anatomy.read import read
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.grid.axes import HeadAxes
+from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import Specialise
 from armillary.results import VERDICTS, Finding
 
@@ -129,6 +130,28 @@ def purposeful(plan: Sequence[Sequence[str]], words: int = 40) -> Anatomy:
     return gpt2(change, layers=len(plan), heads=3, words=table, places=places)
 
 
+# Spaces of heads.
+
+
+def reading(rank: int, words: Tensor | None = None) -> Anatomy:
+    """Heads that read so many directions each, and write nothing."""
+
+    def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
+        W_O.zero_()
+        for part, side in enumerate((W_Q, W_K, W_V)):
+            for head in range(HEADS):
+                seed = 100 * layer + 10 * head + part
+                read, spread = (torch.linalg.qr(normal(n, n, seed=seed + n))[0][:, :rank] for n in (D, K))
+                side[:, K * head : K * (head + 1)] = read @ spread.T
+
+    return gpt2(change, words=words)
+
+
+def leaning(size: float = 3.0) -> Tensor:
+    """Gaussian words that share one direction."""
+    return normal(WORDS, D, seed=1) + size * normal(1, D, seed=3)
+
+
 Planted = tuple[Anatomy, Corpus]
 
 
@@ -138,6 +161,10 @@ def on_its_own_text(anatomy: Anatomy) -> Planted:
 
 def on_few_words(anatomy: Anatomy) -> Planted:
     return anatomy, corpus(20, 40, vocabulary=12)
+
+
+def on_many_words(anatomy: Anatomy) -> Planted:
+    return anatomy, corpus(20, 40, vocabulary=WORDS)
 
 
 CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
@@ -163,6 +190,9 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "roles, all alike": (Specialise, "refuted", lambda: on_few_words(purposeful([["previous"] * 3] * 2))),
     "roles, random and sharp": (Specialise, "refuted", lambda: on_few_words(purposeful([["random"] * 3] * 2))),
     "roles, one head": (Specialise, "undecided", lambda: on_few_words(gpt2(heads=1))),
+    "pockets, two directions a head": (Orthogonality, "supported", lambda: on_many_words(reading(2))),
+    "pockets, all directions": (Orthogonality, "refuted", lambda: on_many_words(reading(K))),
+    "pockets, one direction for all words": (Orthogonality, "qualified", lambda: on_many_words(reading(K, leaning()))),
 }
 
 

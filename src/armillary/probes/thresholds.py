@@ -128,6 +128,10 @@ class Thresholds:
     role_leaning: float = 0.25
     heads_differ: float = 0.25
     heads_alike: float = 0.10
+    # heads.orthogonality: a pocket has half as much |cos| again as random directions of its k axes; 'nearly orthogonal' is within
+    # a factor of two of random directions, as for the shell.
+    pocket_ratio: float = 1.5
+    orthogonal_ratio: float = 2.0
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50
