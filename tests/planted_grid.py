@@ -15,6 +15,7 @@ from armillary.anatomy.read import read
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.grid.axes import HeadAxes
+from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import Specialise
 from armillary.results import VERDICTS, Finding
@@ -130,6 +131,18 @@ def purposeful(plan: Sequence[Sequence[str]], words: int = 40) -> Anatomy:
     return gpt2(change, layers=len(plan), heads=3, words=table, places=places)
 
 
+# Heads that matter to each other.
+
+
+def writing(size: float) -> Anatomy:
+    """Random heads that write much or little: the less, the less one's silence matters to another."""
+
+    def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
+        W_O.mul_(size)
+
+    return gpt2(change)
+
+
 # Spaces of heads.
 
 
@@ -190,6 +203,10 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "roles, all alike": (Specialise, "refuted", lambda: on_few_words(purposeful([["previous"] * 3] * 2))),
     "roles, random and sharp": (Specialise, "refuted", lambda: on_few_words(purposeful([["random"] * 3] * 2))),
     "roles, one head": (Specialise, "undecided", lambda: on_few_words(gpt2(heads=1))),
+    "gradients, heads that write little": (HeadGradients, "supported", lambda: on_its_own_text(writing(0.05))),
+    "gradients, heads that write some": (HeadGradients, "qualified", lambda: on_its_own_text(writing(0.3))),
+    "gradients, heads that write much": (HeadGradients, "refuted", lambda: on_its_own_text(writing(1.0))),
+    "gradients, one head": (HeadGradients, "undecided", lambda: on_its_own_text(gpt2(heads=1))),
     "pockets, two directions a head": (Orthogonality, "supported", lambda: on_many_words(reading(2))),
     "pockets, all directions": (Orthogonality, "refuted", lambda: on_many_words(reading(K))),
     "pockets, one direction for all words": (Orthogonality, "qualified", lambda: on_many_words(reading(K, leaning()))),

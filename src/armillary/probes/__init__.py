@@ -16,6 +16,7 @@ from armillary.probes.dimension import Dimension
 from armillary.probes.direction import Direction
 from armillary.probes.ellipsoid import Ellipsoid
 from armillary.probes.grid.axes import HeadAxes
+from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import Specialise
 from armillary.probes.local import Local
@@ -54,6 +55,7 @@ PROBES: tuple[Probe, ...] = (
     Output(),
     HeadAxes(),
     Orthogonality(),
+    HeadGradients(),
     Specialise(),
 )
 

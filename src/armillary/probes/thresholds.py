@@ -132,6 +132,10 @@ class Thresholds:
     # a factor of two of random directions, as for the shell.
     pocket_ratio: float = 1.5
     orthogonal_ratio: float = 2.0
+    # heads.gradients: heads learn by themselves when a neighbour's silence changes a tenth of what the loss asks of them at most,
+    # and do not when it changes half.
+    coupling_none: float = 0.10
+    coupling_half: float = 0.50
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50

@@ -1,0 +1,126 @@
+"""Gradients of heads: those that autograd gives at the weights themselves, and nothing of it left behind."""
+
+import numpy as np
+import pytest
+import torch
+from planted import corpus, tried
+from planted_grid import found, gpt2, whole, written
+from test_grid import FAMILIES
+from tiny import tiny
+
+from armillary.anatomy.read import read
+from armillary.edits import Shuffle, Silence, across, edited
+from armillary.flow.tokens import collate
+from armillary.probes.bench import Bench
+from armillary.probes.grid.backward import loss_slices
+from armillary.probes.grid.coupling import derivatives
+from armillary.probes.grid.gradients import HeadGradients, _ratio
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_can_be_asked(name):
+    finding = tried(HeadGradients(), read(tiny(name)), corpus(9, 14, vocabulary=97))
+    whole(finding)
+    direct = finding.more_tables.get("direct", finding.table).to_frame()
+    assert (direct.foreign == 0).all() and (direct.own > 0).all()
+
+
+def batch(rows: int = 2):
+    return collate(corpus(rows, 14, vocabulary=97).windows, 0)
+
+
+def slow(name: str, edits=()) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The loss's gradients at layer 1's W_Q, W_K and W_V, [heads, d, k] each, from the parameters."""
+    model = tiny(name).train(False)
+    anatomy = read(model)
+    text = batch()
+    with edited(anatomy, *edits):
+        logits = model(input_ids=text.ids).logits
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), text.ids[:, 1:].flatten(), reduction="sum")
+    loss.backward()
+    if name == "gpt2":
+        parts = model.transformer.h[1].attn.c_attn.weight.grad.chunk(3, dim=1)
+    elif name == "gpt_neox":
+        dealt = model.gpt_neox.layers[1].attention.query_key_value.weight.grad.T.reshape(32, 4, 3, 8)
+        parts = [dealt[:, :, part].flatten(1) for part in range(3)]
+    else:
+        attention = model.model.layers[1].self_attn
+        parts = [p.weight.grad.T for p in (attention.q_proj, attention.k_proj, attention.v_proj)]
+    return tuple(part.reshape(32, -1, 8).transpose(0, 1).double() for part in parts)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gpt_neox"])
+def test_slices_are_those_of_the_parameters(name):
+    """Lengths and products of gradients, with and without a silenced head of an earlier layer."""
+    silence = Silence(0, (1,))
+    made, _ = loss_slices(read(tiny(name)), batch(), [1])
+    changed, _ = loss_slices(read(tiny(name)), batch(), [1], [silence])
+    one = made[1]
+    for side, plain, other in zip("qkv", slow(name), slow(name, [silence]), strict=True):
+        # The model of `slow` sums over documents, ours keeps them apart: add the weights' gradients up.
+        mine = torch.einsum("btd,bthk->hdk", one.y, getattr(one, side))
+        assert torch.allclose(mine, plain, atol=1e-5 * plain.abs().max())
+        theirs = torch.einsum("btd,bthk->hdk", changed[1].y, getattr(changed[1], side))
+        assert torch.allclose(theirs, other, atol=1e-5 * other.abs().max())
+        each = torch.einsum("btd,bthk->bhdk", one.y, getattr(one, side))
+        also = torch.einsum("btd,bthk->bhdk", changed[1].y, getattr(changed[1], side))
+        assert torch.allclose(one.products(changed[1], side), (each * also).sum((-1, -2)))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_no_gradient_is_left_behind(frozen):
+    anatomy = gpt2()
+    parameters = dict(anatomy.model.named_parameters())
+    first = next(iter(parameters.values()))
+    first.grad = torch.ones_like(first)
+    for parameter in parameters.values():
+        parameter.requires_grad_(not frozen)
+    before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    bench = Bench(anatomy, written(anatomy, 9, 12))
+    bench.prove()
+    HeadGradients().experiment(bench)
+    bench.prove()
+    assert all(parameter.requires_grad is not frozen for parameter in parameters.values())
+    assert torch.equal(first.grad, torch.ones_like(first))
+    assert all(parameter.grad is None for parameter in list(parameters.values())[1:])
+    assert all(torch.equal(parameter, before[name]) for name, parameter in parameters.items())
+    assert torch.is_grad_enabled()
+
+
+def test_a_model_that_mixes_heads_would_be_seen():
+    """Queries dealt to other heads: a head's result then depends on slices that are not its own."""
+    anatomy = gpt2()
+    with edited(anatomy, Shuffle(0, across(4, 8, 0), "q")):
+        rows = derivatives(anatomy, collate(written(anatomy, 2, 12).windows, 0), [0, 1])
+    assert min(row["foreign"] for row in rows if row["head"].startswith("L0")) > 0.01
+    assert all(row["foreign"] == 0 for row in rows if row["head"].startswith("L1"))
+
+
+def test_earlier_layers_are_reached_and_later_ones_are_not():
+    anatomy = gpt2(layers=3)
+    rows = {row["head"]: row for row in derivatives(anatomy, collate(written(anatomy, 2, 12).windows, 0), [0, 1, 2])}
+    assert rows["L2H0"]["earlier"] > 0 and rows["L0H0"]["earlier"] is None
+    frame = found("gradients, heads that write much").to_frame().set_index("head")
+    # A silenced head changes what later heads read and what earlier ones are asked for.
+    assert frame.loc["L0H0", "later"] > 0.1 and frame.loc["L1H0", "earlier"] > 0.1
+
+
+def test_a_head_that_writes_nothing_is_missed_by_nobody():
+    def change(layer, W_Q, W_K, W_V, W_O):
+        W_O[:8] = 0
+
+    anatomy = gpt2(change)
+    frame = tried(HeadGradients(), anatomy, written(anatomy)).to_frame().set_index("head")
+    assert frame.loc["L1H0", "coupling"] == pytest.approx(0, abs=1e-6) and abs(frame.loc["L1H0", "cost"]) < 1e-6
+    assert frame.loc["L1H1", "coupling"] > 0.1
+
+
+def test_relative_changes_are_those_of_vectors():
+    rng = np.random.default_rng(0)
+    g, h = rng.standard_normal((2, 50))
+    stats = np.array([g @ g, g @ h, h @ h])
+    assert _ratio(stats) == pytest.approx(np.linalg.norm(g - h) / np.linalg.norm(g))
+
+
+def test_half_precision_can_be_asked():
+    whole(tried(HeadGradients(), read(tiny("llama").half()), corpus(9, 14, vocabulary=97)))
