@@ -1,0 +1,135 @@
+"""How far off the cloud of the other documents' states is each token, and what did it cost the model to foretell the next?"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from armillary.anatomy import Anatomy
+from armillary.flow.capture import Watcher, run, still, watching
+from armillary.flow.tokens import Batch
+from armillary.probes.bench import Bench
+from armillary.probes.evidence import RANDOM, Floats
+from armillary.probes.stability.errors import SCORES
+from armillary.probes.stability.foretelling import Strayed, ranked
+
+# All windows of the default budget; of a larger one no more than neighbours can be found among in seconds.
+TOKENS, DOCUMENTS = 4096, 64
+NEIGHBOUR = 10
+
+
+def sites_of(anatomy: Anatomy) -> tuple[str, ...]:
+    """The last norm, and the first norm of the middle block."""
+    return tuple(dict.fromkeys((list(anatomy.norms)[-1], f"L{anatomy.layers // 2}.ln1")))
+
+
+def stray(bench: Bench) -> dict[str, Strayed] | None:
+    """The model's tokens, and the random twin's; None where no next token is foretold."""
+    if not bench.scored:
+        return None
+    return {"": _strayed(bench)} | ({} if bench.twin is None else {RANDOM: _strayed(bench.arm(RANDOM))})
+
+
+def _strayed(bench: Bench) -> Strayed:
+    sites = sites_of(bench.anatomy)
+    text = bench.corpus.thinned(TOKENS, DOCUMENTS)
+    parts = [_read(bench, batch, sites) for batch in bench.batches(text.windows)]
+    y = {site: torch.cat([part[1][site] for part in parts]).double().cpu().numpy() for site in sites}
+    columns = {name: torch.cat([part[0][name] for part in parts]).cpu().numpy() for name in parts[0][0]}
+    fold = columns["fold"]
+    # The other half's mean prediction: how frequent the model takes each word to be.
+    unigram = [np.log(_average(parts, 1 - half) + 1e-12) for half in (0, 1)]
+    rarity = {
+        name: -np.where(fold == 0, unigram[0][columns[name]], unigram[1][columns[name]])
+        for name in ("current", "target")
+    }
+    scores = {
+        (site, name): _crossed(y[site], fold, score)
+        for site in sites
+        for name, score in zip(SCORES, (mahalanobis, angle_to_mean, neighbour), strict=True)
+    }
+    return Strayed(
+        sites,
+        scores,
+        columns["loss"],
+        columns["entropy"],
+        rarity["current"],
+        rarity["target"],
+        np.log1p(columns["place"]),
+        columns["group"],
+        fold,
+    )
+
+
+def _read(bench: Bench, batch: Batch, sites: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+    """Of every token that another follows, first ones apart: columns [n], y [n, d] at each site, and the mean prediction."""
+    anatomy, seen = bench.anatomy, dict[str, Tensor]()
+
+    def keep(site: str) -> Watcher:
+        def see(given: Tensor | None, output: Tensor) -> None:
+            seen[site] = output.detach().reshape(*batch.ids.shape, -1)
+
+        return see
+
+    with still(anatomy.model), watching(anatomy, {site: keep(site) for site in sites}):
+        said = run(anatomy, batch.ids, batch.mask, logits=True).float().log_softmax(-1)
+    bench.tick(batch.tokens)
+    place = torch.arange(batch.ids.shape[1]).expand(batch.ids.shape)
+    rows = (batch.following >= 0) & (place > 0)
+    said, target = said[rows.to(said.device)], batch.following[rows]
+    likely = said.exp()
+    columns = {
+        "loss": -said.gather(1, target.to(said.device)[:, None])[:, 0].double().cpu(),
+        "entropy": -(likely * said).sum(1).double().cpu(),
+        "current": batch.ids[rows],
+        "target": target,
+        "place": place[rows],
+        "group": bench.groups(batch)[:, None].expand(batch.ids.shape)[rows],
+        "fold": torch.full((len(target),), batch.fold),
+    }
+    return columns, {site: seen[site][rows.to(seen[site].device)] for site in sites}, likely.double().sum(0).cpu()
+
+
+def _average(parts: list[tuple[dict[str, Tensor], dict[str, Tensor], Tensor]], fold: int) -> Floats:
+    mine = [part for part in parts if bool((part[0]["fold"] == fold).any())]
+    count = sum(len(part[0]["fold"]) for part in mine)
+    total = sum((part[2] for part in mine), torch.zeros_like(parts[0][2]))
+    return np.asarray(total.numpy() / max(1, count))
+
+
+def _crossed(y: Floats, fold: Floats, score: Callable[[Floats, Floats], Floats]) -> Floats:
+    """Each half scored by the other, as ranks from 0 to 1 within the half: two fits have two scales."""
+    made = np.zeros(len(y))
+    for half in (0, 1):
+        mine = fold == half
+        if mine.any() and (~mine).sum() > NEIGHBOUR:
+            made[mine] = ranked(score(y[~mine], y[mine]))
+    return made
+
+
+def mahalanobis(fit: Floats, other: Floats) -> Floats:
+    """Distance from the mean in units of the covariance, shrunk towards a sphere as Ledoit and Wolf (2004) say."""
+    mean = fit.mean(0)
+    x = fit - mean
+    n, d = x.shape
+    covariance = x.T @ x / n
+    level = np.trace(covariance) / d
+    apart = ((covariance - level * np.eye(d)) ** 2).sum()
+    noise = ((x**2).sum(1) ** 2).sum() / n**2 - (covariance**2).sum() / n
+    share = min(1.0, max(noise / max(apart, 1e-300), 1e-6))
+    shrunk = (1 - share) * covariance + share * level * np.eye(d)
+    white = np.linalg.solve(np.linalg.cholesky(shrunk), (other - mean).T)
+    return np.asarray(np.sqrt((white**2).sum(0)))
+
+
+def angle_to_mean(fit: Floats, other: Floats) -> Floats:
+    mean = fit.mean(0)
+    along = other @ mean / np.maximum(np.linalg.norm(other, axis=1) * np.linalg.norm(mean), 1e-300)
+    return np.asarray(np.arccos(np.clip(along, -1, 1)))
+
+
+def neighbour(fit: Floats, other: Floats) -> Floats:
+    """Distance to the tenth nearest state of the other half."""
+    squared = (other**2).sum(1)[:, None] + (fit**2).sum(1)[None] - 2 * other @ fit.T
+    return np.asarray(np.sqrt(np.maximum(np.partition(squared, NEIGHBOUR - 1, axis=1)[:, NEIGHBOUR - 1], 0)))

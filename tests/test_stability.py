@@ -1,0 +1,385 @@
+"""Stability: models that leak, drift, stretch or are pushed off by known amounts, and some that do none of it."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers as tr
+from planted import CONTEXT, D, bag, corpus, experimented, gaussian, generator, tried
+from planted_stability import averaging, leaky, long_first, pushed_off, rare_words, short_sighted, squaring, stretching
+from tiny import MAKERS, tiny
+
+from armillary.anatomy.read import read
+from armillary.edits import Turn
+from armillary.flow.controls import random_twin
+from armillary.flow.tokens import Corpus, Window
+from armillary.geometry.resample import auc
+from armillary.geometry.sphere import angle
+from armillary.probes.bench import TOKENS, Bench
+from armillary.probes.evidence import Evidence
+from armillary.probes.probe import judge
+from armillary.probes.stability import appending, manifold, nudging, sliding
+from armillary.probes.stability.drift import Drift
+from armillary.probes.stability.errors import Errors
+from armillary.probes.stability.foretelling import Trial, crossed, logistic
+from armillary.probes.stability.prefix import Prefix
+from armillary.probes.stability.reprojection import Reprojection
+from armillary.probes.stability.streams import even_windows, stations, stream
+from armillary.results import VERDICTS
+
+PROBES = (Prefix, Drift, Reprojection, Errors)
+
+
+def words(documents: int = 12, length: int = 60) -> Corpus:
+    return corpus(documents, length, vocabulary=97)
+
+
+def still_bag():
+    """Neither attention nor positions: a state is its word, wherever it stands."""
+    return bag(gaussian())
+
+
+def table_bag():
+    """No attention, but positions: only the table moves a state."""
+    return bag(gaussian(), 0.5 * torch.randn(CONTEXT, D, generator=generator(2)))
+
+
+def long_gpt2():
+    """Three blocks and room for the longest windows that are looked at."""
+    config = tr.GPT2Config(
+        n_embd=D, n_layer=3, n_head=2, vocab_size=97, n_positions=128, bos_token_id=0, eos_token_id=0
+    )
+    return read(tr.GPT2LMHeadModel(config).eval())
+
+
+CASES = {
+    "prefix, a causal mask": (Prefix, "supported", lambda: (read(tiny("gpt2")), words())),
+    "prefix, windows of attention and a cache that forgets": (
+        Prefix,
+        "supported",
+        lambda: (read(tiny("gemma2")), words()),
+    ),
+    "prefix, an encoder": (Prefix, "refuted", lambda: (read(tiny("bert")), words())),
+    "prefix, a thousandth leaks back": (Prefix, "refuted", lambda: (leaky(1e-3), words())),
+    "drift, the mean of all that was read": (Drift, "supported", lambda: (averaging(), words())),
+    "drift, no memory and no positions": (Drift, "refuted", lambda: (still_bag(), corpus(12))),
+    "drift, a short sight": (Drift, "refuted", lambda: (short_sighted(), words())),
+    "drift, a table of positions alone": (Drift, "qualified", lambda: (table_bag(), corpus(12))),
+    "reprojection, squares on a sphere and off it": (Reprojection, "supported", lambda: (squaring(), words())),
+    "reprojection, a doubling that no norm sees": (Reprojection, "refuted", lambda: (stretching(2.0, 5), words())),
+    "reprojection, the first token alone": (Reprojection, "qualified", lambda: (long_first(), words())),
+    "reprojection, nothing happens": (Reprojection, "refuted", lambda: (still_bag(), corpus(12))),
+    "errors, pushed off": (Errors, "supported", pushed_off),
+    "errors, rare words": (Errors, "refuted", rare_words),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_planted_truth_comes_back(case):
+    probe, verdict, make = CASES[case]
+    finding = tried(probe(), *make())
+    assert finding.verdict == verdict, f"{finding.statistic}: {finding.reading}"
+
+
+@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_every_family_is_survived_and_no_cell_is_nan(name, probe):
+    finding = tried(probe(), read(tiny(name)), words(9, 24))
+    assert finding.verdict in VERDICTS
+    for table in (finding.table, *finding.more_tables.values()):
+        assert all(len(column.meaning) > 8 for column in table.columns)
+        assert not any(isinstance(c, float) and not math.isfinite(c) for row in table.rows for c in row), table
+    assert "nan" not in (finding.reading + finding.headline).lower().split()
+    if finding.n:
+        assert finding.controls and finding.quantities and finding.table.rows
+    if probe is Errors and name.startswith("bert"):
+        assert "no next token" in finding.reading
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_half_precision_is_survived(probe):
+    # Not bfloat16: some virtual machines die of it.
+    finding = tried(probe(), read(tiny("llama").to(torch.float16)), words(9, 24))
+    assert finding.verdict in VERDICTS
+    assert probe is not Prefix or finding.verdict in ("supported", "undecided")
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_one_block_one_head_and_documents_of_all_lengths(probe):
+    config = tr.GPT2Config(
+        n_embd=D, n_layer=1, n_head=1, vocab_size=97, n_positions=CONTEXT, bos_token_id=0, eos_token_id=0
+    )
+    windows = tuple(Window(i, w.ids[: 10 + 3 * i]) for i, w in enumerate(words().windows))
+    text = Corpus(windows, "planted", len(windows), sum(len(w.ids) for w in windows), ())
+    finding = tried(probe(), read(tr.GPT2LMHeadModel(config).eval()), text)
+    assert finding.verdict in VERDICTS
+    if probe in (Prefix, Drift):
+        assert "of 9 documents" in finding.notes[0]
+
+
+@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize(("documents", "length"), [(3, 60), (30, 3), (9, 1)])
+def test_too_little_text_decides_nothing(probe, documents, length):
+    made = Evidence(bag(gaussian()), corpus(documents, length))
+    finding = judge(probe(), experimented(probe(), made))
+    assert finding.verdict == "undecided"
+    assert "more text" in finding.reading or "longer documents" in finding.reading
+
+
+# Prefix.
+
+
+def test_a_leak_is_found_where_it_is():
+    frame = tried(Prefix(), leaky(1e-3), words()).to_frame().set_index("state")
+    assert list(frame.unchanged) == [True, True, False, False]
+    assert frame.half["L0.resid_post"] < 16 < 64 < frame.half["L1.resid_post"]
+
+
+def test_places_compared_one_off_would_give_themselves_away():
+    bench = Bench(read(tiny("gpt2")), words())
+    batch = bench.batches(even_windows(bench.corpus, 64, 12))[0]
+    whole = stream(bench, batch)
+    right, wrong = (appending._apart(whole[:, :, :20], whole[:, :, k:]) for k in (0, 1))
+    assert right.max() == 0
+    assert wrong.max() > 0.1
+
+
+def test_a_cache_read_at_wrong_places_is_found(monkeypatch):
+    """Positions that begin again for the appended tokens: what a careless cache would do."""
+    anatomy = read(tiny("gpt2"))
+    forward = anatomy.backbone.forward
+
+    def careless(*args, past_key_values=None, **kwargs):
+        places = torch.arange(kwargs["input_ids"].shape[1])[None]
+        return forward(*args, past_key_values=past_key_values, position_ids=places, **kwargs)
+
+    monkeypatch.setattr(anatomy.backbone, "forward", careless)
+    finding = tried(Prefix(), anatomy, words())
+    frame = finding.to_frame()
+    assert finding.verdict == "qualified"
+    assert frame.half.max() < 16 < 1e4 < frame.through_cache.max()
+
+
+def test_a_change_that_should_be_seen_is_seen():
+    finding = tried(Prefix(), read(tiny("llama")), words())
+    floor, changed, twin = finding.controls
+    assert floor.value <= 64 and twin.value <= 64
+    assert changed.low > 1e5 > finding.statistic.high
+
+
+# Drift.
+
+
+def test_the_mean_of_all_that_was_read_drifts_by_the_angle_that_algebra_says():
+    anatomy, text = averaging(), words(16)
+    frame = tried(Drift(), anatomy, text).to_frame().set_index("state")
+    e, norm = anatomy.W_E.double(), anatomy.blocks[0].ln1
+    expected = {1: [], 30: []}
+    for window in even_windows(text, 128, 16):
+        x = e[list(window.ids)]
+        z = norm.direction(x)
+        for by in expected:
+            for p in range(37, 60):
+                states = torch.stack([x[p] + z[start : p + 1].mean(0) for start in (0, by)])
+                states = states - states.mean(1, keepdim=True)
+                expected[by].append(math.degrees(float(angle(states[0], states[1]))))
+    assert frame.angle_one["L0.resid_post"] == pytest.approx(np.mean(expected[1]), rel=1e-4)
+    assert frame.angle_half["L0.resid_post"] == pytest.approx(np.mean(expected[30]), rel=1e-4)
+    assert frame.angle_half["L0.resid_pre"] == 0
+
+
+def test_growth_is_near_the_root_of_the_slide_for_a_mean_and_none_for_a_table():
+    """n of m + n tokens forgotten move a mean by √(n/(m(m + n))): √n while n is small."""
+    mean = tried(Drift(), averaging(), words(16)).to_frame().set_index("state")
+    assert 0.5 < mean.exponent["L0.resid_post"] < 0.7
+    table = tried(Drift(), table_bag(), corpus(16)).to_frame()
+    assert table.exponent.abs().max() < 0.1
+
+
+def test_slid_by_nothing_moves_nothing_and_rotation_does_not_care_for_places():
+    for name in ("llama", "gpt_neox"):
+        finding = tried(Drift(), read(tiny(name)), words())
+        none, kept, _ = finding.controls
+        assert (none.value, none.low, none.high) == (0, 0, 0)
+        assert kept.value == pytest.approx(finding.statistic.value, rel=1e-4)
+    none, kept, _ = tried(Drift(), table_bag(), corpus(12)).controls
+    assert none.value == kept.value == 0
+
+
+def test_only_tokens_far_from_the_beginning_are_compared():
+    """Near the beginning even the short-sighted are moved: counting them would turn its verdict."""
+    finding = tried(Drift(), short_sighted(), words())
+    slides = finding.more_tables["slides"].to_frame()
+    assert slides.from_1.min() > 1e-3 > 1e-5 > slides.from_16.max()
+
+
+def test_tokens_taken_for_their_neighbours_would_drift():
+    anatomy = still_bag()
+    bench = Bench(anatomy, corpus(12))
+    batch = bench.batches(even_windows(bench.corpus, 64, 12))[0]
+    x = stream(bench, batch)
+    assert sliding.turned(anatomy, x[:, :, 1:], x[:, :, :-1]).mean() > 1
+
+
+# Reprojection.
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5, 2.0])
+def test_a_known_exponent_comes_back(factor):
+    finding = tried(Reprojection(), stretching(factor), words())
+    assert finding.statistic.value == pytest.approx(math.log(factor), abs=1e-3)
+    frame = finding.to_frame()
+    for column in ("live", "own", "frozen"):
+        assert list(frame[column]) == pytest.approx([1, factor, factor**2], rel=1e-3)
+    assert list(frame.later_live)[1:] == pytest.approx([1, factor], rel=1e-3)
+    assert "linear" in finding.notes[1] and "no longer" not in finding.notes[1]
+
+
+def test_norms_frozen_to_each_tokens_own_scale_leave_the_stream_as_it_was():
+    """A scale taken from another token, as a forgotten transpose would, does not."""
+    bench = Bench(read(tiny("gpt2")), words())
+    batch = bench.batches(even_windows(bench.corpus, 24, 12))[0]
+    powers: dict[str, torch.Tensor] = {}
+    norms = bench.anatomy.norms
+    with nudging.watching(bench.anatomy, {s: nudging._first_power(norms[s], s, powers) for s in norms}):
+        before = stream(bench, batch)
+    making = nudging._Nudging(bench, 1e-3)
+    right, wrong = making.frozen(powers), making.frozen({s: p.flip(1) for s, p in powers.items()})
+    far = [float((stream(bench, batch, *edits) - before).abs().max() / before.abs().max()) for edits in (right, wrong)]
+    assert far[0] < 1e-5 < 1e-3 < far[1]
+
+
+def test_a_stream_that_overflows_is_said_to_and_never_nan():
+    finding = tried(Reprojection(), squaring(), words())
+    frame = finding.to_frame()
+    assert "diverged at L" in finding.reading
+    assert frame.diverged.iloc[0] == 0 and frame.diverged.iloc[-1] == 1
+    assert frame.live.notna().all() and frame.length_live.notna().all()
+    assert math.isnan(frame.frozen.iloc[-1])
+    assert frame.live.max() < 10
+    assert "up to L" in finding.controls[0].name
+    assert all(math.isfinite(v) for control in finding.controls for v in (control.value, control.low, control.high))
+
+
+def test_first_tokens_are_told_apart():
+    """One token in each window a thousand times as long: frozen as the others, it is all that the others hear."""
+    finding = tried(Reprojection(), long_first(), words())
+    frame = finding.to_frame()
+    assert frame.length_frozen.iloc[-1] > 5 * frame.length_live.iloc[-1]
+    assert frame.length_apart.iloc[-1] == pytest.approx(frame.length_live.iloc[-1], rel=0.2)
+    assert "first tokens, longer than the others" in finding.reading
+
+
+def test_only_the_beginning_is_turned():
+    bench = Bench(read(tiny("llama")), words())
+    batch = bench.batches(even_windows(bench.corpus, 64, 12))[0]
+    before = stream(bench, batch)
+    after = stream(bench, batch, nudging.Only(Turn(-1, 0.1, 3), 5))
+    turned = nudging.turned(bench.anatomy, before, after)
+    assert (turned[0, :, :5] - 0.1).abs().max() < 1e-5
+    assert turned[0, :, 5:].max() == 0
+    assert turned[-1, :, 5:].min() > 1e-6
+    untouched = stream(bench, batch)
+    assert torch.equal(before, untouched)
+
+
+def test_in_slid_windows_what_nothing_carries_does_not_arrive():
+    table = tried(Reprojection(), short_sighted(), words()).more_tables["windows"].to_frame()
+    assert table.live.max() < 1e-3
+    table = tried(Reprojection(), averaging(), words()).more_tables["windows"].to_frame()
+    assert table.live.min() > 1e-2
+
+
+# Errors.
+
+
+def test_losses_are_the_benchs_own_and_first_tokens_are_left_out():
+    anatomy, text = read(tiny("gpt2")), words()
+    bench = Bench(anatomy, text)
+    found = manifold.stray(bench)[""]
+    batches = bench.batches(text.thinned(manifold.TOKENS, manifold.DOCUMENTS).windows)
+    wanted = torch.cat([bench.token_losses(b)[:, 1:-1].flatten() for b in batches])
+    assert found.loss == pytest.approx(wanted.numpy(), rel=1e-5)
+    assert len(found.loss) == 12 * 58
+
+
+def test_the_confound_is_strong_and_leaving_it_out_would_be_fooled():
+    """Distance and rarity go together; with the rarity of the word itself forgotten, distance would seem to tell something."""
+    anatomy, text = rare_words()
+    made = experimented(Errors(), Evidence(anatomy, text))
+    finding = Errors().conclude(made)
+    first = finding.to_frame().iloc[0]
+    assert first.auc > 0.65 and first.rarity > 0.5
+    assert first.adds_high < 0.02
+    tokens = made.found["manifold.errors"][""]
+    blind = replace(tokens, rare=np.zeros_like(tokens.rare), rare_next=np.zeros_like(tokens.rare))
+    trial = Trial(blind, 0)
+    assert trial.adds(tokens.scores[tokens.sites[0], "Mahalanobis distance"])[1] > 0.02
+
+
+def test_errors_that_are_the_texts_own_are_not_laid_to_the_manifold():
+    finding = tried(Errors(), *pushed_off(pushed=False))
+    assert finding.verdict not in ("supported", "qualified")
+
+
+def test_scores_of_other_tokens_tell_nothing():
+    finding = tried(Errors(), *pushed_off())
+    other = finding.controls[0]
+    assert other.name == "scores of other tokens"
+    assert abs(other.value) < 0.05 < 0.4 < finding.statistic.low
+
+
+def test_a_score_that_speaks_against_errors_adds_nothing():
+    anatomy, text = pushed_off()
+    made = experimented(Errors(), Evidence(anatomy, text))
+    tokens = made.found["manifold.errors"][""]
+    trial = Trial(tokens, 0)
+    score = tokens.scores[tokens.sites[0], "Mahalanobis distance"]
+    assert trial.adds(score)[1] > 0.3
+    assert trial.adds(-score) == (0, 0, 0)
+
+
+def test_a_fit_on_the_half_it_foretells_would_flatter_itself():
+    """Thirty features of noise: crossed, they foretell nothing; fitted and asked on the same half, something."""
+    anatomy, text = pushed_off(pushed=False)
+    tokens = experimented(Errors(), Evidence(anatomy, text)).found["manifold.errors"][""]
+    noise = np.random.default_rng(0).standard_normal((len(tokens.loss), 200))
+    honest = crossed(noise, tokens)
+    flattered = noise @ logistic(noise, tokens.hard)[1:]
+    scores = [auc(score[tokens.hard], score[~tokens.hard]) for score in (honest, flattered)]
+    assert abs(scores[0] - 0.5) < 0.05 < 0.1 < scores[1] - 0.5
+
+
+def test_mahalanobis_is_what_its_name_says_where_tokens_are_many():
+    draw = np.random.default_rng(0)
+    shape = draw.standard_normal((6, 6))
+    fit, other = (draw.standard_normal((n, 6)) @ shape + 3 for n in (20_000, 50))
+    exact = np.sqrt((np.linalg.solve(shape.T, (other - 3).T) ** 2).sum(0))
+    assert manifold.mahalanobis(fit, other) == pytest.approx(exact, rel=0.05)
+    # Fewer tokens than axes: still a number, where the plain covariance has no inverse.
+    assert np.isfinite(manifold.mahalanobis(fit[:4], other)).all()
+
+
+def test_nearest_neighbours_are_counted():
+    fit = np.arange(30.0)[:, None]
+    assert manifold.neighbour(fit, np.array([[0.0], [-2.0]])) == pytest.approx([9, 11])
+
+
+def test_windows_are_even_and_without_what_the_tokenizer_added():
+    windows = [Window(i, (1, *range(10, 10 + n), 2), 1, 1) for i, n in enumerate((5, 40, 30, 20, 40, 50, 31, 8))]
+    made = even_windows(Corpus(tuple(windows), "", 8, 0, ()), 64, 24)
+    assert {len(w.ids) for w in made} == {20}
+    assert [w.document for w in made] == [1, 2, 3, 4, 5, 6]
+    assert all(w.ids[0] == 10 for w in made)
+
+
+def test_states_are_named_and_passes_stated():
+    assert stations(read(tiny("bert"))) == ("L0.resid_pre", "L0.resid_post", "L1.resid_post", "L2.resid_post")
+    anatomy = long_gpt2()
+    twin = random_twin(anatomy, 0)
+    for probe in PROBES:
+        seen = []
+        probe().experiment(Bench(anatomy, words(24, 128), twin, tick=seen.append))
+        assert sum(seen) <= probe().passes(anatomy) * TOKENS, (probe, sum(seen) / TOKENS)
