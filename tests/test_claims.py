@@ -11,6 +11,8 @@ from planted_grid import CASES as GRID
 from test_attention import CASES as ATTENTION
 from test_attention_words import CASES as WORDS
 from test_attention_words import PROBES as READ_WORDS
+from test_filter import CASES as FILTER
+from test_stability import CASES as STABILITY
 from test_travel import CASES as TRAVEL
 from tiny import tiny
 
@@ -152,7 +154,15 @@ def test_planted_truth_comes_back(case):
 
 
 def test_every_claim_is_planted_both_ways():
-    cases = [*CASES.values(), *ATTENTION.values(), *TRAVEL.values(), *WORDS.values(), *GRID.values()]
+    cases = [
+        *CASES.values(),
+        *ATTENTION.values(),
+        *TRAVEL.values(),
+        *WORDS.values(),
+        *GRID.values(),
+        *STABILITY.values(),
+        *FILTER.values(),
+    ]
     planted = {(probe.claim.id, verdict) for probe, verdict, _ in cases}
     for probe in PROBES:
         assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted

@@ -15,6 +15,9 @@ from armillary.probes.concentration import Concentration
 from armillary.probes.dimension import Dimension
 from armillary.probes.direction import Direction
 from armillary.probes.ellipsoid import Ellipsoid
+from armillary.probes.filter.compress import Compress
+from armillary.probes.filter.discard import Discard
+from armillary.probes.filter.select import Select
 from armillary.probes.grid.axes import HeadAxes
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.orthogonality import Orthogonality
@@ -23,6 +26,10 @@ from armillary.probes.local import Local
 from armillary.probes.plane import Plane
 from armillary.probes.probe import Probe
 from armillary.probes.radius import Radius
+from armillary.probes.stability.drift import Drift
+from armillary.probes.stability.errors import Errors
+from armillary.probes.stability.prefix import Prefix
+from armillary.probes.stability.reprojection import Reprojection
 from armillary.probes.travel.artifact import Artifact
 from armillary.probes.travel.output import Output
 from armillary.probes.travel.refine import Refine
@@ -53,6 +60,13 @@ PROBES: tuple[Probe, ...] = (
     Refine(),
     Artifact(),
     Output(),
+    Prefix(),
+    Drift(),
+    Reprojection(),
+    Errors(),
+    Discard(),
+    Compress(),
+    Select(),
     HeadAxes(),
     Orthogonality(),
     HeadGradients(),

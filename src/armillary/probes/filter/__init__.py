@@ -1,0 +1,1 @@
+"""Chapter E: what the activation of a feed-forward lets through, one claim per file."""

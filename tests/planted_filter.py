@@ -1,0 +1,106 @@
+"""Feed-forwards whose work is known: units that find one word each, that are always on, or that speak from below zero."""
+
+import numpy as np
+import torch
+import transformers as tr
+from planted import CONTEXT, VOCABULARY, generator
+from torch import Tensor
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.read import read
+
+WORDS, WIDTH = 60, 64
+
+
+def forward(
+    embedding: Tensor,
+    W_in: Tensor,
+    b_in: Tensor,
+    W_out: Tensor | None = None,
+    activation: str = "gelu_new",
+    layers: int = 2,
+) -> Anatomy:
+    """Layers with the same W_in and no attention; only the last writes, and only if told to."""
+    config = tr.GPT2Config(
+        n_embd=embedding.shape[1],
+        n_inner=W_in.shape[1],
+        n_layer=layers,
+        n_head=2,
+        vocab_size=len(embedding),
+        n_positions=CONTEXT,
+        activation_function=activation,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    model = tr.GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        model.transformer.wte.weight.copy_(embedding)
+        model.transformer.wpe.weight.zero_()
+        for block in model.transformer.h:
+            for projection in (block.attn.c_proj, block.mlp.c_proj):
+                projection.weight.zero_()
+                projection.bias.zero_()
+            block.mlp.c_fc.weight.copy_(W_in)
+            block.mlp.c_fc.bias.copy_(b_in)
+        if W_out is not None:
+            model.transformer.h[-1].mlp.c_proj.weight.copy_(W_out)
+    return read(model, "planted")
+
+
+def frame() -> Tensor:
+    """A direction a word: orthonormal, and unmoved by LayerNorm's centring."""
+    drawn = torch.randn(WIDTH, WORDS, generator=generator(2))
+    return torch.linalg.qr(drawn - drawn.mean(0))[0].T
+
+
+def finders(high: float, low: float) -> tuple[Tensor, Tensor]:
+    """W_in and b_in of one unit a word, at `high` on its own word and at `low` on others."""
+    return frame().T * (high - low) / WIDTH**0.5, torch.full((WORDS,), float(low))
+
+
+def nexts(size: float) -> Tensor:
+    """W_out that says of each word the next one in the chain."""
+    return size * frame().roll(-1, 0)
+
+
+def selector(activation: str = "relu") -> Anatomy:
+    """One unit a word, which alone is on, and says the next: all others may go, and which they are depends on the word."""
+    return forward(frame(), *finders(4, -4), nexts(2), activation)
+
+
+def steady() -> Anatomy:
+    """Every word is found by a unit that is always on; as many units are always off, and W_out does not look at them."""
+    W_in, b_in = finders(9, 5)
+    off_in, off_b = finders(-5, -9)
+    W_out = torch.cat((nexts(2), 0 * frame()))
+    return forward(frame(), torch.cat((W_in, off_in), 1), torch.cat((b_in, off_b)), W_out)
+
+
+def whisperer() -> Anatomy:
+    """The next word is said from below zero, where GELU is −0.17; as many units are above zero and say nothing."""
+    W_in, b_in = finders(-0.75, -6)
+    loud_in, loud_b = finders(2, 1)
+    W_out = torch.cat((nexts(-50), 0 * frame()))
+    return forward(frame(), torch.cat((W_in, loud_in), 1), torch.cat((b_in, loud_b)), W_out)
+
+
+def skewed(sign: float, shift: float = 0.0, width: int = 32, activation: str = "relu") -> Anatomy:
+    """Units that each read one coordinate of words, which lies a little to one side and now and then far to the other.
+
+    sign 1: mostly below zero, rarely far above, as a filter wants it; −1: the other way round.
+    """
+    rng = np.random.default_rng(3)
+    near = -rng.uniform(0, 2, (VOCABULARY, width))
+    far = rng.uniform(3, 6, (VOCABULARY, width))
+    values = torch.from_numpy(np.where(rng.random(near.shape) < 0.1, far, near) * sign).float()
+    # What LayerNorm takes away, and divides by, is given back.
+    back = values.std(1, correction=0).mean()
+    return forward(values, back * torch.eye(width), torch.full((width,), shift) + values.mean(), None, activation)
+
+
+def plain(activation: str = "relu", shift: float = 0.0, units: int = 128) -> Anatomy:
+    """Random directions of Gaussian words."""
+    words = torch.randn(VOCABULARY, WIDTH, generator=generator(5))
+    W_in = torch.randn(WIDTH, units, generator=generator(6)) / WIDTH**0.5
+    return forward(words, W_in, torch.full((units,), shift), None, activation)

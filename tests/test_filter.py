@@ -1,0 +1,478 @@
+"""The filter: bitstreams that decode, streams counted as a naive count would, and planted feed-forwards judged as built."""
+
+import lzma
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import chained, corpus, tried
+from planted_filter import WORDS, finders, forward, frame, nexts, plain, selector, skewed, steady, whisperer
+from tiny import MAKERS, tiny
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.read import read
+from armillary.edits import Ablate
+from armillary.flow.controls import random_twin
+from armillary.flow.tokens import Corpus, Window
+from armillary.geometry.coding import REACH, Coded, decode, encode, entropy, quantise
+from armillary.probes.bench import Bench
+from armillary.probes.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.filter.bits import document_bits, halves_rank, hoyer, random_orientation
+from armillary.probes.filter.compress import Compress
+from armillary.probes.filter.discard import Discard
+from armillary.probes.filter.dropping import always, at_random
+from armillary.probes.filter.select import Select
+from armillary.probes.filter.streams import BELOW, DISCARDS, below, quiet, streams
+from armillary.probes.filter.units import closest, find_units
+from armillary.probes.probe import judge
+from armillary.results import VERDICTS
+
+PROBES = (Discard, Compress, Select)
+
+
+def lengths(*each: int, vocabulary: int = 97) -> Corpus:
+    """Documents of these many tokens: batches of them hold padding."""
+    rng = np.random.default_rng(4)
+    windows = tuple(Window(i, tuple(rng.integers(3, vocabulary, n).tolist())) for i, n in enumerate(each))
+    return Corpus(windows, "planted", len(windows), sum(each), ())
+
+
+def bench(anatomy: Anatomy, text: Corpus) -> Bench:
+    return Bench(anatomy, text, random_twin(anatomy, 0), quick=True)
+
+
+# Bitstreams
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(-3, 3) | st.integers(-5000, 5000), min_size=1, max_size=40), min_size=1, max_size=6)
+)
+def test_what_is_coded_comes_back(rows):
+    rows = [np.array(row) for row in rows]
+    kinds = [i % 2 for i in range(len(rows))]
+    assert [row.tolist() for row in decode(encode(rows, kinds))] == [row.tolist() for row in rows]
+
+
+def streams_of_numbers() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2048))
+    return {
+        "gaussian": quantise(x, 0.25),
+        "half of it nothing": quantise(np.maximum(x, 0), 0.25),
+        "nearly all nothing": quantise(np.maximum(x - 2.5, 0), 0.25),
+        "all the same": np.zeros((40, 2048), dtype=np.int64),
+        "far out": quantise(x**9, 0.25),
+    }
+
+
+@pytest.mark.parametrize("name", streams_of_numbers())
+def test_a_bitstream_is_as_long_as_the_entropy_and_little_more(name):
+    """Caught: bits counted without last states, or taken from a formula; a table that gives rare symbols no share."""
+    symbols = streams_of_numbers()[name]
+    coded = encode(list(symbols))
+    bits, n = coded.bits.sum(), symbols.size
+    assert sum(map(len, coded.words)) * 16 + sum(map(len, coded.escaped)) * 32 + 40 * 32 == bits
+    least = entropy(symbols.ravel())
+    if name != "far out":
+        assert least <= bits / n <= least + 32 / 2048 + 0.01
+        assert coded.table_bits / n < 0.02
+        packed = lzma.compress(symbols.astype(np.int16).tobytes())
+        assert bits <= 8 * len(packed) or name == "all the same"
+    else:
+        assert sum(map(len, coded.escaped)) == (np.abs(symbols) > REACH).sum() > 0
+
+
+def test_bits_that_are_lost_are_missed():
+    """The decoder reads the words, not the answer: with one bit flipped the rest of that row is another."""
+    rows = [np.random.default_rng(1).integers(-4, 5, 500), np.random.default_rng(2).integers(-4, 5, 300)]
+    coded = encode(rows)
+    broken = tuple(word.copy() for word in coded.words)
+    broken[0][len(broken[0]) // 2] ^= 4
+    made = Coded(coded.codes, coded.kinds, coded.states, broken, coded.escaped, coded.lengths)
+    first, second = decode(made)
+    assert (first != rows[0]).any()
+    assert (second == rows[1]).all()
+
+
+def test_what_cannot_be_coded_is_refused():
+    with pytest.raises(ValueError, match="nothing to code"):
+        encode([])
+    with pytest.raises(ValueError, match="nothing to code"):
+        encode([np.array([1]), np.array([], dtype=np.int64)])
+    with pytest.raises(ValueError, match="without a gap"):
+        encode([np.array([1])], [1])
+    with pytest.raises(ValueError, match="must be positive"):
+        quantise(np.ones(3), 0.0)
+
+
+def test_relu_never_adds_bits_at_one_step():
+    """Its symbols are a function of those before it; at a step of its own it saves less, since it is smaller."""
+    x = np.random.default_rng(2).normal(size=(64, 128))
+    documents = np.repeat(np.arange(8), 8)
+    rms = float(np.sqrt(np.square(np.maximum(x, 0)).mean()))
+    before, same, own = (
+        document_bits(values, documents, step, 8).sum()
+        for values, step in ((x, 0.25), (np.maximum(x, 0), 0.25), (np.maximum(x, 0), 0.25 * rms))
+    )
+    assert same < own < before
+
+
+def test_no_edge_of_the_grid_decides():
+    """Many values of GELU lie at −0.17. On one grid its bits jump with the step; over shifted grids they do not."""
+    from armillary.probes.filter import bits
+
+    x = np.random.default_rng(2).normal(-1, 0.7, size=(64, 256))
+    gelu = torch.nn.functional.gelu(torch.from_numpy(x)).numpy()
+    documents = np.repeat(np.arange(8), 8)
+    steps = 0.3 * 1.1 ** np.arange(6)
+
+    def roughness() -> float:
+        made = [document_bits(gelu, documents, float(step), 8).sum() / gelu.size for step in steps]
+        return float(np.abs(np.diff(made, 2)).max())
+
+    shifted, phases = roughness(), bits.PHASES
+    try:
+        bits.PHASES = (0.0,) * 4
+        assert roughness() > 3 * shifted
+    finally:
+        bits.PHASES = phases
+
+
+def test_bits_belong_to_their_documents():
+    x = np.concatenate([np.zeros((16, 256)), np.random.default_rng(0).normal(size=(16, 256))])
+    documents = np.repeat([0, 3], 16)
+    bits = document_bits(x, documents, 0.25, 5)
+    assert (bits[[1, 2, 4]] == 0).all()
+    assert bits[3] > 4 * 16 * 256 and bits[0] < 0.3 * bits[3]
+
+
+# Streams
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2", "opt", "opt-post", "gpt_neox", "bert"])
+def test_streams_are_counted_as_one_would_by_hand(name):
+    """With padding and a document of one token. Caught: padding or first tokens counted, W_in taken for the gate."""
+    a, text = read(tiny(name)), lengths(12, 7, 1, 9, 2)
+    made = bench(a, text)
+    found = streams(made).arms[MODEL]
+    for i, layer in enumerate(found):
+        pres, posts, groups = [], [], []
+        for window in made.text.windows:
+            one = made.batches([window])[0]
+            states = made.states(one, [f"L{i}.mlp_pre", f"L{i}.mlp_post"])
+            pres.append(states[f"L{i}.mlp_pre"][0].double())
+            posts.append(states[f"L{i}.mlp_post"][0].double())
+            groups += [window.document] * (len(window.ids) - 1)
+        pre, post = (torch.cat([x[1:] for x in xs]) for xs in (pres, posts))
+        assert layer.tokens == len(pre)
+        by_hand = torch.stack([below(pre, post).double().mean(1), quiet(pre, post).double().mean(1)], 1)
+        carried = (post.square() * (pre < 0)).sum(1) / post.square().sum(1)
+        for column, values in enumerate((*by_hand.T, carried), 1):
+            mine = np.bincount(groups, weights=values.numpy(), minlength=5)
+            assert layer.sums[:, column] == pytest.approx(mine, abs=1e-3)
+        assert torch.allclose(layer.off[0], below(pre, post).sum(0).double(), atol=1)
+        everything = torch.cat(posts)
+        assert torch.allclose(layer.peak, everything.abs().amax(0), atol=1e-5)
+        assert torch.allclose(layer.least, torch.cat(pres).amin(0), atol=1e-5)
+        assert layer.sample("post").shape == (len(layer.sampled), a.m)
+        ffn = a.blocks[i].feed_forward
+        weight, bias = (ffn.W_in, ffn.b_in) if ffn.W_gate is None else (ffn.W_gate, ffn.b_gate)
+        again = torch.from_numpy(layer.sample("y")) @ weight.double() + (0 if bias is None else bias.double())
+        assert torch.allclose(again, torch.from_numpy(layer.sample("pre")), atol=1e-4)
+
+
+def test_off_means_are_those_of_the_discarded():
+    a = plain("gelu_new")
+    made = bench(a, corpus(12, 20))
+    layer = streams(made).arms[MODEL][0]
+    assert (layer.off_mean[0] < 0).all()
+    assert (layer.off_mean[0] > -0.171).all()
+
+
+# Units
+
+
+def test_units_that_never_or_always_speak_are_named():
+    W_in, b_in = finders(4, -4)
+    b_in = b_in.clone()
+    b_in[7], b_in[9] = -90, 60
+    a = forward(frame(), W_in, b_in, nexts(2), "relu")
+    finding = tried(Discard(), a, chained(24, 60))
+    units = finding.more_tables["units"].to_frame()
+    assert set(units[units.what == "silent"].unit) == {7}
+    assert set(units[units.what == "always on"].unit) == {9}
+    assert not (units.what == "double").any()
+    assert (finding.to_frame().silent == 1).all() and (finding.to_frame().never_on == 1).all()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_doubles_are_found_and_only_they(name):
+    model = tiny(name)
+    block = (model.transformer.h if name == "gpt2" else model.model.layers)[1].mlp
+    with torch.no_grad():
+        if name == "gpt2":
+            for w in (block.c_fc.weight.T, block.c_fc.bias, block.c_proj.weight):
+                w[11] = w[4]
+            # The same input, another output: a double by activations alone.
+            for w in (block.c_fc.weight.T, block.c_fc.bias):
+                w[23] = w[20]
+        else:
+            for w in (block.gate_proj.weight, block.up_proj.weight, block.down_proj.weight.T):
+                w[11] = w[4]
+            for w in (block.gate_proj.weight, block.up_proj.weight):
+                w[23] = w[20]
+    a = read(model)
+    made = bench(a, corpus(12, 40, 97))
+    found = [find_units(layer, a.blocks[i].feed_forward, 0) for i, layer in enumerate(streams(made).arms[MODEL])]
+    assert not found[0].double.any() and not found[2].double.any()
+    assert np.flatnonzero(found[1].double).tolist() == [11, 23]
+    assert found[1].partner[[11, 23]].tolist() == [4, 20]
+    assert found[1].cosine[11] == pytest.approx(1) and found[1].cosine[23] < 0.9
+    assert found[1].correlation[[11, 23]] == pytest.approx([1, 1])
+
+
+def test_units_that_speak_once_are_no_doubles():
+    """Two units that fire on one and the same token correlate perfectly, and mean nothing by it."""
+    made = bench(plain(), corpus(12, 20))
+    layer = streams(made).arms[MODEL][0]
+    post = torch.zeros_like(torch.cat(layer.kept["post"]))
+    post[3, :2] = 1.0
+    layer.kept["post"] = [post]
+    assert not find_units(layer, made.anatomy.blocks[0].feed_forward, 0).double.any()
+
+
+def test_wide_rows_are_sketched_and_blocks_agree(monkeypatch):
+    from armillary.probes.filter import units
+
+    rows = torch.randn(300, 400, generator=torch.Generator().manual_seed(0))
+    rows[250], rows[40], rows[41] = -rows[10], rows[39] + 0.05 * torch.randn(400), 0
+    monkeypatch.setattr(units, "ROWS", 64)
+    partner, likeness = closest([rows], 0)
+    near = likeness > 0.99
+    assert near.nonzero()[:, 0].tolist() == [40, 250]
+    assert partner[near].tolist() == [39, 10]
+
+
+def test_a_long_list_is_cut_and_said(monkeypatch):
+    from armillary.probes.filter import discard
+
+    monkeypatch.setattr(discard, "LISTED", 5)
+    finding = tried(Discard(), steady(), chained(24, 40))
+    assert len(finding.more_tables["units"].rows) == 5
+    assert any("shows 5 of" in note for note in finding.notes)
+    assert finding.to_frame().always_on.tolist() == [WORDS, WORDS]
+
+
+# Claims
+
+
+CASES = {
+    "discard, one unit a word": (Discard, "supported", lambda: (selector(), chained(24, 40))),
+    "discard, one unit a word, GELU": (Discard, "supported", lambda: (selector("gelu_new"), chained(24, 40))),
+    "discard, a centred stream": (Discard, "refuted", lambda: (plain(), corpus(24, 40))),
+    "discard, mostly above zero": (Discard, "refuted", lambda: (skewed(-1), corpus(24, 40))),
+    "discard, below zero but not gone": (Discard, "qualified", lambda: (plain("gelu_new", -1.0), corpus(24, 40))),
+    "compress, rare and far above": (Compress, "supported", lambda: (skewed(1), corpus(24, 40))),
+    "compress, random directions": (Compress, "qualified", lambda: (plain(), corpus(24, 40))),
+    "compress, nothing is cut": (Compress, "refuted", lambda: (plain("gelu_new", 8.0), corpus(24, 40))),
+    "compress, turned the wrong way": (Compress, "refuted", lambda: (skewed(-1, 1.0), corpus(24, 40))),
+    "select, one unit a word": (Select, "supported", lambda: (selector(), chained(24, 40))),
+    "select, one unit a word, GELU": (Select, "supported", lambda: (selector("gelu_new"), chained(24, 40))),
+    "select, the same units always": (Select, "qualified", lambda: (steady(), chained(24, 40))),
+    "select, said from below zero": (Select, "refuted", lambda: (whisperer(), chained(24, 40))),
+    "select, a layer that writes nothing": (Select, "undecided", lambda: (plain(), corpus(24, 40))),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_planted_truth_comes_back(case):
+    probe, verdict, made = CASES[case]
+    finding = tried(probe(), *made())
+    assert finding.verdict == verdict, finding.reading
+    assert finding.statistic.low <= finding.statistic.value <= finding.statistic.high
+
+
+def test_controls_do_not_show_the_effect():
+    found = {c.name: c for c in tried(Discard(), selector(), chained(24, 40)).controls}
+    assert abs(found[RANDOM].value - 0.5) < 0.05
+    saved = tried(Compress(), skewed(1), corpus(24, 40))
+    controls = {c.name: c.value for c in saved.controls}
+    assert saved.statistic.value > controls["random orientation, matched moments"] + 0.1
+
+
+def test_relu_loses_nothing_and_says_why():
+    """Exactly nothing, and by construction; GELU's below-zero values are small, and not nothing."""
+    finding = tried(Select(), selector(), chained(24, 40))
+    zeroed = finding.to_frame()
+    assert (zeroed.cost == 0).all() and (zeroed.cost_high == 0).all()
+    assert "by construction" in finding.reading
+    assert zeroed.random.max() > 1
+    other = tried(Select(), selector("gelu_new"), chained(24, 40))
+    assert "by construction" not in other.reading
+    assert (other.to_frame().cost != 0).any()
+
+
+def test_units_without_output_cost_exactly_nothing():
+    """W_out does not look at units from WORDS on: dropping them changes no loss by a single bit."""
+    a = steady()
+    made = bench(a, chained(24, 40))
+    trials = made.compare(
+        {
+            "blind": (Ablate(1, lambda pre, post: torch.arange(post.shape[-1]).expand(post.shape) >= WORDS),),
+            "seen": (Ablate(1, lambda pre, post: torch.arange(post.shape[-1]).expand(post.shape) < WORDS),),
+        }
+    )
+    assert trials.cost("blind") == (0.0, 0.0, 0.0)
+    assert trials.cost("seen")[1] > 1
+
+
+def test_a_fixed_choice_is_told_from_one_in_context():
+    fixed, free = (tried(Select(), a, chained(24, 40)) for a in (steady(), selector("gelu_new")))
+    assert "not chosen in context" in fixed.reading
+    assert "chosen in context" in free.reading and "not chosen" not in free.reading
+    row = fixed.to_frame().set_index("where").loc[f"all layers, {BELOW}"]
+    assert row.fixed == row.cost == 0
+
+
+def test_a_constant_below_zero_is_told_from_information():
+    """W_out reads what below-zero units give; it is the same for every token, so their mean does as well as they do."""
+    W_in, b_in = finders(4, -4)
+    steady_in, steady_b = 0 * W_in, torch.full((WORDS,), -0.75)
+    W_out = torch.cat((nexts(2), 6 * frame()))
+    # Without the constant, the stream loses what the chain's words are told apart from.
+    a = forward(frame(), torch.cat((W_in, steady_in), 1), torch.cat((b_in, steady_b)), W_out)
+    finding = tried(Select(), a, chained(24, 40))
+    row = finding.to_frame().set_index("where").loc[f"all layers, {BELOW}"]
+    assert abs(row["mean"]) < 1e-4
+    assert abs(row.cost) > 1e-3
+
+
+def test_random_choices_drop_as_many_of_every_token():
+    pre = torch.randn(3, 5, 40, generator=torch.Generator().manual_seed(0))
+    choose = at_random(below, [0])
+    one, two = choose(pre, pre), choose(pre, pre)
+    assert torch.equal(one.sum(-1), (pre < 0).sum(-1)) and torch.equal(two.sum(-1), one.sum(-1))
+    assert not torch.equal(one, two)
+    # Independent of the sign: half of what is dropped was above zero.
+    assert 0.3 < float((one & (pre > 0)).sum() / one.sum()) < 0.7
+    full = at_random(lambda pre, post: torch.ones_like(post, dtype=torch.bool), [0])(pre, pre)
+    assert full.all()
+
+
+def test_fixed_choices_are_those_discarded_most_often():
+    layer = streams(bench(plain("gelu_new", -0.5), corpus(12, 30))).arms[MODEL][0]
+    chosen = always(layer, 0)(torch.zeros(2, 3, 128), torch.zeros(2, 3, 128))
+    assert (chosen == chosen[0, 0]).all()
+    assert int(chosen[0, 0].sum()) == round(float(layer.off[0].sum()) / layer.tokens)
+    assert layer.off[0][chosen[0, 0]].min() >= layer.off[0][~chosen[0, 0]].max()
+
+
+def test_random_orientation_keeps_every_units_moments():
+    rng = np.random.default_rng(0)
+    y, pre = rng.normal(size=(80, 16)), rng.exponential(size=(80, 30)) - 2
+    pre[:, 3] = 5.0
+    turned, centred = random_orientation(y, pre, rng)
+    assert turned.mean(0) == pytest.approx(pre.mean(0)) and turned.std(0) == pytest.approx(pre.std(0))
+    assert centred.mean(0) == pytest.approx(np.zeros(30)) and centred.std(0) == pytest.approx(pre.std(0))
+    assert np.linalg.matrix_rank(centred) == 16
+    assert not np.allclose(turned, pre)
+
+
+def test_rank_and_sparsity_by_hand():
+    rng = np.random.default_rng(0)
+    cloud = np.zeros((400, 50))
+    cloud[:, :5] = rng.normal(size=(400, 5))
+    assert halves_rank(cloud, np.arange(400)) == pytest.approx(5, rel=0.05)
+    assert np.isnan(halves_rank(cloud, np.zeros(400, dtype=int)))
+    assert np.isnan(halves_rank(np.ones((10, 4)), np.arange(10)))
+    assert hoyer(np.array([[3.0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])).tolist() == [1, 0, 1]
+
+
+# Every family, and what cannot be answered
+
+
+def found(probe, a: Anatomy, text: Corpus):
+    made = Evidence(a, text, random_twin(a, 0))
+    at = Bench(a, text, made.twin, quick=True)
+    at.prove()
+    made.found[probe.claim.id] = probe.experiment(at)
+    at.prove()
+    return judge(probe, made)
+
+
+def no_nan(finding) -> bool:
+    tables = (finding.table, *finding.more_tables.values())
+    return not any(isinstance(cell, float) and np.isnan(cell) for table in tables for row in table.rows for cell in row)
+
+
+# Dropping coordinates takes many passes; families that differ only in attention need not all make them.
+DISTINCT = ("gpt2", "llama-biased-untied", "gpt_neox", "gemma2", "opt", "opt-post", "bert", "bert-decoder")
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_family_is_measured(name):
+    a, text = read(tiny(name)), lengths(14, 12, 9, 8, 12, 11, 10, 14, 13, 9)
+    for probe in PROBES if name in DISTINCT else PROBES[:2]:
+        finding = found(probe(), a, text)
+        assert finding.verdict in VERDICTS and no_nan(finding)
+        if probe is Select and not (a.causal and a.W_U is not None):
+            assert finding.verdict == "undecided" and "causal language model" in finding.reading
+            continue
+        assert len(finding.table.rows) in (a.layers, 2 * 3)
+        gated = a.blocks[0].feed_forward.W_gate is not None
+        if probe is Compress:
+            assert (finding.to_frame()["product"].notna().all()) == gated
+        if probe is Discard:
+            assert ("gate" in finding.reading) == gated
+
+
+@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (lambda: lengths(40, 40, 40), "Only 3 documents"),
+        (lambda: lengths(*[1] * 70), "more text"),
+        (lambda: lengths(9, 8), "Only 17 ordinary tokens"),
+    ],
+    ids=["three documents", "one token each", "seventeen tokens"],
+)
+def test_too_little_text_decides_nothing(probe, text, why):
+    finding = found(probe(), read(tiny("llama")), text())
+    assert finding.verdict == "undecided" and no_nan(finding)
+    assert why in finding.reading or "more text" in finding.reading
+
+
+@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_half_precision_is_measured_too(probe, name):
+    a = read(tiny(name).to(torch.float16))
+    finding = found(probe(), a, lengths(*[14] * 9))
+    assert finding.verdict in VERDICTS and no_nan(finding)
+    assert np.isfinite(finding.statistic.value)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_one_block_with_a_silent_layer_is_survived(probe):
+    """All units at nothing: nothing spreads, nothing is coded, and no number is made up."""
+    a = forward(frame(), torch.zeros(64, 30), torch.full((30,), -1.0), None, "relu", layers=1)
+    finding = found(probe(), a, chained(12, 20))
+    assert finding.verdict in VERDICTS and no_nan(finding)
+
+
+def test_what_counts_as_discarded_is_named_alike():
+    from armillary.probes.filter import select, streams
+
+    assert tuple(DISCARDS) == (select.BELOW, select.QUIET) == (streams.BELOW, streams.QUIET)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_passes_are_promised_and_kept(probe):
+    """At most as many as are announced, the chapter's shared ones included."""
+    a, text = read(tiny("gpt2")), lengths(*[12] * 12)
+    at, read_tokens = Bench(a, text, random_twin(a, 0)), []
+    at.tick = read_tokens.append
+    probe().experiment(at)
+    assert 0 < sum(read_tokens) <= probe().passes(a) * at.text.tokens
