@@ -16,6 +16,7 @@ from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.grid.axes import HeadAxes
 from armillary.probes.grid.gradients import HeadGradients
+from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import Specialise
 from armillary.results import VERDICTS, Finding
@@ -165,6 +166,35 @@ def leaning(size: float = 3.0) -> Tensor:
     return normal(WORDS, D, seed=1) + size * normal(1, D, seed=3)
 
 
+# Matrices that bend the sphere, or do not.
+
+
+def bending(steep: float) -> Anatomy:
+    """Every matrix with singular values 1 down to 10^−steep, on the plane ⟂ 1 that LayerNorm leaves; 0 makes isometries."""
+    plane = torch.linalg.qr(torch.cat((torch.ones(D, 1), normal(D, D - 1, seed=21)), 1))[0][:, 1:]
+
+    def made(rows: int, columns: int, seed: int) -> Tensor:
+        left = plane if rows == D else torch.linalg.qr(normal(rows, D - 1, seed=seed))[0]
+        right = torch.linalg.qr(normal(columns, D - 1, seed=seed + 1))[0]
+        return (left * torch.logspace(0, -steep, D - 1)) @ right.T
+
+    def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
+        for side in (W_Q, W_K, W_V):
+            values = torch.logspace(0, -steep, K)[:, None]
+            for head in range(HEADS):
+                # The same for queries and keys, so that their product is as steep as they are.
+                turn = torch.linalg.qr(normal(K, K, seed=50 * layer + 10 * head))[0]
+                side[:, K * head : K * (head + 1)] = plane[:, 7 * head : 7 * head + K - 1] @ (values * turn)[1:]
+        W_O.copy_(torch.linalg.qr(normal(D, D, seed=layer))[0] * torch.logspace(0, -steep, D))
+
+    anatomy = gpt2(change)
+    with torch.no_grad():
+        for layer, block in enumerate(anatomy.model.transformer.h):
+            block.mlp.c_fc.weight.copy_(made(D, 4 * D, 31 + layer))
+            block.mlp.c_proj.weight.copy_(made(4 * D, D, 41 + layer))
+    return read(anatomy.model, "planted")
+
+
 Planted = tuple[Anatomy, Corpus]
 
 
@@ -210,6 +240,8 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "pockets, two directions a head": (Orthogonality, "supported", lambda: on_many_words(reading(2))),
     "pockets, all directions": (Orthogonality, "refuted", lambda: on_many_words(reading(K))),
     "pockets, one direction for all words": (Orthogonality, "qualified", lambda: on_many_words(reading(K, leaning()))),
+    "maps, steep": (Nonlinear, "supported", lambda: on_many_words(bending(3.0))),
+    "maps, isometries": (Nonlinear, "refuted", lambda: on_many_words(bending(0.0))),
 }
 
 

@@ -20,6 +20,7 @@ from armillary.probes.filter.discard import Discard
 from armillary.probes.filter.select import Select
 from armillary.probes.grid.axes import HeadAxes
 from armillary.probes.grid.gradients import HeadGradients
+from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import Specialise
 from armillary.probes.local import Local
@@ -71,6 +72,7 @@ PROBES: tuple[Probe, ...] = (
     Orthogonality(),
     HeadGradients(),
     Specialise(),
+    Nonlinear(),
 )
 
 

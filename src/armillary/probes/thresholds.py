@@ -136,6 +136,10 @@ class Thresholds:
     # and do not when it changes half.
     coupling_none: float = 0.10
     coupling_half: float = 0.50
+    # map.nonlinear: a matrix acts non-linearly where a tenth of what it does to directions is neither rotation nor tangent-linear,
+    # and as good as linearly where less than a hundredth is.
+    bent_share: float = 0.10
+    straight_share: float = 0.01
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50

@@ -1,0 +1,180 @@
+"""Which matrices act on which directions, and what do rotations and tangent-linear maps leave of what they do to them?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.folded import fold, reading_norm
+from armillary.flow.capture import Watcher, run, still, watching
+from armillary.geometry.induced import differential, exp_map, induced, log_map, polar_factor, procrustes
+from armillary.probes.bench import Bench
+from armillary.probes.evidence import Floats, Ints
+
+POINTS = 768
+RIDGE = 1e-2
+SCALES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
+# Heads whose d × d matrices are looked at in every chosen layer.
+HEADS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A matrix [n, m] that acts on rows, and the site whose directions it reads."""
+
+    layer: int
+    kind: str
+    """`W_Q` of all heads side by side, or `H3 W_QK` of one."""
+    values: Tensor
+    site: str
+    gauge: str
+
+    @property
+    def name(self) -> str:
+        return f"L{self.layer}{'' if self.kind[0] == 'H' else ' '}{self.kind}"
+
+
+def matrices(anatomy: Anatomy, layer: int) -> list[Matrix]:
+    """Folded where a norm stands before them, raw elsewhere; biases left out, and matrices of zeros, which send nothing anywhere."""
+    return [matrix for matrix in _matrices(anatomy, layer) if bool(matrix.values.any())]
+
+
+def _matrices(anatomy: Anatomy, layer: int) -> Iterator[Matrix]:
+    folded, block = fold(anatomy, layer), anatomy.blocks[layer]
+    site, gauge = f"L{layer}.q", "folded" if folded.norm is not None else "raw"
+    group = block.attention.group
+    for name, heads in (("W_Q", folded.A_Q), ("W_K", folded.A_K[::group]), ("W_V", folded.A_V[::group])):
+        yield Matrix(layer, name, heads.permute(1, 0, 2).flatten(1), site, gauge)
+    for head in sorted({0, anatomy.n_heads - 1})[:HEADS]:
+        yield Matrix(layer, f"H{head} W_QK", folded.qk().dense()[head], site, gauge)
+        yield Matrix(layer, f"H{head} W_VO", folded.vo().dense()[head], site, gauge)
+    yield Matrix(layer, "W_O", folded.W_O.flatten(0, 1), f"L{layer}.z", "raw")
+    ffn, norm = block.feed_forward, block.ln2 if anatomy.order == "pre" else block.ln1
+    for name, weight in (("W_gate", ffn.W_gate), ("W_in", ffn.W_in)):
+        if weight is not None:
+            inward = norm.gain.double()[:, None] * weight.double()
+            inward = inward - inward.mean(0) if norm.kind == "layernorm" else inward
+            yield Matrix(layer, name, inward, f"L{layer}.mlp_pre", "folded")
+    yield Matrix(layer, "W_out", ffn.W_out.double(), f"L{layer}.mlp_post", "raw")
+
+
+def directions(bench: Bench, sites: Sequence[str]) -> tuple[Mapping[str, Tensor], Ints]:
+    """Unit vectors [n, width] that the modules at these sites receive, before gain and shift where a norm stands before them;
+    and the document of each. First tokens and those the tokenizer added are left out."""
+    anatomy = bench.anatomy
+    parts: dict[str, list[Tensor]] = {site: [] for site in sites}
+    documents: list[Tensor] = []
+    for batch in bench.batches():
+        place = torch.arange(batch.ids.shape[1])
+        first = torch.tensor([max(1, w.prefix) for w in batch.windows])[:, None]
+        last = torch.tensor([len(w.ids) - w.suffix for w in batch.windows])[:, None]
+        kept = (place >= first) & (place < last)
+        watchers = {site: _keep(anatomy, site, kept.to(anatomy.device), parts[site]) for site in sites}
+        with still(anatomy.model), watching(anatomy, watchers):
+            run(anatomy, batch.ids, batch.mask)
+        documents.append(batch.documents[:, None].expand(kept.shape)[kept])
+        bench.tick(batch.tokens)
+    every = torch.cat(documents)
+    some = np.sort(np.random.default_rng([bench.seed, 71]).permutation(len(every))[:POINTS])
+    found = {site: torch.nn.functional.normalize(torch.cat(rows)[some], dim=-1) for site, rows in parts.items()}
+    return found, every.numpy()[some]
+
+
+def _keep(anatomy: Anatomy, site: str, kept: Tensor, rows: list[Tensor]) -> Watcher:
+    def watch(given: Tensor | None, output: Tensor) -> None:
+        assert given is not None, f"{site} takes no tensor"
+        x = given.reshape(*kept.shape, -1)[kept].double()
+        layer, _, part = site.partition(".")
+        number, block = int(layer[1:]), anatomy.blocks[int(layer[1:])]
+        norm = reading_norm(anatomy, number)[1] if part == "q" else None
+        if part == "mlp_pre":
+            norm = block.ln2 if anatomy.order == "pre" else block.ln1
+        if norm is not None:
+            # Back to the point on the sphere: gain and shift belong to the folded matrix.
+            shift = 0.0 if norm.shift is None else norm.shift.double()
+            x = (x - shift) / norm.gain.double().where(norm.gain != 0, torch.inf)
+        rows.append(x.cpu())
+
+    return watch
+
+
+@dataclass(frozen=True, eq=False)
+class Left:
+    """Sums by document group [group, (y², g², y·g)] of centred images y and the best guesses g at them, for each way to guess."""
+
+    sums: Mapping[str, Floats]
+
+    def share(self, way: str) -> float:
+        return float(unexplained(self.sums[way].sum(0)))
+
+    @property
+    def best(self) -> str:
+        """Of the rotation and the tangent-linear map, the one that leaves less."""
+        return min(("rotation", "tangent"), key=self.share)
+
+
+def unexplained(sums: Floats) -> Floats:
+    """1 − R² from (y², g², y·g) along the last axis; 1 where a guess does not vary."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r2 = sums[..., 2] ** 2 / (sums[..., 0] * sums[..., 1])
+    return np.asarray(1 - np.where(np.isfinite(r2), np.minimum(r2, 1.0), 0.0))
+
+
+def leftover(matrix: Tensor, x: Tensor, documents: Ints, groups: int) -> Left:
+    """At the model's own directions: guesses are fitted on one half of the documents and tried on the other, either way round."""
+    y, polar = induced(x, matrix), polar_factor(matrix)
+    half = torch.as_tensor(documents % 2 == 0)
+    made: dict[str, Floats] = {way: np.zeros((groups, 3)) for way in ("rotation", "tangent", "linear")}
+    for fit in (half, ~half):
+        test = ~fit
+        if not (bool(fit.any()) and bool(test.any())):
+            continue
+        turned = [induced(x[test], polar), induced(x[test], procrustes(x[fit], y[fit]))]
+        guesses = {"rotation": turned, "tangent": _tangents(matrix, x, y, fit), "linear": [x[test] @ matrix]}
+        for way, tried in guesses.items():
+            sums = [_sums(y[test], guess) for guess in tried]
+            best = min(sums, key=lambda found: float(unexplained(found.sum(0))))
+            np.add.at(made[way], documents[test.numpy()] % groups, best)
+    return Left(made)
+
+
+def uniform_leftover(matrix: Tensor, seed: int) -> Left:
+    """At uniform directions, where the best rotation is known and the differential at its best scale is the best linear map to
+    within what `tests/test_grid_maps.py` shows."""
+    draw = np.random.default_rng([seed, *matrix.shape])
+    x = torch.nn.functional.normalize(torch.as_tensor(draw.standard_normal((POINTS, len(matrix)))), dim=-1)
+    y = induced(x, matrix)
+    fit = torch.arange(len(x)) % 2 == 0
+    guesses = {"rotation": induced(x, polar_factor(matrix)), "linear": x @ matrix}
+    made = {way: _sums(y, guess).sum(0)[None] for way, guess in guesses.items()}
+    return Left(made | {"tangent": _sums(y[~fit], _tangents(matrix, x, y, fit, False)[0]).sum(0)[None]})
+
+
+def _sums(y: Tensor, guess: Tensor) -> Floats:
+    y, guess = y - y.mean(0), guess - guess.mean(0)
+    return torch.stack((y.square().sum(1), guess.square().sum(1), (y * guess).sum(1)), 1).numpy()
+
+
+def _tangents(matrix: Tensor, x: Tensor, y: Tensor, fit: Tensor, squares: bool = True) -> list[Tensor]:
+    """Images of the other half by maps that are linear between tangent spaces at the mean direction and at its image: the
+    differential there, at the scale that suits this half best, and the least-squares map of this half."""
+    point = torch.nn.functional.normalize(x[fit].mean(0), dim=0)
+    image = induced(point[None], matrix)[0]
+    if float(image.norm()) == 0.0:
+        return [torch.zeros_like(y[~fit])]
+    slope = differential(point, matrix)
+    inside, outside = log_map(point, x[fit]), log_map(point, x[~fit])
+    walked = inside @ slope
+    left = [float(unexplained(_sums(y[fit], exp_map(image, scale * walked)).sum(0))) for scale in SCALES]
+    scale = SCALES[int(np.argmin(left))]
+    guess = exp_map(image, scale * (outside @ slope))
+    if not squares:
+        return [guess]
+    # Rows may be fewer than axes: the ridge in its dual form.
+    product = inside @ inside.mT
+    ridge = RIDGE * product.trace() / min(inside.shape) * torch.eye(len(product), dtype=x.dtype)
+    weights = torch.linalg.solve(product + ridge, log_map(image, y[fit]))
+    return [guess, exp_map(image, outside @ inside.mT @ weights)]
