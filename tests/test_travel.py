@@ -1,6 +1,7 @@
 """Words that travel: streams that turn by known angles, a model that walks to the next word, one that goes nowhere."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,11 @@ from armillary.anatomy.read import read
 from armillary.flow.capture import run, still, watching
 from armillary.flow.glimpse import Glimpse, Tokens
 from armillary.flow.tokens import collate
+from armillary.geometry.sphere import angle
 from armillary.probes.evidence import MODEL, Evidence
 from armillary.probes.observe import observe
 from armillary.probes.probe import judge
+from armillary.probes.travel import strides
 from armillary.probes.travel.artifact import Artifact
 from armillary.probes.travel.lens import lens, logits
 from armillary.probes.travel.output import Output
@@ -199,6 +202,60 @@ def test_states_are_the_model_s_own(name):
         i, site = key.split()
         assert torch.allclose(sampled[int(i), names.index(site)], expected, atol=1e-5), key
     assert len(move_names(names)) == len(names) - 1
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_angles_are_those_of_the_states_themselves(name):
+    """All tokens are sampled, so every mean can be had the long way: in float64, state by state, from the stream."""
+    anatomy, text = read(tiny(name)), corpus(4, 14, 97)
+    watch = TravelWatch(anatomy, text, 0)
+    observe(anatomy, text, ("lengths",), travel=watch)
+    sampled, places = watch.record.sampled()
+    assert len(sampled) == watch.record.tokens
+    x, norm = sampled.double(), anatomy.ln_final
+    z = x - x.mean(-1, keepdim=True) if next(iter(anatomy.norms.values())).kind == "layernorm" else x
+    u = torch.nn.functional.normalize(z, dim=-1)
+    y = x
+    if norm is not None:
+        y = u * norm.gain.double() * anatomy.d**0.5 + (0 if norm.shift is None else norm.shift.double())
+    words = (anatomy.W_E if anatomy.W_U is None else anatomy.W_U.T).double()
+    last, now = x[:, :-1], x[:, 1:]
+    step = now - last
+    came, goes = (a - (a * u[:, 1:-1]).sum(-1, keepdim=True) * u[:, 1:-1] for a in (-u[:, :-2], u[:, 2:]))
+    truths = {
+        ("state", "length"): x.norm(dim=-1),
+        ("state", "own"): angle(y, words[places[:, 2]][:, None]),
+        ("state", "next"): angle(y, words[places[:, 3]][:, None]),
+        ("move", "moved"): angle(u[:, :-1], u[:, 1:]),
+        ("move", "radial"): (step * last).sum(-1) ** 2 / (step.norm(dim=-1) * last.norm(dim=-1)) ** 2,
+        ("move", "turning"): torch.cat((0 * step[:, :1, 0], angle(came, goes)), 1),
+        ("path", "geodesic"): angle(u[:, 0], u[:, -1]),
+    }
+    for (part, scalar), truth in truths.items():
+        stats = watch.record.sums(part, scalar).sum(-2)
+        assert np.allclose(stats[..., 1] / stats[..., 0], truth.mean(0).numpy(), rtol=2e-5), (part, scalar)
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_products_of_rows_in_chunks_are_those_at_once(threads, monkeypatch):
+    """Seven states of rows that fill several chunks, the last one not whole; the mutation takes a row's own word for the next."""
+    draw, rows, d = generator(2), 37, 16
+    monkeypatch.setattr(strides, "CHUNK", 5 * d)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    words, other, gain2, tilt = (torch.randn(*shape, d, generator=draw) for shape in ((rows + 1,), (rows,), (), ()))
+    states = [torch.randn(rows, d, generator=draw) for _ in range(7)]
+    chunked, whole = (strides.Strides(words, other, gain2, tilt, len(states)) for _ in range(2))
+    with ThreadPoolExecutor(3) as pool:
+        for z in states:
+            chunked.take(z, pool if threads else None)
+            whole.found.append(torch.zeros(len(strides.PRODUCTS), rows))
+            whole._whole(z)
+    for index, (ours, theirs) in enumerate(zip(chunked.found, whole.found, strict=True)):
+        assert torch.allclose(ours, theirs, atol=1e-4), index
+        assert torch.allclose(ours[1], (states[index] * words[1:]).sum(-1), atol=1e-4)
+        assert not torch.allclose(ours[1], ours[0], atol=0.1)
+    corner = ((states[6] - states[5]) * states[4]).sum(-1)
+    assert torch.allclose(chunked.found[6][6], corner, atol=1e-4)
 
 
 def test_the_lens_ends_at_the_model_s_own_loss():

@@ -50,16 +50,19 @@ class TravelRecord:
 
     groups: int
     names: tuple[str, ...]
-    state: list[GroupedScalars] = field(default_factory=list)
-    move: list[GroupedScalars] = field(default_factory=list)
+    state: GroupedScalars = field(default_factory=lambda: GroupedScalars.empty(1, STATE))
+    move: GroupedScalars = field(default_factory=lambda: GroupedScalars.empty(1, MOVE))
     path: GroupedScalars = field(default_factory=lambda: GroupedScalars.empty(1, PATH))
     sample: Reservoir = field(default_factory=lambda: Reservoir.empty(1, 1))
     """All states of a token in one row [states · d], with document, position, token and following token."""
 
     @classmethod
     def empty(cls, groups: int, names: Sequence[str], width: int, room: int) -> "TravelRecord":
-        state = [GroupedScalars.empty(groups, STATE) for _ in names]
-        move = [GroupedScalars.empty(groups, MOVE) for _ in names[1:]]
+        # One measure for all states, with a column for each scalar of each: a batch is counted once, not state by state.
+        state, move = (
+            GroupedScalars.empty(groups, tuple(f"{name} {scalar}" for name in steps for scalar in scalars))
+            for steps, scalars in ((names, STATE), (names[1:], MOVE))
+        )
         path = GroupedScalars.empty(groups, PATH)
         return cls(groups, tuple(names), state, move, path, Reservoir.empty(room, len(names) * width, 4))
 
@@ -67,8 +70,8 @@ class TravelRecord:
         return TravelRecord(
             self.groups,
             self.names,
-            [a + b for a, b in zip(self.state, other.state, strict=True)],
-            [a + b for a, b in zip(self.move, other.move, strict=True)],
+            self.state + other.state,
+            self.move + other.move,
             self.path + other.path,
             self.sample + other.sample,
         )
@@ -81,9 +84,9 @@ class TravelRecord:
         """[step, group, (count, sum, sum of squares)] of a scalar of 'state' or 'move'; [group, …] of 'path'."""
         if part == "path":
             return self.path.additive()[:, PATH.index(name)]
-        steps = self.state if part == "state" else self.move
-        column = (STATE if part == "state" else MOVE).index(name)
-        return np.stack([step.additive()[:, column] for step in steps])
+        scalars = STATE if part == "state" else MOVE
+        found = (self.state if part == "state" else self.move).additive()
+        return np.moveaxis(found[:, scalars.index(name) :: len(scalars)], 0, 1)
 
     def sampled(self) -> tuple[Tensor, NDArray[np.int64]]:
         """States [token, state, d] as they stood in the stream, and each token's [document, position, token, following]."""
@@ -93,13 +96,16 @@ class TravelRecord:
         ), kept.payload.numpy()
 
 
+SHARE, FEWEST, MOST = 0.03, 64, 512
+
+
 def room(anatomy: Anatomy, tokens: int) -> int:
-    """How many tokens the lens may look at: what costs a twentieth of the pass, but no fewer than an interval needs."""
+    """How many tokens the lens may look at: what costs `SHARE` of the pass, but no fewer than an interval needs."""
     d, n = anatomy.d, anatomy.layers
     gates = 2 if anatomy.blocks[0].feed_forward.W_gate is None else 3
     forward = n * (2 * d * d + 2 * d * anatomy.k * anatomy.n_kv_heads + gates * d * anatomy.m)
     lens = (2 * n + 1) * d * anatomy.vocabulary
-    return int(min(512, max(64, 0.05 * tokens * forward / lens)))
+    return int(min(MOST, max(FEWEST, SHARE * tokens * forward / lens)))
 
 
 def wide(x: Tensor) -> Tensor:
