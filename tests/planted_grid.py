@@ -15,6 +15,7 @@ from armillary.anatomy.read import read
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.grid.axes import HeadAxes
+from armillary.probes.grid.coarse import Coarse
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
@@ -195,6 +196,46 @@ def bending(steep: float) -> Anatomy:
     return read(anatomy.model, "planted")
 
 
+# States that agree over a distance.
+
+
+def averaging(windows: Sequence[int], size: float = 3.0) -> Anatomy:
+    """Layers that add the mean of the last so many words to each, found by their places; 0 adds nothing."""
+    codes = torch.eye(128)
+    table = torch.cat((torch.zeros(WORDS, 64), normal(WORDS, 64, seed=1)), 1)
+
+    def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
+        for side in (W_Q, W_K, W_V, W_O):
+            side.zero_()
+        if windows[layer]:
+            apart = torch.arange(64)[:, None] - torch.arange(64)
+            W_Q[PLACE, :64] = ((apart >= 0) & (apart < windows[layer])).float() * 30
+            W_K[PLACE, :64] = torch.eye(64)
+            W_V[WORD, :64] = torch.eye(64)
+            W_O[:64, WORD] = size * torch.eye(64)
+
+    return gpt2(change, layers=len(windows), heads=2, words=table, places=12 * codes[PLACE])
+
+
+def undone() -> Anatomy:
+    """A wide window first, whose mean is taken away again in part, layer after layer: longer than at first, and shrinking."""
+    anatomy = averaging([8, 8, 8], 6.0)
+    with torch.no_grad():
+        for block in anatomy.model.transformer.h[1:]:
+            block.attn.c_proj.weight.mul_(-0.1)
+    return read(anatomy.model, "planted")
+
+
+def two_words(stay: float, documents: int = 24, length: int = 60) -> Corpus:
+    """Documents of two words that follow each other with this chance: states of them agree by (2·stay − 1)^Δ."""
+    draw = generator(8)
+    turns = torch.rand(documents, length, generator=draw) > stay
+    start = torch.randint(0, 2, (documents, 1), generator=draw)
+    ids = (start + turns.cumsum(1)) % 2
+    windows = tuple(Window(i, tuple(row)) for i, row in enumerate(ids.tolist()))
+    return Corpus(windows, "planted", documents, ids.numel(), ())
+
+
 Planted = tuple[Anatomy, Corpus]
 
 
@@ -242,6 +283,9 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "pockets, one direction for all words": (Orthogonality, "qualified", lambda: on_many_words(reading(K, leaning()))),
     "maps, steep": (Nonlinear, "supported", lambda: on_many_words(bending(3.0))),
     "maps, isometries": (Nonlinear, "refuted", lambda: on_many_words(bending(0.0))),
+    "flow, windows that grow": (Coarse, "supported", lambda: on_many_words(averaging([2, 4, 8]))),
+    "flow, no window": (Coarse, "refuted", lambda: on_many_words(averaging([0, 0, 0]))),
+    "flow, one window and its undoing": (Coarse, "qualified", lambda: on_many_words(undone())),
 }
 
 

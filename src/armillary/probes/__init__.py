@@ -19,6 +19,7 @@ from armillary.probes.filter.compress import Compress
 from armillary.probes.filter.discard import Discard
 from armillary.probes.filter.select import Select
 from armillary.probes.grid.axes import HeadAxes
+from armillary.probes.grid.coarse import Coarse
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
@@ -73,6 +74,7 @@ PROBES: tuple[Probe, ...] = (
     HeadGradients(),
     Specialise(),
     Nonlinear(),
+    Coarse(),
 )
 
 

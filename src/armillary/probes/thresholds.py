@@ -140,6 +140,10 @@ class Thresholds:
     # and as good as linearly where less than a hundredth is.
     bent_share: float = 0.10
     straight_share: float = 0.01
+    # flow.coarse: a length grows when it is half as long again at the end; in order with a rank correlation of 0.8, as for
+    # words.refine.
+    flow_growth: float = 1.5
+    flow_order: float = 0.80
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50

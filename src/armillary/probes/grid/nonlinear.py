@@ -88,7 +88,9 @@ class Nonlinear:
 
         from armillary.probes.grid.maps import directions, leftover, matrices, uniform_leftover
 
-        chosen = tuple(matrix for layer in looked_at(bench.anatomy, bench.quick) for matrix in matrices(bench.anatomy, layer))
+        chosen = tuple(
+            matrix for layer in looked_at(bench.anatomy, bench.quick) for matrix in matrices(bench.anatomy, layer)
+        )
         found, documents = directions(bench, sorted({matrix.site for matrix in chosen}))
         if not chosen or len(set((documents % 2).tolist())) < 2:
             return None

@@ -1,0 +1,106 @@
+"""Lengths over which states agree: known ones come back, and nothing else passes for one."""
+
+import numpy as np
+import pytest
+import torch
+from planted import corpus, tried
+from planted_grid import averaging, found, gpt2, two_words, whole
+from test_grid import FAMILIES
+from tiny import tiny
+
+from armillary.anatomy.read import read
+from armillary.flow.tokens import Corpus
+from armillary.probes.grid.coarse import Coarse, sites_of
+from armillary.probes.grid.patterns import texts
+from armillary.probes.grid.reach import Reach, correlation, length, reach, states
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_can_be_asked(name):
+    finding = tried(Coarse(), read(tiny(name)), corpus(9, 20, vocabulary=97))
+    whole(finding)
+    assert len(finding.table.rows) == 4
+
+
+def test_half_precision_can_be_asked():
+    whole(tried(Coarse(), read(tiny("llama").half()), corpus(9, 20, vocabulary=97)))
+
+
+def measured(anatomy, text: Corpus, sites=("L0.resid_pre",)) -> Reach:
+    ids, documents = texts(text.windows, 8, 128)
+    return reach(states(anatomy, ids, sites, 1), documents, text.groups)
+
+
+@pytest.mark.parametrize("stay", [0.7, 0.9])
+def test_a_known_length_comes_back(stay):
+    """Two words in a chain: C(Δ) = (2·stay − 1)^Δ, and ½ + Σ of it."""
+    products = measured(averaging([0]), two_words(stay, documents=300)).products.sum(0)
+    decay = (2 * stay - 1) ** np.arange(1, 9)
+    assert np.allclose(correlation(products)[0, 1:9], decay, atol=0.06)
+    known = 0.5 + ((2 * stay - 1) ** np.arange(1, 200)).sum()
+    assert length(products)[0] == pytest.approx(known, rel=0.25)
+
+
+def test_shuffling_takes_the_length_away_and_not_the_sum():
+    """Within a document the sum over all pairs stays whatever the order: an integrated length that keeps what the document
+    shares would hardly see the difference."""
+    text = two_words(0.9, documents=300)
+    ordered, shuffled = (measured(averaging([0]), t).products.sum(0) for t in (text, text.shuffled(0)))
+    assert length(ordered)[0] - length(shuffled)[0] > 2.5
+    naive = [0.5 + correlation(products)[0, 1:].sum() for products in (ordered, shuffled)]
+    assert abs(naive[0] - naive[1]) < 1.5
+
+
+def test_correlations_are_those_of_a_slow_count():
+    anatomy, text = read(tiny("llama")), corpus(9, 20, vocabulary=97)
+    ids, documents = texts(text.windows, 8, 128)
+    z = states(anatomy, ids, ["L1.resid_post"], 1)["L1.resid_post"]
+    assert z.shape == (9, 19, 32) and float(z.mean(0).abs().max()) < 1e-5
+    made = reach({"L1.resid_post": z}, documents, 9).products.sum(0)[0]
+    slow = [
+        np.mean([float(z[d, t].double() @ z[d, t + apart].double()) for d in range(9) for t in range(19 - apart)])
+        for apart in range(10)
+    ]
+    assert np.allclose(made / 9, slow, rtol=1e-4)
+
+
+def test_positions_are_no_correlation():
+    """Neighbouring places look alike in any model that knows its place: uncentred, that alone would be a long length."""
+    turn = torch.linspace(0, 1, 64)[:, None] * torch.arange(1, 33)
+    anatomy = gpt2(places=5 * torch.sin(turn))
+    text = corpus(40, 60, vocabulary=60)
+    ids, documents = texts(text.windows, 8, 128)
+    z = states(anatomy, ids, ["L0.resid_pre"], 1)["L0.resid_pre"]
+    assert length(reach({"z": z}, documents, 40).products.sum(0))[0] < 1
+    raw = anatomy.blocks[0].ln1.direction(anatomy.W_E[torch.as_tensor(ids)] + anatomy.positions.table[: ids.shape[1]])[
+        :, 1:
+    ]
+    assert length(reach({"z": raw - raw.mean((0, 1))}, documents, 40).products.sum(0))[0] > 1.5
+
+
+def test_what_a_document_shares_is_no_length():
+    """Documents of a subject each: half of the words are its own. All pairs of a document agree, near or far."""
+    rng = np.random.default_rng(0)
+    anatomy = averaging([0, 0])
+    windows = list(corpus(40, 60, vocabulary=60).windows)
+    for i, window in enumerate(windows):
+        own = rng.random(60) < 0.5
+        ids = tuple(int(i % 60) if mine else int(word) for word, mine in zip(window.ids, own, strict=True))
+        windows[i] = type(window)(window.document, ids)
+    row = tried(Coarse(), anatomy, Corpus(tuple(windows), "planted", 40, 2400, ())).to_frame().iloc[0]
+    assert row.shared > 0.15 and row.length < 1
+
+
+def test_states_are_spread_over_the_depth():
+    class Deep:
+        layers = 30
+
+    assert sites_of(Deep()) == ("L0.resid_pre", *(f"L{i}.resid_post" for i in (0, 4, 8, 12, 17, 21, 25, 29)))
+
+
+def test_the_reading_says_what_cannot_be_decided():
+    assert "cannot be decided by any measurement" in found("flow, windows that grow").reading
+    frame = found("flow, no window").to_frame()
+    assert np.ptp(frame.length) < 1e-6 and np.ptp(frame.participation) < 1e-3
+    short = tried(Coarse(), averaging([0]), corpus(9, 12, vocabulary=60))
+    assert short.verdict == "undecided" and "more text" in short.reading
