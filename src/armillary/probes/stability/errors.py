@@ -161,18 +161,18 @@ def _reading(verdict: Verdict, rows: list[dict[str, Any]]) -> str:
     told = (
         f"{first['score']} foretells the hardest quarter of tokens with AUC {first['auc']:.2f} (the best score, {best['score']}: "
         f"{best['auc']:.2f}); how rare a word and the next one are, and their place, with {known['auc']:.2f}; the prediction's own "
-        f"entropy with {entropy['auc']:.2f}. Beside frequency the distance adds {first['adds']:.3f} [{first['adds_low']:.3f}, "
-        f"{first['adds_high']:.3f}]"
+        f"entropy with {entropy['auc']:.2f}."
     )
+    if first["auc_high"] < 0.5:
+        told += " The distance points the other way: hard tokens lie nearer the middle of the cloud."
     tails = {
         "supported": ": states off the manifold are where the model errs, beyond what frequency explains.",
         "qualified": ": something of its own, though frequency tells more.",
         "refuted": ": nothing of its own to speak of.",
         "undecided": f"; not clearly on either side of {T.errors_margin}: more text would decide.",
     }
-    if first["auc_high"] < 0.5:
-        told += "; it points the other way: hard tokens lie nearer the middle of the cloud"
-    return told + tails[verdict]
+    adds = f"{first['adds']:.3f} [{first['adds_low']:.3f}, {first['adds_high']:.3f}]"
+    return f"{told} Beside frequency it adds {adds}{tails[verdict]}"
 
 
 def _quantities(tokens: Strayed, rows: list[dict[str, Any]], first: tuple[str, str]) -> tuple[Quantity, ...]:

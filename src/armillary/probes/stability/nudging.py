@@ -16,7 +16,7 @@ from armillary.flow.capture import Watcher, watching
 from armillary.flow.tokens import Batch
 from armillary.probes.bench import Bench
 from armillary.probes.evidence import RANDOM, Floats
-from armillary.probes.stability.reprojection import APART, FROZEN, LIVE, OWN, Nudged
+from armillary.probes.stability.nudged import APART, FROZEN, LIVE, OWN, Nudged
 from armillary.probes.stability.streams import by_group, even_windows, stations, stream, turned
 
 WINDOW, DOCUMENTS, QUICK_DOCUMENTS = 64, 16, 8

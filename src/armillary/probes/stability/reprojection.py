@@ -1,6 +1,5 @@
 """Do norms keep the state from spiralling away?"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from armillary.probes.evidence import RANDOM, Evidence, Floats
 from armillary.probes.probe import Instrument
+from armillary.probes.stability.nudged import APART, FROZEN, LIVE, OWN, Nudged
 from armillary.probes.stability.said import Interval, cell, intervals, mean, not_measured
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.bench import Bench
 
-LIVE, OWN = "norms live", "frozen, each token's own scale"
-FROZEN, APART = "frozen to one scale", "frozen, first tokens apart"
 COLUMNS = (
     Column("state", "state of the stream"),
     Column(
@@ -46,29 +44,6 @@ WINDOWS = (
     Column("live_high", "its 95 % interval over documents, high end"),
     Column("frozen", "the same with every norm frozen to one scale (empty: diverged)"),
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Nudged:
-    """Sums of logarithms [group, state, (count, sum)] by condition and by what was measured."""
-
-    states: tuple[str, ...]
-    angle: float
-    sums: Mapping[tuple[str, str], Floats]
-    """'angle', 'later' (turned after the first block: one state fewer), 'length', 'doubled'."""
-    slides: tuple[int, ...]
-    slid: Mapping[str, Floats]
-    """condition → [group, slide, (count, sum)] of the last state at a slid window's end."""
-    documents: int
-    tokens: int
-
-    @property
-    def blocks(self) -> int:
-        return len(self.states) - 1
-
-    def diverged(self, name: str) -> Floats:
-        """[state]: share of tokens without a finite angle."""
-        return np.asarray(1 - self.sums[name, "angle"][..., 0].sum(0) / self.tokens)
 
 
 @dataclass(frozen=True)
@@ -150,10 +125,6 @@ def _angles(evidence: Evidence, found: Nudged, name: str) -> Floats:
     return np.where(found.diverged(name)[:, None] > 0.5, np.nan, grown)
 
 
-def _overflows(found: Nudged, name: str = FROZEN) -> bool:
-    return bool(found.diverged(name)[-1] > 0.5)
-
-
 def _ratios(evidence: Evidence, found: Nudged, name: str) -> list[Interval]:
     """Logs of how many times more a turn, and ‖x‖, grow with norms frozen, over the whole depth."""
     made = []
@@ -181,7 +152,7 @@ def _verdict(found: Nudged, live: Floats, slid: Floats, ratios: Ratios) -> Verdi
 def _held(found: Nudged, ratios: Ratios) -> list[bool]:
     """Are turn and ‖x‖ held back, with all tokens frozen and with first ones apart?"""
     least = np.log(T.reprojection_factor)
-    return [_overflows(found, name) or low >= least for name, parts in ratios.items() for _, low, _ in parts]
+    return [found.overflows(name) or low >= least for name, parts in ratios.items() for _, low, _ in parts]
 
 
 def _controls(evidence: Evidence, found: Nudged, grown: dict[str, Floats]) -> tuple[Control, ...]:
@@ -209,16 +180,15 @@ def _reading(verdict: Verdict, found: Nudged, grown: dict[str, Floats], slid: di
     told += (
         f"; turned at a slid window's beginning, its end turns by {np.exp(slid[LIVE][:, 0].max()):.2g} of that at most"
     )
-    held = _held(found, ratios)
-    if verdict == "qualified" and not any(held[2:]):
-        told += ": it is the first tokens, longer than the others, that run away"
     if verdict == "undecided":
         return f"{told}; not clearly on either side of the rule: more text would decide."
+    if verdict == "qualified" and not any(_held(found, ratios)[2:]):
+        told += ". What runs away when frozen does so for the first tokens alone: left their own scale, they keep the others in place"
     return f"{told}."
 
 
 def _frozen(found: Nudged, name: str, ratios: Ratios) -> str:
-    if _overflows(found, name):
+    if found.overflows(name):
         return f"the stream diverged at {found.states[int(np.flatnonzero(found.diverged(name) > 0.5)[0])]}"
     angle, length = (np.exp(value) for value, _, _ in ratios[name])
     return f"{angle:.2g} times that, with ‖x‖ {length:.2g} times as long as live"
@@ -226,7 +196,7 @@ def _frozen(found: Nudged, name: str, ratios: Ratios) -> str:
 
 def _headline(found: Nudged, grown: dict[str, Floats]) -> str:
     live = f"A small turn is {np.exp(grown[LIVE][-1, 0]):.2g} times what it was after {found.blocks} blocks"
-    if _overflows(found):
+    if found.overflows(FROZEN):
         return f"{live}; with norms frozen the stream diverges"
     return f"{live}, and {np.exp(grown[FROZEN][-1, 0]):.2g} times with norms frozen to one scale"
 
@@ -238,22 +208,18 @@ def _notes(found: Nudged) -> tuple[str, ...]:
         if np.isfinite(bend):
             linear = "linear" if abs(bend - 1) < 0.1 else "no longer linear"
             made.append(f"{name}: twice the turn gives {2 * bend:.3g} times the angle, {linear}")
+    lost = {name: float(found.diverged(name)[-1]) for name in (FROZEN, APART) if found.diverged(name)[-1] > 0}
+    made += [
+        f"{name}: {share:.0%} of tokens end as no finite numbers and are left out of means"
+        for name, share in lost.items()
+    ]
     return tuple(made)
 
 
-def _grown(stats: Floats | None, states: int) -> Floats:
-    """Growth [state] from sums of logarithms, NaN before the turn and where there is nothing finite."""
-    made = np.full(states, np.nan)
-    if stats is not None:
-        made[states - stats.shape[1] :] = np.exp(mean(stats.sum(0)))
-    return made
-
-
 def _table(found: Nudged, grown: dict[str, Floats]) -> Table:
-    states = len(found.states)
     live, own, frozen, apart = (np.exp(grown[name]) for name in (LIVE, OWN, FROZEN, APART))
-    later = [_grown(found.sums.get((name, "later")), states) for name in (LIVE, FROZEN)]
-    lengths = [_grown(found.sums[name, "length"], states) for name in (LIVE, FROZEN, APART)]
+    later = [found.grown(name, "later") for name in (LIVE, FROZEN)]
+    lengths = [found.grown(name, "length") for name in (LIVE, FROZEN, APART)]
     diverged = found.diverged(FROZEN)
     names = [column.name for column in COLUMNS]
     arrays = [*live.T, own[:, 0], *frozen.T, apart[:, 0], *later, *lengths, diverged]
@@ -272,13 +238,12 @@ def _windows(found: Nudged, slid: dict[str, Floats]) -> Table:
 
 
 def _quantities(found: Nudged, grown: dict[str, Floats]) -> tuple[Quantity, ...]:
-    states = len(found.states)
     coords = {"state": list(found.states)}
     live = np.exp(grown[LIVE])
-    lengths = {name: _grown(found.sums[name, "length"], states) for name in (LIVE, FROZEN, APART)}
-    twin = (f"{RANDOM}, {LIVE}", "angle")
+    lengths = {name: found.grown(name, "length") for name in (LIVE, FROZEN, APART)}
+    twin = f"{RANDOM}, {LIVE}"
     others = {name: np.exp(grown[name][:, 0]) for name in (FROZEN, APART, OWN)}
-    others |= {f"{RANDOM}, {LIVE}": _grown(found.sums[twin], states)} if twin in found.sums else {}
+    others |= {twin: found.grown(twin, "angle")} if (twin, "angle") in found.sums else {}
     return (
         Quantity(
             "growth of a small turn",
@@ -290,7 +255,7 @@ def _quantities(found: Nudged, grown: dict[str, Floats]) -> tuple[Quantity, ...]
             live[:, 1],
             live[:, 2],
             controls=others,
-            theory={"no growth: 1": np.ones(states)},
+            theory={"no growth: 1": np.ones(len(found.states))},
             logs=("value",),
             label=LIVE,
         ),

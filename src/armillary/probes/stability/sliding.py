@@ -32,8 +32,9 @@ def slide(bench: Bench) -> Drifted | None:
     slides = slides_of(length)
     slides = tuple(sorted({*slides[::2], slides[-1]})) if bench.quick else slides
     far = slides[-1] + length // 8
-    kept = slides if bench.anatomy.positions.kind == "learned" and not bench.quick else slides[-1:]
-    kept = tuple(by for by in kept if by in (1, slides[len(slides) // 2], slides[-1]))
+    # Under rotation both are the same: one slide shows it.
+    several = bench.anatomy.positions.kind == "learned" and not bench.quick
+    kept = sorted({1, slides[len(slides) // 2], slides[-1]}) if several else [slides[-1]]
     sums: dict[str, dict[int, Floats]] = {"restart": {}, "keep": {}, RANDOM: {}}
     bands = {by: np.zeros((bench.corpus.groups, len(BANDS), 2)) for by in slides}
     for batch in bench.batches(windows):
@@ -48,10 +49,9 @@ def slide(bench: Bench) -> Drifted | None:
             _add(sums["keep"], by, by_group(bench, batch, moved[:, :, far - by :]))
         if bench.twin is not None:
             twin = bench.arm(RANDOM)
-            first = stream(twin, batch)
-            for by in (1, slides[-1]):
-                moved = turned(twin.anatomy, first[:, :, by:], stream(twin, batch, Slide(by)))
-                _add(sums[RANDOM], by, by_group(bench, batch, moved[:, :, far - by :]))
+            last = slides[-1]
+            moved = turned(twin.anatomy, stream(twin, batch)[:, :, last:], stream(twin, batch, Slide(last)))
+            _add(sums[RANDOM], last, by_group(bench, batch, moved[:, :, far - last :]))
     tokens = len(windows) * (length - far)
     epsilon = torch.finfo(bench.anatomy.dtype).eps
     return Drifted(stations(bench.anatomy), slides, sums, bands, length, far, len(windows), tokens, epsilon)
@@ -63,7 +63,7 @@ def _add(sums: dict[int, Floats], by: int, more: Floats) -> None:
 
 def _banded(bench: Bench, batch: Batch, moved: Tensor) -> Floats:
     """[group, band, (count, sum)] of the last state's angles [b, t] by distance from where the slid window begins."""
-    distance = torch.arange(moved.shape[1])
+    distance = torch.arange(moved.shape[1], device=moved.device)
     nothing = torch.full_like(moved, torch.nan)
     return by_group(bench, batch, torch.stack([torch.where(_within(distance, band), moved, nothing) for band in BANDS]))
 
