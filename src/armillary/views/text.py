@@ -63,7 +63,6 @@ class GrowingLedger:
         lines: list[Text] = []
         if not self._used:
             lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
-            lines += [Text(f"Plan: {plan_line(survey)}", "dim")] if plan_line(survey) else []
         for finding in survey.findings[self._shown :]:
             self._shown += 1
             if finding.claim.chapter != self._chapter:
@@ -74,6 +73,8 @@ class GrowingLedger:
             line, below = _row(finding, self._width, self._id_width)
             lines += [line, *wrapped(below, self._width, 3, max(1, room - 1))]
         self._used += len(lines)
+        # Before the first claim, and in nobody's share; of a survey that is done, what was planned is no news.
+        lines += [Text(f"Plan: {plan_line(survey)}", "dim")] if plan_line(survey) and not survey.findings else []
         print_lines(lines, self._console)
 
     def end(self, survey: Survey, folder: str | Path | None = None) -> None:
