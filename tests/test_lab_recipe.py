@@ -182,3 +182,12 @@ def test_a_llamas_dropout_is_gone_when_it_is_read_and_leaves_no_trace_in_what_is
     ours, theirs = weights(model), weights(plain)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+
+
+@pytest.mark.parametrize("architecture", ["gpt", "llama"])
+def test_the_preset_is_what_was_shipped_to_the_step(architecture):
+    import json
+    from importlib.resources import files
+
+    stored = json.loads((files("armillary") / "builtin" / architecture / "recipe.json").read_text())
+    assert stored["recipe"] == recipe("builtin", architecture).to_dict()
