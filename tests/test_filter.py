@@ -113,11 +113,10 @@ def test_relu_never_adds_bits_at_one_step():
     x = np.random.default_rng(2).normal(size=(64, 128))
     documents = np.repeat(np.arange(8), 8)
     rms = float(np.sqrt(np.square(np.maximum(x, 0)).mean()))
-    before, same, own = (
-        document_bits(values, documents, step, 8).sum()
-        for values, step in ((x, 0.25), (np.maximum(x, 0), 0.25), (np.maximum(x, 0), 0.25 * rms))
-    )
-    assert same < own < before
+    relu = np.maximum(x, 0)
+    bits = document_bits({"before": (x, 0.25), "same": (relu, 0.25), "own": (relu, 0.25 * rms)}, documents, 8)
+    assert bits["same"].sum() < bits["own"].sum() < bits["before"].sum()
+    assert (document_bits({"alone": (relu, 0.25)}, documents, 8)["alone"] == bits["same"]).all()
 
 
 def test_no_edge_of_the_grid_decides():
@@ -130,7 +129,8 @@ def test_no_edge_of_the_grid_decides():
     steps = 0.3 * 1.1 ** np.arange(6)
 
     def roughness() -> float:
-        made = [document_bits(gelu, documents, float(step), 8).sum() / gelu.size for step in steps]
+        coded = document_bits({str(step): (gelu, float(step)) for step in steps}, documents, 8)
+        made = [bits.sum() / gelu.size for bits in coded.values()]
         return float(np.abs(np.diff(made, 2)).max())
 
     shifted, phases = roughness(), bits.PHASES
@@ -144,9 +144,11 @@ def test_no_edge_of_the_grid_decides():
 def test_bits_belong_to_their_documents():
     x = np.concatenate([np.zeros((16, 256)), np.random.default_rng(0).normal(size=(16, 256))])
     documents = np.repeat([0, 3], 16)
-    bits = document_bits(x, documents, 0.25, 5)
+    bits = document_bits({"x": (x, 0.25)}, documents, 5)["x"]
     assert (bits[[1, 2, 4]] == 0).all()
     assert bits[3] > 4 * 16 * 256 and bits[0] < 0.3 * bits[3]
+    narrow = document_bits({"x": (x[:, :2], 0.25), "half": (x[:, :2] / 2, 0.25)}, documents, 5)
+    assert narrow["half"][3] < narrow["x"][3]
 
 
 # Streams
@@ -248,12 +250,12 @@ def test_wide_rows_are_sketched_and_blocks_agree(monkeypatch):
     from armillary.probes.filter import units
 
     rows = torch.randn(300, 400, generator=torch.Generator().manual_seed(0))
-    rows[250], rows[40], rows[41] = -rows[10], rows[39] + 0.05 * torch.randn(400), 0
+    rows[250], rows[40], rows[41] = -rows[100], rows[39] + 0.05 * torch.randn(400), 0
     monkeypatch.setattr(units, "ROWS", 64)
     partner, likeness = closest([rows], 0)
     near = likeness > 0.99
     assert near.nonzero()[:, 0].tolist() == [40, 250]
-    assert partner[near].tolist() == [39, 10]
+    assert partner[near].tolist() == [39, 100]
 
 
 def test_a_long_list_is_cut_and_said(monkeypatch):
@@ -278,12 +280,11 @@ CASES = {
     "compress, rare and far above": (Compress, "supported", lambda: (skewed(1), corpus(24, 40))),
     "compress, random directions": (Compress, "qualified", lambda: (plain(), corpus(24, 40))),
     "compress, nothing is cut": (Compress, "refuted", lambda: (plain("gelu_new", 8.0), corpus(24, 40))),
-    "compress, turned the wrong way": (Compress, "refuted", lambda: (skewed(-1, 1.0), corpus(24, 40))),
+    "compress, turned the wrong way": (Compress, "refuted", lambda: (skewed(-1, -1.0), corpus(24, 40))),
     "select, one unit a word": (Select, "supported", lambda: (selector(), chained(24, 40))),
     "select, one unit a word, GELU": (Select, "supported", lambda: (selector("gelu_new"), chained(24, 40))),
     "select, the same units always": (Select, "qualified", lambda: (steady(), chained(24, 40))),
     "select, said from below zero": (Select, "refuted", lambda: (whisperer(), chained(24, 40))),
-    "select, a layer that writes nothing": (Select, "undecided", lambda: (plain(), corpus(24, 40))),
 }
 
 
@@ -293,6 +294,12 @@ def test_planted_truth_comes_back(case):
     finding = tried(probe(), *made())
     assert finding.verdict == verdict, finding.reading
     assert finding.statistic.low <= finding.statistic.value <= finding.statistic.high
+
+
+def test_a_wrong_turn_is_refuted_although_bits_are_saved():
+    finding = tried(Compress(), skewed(-1, -1.0), corpus(24, 40))
+    assert finding.to_frame().saved_low.min() > 0.5
+    assert "as much less in L0 and L1" in finding.reading
 
 
 def test_controls_do_not_show_the_effect():
@@ -348,6 +355,11 @@ def test_a_constant_below_zero_is_told_from_information():
     row = finding.to_frame().set_index("where").loc[f"all layers, {BELOW}"]
     assert abs(row["mean"]) < 1e-4
     assert abs(row.cost) > 1e-3
+
+
+def test_a_layer_that_writes_nothing_cannot_tell():
+    finding = tried(Select(), plain(), corpus(24, 40))
+    assert finding.verdict == "undecided" and "whichever are chosen" in finding.reading
 
 
 def test_random_choices_drop_as_many_of_every_token():

@@ -21,6 +21,8 @@ TOTAL, LEAST = 1 << PRECISION, 1 << WORD
 # Symbols farther out than this are one symbol, the escape, in a table, and are written out.
 REACH = 1000
 ESCAPE = REACH + 1
+_ROOM = 2 * REACH + 2
+_NONE = np.zeros(0, dtype=np.int32)
 # A table's entry: a share, and how far its symbol lies from the one before.
 ENTRY_BITS, STATE_BITS, ESCAPED_BITS = PRECISION + 11, 32, 32
 
@@ -35,6 +37,10 @@ class Code:
     @property
     def starts(self) -> Ints:
         return np.cumsum(self.shares) - self.shares
+
+    @property
+    def bits(self) -> int:
+        return ENTRY_BITS * len(self.symbols)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +64,7 @@ class Coded:
 
     @property
     def table_bits(self) -> int:
-        return ENTRY_BITS * sum(len(code.symbols) for code in self.codes)
+        return sum(code.bits for code in self.codes)
 
 
 def quantise(values: Float[np.ndarray, "*n"], step: float, phase: float = 0.0) -> Int[np.ndarray, "*n"]:
@@ -93,20 +99,22 @@ def encode(rows: Sequence[Ints], kinds: Sequence[int] | None = None) -> Coded:
     which = np.zeros(len(rows), dtype=np.int64) if kinds is None else np.array(kinds)
     if not rows or not all(len(row) for row in rows) or set(which.tolist()) != set(range(int(which.max()) + 1)):
         raise ValueError("there is nothing to code: give rows that are not empty, of kinds 0, 1, … without a gap")
-    within = [np.where(np.abs(row) > REACH, ESCAPE, row) for row in rows]
-    escaped = tuple(row[np.abs(row) > REACH].astype(np.int32) for row in rows)
-    codes = tuple(
-        _code(np.concatenate([row for row, own in zip(within, which, strict=True) if own == kind]))
-        for kind in range(int(which.max()) + 1)
-    )
     lengths = np.array([len(row) for row in rows])
+    flat, row = np.concatenate(rows), np.repeat(np.arange(len(rows)), lengths)
+    far = np.abs(flat) > REACH
+    escaped = tuple(part[np.abs(part) > REACH].astype(np.int32) for part in rows) if far.any() else (_NONE,) * len(rows)
+    # A place in a table with room for every symbol of every kind.
+    place = which[row] * _ROOM + np.where(far, ESCAPE, flat) + REACH
+    counts = np.bincount(place, minlength=_ROOM * (int(which.max()) + 1)).reshape(-1, _ROOM)
+    codes = tuple(_code(count) for count in counts)
+    table = np.zeros((2, *counts.shape), dtype=np.int64)
+    for kind, code in enumerate(codes):
+        table[:, kind, code.symbols + REACH] = code.shares, code.starts
     # Where a short row has ended nothing is coded, and any share will do.
     share = np.ones((int(lengths.max()), len(rows)), dtype=np.int64)
     start = np.zeros_like(share)
-    for row, (values, kind) in enumerate(zip(within, which, strict=True)):
-        place = np.searchsorted(codes[kind].symbols, values)
-        share[: len(values), row] = codes[kind].shares[place]
-        start[: len(values), row] = codes[kind].starts[place]
+    turn = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    share[turn, row], start[turn, row] = (values.ravel()[place] for values in table)
     states, words = _push(share, start, lengths)
     return Coded(codes, which, states, words, escaped, lengths)
 
@@ -140,9 +148,8 @@ def decode(coded: Coded) -> list[Ints]:
     return rows
 
 
-def _code(symbols: Ints) -> Code:
+def _code(counts: Ints) -> Code:
     """Counts as shares of TOTAL, none of them 0; what rounding leaves goes to the commonest, which it hurts least."""
-    counts = np.bincount(symbols + REACH)
     present = np.flatnonzero(counts)
     count = counts[present]
     shares = 1 + count * (TOTAL - len(count)) // count.sum()

@@ -6,6 +6,7 @@ precision; but GELU of a small number is half of it, and halving alone saves a b
 side's own root mean square does not see scale, which W_out could undo: it is the stricter, and the one that decides.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,7 +72,8 @@ def _describe(layer: Layer, twin: Layer | None, ffn: FeedForward, seed: int) -> 
     shapes = {"before": pre, "after": after}
     if ffn.W_gate is not None:
         product = layer.sample("post")
-        made.bits["product"] = document_bits(product[:, units], documents, MIDDLE * _rms(product[:, units]), groups)
+        step = MIDDLE * _rms(product[:, units])
+        made.bits.update(document_bits({"product": (product[:, units], step)}, documents, groups))
         shapes["product"] = product
     for name, values in shapes.items():
         made.rank[name] = halves_rank(values, documents)
@@ -86,10 +88,10 @@ def _activated(ffn: FeedForward, pre: Floats) -> Floats:
 
 def _add(made: Described, name: str, before: Floats, after: Floats, documents: Ints, share: float) -> None:
     """Bits before, after at the same step, and after at the same share of its own size."""
-    groups, step = len(made.count), share * _rms(before)
-    made.bits[f"{name} before"] = document_bits(before, documents, step, groups)
-    made.bits[f"{name} same"] = document_bits(after, documents, step, groups)
-    made.bits[f"{name} own"] = document_bits(after, documents, share * _rms(after), groups)
+    step = share * _rms(before)
+    coded = {"before": (before, step), "same": (after, step), "own": (after, share * _rms(after))}
+    bits = document_bits(coded, documents, len(made.count))
+    made.bits.update({f"{name} {side}": values for side, values in bits.items()})
 
 
 def _rms(values: Floats) -> float:
@@ -97,20 +99,29 @@ def _rms(values: Floats) -> float:
     return float(np.sqrt(np.square(values).mean())) or 1.0
 
 
-def document_bits(values: Floats, documents: Ints, step: float, groups: int) -> Floats:
-    """Bits of each document's rows, tables included; every unit on one of the grids, which share the units evenly."""
+def document_bits(coded: Mapping[str, tuple[Floats, float]], documents: Ints, groups: int) -> dict[str, Floats]:
+    """Bits [group] of each document in each stream of values [token, unit] at its step, tables included.
+
+    Every unit is on one of the grids, which share the units evenly. All streams are coded at once, which is faster.
+    """
     rows: list[Ints] = []
-    owner: list[tuple[int, int]] = []
-    for kind, phase in enumerate(PHASES[: values.shape[1]]):
-        symbols = quantise(values[:, kind :: len(PHASES)], step, phase)
-        for group in np.unique(documents):
-            mine = symbols[documents == group].ravel()
-            parts = np.array_split(mine, max(1, len(mine) // LENGTH))
-            rows += parts
-            owner += [(int(group), kind)] * len(parts)
-    coded = encode(rows, [kind for _, kind in owner])
-    bits = np.bincount([group for group, _ in owner], weights=coded.bits, minlength=groups)
-    return np.asarray(bits + coded.table_bits * np.bincount(documents, minlength=groups) / len(documents))
+    owner: list[tuple[int, int, int]] = []
+    for stream, (values, step) in enumerate(coded.values()):
+        for kind, phase in enumerate(PHASES):
+            symbols = quantise(values[:, kind :: len(PHASES)], step, phase)
+            for group in np.unique(documents):
+                mine = symbols[documents == group].ravel()
+                parts = np.array_split(mine, max(1, len(mine) // LENGTH)) if len(mine) else []
+                rows += parts
+                owner += [(stream, int(group), stream * len(PHASES) + kind)] * len(parts)
+    # Fewer units than grids leave some without a row.
+    kinds, kind_of = np.unique([kind for _, _, kind in owner], return_inverse=True)
+    made = encode(rows, kind_of.tolist())
+    bits = np.zeros((len(coded), groups))
+    np.add.at(bits, ([stream for stream, _, _ in owner], [group for _, group, _ in owner]), made.bits)
+    tables = np.bincount(kinds // len(PHASES), weights=[code.bits for code in made.codes], minlength=len(coded))
+    share = np.bincount(documents, minlength=groups) / len(documents)
+    return dict(zip(coded, bits + tables[:, None] * share, strict=True))
 
 
 def random_orientation(y: Floats, pre: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:

@@ -167,9 +167,10 @@ def _reading(found: "Selected", rows: list[dict[str, Any]], why: str) -> str:
     if found.exact:
         told += " (nothing at all, by construction: the activation has zeroed them already)"
     told += f", without as many at random by {row['random']:.2g}, without the same units everywhere by {row['fixed']:.2g}: {why}"
-    told += (
-        f". With their mean in place of zero it is {row['mean']:.2g}, with another token's value {row['resample']:.2g}"
-    )
+    told += f". With each unit's mean there in place of zero it is {row['mean']:.2g}"
+    if row["cost"] > T.select_cost and row["mean"] < row["cost"]:
+        told += f", so {1 - max(row['mean'], 0) / row['cost']:.0%} of the cost is that of a constant"
+    told += f"; with another token's value {row['resample']:.2g}"
     alone = [by[f"{place}, {BELOW}"] for place in found.places if place != ALL]
     worst = max(alone, key=lambda one: float(one["cost"]))
     told += f". Of single layers {worst['where'].split(',')[0]} loses most ({worst['cost']:.2g})"

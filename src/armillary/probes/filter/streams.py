@@ -23,7 +23,7 @@ FIELDS = ("tokens", "below", "quiet", "carried")
 """Sums over tokens: 1; share of coordinates below zero; share below 1 % of the token's peak; share of the squared length
 of what W_out gets that coordinates below zero carry."""
 # So many tokens of each document are kept for coding and for ranks, and in so many layers.
-KEPT, CODED_LAYERS = 16, 8
+KEPT, CODED_LAYERS, QUICK_LAYERS = 16, 8, 4
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 BELOW, QUIET = "below zero", "below 1 % of the peak"
@@ -94,7 +94,7 @@ def streams(bench: Bench) -> Streams:
     """The chapter's passes, made once."""
     if "filter" not in bench.kept:
         arms = [MODEL, SHUFFLED] if bench.twin is None else [MODEL, RANDOM, SHUFFLED]
-        coded = layers_of(bench.anatomy, CODED_LAYERS)
+        coded = layers_of(bench.anatomy, QUICK_LAYERS if bench.quick else CODED_LAYERS)
         found = {arm: _pass(bench.arm(arm), () if arm == SHUFFLED else coded, arm == MODEL) for arm in arms}
         gated = bench.anatomy.blocks[0].feed_forward.W_gate is not None
         bench.kept["filter"] = Streams(found, coded, gated)
