@@ -128,6 +128,15 @@ def test_too_little_text_decides_nothing(probe, documents, length):
     assert "more text" in finding.reading or "longer documents" in finding.reading
 
 
+@pytest.mark.parametrize("probe", [Drift, Reprojection])
+def test_many_documents_of_which_few_are_long_leave_no_interval(probe):
+    """Nine documents, seven of which fit: enough for the survey, and too few for these windows."""
+    windows = tuple(Window(i, w.ids[: 4 if i > 6 else 60]) for i, w in enumerate(words(9).windows))
+    finding = tried(probe(), read(tiny("gpt2")), Corpus(windows, "planted", 9, 428, ()))
+    assert finding.verdict == "undecided"
+    assert "too few documents are long enough" in finding.reading
+
+
 # Prefix.
 
 
@@ -373,6 +382,9 @@ def test_windows_are_even_and_without_what_the_tokenizer_added():
     assert {len(w.ids) for w in made} == {20}
     assert [w.document for w in made] == [1, 2, 3, 4, 5, 6]
     assert all(w.ids[0] == 10 for w in made)
+    windows[0], windows[-1] = Window(0, tuple(range(18))), Window(7, tuple(range(16)))
+    made = even_windows(Corpus(tuple(windows), "", 8, 0, ()), 64, 24)
+    assert [len(w.ids) for w in made] == [16] * 8  # eight documents, which intervals need, for windows a fifth shorter
 
 
 def test_states_are_named_and_passes_stated():

@@ -9,7 +9,7 @@ import numpy as np
 
 from armillary.probes.evidence import RANDOM, Evidence, Floats
 from armillary.probes.probe import Instrument
-from armillary.probes.stability.said import cell, intervals, mean, not_measured
+from armillary.probes.stability.said import cell, intervals, mean, not_measured, unclear
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
@@ -194,7 +194,7 @@ def _reading(
         why = "counting places anew makes up for part of it" if alone > half[0] else "the rest is the position table's"
         told += f"; with positions kept, so that only what is seen differs, {alone:.2g}°: {why}"
     if verdict == "undecided":
-        return f"{told}; not clearly on either side of {T.drift_degrees:g}°: more text would decide."
+        return f"{told}; {unclear(f'{T.drift_degrees:g}°', half)}"
     return f"{told}."
 
 

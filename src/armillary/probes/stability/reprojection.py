@@ -8,7 +8,7 @@ import numpy as np
 from armillary.probes.evidence import RANDOM, Evidence, Floats
 from armillary.probes.probe import Instrument
 from armillary.probes.stability.nudged import APART, FROZEN, LIVE, OWN, Nudged
-from armillary.probes.stability.said import Interval, cell, intervals, mean, not_measured
+from armillary.probes.stability.said import Interval, cell, intervals, mean, not_measured, unclear
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
@@ -181,7 +181,7 @@ def _reading(verdict: Verdict, found: Nudged, grown: dict[str, Floats], slid: di
         f"; turned at a slid window's beginning, its end turns by {np.exp(slid[LIVE][:, 0].max()):.2g} of that at most"
     )
     if verdict == "undecided":
-        return f"{told}; not clearly on either side of the rule: more text would decide."
+        return f"{told}; {unclear('the rule', grown[LIVE])}"
     if verdict == "qualified" and not any(_held(found, ratios)[2:]):
         told += ". What runs away when frozen does so for the first tokens alone: left their own scale, they keep the others in place"
     return f"{told}."

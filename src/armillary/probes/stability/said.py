@@ -32,6 +32,13 @@ def intervals(evidence: Evidence, stats: Floats, statistic: Callable[[Floats], F
     return np.stack([value, np.where(defined, found.low, np.nan), np.where(defined, found.high, np.nan)], -1)
 
 
+def unclear(rule: str, found: Floats) -> str:
+    """Why nothing was decided: no interval, or one on both sides of the rule."""
+    if np.isnan(found).any():
+        return "too few documents are long enough for an interval: more text, in longer documents, would decide."
+    return f"not clearly on either side of {rule}: more text would decide."
+
+
 def cell(value: float) -> float | None:
     """A number for a table, where what could not be measured is left empty."""
     return float(value) if np.isfinite(value) else None

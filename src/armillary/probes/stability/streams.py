@@ -12,6 +12,7 @@ from armillary.flow.tokens import Batch, Corpus, Window
 from armillary.geometry.sphere import angle
 from armillary.probes.bench import Bench
 from armillary.probes.evidence import Floats
+from armillary.probes.thresholds import THRESHOLDS as T
 
 # A window of fewer tokens has nothing to append to, or to slide out of.
 LEAST = 8
@@ -25,7 +26,8 @@ def stations(anatomy: Anatomy) -> tuple[str, ...]:
 def even_windows(corpus: Corpus, length: int, documents: int) -> tuple[Window, ...]:
     """Windows of one length, at most `length`, one a document: as long as three quarters of the documents allow.
 
-    Tokens that the tokenizer added are left out, so that a window that slides does not lose them with its first step.
+    Where that leaves too few of them for intervals, down to half as long, so that more fit. Tokens that the tokenizer
+    added are left out, so that a window that slides does not lose them with its first step.
     """
     bodies: dict[int, tuple[int, ...]] = {}
     for window in corpus.windows:
@@ -34,6 +36,8 @@ def even_windows(corpus: Corpus, length: int, documents: int) -> tuple[Window, .
             bodies[window.document] = body
     lengths = sorted((len(body) for body in bodies.values()), reverse=True)
     fits = min(length, lengths[(3 * len(lengths) - 1) // 4])
+    shorter = lengths[min(T.documents_least, len(lengths)) - 1]
+    fits = shorter if fits / 2 <= shorter < fits else fits
     if fits < LEAST:
         return ()
     chosen = [Window(document, body[:fits]) for document, body in sorted(bodies.items()) if len(body) >= fits]
