@@ -11,7 +11,7 @@ from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Freeze:
     """Let the norm at `site` multiply by the constant `scale` where it would divide by this token's own spread.
 
@@ -19,7 +19,8 @@ class Freeze:
     """
 
     site: str
-    scale: float
+    scale: float | Tensor
+    """One number, or one for each token [b, t, 1]."""
     example: ClassVar[str] = 'Freeze("L3.ln1", scale=0.5)'
 
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
