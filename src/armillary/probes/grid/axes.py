@@ -63,15 +63,15 @@ class HeadAxes:
         definition=(
             "Change of the next-token loss when axes change places: within their head, or the same axes each to another head. At z, "
             "the heads' results before W_O, and on q alone, where q meets k; a few layers one at a time, and all at once; all axes, "
-            f"and a quarter of them; the mean of {SEEDS} shuffles. The statistic is (across − within)/across, of the summed costs of "
-            "single layers with all axes moved: the share of the cost that is due to crossing heads. (How axes are numbered within "
+            f"and a quarter of them; {SEEDS} shuffles each. The statistic is (across − within)/across of the summed costs of all of "
+            "these, so that what costs most weighs most: the share of the cost that is due to crossing heads. (How axes are numbered within "
             "a head is a convention: W_V and W_O, or W_Q and W_K, could be renumbered together. What is shuffled here is one side.)"
         ),
         control="q and k shuffled alike within heads, which changes no score; a second shuffle within heads in place of the one across",
         rule=(
             f"At z and at q alone the share is asked to be {T.crossing_share}: across costs a quarter more than within. Supported: both "
             "intervals lie above it. Refuted: both lie below. Qualified: one lies above, the other does not. Undecided otherwise, and "
-            f"where moving all axes of a layer across heads costs less than {T.crossing_cost} nats at z and at q."
+            f"where moving axes across heads costs less than {T.crossing_cost} nats on average, at z and at q."
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ()
@@ -83,10 +83,10 @@ class HeadAxes:
         if not bench.scored or not cases(bench.anatomy):
             return None
         anatomy = bench.anatomy
-        singles = _singles(anatomy)
+        every = _at(anatomy)
 
         def decided(trials: "Trials") -> bool:
-            return all(_side(trials, singles[where]) != "open" for where in SITES)
+            return all(_side(trials, every[where]) != "open" for where in SITES)
 
         return bench.compare(dict(_trials(anatomy)), decided)
 
@@ -94,25 +94,25 @@ class HeadAxes:
         trials: Trials | None = evidence.found.get(self.claim.id)
         if trials is None:
             return unanswered(self.claim, _why(evidence.anatomy), COLUMNS)
-        singles = _singles(evidence.anatomy)
-        shares = {where: share(trials, singles[where]) for where in SITES}
-        sides = {where: _side(trials, singles[where]) for where in SITES}
+        every = _at(evidence.anatomy)
+        shares = {where: share(trials, every[where]) for where in SITES}
+        sides = {where: _side(trials, every[where]) for where in SITES}
         verdict = _verdict(sides)
         rows = [_row(trials, case, evidence.anatomy) for case in cases(evidence.anatomy)]
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("(across − within)/across at z, layers one at a time", *shares["z"]),
+            statistic=Statistic("(across − within)/across at z", *shares["z"]),
             n=trials.documents,
             controls=(
-                Control("a second shuffle within heads instead", *_placebo(trials, singles["z"])),
+                Control("a second shuffle within heads instead", *_placebo(trials, every["z"])),
                 Control("q and k alike within heads, nats a token", *trials.cost(ALIKE)),
             ),
             reading=_reading(sides, shares, rows),
             headline=_headline(shares),
             table=Table.of(COLUMNS, rows),
             quantities=tuple(_quantity(where, rows, evidence.anatomy) for where in SITES),
-            notes=(f"decided after {trials.looks} of 3 looks, intervals at {trials.level:.1%}",),
+            notes=(f"{trials.looks} of 3 looks were taken, intervals at {trials.level:.1%}",),
         )
 
 
@@ -127,12 +127,8 @@ def cases(anatomy: "Anatomy") -> list[Case]:
     return [Case(where, chosen, moved) for where in SITES for chosen, moved in places]
 
 
-def _singles(anatomy: "Anatomy") -> dict[Where, list[Case]]:
-    """The cases that decide: one layer at a time, all axes."""
-    return {
-        where: [c for c in cases(anatomy) if c.where == where and len(c.layers) == 1 and c.moved == anatomy.k]
-        for where in SITES
-    }
+def _at(anatomy: "Anatomy") -> dict[Where, list[Case]]:
+    return {where: [case for case in cases(anatomy) if case.where == where] for where in SITES}
 
 
 def _trials(anatomy: "Anatomy") -> Iterator[tuple[str, tuple["Edit", ...]]]:
@@ -237,26 +233,25 @@ SAID = {"z": "at the heads' results", "q": "on queries alone"}
 def _reading(
     sides: dict[Where, str], shares: dict[Where, tuple[float, float, float]], rows: list[dict[str, Any]]
 ) -> str:
-    single = [row for row in rows if row["layer"] != "all"] or rows
-    told = []
+    most, told = max(row["moved"] for row in rows), []
     for where in SITES:
-        mine = [row for row in single if row["where"] == where]
-        inside, outside = (float(np.mean([row[kind] for row in mine])) for kind in KINDS)
-        what = f"{SAID[where]} a layer's shuffle costs {inside:.2g} nats within heads and {outside:.2g} across"
-        if sides[where] == "idle":
-            told.append(f"{what}: nothing is at stake")
-        else:
-            told.append(f"{what}, {_signed(shares[where][0])} of it for crossing")
-    quarter = min(rows, key=lambda row: row["moved"])
-    few = [row for row in rows if row["moved"] == quarter["moved"] and row["layer"] == "all" and row["where"] == "z"]
-    more = (
-        f"; a quarter of the axes of all layers at z: {few[0]['within']:.2g} and {few[0]['across']:.2g}" if few else ""
-    )
+        mine = [row for row in rows if row["where"] == where]
+        alone = [row for row in mine if row["layer"] != "all"] or mine
+        inside, outside = (float(np.mean([row[kind] for row in alone])) for kind in KINDS)
+        whole = next(row for row in mine if row["layer"] == "all" and row["moved"] == most)
+        what = (
+            f"{SAID[where]} a shuffle of one layer costs {inside:.2g} nats within heads and {outside:.2g} across, of all layers "
+            f"{whole['within']:.2g} and {whole['across']:.2g}"
+        )
+        crossing = (
+            ": nothing is at stake" if sides[where] == "idle" else f": {_signed(shares[where][0])} of it for crossing"
+        )
+        told.append(what + crossing)
     if "open" in sides.values():
-        more += "; more text would decide"
+        told.append("more text would decide")
     elif set(sides.values()) == {"idle"}:
-        more += "; a model whose heads matter to its loss would decide"
-    text = "; ".join(told) + more + "."
+        told.append("a model whose heads matter to its loss would decide")
+    text = "; ".join(told) + "."
     return text[0].upper() + text[1:]
 
 

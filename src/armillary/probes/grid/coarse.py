@@ -210,7 +210,8 @@ def _quantities(flow: Flow, rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:
     def column(name: str) -> Floats:
         return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=float)
 
-    coords = {"state": list(flow.sites)}
+    # Names of sites are too long for the rows of a map.
+    coords = {"state": ["input", *(site.split(".")[0] for site in flow.sites[1:])]}
     curves = correlation(flow.arms[MODEL].products.sum(0))[:, 1:]
     return (
         Quantity(
