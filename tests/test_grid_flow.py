@@ -99,7 +99,7 @@ def test_states_are_spread_over_the_depth():
 
 
 def test_the_reading_says_what_cannot_be_decided():
-    assert "cannot be decided by any measurement" in found("flow, windows that grow").reading
+    assert "no measurement can decide" in found("flow, windows that grow").reading
     frame = found("flow, no window").to_frame()
     assert np.ptp(frame.length) < 1e-6 and np.ptp(frame.participation) < 1e-3
     short = tried(Coarse(), averaging([0]), corpus(9, 12, vocabulary=60))

@@ -198,8 +198,7 @@ def _reading(
         f"initialisation to {rows[-1]['random_shared']:.2g})".replace("-", "−")
     )
     told += (
-        f". Spread goes from {rows[0]['participation']:.3g} to {rows[-1]['participation']:.3g} directions. Whether this is 'isomorphic to "
-        "a renormalisation group' cannot be decided by any measurement; that lengths grow can"
+        ". That this is 'isomorphic to a renormalisation group' no measurement can decide; that lengths grow, it can"
     )
     return told + ("; more text would decide it." if verdict == "undecided" else ".")
 
