@@ -104,6 +104,7 @@ def test_random_heads_depend_on_words_and_have_no_role():
 def test_what_all_heads_do_is_no_speciality():
     finding = found("roles, all alike")
     assert finding.statistic.value == 1 and finding.to_frame().differs.max() < 1e-6
+    assert [control.value for control in finding.controls] == [0, 1], "random heads attend to nothing in particular"
 
 
 def test_scores_are_those_of_the_pattern():

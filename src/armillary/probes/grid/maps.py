@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.folded import fold, reading_norm
 from armillary.flow.capture import Watcher, run, still, watching
-from armillary.geometry.induced import differential, exp_map, induced, log_map, polar_factor, procrustes
+from armillary.geometry.induced import NOTHING, differential, exp_map, induced, log_map, polar_factor, procrustes
 from armillary.probes.bench import Bench
 from armillary.probes.evidence import Floats, Ints
 
@@ -35,6 +36,12 @@ class Matrix:
     @property
     def name(self) -> str:
         return f"L{self.layer}{'' if self.kind[0] == 'H' else ' '}{self.kind}"
+
+    @cached_property
+    def singular_values(self) -> Tensor:
+        """Those that are not rounding."""
+        values = torch.linalg.svdvals(self.values)
+        return values[values > NOTHING * values[0]]
 
 
 def matrices(anatomy: Anatomy, layer: int) -> list[Matrix]:

@@ -72,7 +72,7 @@ class Nonlinear:
             "Any matrix that is no multiple of a rotation bends the sphere, by definition: what is measured is how much. And S3's "
             "shear, in closed form: cot θ' = cot θ + s."
         ),
-        control="an orthogonal matrix, which leaves 0; Gaussian matrices of the same shapes; uniform directions",
+        control="an orthogonal matrix, which leaves 0; Gaussian matrices of the same shapes and ranks; uniform directions",
         rule=(
             f"A matrix acts non-linearly where more than {T.bent_share} is left. Supported: ≥ {T.sites_most:.0%} of matrices do. Refuted: at "
             f"≤ {T.sites_few:.0%} of matrices more than {T.straight_share} is left. Qualified otherwise."
@@ -100,7 +100,9 @@ class Nonlinear:
         rng = np.random.default_rng([bench.seed, 73])
         middle = chosen[len(chosen) // 2].layer
         gaussian = {
-            m.name: leftover(torch.as_tensor(rng.standard_normal(m.values.shape)), found[m.site], documents, groups)
+            m.name: leftover(
+                torch.as_tensor(_gaussian(m.values.shape, _rank(m), rng)), found[m.site], documents, groups
+            )
             for m in chosen
             if m.layer == middle
         }
@@ -144,6 +146,18 @@ def looked_at(anatomy: "Anatomy", quick: bool) -> tuple[int, ...]:
     return (layers[len(layers) // 2],) if quick or anatomy.d > WIDE else layers
 
 
+def _rank(matrix: "Matrix") -> int:
+    """Of a head's d × d matrix the rank that its k axes leave; of others their smaller side."""
+    rank, full = len(matrix.singular_values), min(matrix.values.shape)
+    return rank if rank <= full // 2 else full
+
+
+def _gaussian(shape: tuple[int, ...], rank: int, rng: np.random.Generator) -> Floats:
+    if rank == min(shape):
+        return rng.standard_normal(shape)
+    return rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
+
+
 def _median(evidence: Evidence, found: Mapping[str, "Left"]) -> tuple[float, float, float]:
     from armillary.probes.grid.maps import unexplained
 
@@ -152,15 +166,10 @@ def _median(evidence: Evidence, found: Mapping[str, "Left"]) -> tuple[float, flo
 
 
 def _row(evidence: Evidence, maps: Maps, matrix: "Matrix") -> dict[str, Any]:
-    import torch
-
-    from armillary.geometry.induced import NOTHING
     from armillary.probes.grid.maps import unexplained
 
-    own, uniform = maps.own[matrix.name], maps.uniform[matrix.name]
+    own, uniform, values = maps.own[matrix.name], maps.uniform[matrix.name], matrix.singular_values
     value, low, high = evidence.interval(own.sums[own.best], unexplained)
-    values = torch.linalg.svdvals(matrix.values)
-    values = values[values > NOTHING * values[0]]
     return {
         "matrix": matrix.name,
         "reads": matrix.gauge,
@@ -172,7 +181,7 @@ def _row(evidence: Evidence, maps: Maps, matrix: "Matrix") -> dict[str, Any]:
         "linear": own.share("linear"),
         "rotation_uniform": uniform.share("rotation"),
         "tangent_uniform": uniform.share("tangent"),
-        "law": float(1 - values.mean() ** 2 / values.square().mean()) if len(values) else 0.0,
+        "law": float(1 - values.mean() ** 2 / values.square().mean()),
     }
 
 
@@ -187,7 +196,7 @@ def _verdict(left: Floats, statistic: tuple[float, float, float]) -> Verdict:
 def _controls(evidence: Evidence, maps: Maps) -> tuple[Control, ...]:
     even = float(np.median([left.share(left.best) for left in maps.uniform.values()]))
     return (
-        Control("Gaussian matrices of the same shapes", *_median(evidence, maps.gaussian)),
+        Control("Gaussian matrices of the same shapes and ranks", *_median(evidence, maps.gaussian)),
         Control("uniform directions", even, even, even),
         Control("an orthogonal matrix", maps.orthogonal, maps.orthogonal, maps.orthogonal),
     )

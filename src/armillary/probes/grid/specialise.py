@@ -168,14 +168,14 @@ def _p_values(roles: Roles, kind: str) -> Floats:
 
 
 def _share(evidence: Evidence, roles: Roles, arm: str) -> tuple[float, float, float]:
-    """The share of heads with a score of a quarter or more, and beyond the twin's best, with its interval over documents."""
+    """The share of heads with a score of a quarter or more, and beyond the twin's best, with its interval over documents; of the
+    twin itself those with a quarter."""
     stats = np.stack([roles.of(arm, kind) for kind in KINDS], 1)
-    least = np.array([max(T.role_leaning, _best(roles, kind)) for kind in KINDS])[:, None, None]
+    reached = [0.0 if arm == RANDOM else _best(roles, kind) for kind in KINDS]
+    least = np.maximum(T.role_leaning, reached)[:, None, None]
 
     def statistic(drawn: Floats) -> Floats:
-        reached = np.nan_to_num(mean(drawn)) - least
-        above = reached >= 0 if arm != RANDOM else reached > 0
-        return np.asarray(above.any(-3).mean((-1, -2)), dtype=float)
+        return np.asarray((np.nan_to_num(mean(drawn)) >= least).any(-3).mean((-1, -2)), dtype=float)
 
     return evidence.interval(stats, statistic)
 
