@@ -119,7 +119,7 @@ class Discard:
                 Control(arm, *_across(evidence, found.sums[arm], 1)) for arm in (RANDOM, SHUFFLED) if arm in found.sums
             ),
             reading=_reading(verdict, rows, found, sends, gone),
-            headline=f"{statistic[0]:.0%} of hidden coordinates lie below zero, {quiet[:, 0].mean():.0%} come out as next to nothing",
+            headline=f"{statistic[0]:.0%} {_where(found)} lie below zero, {quiet[:, 0].mean():.0%} come out as next to nothing",
             table=Table.of(COLUMNS, rows),
             quantities=_quantities(found, below, quiet, carried),
             notes=_notes(found, listed),
@@ -204,8 +204,12 @@ def _notes(found: Discarded, listed: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _where(found: Discarded) -> str:
+    return "of the gate's coordinates" if found.gated else "of hidden coordinates"
+
+
 def _reading(verdict: Verdict, rows: list[dict[str, Any]], found: Discarded, sends: Flags, gone: Flags) -> str:
-    where = "of the gate's coordinates" if found.gated else "of hidden coordinates"
+    where = _where(found)
     below, quiet, carried = (float(np.mean([row[key] for row in rows])) for key in ("below", "quiet", "carried"))
     told = f"{below:.0%} {where} fall below zero (chance 50%"
     told += f", untrained {_values(found, RANDOM, 1).mean():.0%})" if RANDOM in found.sums else ")"
@@ -216,7 +220,7 @@ def _reading(verdict: Verdict, rows: list[dict[str, Any]], found: Discarded, sen
         told += f" (not in {name_sites(few)})" if few else ""
     told += f"; {quiet:.0%} come out below 1% of their token's peak"
     if verdict != "supported" and not gone.all():
-        told += f", most of them in {gone.sum()} of {len(layers)} layers"
+        told += f" (more than half in {gone.sum()} of {len(layers)} layers)"
     told += f", and those below zero still carry {carried:.0%} of the squared length that W_out gets"
     counts = {key: sum(row[key] for row in rows) for key in ("silent", "always_on", "double")}
     units = sum(len(units.silent) for units in found.units)
