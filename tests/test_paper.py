@@ -22,6 +22,7 @@ from armillary.readouts.nouns import find_nouns
 
 SOME = NOUNS[:12]
 SHEETS = ("E1-distances", "E2-extremes", "E3-keys", "E4-values", "E5-directions", "E6-biases", "E7-spectra")
+SHEETS += ("E8-journey", "E9-schematic", "E10-approach")
 
 
 def made(name: str, **asked):
@@ -37,8 +38,8 @@ def test_every_experiment_is_there(gpt2):
     assert tuple(sheet.name for sheet in gpt2) == SHEETS
     assert gpt2["E3"] is gpt2["E3-keys"]
     assert gpt2.about["layers"] == {"read": "0, 1, 2", "of": 3}
-    with pytest.raises(KeyError, match="no sheet 'E8' here; known: E1-distances"):
-        gpt2["E8"]
+    with pytest.raises(KeyError, match="no sheet 'E11' here; known: E1-distances"):
+        gpt2["E11"]
     for sheet in gpt2:
         assert sheet.title and sheet.quantities and sheet.table.rows
         assert sheet.plot().layout.height > 100
@@ -185,8 +186,8 @@ def test_no_noun_at_all():
 
 def test_without_a_tokenizer_numbers_are_left():
     paper = readouts.paper(replace(specimen("gpt2"), tokenizer=None), layers="first")
-    assert [sheet.name for sheet in paper] == ["E1-distances", "E7-spectra"]
-    assert "E2 to E6 need words, and were left out" in paper.notes[1]
+    assert [sheet.name for sheet in paper] == ["E1-distances", "E7-spectra", "E9-schematic"]
+    assert "E2 to E6, E8 and E10 need words, and were left out" in paper.notes[1]
 
 
 # Files.

@@ -87,16 +87,24 @@ def heads(model: str, shape: str, out: Path | None, **asked: Any) -> None:
 @click.option("--bare", is_flag=True, help="Nouns as bare strings, without the space before them.")
 @click.option("--top", type=int, default=5, show_default=True, metavar="K", help="Words in a list.")
 @click.option("--ranking", default="dot", show_default=True, metavar="R", help="Of words: dot (product) or cosine.")
+@click.option(
+    "--text", metavar="PATH", help="Sentences for E10: a file, a folder, or - for standard input. [default: built in]"
+)
 @loading
 @careful
 def paper(model: str, out: Path, **asked: Any) -> None:
     """Repeat the experiments of 'Traveling Words' (arXiv:2309.07315) on MODEL, as tables and figures.
 
     Distances of embeddings from their directions, extreme tokens, keys and values of the 100 commonest nouns, read-outs
-    of singular vectors and of biases, cumulative singular values.
+    of singular vectors and of biases, cumulative singular values, a sentence's way over the sphere, what norm and W_QK
+    make of a circle, and how states come to say the next word.
     """
     load = {name: asked.pop(name) for name in ("device", "dtype", "trust_remote_code")}
     _check(asked, out)
+    if asked["text"] is not None:
+        from armillary.flow.documents import from_path
+
+        asked["text"] = from_path(asked["text"])
     from armillary import readouts, run
     from armillary.views.progress import progress_bar
     from armillary.views.sheet import sheets_text

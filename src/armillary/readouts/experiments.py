@@ -1,7 +1,8 @@
-"""What do the paper's experiments show on another model? E1 to E7 of 'Traveling Words', repaired.
+"""What do the paper's experiments show on another model? E1 to E10 of 'Traveling Words', repaired.
 
 Distances of embeddings (E1), extreme tokens (E2), keys and values of nouns (E3, E4), singular vectors (E5) and biases
-(E6) in words, cumulative singular values (E7).
+(E6) in words, cumulative singular values (E7), a sentence's way (E8), circle, ellipse, shift and W_QK (E9), and how states
+come to say the next word (E10).
 """
 
 from collections.abc import Sequence
@@ -11,22 +12,21 @@ import numpy as np
 import torch
 
 from armillary.anatomy import Anatomy
+from armillary.errors import TextError
+from armillary.flow.documents import Documents, from_any
+from armillary.probes.travel.lens import reads
+from armillary.readouts.approach_sheet import approach_sheet
 from armillary.readouts.ask import SHOWN, Gauge, Layers, check_top, output_said, pick_layers, pick_ranking
 from armillary.readouts.embedding import distances, extremes
+from armillary.readouts.journey import journey_sheet
 from armillary.readouts.lookups import look_up, values
 from armillary.readouts.nouns import Nouns, find_nouns
 from armillary.readouts.reader import RANK, Reader, side_columns
+from armillary.readouts.schematic import schematic
 from armillary.readouts.sheets import Progress, joined, opened
 from armillary.readouts.singular import bias_table, bias_vectors, directions_table
-from armillary.readouts.spectra import (
-    Decomposed,
-    cumulative,
-    decompose,
-    folded_at,
-    spectra_table,
-    spectrum_quantities,
-    values_table,
-)
+from armillary.readouts.spectra import Decomposed, cumulative, decompose, folded_at, spectrum_quantities
+from armillary.readouts.spectra_sheet import spectra_sheet
 from armillary.results import Column, Quantity, Table
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.table import Cell
@@ -58,14 +58,19 @@ def paper(
     bare: bool = False,
     top: int = 5,
     ranking: str = "dot",
+    text: Any = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Sheets:
-    """E1 to E7 on any model; those that read words are left out, and named, where there is no tokenizer."""
+    """E1 to E10 on any model; those that read words are left out, and named, where there is no tokenizer.
+
+    `text` is what E10 takes its sentences from: a path, a string, a list of documents, or None for the built-in sample.
+    """
     check_top(top)
-    ranked = pick_ranking(ranking)
+    ranked, documents = pick_ranking(ranking), from_any(text)
     anatomy = opened(model)
     chosen = pick_layers(layers, anatomy)
     gauge = Gauge(0, ranked, top)
+    reader: Reader | None = None
     with torch.no_grad():
         progress("embeddings", 0, 0)
         sheets = [distances(anatomy, gauge)]
@@ -75,17 +80,21 @@ def paper(
             progress("decomposing heads", done, len(chosen))
             found += decompose(anatomy, layer, ("qk", "vo"))
         if anatomy.tokenizer is None:
-            notes.append(f"{anatomy.name} came without a tokenizer: E2 to E6 need words, and were left out.")
+            notes.append(
+                f"{anatomy.name} came without a tokenizer: E2 to E6, E8 and E10 need words, and were left out."
+            )
         else:
             reader = Reader.of(anatomy, top, ranked)
             nouns = find_nouns(reader.vocabulary, bare)
             notes.append(nouns.said())
             sheets.append(extremes(anatomy, gauge))
             sheets += _words(reader, nouns, chosen, found, gauge, progress)
-        sheets.append(spectra(anatomy, found, gauge))
+        sheets.append(spectra_sheet(anatomy, found, gauge))
+        more, left_out = _ways(anatomy, found, gauge, reader, documents, progress)
     about = gauge.about(anatomy)
     about["layers"] = {"read": ", ".join(map(str, chosen)), "of": anatomy.layers}
-    return Sheets(f"The experiments of 'Traveling Words' on {anatomy.name}", tuple(sheets), about, tuple(notes))
+    title = f"The experiments of 'Traveling Words' on {anatomy.name}"
+    return Sheets(title, (*sheets, *more), about, (*notes, *left_out))
 
 
 def _gauge_note(anatomy: Anatomy) -> str:
@@ -102,6 +111,42 @@ def _words(
         directions(reader, found, gauge, progress),
         biases(reader, layers, gauge),
     ]
+
+
+def _ways(
+    anatomy: Anatomy,
+    found: Sequence[Decomposed],
+    gauge: Gauge,
+    reader: Reader | None,
+    documents: Documents,
+    progress: Progress,
+) -> tuple[list[Sheet], list[str]]:
+    """E8 to E10, and why one of them was left out."""
+    sheets: list[Sheet] = []
+    notes: list[str] = []
+    if reader is not None:
+        progress("E8: a sentence's way", 0, 0)
+        try:
+            sheets.append(journey_sheet(anatomy, gauge))
+        except TextError as error:
+            notes.append(f"E8 was left out: {error}")
+    progress("E9: circle, ellipse, shift, W_QK", 0, 0)
+    plane = schematic(anatomy, found, gauge, reader)
+    if plane is None:
+        notes.append(
+            "E9 was left out: in the layers that were read no norm stands before attention, or heads have one direction."
+        )
+    else:
+        sheets.append(plane)
+    if reader is not None and not reads(anatomy):
+        notes.append(f"E10 compares states with the next word, and {anatomy.name} reads out none: it was left out.")
+    elif reader is not None:
+        progress("E10: towards the next word", 0, 0)
+        try:
+            sheets.append(approach_sheet(anatomy, documents, gauge))
+        except TextError as error:
+            notes.append(f"E10 was left out: {error}")
+    return sheets, notes
 
 
 def keys(reader: Reader, nouns: Nouns, layers: Sequence[int], gauge: Gauge, progress: Progress) -> Sheet:
@@ -239,45 +284,6 @@ def biases(reader: Reader, layers: Sequence[int], gauge: Gauge) -> Sheet:
         ),
         notes=(note,),
         about=gauge.about(anatomy),
-    )
-
-
-def spectra(anatomy: Anatomy, found: Sequence[Decomposed], gauge: Gauge) -> Sheet:
-    """E7: how fast singular values add up."""
-    heads = range(anatomy.n_heads)
-    table = spectra_table(found, heads)
-    said = []
-    for name in SHOWN.values():
-        rows = [row for row in table.rows if row[2] == name]
-        counts, spread = [int(row[5] or 0) for row in rows], [float(row[4]) for row in rows if row[4] is not None]
-        middle = f"{np.median(spread):.1f}" if spread else "none"
-        said.append(
-            f"{name} needs {min(counts)} to {max(counts)} of {rows[0][6]} for 99 % of Σσ, yet spreads over {middle}"
-        )
-    return Sheet(
-        name="E7-spectra",
-        title="; ".join(said) + " (participation ratio, median head)",
-        caption=gauge.caption(anatomy).rsplit(" · ", 1)[0],
-        tables={"spectra": table, "singular-values": values_table(found, heads)},
-        quantities=tuple(_cumulative(one) for one in found) if len(found) <= 12 else spectrum_quantities(found, heads),
-        about=gauge.about(anatomy),
-    )
-
-
-def _cumulative(one: Decomposed) -> Quantity:
-    shares = cumulative(one.values)
-    index = np.arange(1, shares.shape[1] + 1)
-    return Quantity(
-        f"cumulative singular values of {SHOWN[one.matrix]}, L{one.layer}",
-        "share of Σσ up to each: the median head, and the band of all heads",
-        "share of Σσ",
-        ("index",),
-        {"index": [float(i) for i in index]},
-        np.median(shares, 0),
-        shares.min(0),
-        shares.max(0),
-        theory={"all alike: i/k": index / len(index)},
-        label="median head",
     )
 
 

@@ -12,12 +12,17 @@ import numpy as np
 
 from armillary.errors import ArmillaryError, TextError, nearest
 from armillary.geometry.projection import check_installed, fidelity, globe, principal, span
+from armillary.readouts.ask import Gauge
 from armillary.results.journey import Floats, Journey, Reading
+from armillary.results.quantity import Quantity
+from armillary.results.sheet import Sheet
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
 
-__all__ = ["Journey", "Reading", "check", "journey"]
+__all__ = ["Journey", "Reading", "check", "journey", "journey_sheet"]
+# The paper's own.
+SENTENCE = "To kill two birds with one stone"
 PROJECTIONS = ("pca", "span", "pacmap", "umap")
 MOST, SAMPLE = 40, 12
 """Words drawn at once; of a longer sentence, a sample of so many."""
@@ -76,6 +81,33 @@ def journey(
         **_picture(projection, seen.units, seen.targets, seed),
     )
     return replace(made, about=_about(made), notes=tuple(_notes(made, whole)))
+
+
+def journey_sheet(anatomy: "Anatomy", gauge: Gauge) -> Sheet:
+    """E8: the paper's sentence through all layers, in one drawing that is fitted to all of its words."""
+    made = journey(anatomy, SENTENCE, top=gauge.top)
+    own, following = made.own.mean(0), made.following[:-1]
+    after = {"after": ["start", *made.moves]}
+    meaning = "mean over the sentence's words, in full dimension"
+    lines = [Quantity("angle to the word itself", meaning, "°", ("after",), after, own)]
+    title = f"The words of ‘{SENTENCE}’ end {own[-1]:.0f}° from themselves, where they began {own[0]:.0f}° away"
+    if made.reads and len(following):
+        both, count, start, end = made.travelled
+        lines.append(Quantity("angle to the next word", meaning, "°", ("after",), after, following.mean(0)))
+        title = (
+            f"{both} of {count} words of ‘{SENTENCE}’ leave themselves and approach the next: {start:.0f}° → {end:.0f}°"
+        )
+    scores = ", ".join(f"{name} {score:.2f}" for name, score in made.scores.items())
+    return Sheet(
+        name="E8-journey",
+        title=title,
+        caption=f"{anatomy.name} · {_many(len(made.words))}, {len(made.states)} states each · directions {made.space}",
+        tables={"way": made.table},
+        quantities=tuple(lines),
+        notes=(made.about, f"How far to believe the drawing, of 1: {scores or 'too few points'}.", *made.notes),
+        about=gauge.about(anatomy),
+        drawing=made,
+    )
 
 
 def moves(states: tuple[str, ...]) -> list[str]:

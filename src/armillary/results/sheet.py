@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from armillary.results.journey import Journey
 from armillary.results.quantity import Quantity
+from armillary.results.schematic import Schematic
 from armillary.results.table import Table
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ class Sheet:
     """The model, and the choices behind the numbers: the gauge, the offset, the ranking."""
     screen: Mapping[str, Table] = field(default_factory=dict)
     """What a terminal shows instead of the tables, where those would fill more than a screen."""
+    drawing: Journey | Schematic | None = None
+    """What is drawn instead of the quantities, where lines and maps would not do."""
 
     @property
     def table(self) -> Table:

@@ -6,6 +6,7 @@ from typing import Any
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import file_name, table_csv
 from armillary.results.table import Table
+from armillary.views.drawing import drawing_svg
 from armillary.views.latex import table_latex
 from armillary.views.numbers import count
 from armillary.views.sheet import sheet_json, sheet_page
@@ -13,7 +14,8 @@ from armillary.views.words import show_text
 
 
 def sheet_files(sheet: Sheet) -> dict[str, str]:
-    """Path → content: each table as .csv and .tex (one a layer, where there are several), the page and the JSON."""
+    """Path → content: each table as .csv and .tex (one a layer, where there are several), the page (and the picture, where it
+    is a drawing) and the JSON."""
     made: dict[str, str] = {}
     for name, table in sheet.tables.items():
         stem = sheet.name if len(sheet.tables) == 1 else f"{sheet.name}.{name}"
@@ -22,6 +24,8 @@ def sheet_files(sheet: Sheet) -> dict[str, str]:
             path = f"tables/{file_name(stem + part, '.tex')}"
             made[path] = table_latex(rows, f"{sheet.name}: {name}{part}. {sheet.caption}")
     made[f"figures/{file_name(sheet.name, '.html')}"] = sheet_page(sheet)
+    if sheet.drawing is not None:
+        made[f"figures/{file_name(sheet.name, '.svg')}"] = drawing_svg(sheet)[0]
     made[file_name(sheet.name, ".json")] = sheet_json(sheet)
     return made
 

@@ -80,15 +80,17 @@ def save_comparison(comparison: Comparison, path: Path) -> Path:
 
 def save_sheet(sheet: Sheet, path: Path) -> Path:
     """The main table (.csv), all tables (.tex), the page (.html), the picture (.png .svg) or everything (.json)."""
+    from armillary.views.drawing import drawing_svg, painted
     from armillary.views.latex import sheet_latex
     from armillary.views.sheet import sheet_figure, sheet_json, sheet_page
 
+    drawn = sheet.drawing is not None
     return _save(
         Path(path),
         {
             ".html": lambda: sheet_page(sheet),
-            ".png": lambda: _picture(sheet_figure(sheet), "png"),
-            ".svg": lambda: _picture(sheet_figure(sheet), "svg"),
+            ".png": lambda: _picture(painted(*drawing_svg(sheet, both=False)) if drawn else sheet_figure(sheet), "png"),
+            ".svg": lambda: drawing_svg(sheet)[0] if drawn else _picture(sheet_figure(sheet), "svg"),
             ".csv": lambda: table_csv(sheet.table),
             ".tex": lambda: sheet_latex(sheet),
             ".json": lambda: sheet_json(sheet),

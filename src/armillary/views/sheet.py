@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from armillary.results.journey import Journey
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import json_text
 from armillary.results.table import Cell, Column, Table
@@ -128,26 +130,38 @@ def _fitting(words: Sequence[str], room: int) -> str:
 
 
 def sheet_figure(sheet: Sheet) -> "go.Figure":
-    """The sheet's quantities, a panel each, under its title."""
+    """The sheet's quantities, a panel each, under its title; of a journey its globe."""
     from textwrap import wrap
 
     from armillary.views.figure import drawn
+    from armillary.views.travel import journey_figure
     from armillary.views.words import in_html
 
+    if isinstance(sheet.drawing, Journey):
+        return journey_figure(sheet.drawing)
     return drawn(sheet.quantities, sheet.title, "<br>".join(map(in_html, wrap(show_text(sheet.caption), 110))))
 
 
 def sheet_page(sheet: Sheet) -> str:
     """One self-contained page: figure, notes, tables."""
+    from armillary.views.drawing import drawing_page
     from armillary.views.page import drawn_page, quantities_csv
 
+    if sheet.drawing is not None:
+        return drawing_page(sheet, _below(replace(sheet, notes=())))
     head, body = _above(sheet), _below(sheet)
     return drawn_page(sheet.title, sheet_figure(sheet), sheet.name, quantities_csv(sheet.quantities), head, body)
 
 
 def sheet_html(sheet: Sheet) -> str:
     """The sheet for a notebook, with no script at all."""
-    return f"<div class='armillary'><style>{CSS}</style>{_above(sheet)}{_below(sheet)}</div>"
+    from armillary.views.drawing import drawing_svg
+
+    if sheet.drawing is None:
+        inside = f"{_above(sheet)}{_below(sheet)}"
+    else:
+        inside = f"{drawing_svg(sheet)[0]}{_below(replace(sheet, notes=()))}"
+    return f"<div class='armillary'><style>{CSS}</style>{inside}</div>"
 
 
 def _above(sheet: Sheet) -> str:

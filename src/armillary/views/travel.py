@@ -1,6 +1,5 @@
 """Under which ending does a journey become which file, and how does it read in a terminal?"""
 
-import base64
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,19 +60,12 @@ def _check_ending(path: Path) -> None:
 
 
 def _save_png(journey: Journey, path: Path) -> Path:
-    """The picture as a browser paints it: fonts are the system's, and no light library has them."""
-    import plotly.graph_objects as go
-
+    """The picture as a browser paints it."""
+    from armillary.views.drawing import painted
     from armillary.views.save import save_figure
     from armillary.views.travel_svg import picture_svg
 
-    drawn, height = picture_svg(journey, both=False)
-    source = "data:image/svg+xml;base64," + base64.b64encode(drawn.encode("utf-8", "replace")).decode()
-    place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "sizex": 1, "sizey": 1, "sizing": "stretch"}
-    hidden = {"visible": False}
-    margin = {"l": 0, "r": 0, "t": 0, "b": 0}
-    figure = go.Figure(layout={"images": [{"source": source, **place}], "xaxis": hidden, "yaxis": hidden, "margin": margin, "height": height})  # fmt: skip
-    return save_figure(figure, str, "", path)
+    return save_figure(painted(*picture_svg(journey, both=False)), str, "", path)
 
 
 def journey_json(journey: Journey) -> str:
