@@ -4,8 +4,9 @@
 
 GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; ratios
 are of medians of CPU time, all under the allocator setting that `armillary survey` runs with. Chapter A is the pass with
-its instruments over the bare one; B (heads) and C (words) are what each adds to A's pass, as a share of the bare one. The
-logit lens of C looks at a sample whose size goes with the text, so it is timed apart, against ten such batches. Memory is
+its instruments over the bare one; B (heads) and C (words) are what each adds to A's pass, as a share of the bare one, round by
+round. The logit lens of C looks at a sample whose size goes with the text, so it is timed apart, against ten such batches; and
+C once more on the built-in model at the survey's own budget, where that sample is at its floor. Memory is
 the peak above the bare pass, at 1× and 10× tokens, each in a process of its own. With --chapter only that chapter is
 timed, and no memory: C takes less than two minutes on two cores.
 """
@@ -21,15 +22,18 @@ from pathlib import Path
 import torch
 import transformers as tr
 
+import armillary
 from armillary.anatomy.read import read
 from armillary.flow.capture import run, still
+from armillary.flow.documents import from_any
 from armillary.flow.memory import keep_pages
-from armillary.flow.tokens import Corpus, Window
+from armillary.flow.tokens import Corpus, Window, encode
 from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.observe import observe
 from armillary.probes.travel.lens import look
 from armillary.probes.travel.record import room
 from armillary.probes.travel.watch import TravelWatch
+from armillary.run import DEFAULT_TOKENS
 
 INSTRUMENTS = ("lengths", "spectra", "sample")
 
@@ -59,9 +63,18 @@ def cpu(work) -> tuple[float, float]:
     return time.process_time() - spent, time.perf_counter() - wall
 
 
-def ratio(rounds: int, chapter: str | None) -> dict[str, float]:
-    keep_pages()
-    anatomy, text = read(model()), corpus(1)
+def race(rounds: int, works: dict) -> dict[str, list[tuple[float, float]]]:
+    """Each work's CPU and wall seconds, round by round; the lens takes seconds and says the same each time."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+    for index in range(rounds):
+        for name, work in works.items():
+            if name != "lens" or index < 3:
+                times[name].append(cpu(work))
+    return times
+
+
+def passes(anatomy, text: Corpus, chapter: str | None, scale: int = 1) -> dict:
+    """The bare pass, the watched ones that were asked for, and the lens of a text `scale` times as long."""
     bare(anatomy, text)
     observe(anatomy, text, INSTRUMENTS)
     works = {"bare": lambda: bare(anatomy, text), "A": lambda: observe(anatomy, text, INSTRUMENTS)}
@@ -70,21 +83,22 @@ def ratio(rounds: int, chapter: str | None) -> dict[str, float]:
         works["AB"] = lambda: observe(anatomy, text, INSTRUMENTS, attention=heads)
     if chapter in (None, "C"):
         words = TravelWatch(anatomy, text, 0)
-        sampled = torch.randn(room(anatomy, 10 * text.tokens), 2 * anatomy.layers + 1, anatomy.d)
+        sampled = torch.randn(room(anatomy, scale * text.tokens), len(words.states), anatomy.d)
         places = torch.zeros(len(sampled), 4, dtype=torch.long).numpy()
         works["AC"] = lambda: observe(anatomy, text, INSTRUMENTS, travel=words)
         works["lens"] = lambda: look(anatomy, sampled, places)
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
-    for index in range(rounds):
-        for name, work in works.items():
-            # The lens takes seconds and says the same each time.
-            if name != "lens" or index < 3:
-                times[name].append(cpu(work))
-    return said(times)
+    return works
 
 
-def said(times: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
-    """Ratios to the bare pass, of medians of CPU time; what a chapter adds is also said in wall time."""
+def share(times: dict[str, list[tuple[float, float]]], name: str, clock: int = 0) -> float:
+    """What a chapter adds to chapter A's pass over the bare one, round by round: the median."""
+    rounds = zip(times["bare"], times["A"], times[name], strict=True)
+    return statistics.median((c[clock] - a[clock]) / b[clock] for b, a, c in rounds)
+
+
+def ratio(rounds: int, chapter: str | None) -> dict[str, float]:
+    keep_pages()
+    times = race(rounds, passes(read(model()), corpus(1), chapter, 10))
     spent, wall = ({name: statistics.median(t[i] for t in found) for name, found in times.items()} for i in (0, 1))
     each = [b[0] / a[0] for a, b in zip(times["bare"], times["A"], strict=True)]
     made = {
@@ -96,11 +110,20 @@ def said(times: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
     }
     for name, what in (("AB", "heads"), ("AC", "words")):
         if name in spent:
-            made[f"share_of_{what}"] = (spent[name] - spent["A"]) / spent["bare"]
-            made[f"wall_share_of_{what}"] = (wall[name] - wall["A"]) / wall["bare"]
+            made |= {f"share_of_{what}": share(times, name), f"wall_share_of_{what}": share(times, name, 1)}
     if "lens" in spent:
         made["share_of_lens_at_20480_tokens"] = spent["lens"] / (10 * spent["bare"])
+        made |= default(rounds)
     return made
+
+
+def default(rounds: int) -> dict[str, float]:
+    """Chapter C on the built-in model and text, at the survey's own budget: there the lens is at its floor."""
+    anatomy = armillary.load("builtin:gpt", device="cpu", progress=False)
+    text = encode(from_any(None), anatomy.tokenizer, anatomy.context, DEFAULT_TOKENS)
+    times = race(rounds, passes(anatomy, text, "C"))
+    lens, whole = (statistics.median(took[0] for took in times[name]) for name in ("lens", "bare"))
+    return {"default_share_of_words": share(times, "AC"), "default_share_of_lens": lens / whole}
 
 
 def peak(kind: str, batches: int) -> float:
