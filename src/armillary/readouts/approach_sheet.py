@@ -49,6 +49,8 @@ def approach_sheet(anatomy: Anatomy, documents: Documents, gauge: Gauge) -> Shee
             f"e are rows of the unembedding{'' if anatomy.ln_final is not None else ', and x is read as it is: no final norm'}; "
             "bias and soft cap of the logits are left out. The random word is another place's next word, neither the word nor its "
             f"next; as a word leaves itself, the number rises for it too. {first}Intervals: 95 %, bootstrap over documents.",
+            "Frequent words are said by many states wherever they stand, and the same sentences make a place's whole column: places "
+            "differ by chance as far as the table's intervals reach.",
         ),
         about=gauge.about(anatomy),
     )
