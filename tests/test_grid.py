@@ -8,9 +8,12 @@ from planted_grid import CASES, found, gpt2, purposeful, whole, written
 from tiny import tiny
 
 from armillary.anatomy.read import read
+from armillary.edits import Shuffle, across, edited
+from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.bench import Bench
-from armillary.probes.grid.axes import SEEDS, Case, HeadAxes, cases
+from armillary.probes.grid.axes import DEALS, Case, HeadAxes, cases
+from armillary.probes.grid.dealt import Dealt
 from armillary.probes.grid.patterns import FIELDS, induction, repeated, scores, texts
 from armillary.probes.grid.roles import letters, name_roles
 from armillary.probes.grid.specialise import Specialise
@@ -62,9 +65,28 @@ def test_fewer_axes_within_than_across_would_support_anything():
     quarter, full = some[2], some[8]
 
     def cost(case: Case, kind: str) -> float:
-        return float(np.mean([trials.cost(case.name(kind, seed))[0] for seed in range(SEEDS)]))
+        return float(np.mean([trials.cost(case.name(kind, deal))[0] for deal in range(DEALS)]))
 
     assert 1 - cost(quarter, "within") / cost(full, "across") > 0.2 > 1 - cost(full, "within") / cost(full, "across")
+
+
+@pytest.mark.parametrize("where", ["z", "q"])
+def test_every_document_is_dealt_its_own_shuffle(where):
+    """The n-th document by the n-th order, over batches too, as the plain edit would shuffle it alone."""
+    anatomy, text = gpt2(), torch.randint(0, 60, (5, 12), generator=torch.Generator().manual_seed(0))
+
+    def order(n: int) -> tuple[int, ...]:
+        return across(4, 8, n)
+
+    dealt = Dealt(0, order, where)
+    with still(anatomy.model):
+        before = run(anatomy, text)
+        with edited(anatomy, dealt):
+            made = torch.cat((run(anatomy, text[:2]), run(anatomy, text[2:])))
+        for n in range(5):
+            with edited(anatomy, Shuffle(0, order(n), where)):
+                assert torch.allclose(made[n], run(anatomy, text[n : n + 1])[0], atol=1e-5)
+        assert torch.equal(run(anatomy, text), before)
 
 
 def test_what_cannot_be_asked_says_what_would_decide():
@@ -109,7 +131,7 @@ def test_what_all_heads_do_is_no_speciality():
 
 def test_scores_are_those_of_the_pattern():
     """Against a slow count, query by query, on a model with a window."""
-    from armillary.flow.capture import run, still, watching_patterns
+    from armillary.flow.capture import watching_patterns
 
     anatomy = read(tiny("mistral"))
     ids = corpus(3, 20, vocabulary=9).windows
