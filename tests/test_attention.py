@@ -13,14 +13,15 @@ from armillary.anatomy.read import read
 from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.tokens import Corpus
 from armillary.probes.attention.axes import Axes
+from armillary.probes.attention.blind import senses
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
 from armillary.probes.attention.nullspace import Nullspace
-from armillary.probes.attention.record import FIELDS, QUERIES, WINDOWS, AttentionRecord, Sampling
+from armillary.probes.attention.record import FIELDS, LEAST, ONE_IN, QUERIES, WINDOWS, AttentionRecord, Sampling
 from armillary.probes.attention.scale import Scale, random_law
 from armillary.probes.attention.statistics import ranks
 from armillary.probes.attention.two_views import TwoViews
-from armillary.probes.attention.watch import AttentionWatch, blinds
+from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.observe import observe
 from armillary.probes.probe import judge
@@ -156,7 +157,7 @@ def test_rank_lost_by_the_keys_is_lost_to_the_queries():
     folded = fold(anatomy, 0)
     z = torch.randn(50, D, generator=generator(9), dtype=torch.float64)
     z = z - z.mean(1, keepdim=True)
-    blind = blinds(folded)[0]
+    blind = senses(folded).query
     share = blind.share((z @ folded.A_Q).transpose(0, 1)[None], z[None])[0]
     for head, rank in ((0, D // 4), (1, D // 2)):
         basis = torch.linalg.svd(folded.qk().dense()[head]).U[:, :rank]
@@ -194,25 +195,29 @@ def test_statistics_agree_with_the_model_s_own_patterns(name):
     assert checked == record.queries * anatomy.layers
 
 
-def test_exact_scalars_are_those_of_every_token():
-    """Lengths of q and k and the mean score, against the model's own projections, window and groups included."""
-    for name in ("mistral", "bert", "qwen3"):
-        anatomy, text = read(tiny(name)), corpus(6, 24, 97)
-        watch = AttentionWatch(anatomy, text, 0)
-        observe(anatomy, text, ("lengths",), attention=watch)
-        mean = watch.record.exact("mean_score").sum(2)
-        sampled = [watch.record.exact(name).sum(2)[..., 0] for name in ("q_length", "k_length")]
-        assert all((count == 6 * 23).all() for count in sampled)
-        found = _mean_scores(anatomy, text)
-        assert np.allclose(mean[..., 1] / mean[..., 0], found, atol=1e-5), name
+@pytest.mark.parametrize("name", ["mistral", "bert", "qwen3"])
+def test_exact_lengths_are_those_of_every_token(name):
+    """And the mean score that of every sampled query: against the model's own projections, window and groups included."""
+    anatomy, text = read(tiny(name)), corpus(6, 24, 97)
+    watch = AttentionWatch(anatomy, text, 0)
+    observe(anatomy, text, ("lengths",), attention=watch)
+    q, k, scores = _by_hand(anatomy, text)
+    for side, expected in (("q_length", q), ("k_length", k)):
+        count, total, square = np.moveaxis(watch.record.exact(side).sum(2), -1, 0)
+        assert (count == 6 * 23).all()
+        assert np.allclose(total, expected.sum((1, 3))), side
+        assert np.allclose(square, (expected**2).sum((1, 3))), side
+    places = (watch.record.documents(), watch.record.positions() - 1)
+    assert np.allclose(watch.record.sampled("mean_score"), scores.transpose(0, 2, 1, 3)[:, :, *places], atol=1e-5)
 
 
-def _mean_scores(anatomy, text):
+def _by_hand(anatomy, text):
+    """|q|, |k| and the mean score [layer, document, head, token], first tokens left out."""
     from armillary.anatomy.read import projected
     from armillary.flow.attention import placed, rotation, visible
     from armillary.flow.capture import watching
 
-    totals = np.zeros((anatomy.layers, anatomy.n_heads))
+    found = np.zeros((3, anatomy.layers, 6, anatomy.n_heads, 23))
     for batch in text.batches():
         at = {}
         sites = {f"L{i}.{s}" for i in range(anatomy.layers) for s in "qk"}
@@ -224,9 +229,11 @@ def _mean_scores(anatomy, text):
             q, k = placed(block.attention, q, k, rotation(anatomy, q.shape[1]))
             scores = torch.einsum("bihk,bjhk->bhij", q, k).double() * block.attention.scale
             sees = visible(block.attention, q.shape[1], anatomy.causal, q.device)
-            per_query = (scores * sees).sum(-1) / sees.sum(-1)
-            totals[layer] += per_query[:, :, 1:].sum((0, 2)).numpy()
-    return totals / (6 * 23)
+            mean = (scores * sees).sum(-1) / sees.sum(-1)
+            parts = (q.norm(dim=-1).transpose(1, 2), k.norm(dim=-1).transpose(1, 2), mean)
+            for kept, part in zip(found, parts, strict=True):
+                kept[layer, batch.documents] = part[..., 1:].numpy()
+    return found
 
 
 def test_a_record_of_parts_is_the_record_of_the_whole():
@@ -246,21 +253,25 @@ def test_a_record_of_parts_is_the_record_of_the_whole():
     assert np.allclose(both.exact("k_length"), whole.record.exact("k_length"))
 
 
-def test_the_sample_has_a_size_of_its_own():
-    small, large = (Sampling.of(corpus(n, 60), 0) for n in (10, 200))
-    assert len(small.chosen) == 10
-    assert len(large.chosen) == WINDOWS
-    assert sum(map(len, large.chosen.values())) == WINDOWS * QUERIES
-    assert large.rate == pytest.approx(WINDOWS * QUERIES / (200 * 60))
-    assert large.chosen == Sampling.of(corpus(200, 60), 0).chosen
-    assert large.chosen != Sampling.of(corpus(200, 60), 1).chosen
+def test_the_sample_is_a_share_between_a_least_and_a_most():
+    """Short texts keep what their intervals need; long ones pay a share of the pass; and nothing grows for ever."""
+    texts = {n: corpus(n, 60) for n in (10, 200, 500, 2000)}
+    short, floor, share, most = (Sampling.of(text, 0) for text in texts.values())
+    assert len(short.chosen) == 10
+    assert [sum(map(len, s.chosen.values())) for s in (short, floor)] == [10 * QUERIES, LEAST]
+    assert len(share.chosen) == len(most.chosen) == WINDOWS
+    assert share.rate == pytest.approx(1 / ONE_IN, rel=WINDOWS / LEAST)
+    assert sum(map(len, most.chosen.values())) == WINDOWS * QUERIES
+    assert most.rate == pytest.approx(WINDOWS * QUERIES / (2000 * 60))
+    assert floor.chosen == Sampling.of(texts[200], 0).chosen
+    assert floor.chosen != Sampling.of(texts[200], 1).chosen
 
 
 def test_ranks_are_scipy_s():
     from scipy.stats import rankdata
 
     values = torch.randint(0, 9, (5, 30), generator=generator(1)).double()
-    assert np.array_equal(ranks(values, torch.ones(5, 30, dtype=torch.bool)).numpy(), rankdata(values.numpy(), axis=-1))
+    assert np.array_equal(ranks(values, torch.ones(5, 30)).numpy(), rankdata(values.numpy(), axis=-1))
 
 
 def test_the_exponent_at_random_weights_is_one():
@@ -282,8 +293,7 @@ def test_forgetting_the_mean_per_query_would_count_what_softmax_ignores():
     )
     record = found.attention[MODEL]
     power = record.sampled("score_power").sum(-1) / record.sampled("keys").sum(-1)
-    raw = record.exact("mean_score").sum(2)
-    assert (raw[..., 2] / raw[..., 0] > 5 * power).all()
+    assert ((record.sampled("mean_score") ** 2).mean(-1) > 5 * power).all()
 
 
 def test_the_twin_is_a_control(ordinary):
@@ -310,7 +320,7 @@ def test_padding_counts_for_nothing(name):
         observe(anatomy, replace(text, windows=(window,)), ("lengths",), attention=apart)
     for field in FIELDS:
         assert np.allclose(together.record.sampled(field), apart.record.sampled(field), atol=2e-3), field
-    for name in ("q_length", "k_length", "mean_score"):
+    for name in ("q_length", "k_length"):
         assert np.allclose(together.record.exact(name), apart.record.exact(name), atol=1e-3), name
 
 
@@ -356,7 +366,7 @@ def test_half_precision_loses_no_null_space_to_large_biases():
     folded = replace(folded, a_Q=300 * folded.a_Q)
     z = torch.randn(1, 50, D, generator=generator(9), dtype=torch.float64)
     exact = torch.einsum("btd,hdk->bthk", z, folded.A_Q) + folded.a_Q
-    seen = blinds(folded)[0].share(exact, z)
+    seen = senses(folded).query.share(exact, z)
     rounded = exact.to(torch.bfloat16).float()
-    assert (blinds(folded)[0].share(rounded, z) - seen).abs().max() > 0.1
-    assert (blinds(folded, rounded=True)[0].share(rounded, z) - seen).abs().max() < 1e-5
+    assert (senses(folded).query.share(rounded, z) - seen).abs().max() > 0.1
+    assert (senses(folded, rounded=True).query.share(rounded, z) - seen).abs().max() < 1e-5

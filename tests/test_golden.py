@@ -1,12 +1,13 @@
-"""Does the default survey still say what it said when a person last read it?"""
+"""Does a survey of the default model still say what it said when a person last read it?"""
 
 import json
 import math
 
 import pytest
-from golden.make import GOLDEN, numbers, verdicts
+from golden.make import GOLDEN, PARTS, numbers, verdicts
 
 import armillary
+from armillary.probes import PROBES
 
 # Ten times the spread that four runs showed (threads, instruction sets); where they agreed to the bit, rounding.
 SPREADS, ROUNDING = 10, 1e-6
@@ -18,12 +19,23 @@ def told():
 
 
 @pytest.fixture(scope="module")
-def survey(told):
-    return armillary.survey(device="cpu", progress=False, tell=lambda so_far: told.append(len(so_far)))
+def surveys(told):
+    return [
+        armillary.survey(device="cpu", progress=False, tell=lambda s: told.append(len(s)), **part) for part in PARTS
+    ]
 
 
-def test_claims_are_told_one_by_one(survey, told):
-    assert told == list(range(1, len(survey) + 1))
+@pytest.fixture(scope="module")
+def findings(surveys):
+    return [finding for survey in surveys for finding in survey]
+
+
+def test_claims_are_told_one_by_one_after_the_plan(surveys, told):
+    assert told == [count for survey in surveys for count in range(len(survey) + 1)]
+
+
+def test_all_claims_are_here(findings):
+    assert [finding.id for finding in findings] == [probe.claim.id for probe in PROBES]
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +43,16 @@ def golden():
     return json.loads(GOLDEN.read_text("utf-8"))
 
 
-def test_the_model_is_the_one(survey, golden):
-    assert survey.model["fingerprint"] == golden["model"]
+def test_the_model_is_the_one(surveys, golden):
+    assert {survey.model["fingerprint"] for survey in surveys} == {golden["model"]}
 
 
-def test_the_verdicts_stand(survey, golden):
-    assert verdicts(survey) == golden["verdicts"]
+def test_the_verdicts_stand(findings, golden):
+    assert verdicts(findings) == golden["verdicts"]
 
 
-def test_the_numbers_stand(survey, golden):
-    found = numbers(survey)
+def test_the_numbers_stand(findings, golden):
+    found = numbers(findings)
     assert set(golden["numbers"]) <= set(found)
     wrong = {name: (found[name], row) for name, row in golden["numbers"].items() if not same(found[name], *row)}
     assert not wrong

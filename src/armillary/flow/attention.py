@@ -5,6 +5,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy, Attention
 from armillary.anatomy.folded import Folded, rotate
+from armillary.anatomy.norm import Norm
 from armillary.anatomy.space import Vectors
 
 Rotation = tuple[Tensor, Tensor]
@@ -21,11 +22,14 @@ def rotation(anatomy: Anatomy, length: int) -> Rotation | None:
 
 def placed(attention: Attention, q: Tensor, k: Tensor, turn: Rotation | None) -> tuple[Tensor, Tensor]:
     """q and k as they meet [b, t, h, k]: q/k-norm, rotation, and each group's keys for every head of it."""
-    if attention.q_norm is not None and attention.k_norm is not None:
-        q, k = attention.q_norm(q), attention.k_norm(k)
-    if turn is not None:
-        q, k = rotate(q, *turn), rotate(k, *turn)
+    q, k = turned(attention.q_norm, q, turn), turned(attention.k_norm, k, turn)
     return q, k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+
+
+def turned(norm: Norm | None, side: Tensor, turn: Rotation | None) -> Tensor:
+    """q or k [b, t, h, k] after its own norm and rotation, where the model has them."""
+    side = side if norm is None else norm(side)
+    return side if turn is None else rotate(side, *turn)
 
 
 def capped(attention: Attention, products: Tensor) -> Tensor:

@@ -151,7 +151,7 @@ class Bench:
         then there is but one look."""
         loss = np.zeros((1 + len(trials), self.corpus.groups))
         count = np.zeros(self.corpus.groups)
-        for look, batches in enumerate(self._instalments(), 1):
+        for look, batches in enumerate(self.instalments(), 1):
             for row, edits in enumerate([(), *trials.values()]):
                 more = self.losses(batches, *edits)
                 loss[row] += more[:, 1]
@@ -162,11 +162,13 @@ class Bench:
                 break
         return made
 
-    def _instalments(self) -> list[list[Batch]]:
+    def instalments(self) -> list[list[Batch]]:
         """The evaluation text in LOOKS parts of like many documents."""
         if "instalments" not in self.kept:
             windows = sorted(self.text.windows, key=lambda w: w.document)
-            cuts = [round(len(windows) * i / LOOKS) for i in range(LOOKS + 1)]
+            # Fewer documents than an interval needs would make a look that can decide nothing.
+            first = min(len(windows), max(T.documents_least, round(len(windows) / LOOKS)))
+            cuts = [0, *(first + round((len(windows) - first) * i / (LOOKS - 1)) for i in range(LOOKS))]
             parts = [windows[a:b] for a, b in pairwise(cuts) if b > a]
             self.kept["instalments"] = [self.batches(part) for part in parts]
         found: list[list[Batch]] = self.kept["instalments"]

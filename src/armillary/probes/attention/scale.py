@@ -31,7 +31,7 @@ COLUMNS = (
     Column("variance_low", "its 95 % interval over documents, low end"),
     Column("variance_high", "its 95 % interval over documents, high end"),
     Column("variance_unscaled", "the same of q·k, without the factor 1/√k (and before any cap)"),
-    Column("mean_score", "mean score over the keys a query sees, all tokens but first ones, before any cap"),
+    Column("mean_score", "mean score over the keys a query sees, before any cap"),
     Column("entropy", "entropy of the pattern over ln(keys): 1 is uniform"),
     Column("entropy_unscaled", "the same without 1/√k"),
 )
@@ -88,7 +88,7 @@ class Scale:
             reading=_reading(verdict, variance, undone, exponent, entropy),
             headline=f"Scores have a variance of {median[0]:.2g} in the median head after 1/√k",
             table=head_table(
-                evidence, COLUMNS, (variance, low, high, unscaled, mean(record.exact("mean_score").sum(2)), *entropy)
+                evidence, COLUMNS, (variance, low, high, unscaled, record.sampled("mean_score").mean(-1), *entropy)
             ),
             quantities=(_law_quantity(law), *_maps(evidence, variance, entropy)),
             notes=(sampled_note(evidence),),

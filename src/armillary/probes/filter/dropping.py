@@ -109,7 +109,7 @@ def _resampled(bench: Bench, layers: int, trials: Trials) -> Trials:
 
     Not by `compare`: which tokens are no padding, and may lend their values, differs from batch to batch.
     """
-    batches: list[Batch] = [batch for part in bench.kept["instalments"][: trials.looks] for batch in part]
+    batches: list[Batch] = [batch for part in bench.instalments()[: trials.looks] for batch in part]
     loss = np.zeros((1 + len(DISCARDS), bench.corpus.groups))
     for batch in batches:
         loss[0] += bench.losses([batch])[:, 1]
