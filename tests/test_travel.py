@@ -274,6 +274,19 @@ def test_the_lens_ends_at_the_model_s_own_loss():
                     assert seen.loss[i, -1] == pytest.approx(-float(said[row, t, following]), abs=1e-4)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "opt"])
+def test_divergence_and_rank_are_those_of_the_distributions(name):
+    found = evidence(read(tiny(name)), corpus(8, 20, 97))
+    seen, (sampled, _) = lens(found, MODEL), found.travel[MODEL].sampled()
+    said = logits(found.anatomy, sampled.double()).log_softmax(-1)
+    last = said[:, -1:]
+    assert np.allclose(seen.kl, (last.exp() * (last - said)).sum(-1), atol=2e-5)
+    best = said.gather(-1, last.argmax(-1, keepdim=True).expand(-1, said.shape[1], 1))
+    assert (seen.rank == (said > best).sum(-1).numpy()).mean() > 0.99  # float32 may turn a near tie round
+    # The mutation: the divergence the other way round is another number.
+    assert not np.allclose(seen.kl, (said.exp() * (said - last)).sum(-1), rtol=0.05)
+
+
 def test_a_lens_without_the_state_s_own_norm_would_be_wrong():
     """States grow along the way: divided by another's length, an early state would say something else."""
     found = followed(walker())

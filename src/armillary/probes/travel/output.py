@@ -109,9 +109,10 @@ def _shares(evidence: Evidence, arm: str) -> tuple[dict[str, Floats], dict[str, 
         said = logits(anatomy, x)
         z = x if anatomy.ln_final is None else anatomy.ln_final.direction(x)
         cosine = (z / z.norm(dim=-1, keepdim=True).clamp_min(1e-30)) @ (words / length[:, None].clamp_min(1e-30)).T
-        for part, values in zip(PARTS, (cosine, length.expand_as(said), bias.expand_as(said)), strict=True):
-            shares[part].append(_r2(said, values))
-            same[part].append((said.argmax(-1) == values.argmax(-1)).double().cpu().numpy())
+        first, varying = said.argmax(-1), _centred(said)
+        for part, values in zip(PARTS, (cosine, length, bias), strict=True):
+            shares[part].append(_r2(varying, _centred(values)))
+            same[part].append((first == values.argmax(-1)).double().cpu().numpy())
     joined = [{part: np.concatenate(found[part]) for part in PARTS} for found in (shares, same)]
     return joined[0], joined[1], places[:, 0]
 
@@ -131,11 +132,15 @@ def _words(anatomy: "Anatomy") -> "tuple[Tensor, Tensor, Tensor]":
     return rows, rows.norm(dim=-1), bias if anatomy.b_U is None else bias + anatomy.b_U.float()
 
 
+def _centred(values: "Tensor") -> "Tensor":
+    values = values.double()
+    return values - values.mean(-1, keepdim=True)
+
+
 def _r2(a: "Tensor", b: "Tensor") -> Floats:
-    """Squared correlation along the last axis; 0 where one of them does not vary."""
-    a, b = a.double() - a.double().mean(-1, keepdim=True), b.double() - b.double().mean(-1, keepdim=True)
+    """Squared correlation of centred numbers [n, v] and [n, v] or [v]; 0 where one of them does not vary."""
     power = a.square().sum(-1) * b.square().sum(-1)
-    r2 = (a * b).sum(-1).square() / power.clamp_min(1e-300)
+    r2 = (a @ b if b.dim() == 1 else (a * b).sum(-1)).square() / power.clamp_min(1e-300)
     # A constant computed in floating point varies by its rounding.
     alive = b.square().mean(-1) > 1e-20
     return np.asarray((r2 * alive).cpu().numpy())
