@@ -335,6 +335,15 @@ def test_heads_that_see_nothing_decide_nothing(probe):
     assert not finding.to_frame().isna().any(axis=None) or probe is Cosine
 
 
+def test_a_head_as_wide_as_the_stream_has_no_null_space():
+    """It sees every query whole; what rounding leaves of the shares must not pass for an answer."""
+    found = evidence(attentive(gaussian(), 1, random(1), random(2)), corpus())
+    share = found.attention[MODEL].sampled("null_query")
+    assert share.max() < 1e-4
+    finding = Nullspace().conclude(found)
+    assert finding.verdict == "undecided", finding.reading
+
+
 def test_queries_at_one_place_need_no_partial_correlation():
     """Documents of nine tokens: every sampled query stands at position 8."""
     full = half_blind()

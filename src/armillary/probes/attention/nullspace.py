@@ -14,6 +14,8 @@ from armillary.results import Claim, Column, Control, Finding, Quantity, Statist
 
 # Ranks are spread over (0, 1]: a variance of a millionth is that of hardly any two different values.
 FLAT = 1e-6
+# Shares of |z|² that differ by less are one share and the rounding of float32, which inverting W_Q magnifies.
+ALIKE = 1e-4
 COLUMNS = (
     Column("head", "head"),
     Column("rho", "rank correlation, at equal position, of the query's null share and its pattern's entropy"),
@@ -58,7 +60,7 @@ class Nullspace:
         median = median_head(evidence, stats, _partial)
         update = _partial(_products(evidence, MODEL, "null_value", "update").sum(0))
         twin = median_head(evidence, _products(evidence, RANDOM, "null_query", "entropy"), _partial)
-        alike = float(np.mean(evidence.attention[MODEL].sampled("null_query").std(-1) < 1e-9))
+        alike = float(np.mean(evidence.attention[MODEL].sampled("null_query").std(-1) < ALIKE))
         verdict = _verdict(median, twin) if alike < T.heads_many else "undecided"
         shares = [_average(evidence, name) for name in ("null_query", "null_key", "null_value")]
         uniform = (evidence.attention[MODEL].sampled("entropy") >= T.uniform_entropy).mean(-1)

@@ -19,7 +19,7 @@ from armillary.measures import GroupedScalars
 
 FIELDS = (
     "keys",  # how many keys the query sees
-    "mean_score",  # over them, before any cap
+    "mean_score",  # over them
     "score_power",  # sum over keys of (score − the query's mean score)²
     "product_power",  # the same of q·k, unscaled and uncapped
     "cosine_power",  # the same of cos(q, k)

@@ -31,7 +31,7 @@ COLUMNS = (
     Column("variance_low", "its 95 % interval over documents, low end"),
     Column("variance_high", "its 95 % interval over documents, high end"),
     Column("variance_unscaled", "the same of q·k, without the factor 1/√k (and before any cap)"),
-    Column("mean_score", "mean score over the keys a query sees, before any cap"),
+    Column("mean_score", "mean score over the keys a query sees"),
     Column("entropy", "entropy of the pattern over ln(keys): 1 is uniform"),
     Column("entropy_unscaled", "the same without 1/√k"),
 )

@@ -122,9 +122,9 @@ class Spread:
     @staticmethod
     def of(values: Tensor, among: Tensor, later: Tensor) -> "Spread":
         """
-        >>> spread = Spread.of(torch.tensor([5.0, 1.0, 3.0]), torch.ones(3), torch.tensor([0.0, 1.0, 1.0]))
+        >>> spread = Spread.of(torch.tensor([6.0, 1.0, 1.0, 4.0]), torch.ones(4), torch.tensor([0.0, 1.0, 1.0, 1.0]))
         >>> spread.mean(), spread.products(spread)
-        (tensor(3.), (tensor(8.), tensor(2.)))
+        (tensor(3.), (tensor(18.), tensor(6.)))
         """
         count = later.sum(-1).clamp_min(1)
         mean = (values * later).sum(-1) / count
