@@ -270,6 +270,7 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
         "qualified",
         lambda: on_few_words(purposeful([["previous", "random", "uniform"]] * 2)),
     ),
+    "roles, a sink": (Specialise, "qualified", lambda: on_few_words(purposeful([["first", "first", "previous"]] * 2))),
     "roles, uniform": (Specialise, "refuted", lambda: on_few_words(purposeful([["uniform"] * 3] * 2))),
     "roles, all alike": (Specialise, "refuted", lambda: on_few_words(purposeful([["previous"] * 3] * 2))),
     "roles, random and sharp": (Specialise, "refuted", lambda: on_few_words(purposeful([["random"] * 3] * 2))),

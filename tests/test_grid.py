@@ -125,8 +125,31 @@ def test_random_heads_depend_on_words_and_have_no_role():
 
 def test_what_all_heads_do_is_no_speciality():
     finding = found("roles, all alike")
-    assert finding.statistic.value == 1 and finding.to_frame().differs.max() < 1e-6
-    assert [control.value for control in finding.controls] == [0, 1], "random heads attend to nothing in particular"
+    assert set(finding.to_frame().leans) == {"previous"} and finding.to_frame().differs.max() < 1e-6
+    assert finding.statistic.value == 0 and [control.value for control in finding.controls] == [0, 0]
+
+
+def test_a_token_on_which_most_heads_rest_is_no_speciality():
+    """Counted as one, a first token that draws two heads of three would make specialists of them all."""
+    finding = found("roles, a sink")
+    assert (finding.to_frame().leans != "").all() and finding.statistic.value == pytest.approx(1 / 3)
+    assert "most heads lean to the first token" in finding.reading
+
+
+def test_only_heads_that_see_ahead_can_attend_to_the_next_token():
+    from armillary.flow.capture import watching_patterns
+
+    table = np.array([window.ids for window in corpus(3, 20, vocabulary=60).windows])
+    for name, sees in (("bert", True), ("llama", False)):
+        anatomy, seen = read(tiny(name)), {}
+        with (
+            still(anatomy.model),
+            watching_patterns(anatomy, lambda layer, pattern, seen=seen: seen.update({layer: pattern})),
+        ):
+            run(anatomy, torch.tensor(table))
+        made = scores(anatomy, table)[:, FIELDS.index("next"), 2]
+        slow = sum(seen[2][:, :, t, t + 1] for t in range(8, 19)).double().numpy()
+        assert np.allclose(made[..., 1], slow if sees else 0, atol=1e-5) and (made[..., 0] == 11 * sees).all()
 
 
 def test_scores_are_those_of_the_pattern():

@@ -233,7 +233,7 @@ def _quantities(maps: Sequence[Map], seen: Sequence[Map]) -> tuple[Quantity, ...
     made.append(_map(named["r2_cosine"], "R² of the score on cos(q, k)", "R²"))
     made.append(_map(named["rho"], "Spearman ρ of score and −angle", "ρ"))
     made.append(_map(named["entropy"], "attention entropy", "share of ln(keys)"))
-    kinds = {name: named[name] for name in ROLES if name in named}
+    kinds = {name: named[name] for name in ROLES if name in named and np.isfinite(named[name].values).any()}
     if kinds:
         made.append(
             _row("attention to", "mean share of attention, where there is such a token", "share", "kind", kinds)

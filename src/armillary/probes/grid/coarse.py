@@ -190,7 +190,9 @@ def _reading(
     )
     grows = growth[MODEL][1] > T.flow_growth
     if grows and growth[RANDOM][0] >= growth[MODEL][1]:
-        told += ". Random heads average over what they see and lengthen it as much, so its growth is nothing that was learned"
+        told += (
+            ". Random heads average over what they see and lengthen it as much, so growth alone is no sign of learning"
+        )
     elif grows and growth[SHUFFLED][2] >= growth[MODEL][0]:
         told += ". Words without order are drawn together as much: it is the model that averages, whatever the text's own scales"
     told += (

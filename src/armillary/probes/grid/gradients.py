@@ -204,7 +204,7 @@ def _reading(anatomy: "Anatomy", foreign: float, coupling: float, rows: list[dic
         told += f", of heads in {name} layers by {np.median(values):.0%}" if values else ""
     reach = [row["earlier"] for row in found.direct if row["earlier"] is not None]
     if reach:
-        told += f"; and a head's result does reach into earlier layers' slices, with {min(reach):.2g} to {max(reach):.2g} times its own gradient"
+        told += f"; and a head's result does reach into earlier layers' slices, with up to {max(reach):.2g} times its own gradient"
     return told + "."
 
 

@@ -13,7 +13,7 @@ from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.tokens import Window
 from armillary.probes.evidence import Floats, Ints
 
-FIELDS = ("previous", "first", "self", "same", "induction", "content", "entropy", "differs")
+FIELDS = ("previous", "next", "first", "self", "same", "induction", "content", "entropy", "differs")
 BATCH = 512
 # A query of fewer keys has little choice; a window must hold as many queries again.
 KEYS_LEAST, LENGTH_LEAST, LENGTH = 8, 16, 64
@@ -119,6 +119,9 @@ def _looked(pattern: Tensor, sees: Tensor, ids: Tensor) -> dict[str, tuple[Float
     }
     counted = np.full((len(pattern), 1), float(len(late)))
     found = {name: (counted, _numbers(value.double().sum(-1))) for name, value in at.items()}
+    if bool(sees[0, 1]):
+        after = late[:-1]
+        found["next"] = (counted - 1, _numbers(pattern[:, :, after, after + 1].double().sum(-1)))
     found["same"] = (
         _numbers(has.sum(-1))[:, None],
         _numbers(((rows * same[:, None]).sum(-1) * has[:, None]).double().sum(-1)),

@@ -11,6 +11,7 @@ from armillary.probes.thresholds import THRESHOLDS as T
 MIXED = "mixed"
 ROLES = {
     "previous": ("P", "the token before"),
+    "next": ("N", "the token after"),
     "first": ("F", "the first token"),
     "self": ("S", "itself"),
     "same": ("W", "the same word earlier"),
@@ -24,6 +25,7 @@ KINDS = tuple(kind for kind in ROLES if kind != "content")
 
 MEANINGS = {
     "previous": "attention to the token before",
+    "next": "attention to the token after; empty where heads see none",
     "first": "attention to the first token",
     "self": "attention to the token itself",
     "same": "attention to the same word elsewhere, where it has stood",

@@ -58,20 +58,21 @@ class Specialise:
         statement="Heads specialise.",
         source="S3",
         definition=(
-            "Per head, the share of attention that goes to the token before, the first, the token itself, the same word elsewhere "
+            "Per head, the share of attention that goes to the token before, the one after, the first, the token itself, the same word elsewhere "
             "(where it has stood), and, on random tokens of the text repeated once, to what followed a token's first occurrence "
             "(induction). Queries that see eight keys or more. A head leans to a kind when the score is a quarter or more and "
             "exceeds, document by document, that of the best head at random initialisation (t-test, Benjamini–Hochberg over heads "
             "and kinds). How heads of a layer differ is the mean total variation between two of their patterns on the same query. "
-            "The statistic is the share of heads that lean to a kind. Beside it, and no kind of token: how much a pattern depends on "
+            "The statistic is the share of heads with a speciality: that lean to a kind to which no more than half of all heads lean (a "
+            "first token on which most heads rest is none). Beside it, and no kind of token: how much a pattern depends on "
             "content (total variation from the mean pattern of other texts at the same places), which large random weights bring "
             "about as well."
         ),
         control="random initialisation; shuffled text",
         rule=(
-            f"Supported: ≥ {T.heads_many:.0%} of heads lean to a kind, and the heads of the median layer differ by more than "
+            f"Supported: ≥ {T.heads_many:.0%} of heads have a speciality, and the heads of the median layer differ by more than "
             f"{T.heads_differ} of the attention, with the whole interval, and by more than at random initialisation. Refuted: "
-            f"≤ {T.sites_few:.0%} of heads lean to a kind, or the heads of the median layer differ by less than {T.heads_alike} with "
+            f"≤ {T.sites_few:.0%} of heads have one, or the heads of the median layer differ by less than {T.heads_alike} with "
             "the whole interval: what all do alike is no speciality. Qualified otherwise. Undecided for layers of one head."
         ),
     )
@@ -96,18 +97,19 @@ class Specialise:
             )
         scores = {kind: roles.score(MODEL, kind) for kind in ROLES}
         leaning = _leaning(roles)
-        holds = np.any(list(leaning.values()), axis=0)
+        common = [kind for kind in KINDS if leaning[kind].mean() > T.heads_many]
+        holds = np.any([leaning[kind] for kind in KINDS if kind not in common], axis=0)
         differs = {arm: _differs(evidence, roles, arm) for arm in roles.sums}
-        share = _share(evidence, roles, MODEL)
+        share = _share(evidence, roles, MODEL, common)
         verdict = _verdict(float(holds.mean()), differs, evidence.anatomy.n_heads)
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("share of heads that lean to a kind of token", *share),
+            statistic=Statistic("share of heads with a speciality", *share),
             n=roles.texts,
-            controls=tuple(Control(arm, *_share(evidence, roles, arm)) for arm in (RANDOM, SHUFFLED)),
-            reading=_reading(verdict, roles, scores, holds, differs, evidence.anatomy.n_heads),
-            headline=f"{holds.sum()} of {holds.size} heads lean to one kind of token; two heads of a layer differ in "
+            controls=tuple(Control(arm, *_share(evidence, roles, arm, common)) for arm in (RANDOM, SHUFFLED)),
+            reading=_reading(verdict, roles, scores, holds, common, differs, evidence.anatomy.n_heads),
+            headline=f"{holds.sum()} of {holds.size} heads have a kind of token of their own; two heads of a layer differ in "
             f"{differs[MODEL][0]:.0%} of their attention",
             table=_table(roles, scores, leaning),
             quantities=_quantities(evidence, roles, scores),
@@ -167,11 +169,12 @@ def _p_values(roles: Roles, kind: str) -> Floats:
     return np.asarray(np.where(count > 2, stdtr(np.maximum(count - 1, 1), -t), 1.0))
 
 
-def _share(evidence: Evidence, roles: Roles, arm: str) -> tuple[float, float, float]:
+def _share(evidence: Evidence, roles: Roles, arm: str, common: list[str]) -> tuple[float, float, float]:
     """The share of heads with a score of a quarter or more, and beyond the twin's best, with its interval over documents; of the
     twin itself those with a quarter."""
-    stats = np.stack([roles.of(arm, kind) for kind in KINDS], 1)
-    reached = [0.0 if arm == RANDOM else _best(roles, kind) for kind in KINDS]
+    kinds = [kind for kind in KINDS if kind not in common]
+    stats = np.stack([roles.of(arm, kind) for kind in kinds], 1)
+    reached = [0.0 if arm == RANDOM else _best(roles, kind) for kind in kinds]
     least = np.maximum(T.role_leaning, reached)[:, None, None]
 
     def statistic(drawn: Floats) -> Floats:
@@ -220,6 +223,7 @@ def _reading(
     roles: Roles,
     scores: dict[str, Floats],
     holds: Flags,
+    common: list[str],
     differs: dict[str, tuple[float, float, float]],
     heads: int,
 ) -> str:
@@ -228,11 +232,13 @@ def _reading(
     half = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "none"
     which = f", {name_heads(holds)}" if 0 < holds.mean() < T.sites_most else ""
     told = [
-        f"{holds.sum()} of {holds.size} heads{which} lean to a kind of token beyond any random head (with half of their attention: "
-        f"{half})"
+        f"{holds.sum()} of {holds.size} heads{which} lean to a kind of token of their own, beyond any random head (with half of "
+        f"their attention: {half})"
     ]
+    for kind in common:
+        told.append(f"most heads lean to {ROLES[kind][1]}, which is therefore no speciality")
     top = []
-    for kind in ("previous", "first", "same", "induction"):
+    for kind in ("previous", "next", "first", "same", "induction"):
         if np.isfinite(scores[kind]).any():
             at = np.unravel_index(int(np.nanargmax(scores[kind])), names.shape)
             top.append(f"{kind} {scores[kind][at]:.2f} (L{at[0]}H{at[1]})")
