@@ -10,6 +10,7 @@ from tiny import MAKERS, tiny
 
 from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
+from armillary.flow.attention import visible
 from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.tokens import Corpus
 from armillary.probes.attention.axes import Axes
@@ -19,7 +20,7 @@ from armillary.probes.attention.geodesic import Geodesic
 from armillary.probes.attention.nullspace import Nullspace
 from armillary.probes.attention.record import FIELDS, LEAST, ONE_IN, QUERIES, WINDOWS, AttentionRecord, Sampling
 from armillary.probes.attention.scale import Scale, random_law
-from armillary.probes.attention.statistics import ranks
+from armillary.probes.attention.statistics import Looked, look, ranks
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.attention.watch import AttentionWatch
 from armillary.probes.evidence import MODEL, RANDOM, Evidence
@@ -299,6 +300,121 @@ def test_forgetting_the_mean_per_query_would_count_what_softmax_ignores():
 def test_the_twin_is_a_control(ordinary):
     finding = Geodesic().conclude(ordinary)
     assert RANDOM in [control.name for control in finding.controls]
+
+
+# The first key: what one token of every window does to a head's statistics.
+
+
+def from_one_word(documents: int = 40, length: int = 60) -> Corpus:
+    """Windows that begin with the last word, which stands nowhere else and keeps its place in a shuffle."""
+    whole = corpus(documents, length, VOCABULARY - 1)
+    first = VOCABULARY - 1
+    return replace(whole, windows=tuple(replace(w, ids=(first, *w.ids[1:]), prefix=1) for w in whole.windows))
+
+
+def apart(leaning: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """An axis, and embeddings of one length that all lean to it alike, but for the last, which lies on it."""
+    axis = torch.randn(D, generator=generator(21))
+    axis = (axis - axis.mean()) / (axis - axis.mean()).norm()
+    words = gaussian() - gaussian().mean(1, keepdim=True)
+    words = torch.nn.functional.normalize(words - (words @ axis)[:, None] * axis, dim=-1) + leaning * axis
+    words[-1] = axis
+    return D**0.5 * words, axis
+
+
+def cosine_of_a_sink() -> Evidence:
+    """All keys but the first point one way and differ in length; the first points another, and gets the highest scores."""
+    words, axis = apart(0.0)
+    ray, other = torch.randn(2, D, generator=generator(3))
+    lengths = torch.randn(D, 1, generator=generator(4)) * ray[None] / D**0.5 + 1e-4 * random(5)
+    keys = lengths + 5 * axis[:, None] * other
+    return evidence(attentive(words, 2, random(1, 0.3), keys, b_Q=other, b_K=6 * ray), from_one_word())
+
+
+def nearest_is_a_sink() -> Evidence:
+    """The first token is nearest to every other and gets the highest score; the rest is random."""
+    words, axis = apart(0.7)
+    across = EYE - axis[:, None] * axis
+    other = torch.randn(D, generator=generator(3))
+    keys = across @ random(2) + 2 * axis[:, None] * other
+    return evidence(attentive(words, 2, across @ random(1), keys, b_Q=other), from_one_word(60, 16))
+
+
+def test_a_score_that_is_cosine_for_the_sake_of_a_sink_is_not_without_it():
+    finding = Cosine().conclude(cosine_of_a_sink())
+    frame = finding.to_frame()
+    assert (frame.r2 > 0.9).all()
+    assert (frame.r2_later < 0.2).all()
+    control = finding.controls[0]
+    assert (control.name, control.high < 0.1) == ("without the first key", True)
+    assert "L0H0, L0H1, L1H0 and L1H1 are no longer mostly cosine" in finding.reading
+
+
+def test_nearness_that_is_a_sink_s_is_gone_without_it():
+    finding = Geodesic().conclude(nearest_is_a_sink())
+    frame = finding.to_frame()
+    assert (frame.rho_low > 0.15).all()
+    assert (frame.rho_later.abs() < 0.06).all()
+    assert "no head changes side" in finding.reading
+
+
+def test_without_a_sink_the_first_key_is_one_of_many(ordinary):
+    for probe, column in ((Cosine, "r2"), (Geodesic, "rho")):
+        frame = probe().conclude(ordinary).to_frame()
+        assert (frame[column] - frame[f"{column}_later"]).abs().max() < 0.02
+
+
+@pytest.mark.parametrize(("window", "cap"), [(None, None), (5, None), (None, 2.0)])
+def test_a_query_s_statistics_are_those_of_plain_sums(window, cap):
+    """Ties and all, against NumPy and SciPy one query at a time; position 0 is out of sight in the narrow window."""
+    b, h, n, t, k = 2, 3, 4, 20, 8
+    attention = replace(read(tiny("gpt2")).blocks[0].attention, window=window, softcap=cap)
+    draw = generator(31)
+    # Whole numbers, so that some scores and some angles are alike to the last bit.
+    q, keys = (torch.randn(b, h, m, k, generator=draw).round() for m in (n, t))
+    z = torch.randn(b, t, 8, generator=draw).sign()
+    query = torch.tensor([[8, 11, 12, 19], [9, 10, 17, 18]])
+    sees = visible(attention, t, True, z.device)[query]
+    null = torch.rand(b, h, t, generator=draw)
+    seen = Looked(attention, q, keys, z, torch.rand(b, h, n), query, sees, torch.zeros(b, t, dtype=torch.long))
+    rows = look(seen, (null[..., :n], null[..., :n], null), FIELDS)
+    for i, j, m in np.ndindex(b, h, n):
+        asked = (attention, q[i, j, m], keys[i, j], z[i], int(query[i, m]))
+        places = np.flatnonzero(sees[i, m])
+        expected = plain(*asked, places)
+        expected |= {f"{name}_later": value for name, value in plain(*asked, places[places > 0]).items()}
+        found = dict(zip(FIELDS, rows[i, m, j].double().tolist(), strict=True))
+        for name in set(FIELDS) & set(expected):
+            assert found[name] == pytest.approx(expected[name], abs=2e-5, rel=2e-5), name
+
+
+def plain(attention, q, keys, z, query, places):
+    from scipy.stats import spearmanr
+
+    q, keys, z = (x.double().numpy() for x in (q, keys, z))
+
+    def capped(products):
+        scores = products * attention.scale
+        return scores if attention.softcap is None else attention.softcap * np.tanh(scores / attention.softcap)
+
+    def softmax(scores):
+        return np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+
+    products, length = keys[places] @ q, np.linalg.norm(keys[places], axis=1)
+    scores, cosine = capped(products), products / length / np.linalg.norm(q)
+    others = places != query
+    near = z[places] @ z[query] / np.linalg.norm(z[places], axis=1)
+    pattern, count = softmax(scores), len(places)
+    return {
+        "mean_score": scores.mean(),
+        "score_power": scores.var() * count,
+        "product_power": products.var() * count,
+        "cosine_power": cosine.var() * count,
+        "score_cosine": np.cov(scores, cosine, ddof=0)[0, 1] * count,
+        "variation": np.abs(pattern - softmax(capped(products * length.mean() / length))).sum() / 2,
+        "rho": spearmanr(near[others].round(6), scores[others].round(6))[0],
+        "entropy": -(pattern * np.log(pattern)).sum() / np.log(count),
+    }
 
 
 # Edges: rows of unequal length, heads that see nothing, texts of hardly anything.

@@ -5,9 +5,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.cosine import sampled_note
+from armillary.probes.attention.cosine import LATER, WITHOUT_FIRST, sampled_note
 from armillary.probes.attention.per_head import (
     by_share,
+    change_sides,
     grid,
     head_map,
     head_table,
@@ -16,7 +17,7 @@ from armillary.probes.attention.per_head import (
     median_head,
     name_heads,
 )
-from armillary.probes.evidence import MODEL, Evidence, Floats
+from armillary.probes.evidence import MODEL, Evidence, Flags, Floats
 from armillary.probes.probe import Instrument
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Statistic, Verdict
@@ -26,6 +27,7 @@ COLUMNS = (
     Column("rho", "Spearman's ρ of score and −angle(z_i, z_j), per query, mean over queries"),
     Column("rho_low", "its 95 % interval over documents, low end"),
     Column("rho_high", "its 95 % interval over documents, high end"),
+    Column("rho_later", "rho without the first key"),
     Column("negative", "share of queries that prefer keys farther away (ρ < 0)"),
 )
 
@@ -42,13 +44,14 @@ class Geodesic:
         definition=(
             "Per query, Spearman's ρ over the keys it sees, itself left out (its angle is 0 by definition), of the score and "
             "−angle(z_i, z_j), where z is what the norm before attention gives, before gain and shift; mean over sampled "
-            "queries of each head. That the score is a function of the angle between q and k themselves is true by "
+            "queries of each head; once more without the key at position 0. That the score is a function of the angle between q and k themselves is true by "
             "definition, and is not the claim."
         ),
-        control="random initialisation; shuffled text; keys in another order have ρ = 0",
+        control="the first key left out; random initialisation; shuffled text; keys in another order have ρ = 0",
         rule=(
             f"Supported: the median head's ρ lies above {T.geodesic_rho} with its whole interval. Refuted: at most "
-            f"{T.sites_few:.0%} of heads reach {T.geodesic_rho}. Qualified otherwise, naming the heads that do."
+            f"{T.sites_few:.0%} of heads reach {T.geodesic_rho}. Qualified otherwise, naming the heads that do. The first key is "
+            "left out for comparison alone."
         ),
     )
     instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
@@ -62,16 +65,18 @@ class Geodesic:
         verdict: Verdict = by_share(reaching)
         if verdict != "refuted":
             verdict = "supported" if median[1] > T.geodesic_rho else "qualified"
-        controls = {arm: means(evidence.attention[arm], "rho") for arm in evidence.controls()}
+        controls = {WITHOUT_FIRST: means(evidence.attention[MODEL], "rho" + LATER)}
+        controls |= {arm: means(evidence.attention[arm], "rho") for arm in evidence.controls()}
+        later = mean(controls[WITHOUT_FIRST].sum(0))
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("Spearman ρ of score and −angle, median head", *median),
             n=evidence.attention[MODEL].queries,
             controls=tuple(Control(arm, *median_head(evidence, found, mean)) for arm, found in controls.items()),
-            reading=_reading(verdict, rho, median[0]),
+            reading=_reading(verdict, rho, median[0]) + _without_first(reaching, later),
             headline=f"Score follows the angle on the sphere with ρ = {median[0]:.2f} in the median head",
-            table=head_table(evidence, COLUMNS, (rho, low, high, negative)),
+            table=head_table(evidence, COLUMNS, (rho, low, high, later, negative)),
             quantities=(
                 head_map(
                     "Spearman ρ of score and nearness",
@@ -89,9 +94,16 @@ def _reading(verdict: Verdict, rho: Floats, median: float) -> str:
     reaching, against = rho >= T.geodesic_rho, rho < 0
     best = np.unravel_index(int(np.argmax(rho)), rho.shape)
     if verdict == "supported":
-        return f"Near directions get the higher score: ρ = {median:.2f} in the median head."
+        return f"Near directions get the higher score: ρ = {median:.2f} in the median head"
     told = f"ρ is {median:.2f} in the median head and {rho.max():.2f} at most (L{best[0]}H{best[1]})"
     if verdict == "qualified":
-        return f"{told}; it is a measure of distance in {int(reaching.sum())} of {rho.size} heads ({name_heads(reaching)})."
+        return (
+            f"{told}; it is a measure of distance in {int(reaching.sum())} of {rho.size} heads ({name_heads(reaching)})"
+        )
     far = f", and {int(against.sum())} of {rho.size} heads prefer what is farther away" if against.any() else ""
-    return f"{told}{far}: W_Q and W_K choose which differences count, so the sphere's own distance tells little."
+    return f"{told}{far}: W_Q and W_K choose which differences count, so the sphere's own distance tells little"
+
+
+def _without_first(reaching: Flags, later: Floats) -> str:
+    sides = change_sides(reaching, later >= T.geodesic_rho, f"at {T.geodesic_rho} or above")
+    return f"; without the first key ρ is {np.median(later):.2f} in the median head, and {sides}."

@@ -79,6 +79,22 @@ def name_heads(flags: Flags, most: int = 4) -> str:
     return name_sites([f"L{layer}H{head}" for layer, head in np.argwhere(flags)], most)
 
 
+def change_sides(before: Flags, after: Flags, said: str) -> str:
+    """Who passes a threshold, `said` so, only after something was left out, and who only before.
+
+    >>> change_sides(np.array([[True, False]]), np.array([[False, False]]), "above ½")
+    'L0H0 is no longer above ½'
+    """
+    rises, falls = after & ~before, before & ~after
+    told = [f"{name_heads(rises)} {_is(rises)} then {said}"] if rises.any() else []
+    told += [f"{name_heads(falls)} {_is(falls)} no longer {said}"] if falls.any() else []
+    return " and ".join(told) or "no head changes side"
+
+
+def _is(flags: Flags) -> str:
+    return "is" if flags.sum() == 1 else "are"
+
+
 def head_table(evidence: Evidence, columns: Sequence[Column], arrays: Sequence[Floats | Flags]) -> Table:
     """A row a head: its name, then its entry of each array [layer, head], under the columns in their order."""
     names = [column.name for column in columns]
