@@ -1,5 +1,7 @@
 """Heads as a grid: axes that may change places or may not, and heads with a purpose or without one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,13 +12,17 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.edits import Shuffle, across, edited
 from armillary.flow.capture import run, still
+from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
+from armillary.probes import PROBES
 from armillary.probes.bench import Bench
+from armillary.probes.evidence import Evidence
 from armillary.probes.grid.axes import DEALS, Case, HeadAxes, cases
 from armillary.probes.grid.dealt import Dealt
 from armillary.probes.grid.patterns import FIELDS, induction, repeated, scores, texts
 from armillary.probes.grid.roles import letters, name_roles
 from armillary.probes.grid.specialise import Specialise
+from armillary.probes.probe import judge
 
 # One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, parallel sublayers, encoders.
 FAMILIES = ("gpt2", "llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt-post", "bert")
@@ -39,6 +45,36 @@ def test_half_precision_can_be_asked():
     model = tiny("llama").to(torch.float16)
     for probe in (HeadAxes(), Specialise()):
         whole(tried(probe, read(model), corpus(9, 18, vocabulary=97)))
+
+
+def ragged() -> Corpus:
+    """Documents of every length, some of two tokens."""
+    windows = tuple(replace(w, ids=w.ids[: 2 + 3 * i]) for i, w in enumerate(corpus(16, 40, vocabulary=60).windows))
+    return Corpus(windows, "planted", 16, sum(len(w.ids) for w in windows), ())
+
+
+EDGES = {
+    "one block": lambda: (gpt2(layers=1), corpus(9, 20, vocabulary=60)),
+    "one head": lambda: (gpt2(heads=1), corpus(9, 20, vocabulary=60)),
+    "ragged documents": lambda: (gpt2(), ragged()),
+    "two words": lambda: (gpt2(), corpus(9, 20, vocabulary=2)),
+    "three documents": lambda: (gpt2(), corpus(3, 20, vocabulary=60)),
+    "one document": lambda: (gpt2(), corpus(1, 20, vocabulary=60)),
+    "one-token documents": lambda: (gpt2(), corpus(9, 1, vocabulary=60)),
+}
+
+
+@pytest.mark.parametrize("probe", [probe for probe in PROBES if probe.claim.chapter == "F"], ids=lambda p: p.claim.id)
+@pytest.mark.parametrize("edge", list(EDGES))
+def test_the_edges_are_survived(edge, probe):
+    anatomy, text = EDGES[edge]()
+    found = Evidence(anatomy, text, random_twin(anatomy, 0))
+    found.found[probe.claim.id] = probe.experiment(Bench(anatomy, text, found.twin))
+    finding = judge(probe, found)
+    whole(finding)
+    if edge in ("three documents", "one document", "one-token documents"):
+        assert finding.verdict == "undecided"
+        assert "more text" in finding.reading or "Only" in finding.reading
 
 
 # Axes.

@@ -45,7 +45,7 @@ def length(products: Floats) -> Floats:
     however its tokens are shuffled.
 
     >>> decay = 0.9 ** np.arange(200.0)
-    >>> round(float(length(decay[None])[0]), 1), round(-1 / np.log(0.9), 1)
+    >>> round(float(length(decay[None])[0]), 1), round(float(-1 / np.log(0.9)), 1)
     (9.5, 9.5)
     >>> round(float(length(0.5 + 0.5 * decay[None])[0]), 1)
     9.5
