@@ -238,6 +238,30 @@ def test_topics_are_named_by_their_own_tokens():
     assert {int(of[planted.words().index(token)]) for token in tokens} == {int(chosen)}
 
 
+def tied_heads() -> planted.Plant:
+    """Odd heads write all their directions equally strongly, even ones each with a strength of its own."""
+
+    def plant(layer: int, head: int) -> planted.Head:
+        one = planted.storing()(layer, head)
+        return replace(one, W_V=one.W_V.sign()) if head % 2 else one
+
+    return plant
+
+
+def test_directions_that_nearly_tie_are_marked_and_counted():
+    found = planted.evidence(planted.gpt2(planted.clustered(), tied_heads()))
+    store, subjects = Store().conclude(found), Subjects().conclude(found)
+    for table in (store.more_tables["directions L0"].to_frame(), subjects.more_tables["subjects L0"].to_frame()):
+        alone = table["head"].isin(["L0H0", "L0H2"])
+        assert set(table.tie[alone]) == {""}
+        # The norm's centring takes some strength from one of the sixteen equal ones.
+        assert set(table.tie[~alone]) == {"1–15"}
+    assert store.to_frame().tie.tolist() == ["", "1–15"] * 6
+    assert subjects.to_frame().tied.tolist() == [0, 8] * 6
+    assert any("90 of 192 directions, 6 of 12 heads' first ones among them" in note for note in store.notes)
+    assert any("48 of 96 directions, 6 of 12 heads' first ones among them" in note for note in subjects.notes)
+
+
 def test_a_store_is_read_and_written_where_it_was_planted():
     embedding = planted.one_axis_each()
     finding = Store().conclude(planted.evidence(planted.gpt2(embedding, planted.storing())))

@@ -8,6 +8,7 @@ import numpy as np
 
 from armillary.lab.words import NOUNS
 from armillary.probes.attention.per_head import head_map, name_heads
+from armillary.probes.attention.tied import caveat
 from armillary.probes.attention.weights import head_names
 from armillary.probes.attention.words import (
     discoveries,
@@ -54,6 +55,7 @@ COLUMNS = (
     Column("p_value", "share of turns that are as concentrated, the larger of both kinds"),
     Column("stores", "significant after correcting for all heads, and ratio large enough"),
     Column("update", "length of a noun's update over that of its embedding, median noun"),
+    Column("tie", "directions whose singular values nearly tie with the first: its tokens are then one choice of many"),
     Column("key token", "token farthest along the first left vector"),
     Column("update token", "token farthest along the first right vector"),
 )
@@ -279,6 +281,7 @@ def _notes(evidence: Evidence, nouns: dict[str, int], ids: Ints) -> tuple[str, .
         f"{len(ids) - len(nouns)} printable tokens drawn at random.",
         "Words enter as bare embeddings at every depth, as S0 reads them; what the stream has become by then is not seen.",
         "The larger of two kinds of chance lies a little above either: a head without keys comes out just below 1.",
+        caveat(evidence),
     ]
     if any(block.ln1_post is not None for block in evidence.anatomy.blocks):
         notes.append("A norm stands between heads and stream: lengths of updates are taken before it divides.")

@@ -8,6 +8,7 @@ import numpy as np
 from armillary.lab.words import NOUNS
 from armillary.probes.attention.likeness import DIRECTIONS, TOP, Read, read_subjects
 from armillary.probes.attention.per_head import head_map, name_heads
+from armillary.probes.attention.tied import TIE_COLUMN, all_ties, caveat
 from armillary.probes.attention.weights import head_names
 from armillary.probes.attention.words import (
     by_depth,
@@ -42,6 +43,7 @@ COLUMNS = (
     Column("p_value", "share of as many random directions, or random tokens, that are as coherent: the larger"),
     Column("subject", "significant after correcting for all heads, and excess large enough"),
     Column("distinct", f"different words among the top {TOP} tokens, case and space apart, mean over directions"),
+    Column("tied", f"of its first {DIRECTIONS} directions, those whose singular values nearly tie with another's"),
     Column("topic token", "the top token of the first direction that is most like the others"),
     Column("next topic token", "the next one"),
 )
@@ -49,6 +51,7 @@ TOKENS = (
     Column("head", "attention head"),
     Column("direction", "number of the right singular vector of W_VO, strongest first"),
     Column("value", "its singular value"),
+    TIE_COLUMN,
     Column("coherence", "mean cosine between different words among its top tokens"),
     *token_columns("token", "token farthest along it, sign by the data", TOP),
 )
@@ -190,7 +193,7 @@ def _rows(evidence: Evidence, read: Read, p: Floats, have: Flags) -> list[dict[s
         [len({texts[t].strip().casefold() for t in one}) for one in head]
         for head in read.tokens.reshape(-1, *read.tokens.shape[2:])
     ]
-    chance = read.chances.reshape(-1, 2)
+    chance, tied = read.chances.reshape(-1, 2), all_ties(evidence)
     plain = read.excess if read.plain is None else read.plain.excess
     topics = read.topics.reshape(-1, read.topics.shape[-1])
     return [
@@ -204,6 +207,7 @@ def _rows(evidence: Evidence, read: Read, p: Floats, have: Flags) -> list[dict[s
             "p_value": float(p.flat[i]),
             "subject": bool(have.flat[i]),
             "distinct": float(np.mean(spelt[i])),
+            "tied": sum(map(bool, tied[i][:DIRECTIONS])),
             "topic token": texts[topics[i, 0]],
             "next topic token": texts[topics[i, -1]],
         }
@@ -213,11 +217,13 @@ def _rows(evidence: Evidence, read: Read, p: Floats, have: Flags) -> list[dict[s
 
 def _token_rows(evidence: Evidence, read: Read, layer: int) -> list[dict[str, "Cell"]]:
     heads, size = read.coherence.shape[1:]
+    tied = all_ties(evidence)[layer * heads :]
     return [
         {
             "head": f"L{layer}H{head}",
             "direction": i + 1,
             "value": float(read.values[layer, head, i]),
+            "tie": tied[head][i],
             "coherence": float(read.coherence[layer, head, i]),
             **token_cells(evidence, "token", read.tokens[layer, head, i]),
         }
@@ -240,7 +246,8 @@ def _quantities(evidence: Evidence, read: Read) -> tuple[Quantity, ...]:
 
 def _notes(evidence: Evidence) -> tuple[str, ...]:
     notes = [
-        "The slope describes this model's layers; its interval knows of other heads and directions, not of other layers."
+        "The slope describes this model's layers; its interval knows of other heads and directions, not of other layers.",
+        caveat(evidence, DIRECTIONS),
     ]
     if evidence.twin is not None and thirds(evidence.twin.layers)[0].stop > TWIN_LAYERS:
         notes.append(f"Of the random initialisation {TWIN_LAYERS} layers of either end were measured: all are alike.")

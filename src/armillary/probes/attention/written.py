@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.probes.attention.tied import TIE_COLUMN, ties
 from armillary.probes.attention.weights import head_names, heads
 from armillary.probes.attention.words import spheres, token_cells, token_columns, vocabulary
 from armillary.probes.evidence import MODEL, RANDOM, Evidence, Ints
@@ -24,6 +25,7 @@ DIRECTION_COLUMNS = (
     Column("direction", "number of the pair of singular vectors of W_VO, strongest first"),
     Column("value", "its singular value"),
     Column("share", "its share of all squared singular values"),
+    TIE_COLUMN,
     Column("side", "reads: left vector against tokens on the sphere; writes: right vector against the output tokens"),
     *token_columns("token", "token farthest along it, sign by the data", TOP),
 )
@@ -89,13 +91,14 @@ def direction_rows(evidence: Evidence, layer: int, svd: "SVD", words: Words) -> 
     reads, writes = read(left, sphere, words.ids, TOP), words.top(onto_stream(evidence.anatomy, layer, right), TOP)
     energy = svd.values.square()
     share = (energy / energy.sum(-1, keepdim=True).clamp_min(1e-300)).cpu().numpy()
-    names = head_names(evidence.anatomy)[layer * evidence.anatomy.n_heads :]
+    names, tied = head_names(evidence.anatomy)[layer * evidence.anatomy.n_heads :], ties(svd)
     return [
         {
             "head": names[i // count],
             "direction": i % count + 1,
             "value": float(svd.values[i // count, i % count]),
             "share": float(share[i // count, i % count]),
+            "tie": tied[i // count][i % count],
             "side": side,
             **token_cells(evidence, "token", ids[i]),
         }
@@ -118,12 +121,13 @@ def first_words(evidence: Evidence, nouns: Mapping[str, int], ids: Ints, words: 
         written = heads(evidence)[layer].folded.updates(tokens.directions(layer, at)).values
         relative = onto_stream(anatomy, layer, written).norm(dim=-1) / lengths
         energy = svd.values.square()
-        rank = energy.sum(-1).square() / energy.square().sum(-1).clamp_min(1e-300)
+        rank, tied = energy.sum(-1).square() / energy.square().sum(-1).clamp_min(1e-300), ties(svd)
         for head in range(anatomy.n_heads):
             yield {
                 "value_1": float(svd.values[head, 0]),
                 "directions": float(rank[head]),
                 "update": float(relative[head].median()),
+                "tie": tied[head][0],
                 "key token": tokens.texts[key[head]],
                 "update token": tokens.texts[update[head]],
             }
