@@ -15,7 +15,7 @@ ARMS = 3
 # What one watched pass costs beside a bare one at the default budget, all instruments on (bench/overhead.py).
 WATCHED = 2.0
 # Seconds of algebra a claim takes, and how many more for each million numbers of a layer's width² over all layers.
-CLAIM, CLAIM_MILLION = 0.5, 0.35
+CLAIM, CLAIM_MILLION = 1.5, 1.5
 # A speed from fewer tokens than this says little of a whole batch.
 TIMED = 256
 
