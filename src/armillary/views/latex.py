@@ -11,6 +11,19 @@ from armillary.views.words import are_numbers, show_cell, show_text, show_token
 # Longer than a page: an environment that breaks.
 _PAGE = 45
 _WORD = 64
+# What pdflatex has no character for comes out as its number, where it would stop; no other engine asks. Inside the table's
+# own braces, so that an author's own mistakes elsewhere are still told.
+_UNKNOWN = (
+    r"{\makeatletter",
+    r"\def\UTFviii@undefined@err#1{\expandafter\number@of\string#1\relax}%",
+    r"\def\number@of#1:#2\relax{$\langle$\expandafter\UTFviii@hexcodepoint\expandafter{\the\numexpr\decode@UTFviii#2\relax}"
+    r"$\rangle$}%",
+    r"\makeatother",
+)
+_ENGINES = (
+    "% It prints words outside Latin script as numbers. For the words themselves: xelatex or lualatex with",
+    r"% \usepackage{fontspec}\setmonofont{a font that has them}; of letters that the font lacks nothing is seen.",
+)
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -32,6 +45,10 @@ _ESCAPES = {
     "-": "{-}",
     "␣": r"\textvisiblespace{}",
     "⏎": r"$\hookleftarrow$",
+    "␍": r"$\Leftarrow$",
+    "⇥": r"$\mapsto$",
+    "⍽": r"$\sqcup$",
+    "◌": r"$\circ$",
     "⟨": r"$\langle$",
     "⟩": r"$\rangle$",
     "…": r"\dots{}",
@@ -59,7 +76,8 @@ def in_latex(text: str) -> str:
     >>> in_latex(r"50% of a_b\{x}")
     '50\\% of a\\_b\\textbackslash{}\\{x\\}'
     """
-    return "".join(_ESCAPES.get(char, char) for char in text)
+    # Two commas would join into a quotation mark.
+    return "".join(_ESCAPES.get(char, char) for char in text).replace(",,", ",{},").replace(",,", ",{},")
 
 
 def sheet_latex(sheet: Sheet) -> str:
@@ -76,18 +94,19 @@ def table_latex(table: Table, caption: str) -> str:
     kinds = "".join(aligned) + "l" * len(listed.lists)
     head = [column.name for column in listed.columns] + [f"{name} words" for name in listed.lists]
     lines = [" & ".join(in_latex(show_text(name)) for name in head) + r" \\", r"\hline"]
-    lines += [" & ".join(cells) + r" \\" for cells in _body(listed)]
+    lines += [_row(cells) for cells in _body(listed)]
     long = len(listed.cells) > _PAGE
     name = "longtable" if long else "tabular"
-    said = f"% {_comment(caption)}\n% Words outside Latin script need xelatex or lualatex and a font that has them.\n"
-    said += (
-        "% Otherwise \\usepackage[T1]{fontenc}, \\usepackage{textcomp}"
-        + (", \\usepackage{longtable}" if long else "")
-        + "\n"
-    )
     if long:
         lines[1:2] = [r"\hline", r"\endhead"]
-    return said + f"\\begin{{{name}}}{{{kinds}}}\n" + "\n".join(lines) + f"\n\\end{{{name}}}\n"
+    needed = r"\usepackage[T1]{fontenc}" + (r", \usepackage{longtable}" if long else "")
+    said = (f"% {_comment(caption)}", f"% pdflatex needs {needed}.", *_ENGINES)
+    return "\n".join((*said, *_UNKNOWN, f"\\begin{{{name}}}{{{kinds}}}", *lines, f"\\end{{{name}}}}}", ""))
+
+
+def _row(cells: Sequence[str]) -> str:
+    # After the end of a row a bracket would be read as a length, a star as a wish for no page break.
+    return ("{}" if cells[0].startswith(("[", "*")) else "") + " & ".join(cells) + r" \\"
 
 
 def _body(listed: Listed) -> list[list[str]]:
