@@ -8,12 +8,15 @@ import numpy as np
 
 from armillary.probes.evidence import Evidence, Flags, Floats, name_sites
 from armillary.probes.grid.unanswered import unanswered
+from armillary.probes.parallel import over_sites
 from armillary.probes.probe import Instrument
 from armillary.probes.scaling import layers_of
 from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from armillary.anatomy import Anatomy
     from armillary.probes.bench import Bench
     from armillary.probes.grid.maps import Left, Matrix
@@ -95,17 +98,17 @@ class Nonlinear:
         if not chosen or len(set((documents % 2).tolist())) < 2:
             return None
         groups = bench.corpus.groups
-        own = {m.name: leftover(m.values.cpu(), found[m.site], documents, groups) for m in chosen}
-        uniform = {m.name: uniform_leftover(m.values.cpu(), bench.seed) for m in chosen}
+        by_name = {matrix.name: matrix for matrix in chosen}
         rng = np.random.default_rng([bench.seed, 73])
         middle = chosen[len(chosen) // 2].layer
-        gaussian = {
-            m.name: leftover(
-                torch.as_tensor(_gaussian(m.values.shape, _rank(m), rng)), found[m.site], documents, groups
-            )
-            for m in chosen
-            if m.layer == middle
-        }
+        random = {m.name: _gaussian(m.values.shape, _rank(m), rng) for m in chosen if m.layer == middle}
+
+        def tried(name: str, values: "Tensor") -> "Left":
+            return leftover(values, found[by_name[name].site], documents, groups)
+
+        own = over_sites(list(by_name), lambda name: tried(name, by_name[name].values.cpu()))
+        uniform = over_sites(list(by_name), lambda name: uniform_leftover(by_name[name].values.cpu(), bench.seed))
+        gaussian = over_sites(list(random), lambda name: tried(name, torch.as_tensor(random[name])))
         x = found[chosen[0].site]
         turn = torch.linalg.qr(torch.as_tensor(rng.standard_normal((x.shape[1], x.shape[1]))))[0]
         straight = leftover(turn, x, documents, groups).share("rotation")
