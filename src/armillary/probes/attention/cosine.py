@@ -80,8 +80,8 @@ class Cosine:
             statistic=Statistic("R² of score on cosine, median head", *statistic),
             n=evidence.attention[MODEL].queries,
             controls=(
-                Control(WITHOUT_FIRST, *median_head(evidence, _moments(evidence, MODEL, LATER), _r2)),
                 *(Control(arm, *median_head(evidence, _moments(evidence, arm), _r2)) for arm in evidence.controls()),
+                Control(WITHOUT_FIRST, *median_head(evidence, _moments(evidence, MODEL, LATER), _r2)),
             ),
             reading=_reading(verdict, holds, statistic[0], moved) + _without_first(holds, later, moved_later),
             headline=f"Score is {'mostly' if statistic[0] > T.cosine_share else 'not mostly'} cosine: R² "

@@ -65,8 +65,8 @@ class Geodesic:
         verdict: Verdict = by_share(reaching)
         if verdict != "refuted":
             verdict = "supported" if median[1] > T.geodesic_rho else "qualified"
-        controls = {WITHOUT_FIRST: means(evidence.attention[MODEL], "rho" + LATER)}
-        controls |= {arm: means(evidence.attention[arm], "rho") for arm in evidence.controls()}
+        controls = {arm: means(evidence.attention[arm], "rho") for arm in evidence.controls()}
+        controls[WITHOUT_FIRST] = means(evidence.attention[MODEL], "rho" + LATER)
         later = mean(controls[WITHOUT_FIRST].sum(0))
         return Finding(
             claim=self.claim,
