@@ -84,7 +84,10 @@ def test_a_stream_that_goes_nowhere_says_the_same_at_every_layer():
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gpt_neox", "gpt_neox-sequential", "opt"])
 def test_at_the_end_it_is_the_difference_of_the_model_s_own_logits(name):
     anatomy = read(tiny(name))
-    windows = [Window(d, tuple(int(i) for i in row)) for d, row in enumerate(torch.randint(0, 97, (3, 9)).tolist())]
+    windows = [
+        Window(d, tuple(int(i) for i in row))
+        for d, row in enumerate(torch.randint(0, 97, (3, 9), generator=torch.Generator().manual_seed(4)).tolist())
+    ]
     sums = approach(anatomy, windows)
     batch = collate(windows, 0)
     with still(anatomy.model):
@@ -95,7 +98,7 @@ def test_at_the_end_it_is_the_difference_of_the_model_s_own_logits(name):
     truth = (following - own).mean(0).numpy()
     np.testing.assert_allclose(means(sums.values.sum(0))[-1, :, 0], truth, rtol=1e-4, atol=1e-4)
     # The mutation: taking a token's own vector for the next one's is another number.
-    assert np.abs(truth).min() > 1e-3
+    assert np.abs(truth).mean() > 0.1
 
 
 def test_the_first_position_counts_in_the_maps_alone():
