@@ -19,18 +19,22 @@ class Blind:
     constant: Tensor
     root: Tensor
     """R [h, k, k] with |(q − a) R|² the squared length of z inside the matrix's span."""
+    group: int = 1
+    """How many heads in a row share one constant and root."""
     matrix: Tensor | None = None
     """The projection itself, where the model rounds so much that taking the constant away would leave noise."""
 
     def share(self, projection: Tensor, z: Tensor) -> Tensor:
-        """[b, h, t] that is lost: `projection` [b, t, h, k] of z [b, t, d], in the precision of z."""
+        """[b, h, t] that is lost: `projection` [b, t, h or groups, k] of z [b, t, d], in the precision of z."""
         root = self.root.to(z)
         if self.matrix is not None:
             bare = torch.einsum("btd,hdk->hbtk", z, self.matrix.to(z)).flatten(1, 2)
         else:
-            bare = (projection.to(z) - self.constant.to(z)).flatten(0, 1).transpose(0, 1)
+            each = projection.repeat_interleave(len(root) // projection.shape[2], 2)
+            bare = (each.to(z) - self.constant.to(z)).flatten(0, 1).transpose(0, 1)
         seen = torch.bmm(bare, root).norm(dim=-1).reshape(len(root), *z.shape[:2]).transpose(0, 1)
-        return (1 - (seen / z.norm(dim=-1)[:, None].clamp_min(1e-30)).square_()).clamp(0, 1)
+        lost = 1 - (seen / z.norm(dim=-1)[:, None].clamp_min(1e-30)).square_()
+        return lost.clamp(0, 1).repeat_interleave(self.group, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,21 +54,23 @@ def senses(folded: Folded, rounded: bool = False) -> Senses:
     factors = {"Q": folded.A_Q, "K": folded.A_K, "V": folded.A_V, "O": folded.W_O.mT}
     spectra = {name: torch.linalg.eigh(factor.mT @ factor) for name, factor in factors.items()}
 
-    def blind(name: str, other: str, constant: Tensor) -> Blind:
+    def blind(name: str, other: str, constant: Tensor, group: int) -> Blind:
         values, vectors = spectra[name]
         reaches = _alive(spectra[other][0])
         if not bool(reaches.all()):
+            group = 1
             kept = spectra[other][1] * reaches[..., None, :]
             part = factors[name] @ kept @ kept.mT
             values, vectors = torch.linalg.eigh(part.mT @ part)
         inverse = torch.where(_alive(values), values, torch.inf).rsqrt()
-        return Blind(constant, vectors * inverse[..., None, :], factors[name].float() if rounded else None)
+        root, matrix = vectors * inverse[..., None, :], factors[name].float() if rounded else None
+        return Blind(constant[::group], root[::group], group, None if matrix is None else matrix[::group])
 
     values, vectors = spectra["O"]
     return Senses(
-        query=blind("Q", "K", folded.a_Q),
-        key=blind("K", "Q", folded.a_K),
-        value=blind("V", "O", folded.a_V),
+        query=blind("Q", "K", folded.a_Q, 1),
+        key=blind("K", "Q", folded.a_K, folded.attention.group),
+        value=blind("V", "O", folded.a_V, folded.attention.group),
         writes=vectors * values.clamp_min(0).sqrt()[..., None, :],
     )
 

@@ -107,7 +107,7 @@ class AttentionWatch:
     def _sampled(self, layer: int, result: Tensor) -> Tensor:
         """[b, n, h, FIELDS] for the sampled queries of the sampled windows."""
         attention, sense = self.anatomy.blocks[layer].attention, self._senses[layer]
-        at, group = (self._rows[:, None], self._query), attention.group
+        at = (self._rows[:, None], self._query)
         q, k = self._sides["q"][at], self._sides["k"][at]
         keys, values = self._sides["k"][self._rows], self._sides["v"][self._rows]
         z = _direction(reading_norm(self.anatomy, layer)[1], self._x.float())
@@ -117,7 +117,7 @@ class AttentionWatch:
         seen = Looked(
             attention=attention,
             q=turned(attention.q_norm, q, turn).transpose(1, 2),
-            k=turned(attention.k_norm, keys, self._turn).repeat_interleave(group, 2).transpose(1, 2),
+            k=turned(attention.k_norm, keys, self._turn).repeat_interleave(attention.group, 2).transpose(1, 2),
             z=z,
             update=(result[at].float().transpose(1, 2) @ sense.writes.to(z)).norm(dim=-1),
             query=self._query,
@@ -126,8 +126,8 @@ class AttentionWatch:
         )
         lost = (
             sense.query.share(q, asked),
-            sense.key.share(k.repeat_interleave(group, 2), asked),
-            sense.value.share(values.repeat_interleave(group, 2), z),
+            sense.key.share(k, asked),
+            sense.value.share(values, z),
         )
         return look(seen, lost, FIELDS)
 
