@@ -723,6 +723,8 @@ def test_every_wrong_byte_loads_lawfully_or_not_at_all(tiny_gguf, tmp_path, bits
         (b"llama.context_length", 0),
         (b"llama.vocab_size", 2**31),
         (b"llama.attention.head_count_kv", 4),
+        # One bit of the base 10 000 as a float: 2.9e-35, and angles that no float holds.
+        (b"llama.rope.freq_base", 0x061C4000),
     ],
 )
 def test_a_gguf_whose_metadata_lies(refuses, tiny_gguf, tmp_path, key, value):

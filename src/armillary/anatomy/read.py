@@ -4,6 +4,7 @@ The only file that reaches into a Hugging Face module. It reads and views; it ne
 """
 
 import hashlib
+import math
 from typing import Any
 
 import torch
@@ -227,6 +228,12 @@ def _positions(inner: nn.Module, family: Family, config: Any) -> Positions:
     if family.rotary:
         rotary: Any = inner.get_submodule(family.rotary)
         rope = config.rope_parameters or {}
+        if not float(rotary.inv_freq.max()) <= math.pi:
+            raise ModelError(
+                f"the rotary base of this model ({rope.get('rope_theta')}) turns a pair of axes by "
+                f"{float(rotary.inv_freq.max()):.1e} rad a position, more than half a turn: the file may be damaged; "
+                "check its config, or fetch it again."
+            )
         return Positions(
             "rotary",
             rotary_dims=2 * int(rotary.inv_freq.shape[0]),
