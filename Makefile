@@ -21,7 +21,7 @@ types: $(VENV)/.developers
 fast: $(VENV)/.developers
 	$(BIN)/pytest -m "not slow"
 
-slow: $(VENV)/.developers         ## real checkpoints and the browser
+slow: $(VENV)/.slow               ## real checkpoints, UMAP and PaCMAP, and the browser (Debian's chromium)
 	$(BIN)/pytest -m slow -n 0
 
 bench: $(VENV)/.developers
@@ -40,6 +40,10 @@ $(VENV)/.users: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.developers: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/.users
+
+$(VENV)/.slow: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[slow]'
+	touch $@ $(VENV)/.developers $(VENV)/.users
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis survey

@@ -3,7 +3,6 @@
 import csv
 import io
 import runpy
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,7 @@ from armillary.views.page import finding_csv
 from armillary.views.report import save_report
 
 pytestmark = pytest.mark.slow
-CHROMIUM = Path("/usr/bin/chromium")
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "synthetic.py"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip(f"no {CHROMIUM}")
-    with sync_api.sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield made
-        made.close()
 
 
 def two_chapters() -> Any:

@@ -4,7 +4,6 @@ import re
 import runpy
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 TRAVEL = runpy.run_path(str(Path(__file__).parents[1] / "test_travel_view.py"))
 
 pytestmark = pytest.mark.slow
-CHROMIUM = Path("/usr/bin/chromium")
+# WebGL is off: nothing here may need it.
+FLAGS = ("--disable-gpu", "--disable-3d-apis")
 GROUND = {"light": "rgb(251, 250, 247)", "dark": "rgb(14, 20, 32)"}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip(f"no {CHROMIUM}")
-    with sync_api.sync_playwright() as playwright:
-        # WebGL is off: nothing here may need it.
-        made = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-3d-apis"]
-        )
-        yield made
-        made.close()
 
 
 @pytest.fixture(scope="module")
