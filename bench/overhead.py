@@ -5,7 +5,8 @@
 GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; ratios
 are of medians of CPU time, all under the allocator setting that `armillary survey` runs with. Chapter A is the pass with
 its instruments over the bare one; B (heads) and C (words) are what each adds to A's pass, as a share of the bare one, round by
-round. The logit lens of C looks at a sample whose size goes with the text, so it is timed apart, against ten such batches; and
+round. A difference of two long passes wanders by several per cent on a shared machine: C's own calls are timed too, which does
+not see what they push out of the caches, and counts lengths that A would else have taken. The logit lens of C looks at a sample whose size goes with the text, so it is timed apart, against ten such batches; and
 C once more on the built-in model at the survey's own budget, where that sample is at its floor. Memory is
 the peak above the bare pass, at 1× and 10× tokens, each in a process of its own. With --chapter only that chapter is
 timed, and no memory: C takes less than two minutes on two cores.
@@ -57,6 +58,22 @@ def bare(anatomy, text: Corpus) -> None:
             run(anatomy, batch.ids, batch.mask)
 
 
+class Timed(TravelWatch):
+    """Counts the CPU time of its own calls."""
+
+    spent = 0.0
+
+    def begin(self, batch) -> None:
+        start = time.process_time()
+        super().begin(batch)
+        self.spent += time.process_time() - start
+
+    def see(self, site, glimpse) -> None:
+        start = time.process_time()
+        super().see(site, glimpse)
+        self.spent += time.process_time() - start
+
+
 def cpu(work) -> tuple[float, float]:
     wall, spent = time.perf_counter(), time.process_time()
     work()
@@ -68,7 +85,10 @@ def race(rounds: int, works: dict) -> dict[str, list[tuple[float, float]]]:
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for index in range(rounds):
         for name, work in works.items():
-            if name != "lens" or index < 3:
+            if name == "calls":
+                times[name].append((work.spent, 0.0))
+                work.spent = 0.0
+            elif name != "lens" or index < 3:
                 times[name].append(cpu(work))
     return times
 
@@ -82,10 +102,11 @@ def passes(anatomy, text: Corpus, chapter: str | None, scale: int = 1) -> dict:
         heads = AttentionWatch(anatomy, text, 0)
         works["AB"] = lambda: observe(anatomy, text, INSTRUMENTS, attention=heads)
     if chapter in (None, "C"):
-        words = TravelWatch(anatomy, text, 0)
+        words = Timed(anatomy, text, 0)
         sampled = torch.randn(room(anatomy, scale * text.tokens), len(words.states), anatomy.d)
         places = torch.zeros(len(sampled), 4, dtype=torch.long).numpy()
         works["AC"] = lambda: observe(anatomy, text, INSTRUMENTS, travel=words)
+        works["calls"] = words
         works["lens"] = lambda: look(anatomy, sampled, places)
     return works
 
@@ -112,6 +133,7 @@ def ratio(rounds: int, chapter: str | None) -> dict[str, float]:
         if name in spent:
             made |= {f"share_of_{what}": share(times, name), f"wall_share_of_{what}": share(times, name, 1)}
     if "lens" in spent:
+        made["share_of_calls_for_words"] = spent["calls"] / spent["bare"]
         made["share_of_lens_at_20480_tokens"] = spent["lens"] / (10 * spent["bare"])
         made |= default(rounds)
     return made
@@ -122,8 +144,9 @@ def default(rounds: int) -> dict[str, float]:
     anatomy = armillary.load("builtin:gpt", device="cpu", progress=False)
     text = encode(from_any(None), anatomy.tokenizer, anatomy.context, DEFAULT_TOKENS)
     times = race(rounds, passes(anatomy, text, "C"))
-    lens, whole = (statistics.median(took[0] for took in times[name]) for name in ("lens", "bare"))
-    return {"default_share_of_words": share(times, "AC"), "default_share_of_lens": lens / whole}
+    spent = {name: statistics.median(took[0] for took in found) for name, found in times.items()}
+    made = {"default_share_of_words": share(times, "AC")}
+    return made | {f"default_share_of_{name}": spent[name] / spent["bare"] for name in ("calls", "lens")}
 
 
 def peak(kind: str, batches: int) -> float:

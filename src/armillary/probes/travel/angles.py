@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from armillary.probes.travel.strides import PRODUCTS
 
 Floats = NDArray[np.float64]
-WORDS = ("own", "next", "other")
+WORDS = PRODUCTS[:3]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +50,12 @@ def to_words(way: Way, read: Read) -> Floats:
         share = np.ones_like(scale)
     else:
         scale, size, share = way.stretch / np.maximum(way.radius, 1e-30), way.length, way.mean
-    made = []
-    for name, length, shift in zip(WORDS, read.lengths, read.shifts, strict=True):
-        product = scale * way[name] + share * shift
-        made.append(np.arccos(np.clip(product / np.maximum(size * length, 1e-30), -1, 1)))
-    return np.stack(made)
+    # What all steps up to a state say, together; in place, [state, word, n].
+    product = way.products[:, : len(WORDS)].cumsum(0)
+    product *= scale[:, None]
+    product += share[:, None] * read.shifts
+    product /= np.maximum(size[:, None] * read.lengths, 1e-30)
+    return np.moveaxis(np.arccos(np.clip(product, -1, 1, out=product), out=product), 1, 0)
 
 
 def apart(stepped: Floats, a: Floats, b: Floats) -> Floats:
@@ -86,12 +87,14 @@ def moves(way: Way, d: int) -> tuple[Floats, Floats, Floats]:
 
 
 def _turn(way: Way, chord2: Floats) -> Floats:
-    """At b, between the great circle that came from a and the one that leads to c; 0 where one stands still."""
+    """At b, between the great circle that came from a and the one that leads to c; 0 where one stands still.
+
+    The steps' product, less what of both lies along b: no difference of nearly equal numbers however small the steps.
+    """
     rho_a, rho_b, rho_c = (np.maximum(part, 1e-30) for part in (way.radius[:-2], way.radius[1:-1], way.radius[2:]))
-    ab, bc = 1 - chord2[:-1] / 2, 1 - chord2[1:] / 2
-    # c = b + (c − b): a·c from the corner, which small steps leave exact.
-    ac = way["corner"][2:] / (rho_a * rho_c) + ab * rho_b / rho_c
+    came = (rho_b**2 - rho_a**2 + way["stepped"][1:-1]) / (2 * rho_b)
+    goes = (rho_c**2 - rho_b**2 - way["stepped"][2:]) / (2 * rho_b)
     sine2 = chord2 * (1 - chord2 / 4)
     across = np.sqrt(np.maximum(sine2[:-1] * sine2[1:], 0))
-    cosine = (ab * bc - ac) / np.maximum(across, 1e-12)
+    cosine = (way["bend"][2:] - came * goes) / (rho_a * rho_c) / np.maximum(across, 1e-12)
     return np.where(across > 1e-9, np.arccos(np.clip(cosine, -1, 1)), 0.0)

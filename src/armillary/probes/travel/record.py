@@ -97,8 +97,8 @@ class TravelRecord:
 
 
 # As a share of the pass's multiplications; softmax and ranks add a fifth to it, and logits run no faster than the rest: measured,
-# 3 % of the time. Fewest: six tokens for each of the eight documents that an interval needs at least.
-SHARE, FEWEST, MOST = 0.025, 48, 512
+# 2.5 % of the time. Fewest: five tokens for each of the eight documents that an interval needs at least.
+SHARE, FEWEST, MOST = 0.022, 40, 512
 
 
 def room(anatomy: Anatomy, tokens: int) -> int:

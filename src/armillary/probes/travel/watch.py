@@ -1,7 +1,5 @@
 """How is a word followed from state to state as a batch passes?"""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -32,7 +30,10 @@ class TravelWatch:
         # The corpus is known: who will be sampled is settled before, and only their states are ever copied.
         ranks = priority(0, torch.tensor(places)) if places else torch.zeros(0, dtype=torch.long)
         self._bar = int(ranks.kthvalue(sampled).values) if len(ranks) > sampled else torch.iinfo(torch.int64).max
-        self._pool = ThreadPoolExecutor(torch.get_num_threads())
+        self._words, norm = anatomy.W_E if anatomy.W_U is None else anatomy.W_U.T, anatomy.ln_final
+        plain = torch.ones_like(wide(self._words[0]))
+        shift = None if norm is None or norm.shift is None else norm.shift.to(plain)
+        self._strides = Strides(plain if norm is None else norm.gain.to(plain), shift)
         self._batch = 0
 
     def begin(self, batch: Batch) -> None:
@@ -56,33 +57,25 @@ class TravelWatch:
 
     def _meet(self, own: Tensor, other: Tensor) -> None:
         """The vectors that this batch's rows will be multiplied with, and how rows compare with words."""
-        words, norm = self.anatomy.W_E if self.anatomy.W_U is None else self.anatomy.W_U.T, self.anatomy.ln_final
-        # One row more: the token after a row's is the row below.
-        vectors = [wide(words[ids.to(words.device)]) for ids in (torch.cat((own, own[-1:])), other)]
-        lengths = [rows.norm(dim=-1) for rows in vectors]
-        gain, tilt, shift2 = torch.ones_like(vectors[0][0]), None, 0.0
-        shifts = [rows.sum(-1) for rows in vectors]
+        vectors, norm = self._strides.begin(len(own)), self.anatomy.ln_final
+        for place, ids in zip(vectors, (own, own.roll(-1), other), strict=True):
+            place.copy_(self._words[ids.to(self._words.device)])
+        lengths, shift2, shifts = vectors.norm(dim=-1), 0.0, vectors.sum(-1)
         if norm is not None:
-            gain = norm.gain.to(gain)
-            beta = torch.zeros_like(gain) if norm.shift is None else norm.shift.to(gain)
-            shifts = [rows @ beta for rows in vectors]
-            tilt, shift2 = (None if norm.shift is None else gain * beta), float(beta.double().square().sum())
-            vectors = [rows.mul_(gain) for rows in vectors]
-        self._strides = Strides(vectors[0], vectors[1], gain.square(), tilt, len(self._order))
-        self._read = Read(self._at(lengths), self._at(shifts), shift2, norm is not None, self.anatomy.d)
-
-    def _at(self, sides: list[Tensor]) -> Floats:
-        """[word, n] at the followed rows, from numbers of each row's word and of another's."""
-        mine, theirs = sides
-        return _numbers(torch.stack((mine[:-1], mine[1:], theirs))[:, self._rows])
+            beta = torch.zeros_like(vectors[0, 0]) if norm.shift is None else norm.shift.to(vectors)
+            shifts, shift2 = vectors @ beta, float(beta.double().square().sum())
+        vectors.mul_(self._strides.gain)
+        at = _numbers(torch.stack((lengths, shifts))[..., self._rows])
+        self._read = Read(at[0], at[1], shift2, norm is not None, self.anatomy.d)
 
     def see(self, site: str, glimpse: Glimpse) -> None:
-        """One state, in the order of the way; `glimpse.z` is read, not kept."""
+        """One state, in the order of the way; `glimpse.z` is kept until the next."""
         if site not in self._order or not len(self._rows):
             return
         index = self._order[site]
         x, z, length, mean, stretch, radius = self._state(glimpse)
-        self._strides.take(z, self._pool)
+        self._strides.take(z)
+        glimpse.space.keep()
         self._seen.append((length, mean, stretch, radius))
         if index == 0:
             self._first = z.clone()
@@ -105,8 +98,8 @@ class TravelWatch:
 
     def _arrive(self, reached2: Tensor) -> None:
         """All states were seen: what was multiplied becomes angles, and is counted."""
-        parts = (self._strides.found, *zip(*self._seen, strict=True))
-        way = Way(*(_numbers(torch.stack(tuple(part))[..., self._rows]) for part in parts))
+        parts = (self._strides.found(), *(torch.stack(part) for part in zip(*self._seen, strict=True)))
+        way = Way(*(_numbers(part[..., self._rows]) for part in parts))
         angles, (moved, radial, turning) = to_words(way, self._read), moves(way, self.anatomy.d)
         reached = arc(apart(_numbers(reached2[self._rows]), way.radius[0], way.radius[-1]))
         group = self._documents % self.record.groups
