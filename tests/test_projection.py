@@ -2,9 +2,11 @@
 
 import importlib.util
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from armillary.errors import ArmillaryError
 from armillary.geometry.projection import (
@@ -191,13 +193,34 @@ def test_extras_say_what_they_need(name, monkeypatch):
     check_installed("pca")
 
 
+def test_torch_keeps_its_threads(monkeypatch):
+    """pacmap with a seed tells OpenMP to use one thread, and torch, which shares it, would go on with one."""
+
+    class Greedy:
+        def __init__(self, **settings):
+            torch.set_num_threads(1)
+
+        def fit_transform(self, u):
+            return u[:, :3]
+
+    monkeypatch.setitem(sys.modules, "pacmap", SimpleNamespace(PaCMAP=Greedy))
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        project("pacmap", directions(20, 5))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pacmap", "umap"])
 def test_extras_keep_neighbours_and_their_seed(name):
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
-    u = walk(90, 30)
+    u, threads = walk(90, 30), torch.get_num_threads()
     first, again = globe(name, u, 3), globe(name, u, 3)
+    assert torch.get_num_threads() == threads
     np.testing.assert_array_equal(first, again)
     np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1)
     assert fidelity(u, first).trustworthiness > 0.85

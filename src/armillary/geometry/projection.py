@@ -4,6 +4,7 @@ Every projection takes one stacked matrix of unit vectors: a second batch would 
 """
 
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -114,7 +115,12 @@ def _enough(name: str, u: np.ndarray) -> None:
 
 @contextmanager
 def _quietly(name: str) -> Iterator[None]:
-    """Both libraries warn of what is meant: a seed, three dimensions, few points, no TensorFlow."""
+    """Both libraries warn of what is meant: a seed, three dimensions, few points, no TensorFlow.
+
+    And pacmap, given a seed, leaves OpenMP with one thread, which torch shares.
+    """
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else 0
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -123,6 +129,8 @@ def _quietly(name: str) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
+        if torch:
+            torch.set_num_threads(threads)
         logger.setLevel(level)
 
 
