@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from golden.make import GOLDEN, PARTS, numbers, verdicts
@@ -36,6 +37,12 @@ def test_claims_are_told_one_by_one_after_the_plan(surveys, told):
 
 def test_all_claims_are_here(findings):
     assert [finding.id for finding in findings] == [probe.claim.id for probe in PROBES]
+
+
+def test_negative_numbers_are_told_with_a_minus(findings):
+    told = " ".join(text for f in findings for text in (f.reading, f.headline, *f.notes))
+    assert re.search(r"−\d", told)
+    assert not re.search(r"(^|\s|\()-\d", told)
 
 
 @pytest.fixture(scope="module")

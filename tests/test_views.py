@@ -20,6 +20,7 @@ from armillary.views.html import finding_html, ledger_html
 from armillary.views.marks import MARKS
 from armillary.views.numbers import interval, number
 from armillary.views.save import save_finding, save_ledger, save_survey
+from armillary.views.scales import label_axis
 from armillary.views.text import GrowingLedger, claim_text, claims_list_text, finding_text, ledger_text, print_ledger
 from armillary.views.words import show_text, show_token
 
@@ -223,3 +224,10 @@ def test_empty_tables_and_surveys(survey: Survey) -> None:
     assert "Armillary" in ledger_text(empty, 80)
     assert "<div" in ledger_html(empty)
     assert "<div" in finding_html(bare)
+
+
+def test_the_last_state_of_a_way_is_its_end():
+    """L6.resid_post whole would run into the legend, and L6 is named already; ln_final is no place of a layer."""
+    states = [f"L{i}.{place}" for i in range(7) for place in ("resid_pre", "resid_mid")]
+    assert label_axis([*states, "L6.resid_post"], "state").ticktext == (*(f"L{i}" for i in range(7)), "end")
+    assert label_axis([*states, "ln_final"], "state").ticktext[-1] == "ln_final"

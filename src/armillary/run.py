@@ -2,6 +2,7 @@
 
 import dataclasses
 import platform
+import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
@@ -207,10 +208,22 @@ def _conclude(
                 bench = Bench(evidence.anatomy, evidence.corpus, evidence.twin, evidence.seed, quick)
                 bench.prove()
             _experiment(probe, evidence, bench, bar)
-        finding = dataclasses.replace(judge(probe, evidence), caption=caption)
+        found = judge(probe, evidence)
+        finding = dataclasses.replace(
+            found,
+            caption=caption,
+            reading=_with_minus(found.reading),
+            headline=_with_minus(found.headline),
+            notes=tuple(map(_with_minus, found.notes)),
+        )
         seconds[probe.claim.id] = round(time.perf_counter() - began, 2)
         yield finding
         bar.advance(1)
+
+
+def _with_minus(text: str) -> str:
+    """Negative numbers in prose as they are set everywhere else: "by -0.96" with a minus; "L1-2" and "1e-7" stay."""
+    return re.sub(r"(?<![\w)])-(?=\d)", "−", text)
 
 
 def _experiment(probe: Experimenter, evidence: Evidence, bench: Bench, bar: Bar) -> None:

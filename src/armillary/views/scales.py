@@ -123,7 +123,9 @@ def label_axis(labels: Sequence[str], axis: str) -> Labels:
         names = list(layers.items())
         step = _step(len(names))
         kept = {i: in_html(show_label(name, axis, 14)) for name, i in names[::step]}
-        kept = _with_last(kept, len(labels) - 1, short[-1], step * len(labels) / len(names))
+        # The last place of the last layer: the layer is named already, and its whole name would run into the legend.
+        last = short[-1] if labels[-1] in layers else "end"
+        kept = _with_last(kept, len(labels) - 1, last, step * len(labels) / len(names))
     else:
         kept = {i: short[i] for i in range(0, len(labels), _step(len(labels)))}
     return Labels(full, tuple(kept), tuple(kept.values()))
@@ -155,7 +157,7 @@ def is_ordered(quantity: Quantity, axis: str) -> bool:
 
 
 def _with_last(kept: dict[int, str], last: int, text: str, step: float) -> dict[int, str]:
-    """The last site (ln_final) is always named; a tick that would touch it gives way."""
+    """The last site is always named; a tick that would touch it gives way."""
     return {i: name for i, name in kept.items() if last - i > 0.6 * step} | {last: text}
 
 
