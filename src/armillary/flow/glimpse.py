@@ -72,42 +72,30 @@ class Tokens:
 
 
 class Workspace:
-    """Buffers that every site uses in turn: fresh pages for each would cost more than the arithmetic."""
+    """One buffer for z, used by every site in turn: fresh pages for each would cost more than the arithmetic."""
 
     def __init__(self) -> None:
-        self._buffers: dict[str, Tensor] = {}
-        self._turn, self._kept = "even", False
+        self._buffer: Tensor | None = None
 
-    def z(self, x: Tensor) -> Tensor:
-        return self._like(x, self._turn)
-
-    def keep(self) -> None:
-        """What was handed out last for z stays as it is until this is called again."""
-        self._turn, self._kept = ("odd" if self._turn == "even" else "even"), True
-
-    def centred(self, z: Tensor) -> Tensor:
-        """Where z may be centred: in its own place, unless somebody keeps it."""
-        return self._like(z, "centred") if self._kept else z
-
-    def _like(self, x: Tensor, name: str) -> Tensor:
-        kept = self._buffers.get(name)
+    def like(self, x: Tensor) -> Tensor:
+        kept = self._buffer
         if kept is None or kept.numel() < x.numel() or kept.dtype != x.dtype or kept.device != x.device:
-            kept = self._buffers[name] = torch.empty(x.numel(), dtype=x.dtype, device=x.device)
+            kept = self._buffer = torch.empty(x.numel(), dtype=x.dtype, device=x.device)
         return kept[: x.numel()].view(x.shape)
 
 
 class Glimpse:
-    """One norm site's rows [n, d] for one batch. z lies in the workspace: good until the next glimpse, or kept."""
+    """One norm site's rows [n, d] for one batch. z lies in the workspace: it is good until the next glimpse."""
 
     def __init__(self, norm: Norm, x: Tensor, y: Tensor, tokens: Tokens, space: Workspace | None = None) -> None:
-        self.norm, self.tokens, self.space = norm, tokens, space or Workspace()
+        self.norm, self.tokens = norm, tokens
         self.typical = torch.inf
         """The site's median magnitude, against which an activation is massive; set by whoever knows the site."""
         d = norm.d
         self.raw, self.output = x.reshape(-1, d), y.reshape(-1, d)
         self.x = self.raw.to(torch.promote_types(x.dtype, torch.float32))
         self.length = torch.linalg.vector_norm(self.x, dim=-1).double()
-        self.z = self.space.z(self.x)
+        self.z = (space or Workspace()).like(self.x)
         self.mean = self.x.sum(-1).double() / d
         if norm.kind == "layernorm":
             self._centre()

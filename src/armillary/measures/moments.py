@@ -72,18 +72,17 @@ class Moments:
         return moments
 
     def include(
-        self, rows: Float[Tensor, "n d"], without: Int[Tensor, " w"] | None = None, into: Tensor | None = None
+        self, rows: Float[Tensor, "n d"], without: Int[Tensor, " w"] | None = None, consume: bool = False
     ) -> None:
         """Add rows of any float dtype on any device. Moves `shift` while fewer than PILOT rows were seen.
 
-        `without` names rows to leave out: they are blanked once centred, which saves copying the others. `into`
-        is where float32 rows are centred, which saves fresh memory: a place of their shape, or the rows' own.
+        `without` names rows to leave out: they are blanked once centred, which saves copying the others. `consume`
+        allows float32 rows to be overwritten, which saves a copy of them all.
         """
         self._check(rows)
         if without is not None and len(without) > len(rows) // 8:
             kept = torch.ones(len(rows), dtype=torch.bool, device=rows.device).index_fill_(0, without, False)
-            some = rows[kept]
-            return self.include(some, into=some)
+            return self.include(rows[kept], consume=True)
         if self.count < PILOT and len(rows) > self.count // 2:
             self._move(_middle(rows.detach(), self.even))
         shift = self.shift.to(rows.device)
@@ -91,13 +90,13 @@ class Moments:
             # A narrower dtype is promoted in the same pass; a float64 row keeps its digits until it is
             # centred.
             chunk = rows[start : start + CHUNK].detach()
-            place = None if into is None or chunk.dtype != torch.float32 else into[start : start + CHUNK]
-            centred = torch.sub(chunk, shift, out=place)
+            mine = consume and chunk.dtype == torch.float32
+            centred = chunk.sub_(shift) if mine else chunk - shift
             blank = None
             if without is not None:
                 blank = without[(without >= start) & (without < start + CHUNK)] - start
                 centred.index_fill_(0, blank, 0)
-            self._add(centred, chunk if place is None else None, blank)
+            self._add(centred, None if mine else chunk, blank)
 
     def include_centred(self, rows: Float[Tensor, "n d"]) -> None:
         """Add rows from which the caller has already taken `shift`, as it stands now. Does not move it."""

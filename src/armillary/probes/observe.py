@@ -39,7 +39,7 @@ def observe(
             glimpse = Glimpse(record.norm, x, y, current[-1], space)
             if travel is not None:
                 travel.see(site, glimpse)
-            # Last: the record may use z up.
+            # Last: the record uses z up.
             record.include(glimpse)
 
         return watch

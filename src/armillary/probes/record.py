@@ -104,8 +104,8 @@ class NormRecord:
         left_out = glimpse.kind != ORDINARY
         if not glimpse.tokens.whole:
             left_out |= ~glimpse.tokens.real
-        # Last of all: z may be used up by it.
-        moments.include(glimpse.z, left_out.nonzero()[:, 0], into=glimpse.space.centred(glimpse.z))
+        # Last of all: z is used up by it.
+        moments.include(glimpse.z, left_out.nonzero()[:, 0], consume=True)
 
     def __add__(self, other: "NormRecord") -> "NormRecord":
         both = NormRecord(self.groups, self.norm, self.instruments)

@@ -46,7 +46,7 @@ def to_words(way: Way, read: Read) -> Floats:
     """[word, state, n]: angles of what is read out, γ⊙u√d + β or the stream itself, to the token, the next and another one."""
     if read.normed:
         scale = read.d**0.5 / np.maximum(way.radius, 1e-30)
-        size = np.sqrt(np.maximum(scale**2 * way["power"] + 2 * scale * way["tilted"] + read.shift2, 0))
+        size = np.sqrt(np.maximum(scale**2 * way["power"] + 2 * scale * way["tilted"].cumsum(0) + read.shift2, 0))
         share = np.ones_like(scale)
     else:
         scale, size, share = way.stretch / np.maximum(way.radius, 1e-30), way.length, way.mean

@@ -33,7 +33,7 @@ class TravelWatch:
         self._words, norm = anatomy.W_E if anatomy.W_U is None else anatomy.W_U.T, anatomy.ln_final
         plain = torch.ones_like(wide(self._words[0]))
         shift = None if norm is None or norm.shift is None else norm.shift.to(plain)
-        self._strides = Strides(plain if norm is None else norm.gain.to(plain), shift)
+        self._strides = Strides(plain if norm is None else norm.gain.to(plain), shift, len(self.states))
         self._batch = 0
 
     def begin(self, batch: Batch) -> None:
@@ -69,13 +69,12 @@ class TravelWatch:
         self._read = Read(at[0], at[1], shift2, norm is not None, self.anatomy.d)
 
     def see(self, site: str, glimpse: Glimpse) -> None:
-        """One state, in the order of the way; `glimpse.z` is kept until the next."""
+        """One state, in the order of the way; `glimpse.z` is read, not kept."""
         if site not in self._order or not len(self._rows):
             return
         index = self._order[site]
         x, z, length, mean, stretch, radius = self._state(glimpse)
         self._strides.take(z)
-        glimpse.space.keep()
         self._seen.append((length, mean, stretch, radius))
         if index == 0:
             self._first = z.clone()
