@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -197,7 +198,7 @@ def test_findings_are_whole(ordinary, probe):
         "head": head_names(ordinary.anatomy),
         "layer": ["L0", "L1", "L2"],
         "state": list(ordinary.travel[MODEL].names),
-        "projection": ["pca", "pca, unrolled"],
+        "projection": ["pca", "pca, unrolled", *(name for name in ("pacmap", "umap") if find_spec(name))],
         "part": ["cosine", "length", "bias"],
     }
     assert [row[0] for row in finding.table.rows] == rows[first]
