@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from test_travel import CASES as TRAVEL
 from tiny import tiny
 
 from armillary.anatomy.read import read
+from armillary.geometry.projection import installed
 from armillary.probes import PROBES
 from armillary.probes.attention.weights import head_names
 from armillary.probes.concentration import Concentration, shell_table
@@ -198,7 +198,7 @@ def test_findings_are_whole(ordinary, probe):
         "head": head_names(ordinary.anatomy),
         "layer": ["L0", "L1", "L2"],
         "state": list(ordinary.travel[MODEL].names),
-        "projection": ["pca", "pca, unrolled", *(name for name in ("pacmap", "umap") if find_spec(name))],
+        "projection": ["pca", "pca, unrolled", *filter(installed, ("pacmap", "umap"))],
         "part": ["cosine", "length", "bias"],
     }
     assert [row[0] for row in finding.table.rows] == rows[first]

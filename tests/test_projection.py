@@ -17,6 +17,7 @@ from armillary.geometry.projection import (
     distances,
     fidelity,
     globe,
+    installed,
     on_globe,
     pca,
     principal,
@@ -193,6 +194,16 @@ def test_extras_say_what_they_need(name, monkeypatch):
     check_installed("pca")
 
 
+def test_a_folder_that_an_uninstalled_package_left_is_no_package(monkeypatch, tmp_path):
+    (tmp_path / "pacmap" / "__pycache__").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "pacmap", raising=False)
+    assert importlib.util.find_spec("pacmap")
+    assert not installed("pacmap")
+    with pytest.raises(ArmillaryError, match="needs the package"):
+        check_installed("pacmap")
+
+
 def test_torch_keeps_its_threads(monkeypatch):
     """pacmap with a seed tells OpenMP to use one thread, and torch, which shares it, would go on with one."""
 
@@ -216,7 +227,7 @@ def test_torch_keeps_its_threads(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pacmap", "umap"])
 def test_extras_keep_neighbours_and_their_seed(name):
-    if importlib.util.find_spec(name) is None:
+    if not installed(name):
         pytest.skip(f"{name} is not installed")
     u, threads = walk(90, 30), torch.get_num_threads()
     first, again = globe(name, u, 3), globe(name, u, 3)

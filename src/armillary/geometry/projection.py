@@ -96,9 +96,17 @@ def umap(u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
         return np.asarray(fitted.fit_transform(u), dtype=float)
 
 
+def installed(name: str) -> bool:
+    """Can this projection be drawn? An empty folder, which an uninstalled package may leave, is no package."""
+    if name not in ("pacmap", "umap"):
+        return True
+    spec = find_spec(name)
+    return spec is not None and spec.origin is not None
+
+
 def check_installed(name: str) -> None:
     """Refuse, before anything is computed, a projection whose package is not here."""
-    if name in ("pacmap", "umap") and find_spec(name) is None:
+    if not installed(name):
         raise _missing(name)
 
 

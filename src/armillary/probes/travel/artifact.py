@@ -1,6 +1,5 @@
 """Is the picture of travelling words an artefact of its projection?"""
 
-import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -53,13 +52,13 @@ class Artifact:
     instruments: ClassVar[tuple[Instrument, ...]] = ("travel",)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        from armillary.geometry.projection import fidelity, globe
+        from armillary.geometry.projection import fidelity, globe, installed
 
         u, document = _directions(evidence, MODEL)
         noise = _noise(u, evidence.seed)
         rows: list[dict[str, Any]] = []
         chance: list[Fidelity] = []
-        for name in [name for name in DRAWN if name.startswith("pca") or importlib.util.find_spec(name)]:
+        for name in filter(installed, DRAWN):
             score, blank = (fidelity(each, *_drawn(name, each, evidence.seed)) for each in (u, noise))
             rows.append({"projection": name, **vars(score), "control": blank.correlation})
             chance.append(blank)
@@ -83,11 +82,7 @@ class Artifact:
             headline=f"Distances on the picture rank as true angles do by {value:.2f}",
             table=Table.of(COLUMNS, rows),
             quantities=_quantities(rows, chance),
-            notes=tuple(
-                f"{name} is not installed, and was not scored"
-                for name in DRAWN[2:]
-                if not importlib.util.find_spec(name)
-            ),
+            notes=tuple(f"{name} is not installed, and was not scored" for name in DRAWN if not installed(name)),
         )
 
 
