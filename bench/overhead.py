@@ -6,10 +6,10 @@ GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits.
 are of medians of CPU time, all under the allocator setting that `armillary survey` runs with. Chapter A is the pass with
 its instruments over the bare one; B (heads) and C (words) are what each adds to A's pass, as a share of the bare one, round by
 round. A difference of two long passes wanders by several per cent on a shared machine: C's own calls are timed too, which does
-not see what they push out of the caches, and counts lengths that A would else have taken. The logit lens of C looks at a sample whose size goes with the text, so it is timed apart, against ten such batches; and
-C once more on the built-in model at the survey's own budget, where that sample is at its floor. Memory is
-the peak above the bare pass, at 1× and 10× tokens, each in a process of its own. With --chapter only that chapter is
-timed, and no memory: C takes less than two minutes on two cores.
+not see what they push out of the caches, and counts lengths that A would else have taken. The logit lens of C looks at a
+sample whose size goes with the text, so it is timed apart, against ten such batches; and C once more on the built-in model
+at the survey's own budget, where that sample is at its floor. Memory is the peak above the bare pass, at 1× and 10× tokens,
+each in a process of its own. With --chapter only that chapter is timed, and no memory: C takes two minutes on two cores.
 """
 
 import argparse

@@ -228,11 +228,10 @@ def _positions(inner: nn.Module, family: Family, config: Any) -> Positions:
     if family.rotary:
         rotary: Any = inner.get_submodule(family.rotary)
         rope = config.rope_parameters or {}
-        if not float(rotary.inv_freq.max()) <= math.pi:
+        if not (fastest := float(rotary.inv_freq.max())) <= math.pi:
             raise ModelError(
-                f"the rotary base of this model ({rope.get('rope_theta')}) turns a pair of axes by "
-                f"{float(rotary.inv_freq.max()):.1e} rad a position, more than half a turn: the file may be damaged; "
-                "check its config, or fetch it again."
+                f"the rotary base of this model ({rope.get('rope_theta')}) turns a pair of axes by {fastest:.1e} rad "
+                "a position, more than half a turn: the file may be damaged; check its config, or fetch it again."
             )
         return Positions(
             "rotary",

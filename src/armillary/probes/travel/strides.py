@@ -14,7 +14,7 @@ PRODUCTS = ("own", "next", "other", "tilted", "stepped", "bend", "power")
 """With s = z − z', z' the state before (0 before the first): s with γ⊙e of the token, the next and another one, and with γ⊙β;
 |s|²; s with the step before; |γ⊙z|²."""
 WORDS, BESIDE = 3, 4
-# Steps in a block, at most: they are read once more for it, and the words once a block.
+# Steps in a block, at most: the words are read once a block, and every step takes as much memory as a state.
 BLOCK = 9
 # Numbers of z that are taken at once: they and their squares stay in two cores' second caches.
 CHUNK = 3 << 16
