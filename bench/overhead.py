@@ -29,11 +29,11 @@ from armillary.flow.capture import run, still
 from armillary.flow.documents import from_any
 from armillary.flow.memory import keep_pages
 from armillary.flow.tokens import Corpus, Window, encode
-from armillary.probes.attention.watch import AttentionWatch
-from armillary.probes.observe import observe
-from armillary.probes.travel.lens import look
-from armillary.probes.travel.record import room
-from armillary.probes.travel.watch import TravelWatch
+from armillary.probes.instruments.heads_watch import AttentionWatch
+from armillary.probes.instruments.words_record import room
+from armillary.probes.instruments.words_watch import TravelWatch
+from armillary.probes.machinery.shared_pass import observe
+from armillary.probes.words.lens import look
 from armillary.run import DEFAULT_TOKENS
 
 INSTRUMENTS = ("lengths", "spectra", "sample")

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from tiny import perturb, tiny
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from armillary.anatomy.cache import Wheel
+from armillary.anatomy.loading.cache import Wheel
 from armillary.flow.documents import sample
 
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}

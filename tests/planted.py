@@ -10,13 +10,13 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
-from armillary.probes.attention.watch import AttentionWatch
-from armillary.probes.bench import Bench
-from armillary.probes.direction import Direction
-from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
-from armillary.probes.observe import observe
-from armillary.probes.probe import Experimenter, Probe
-from armillary.probes.travel.watch import TravelWatch
+from armillary.probes.instruments.heads_watch import AttentionWatch
+from armillary.probes.instruments.words_watch import TravelWatch
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence
+from armillary.probes.machinery.probe import Experimenter, Probe
+from armillary.probes.machinery.shared_pass import observe
+from armillary.probes.sphere.direction import Direction
 from armillary.results import Finding
 
 D, VOCABULARY, CONTEXT = 32, 1500, 64

@@ -14,9 +14,9 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
-from armillary.lab.words import NOUNS
-from armillary.probes.attention.pairs import related_pairs
-from armillary.probes.evidence import Evidence
+from armillary.lab.required_words import NOUNS
+from armillary.probes.attention.lexicon.related_nouns import related_pairs
+from armillary.probes.machinery.evidence import Evidence
 
 D, HEADS, K, LAYERS = 64, 4, 16, 3
 

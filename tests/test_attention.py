@@ -13,19 +13,19 @@ from armillary.anatomy.read import read
 from armillary.flow.attention import visible
 from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.tokens import Corpus
-from armillary.probes.attention.axes import Axes
-from armillary.probes.attention.blind import senses
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
 from armillary.probes.attention.nullspace import Nullspace
-from armillary.probes.attention.record import FIELDS, LEAST, ONE_IN, QUERIES, WINDOWS, AttentionRecord, Sampling
-from armillary.probes.attention.scale import Scale, random_law
-from armillary.probes.attention.statistics import Looked, look, ranks
+from armillary.probes.attention.principal_axes import Axes
+from armillary.probes.attention.score_scale import Scale, random_law
 from armillary.probes.attention.two_views import TwoViews
-from armillary.probes.attention.watch import AttentionWatch
-from armillary.probes.evidence import MODEL, RANDOM, Evidence
-from armillary.probes.observe import observe
-from armillary.probes.probe import judge
+from armillary.probes.instruments.head_nullspaces import senses
+from armillary.probes.instruments.head_scores import Looked, look, ranks
+from armillary.probes.instruments.heads_record import FIELDS, LEAST, ONE_IN, QUERIES, WINDOWS, AttentionRecord, Sampling
+from armillary.probes.instruments.heads_watch import AttentionWatch
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.machinery.probe import judge
+from armillary.probes.machinery.shared_pass import observe
 from armillary.results import VERDICTS
 
 EYE = torch.eye(D)

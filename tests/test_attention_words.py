@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from armillary.anatomy.read import read
-from armillary.lab.words import NOUNS
+from armillary.lab.required_words import NOUNS
 from armillary.probes.attention import related as related_module
-from armillary.probes.attention.likeness import coherence, specific, stem
+from armillary.probes.attention.lexicon.known_words import discoveries, forms, marks, whole
+from armillary.probes.attention.lexicon.likeness import coherence, specific, stem
+from armillary.probes.attention.lexicon.related_nouns import near, pairings_of, related, related_pairs, repair
 from armillary.probes.attention.lookup import Lookup
-from armillary.probes.attention.pairs import near, pairings_of, related, related_pairs, repair
 from armillary.probes.attention.related import Related
 from armillary.probes.attention.store import Store, concentration
 from armillary.probes.attention.subjects import Subjects
 from armillary.probes.attention.weights import head_names
-from armillary.probes.attention.words import discoveries, forms, marks, whole
-from armillary.probes.evidence import RANDOM, Evidence
+from armillary.probes.machinery.evidence import RANDOM, Evidence
 
 PROBES = (Related, Lookup, Store, Subjects)
 ALL, FIRST, LAST = range(planted.LAYERS), range(1), range(planted.LAYERS - 1, planted.LAYERS)

@@ -12,10 +12,10 @@ from armillary.errors import ModelError
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes import PROBES, choose
-from armillary.probes.bench import LOOKS, Bench, Trials
-from armillary.probes.evidence import RANDOM, SHUFFLED
-from armillary.probes.plan import make_plan
-from armillary.probes.probe import Experimenter
+from armillary.probes.machinery.bench import LOOKS, Bench, Trials
+from armillary.probes.machinery.evidence import RANDOM, SHUFFLED
+from armillary.probes.machinery.plan import make_plan
+from armillary.probes.machinery.probe import Experimenter
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError, ModelError, OutputError, TextError
 from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.tokens import Corpus, Window
-from armillary.probes import snapshot as measuring
-from armillary.probes.callback import GeometryCallback
-from armillary.probes.snapshot import DivergedError, Snapshot, snapshot
+from armillary.training import snapshot as measuring
+from armillary.training.callback import GeometryCallback
+from armillary.training.snapshot import DivergedError, Snapshot, snapshot
 
 TEXT = torch.randint(3, 97, (6, 14), generator=generator(3))
 

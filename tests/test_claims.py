@@ -20,16 +20,16 @@ from armillary.anatomy.read import read
 from armillary.geometry.projection import installed
 from armillary.probes import PROBES
 from armillary.probes.attention.weights import head_names
-from armillary.probes.concentration import Concentration, shell_table
-from armillary.probes.dimension import Dimension
-from armillary.probes.direction import Direction
-from armillary.probes.ellipsoid import Ellipsoid
-from armillary.probes.evidence import MODEL, RANDOM, Evidence
-from armillary.probes.local import Local
-from armillary.probes.plane import Plane
-from armillary.probes.probe import Experimenter, judge
-from armillary.probes.radius import Radius
-from armillary.probes.two_zeros import TwoZeros
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.machinery.probe import Experimenter, judge
+from armillary.probes.sphere.concentration import Concentration, shell_table
+from armillary.probes.sphere.dimension import Dimension
+from armillary.probes.sphere.direction import Direction
+from armillary.probes.sphere.ellipsoid import Ellipsoid
+from armillary.probes.sphere.local import Local
+from armillary.probes.sphere.plane import Plane
+from armillary.probes.sphere.radius import Radius
+from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.results import VERDICTS
 
 
@@ -289,7 +289,7 @@ def test_dimension_of_a_covariance_with_itself_would_be_biased():
     found = evidence(bag(gaussian()), corpus(12, 16))
     finding = Dimension().conclude(found)
     from armillary.geometry.spectrum import participation_ratio
-    from armillary.probes.spectra import spectra
+    from armillary.probes.sphere.site_spectra import spectra
 
     naive = participation_ratio(spectra(found, MODEL)["L0.ln1"].values)
     unbiased = finding.to_frame().participation[0]

@@ -25,8 +25,8 @@ from command import check_sentence, refused, run, works
 from tiny import tiny
 
 import armillary
-from armillary.anatomy import cache
-from armillary.anatomy.gguf import check_gguf
+from armillary.anatomy.loading import cache
+from armillary.anatomy.loading.gguf import check_gguf
 from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.results.store import survey_json
 from armillary.results.table import Table

@@ -14,9 +14,9 @@ from command import check_sentence, refused, run, works
 from runs import fill_disk, log, prose
 
 import armillary
-from armillary import learn
 from armillary.lab.checkpoint import CHECKPOINT
 from armillary.lab.train import Trainer
+from armillary.training import learn
 
 QUICK = ("--steps", 6, "--batch", 4, "--vocabulary", 300)
 SHOWN = re.compile(

@@ -17,16 +17,16 @@ from armillary.edits import Ablate
 from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
 from armillary.geometry.coding import REACH, Coded, decode, encode, entropy, quantise
-from armillary.probes.bench import Bench
-from armillary.probes.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.filter.ablation import always, at_random
 from armillary.probes.filter.bits import document_bits, halves_rank, hoyer, random_orientation
 from armillary.probes.filter.compress import Compress
 from armillary.probes.filter.discard import Discard
-from armillary.probes.filter.dropping import always, at_random
+from armillary.probes.filter.hidden import BELOW, DISCARDS, below, quiet, streams
 from armillary.probes.filter.select import Select
-from armillary.probes.filter.streams import BELOW, DISCARDS, below, quiet, streams
 from armillary.probes.filter.units import closest, find_units
-from armillary.probes.probe import judge
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.machinery.probe import judge
 from armillary.results import VERDICTS
 
 PROBES = (Discard, Compress, Select)
@@ -475,9 +475,9 @@ def test_one_block_with_a_silent_layer_is_survived(probe):
 
 
 def test_what_counts_as_discarded_is_named_alike():
-    from armillary.probes.filter import select, streams
+    from armillary.probes.filter import hidden, select
 
-    assert tuple(DISCARDS) == (select.BELOW, select.QUIET) == (streams.BELOW, streams.QUIET)
+    assert tuple(DISCARDS) == (select.BELOW, select.QUIET) == (hidden.BELOW, hidden.QUIET)
 
 
 @pytest.mark.parametrize("probe", PROBES)

@@ -15,7 +15,7 @@ from armillary.flow.capture import run, still, watching
 from armillary.flow.documents import Documents, from_any, from_dataset, from_path, sample
 from armillary.flow.glimpse import FIRST, ORDINARY, OUTLIER, Glimpse, Tokens
 from armillary.flow.tokens import collate, encode
-from armillary.probes.observe import observe
+from armillary.probes.machinery.shared_pass import observe
 
 
 class Letters:

@@ -15,14 +15,14 @@ from armillary.flow.capture import run, still
 from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes import PROBES
-from armillary.probes.bench import Bench
-from armillary.probes.evidence import Evidence
-from armillary.probes.grid.axes import DEALS, Case, HeadAxes, cases
-from armillary.probes.grid.dealt import Dealt
-from armillary.probes.grid.patterns import FIELDS, induction, repeated, scores, texts
-from armillary.probes.grid.roles import letters, name_roles
+from armillary.probes.grid.document_shuffles import Dealt
+from armillary.probes.grid.head_axes import DEALS, Case, HeadAxes, cases
 from armillary.probes.grid.specialise import Specialise
-from armillary.probes.probe import judge
+from armillary.probes.instruments.patterns import FIELDS, induction, repeated, scores, texts
+from armillary.probes.instruments.roles import letters, name_roles
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.probe import judge
 
 # One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, parallel sublayers, encoders.
 FAMILIES = ("gpt2", "llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt-post", "bert")

@@ -11,8 +11,8 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.probes.grid.coarse import Coarse, sites_of
-from armillary.probes.grid.patterns import texts
-from armillary.probes.grid.reach import Reach, correlation, length, reach, states
+from armillary.probes.grid.correlation_length import Reach, correlation, length, reach, states
+from armillary.probes.instruments.patterns import texts
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -11,10 +11,10 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.edits import Shuffle, Silence, across, edited
 from armillary.flow.tokens import collate
-from armillary.probes.bench import Bench
 from armillary.probes.grid.backward import loss_slices
 from armillary.probes.grid.coupling import derivatives
 from armillary.probes.grid.gradients import HeadGradients, _ratio
+from armillary.probes.machinery.bench import Bench
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -24,9 +24,9 @@ from armillary.geometry.induced import (
     shear,
     sheared_angle,
 )
-from armillary.probes.bench import Bench
 from armillary.probes.grid.maps import directions, leftover, matrices, uniform_leftover
 from armillary.probes.grid.nonlinear import Nonlinear, shear_table
+from armillary.probes.machinery.bench import Bench
 
 
 def uniform(count: int, n: int, seed: int = 0) -> torch.Tensor:

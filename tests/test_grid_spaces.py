@@ -12,9 +12,9 @@ from test_grid import FAMILIES
 from tiny import tiny
 
 from armillary.anatomy.read import read
-from armillary.probes.bench import Bench
 from armillary.probes.grid.orthogonality import Orthogonality
-from armillary.probes.grid.pairs import law, pairs, sample, spaces
+from armillary.probes.grid.token_pairs import law, pairs, sample, spaces
+from armillary.probes.machinery.bench import Bench
 
 
 @pytest.mark.parametrize("name", FAMILIES)

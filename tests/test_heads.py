@@ -19,14 +19,14 @@ from armillary import readouts
 from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError, OutputError, WordError
 from armillary.geometry.factored import Factored
+from armillary.readouts.head_spectra import Decomposed, folded_at, ties
 from armillary.readouts.reader import Reader
 from armillary.readouts.singular import bias_vectors, directions_table
-from armillary.readouts.spectra import Decomposed, folded_at, ties
 from armillary.results import Column, Table
 from armillary.results.store import table_csv
-from armillary.views.latex import in_latex, table_latex
-from armillary.views.lists import gathered
 from armillary.views.sheet import sheet_html, sheet_json, sheet_text
+from armillary.views.text.latex import in_latex, table_latex
+from armillary.views.text.lists import gathered
 
 FAMILIES = (
     "gpt2",

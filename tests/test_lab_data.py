@@ -13,7 +13,7 @@ from runs import fill_disk, prose, small
 
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.lab import data
-from armillary.lab.words import NOUNS
+from armillary.lab.required_words import NOUNS
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tiny import tiny
 from armillary import readouts
 from armillary.anatomy.vocabulary import Vocabulary
 from armillary.errors import WordError
-from armillary.lab.words import NOUNS
+from armillary.lab.required_words import NOUNS
 from armillary.readouts.nouns import find_nouns
 
 SOME = NOUNS[:12]

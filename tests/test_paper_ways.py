@@ -20,12 +20,12 @@ from armillary.anatomy.space import Vectors
 from armillary.flow.capture import run, still
 from armillary.flow.documents import Documents
 from armillary.flow.tokens import Window, collate
-from armillary.lab.words import NOUNS
-from armillary.readouts.approach import approach, intervals, means, other_words, windows_of
+from armillary.lab.required_words import NOUNS
 from armillary.readouts.ask import Gauge
-from armillary.readouts.journey import SENTENCE, journey
-from armillary.readouts.schematic import Plane, planes_of, schematic
-from armillary.readouts.spectra import decompose
+from armillary.readouts.head_spectra import decompose
+from armillary.readouts.paper.approach import approach, intervals, means, other_words, windows_of
+from armillary.readouts.paper.schematic import Plane, planes_of, schematic
+from armillary.readouts.trajectory import SENTENCE, journey
 
 PROSE = " ".join(NOUNS[:12])
 

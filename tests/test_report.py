@@ -17,10 +17,10 @@ from command import refused, works
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Survey, Table
 from armillary.results.store import table_csv, write_survey
 from armillary.views import save as saving
-from armillary.views.figure import figure
+from armillary.views.figures.figure import figure
 from armillary.views.page import finding_csv
-from armillary.views.report import assembled, report_html
-from armillary.views.report_data import CELLS, POINTS, bare, blocks_html, fair_share, finding_part, thinned
+from armillary.views.report.data import CELLS, POINTS, bare, blocks_html, fair_share, finding_part, thinned
+from armillary.views.report.report import assembled, report_html
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
 NASTY = "<script>window.pwned=1</script></td></script><!-- &amp;\u202e\u2066\n\t\x1b[31m' \" onclick=x`"

@@ -17,16 +17,19 @@ from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
 from armillary.geometry.resample import auc
 from armillary.geometry.sphere import angle
-from armillary.probes.bench import TOKENS, Bench
-from armillary.probes.evidence import Evidence
-from armillary.probes.probe import judge
-from armillary.probes.stability import appending, manifold, nudging, sliding
+from armillary.probes.machinery.bench import TOKENS, Bench
+from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.probe import judge
+from armillary.probes.stability import appended_text as appending
+from armillary.probes.stability import manifold
+from armillary.probes.stability import perturbation as nudging
+from armillary.probes.stability import window_angles as sliding
 from armillary.probes.stability.drift import Drift
-from armillary.probes.stability.errors import Errors
-from armillary.probes.stability.foretelling import Trial, crossed, logistic
+from armillary.probes.stability.off_manifold import Errors
+from armillary.probes.stability.prediction import Trial, crossed, logistic
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
-from armillary.probes.stability.streams import even_windows, stations, stream
+from armillary.probes.stability.windows import even_windows, stations, stream
 from armillary.results import VERDICTS
 
 PROBES = (Prefix, Drift, Reprojection, Errors)

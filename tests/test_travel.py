@@ -16,18 +16,18 @@ from armillary.flow.capture import run, still, watching
 from armillary.flow.glimpse import Glimpse, Tokens
 from armillary.flow.tokens import collate
 from armillary.geometry.sphere import angle
-from armillary.probes.evidence import MODEL, Evidence
-from armillary.probes.observe import observe
-from armillary.probes.probe import judge
-from armillary.probes.thresholds import THRESHOLDS
-from armillary.probes.travel import strides
-from armillary.probes.travel.artifact import Artifact
-from armillary.probes.travel.lens import lens, logits
-from armillary.probes.travel.output import Output
-from armillary.probes.travel.record import FEWEST, MOVE, PATH, STATE, room, states
-from armillary.probes.travel.refine import Refine
-from armillary.probes.travel.travel import Travel, move_names
-from armillary.probes.travel.watch import TravelWatch
+from armillary.probes.instruments import word_products as strides
+from armillary.probes.instruments.words_record import FEWEST, MOVE, PATH, STATE, room, states
+from armillary.probes.instruments.words_watch import TravelWatch
+from armillary.probes.machinery.evidence import MODEL, Evidence
+from armillary.probes.machinery.probe import judge
+from armillary.probes.machinery.shared_pass import observe
+from armillary.probes.machinery.thresholds import THRESHOLDS
+from armillary.probes.words.artifact import Artifact
+from armillary.probes.words.lens import lens, logits
+from armillary.probes.words.output import Output
+from armillary.probes.words.refine import Refine
+from armillary.probes.words.travel import Travel, move_names
 from armillary.results import VERDICTS
 
 WORDS, LAYERS = 40, 6

@@ -21,13 +21,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from armillary import load
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.geometry.projection import angles
-from armillary.readouts.journey import MOST, SAMPLE, journey, moves
-from armillary.views import travel_flat as flat
-from armillary.views import travel_scene as scene
-from armillary.views.travel import check_out
-from armillary.views.travel_page import journey_page
-from armillary.views.travel_svg import picture_svg
-from armillary.views.travel_words import plain, title
+from armillary.readouts.trajectory import MOST, SAMPLE, journey, moves
+from armillary.views.travel import flat, scene
+from armillary.views.travel.page import journey_page
+from armillary.views.travel.svg import picture_svg
+from armillary.views.travel.trajectory import check_out
+from armillary.views.travel.words import plain, title
 
 SENTENCE = "to kill two birds with one stone"
 EVIL = [
@@ -389,7 +388,7 @@ def test_files_that_cannot_be_written_are_refused_at_once(made, tmp_path, monkey
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="a file stands where a folder should be"):
         check_out(tmp_path / "file" / "t.html")
-    monkeypatch.setattr("armillary.views.travel.find_spec", lambda name: None)
+    monkeypatch.setattr("armillary.views.travel.trajectory.find_spec", lambda name: None)
     with pytest.raises(OutputError, match=r"pip install 'armillary\[png\]', or save as .svg or .html"):
         check_out(tmp_path / "t.png")
 

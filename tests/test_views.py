@@ -15,14 +15,21 @@ from rich.console import Console
 from armillary.errors import OutputError
 from armillary.results import Survey, Table
 from armillary.views import save as saving
-from armillary.views.figure import figure
-from armillary.views.html import finding_html, ledger_html
-from armillary.views.marks import MARKS
-from armillary.views.numbers import interval, number
+from armillary.views.figures.figure import figure
+from armillary.views.figures.marks import MARKS
+from armillary.views.figures.scales import label_axis
+from armillary.views.report.notebook import finding_html, ledger_html
 from armillary.views.save import save_finding, save_ledger, save_survey
-from armillary.views.scales import label_axis
-from armillary.views.text import GrowingLedger, claim_text, claims_list_text, finding_text, ledger_text, print_ledger
-from armillary.views.words import show_text, show_token
+from armillary.views.text.numbers import interval, number
+from armillary.views.text.quoting import show_text, show_token
+from armillary.views.text.survey import (
+    GrowingLedger,
+    claim_text,
+    claims_list_text,
+    finding_text,
+    ledger_text,
+    print_ledger,
+)
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
 EVIL = SYNTHETIC["EVIL"]
@@ -209,7 +216,7 @@ def test_pictures_without_kaleido_say_what_to_do(
 
 def test_text_views_start_without_heavy_imports() -> None:
     code = (
-        "import sys, armillary.views.text, armillary.views.html, armillary.results.store;"
+        "import sys, armillary.views.text.survey, armillary.views.report.notebook, armillary.results.store;"
         "print([m for m in ('torch', 'plotly', 'pandas', 'transformers') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

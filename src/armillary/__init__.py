@@ -12,16 +12,16 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from armillary.edits import edited
     from armillary.learn import examine, train
-    from armillary.probes.callback import GeometryCallback
     from armillary.results import Finding, Ledger, Survey
     from armillary.results.store import read_survey as read
     from armillary.run import load, survey
+    from armillary.training.callback import GeometryCallback
 
 # Everything public is imported when first asked for, so that `armillary --help` and `armillary show` never pay
 # for torch.
 _HOMES = {
     "Finding": "armillary.results",
-    "GeometryCallback": "armillary.probes.callback",
+    "GeometryCallback": "armillary.training.callback",
     "Ledger": "armillary.results",
     "Survey": "armillary.results",
     "edited": "armillary.edits",

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.load import load_model, locate, pick_device
-from armillary.anatomy.quiet import quiet
+from armillary.anatomy.loading.load import load_model, locate, pick_device
+from armillary.anatomy.loading.quiet import quiet
 from armillary.errors import ModelError, TextError
 from armillary.lab import data, exam
 from armillary.lab.card import EXAM
@@ -18,12 +18,12 @@ from armillary.lab.checkpoint import RECIPE
 from armillary.lab.log import looks, rows
 from armillary.lab.ngram import KneserNey
 from armillary.lab.recipe import recipe
+from armillary.lab.required_words import NOUNS
 from armillary.lab.train import Trainer
-from armillary.lab.words import NOUNS
-from armillary.probes.callback import GeometryCallback
-from armillary.probes.snapshot import DivergedError
 from armillary.results.store import write_whole
-from armillary.views.progress import Bar, progress_bar
+from armillary.training.callback import GeometryCallback
+from armillary.training.snapshot import DivergedError
+from armillary.views.text.progress import Bar, progress_bar
 
 LOOK_ROWS, LOOK_WIDTH = 8, 128
 SAMPLE = str(files("armillary.flow") / "sample")

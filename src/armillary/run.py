@@ -16,28 +16,28 @@ import transformers
 import armillary
 from armillary.anatomy import Anatomy
 from armillary.anatomy.facts import describe
-from armillary.anatomy.load import load_model
-from armillary.anatomy.weights import check_memory
+from armillary.anatomy.loading.load import load_model
+from armillary.anatomy.loading.weights import check_memory
 from armillary.errors import ModelError, TextError
 from armillary.flow.controls import random_twin
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.tokens import Corpus, encode
 from armillary.probes import Probe, choose
-from armillary.probes.attention.record import AttentionRecord
-from armillary.probes.attention.watch import AttentionWatch
-from armillary.probes.bench import Bench
-from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence
-from armillary.probes.observe import observe
-from armillary.probes.plan import make_plan
-from armillary.probes.probe import Experimenter, judge
-from armillary.probes.record import NormRecord
-from armillary.probes.thresholds import THRESHOLDS
-from armillary.probes.travel.record import TravelRecord
-from armillary.probes.travel.watch import TravelWatch
+from armillary.probes.instruments.heads_record import AttentionRecord
+from armillary.probes.instruments.heads_watch import AttentionWatch
+from armillary.probes.instruments.norm_record import NormRecord
+from armillary.probes.instruments.words_record import TravelRecord
+from armillary.probes.instruments.words_watch import TravelWatch
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence
+from armillary.probes.machinery.plan import make_plan
+from armillary.probes.machinery.probe import Experimenter, judge
+from armillary.probes.machinery.shared_pass import observe
+from armillary.probes.machinery.thresholds import THRESHOLDS
 from armillary.results import Finding, Survey
 from armillary.results.store import check_writable
-from armillary.views.progress import Bar, progress_bar
+from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
 DEFAULT_TOKENS = 2500

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from armillary.results import Quantity, Survey
-from armillary.views.figure import figure, figure_html, ledger_figure
-from armillary.views.html import finding_html, ledger_html
-from armillary.views.marks import DARK, LIGHT, MARKS
+from armillary.views.figures.figure import figure, figure_html, ledger_figure
+from armillary.views.figures.marks import DARK, LIGHT, MARKS
+from armillary.views.figures.panels import Label, spread
+from armillary.views.figures.scales import Numbers, label_axis
+from armillary.views.figures.theme import darkened
 from armillary.views.page import finding_csv
-from armillary.views.panels import Label, spread
-from armillary.views.scales import Numbers, label_axis
-from armillary.views.theme import darkened
+from armillary.views.report.notebook import finding_html, ledger_html
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "synthetic.py"))
 EVIL = SYNTHETIC["EVIL"]

@@ -12,7 +12,7 @@ import pytest
 from armillary.results.compare import compare
 from armillary.results.store import table_csv
 from armillary.views.page import finding_csv
-from armillary.views.report import save_report
+from armillary.views.report.report import save_report
 
 pytestmark = pytest.mark.slow
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "synthetic.py"))

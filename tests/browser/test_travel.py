@@ -23,7 +23,7 @@ def pages(tmp_path_factory: Any) -> dict[str, Path]:
     from tiny import tiny
 
     from armillary import load
-    from armillary.readouts.journey import journey
+    from armillary.readouts.trajectory import journey
 
     folder = tmp_path_factory.mktemp("travel")
     plain = load(tiny("gpt2"), tokenizer=TRAVEL["tokenizer"](), progress=False)
@@ -199,7 +199,7 @@ def test_the_svg_follows_the_readers_ground(browser: Any, tmp_path: Path, scheme
     from tiny import tiny
 
     from armillary import load
-    from armillary.readouts.journey import journey
+    from armillary.readouts.trajectory import journey
 
     plain = load(tiny("gpt2"), tokenizer=TRAVEL["tokenizer"](), progress=False)
     path = journey(plain, "to kill two").save(tmp_path / "t.svg")
@@ -213,7 +213,7 @@ def test_png_through_the_installed_browser(tmp_path: Path) -> None:
     from tiny import tiny
 
     from armillary import load
-    from armillary.readouts.journey import journey
+    from armillary.readouts.trajectory import journey
 
     plain = load(tiny("gpt2"), tokenizer=TRAVEL["tokenizer"](), progress=False)
     content = journey(plain, "to kill two").save(tmp_path / "t.png").read_bytes()

@@ -23,7 +23,7 @@ import numpy as np
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import SEPARATOR
 from armillary.lab.recipe import Recipe
-from armillary.lab.words import NOUNS
+from armillary.lab.required_words import NOUNS
 from armillary.results.store import why_not, write_whole
 
 END = "<|endoftext|>"

@@ -1,42 +1,42 @@
 """One question per file, its claim beside it. A probe joins in one line here."""
 
 from armillary.errors import ArmillaryError, nearest
-from armillary.probes.attention.axes import Axes
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
 from armillary.probes.attention.lookup import Lookup
 from armillary.probes.attention.nullspace import Nullspace
+from armillary.probes.attention.principal_axes import Axes
 from armillary.probes.attention.related import Related
-from armillary.probes.attention.scale import Scale
+from armillary.probes.attention.score_scale import Scale
 from armillary.probes.attention.store import Store
 from armillary.probes.attention.subjects import Subjects
 from armillary.probes.attention.two_views import TwoViews
-from armillary.probes.concentration import Concentration
-from armillary.probes.dimension import Dimension
-from armillary.probes.direction import Direction
-from armillary.probes.ellipsoid import Ellipsoid
 from armillary.probes.filter.compress import Compress
 from armillary.probes.filter.discard import Discard
 from armillary.probes.filter.select import Select
-from armillary.probes.grid.axes import HeadAxes
 from armillary.probes.grid.coarse import Coarse
 from armillary.probes.grid.gradients import HeadGradients
+from armillary.probes.grid.head_axes import HeadAxes
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import Specialise
-from armillary.probes.local import Local
-from armillary.probes.plane import Plane
-from armillary.probes.probe import Probe
-from armillary.probes.radius import Radius
+from armillary.probes.machinery.probe import Probe
+from armillary.probes.sphere.concentration import Concentration
+from armillary.probes.sphere.dimension import Dimension
+from armillary.probes.sphere.direction import Direction
+from armillary.probes.sphere.ellipsoid import Ellipsoid
+from armillary.probes.sphere.local import Local
+from armillary.probes.sphere.plane import Plane
+from armillary.probes.sphere.radius import Radius
+from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.stability.drift import Drift
-from armillary.probes.stability.errors import Errors
+from armillary.probes.stability.off_manifold import Errors
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
-from armillary.probes.travel.artifact import Artifact
-from armillary.probes.travel.output import Output
-from armillary.probes.travel.refine import Refine
-from armillary.probes.travel.travel import Travel
-from armillary.probes.two_zeros import TwoZeros
+from armillary.probes.words.artifact import Artifact
+from armillary.probes.words.output import Output
+from armillary.probes.words.refine import Refine
+from armillary.probes.words.travel import Travel
 from armillary.results import CHAPTERS, Claim
 
 PROBES: tuple[Probe, ...] = (

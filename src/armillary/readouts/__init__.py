@@ -11,7 +11,7 @@ Imported when first asked for: the command line reads nothing heavy to print its
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from armillary.readouts.experiments import paper
+    from armillary.readouts.paper.experiments import paper
     from armillary.readouts.sheets import heads
 
 __all__ = ["heads", "paper"]

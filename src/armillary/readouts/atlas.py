@@ -12,13 +12,13 @@ from armillary.errors import TextError
 from armillary.flow.documents import sample
 from armillary.flow.tokens import Corpus, encode
 from armillary.geometry.factored import n99, participation
-from armillary.probes.attention.record import AttentionRecord
-from armillary.probes.attention.watch import AttentionWatch
-from armillary.probes.grid.patterns import FIELDS, LENGTH_LEAST, induction, repeated, scores, texts
-from armillary.probes.grid.roles import MEANINGS, ROLES, letters, name_roles
-from armillary.probes.observe import observe
+from armillary.probes.instruments.heads_record import AttentionRecord
+from armillary.probes.instruments.heads_watch import AttentionWatch
+from armillary.probes.instruments.patterns import FIELDS, LENGTH_LEAST, induction, repeated, scores, texts
+from armillary.probes.instruments.roles import MEANINGS, ROLES, letters, name_roles
+from armillary.probes.machinery.shared_pass import observe
 from armillary.readouts.ask import SHOWN, Gauge, Matrix
-from armillary.readouts.spectra import matrices_of
+from armillary.readouts.head_spectra import matrices_of
 from armillary.results import Column, Quantity, Table
 from armillary.results.sheet import Sheet
 from armillary.results.table import Cell

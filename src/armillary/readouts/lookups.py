@@ -15,9 +15,9 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.folded import Folded, reading_norm
 from armillary.anatomy.space import RAW, Vectors
+from armillary.readouts.head_spectra import folded_at
 from armillary.readouts.reader import Lists, Reader
 from armillary.readouts.singular import landed
-from armillary.readouts.spectra import folded_at
 
 
 @dataclass(frozen=True, eq=False)

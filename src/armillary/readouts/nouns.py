@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from armillary.anatomy.vocabulary import Vocabulary
 from armillary.errors import WordError
-from armillary.lab.words import NOUNS
+from armillary.lab.required_words import NOUNS
 from armillary.results import Column, Table
 
 COLUMNS = (

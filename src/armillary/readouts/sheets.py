@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.load import load_model
+from armillary.anatomy.loading.load import load_model
 from armillary.errors import WordError
 from armillary.flow.laws import check
 from armillary.readouts.ask import (
@@ -24,15 +24,15 @@ from armillary.readouts.ask import (
     pick_ranking,
 )
 from armillary.readouts.atlas import atlas
-from armillary.readouts.reader import Reader
-from armillary.readouts.singular import bias_table, directions_table
-from armillary.readouts.spectra import (
+from armillary.readouts.head_spectra import (
     Decomposed,
     decompose,
     spectra_table,
     spectrum_quantities,
     values_table,
 )
+from armillary.readouts.reader import Reader
+from armillary.readouts.singular import bias_table, directions_table
 from armillary.readouts.word import output_note, word_sheet
 from armillary.results import Column, Table
 from armillary.results.sheet import Sheet

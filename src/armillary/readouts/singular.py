@@ -16,8 +16,8 @@ from armillary.anatomy.folded import Folded
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.space import RAW, Space, Vectors
 from armillary.geometry.factored import SVD
+from armillary.readouts.head_spectra import VALUES, Decomposed, cumulative, folded_at, place, ties
 from armillary.readouts.reader import RANK, Lists, Reader, side_columns
-from armillary.readouts.spectra import VALUES, Decomposed, cumulative, folded_at, place, ties
 from armillary.results import Column, Table
 from armillary.results.table import Cell
 

@@ -99,7 +99,7 @@ class Finding:
     def plot(self) -> "plotly.graph_objects.Figure":
         """The claim's figure (plotly)."""
         # Views import results, never the other way round: only at the call, for the reader's convenience.
-        from armillary.views.figure import figure
+        from armillary.views.figures.figure import figure
 
         return figure(self)
 
@@ -110,12 +110,12 @@ class Finding:
         return save_finding(self, Path(path))
 
     def __str__(self) -> str:
-        from armillary.views.text import finding_text
+        from armillary.views.text.survey import finding_text
 
         return finding_text(self)
 
     def _repr_html_(self) -> str:
-        from armillary.views.html import finding_html
+        from armillary.views.report.notebook import finding_html
 
         return finding_html(self)
 
@@ -190,7 +190,7 @@ class Ledger:
         return pandas.DataFrame(rows)
 
     def plot(self) -> "plotly.graph_objects.Figure":
-        from armillary.views.figure import ledger_figure
+        from armillary.views.figures.figure import ledger_figure
 
         return ledger_figure(self.survey)
 
@@ -201,11 +201,11 @@ class Ledger:
         return save_ledger(self.survey, Path(path))
 
     def __str__(self) -> str:
-        from armillary.views.text import ledger_text
+        from armillary.views.text.survey import ledger_text
 
         return ledger_text(self.survey)
 
     def _repr_html_(self) -> str:
-        from armillary.views.html import ledger_html
+        from armillary.views.report.notebook import ledger_html
 
         return ledger_html(self.survey)

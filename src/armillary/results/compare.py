@@ -60,12 +60,12 @@ class Comparison:
         return save_comparison(self, Path(path))
 
     def __str__(self) -> str:
-        from armillary.views.compare import comparison_text
+        from armillary.views.compare.comparison import comparison_text
 
         return comparison_text(self)
 
     def _repr_html_(self) -> str:
-        from armillary.views.compare import comparison_html
+        from armillary.views.compare.comparison import comparison_html
 
         return comparison_html(self)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.results.journey import Journey
 from armillary.results.quantity import Quantity
 from armillary.results.schematic import Schematic
 from armillary.results.table import Table
+from armillary.results.trajectory import Journey
 
 if TYPE_CHECKING:
     import pandas

@@ -13,10 +13,10 @@ from plotly.offline import get_plotlyjs
 from armillary.results.claim import Finding
 from armillary.results.quantity import Quantity
 from armillary.results.store import table_csv
-from armillary.views.html import CSS, fields_html, headline_html, tables_html
-from armillary.views.marks import DARK, LIGHT
-from armillary.views.theme import darkened
-from armillary.views.words import show_text
+from armillary.views.figures.marks import DARK, LIGHT
+from armillary.views.figures.theme import darkened
+from armillary.views.report.notebook import CSS, fields_html, headline_html, tables_html
+from armillary.views.text.quoting import show_text
 
 # Nothing may be fetched, whatever a token says: the page holds all it needs.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'{more}; style-src 'unsafe-inline'; img-src data: blob:"

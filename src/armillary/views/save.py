@@ -17,9 +17,9 @@ _WIDTH = 1100
 
 def save_survey(survey: Survey, folder: Path) -> Path:
     """Write figures/<claim id>.html and report.html, then tables/ and survey.json, which appears last and whole."""
-    from armillary.views.figure import figure, figure_html
+    from armillary.views.figures.figure import figure, figure_html
     from armillary.views.page import LIBRARY, library_script
-    from armillary.views.report import save_report
+    from armillary.views.report.report import save_report
 
     figures = {finding.id: figure(finding) for finding in survey}
     place = Path(folder) / "figures"
@@ -31,7 +31,7 @@ def save_survey(survey: Survey, folder: Path) -> Path:
 
 def save_finding(finding: Finding, path: Path) -> Path:
     """The figure (.html .png .svg), the table (.csv) or everything (.json)."""
-    from armillary.views.figure import figure, figure_html
+    from armillary.views.figures.figure import figure, figure_html
 
     return _save(
         Path(path),
@@ -47,9 +47,9 @@ def save_finding(finding: Finding, path: Path) -> Path:
 
 def save_ledger(survey: Survey, path: Path) -> Path:
     """The ledger as a table (.csv), a page (.html), a figure (.png .svg) or the whole survey (.json)."""
-    from armillary.views.figure import ledger_figure
-    from armillary.views.html import ledger_html
+    from armillary.views.figures.figure import ledger_figure
     from armillary.views.page import whole_page
+    from armillary.views.report.notebook import ledger_html
 
     return _save(
         Path(path),
@@ -65,8 +65,8 @@ def save_ledger(survey: Survey, path: Path) -> Path:
 
 def save_comparison(comparison: Comparison, path: Path) -> Path:
     """The page (.html), everything (.json), or one row a claim (.csv)."""
-    from armillary.views.compare import comparison_csv, comparison_json
-    from armillary.views.compare_page import comparison_page
+    from armillary.views.compare.comparison import comparison_csv, comparison_json
+    from armillary.views.compare.page import comparison_page
 
     return _save(
         Path(path),
@@ -80,9 +80,9 @@ def save_comparison(comparison: Comparison, path: Path) -> Path:
 
 def save_sheet(sheet: Sheet, path: Path) -> Path:
     """The main table (.csv), all tables (.tex), the page (.html), the picture (.png .svg) or everything (.json)."""
-    from armillary.views.drawing import drawing_svg, painted
-    from armillary.views.latex import sheet_latex
+    from armillary.views.figures.drawing import drawing_svg, painted
     from armillary.views.sheet import sheet_figure, sheet_json, sheet_page
+    from armillary.views.text.latex import sheet_latex
 
     drawn = sheet.drawing is not None
     return _save(

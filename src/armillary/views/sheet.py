@@ -12,15 +12,15 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from armillary.results.journey import Journey
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import json_text
 from armillary.results.table import Cell, Column, Table
-from armillary.views.html import CSS, table_html
-from armillary.views.lists import Listed, gathered
-from armillary.views.numbers import count
-from armillary.views.text import column_texts, new_console, print_lines, printed, table_lines, wrapped
-from armillary.views.words import are_numbers, show_cell, show_text, show_token
+from armillary.results.trajectory import Journey
+from armillary.views.report.notebook import CSS, table_html
+from armillary.views.text.lists import Listed, gathered
+from armillary.views.text.numbers import count
+from armillary.views.text.quoting import are_numbers, show_cell, show_text, show_token
+from armillary.views.text.survey import column_texts, new_console, print_lines, printed, table_lines, wrapped
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -133,9 +133,9 @@ def sheet_figure(sheet: Sheet) -> "go.Figure":
     """The sheet's quantities, a panel each, under its title; of a journey its globe."""
     from textwrap import wrap
 
-    from armillary.views.figure import drawn
-    from armillary.views.travel import journey_figure
-    from armillary.views.words import in_html
+    from armillary.views.figures.figure import drawn
+    from armillary.views.text.quoting import in_html
+    from armillary.views.travel.trajectory import journey_figure
 
     if isinstance(sheet.drawing, Journey):
         return journey_figure(sheet.drawing)
@@ -144,7 +144,7 @@ def sheet_figure(sheet: Sheet) -> "go.Figure":
 
 def sheet_page(sheet: Sheet) -> str:
     """One self-contained page: figure, notes, tables."""
-    from armillary.views.drawing import drawing_page
+    from armillary.views.figures.drawing import drawing_page
     from armillary.views.page import drawn_page, quantities_csv
 
     if sheet.drawing is not None:
@@ -155,7 +155,7 @@ def sheet_page(sheet: Sheet) -> str:
 
 def sheet_html(sheet: Sheet) -> str:
     """The sheet for a notebook, with no script at all."""
-    from armillary.views.drawing import drawing_svg
+    from armillary.views.figures.drawing import drawing_svg
 
     if sheet.drawing is None:
         inside = f"{_above(sheet)}{_below(sheet)}"

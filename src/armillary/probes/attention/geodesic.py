@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.attention.cosine import LATER, WITHOUT_FIRST, sampled_note
-from armillary.probes.attention.per_head import (
+from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
+from armillary.probes.machinery.per_head import (
     by_share,
     change_sides,
     grid,
@@ -17,9 +18,8 @@ from armillary.probes.attention.per_head import (
     median_head,
     name_heads,
 )
-from armillary.probes.evidence import MODEL, Evidence, Flags, Floats
-from armillary.probes.probe import Instrument
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Statistic, Verdict
 
 COLUMNS = (

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.attention.cosine import sampled_note
-from armillary.probes.attention.per_head import grid, head_map, head_table, median_head, name_heads, sums
-from armillary.probes.evidence import MODEL, RANDOM, Evidence, Flags, Floats
-from armillary.probes.probe import Instrument
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats
+from armillary.probes.machinery.per_head import grid, head_map, head_table, median_head, name_heads, sums
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Verdict
 
 # Ranks are spread over (0, 1]: a variance of a millionth is that of hardly any two different values.

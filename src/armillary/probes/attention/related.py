@@ -6,10 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.pairs import REPAIRINGS, Pairing, pairings_of, placed, related_pairs
-from armillary.probes.attention.per_head import head_map, name_heads
-from armillary.probes.attention.weights import head_names
-from armillary.probes.attention.words import (
+from armillary.probes.attention.lexicon.known_words import (
     discoveries,
     exceed,
     folded,
@@ -21,9 +18,12 @@ from armillary.probes.attention.words import (
     vocabulary,
     wordless,
 )
-from armillary.probes.evidence import MODEL, RANDOM, Evidence, Flags, Floats
-from armillary.probes.probe import Instrument
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.attention.lexicon.related_nouns import REPAIRINGS, Pairing, pairings_of, placed, related_pairs
+from armillary.probes.attention.weights import head_names
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats
+from armillary.probes.machinery.per_head import head_map, name_heads
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 COLUMNS = (

@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.lab.words import NOUNS
-from armillary.probes.attention.per_head import head_map, name_heads
-from armillary.probes.attention.tied import caveat
-from armillary.probes.attention.weights import head_names
-from armillary.probes.attention.words import (
+from armillary.lab.required_words import NOUNS
+from armillary.probes.attention.lexicon.known_words import (
     discoveries,
     resampled,
     sampled_words,
@@ -21,7 +18,7 @@ from armillary.probes.attention.words import (
     whole,
     wordless,
 )
-from armillary.probes.attention.written import (
+from armillary.probes.attention.lexicon.written_words import (
     DIRECTION_COLUMNS,
     UPDATE_COLUMNS,
     Words,
@@ -30,9 +27,12 @@ from armillary.probes.attention.written import (
     turned,
     update_rows,
 )
-from armillary.probes.evidence import MODEL, RANDOM, Evidence, Flags, Floats, Ints
-from armillary.probes.probe import Instrument
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.attention.ties import caveat
+from armillary.probes.attention.weights import head_names
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats, Ints
+from armillary.probes.machinery.per_head import head_map, name_heads
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:

@@ -5,12 +5,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.lab.words import NOUNS
-from armillary.probes.attention.likeness import DIRECTIONS, TOP, Read, read_subjects
-from armillary.probes.attention.per_head import head_map, name_heads
-from armillary.probes.attention.tied import TIE_COLUMN, all_ties, caveat
-from armillary.probes.attention.weights import head_names
-from armillary.probes.attention.words import (
+from armillary.lab.required_words import NOUNS
+from armillary.probes.attention.lexicon.known_words import (
     by_depth,
     discoveries,
     exceed,
@@ -22,9 +18,13 @@ from armillary.probes.attention.words import (
     vocabulary,
     wordless,
 )
-from armillary.probes.evidence import MODEL, RANDOM, Evidence, Flags, Floats
-from armillary.probes.probe import Instrument
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.attention.lexicon.likeness import DIRECTIONS, TOP, Read, read_subjects
+from armillary.probes.attention.ties import TIE_COLUMN, all_ties, caveat
+from armillary.probes.attention.weights import head_names
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats
+from armillary.probes.machinery.per_head import head_map, name_heads
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:

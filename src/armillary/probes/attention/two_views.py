@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import MODEL, Evidence
-from armillary.probes.probe import Instrument
+from armillary.probes.machinery.evidence import MODEL, Evidence
+from armillary.probes.machinery.probe import Instrument
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table
 
 COLUMNS = (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
-from armillary.probes.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

@@ -15,9 +15,9 @@ import torch
 from armillary.anatomy.anatomy import FeedForward
 from armillary.geometry.coding import encode, quantise
 from armillary.geometry.spectrum import eigenvalues, entropy_rank
-from armillary.probes.bench import Bench
-from armillary.probes.evidence import MODEL, RANDOM, Floats, Ints
-from armillary.probes.filter.streams import Layer, streams
+from armillary.probes.filter.hidden import Layer, streams
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Floats, Ints
 
 # Steps as shares of the root mean square; the middle one decides.
 STEPS = (0.5, 0.25, 0.125)

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import Evidence, Flags, Floats, name_sites
 from armillary.probes.filter.unmeasured import NO_TOKENS, unmeasured
-from armillary.probes.probe import Instrument
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.evidence import Evidence, Flags, Floats, name_sites
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
     from armillary.probes.filter.bits import Described
+    from armillary.probes.machinery.bench import Bench
 
 TURNED, UNSHIFTED, UNTRAINED = (
     "random orientation, matched moments",

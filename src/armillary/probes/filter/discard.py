@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, name_sites
 from armillary.probes.filter.unmeasured import NO_TOKENS, unmeasured
-from armillary.probes.probe import Instrument
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, name_sites
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
-    from armillary.probes.filter.streams import Streams
+    from armillary.probes.filter.hidden import Streams
     from armillary.probes.filter.units import Units
+    from armillary.probes.machinery.bench import Bench
 
 # A list that nobody scrolls through helps nobody; how many were left out is said.
 LISTED = 200
@@ -88,7 +88,7 @@ class Discard:
         return 3
 
     def experiment(self, bench: "Bench") -> Discarded:
-        from armillary.probes.filter.streams import streams
+        from armillary.probes.filter.hidden import streams
         from armillary.probes.filter.units import find_units
 
         found = streams(bench)

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import Evidence, Floats
 from armillary.probes.filter.unmeasured import unmeasured
-from armillary.probes.probe import Instrument
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.evidence import Evidence, Floats
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench, Trials
-    from armillary.probes.filter.dropping import Selected
+    from armillary.probes.filter.ablation import Selected
+    from armillary.probes.machinery.bench import Bench, Trials
 
 BELOW, QUIET, ALL = "below zero", "below 1 % of the peak", "all layers"
 NATS = "nats/token"
@@ -68,14 +68,14 @@ class Select:
     instruments: ClassVar[tuple[Instrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.filter.dropping import HOWS, INSTEAD, LAYERS
-        from armillary.probes.scaling import layers_of
+        from armillary.probes.filter.ablation import HOWS, INSTEAD, LAYERS
+        from armillary.probes.sphere.scaling import layers_of
 
         # The chapter's three arms, the untouched model, both definitions in all layers and in some.
         return 3 + 1 + 2 * (len(HOWS) + len(INSTEAD)) + 2 * len(HOWS) * len(layers_of(anatomy, LAYERS))
 
     def experiment(self, bench: "Bench") -> "Selected | None":
-        from armillary.probes.filter.dropping import dropping
+        from armillary.probes.filter.ablation import dropping
 
         return dropping(bench, lambda trials: judged(trials)[0] != "undecided") if bench.scored else None
 

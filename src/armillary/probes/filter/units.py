@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy.anatomy import FeedForward
-from armillary.probes.evidence import Flags, Floats, Ints
-from armillary.probes.filter.streams import Layer
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.filter.hidden import Layer
+from armillary.probes.machinery.evidence import Flags, Floats, Ints
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 
 # Cosines are first taken of sketches so many numbers wide: two rows at 0.99 are then at 0.9 and more, and rows of no
 # relation are seven deviations away from it.

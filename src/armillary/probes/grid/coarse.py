@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Floats
 from armillary.probes.grid.unanswered import unanswered
-from armillary.probes.probe import Instrument
-from armillary.probes.scaling import layers_of
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Floats
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.sphere.scaling import layers_of
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
-    from armillary.probes.grid.reach import Reach
+    from armillary.probes.grid.correlation_length import Reach
+    from armillary.probes.machinery.bench import Bench
 
 LAYERS, LENGTH, LENGTH_LEAST = 8, 128, 16
 COLUMNS = (
@@ -74,8 +74,8 @@ class Coarse:
         return 5.0
 
     def experiment(self, bench: "Bench") -> Flow | None:
-        from armillary.probes.grid.patterns import texts
-        from armillary.probes.grid.reach import reach, states
+        from armillary.probes.grid.correlation_length import reach, states
+        from armillary.probes.instruments.patterns import texts
 
         sites = sites_of(bench.anatomy)
         first = max(1, bench.corpus.windows[0].prefix)
@@ -121,7 +121,7 @@ def sites_of(anatomy: "Anatomy") -> tuple[str, ...]:
 
 
 def _growth(evidence: Evidence, found: "Reach") -> tuple[float, float, float]:
-    from armillary.probes.grid.reach import length
+    from armillary.probes.grid.correlation_length import length
 
     def ratio(drawn: Floats) -> Floats:
         lengths = length(drawn)
@@ -132,7 +132,7 @@ def _growth(evidence: Evidence, found: "Reach") -> tuple[float, float, float]:
 
 
 def _rows(evidence: Evidence, flow: Flow) -> list[dict[str, Any]]:
-    from armillary.probes.grid.reach import correlation, length, shared
+    from armillary.probes.grid.correlation_length import correlation, length, shared
 
     mine = flow.arms[MODEL]
     curves = correlation(mine.products.sum(0))
@@ -206,7 +206,7 @@ def _reading(
 
 
 def _quantities(flow: Flow, rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:
-    from armillary.probes.grid.reach import correlation
+    from armillary.probes.grid.correlation_length import correlation
 
     def column(name: str) -> Floats:
         return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=float)

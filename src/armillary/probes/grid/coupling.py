@@ -11,9 +11,9 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.edits import Silence
 from armillary.flow.tokens import Batch
-from armillary.probes.bench import Bench
-from armillary.probes.evidence import Floats
 from armillary.probes.grid.backward import Slices, loss_slices, result_slices
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import Floats
 
 SIDES = ("q", "k", "v")
 

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import RANDOM, Evidence, Floats
 from armillary.probes.grid.unanswered import unanswered
-from armillary.probes.probe import Instrument
-from armillary.probes.scaling import layers_of
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.evidence import RANDOM, Evidence, Floats
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.sphere.scaling import layers_of
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
     from armillary.probes.grid.coupling import Coupling
+    from armillary.probes.machinery.bench import Bench
 
 LAYERS, HEADS, DOCUMENTS = 3, 4, 12
 PASSES = 1.5  # forward and back over half of the text

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import Evidence, Flags, Floats, name_sites
 from armillary.probes.grid.unanswered import unanswered
-from armillary.probes.parallel import over_sites
-from armillary.probes.probe import Instrument
-from armillary.probes.scaling import layers_of
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.evidence import Evidence, Flags, Floats, name_sites
+from armillary.probes.machinery.parallel import over_sites
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.sphere.scaling import layers_of
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
     from armillary.probes.grid.maps import Left, Matrix
+    from armillary.probes.machinery.bench import Bench
 
 LAYERS, WIDE = 3, 1024
 STRENGTHS = (0.5, 1.0, 2.0)

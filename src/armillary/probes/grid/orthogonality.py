@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.per_head import name_heads
-from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats
 from armillary.probes.grid.unanswered import unanswered
-from armillary.probes.probe import Instrument
-from armillary.probes.scaling import layers_of
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats
+from armillary.probes.machinery.per_head import name_heads
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.sphere.scaling import layers_of
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
-    from armillary.probes.grid.pairs import Pairs
+    from armillary.probes.grid.token_pairs import Pairs
+    from armillary.probes.machinery.bench import Bench
 
 LAYERS, DRAWS = 8, 1000
 SIDES = ("q", "k", "v")
@@ -85,7 +85,7 @@ class Orthogonality:
         return 3.0
 
     def experiment(self, bench: "Bench") -> Angles | None:
-        from armillary.probes.grid.pairs import sample, spaces
+        from armillary.probes.grid.token_pairs import sample, spaces
 
         layers, groups = chosen(bench.anatomy), bench.corpus.groups
         arms = {arm: sample(bench.arm(arm), layers) for arm in (MODEL, RANDOM, SHUFFLED)}
@@ -136,7 +136,7 @@ class _View:
     """Ratios of every draw of documents; the first row is the text itself."""
 
     def __init__(self, evidence: Evidence, angles: Angles) -> None:
-        from armillary.probes.grid.pairs import law
+        from armillary.probes.grid.token_pairs import law
 
         self.anatomy, self.angles, self.layers = evidence.anatomy, angles, list(angles.centred)
         self.law_k, self.law_d = law(self.anatomy.k), law(self.anatomy.d)

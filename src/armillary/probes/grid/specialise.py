@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.per_head import name_heads
-from armillary.probes.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, Ints, mean
-from armillary.probes.grid.roles import KINDS, MEANINGS, ROLES, name_roles
 from armillary.probes.grid.unanswered import unanswered
-from armillary.probes.probe import Instrument
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.instruments.roles import KINDS, MEANINGS, ROLES, name_roles
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, Ints, mean
+from armillary.probes.machinery.per_head import name_heads
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
+    from armillary.probes.machinery.bench import Bench
 
 COLUMNS = (
     Column("head", "attention head"),
@@ -43,7 +43,7 @@ class Roles:
         return mean(self.of(arm, field).sum(0))
 
     def of(self, arm: str, field: str) -> Floats:
-        from armillary.probes.grid.patterns import FIELDS
+        from armillary.probes.instruments.patterns import FIELDS
 
         return np.asarray(self.sums[arm][:, FIELDS.index(field)])
 
@@ -82,7 +82,7 @@ class Specialise:
         return 5.0
 
     def experiment(self, bench: "Bench") -> Roles | None:
-        from armillary.probes.grid.patterns import LENGTH_LEAST, texts
+        from armillary.probes.instruments.patterns import LENGTH_LEAST, texts
 
         ids, documents = texts(bench.text.windows, T.documents_least)
         if ids.size == 0 or ids.shape[1] < LENGTH_LEAST or bench.twin is None:
@@ -117,7 +117,7 @@ class Specialise:
 
 
 def _measure(bench: "Bench", arm: str, ids: Ints, documents: Ints) -> Floats:
-    from armillary.probes.grid.patterns import FIELDS, induction, repeated, scores, texts
+    from armillary.probes.instruments.patterns import FIELDS, induction, repeated, scores, texts
 
     model, windows = bench.arm(arm).anatomy, bench.arm(arm).text.windows
     words = ids if arm != SHUFFLED else texts(windows, T.documents_least)[0]

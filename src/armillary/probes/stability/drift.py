@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import RANDOM, Evidence, Floats
-from armillary.probes.probe import Instrument
+from armillary.probes.machinery.evidence import RANDOM, Evidence, Floats
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.stability.said import cell, intervals, mean, not_measured, unclear
-from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
+    from armillary.probes.machinery.bench import Bench
 
 BANDS = ((1, 4), (4, 16), (16, 32), (32, 64), (64, 10**9))
 """Distances from the beginning of the slid window: from, and below."""
@@ -108,7 +108,7 @@ class Drift:
         return 19.0
 
     def experiment(self, bench: "Bench") -> Drifted | None:
-        from armillary.probes.stability.sliding import slide
+        from armillary.probes.stability.window_angles import slide
 
         return slide(bench)
 

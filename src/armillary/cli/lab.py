@@ -1,0 +1,137 @@
+"""The command line of the laboratory: `armillary lab train`, `exam`, `plot`, `card`."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from armillary.cli.errors import friendly
+
+
+@click.group()
+def lab() -> None:
+    """Train small models whose geometry is watched as they learn, and examine what they learnt."""
+
+
+@lab.command()
+@click.option(
+    "--preset", default="smoke", show_default=True, metavar="NAME", help="smoke (CPU, seconds) or builtin (GPU)."
+)
+@click.option(
+    "--text", metavar="PATH", help="A text file (also .xz, .gz) or a folder of them. [default: the built-in sample]"
+)
+@click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="The run's folder; a killed run resumes in it.",
+)
+@click.option("--architecture", default="gpt", show_default=True, metavar="A", help="gpt or llama.")
+@click.option("--steps", type=int, metavar="N", help="Steps of training, instead of the preset's.")
+@click.option("--batch", type=int, metavar="N", help="Windows per step.")
+@click.option("--vocabulary", type=int, metavar="N", help="Tokens in the vocabulary.")
+@click.option("--rate", type=float, metavar="R", help="Highest learning rate.")
+@click.option("--seed", type=int, metavar="N", help="Of the weights and of the order of the text. [default: 0]")
+@click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
+@partial(
+    friendly,
+    interrupted="the same command goes on from the run's last checkpoint, if it has one yet",
+    smaller="use a smaller --batch",
+)
+def train(
+    preset: str, text: str | None, heldout: str | None, out: Path, architecture: str, device: str | None, **given: Any
+) -> None:
+    """Train a model on a text, writing a folder in the hub's layout that `armillary survey` reads."""
+    from armillary.lab.recipe import recipe
+
+    changes = {name: value for name, value in given.items() if value is not None}
+    recipe(preset, architecture, **changes)
+    from armillary.lab.data import check_source
+    from armillary.results.store import check_writable
+
+    for path in (text, heldout):
+        if path is not None:
+            check_source(path)
+    check_writable(out)
+    from armillary import learn
+
+    made = learn.train(
+        preset,
+        text,
+        out,
+        heldout=heldout,
+        architecture=architecture,
+        device=device,
+        progress=sys.stderr.isatty(),
+        **changes,
+    )
+    click.echo(learn.summary(made))
+
+
+@lab.command()
+@click.argument("model", default="builtin:gpt")
+@click.option("--text", metavar="PATH", help="Text it has not seen. [default: what its run held out, or the sample]")
+@click.option("--training", metavar="PATH", help="Its training text: measures a Kneser–Ney 5-gram of it beside.")
+@click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@friendly
+def exam(model: str, text: str | None, training: str | None, device: str | None, as_json: bool) -> None:
+    """Examine what a causal language model has learnt: bits per byte, copying, the logit lens, samples of its writing.
+
+    In the folder of a run, exam.json is written as well.
+    """
+    import json
+
+    from armillary import learn
+    from armillary.lab.card import learnt
+
+    found = learn.examine(model, text, training=training, device=device, progress=sys.stderr.isatty())
+    if as_json:
+        click.echo((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), nl=False)
+        return
+    from armillary.views.text.quoting import show_text
+
+    width = max(len(name) for name, _ in learnt(found))
+    for name, value in learnt(found):
+        click.echo(f"{name:<{width}}  {value}")
+    for sample in found["samples"]:
+        click.echo("\n" + "\n".join(map(show_text, sample.split("\n"))))
+
+
+@lab.command()
+@click.argument("model", default="builtin:gpt")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("training.html"),
+    show_default=True,
+    metavar="FILE",
+    help="An .html page, a .png or .svg picture, or the numbers as .csv.",
+)
+@friendly
+def plot(model: str, out: Path) -> None:
+    """Draw how a model's geometry changed while it learnt: MODEL is the folder of a run, or a built-in model."""
+    from armillary import learn
+    from armillary.views.figures.training import save_training
+
+    click.echo(f"{save_training(learn.training(model), model, out)}")
+
+
+@lab.command("card")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--title", default="A model trained by Armillary", show_default=True, metavar="T")
+@click.option("--about", default="", metavar="TEXT", help="What should be said of the data and its licence.")
+@click.option("--command", default="armillary lab train", metavar="C", help="The command that made it.")
+@friendly
+def write_card(folder: Path, title: str, about: str, command: str) -> None:
+    """Write a run's card.md from its recipe, its log and its exam."""
+    from armillary.lab.card import card
+    from armillary.results.store import write_whole
+    from armillary.views.text.quoting import show_text
+
+    write_whole({folder / "card.md": card(folder, title, about, command, show_text)})
+    click.echo(f"{folder / 'card.md'}")

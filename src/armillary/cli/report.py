@@ -1,0 +1,163 @@
+"""The command line of pages made from stored surveys: `armillary report` and `armillary compare`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from armillary.cli.errors import friendly
+from armillary.errors import ArmillaryError
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Another place. [default: FOLDER/report.html]"
+)
+@friendly
+def report(folder: Path, out: Path | None) -> None:
+    """Make report.html again from the survey stored in FOLDER: one page that opens from disk, without a network."""
+    from armillary.results.store import read_survey
+    from armillary.views.report.report import save_report
+
+    made = read_survey(folder)
+    home = folder.parent if folder.name == "survey.json" else folder
+    path = save_report(made, _html(out) if out else home / "report.html")
+    click.echo(f"{path} holds {len(made)} claims, {path.stat().st_size / 1e6:.1f} MB")
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="PLACE",
+    help="A folder for compare.html, .json, .csv and rows.csv, or a file that ends in one of these.",
+)
+@click.option("--text", metavar="PATH", help="Where models are surveyed: a file, a folder, or - for standard input.")
+@click.option(
+    "--tokens", type=int, metavar="N", help="Where models are surveyed: how many tokens to read. [default: 2500]"
+)
+@click.option(
+    "--claims", metavar="LIST", help="Where models are surveyed: claim ids, chapter letters, or 'all'. [default: all]"
+)
+@click.option("--device", metavar="D", help="Where models are surveyed: cpu or cuda.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--trust-remote-code", is_flag=True, help="Run code that a model's folder brings along.")
+@friendly
+def compare(a: str, b: str, out: Path | None, as_json: bool, **asked: Any) -> None:
+    """Say what differs in B against A: verdicts, numbers, sites and heads, and whether the intervals say so.
+
+    A and B are folders of stored surveys, or models, which are then surveyed with the same text, tokens and claims.
+
+    \b
+    armillary compare survey/base survey/tuned --out tuned-against-base/
+    armillary compare smollm2 smollm2-q4.gguf --claims A,B --tokens 5000 --out q4.html
+    armillary compare run/steps/000374 run/steps/000748
+    """
+    kept = [_stored(name) for name in (a, b)]
+    _check(kept, out, asked)
+    from armillary.results.compare import compare as compared
+    from armillary.results.compare import read_loosely
+
+    read = [None if folder is None else read_loosely(folder) for folder in kept]
+    notes = tuple(note for one in read if one is not None for note in one[1])
+    surveys: list[Any] = [None if one is None else one[0] for one in read]
+    if None in surveys:
+        surveys = _surveyed(surveys, (a, b), out, asked)
+    first, second = surveys
+    _write(compared(first, second, notes=notes), out, as_json)
+
+
+def _stored(name: str) -> Path | None:
+    """The folder of a survey, or None for a model."""
+    path = Path(name)
+    if path.name == "survey.json" or (path / "survey.json").exists():
+        return path
+    holds_model = path.is_file() or any((path / file).exists() for file in ("config.json", "recipe.json"))
+    if path.is_dir() and not holds_model:
+        raise ArmillaryError(
+            f"{name} is a folder without survey.json and without config.json, so neither a survey nor a model; give the "
+            "folder that `armillary survey --out` wrote, or a model."
+        )
+    return None
+
+
+def _check(kept: list[Path | None], out: Path | None, asked: dict[str, Any]) -> None:
+    """What can be refused before anything is read or loaded."""
+    given = [f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False)]
+    if None not in kept and given:
+        raise ArmillaryError(
+            f"A and B are both stored surveys, so {', '.join(given)} would change nothing; leave it out."
+        )
+    if asked["claims"]:
+        from armillary.probes import choose
+
+        choose(asked["claims"])
+    if out is not None and out.suffix.lower() in _PICTURES:
+        raise ArmillaryError(f"{out} ends in {out.suffix!r}; give a folder, or a file in {' '.join(_ENDINGS)}.")
+    if out is not None:
+        from armillary.results.store import check_writable
+
+        check_writable(out.parent if out.suffix.lower() in _ENDINGS else out)
+
+
+_ENDINGS = (".html", ".json", ".csv")
+# Any other ending may belong to a folder's name: v1.5.
+_PICTURES = (".png", ".svg", ".pdf", ".tex")
+
+
+def _surveyed(surveys: list[Any], names: tuple[str, str], out: Path | None, asked: dict[str, Any]) -> list[Any]:
+    """Models measured alike; what a stored survey on the other side says about budget and claims is the default."""
+    from armillary import run
+    from armillary.flow.documents import from_any, from_path
+    from armillary.flow.memory import keep_pages
+
+    keep_pages()
+    stored = next((survey for survey in surveys if survey is not None), None)
+    tokens, claims = asked["tokens"], asked["claims"]
+    if stored is not None:
+        tokens = stored.text.get("budget") if tokens is None else tokens
+        claims = ",".join(finding.id for finding in stored) if claims is None else claims
+    # Read once, since standard input cannot be read twice.
+    documents = from_any(None) if asked["text"] is None else from_path(asked["text"])
+    how = {
+        "tokens": run.DEFAULT_TOKENS if tokens is None else tokens,
+        "claims": "all" if claims is None else claims,
+        "device": asked["device"],
+        "trust_remote_code": asked["trust_remote_code"],
+        "progress": sys.stderr.isatty(),
+    }
+    each = zip(surveys, names, _folders(out), strict=True)
+    return [run.survey(name, documents, out=home, **how) if survey is None else survey for survey, name, home in each]
+
+
+def _folders(out: Path | None) -> list[Path | None]:
+    """Where surveys made on the way are kept: beside the comparison, if that has a folder."""
+    if out is None or out.suffix.lower() in _ENDINGS:
+        return [None, None]
+    return [out / "a", out / "b"]
+
+
+def _write(made: Any, out: Path | None, as_json: bool) -> None:
+    from armillary.views.compare.comparison import comparison_json, print_comparison, save_all
+
+    if out is not None:
+        if out.suffix.lower() in _ENDINGS:
+            made.save(out)
+        else:
+            save_all(made, out)
+    if as_json:
+        click.echo(comparison_json(made).encode(), nl=False)
+        return
+    from rich.console import Console
+
+    print_comparison(made, Console(file=sys.stdout), out)
+
+
+def _html(path: Path) -> Path:
+    if path.suffix.lower() != ".html":
+        raise ArmillaryError(f"{path} does not end in .html; a report is a page, so name it report.html, say.")
+    return path

@@ -1,0 +1,121 @@
+"""How far from orthogonal are vectors of different words from different documents, in the stream and in each head's space?"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.read import projected
+from armillary.flow.capture import Watcher, run, still, watching
+from armillary.flow.tokens import Batch, Window
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import Floats, Ints
+
+TOKENS = 12  # of every document: pairs grow with the square
+RANDOM_HEADS = 4
+
+
+def law(n: int) -> float:
+    """Mean |cos| of two random directions in n dimensions, exactly; √(2/πn) for large n.
+
+    >>> round(law(3), 9), round(law(1000) / math.sqrt(2 / (math.pi * 1000)), 3)
+    (0.5, 1.0)
+    """
+    return math.exp(math.lgamma(n / 2) - math.lgamma((n + 1) / 2)) / math.sqrt(math.pi)
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Tokens and what passed at them: y [n, d] that heads read; q [n, h, k], k and v of their group, for each layer."""
+
+    documents: Ints
+    words: Ints
+    vectors: Mapping[int, Mapping[str, Tensor]]
+
+
+def sample(bench: Bench, layers: Sequence[int]) -> Sampled:
+    """Seeded tokens of every document, first ones and those the tokenizer added left out."""
+    rng = np.random.default_rng([bench.seed, 61])
+    chosen = {window: _places(window, rng) for window in bench.text.windows}
+    parts: dict[int, dict[str, list[Tensor]]] = {layer: {name: [] for name in "yqkv"} for layer in layers}
+    documents: list[int] = []
+    words: list[int] = []
+    for batch in bench.batches():
+        at = [(row, place) for row, window in enumerate(batch.windows) for place in chosen[window]]
+        if at:
+            _see(bench.anatomy, batch, at, parts)
+            documents += [batch.windows[row].document for row, _ in at]
+            words += [batch.windows[row].ids[place] for row, place in at]
+            bench.tick(batch.tokens)
+    vectors = {
+        layer: {name: torch.cat(found) for name, found in named.items() if found} for layer, named in parts.items()
+    }
+    return Sampled(np.array(documents, dtype=np.int64), np.array(words, dtype=np.int64), vectors)
+
+
+def _places(window: Window, rng: np.random.Generator) -> list[int]:
+    ordinary = np.arange(max(1, window.prefix), len(window.ids) - window.suffix)
+    return sorted(rng.choice(ordinary, min(TOKENS, len(ordinary)), replace=False).tolist())
+
+
+def _see(anatomy: Anatomy, batch: Batch, at: list[tuple[int, int]], parts: dict[int, dict[str, list[Tensor]]]) -> None:
+    rows, places = (torch.tensor(side, device=anatomy.device) for side in zip(*at, strict=True))
+    width = batch.ids.shape[1]
+
+    def watcher(layer: int, name: str) -> Watcher:
+        def watch(given: Tensor | None, output: Tensor) -> None:
+            heads = projected(anatomy, f"L{layer}.{name}", output.reshape(len(batch.ids), width, -1))[rows, places]
+            heads = heads.repeat_interleave(anatomy.n_heads // heads.shape[1], dim=1)
+            parts[layer][name].append(heads.double().cpu())
+            if name == "q":
+                assert given is not None, "a projection takes a tensor"
+                parts[layer]["y"].append(given.reshape(len(batch.ids), width, -1)[rows, places].double().cpu())
+
+        return watch
+
+    watchers = {f"L{layer}.{name}": watcher(layer, name) for layer in parts for name in "qkv"}
+    with still(anatomy.model), watching(anatomy, watchers):
+        run(anatomy, batch.ids, batch.mask)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Sums of |cos| [spaces, group, group] and how many pairs [group, group]; one of a pair from either group."""
+
+    total: Floats
+    count: Floats
+
+    def means(self, weights: Floats) -> Floats:
+        """[draw, space] when each group counts as often as it was drawn [draw, group]."""
+        pairs = np.einsum("ag,gk,ak->a", weights, self.count, weights)
+        sums = np.einsum("ag,sgk,ak->as", weights, self.total, weights, optimize=True)
+        return np.asarray(sums / np.maximum(pairs, 1e-300)[:, None])
+
+
+def pairs(sampled: Sampled, one: Tensor, other: Tensor, groups: int) -> Pairs:
+    """|cos| between the rows of two sets of vectors [n, spaces, width], different words of different documents."""
+    member = torch.zeros(len(one), groups, dtype=torch.float64)
+    member[torch.arange(len(one)), torch.as_tensor(sampled.documents % groups)] = 1
+    words = torch.as_tensor(sampled.words)
+    apart = (words[:, None] != words[None]).double()
+    left, right = (torch.nn.functional.normalize(side.double(), dim=-1).transpose(0, 1) for side in (one, other))
+    total = member.T @ ((left @ right.mT).abs() * apart) @ member
+    count = member.T @ apart @ member
+    mixed = 1 - torch.eye(groups, dtype=torch.float64)
+    return Pairs((total * mixed).numpy(), (count * mixed).numpy())
+
+
+def spaces(sampled: Sampled, layer: int, groups: int, centred: bool) -> dict[str, Pairs]:
+    """The full space (one), each head's q, k, v and q against k, plain slices of the full space, and random heads on it."""
+    found = {name: v - v.mean(0) if centred else v for name, v in sampled.vectors[layer].items()}
+    y, k = found["y"], found["q"].shape[-1]
+    rng = np.random.default_rng([layer, 67])
+    random = torch.as_tensor(rng.standard_normal((RANDOM_HEADS, y.shape[1], k)))
+    slices = y[:, : y.shape[1] // k * k].reshape(len(y), -1, k)
+    made = {"full": y[:, None], "slices": slices, "random": torch.einsum("nd,rdk->nrk", y, random)}
+    both = {name: pairs(sampled, v, v, groups) for name, v in ({**made, **{n: found[n] for n in "qkv"}}).items()}
+    return both | {"match": pairs(sampled, found["q"], found["k"], groups)}

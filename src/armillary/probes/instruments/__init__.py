@@ -1,0 +1,1 @@
+"""What watches a pass: one object per file, with a state that adds."""

@@ -1,0 +1,1 @@
+"""What every probe shares: the contract, the shared pass, evidence, the bench, the plan and the thresholds."""

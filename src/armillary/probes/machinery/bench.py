@@ -1,0 +1,208 @@
+"""Where are experiments made? On one evaluation text, beside one baseline, with as few passes as decide the question.
+
+Claims that need interventions cost forward passes. All of them use the same seeded text and share the untouched model's
+losses. `Bench.compare` is a group-sequential design: documents come in `LOOKS` instalments, after each the rule is asked
+whether it can decide, and every look takes its interval at 1 − 0.05/LOOKS, so that by Bonferroni the chance of any look
+misleading stays below 5 % however early it stops.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from armillary.anatomy import Anatomy
+from armillary.edits import Edit, edited
+from armillary.errors import ModelError
+from armillary.flow.capture import Watcher, run, still, watching
+from armillary.flow.tokens import Batch, Corpus, Window
+from armillary.geometry.resample import bootstrap
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Floats
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+
+TOKENS, DOCUMENTS = 1536, 24
+QUICK_TOKENS, QUICK_DOCUMENTS = 480, 12
+LOOKS = 3
+# The ends of an interval at a look's stricter level lie far out.
+DRAWS = 4000
+# Logits are as wide as the vocabulary: a batch of these many tokens keeps them to a hundred megabytes.
+BATCH = 512
+
+Statistic = Callable[[Floats, Floats], Floats]
+"""From summed losses [draws, 1 + trials] (the untouched model first) and token counts [draws] to one value a draw."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """What some edits cost: loss sums [1 + trials, groups], the untouched model first, and token counts [groups]."""
+
+    names: tuple[str, ...]
+    loss: Floats
+    count: Floats
+    looks: int
+    """After how many instalments of documents the rule could decide."""
+    level: float
+    """At which every interval must be taken, so that looking several times does not count as several chances."""
+    seed: int
+
+    @property
+    def documents(self) -> int:
+        return int((self.count > 0).sum())
+
+    def interval(self, statistic: Statistic) -> tuple[float, float, float]:
+        """A statistic of the losses with its interval over documents; NaN ends where documents are too few."""
+        used = self.count > 0
+        rows = np.concatenate([self.count[None], self.loss]).T[used]
+        value = float(statistic(rows[:, 1:].sum(0)[None], rows[:, 0].sum()[None])[0])
+        if used.sum() < T.documents_least:
+            return value, float("nan"), float("nan")
+        found = bootstrap(rows, lambda s: statistic(s[:, 1:], s[:, 0]), DRAWS, self.seed, self.level)
+        return value, float(found.low), float(found.high)
+
+    def cost(self, name: str) -> tuple[float, float, float]:
+        """Nats a token that one trial costs, with its interval."""
+        row = 1 + self.names.index(name)
+        return self.interval(lambda loss, count: (loss[:, row] - loss[:, 0]) / np.maximum(count, 1e-300))
+
+    def beside(self, name: str, other: str) -> tuple[float, float, float]:
+        """Nats a token that one trial costs more than another, document by document."""
+        one, two = 1 + self.names.index(name), 1 + self.names.index(other)
+        return self.interval(lambda loss, count: (loss[:, one] - loss[:, two]) / np.maximum(count, 1e-300))
+
+
+@dataclass(eq=False)
+class Bench:
+    """A model, the text it is tried on, and what was already worked out there."""
+
+    anatomy: Anatomy
+    corpus: Corpus
+    """All that the survey reads; an experiment that needs long windows takes them here."""
+    twin: Anatomy | None = None
+    seed: int = 0
+    quick: bool = False
+    tick: Callable[[int], None] = lambda tokens: None
+    kept: dict[Any, Any] = field(default_factory=dict)
+    """What one experiment worked out and another asks for too."""
+    _arms: dict[str, "Bench"] = field(default_factory=dict)
+    _first: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        tokens, documents = (QUICK_TOKENS, QUICK_DOCUMENTS) if self.quick else (TOKENS, DOCUMENTS)
+        self.text = self.corpus.thinned(tokens, documents)
+
+    @property
+    def scored(self) -> bool:
+        """Does the model foretell a next token, so that an edit can cost something?"""
+        return self.anatomy.causal and self.anatomy.W_U is not None
+
+    def arm(self, name: str) -> "Bench":
+        """The same bench with the random twin, or with shuffled text."""
+        if name == MODEL:
+            return self
+        if name not in self._arms:
+            assert self.twin is not None or name == SHUFFLED
+            model = self.twin if name == RANDOM else self.anatomy
+            text = self.corpus.shuffled(self.seed) if name == SHUFFLED else self.corpus
+            assert model is not None
+            self._arms[name] = Bench(model, text, None, self.seed, self.quick, lambda tokens: self.tick(tokens))
+        return self._arms[name]
+
+    def batches(self, windows: Sequence[Window] | None = None) -> list[Batch]:
+        """The evaluation text, or the windows given, in batches small enough for logits."""
+        text = self.text if windows is None else Corpus(tuple(windows), "", self.corpus.documents, 0, ())
+        return list(text.batches(BATCH))
+
+    def groups(self, batch: Batch) -> Tensor:
+        """The bootstrap group of each row."""
+        return self.corpus.group(batch.documents)
+
+    def token_losses(self, batch: Batch, *edits: Edit) -> Tensor:
+        """Next-token loss [b, t] in float64 on the CPU, 0 where no token follows."""
+        with still(self.anatomy.model), edited(self.anatomy, *edits):
+            logits = run(self.anatomy, batch.ids, batch.mask, logits=True).float()
+        self.tick(batch.tokens)
+        target = batch.following.to(logits.device)
+        # Flat rows: cross entropy over a transposed vocabulary axis is several times slower.
+        nll = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.clamp_min(0).flatten(), reduction="none")
+        return (nll.reshape(target.shape).double() * (target >= 0)).cpu()
+
+    def losses(self, batches: Sequence[Batch], *edits: Edit) -> Floats:
+        """[groups, (count, loss)] over batches; the untouched model's are worked out once."""
+        made = np.zeros((self.corpus.groups, 2))
+        for batch in batches:
+            key = ("losses", id(batch))
+            rows = self.kept.get(key) if not edits else None
+            if rows is None:
+                kept = (batch.following >= 0).sum(1).double()
+                # The batch is kept with its losses, so that its id is its own for as long.
+                rows = (batch, torch.stack((kept, self.token_losses(batch, *edits).sum(1)), 1).numpy())
+                self.kept |= {} if edits else {key: rows}
+            np.add.at(made, self.groups(batch).numpy(), rows[1])
+        return made
+
+    def compare(
+        self, trials: Mapping[str, tuple[Edit, ...]], decided: Callable[[Trials], bool] | None = None
+    ) -> Trials:
+        """What each trial's edits cost, reading no more documents than `decided` asks for; without it, all of them, and
+        then there is but one look."""
+        loss = np.zeros((1 + len(trials), self.corpus.groups))
+        count = np.zeros(self.corpus.groups)
+        for look, batches in enumerate(self.instalments(), 1):
+            for row, edits in enumerate([(), *trials.values()]):
+                more = self.losses(batches, *edits)
+                loss[row] += more[:, 1]
+                count += more[:, 0] if row == 0 else 0
+            level = 0.95 if decided is None else 1 - 0.05 / LOOKS
+            made = Trials(tuple(trials), loss.copy(), count.copy(), look, level, self.seed)
+            if decided is not None and made.documents >= T.documents_least and decided(made):
+                break
+        return made
+
+    def instalments(self) -> list[list[Batch]]:
+        """The evaluation text in LOOKS parts of like many documents."""
+        if "instalments" not in self.kept:
+            windows = sorted(self.text.windows, key=lambda w: w.document)
+            # Fewer documents than an interval needs would make a look that can decide nothing.
+            first = min(len(windows), max(T.documents_least, round(len(windows) / LOOKS)))
+            cuts = [0, *(first + round((len(windows) - first) * i / (LOOKS - 1)) for i in range(LOOKS))]
+            parts = [windows[a:b] for a, b in pairwise(cuts) if b > a]
+            self.kept["instalments"] = [self.batches(part) for part in parts]
+        found: list[list[Batch]] = self.kept["instalments"]
+        return found
+
+    def states(self, batch: Batch, sites: Sequence[str], *edits: Edit) -> dict[str, Tensor]:
+        """What passes at these sites [b, t, …]: what a site's module receives or gives, whichever the site is."""
+        found: dict[str, Tensor] = {}
+
+        def keep(site: str) -> Watcher:
+            def watch(given: Tensor | None, output: Tensor) -> None:
+                value = given if self.anatomy.sites[site].side == "input" else output
+                assert value is not None, f"{site} takes no tensor"
+                found[site] = value.detach().clone()
+
+            return watch
+
+        with (
+            still(self.anatomy.model),
+            edited(self.anatomy, *edits),
+            watching(self.anatomy, {s: keep(s) for s in sites}),
+        ):
+            last = run(self.anatomy, batch.ids, batch.mask)
+        self.tick(batch.tokens)
+        return {site: value.reshape(*last.shape[:2], -1) for site, value in found.items()}
+
+    def prove(self) -> None:
+        """The model is what it was when the bench was set up, bit for bit; called after every experiment."""
+        batch = self.batches(self.text.windows[:1])[0]
+        with still(self.anatomy.model):
+            now = run(self.anatomy, batch.ids, batch.mask)
+        if self._first is None:
+            self._first = now
+        if not torch.equal(now, self._first):
+            raise ModelError(
+                "an experiment left a trace in the model: it is not bit for bit what it was; this is a bug."
+            )

@@ -1,0 +1,69 @@
+"""How long will a survey take? Passes are counted beforehand, at a speed measured on this machine with this model."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from armillary.anatomy import Anatomy
+from armillary.flow.capture import run, still
+from armillary.flow.tokens import Corpus, collate
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.probe import Experimenter, Probe
+
+ARMS = 3
+# What one watched pass costs beside a bare one at the default budget, all instruments on (bench/overhead.py).
+WATCHED = 2.0
+# Seconds of algebra a claim takes, and how many more for each million numbers of a layer's width² over all layers.
+CLAIM, CLAIM_MILLION = 1.5, 1.5
+# A speed from fewer tokens than this says little of a whole batch.
+TIMED = 256
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tokens that the shared passes read, the most passes that experiments make, and the time all of it takes."""
+
+    claims: int
+    experiments: int
+    """How many of the claims make experiments."""
+    tokens: int
+    """Read by each of the three arms."""
+    passes: float
+    """Of the experiments over the evaluation text, at most: a rule that can decide sooner makes fewer."""
+    evaluation: int
+    """Tokens of the evaluation text."""
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[Probe], quick: bool) -> Plan:
+    algebra = len(probes) * (CLAIM + CLAIM_MILLION * anatomy.layers * anatomy.d**2 / 1e6)
+    if corpus is None:
+        return Plan(len(probes), 0, 0, 0, 0, algebra)
+    made = [probe for probe in probes if isinstance(probe, Experimenter)]
+    passes = sum(probe.passes(anatomy) for probe in made)
+    evaluation = Bench(anatomy, corpus, quick=quick).text.tokens
+    read = corpus.tokens if any(probe.instruments for probe in probes) else 0
+    speed = _speed(anatomy, corpus)
+    seconds = algebra + (ARMS * WATCHED * read + passes * evaluation) / speed
+    return Plan(len(probes), len(made), read, passes, evaluation, seconds)
+
+
+def _speed(anatomy: Anatomy, corpus: Corpus) -> float:
+    """Tokens a second, logits included where the model has them; the better of two tries."""
+    windows, count = [], 0
+    for window in corpus.windows:
+        windows.append(window)
+        count += len(window.ids)
+        if count >= TIMED:
+            break
+    batch, times = collate(windows, 0), []
+    with still(anatomy.model):
+        for _ in range(2):
+            began = time.perf_counter()
+            run(anatomy, batch.ids, batch.mask, logits=anatomy.W_U is not None)
+            times.append(time.perf_counter() - began)
+    return count / min(times)

@@ -1,0 +1,255 @@
+"""How do two surveys read side by side: in a terminal, in a notebook, in a file?"""
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from armillary.results.claim import Control, Finding
+from armillary.results.compare import OUTCOMES, RULE, Comparison, Outcome, Pair, Tally
+from armillary.results.compare_tables import claim_table, row_table
+from armillary.results.store import json_text, table_csv, write_whole
+from armillary.views.figures.marks import COLOURS, MARKS
+from armillary.views.report.notebook import CSS, bar_html, mark_html
+from armillary.views.text.numbers import ABSENT, count, interval, number
+from armillary.views.text.quoting import show_text
+from armillary.views.text.summary import chapter_title, model_line, text_line
+from armillary.views.text.survey import new_console, print_lines, printed, wrapped
+
+# Outcomes differ by shape, like verdicts.
+SIGNS: dict[Outcome, str] = {
+    "differs": "≠",
+    "not told apart": "≈",
+    "unequal": "△",
+    "the same": "=",
+    "missing": ABSENT,
+}
+
+
+_KEY = (
+    "≠ the 95 % intervals do not overlap (so would 0.6 % of equal numbers, or up to 10 % in dependent surveys); ≈ they do; "
+    "△ unequal, with no interval to weigh it; = the same to six digits."
+)
+
+
+def save_all(comparison: Comparison, folder: Path) -> Path:
+    """compare.html, compare.json, compare.csv (a row a claim) and rows.csv (a row a number) in a folder."""
+    from armillary.views.compare.page import comparison_page
+
+    files = {
+        "rows.csv": table_csv(row_table(comparison.pairs)),
+        "compare.csv": comparison_csv(comparison),
+        "compare.json": comparison_json(comparison),
+        "compare.html": comparison_page(comparison),
+    }
+    write_whole({Path(folder) / name: content for name, content in files.items()})
+    return folder
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """One row a claim."""
+    return table_csv(claim_table(comparison.pairs))
+
+
+def comparison_json(comparison: Comparison) -> str:
+    """Everything, as deterministic JSON."""
+    sides = [
+        {key: getattr(survey, key) for key in ("model", "text", "provenance")}
+        for survey in (comparison.a, comparison.b)
+    ]
+    record = {"names": comparison.names, "rule": RULE, "notes": comparison.notes, "a": sides[0], "b": sides[1]}
+    names = [column.name for column in claim_table(()).columns]
+    rows = claim_table(comparison.pairs).rows
+    claims = []
+    for pair, row in zip(comparison.pairs, rows, strict=True):
+        said: dict[str, Any] = {**dict(zip(names, row, strict=True)), "notes": pair.notes}
+        said["columns"] = [vars(tally) | {"by_chance_at_most": tally.by_chance_at_most} for tally in pair.tallies]
+        said["numbers"] = {"columns": [c.name for c in pair.table.columns], "rows": pair.table.rows}
+        said["words"] = {"columns": [c.name for c in pair.changed.columns], "rows": pair.changed.rows}
+        claims.append(said)
+    return json_text({**record, "claims": claims})
+
+
+def comparison_text(comparison: Comparison, width: int | None = None, colour: bool = False) -> str:
+    console = new_console(width, colour)
+    print_comparison(comparison, console)
+    return printed(console)
+
+
+def print_comparison(comparison: Comparison, console: Console, folder: Path | None = None) -> None:
+    """One paragraph a claim, by chapter; then the tally, what is not comparable, and the rule."""
+    width = min(console.width, 120)
+    lines = wrapped(Text(show_text(f"Armillary · {title(comparison)}"), "bold"), width, 0)
+    for side, survey in (("A", comparison.a), ("B", comparison.b)):
+        lines += wrapped(Text(f"{side}  {model_line(survey)} · {text_line(survey)}", "dim"), width, 0)
+    chapter = ""
+    room = max((len(pair.id) for pair in comparison), default=0)
+    for pair in comparison:
+        if pair.claim.chapter != chapter:
+            chapter = pair.claim.chapter
+            lines += [Text(), Text(chapter_title(chapter), "bold")]
+        lines += [_line(pair, room, width), *wrapped(Text(show_text(reading(pair))), width, 3, 4)]
+    foot = [summary(comparison), *(f"Note: {note}." for note in comparison.notes), _KEY]
+    foot += [f"Files: {folder}"] if folder else []
+    lines += [Text(), *(line for said in foot for line in wrapped(Text(show_text(said), "dim"), width, 0))]
+    print_lines(lines, console)
+
+
+def _line(pair: Pair, room: int, width: int) -> Text:
+    line = Text(f" {SIGNS[pair.outcome]} ").append(show_text(pair.id).ljust(room), "bold").append("  ")
+    for index, finding in enumerate((pair.a, pair.b)):
+        line.append(" → " if index else "").append(MARKS[finding.verdict], COLOURS[finding.verdict])
+    said = numbers(pair)
+    fits = line.cell_len + 2 + len(said) <= width
+    return line.append(f"  {said if fits else step(pair)}", "bold")
+
+
+def title(comparison: Comparison) -> str:
+    return f"{comparison.names[1]} against {comparison.names[0]}"
+
+
+def summary(comparison: Comparison) -> str:
+    """'Of 8 claims 2 changed their verdict; 3 numbers differ, 4 are not told apart'."""
+    if not comparison.pairs:
+        return "No claim is in both surveys; measure the same ones on both"
+    moved = sum(pair.is_verdict_changed for pair in comparison)
+    parts = [f"{n} {plural(outcome, n)}" for outcome, n in outcomes(comparison.pairs).items() if n]
+    claims = f"{len(comparison)} claim{'s' if len(comparison) > 1 else ''}"
+    return f"Of {claims} {moved or 'none'} changed the verdict; numbers: {', '.join(parts)}"
+
+
+def numbers(pair: Pair) -> str:
+    """Both numbers with their intervals, and the difference with its own."""
+    a, b = (interval(f.statistic.value, f.statistic.low, f.statistic.high) for f in (pair.a, pair.b))
+    if pair.change is None:
+        return f"{a} and {b}: not of the same thing"
+    if pair.outcome == "the same":
+        return f"{b} in both"
+    return f"{a} → {b}"
+
+
+def difference(pair: Pair) -> str:
+    """'differs by −0.103 [−0.110, −0.095]'."""
+    if pair.change is None:
+        return "the numbers are not compared"
+    gap = pair.change.difference
+    said = interval(gap.value, gap.low, gap.high)
+    match pair.outcome:
+        case "differs":
+            return f"differs by {said}"
+        case "not told apart":
+            return f"not told apart: the difference is {said}"
+        case "unequal":
+            return f"unequal by {said}, without an interval"
+        case "the same":
+            return "the same number"
+        case _:
+            return "one number is missing"
+
+
+def headline(pair: Pair) -> str:
+    """The figure's title: what became of the number, in a sentence."""
+    verdicts = f"; {pair.a.verdict} → {pair.b.verdict}" if pair.is_verdict_changed else ""
+    if pair.change is None:
+        return f"{pair.id}: the two surveys measured different things{verdicts}"
+    if pair.outcome == "the same":
+        return f"{pair.b.statistic.name}: {number(pair.b.statistic.value)} in both{verdicts}"
+    return f"{pair.b.statistic.name}: {step(pair)}, {difference(pair)}{verdicts}"
+
+
+def step(pair: Pair) -> str:
+    """'0.945 → 0.842'."""
+    return " → ".join(number(finding.statistic.value) for finding in (pair.a, pair.b))
+
+
+def reading(pair: Pair) -> str:
+    """What differs, in plain words: the verdict, the number, the rows, what could not be compared."""
+    return "; ".join([*verdict_said(pair), number_said(pair), *rows_said(pair), *pair.notes]) + "."
+
+
+def verdict_said(pair: Pair) -> list[str]:
+    """The verdicts, where they changed."""
+    if not pair.is_verdict_changed:
+        return []
+    changed = f"{pair.a.verdict} → {pair.b.verdict}"
+    if pair.outcome in ("not told apart", "the same"):
+        changed += ", though the number did not: the rule weighs more than it, or it lies at an edge"
+    return [changed]
+
+
+def number_said(pair: Pair) -> str:
+    return f"{pair.b.statistic.name}: {difference(pair)}"
+
+
+def rows_said(pair: Pair) -> list[str]:
+    """The rows: how many differ in each column, and what has no interval."""
+    parts = [tally_said(pair, tally) for tally in pair.tallies if tally.with_interval][:3]
+    bare = [tally.column for tally in pair.tallies if not tally.with_interval and tally.unequal]
+    if bare:
+        parts.append(f"unequal without an interval: {', '.join(bare[:4])}{' and more' if len(bare) > 4 else ''}")
+    if pair.changed.rows:
+        parts.append(f"{count(len(pair.changed.rows))} words or yes/no changed")
+    return parts
+
+
+def tally_said(pair: Pair, tally: Tally) -> str:
+    """'r2: 54 of 56 heads differ, 8 up and 46 down (by chance 0.3, at most 5.6)'."""
+    table = pair.b.more_tables.get(tally.table, pair.b.table)
+    kind = table.columns[0].name if table.columns else "row"
+    of = f"{count(tally.differ)} of {count(tally.with_interval)} {kind}s"
+    name = f"{tally.table}: {tally.column}" if tally.table else tally.column
+    if not tally.differ:
+        return f"{name}: {of} differ"
+    chance = f"by chance {number(tally.by_chance, 2)}, at most {number(tally.by_chance_at_most, 2)}"
+    return f"{name}: {of} differ, {tally.rose} up and {tally.differ - tally.rose} down ({chance})"
+
+
+def against(pair: Pair, name: str) -> Finding:
+    """B's finding with A's number as its control, for a bar on one scale."""
+    from dataclasses import replace
+
+    number = pair.a.statistic
+    controls = (Control(name, number.value, number.low, number.high),) if pair.change is not None else ()
+    return replace(pair.b, controls=controls)
+
+
+def verdicts_html(pair: Pair) -> str:
+    """Both marks if they differ, the common one otherwise."""
+    if not pair.is_verdict_changed:
+        return f"{mark_html(pair.b.verdict)} {pair.b.verdict}"
+    return f"{mark_html(pair.a.verdict)}&nbsp;→&nbsp;{mark_html(pair.b.verdict)}<br>now {pair.b.verdict}"
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """The comparison for a notebook, with no script at all."""
+    head = "".join(f"<th>{name}</th>" for name in ("verdict", "claim", "A → B", "◇ A, mark B", "what differs"))
+    rows = "".join(
+        f"<tr><td>{verdicts_html(pair)}</td><td><b>{_e(pair.id)}</b><br><span class='soft'>{_e(pair.claim.statement)}</span></td>"
+        f"<td><b>{numbers(pair)}</b><br>{SIGNS[pair.outcome]} {pair.outcome}</td>"
+        f"<td>{bar_html(against(pair, comparison.names[0]))}</td><td>{_e(reading(pair))}</td></tr>"
+        for pair in comparison
+    )
+    said = "<br>".join(map(_e, [summary(comparison) + ".", *comparison.notes, RULE]))
+    return (
+        f"<div class='armillary'><style>{CSS}</style><h1>{_e(title(comparison))}</h1>"
+        f"<div class='wide'><table class='ledger'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f"<p class='soft'>{said}</p></div>"
+    )
+
+
+def outcomes(pairs: Sequence[Pair]) -> dict[Outcome, int]:
+    """How often each occurred."""
+    seen = Counter(pair.outcome for pair in pairs)
+    return {outcome: seen[outcome] for outcome in OUTCOMES}
+
+
+def plural(outcome: Outcome, n: int) -> str:
+    return "differ" if outcome == "differs" and n != 1 else outcome
+
+
+def _e(text: str) -> str:
+    return escape(show_text(text))

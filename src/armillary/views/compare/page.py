@@ -1,0 +1,263 @@
+"""What does the page of a comparison show: a ledger of what differs, and every claim's rows and pictures?"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+
+from armillary.results.claim import VERDICTS
+from armillary.results.compare import RULE, Comparison, Pair, Tally
+from armillary.results.quantity import Quantity
+from armillary.results.store import file_name, table_csv
+from armillary.results.table import Column, Table
+from armillary.views.compare.comparison import (
+    SIGNS,
+    against,
+    difference,
+    headline,
+    number_said,
+    outcomes,
+    plural,
+    reading,
+    rows_said,
+    step,
+    summary,
+    tally_said,
+    title,
+    verdict_said,
+    verdicts_html,
+)
+from armillary.views.figures.figure import drawn, figure
+from armillary.views.page import quantities_csv
+from armillary.views.report.claims import article, settings, terms
+from armillary.views.report.data import Part, bare, thinned
+from armillary.views.report.ledger import Chip, Heading, Row, e, ledger_section, link
+from armillary.views.report.notebook import bar_html, mark_html, table_html
+from armillary.views.report.report import assembled, masthead
+from armillary.views.text.numbers import count, interval, number
+from armillary.views.text.quoting import in_html, show_text
+from armillary.views.text.summary import chapter_title, model_line, text_line
+
+_PANELS = 4
+_HEAD = re.compile(r"L(\d+)H(\d+)")
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The comparison as one self-contained page."""
+    parts = [_part(pair, comparison.names) for pair in comparison]
+    lines = [f"{side}  {model_line(s)} · {text_line(s)}" for side, s in (("A", comparison.a), ("B", comparison.b))]
+    above = masthead(title(comparison), [*lines, summary(comparison) + "."])
+    if comparison.notes:
+        above += f"<ul class='notes'>{''.join(f'<li>{e(note)}</li>' for note in comparison.notes)}</ul>"
+    found = list(dict.fromkeys(pair.claim.chapter for pair in comparison))
+    places = [("ledger", "Ledger"), *((f"chapter-{i}", chapter_title(name)) for i, name in enumerate(found))]
+    places += [("rule", "How they were compared"), ("sides", "Both surveys")]
+    kinds = [Chip(o, SIGNS[o], n, plural(o, n)) for o, n in outcomes(comparison.pairs).items()]
+    headings = (Heading("verdict", True), Heading("claim"), Heading("A → B", True), Heading("◇ A, mark B", True))
+    ledger = ledger_section(
+        (*headings, Heading("what differs")), [_row(p, comparison.names) for p in comparison], kinds
+    )
+    body = ledger + _chapters(comparison, found, parts)
+    body += f'<section id="rule"><h2>How they were compared</h2><p class="prose">{e(RULE)}</p></section>{_sides(comparison)}'
+    foot = "The command armillary compare makes this page from two stored surveys; with --out DIR it writes every row beside it."
+    return assembled(f"Armillary: {title(comparison)}", above, places, body, foot, parts)
+
+
+def _row(pair: Pair, names: tuple[str, str]) -> Row:
+    gap = math.nan if pair.change is None else pair.change.difference.value
+    unit = f" {e(pair.b.statistic.unit)}" if pair.b.statistic.unit else ""
+    moved = f"{number(pair.b.statistic.value)} in both" if pair.outcome == "the same" else step(pair)
+    told = [*verdict_said(pair), *rows_said(pair), *pair.notes] or [number_said(pair)]
+    cells = (
+        verdicts_html(pair),
+        f"<b>{link(pair.id)}</b><br><span class='soft'>{e(pair.claim.statement)}</span>",
+        f"<b class='value'>{moved}</b>{unit}<br><span class='soft'>{e(pair.b.statistic.name)}</span>",
+        f"{bar_html(against(pair, names[0]))}<span class='soft'>{SIGNS[pair.outcome]} {_briefly(pair)}</span>",
+        e("; ".join(told) + "."),
+    )
+    # Changed verdicts first, then as the ledger of one survey sorts them; numbers by how far they moved.
+    verdict = VERDICTS.index(pair.b.verdict) + (0 if pair.is_verdict_changed else len(VERDICTS))
+    key = gap if math.isfinite(gap) else ""
+    return Row(pair.id, pair.claim.chapter, pair.outcome, cells, (verdict, pair.id, key, key, reading(pair)))
+
+
+def _briefly(pair: Pair) -> str:
+    """'−0.103 [−0.110, −0.095]', or the outcome where there is no interval to show."""
+    gap = None if pair.change is None else pair.change.difference
+    return interval(*gap) if gap is not None and gap.is_interval else pair.outcome
+
+
+def _chapters(comparison: Comparison, found: Sequence[str], parts: Sequence[Part]) -> str:
+    made = []
+    for index, chapter in enumerate(found):
+        claims = "".join(
+            _article(pair, i, parts[i]) for i, pair in enumerate(comparison) if pair.claim.chapter == chapter
+        )
+        made.append(f'<section id="chapter-{index}"><h2>{e(chapter_title(chapter))}</h2>{claims}</section>')
+    return "".join(made)
+
+
+def _article(pair: Pair, index: int, part: Part) -> str:
+    verdicts = " → ".join(f"{mark_html(f.verdict)} <b>{f.verdict}</b>" for f in (pair.a, pair.b))
+    head = f"<p class='kind'>{SIGNS[pair.outcome]} <b>{pair.outcome}</b> · {verdicts} · {link(pair.id)}</p>"
+    sides = [
+        f"{side}: {interval(f.statistic.value, f.statistic.low, f.statistic.high)}, n = {count(f.n)}"
+        for side, f in (("A", pair.a), ("B", pair.b))
+    ]
+    controls = [
+        f"{side}, {c.name}: {interval(c.value, c.low, c.high)}"
+        for side, f in (("A", pair.a), ("B", pair.b))
+        for c in f.controls
+    ]
+    facts = terms(
+        ("claim", [pair.claim.statement]),
+        ("measured", [pair.b.statistic.name, *sides]),
+        ("difference", [difference(pair)]),
+        ("rows", [tally_said(pair, tally) for tally in pair.tallies if tally.with_interval]),
+        ("controls", controls),
+        ("rule", [pair.claim.rule]),
+        ("caveats", pair.notes),
+    )
+    how = terms(("A", [pair.a.reading]), ("B", [pair.b.reading]))
+    facts += f"<details class='how'><summary>What each survey said</summary>{how}</details>"
+    return article(
+        pair.id, headline(pair), head, index, part, facts, "; ".join([*verdict_said(pair), number_said(pair)]) + "."
+    )
+
+
+def _part(pair: Pair, names: tuple[str, str]) -> Part:
+    tables = {}
+    if pair.tallies:
+        tables["columns compared"] = _tallies(pair.tallies)
+        tables["every number"] = _narrow(pair.table)
+    if pair.changed.rows:
+        tables["words and yes/no that changed"] = _narrow(pair.changed)
+    quantities = pair_quantities(pair, names)
+    subtitle = "<br>".join(map(in_html, wrap(show_text(f"{names[1]} (B) against {names[0]} (A)"), 110)))
+    if quantities:
+        made = drawn([thinned(one) for one in quantities], headline(pair), subtitle)
+        numbers_csv = quantities_csv(quantities)
+    else:
+        made = figure(replace(against(pair, names[0]), quantities=(), headline=headline(pair)))
+        numbers_csv = table_csv(pair.table)
+    return Part(file_name(f"compare.{pair.id}", ""), bare(made), numbers_csv, tables, {})
+
+
+def pair_quantities(pair: Pair, names: tuple[str, str]) -> tuple[Quantity, ...]:
+    """What to draw of a pair: differences row by row where there are intervals, then both levels where axes agree."""
+    made = [_gap(pair, tally) for tally in pair.tallies if tally.with_interval and not tally.table]
+    others = {quantity.name: quantity for quantity in pair.a.quantities}
+    for mine in pair.b.quantities:
+        other = others.get(mine.name)
+        if other is not None and _same_axes(mine, other):
+            one = _levels(other, mine, names) if len(mine.axes) == 1 else _map(other, mine)
+            made += [] if any(_is_same(one, drawn_already) for drawn_already in made) else [one]
+    return tuple(made[:_PANELS])
+
+
+def _gap(pair: Pair, tally: Tally) -> Quantity:
+    """B minus A over sites with its interval, or over layers and heads with a map of those that differ."""
+    at = {column.name: i for i, column in enumerate(pair.table.columns)}
+    rows = [row for row in pair.table.rows if row[at["table"]] == "" and row[at["column"]] == tally.column]
+    where = [str(row[at["where"]]) for row in rows]
+    value, low, high = (
+        np.array([row[at[f"difference{end}"]] for row in rows], dtype=float) for end in ("", "_low", "_high")
+    )
+    name, meaning = f"{tally.column}: B minus A", _meaning(pair.b.table, tally.column)
+    heads = [_HEAD.fullmatch(one) for one in where]
+    if where and all(heads):
+        places = [(int(h[1]), int(h[2])) for h in heads if h]
+        apart = np.array([row[at["outcome"]] == "differs" for row in rows])
+        return _head_map(name, meaning, tally.unit, places, value, apart)
+    axis = pair.b.table.columns[0].name
+    nothing = {"no difference": np.zeros(len(where))}
+    return Quantity(name, meaning, tally.unit, (axis,), {axis: where}, value, low, high, theory=nothing)
+
+
+def _head_map(
+    name: str, meaning: str, unit: str, places: Sequence[tuple[int, int]], value: Any, apart: Any
+) -> Quantity:
+    shape = (max(layer for layer, _ in places) + 1, max(head for _, head in places) + 1)
+    whole, said = np.full(shape, np.nan), np.full(shape, np.nan)
+    for place, gap, is_apart in zip(places, value, apart, strict=True):
+        whole[place] = gap
+        said[place] = gap if is_apart else np.nan
+    coords = {"layer": [f"L{i}" for i in range(shape[0])], "head": [f"H{i}" for i in range(shape[1])]}
+    shown = {f"where the intervals are apart: {int(np.sum(apart))} of {len(places)}": said}
+    return Quantity(name, meaning, unit, ("layer", "head"), coords, whole, controls=shown, label="all heads")
+
+
+def _levels(a: Quantity, b: Quantity, names: tuple[str, str]) -> Quantity:
+    return replace(b, controls={f"A: {names[0]}": a.values}, label=f"B: {names[1]}")
+
+
+def _map(a: Quantity, b: Quantity) -> Quantity:
+    """The difference of two maps; of logarithms where the quantity is drawn on a log scale."""
+    if "value" in b.logs:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gap = np.log10(b.values) - np.log10(a.values)
+        gap[~np.isfinite(gap)] = np.nan
+        unit, name = "powers of ten", f"log₁₀ of {b.name}: B minus A"
+    else:
+        gap, unit, name = b.values - a.values, b.unit, f"{b.name}: B minus A"
+    return Quantity(name, b.meaning, unit, b.axes, b.coords, gap, label="B minus A")
+
+
+def _same_axes(a: Quantity, b: Quantity) -> bool:
+    return a.axes == b.axes and all(list(a.coords[axis]) == list(b.coords[axis]) for axis in a.axes)
+
+
+def _is_same(a: Quantity, b: Quantity) -> bool:
+    """Whether a column of the table and a quantity are one thing, and would be drawn twice."""
+    return a.values.shape == b.values.shape and np.allclose(a.values, b.values, rtol=1e-9, atol=0, equal_nan=True)
+
+
+def _meaning(table: Table, name: str) -> str:
+    return next((column.meaning for column in table.columns if column.name == name), "")
+
+
+def _narrow(table: Table) -> Table:
+    """Without the column that names the table, where there is only one."""
+    if any(row[0] for row in table.rows):
+        return table
+    return Table(table.columns[1:], tuple(row[1:] for row in table.rows))
+
+
+def _tallies(tallies: Sequence[Tally]) -> Table:
+    columns = (
+        Column("column", "the compared column"),
+        Column("rows", "rows of both surveys"),
+        Column("with interval", "of them with an interval on at least one side"),
+        Column("differ", "rows whose intervals do not overlap"),
+        Column("up", "of them, larger in B"),
+        Column("by chance", "how many would differ if none did, for independent surveys"),
+        Column("at most", "the same, however the surveys depend on each other"),
+        Column("unequal", "rows without an interval whose numbers are not the same to six digits"),
+        Column("median difference", "B minus A, over rows"),
+    )
+    rows = []
+    for t in tallies:
+        name = f"{t.table}: {t.column}" if t.table else t.column
+        weighed = (t.differ, t.rose, t.by_chance, t.by_chance_at_most) if t.with_interval else (None,) * 4
+        rows.append((name, t.rows, t.with_interval, *weighed, t.unequal, t.median))
+    return Table(columns, tuple(rows))
+
+
+def _sides(comparison: Comparison) -> str:
+    """Model, text and run of both, with what is not the same marked."""
+    columns = (Column("", ""), Column("A", comparison.names[0]), Column("B", comparison.names[1]), Column("alike", ""))
+    made = []
+    for name in ("model", "text", "provenance", "thresholds"):
+        ours: list[Mapping[str, str]] = [settings(getattr(s, name)) for s in (comparison.a, comparison.b)]
+        keys = [key for key in {**ours[0], **ours[1]} if key != "notes"]
+        rows = [(key, ours[0].get(key, "–"), ours[1].get(key, "–")) for key in keys]
+        if name == "thresholds":
+            rows = [row for row in rows if row[1] != row[2]]
+        if rows:
+            marked = tuple((*row, "yes" if row[1] == row[2] else "no") for row in rows)
+            made.append(f"<div><h3>{name.capitalize()}</h3>{table_html(Table(columns, marked))}</div>")
+    return f'<section id="sides"><h2>Both surveys</h2><div class="groups wider">{"".join(made)}</div></section>'

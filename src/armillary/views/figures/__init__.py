@@ -1,0 +1,1 @@
+"""Quantities as plotly figures, and what all figures share."""

@@ -1,0 +1,80 @@
+"""How does a sheet that is a drawing become a picture and a page? No browser is asked."""
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+from armillary.results.sheet import Sheet
+from armillary.results.store import table_csv
+from armillary.results.trajectory import Journey
+from armillary.views.page import inert, whole_page
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_BUTTONS = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
+_SCRIPT = """
+const data = JSON.parse(document.getElementById("data").textContent), svg = document.querySelector("svg");
+function give(url, ending) {
+  const link = document.createElement("a");
+  [link.href, link.download] = [url, data.name + "." + ending];
+  link.click();
+}
+const pack = (text, type) => URL.createObjectURL(new Blob([text], {type}));
+function paint() {
+  const image = new Image(), canvas = document.createElement("canvas"), box = svg.viewBox.baseVal;
+  [canvas.width, canvas.height] = [2 * box.width, 2 * box.height];
+  image.onload = () => {
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    give(canvas.toDataURL("image/png"), "png");
+  };
+  image.src = "data:image/svg+xml," + encodeURIComponent(svg.outerHTML);
+}
+for (const button of document.querySelectorAll(".save button")) {
+  button.addEventListener("click", () => button.value === "png" ? paint()
+    : button.value === "svg" ? give(pack(svg.outerHTML, "image/svg+xml"), "svg") : give(pack(data.csv, "text/csv"), "csv"));
+}
+"""
+
+
+def drawing_svg(sheet: Sheet, both: bool = True) -> tuple[str, int]:
+    """The document and its height; `both`: for light ground and dark, as the reader has it."""
+    if isinstance(sheet.drawing, Journey):
+        from armillary.views.travel.svg import picture_svg
+
+        return picture_svg(sheet.drawing, both)
+    from armillary.views.figures.schematic import schematic_svg
+
+    assert sheet.drawing is not None
+    return schematic_svg(sheet.drawing, sheet.title, sheet.caption, sheet.notes, both)
+
+
+def drawing_page(sheet: Sheet, below: str) -> str:
+    """One self-contained page: the drawing, and what else the sheet has."""
+    if isinstance(sheet.drawing, Journey):
+        from armillary.views.travel.page import journey_page
+
+        return journey_page(sheet.drawing)
+    body = f"<div class='scroll'>{drawing_svg(sheet)[0]}</div><div class='save'>save as {_BUTTONS}</div>{below}"
+    data = inert(json.dumps({"name": sheet.name, "csv": table_csv(sheet.table)}))
+    return whole_page(
+        sheet.title, body, f'<script type="application/json" id="data">{data}</script><script>{_SCRIPT}</script>'
+    )
+
+
+def painted(svg: str, height: int) -> "go.Figure":
+    """An SVG as a figure that holds nothing else, for whoever paints figures: fonts are the system's, and no light library
+    has them."""
+    import plotly.graph_objects as go
+
+    source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode("utf-8", "replace")).decode()
+    place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "sizex": 1, "sizey": 1, "sizing": "stretch"}
+    hidden, margin = {"visible": False}, {"l": 0, "r": 0, "t": 0, "b": 0}
+    layout = {
+        "images": [{"source": source, **place}],
+        "xaxis": hidden,
+        "yaxis": hidden,
+        "margin": margin,
+        "height": height,
+    }
+    return go.Figure(layout=layout)

@@ -1,0 +1,223 @@
+"""Which picture does a finding make, and which the whole ledger?
+
+Colours are the light palette's; `theme.darkened` exchanges them. Every word from outside is escaped on its
+way in, because plotly reads a subset of HTML in titles, ticks and hover labels.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import Any
+
+import plotly.graph_objects as go
+
+from armillary.results.claim import VERDICTS, Finding, Survey
+from armillary.results.quantity import Quantity
+from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
+from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
+from armillary.views.page import figure_html
+from armillary.views.text.numbers import interval, number
+from armillary.views.text.quoting import in_html, show_text
+from armillary.views.text.summary import Scale, chapter_title, chapters, model_line, text_line
+
+__all__ = ["figure", "figure_html", "ledger_figure"]
+
+_HEADER, _FOOTER = 34, 66
+_LABEL_MARGIN, _BAR_MARGIN = 150, 90
+_ROW = 46
+
+
+def figure(finding: Finding) -> go.Figure:
+    """The finding's quantities, a panel each, under its headline; if it has none, its number on a line."""
+    if not finding.quantities:
+        return _rows_figure([finding], finding.headline, _subtitle(finding))
+    return drawn(finding.quantities, finding.headline, _subtitle(finding))
+
+
+def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str) -> go.Figure:
+    """Quantities under one another, a panel each; the subtitle is HTML."""
+    panels = [panel(quantity) for quantity in quantities]
+    titles = heading(headline, subtitle)
+    above = [_HEADER + LINE_HEIGHT * len(_said(p)) + _cell_titles(p) for p in panels]
+    below = [_FOOTER + p.depth for p in panels]
+    total = sum(above) + sum(below) + sum(p.height for p in panels)
+    made = go.Figure()
+    layout: dict[str, Any] = {"annotations": []}
+    top, axes = total, 0
+    for index, (one, over, under) in enumerate(zip(panels, above, below, strict=True)):
+        top -= over + one.height
+        axes = _add(made, layout, one, (top / total, (top + one.height) / total), axes, index)
+        top -= under
+    right = _LABEL_MARGIN if any(p.labels for p in panels) else _BAR_MARGIN
+    margin = {"l": 76, "r": right, "t": titles.pop("top"), "b": 6}
+    size = {"height": total + margin["t"] + margin["b"], "margin": margin}
+    made.update_layout(template="armillary", **titles, **layout, **size)
+    return made
+
+
+def ledger_figure(survey: Survey) -> go.Figure:
+    """One row a claim: dot and interval against the controls, each row on an axis of its own (`Scale`)."""
+    findings = [f for found in chapters(survey).values() for f in found]
+    subtitle = in_html(f"{model_line(survey)}  |  {text_line(survey)}")
+    seen = Counter(finding.verdict for finding in findings)
+    parts = [f"{seen[verdict]} {verdict}" for verdict in VERDICTS if seen[verdict]]
+    return _rows_figure(findings, f"Of {len(findings)} claims: {', '.join(parts)}", subtitle)
+
+
+def _add(
+    made: go.Figure, layout: dict[str, Any], one: Panel, domain: tuple[float, float], axes: int, index: int
+) -> int:
+    """Draw one panel into its stretch of the page; returns how many axes there are now."""
+    gap = 0.04
+    width = (1 - gap * (len(one.cells) - 1)) / len(one.cells)
+    for column, cell in enumerate(one.cells):
+        axes += 1
+        left = column * (width + gap)
+        name = "" if axes == 1 else str(axes)
+        layout[f"xaxis{name}"] = {**cell.xaxis, "domain": [left, left + width], "anchor": f"y{name}"}
+        layout[f"yaxis{name}"] = {**cell.yaxis, "domain": list(domain), "anchor": f"x{name}"}
+        if cell.title:
+            layout["annotations"].append(
+                _note(in_html(cell.title), left, domain[1], 12, LIGHT.soft, yshift=2, yanchor="bottom")
+            )
+        for trace in cell.traces:
+            trace.update(xaxis=f"x{name}", yaxis=f"y{name}")
+            if one.coloraxis:
+                trace.update(coloraxis=f"coloraxis{index + 1 if index else ''}")
+            made.add_trace(trace)
+    if one.coloraxis:
+        bar = {**one.coloraxis["colorbar"], "x": 1.015, "xanchor": "left", "len": domain[1] - domain[0]}
+        bar |= {"y": domain[0], "yanchor": "bottom", "outlinewidth": 0}
+        layout[f"coloraxis{index + 1 if index else ''}"] = {**one.coloraxis, "colorbar": bar}
+    said = "<br>".join([f"<b>{in_html(show_text(one.title))}</b>", *map(in_html, _said(one))])
+    shift = 6 + _cell_titles(one)
+    layout["annotations"].append(_note(said, 0, domain[1], 13, LIGHT.ink, yshift=shift, yanchor="bottom"))
+    for label, place in zip(one.labels, spread(one.labels, one.height), strict=True):
+        text = "<br>".join(map(in_html, label.lines))
+        at = domain[0] + place * (domain[1] - domain[0])
+        layout["annotations"].append(_note(text, 1, at, 12, label.color, xshift=8, yanchor="middle"))
+    return axes
+
+
+def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Figure:
+    made = go.Figure()
+    notes: list[dict[str, Any]] = []
+    headed = len({f.claim.chapter for f in findings}) > 1
+    level, chapter = 0.0, ""
+    for finding in findings:
+        if headed and finding.claim.chapter != chapter:
+            chapter = finding.claim.chapter
+            notes.append(_at(f"<b>{in_html(chapter_title(chapter))}</b>", level, "left", LIGHT.soft, 12, -6))
+            level -= 0.75
+        for trace in _row_traces(finding, level):
+            made.add_trace(trace)
+        notes += _row_notes(finding, level)
+        level -= 1
+    said = "each row on its own scale, from its smallest number to its largest; ◇ control; bars: 95 % intervals"
+    titles = heading(headline, f"{subtitle}<br>{said}")
+    margin = {"l": 310, "r": 270, "t": titles.pop("top"), "b": 16}
+    height = round(_ROW * -level) + margin["t"] + margin["b"]
+    made.update_layout(
+        template="armillary",
+        xaxis={"visible": False, "range": [0, 1], "fixedrange": True},
+        yaxis={"visible": False, "range": [level + 0.5, 0.5], "fixedrange": True},
+        annotations=notes,
+        margin=margin,
+        height=height,
+        **titles,
+    ).update_layout(title={"xref": "container", "x": 0, "pad": {"l": 14}})
+    return made
+
+
+def _row_traces(finding: Finding, level: float) -> list[Any]:
+    traces = [_stroke([0, 1], level, LIGHT.grid, 1)]
+    scale = Scale.of(finding)
+    if scale is None:
+        return traces
+    for control in finding.controls:
+        said = f"{in_html(show_text(control.name))}<br>{interval(control.value, control.low, control.high)}"
+        marker = {"symbol": "diamond-open", "size": 10, "color": LIGHT.control, "line": {"width": 1.8}}
+        traces.append(_stroke([scale.at(control.low), scale.at(control.high)], level, LIGHT.control, 3))
+        traces.append(_point(scale.at(control.value), level, said, mode="markers", marker=marker))
+    statistic, colour = finding.statistic, COLOURS[finding.verdict]
+    said = f"<b>{in_html(finding.id)}</b><br>{in_html(show_text(statistic.name))}<br>"
+    said += interval(statistic.value, statistic.low, statistic.high)
+    traces.append(_stroke([scale.at(statistic.low), scale.at(statistic.high)], level, colour, 5))
+    symbol = {"symbol": _SYMBOLS[finding.verdict], "size": 13, "line": {"width": 2, "color": colour}}
+    symbol["color"] = LIGHT.ground if finding.verdict == "undecided" else colour
+    traces.append(_point(scale.at(statistic.value), level, said, mode="markers", marker=symbol))
+    if finding.verdict == "qualified":
+        half = {"symbol": "circle", "size": 6, "color": LIGHT.ground}
+        traces.append(_point(scale.at(statistic.value), level, said, mode="markers", marker=half))
+    return traces
+
+
+# Plotly has no half-filled disc: a thick ring stands for ◐, which the row's label shows.
+_SYMBOLS = {"supported": "circle", "qualified": "circle", "refuted": "x", "undecided": "circle"}
+
+
+def _stroke(x: list[float | None], level: float, colour: str, width: float) -> Any:
+    line = {"color": colour, "width": width}
+    return go.Scatter(x=x, y=[level, level], mode="lines", line=line, opacity=1, hoverinfo="skip")
+
+
+def _point(x: float | None, level: float, said: str, **style: Any) -> Any:
+    return go.Scatter(x=[x], y=[level], hovertext=[said], hovertemplate="%{hovertext}<extra></extra>", **style)
+
+
+def _row_notes(finding: Finding, level: float) -> list[dict[str, Any]]:
+    mark = f'<span style="color:{COLOURS[finding.verdict]}">{MARKS[finding.verdict]}</span>'
+    statistic = finding.statistic
+    value = interval(statistic.value, statistic.low, statistic.high)
+    unit = f" {in_html(show_text(statistic.unit, 16))}" if statistic.unit else ""
+    against = [f"{in_html(show_text(c.name, 28))}: {number(c.value)}" for c in finding.controls]
+    more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
+    return [
+        _at(f"{mark}  <b>{in_html(finding.id)}</b>  {finding.verdict}", level, "left", LIGHT.ink, 13, 8),
+        _at(in_html(show_text(statistic.name, 44)), level, "left", LIGHT.soft, 11, -9),
+        _at(f"<b>{value}</b>{unit}", level, "right", LIGHT.ink, 13, 8),
+        _at(f"against {against[0]}{more}" if against else "no control", level, "right", LIGHT.control, 11, -9),
+    ]
+
+
+def _at(text: str, level: float, side: str, colour: str, size: int, yshift: int) -> dict[str, Any]:
+    """A note in the left or right margin, beside its row."""
+    place = {"x": 0, "xshift": -298} if side == "left" else {"x": 1, "xshift": 14}
+    return _note(
+        text,
+        place["x"],
+        level,
+        size,
+        colour,
+        xshift=place["xshift"],
+        yshift=yshift,
+        yref="y",
+        yanchor="middle",
+    )
+
+
+def _note(text: str, x: float, y: float, size: int, colour: str, **more: Any) -> dict[str, Any]:
+    style = {"xref": "paper", "yref": "paper", "xanchor": "left", "align": "left", "showarrow": False}
+    return {"text": text, "x": x, "y": y, "font": {"size": size, "color": colour}, **style, **more}
+
+
+def _cell_titles(one: Panel) -> int:
+    return 18 if any(cell.title for cell in one.cells) else 0
+
+
+def _said(one: Panel) -> list[str]:
+    return wrap(show_text(one.meaning), 100)
+
+
+def _subtitle(finding: Finding) -> str:
+    mark = f'<span style="color:{COLOURS[finding.verdict]}">{MARKS[finding.verdict]}</span>'
+    caption = "<br>".join(in_html(line) for line in wrap(show_text(finding.caption), 110))
+    return f"{mark} <b>{finding.verdict}</b>" + (f"  ·  {caption}" if caption else "")
+
+
+def heading(headline: str, subtitle: str) -> dict[str, Any]:
+    """Title and subtitle as plotly wants them, with the margin (`top`) they take."""
+    lines = [in_html(line) for line in wrap(show_text(headline), 74)]
+    top = 26 + 24 * len(lines) + 18 * (subtitle.count("<br>") + 1) + 12
+    title = {"text": "<br>".join(lines), "yref": "container", "y": 1, "yanchor": "top", "pad": {"t": 18}}
+    return {"title": {**title, "subtitle": {"text": subtitle}}, "top": top}

@@ -1,0 +1,301 @@
+"""How is one quantity drawn? Chosen by its axes: one makes a line with its band, two a heat map, three a row of them.
+
+A panel is a list of traces, its two axes and its labels; `figure` stacks panels. Heights are in pixels and
+fixed, so that labels can keep clear of each other; widths follow the window.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from armillary.results.quantity import Quantity
+from armillary.views.figures.marks import LIGHT
+from armillary.views.figures.scales import Floats, Labels, Numbers, is_ordered, label_axis, site_kinds
+from armillary.views.figures.theme import DIVERGING, SEQUENTIAL
+from armillary.views.text.numbers import interval, number
+from armillary.views.text.quoting import in_html, show_text
+
+LINE_HEIGHT = 15
+_LABEL_WIDTH = 20
+# Several controls are told apart by their dashes; each label begins with a sample.
+_DASHES = (("dash", "╌ "), ("longdash", "— "), ("dashdot", "–· "))
+
+
+@dataclass
+class Label:
+    """A word at the right edge, at the height (0 to 1) where its line ends."""
+
+    text: str
+    color: str
+    at: float
+
+    @property
+    def lines(self) -> list[str]:
+        return wrap(self.text, _LABEL_WIDTH) or [""]
+
+
+@dataclass
+class Cell:
+    """One pair of axes with its traces; a heat map has one for the model and one for each control."""
+
+    traces: list[Any]
+    xaxis: dict[str, Any]
+    yaxis: dict[str, Any]
+    title: str = ""
+
+
+@dataclass
+class Panel:
+    title: str
+    meaning: str
+    height: int
+    cells: list[Cell]
+    depth: int = 0
+    """Pixels that tilted tick labels need below."""
+    labels: list[Label] = field(default_factory=list)
+    coloraxis: dict[str, Any] | None = None
+
+
+def panel(quantity: Quantity) -> Panel:
+    if len(quantity.axes) == 1:
+        return _line_panel(quantity)
+    if len(quantity.axes) in (2, 3):
+        return _heat_panel(quantity)
+    raise ValueError(f"{quantity.name} has the axes {quantity.axes}; a figure draws one axis, two or three.")
+
+
+def spread(labels: list[Label], height: int) -> list[float]:
+    """Heights (0 to 1) for the labels, in their order, moved as little as keeps them apart."""
+    order = sorted(range(len(labels)), key=lambda i: labels[i].at)
+    sizes = [len(labels[i].lines) * LINE_HEIGHT / height for i in order]
+    offsets = np.cumsum([0.0, *((a + b) / 2 for a, b in pairwise(sizes))])
+    # Least squares under 'each above the last': labels that would touch are pooled around their middle.
+    pools: list[tuple[float, int]] = []
+    for i, offset in zip(order, offsets, strict=False):
+        pools.append((labels[i].at - offset, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (b, m), (a, n) = pools.pop(), pools.pop()
+            pools.append(((a * n + b * m) / (n + m), n + m))
+    places = [middle for middle, size in pools for _ in range(size)]
+    made = [0.0] * len(labels)
+    for i, place, offset in zip(order, places, offsets, strict=False):
+        made[i] = float(place + offset)
+    return made
+
+
+def _line_panel(quantity: Quantity) -> Panel:
+    axis = quantity.axes[0]
+    around = [a for a in (quantity.low, quantity.high) if a is not None]
+    others = [*quantity.controls.values(), *quantity.theory.values()]
+    y = Numbers.of([quantity.values, *around, *others], "value" in quantity.logs)
+    x, xaxis, depth = _across(quantity, axis)
+    kinds = site_kinds([str(c) for c in quantity.coords[axis]]) or {quantity.label: list(range(len(x)))}
+    hover = _hover(quantity, axis)
+    traces, labels = [], []
+    for label, values, dash in _beside(quantity):
+        traces += _others(x, values, y, label, dash, kinds, dash == "dot" or is_ordered(quantity, axis))
+        labels.append(label)
+    colours = [(LIGHT.accent, LIGHT.accent_band), (LIGHT.second, LIGHT.second_band)]
+    for kind, places in kinds.items():
+        colour, band = colours.pop(0) if len(places) > 1 and colours else (LIGHT.accent, LIGHT.accent_band)
+        traces += _model(quantity, x, y, np.array(places, dtype=int), colour, band, hover)
+        if len(places) > 1 and (labels or len(kinds) > 1):
+            labels.append(Label(kind, colour, _end(y, quantity.values[places])))
+    yaxis = {**y.layout(), "title": {"text": in_html(show_text(quantity.unit or quantity.name))}}
+    return Panel(quantity.name, quantity.meaning, 250, [Cell(traces, xaxis, yaxis)], depth, labels)
+
+
+def _across(quantity: Quantity, axis: str) -> tuple[Floats, dict[str, Any], int]:
+    coords = quantity.coords[axis]
+    title = {"title": {"text": in_html(show_text(axis))}}
+    if any(isinstance(label, str) for label in coords):
+        names = label_axis([str(label) for label in coords], axis)
+        return np.arange(len(coords), dtype=float), {**names.layout(), **title}, names.depth
+    places = np.array(coords, dtype=float)
+    scale = Numbers.of([places], axis in quantity.logs, 0.03)
+    few = not scale.log and 0 < len(places) <= 13
+    whole = {"dtick": 1} if few and np.all(places % 1 == 0) and np.ptp(places) <= 12 else {}
+    return scale.place(places), {**scale.layout(), **whole, **title}, 0
+
+
+def _beside(quantity: Quantity) -> list[tuple[Label, Floats, str]]:
+    """What the model is compared with: theories dotted in ink, controls dashed in grey."""
+    made = [(Label(show_text(name), LIGHT.ink, 0), v, "dot") for name, v in quantity.theory.items()]
+    for index, (name, values) in enumerate(quantity.controls.items()):
+        dash, sample = _DASHES[index % len(_DASHES)]
+        text = sample + show_text(name) if len(quantity.controls) > 1 else show_text(name)
+        made.append((Label(text, LIGHT.control, 0), values, dash))
+    return made
+
+
+def _others(
+    x: Floats, values: Floats, y: Numbers, label: Label, dash: str, kinds: dict[str, list[int]], joined: bool
+) -> list[Any]:
+    """A control's or a theory's line, one for each kind of site, under a single label."""
+    placed = y.place(values)
+    everywhere = list(range(len(x)))
+    runs = [places for places in kinds.values() if len(places) > 1] or [everywhere]
+    if len(x) and np.ptp(values) == 0:
+        runs = [everywhere]
+    label.at = _end(y, values[runs[-1]])
+    said = [f"{in_html(label.text)}<br>{number(float(value))}" for value in values]
+    line = {
+        "mode": "lines",
+        "line": {"dash": dash, "width": 1.3 if dash == "dot" else 1.6, "color": label.color},
+    }
+    tick = {"symbol": "line-ew", "size": 10, "line": {"width": 1.6, "color": label.color}}
+    # What no line can show, a short stroke does: lone sites, words, a theory about two points.
+    strokes = sorted(set(everywhere) - {place for run in runs for place in run})
+    if not joined or np.isfinite(values).sum() <= 2:
+        runs, strokes, tick = [], everywhere, {**tick, "size": 18}
+    styles = [(run, line) for run in runs] + [(strokes, {"mode": "markers", "marker": tick})] * bool(strokes)
+    return [
+        go.Scatter(
+            x=x[places],
+            y=placed[places],
+            hovertext=[said[i] for i in places],
+            hovertemplate="%{hovertext}<extra></extra>",
+            **style,
+        )
+        for places, style in styles
+    ]
+
+
+def _model(
+    quantity: Quantity, x: Floats, y: Numbers, places: Any, colour: str, band: str, hover: list[str]
+) -> list[Any]:
+    values = quantity.values[places]
+    zeros = y.on_floor(values)
+    joined = is_ordered(quantity, quantity.axes[0]) and len(places) > 1
+    size = 0 if len(places) > 120 and joined else 5 if len(x) > 20 else 8
+    traces: list[Any] = []
+    if quantity.low is not None and quantity.high is not None:
+        low, high = (np.where(zeros, np.nan, y.place(end[places])) for end in (quantity.low, quantity.high))
+        traces.append(_band(x[places], low, high, band) if joined else _whiskers(x[places], low, high, colour))
+    said = {"hovertext": [hover[i] for i in places], "hovertemplate": "%{hovertext}<extra></extra>"}
+    said["name"] = in_html(show_text(quantity.name))
+    mode = "lines+markers" if joined and size else "lines" if joined else "markers"
+    line = {"color": colour, "width": 1.5 if size else 2}
+    shown = np.where(zeros, np.nan, values)
+    traces.append(
+        go.Scatter(x=x[places], y=shown, mode=mode, line=line, marker={"color": colour, "size": size}, **said)
+    )
+    if zeros.any():
+        # No line leads to a zero: on a log scale it is infinitely far down.
+        marker = {"symbol": "triangle-down-open", "size": 8, "color": colour}
+        floor = np.where(zeros, y.place(values), np.nan)
+        traces.append(go.Scatter(x=x[places], y=floor, mode="markers", marker=marker, **said))
+    return traces
+
+
+def _band(x: Floats, low: Floats, high: Floats, colour: str) -> Any:
+    """The interval as one closed outline for every unbroken run: plotly's own fill bridges gaps."""
+    outline: list[tuple[float | None, float | None]] = []
+    known = np.isfinite(low) & np.isfinite(high)
+    edges = np.flatnonzero(np.diff([0, *known, 0]))
+    for start, stop in zip(edges[::2], edges[1::2], strict=True):
+        run = slice(start, stop)
+        outline += list(zip(x[run], high[run], strict=True))
+        outline += [*zip(x[run][::-1], low[run][::-1], strict=True), (None, None)]
+    style = {"fill": "toself", "fillcolor": colour, "line": {"width": 1, "color": colour}, "mode": "lines"}
+    return go.Scatter(x=[p for p, _ in outline], y=[p for _, p in outline], hoverinfo="skip", **style)
+
+
+def _whiskers(x: Floats, low: Floats, high: Floats, colour: str) -> Any:
+    line = {"x": np.repeat(x, 3), "y": np.stack([low, high, np.full_like(low, np.nan)], 1).ravel()}
+    return go.Scatter(**line, mode="lines", line={"width": 1.5, "color": colour}, hoverinfo="skip")
+
+
+def _hover(quantity: Quantity, axis: str) -> list[str]:
+    coords = quantity.coords[axis]
+    names = label_axis([c if isinstance(c, str) else number(c) for c in coords], axis).full
+    if not any(isinstance(label, str) for label in coords):
+        names = tuple(f"{in_html(show_text(axis))} {name}" for name in names)
+    unit = f" {in_html(show_text(quantity.unit))}" if quantity.unit else ""
+    lines = []
+    for i, name in enumerate(names):
+        low = np.nan if quantity.low is None else quantity.low[i]
+        high = np.nan if quantity.high is None else quantity.high[i]
+        said = [f"<b>{name}</b>", interval(float(quantity.values[i]), float(low), float(high)) + unit]
+        for other, values in {**quantity.controls, **quantity.theory}.items():
+            if np.isfinite(values[i]):
+                said.append(f"{in_html(show_text(other))} {number(float(values[i]))}")
+        lines.append("<br>".join(said))
+    return lines
+
+
+def _end(y: Numbers, values: Floats) -> float:
+    """Where a line ends on the right, for its label."""
+    finite = y.place(values)[np.isfinite(values)]
+    return y.fraction(float(finite[-1])) if finite.size else 0.5
+
+
+def _heat_panel(quantity: Quantity) -> Panel:
+    *apart, down, across = quantity.axes
+    if apart:
+        grids = {
+            show_text(str(name)): grid for name, grid in zip(quantity.coords[apart[0]], quantity.values, strict=True)
+        }
+    else:
+        grids = {quantity.label: quantity.values}
+        grids |= {show_text(name): grid for name, grid in {**quantity.controls, **quantity.theory}.items()}
+    colour = Numbers.of(list(grids.values()), "value" in quantity.logs, 0.0)
+    ends = [colour.low, colour.high]
+    diverging = re.search(r"difference|minus|Δ|ρ|correlation", quantity.name) is not None and not colour.log
+    if diverging:
+        ends = [-max(map(abs, ends)), max(map(abs, ends))]
+    rows, columns = (_names(quantity, axis) for axis in (down, across))
+    # Maps side by side leave less room for ticks.
+    step = max(1, -(-len(grids) * len(columns.tickvals) // 36))
+    columns = replace(columns, tickvals=columns.tickvals[::step], ticktext=columns.ticktext[::step])
+    cells = []
+    for index, (name, grid) in enumerate(grids.items()):
+        xaxis = {**columns.layout(), "title": {"text": in_html(show_text(across))}, "showline": False}
+        yaxis = {**rows.layout(), "showgrid": False, "showline": False, "tickangle": 0}
+        yaxis |= {"range": [len(rows.full) - 0.5, -0.5], "showticklabels": index == 0}
+        yaxis |= {"title": {"text": in_html(show_text(down)) if index == 0 else ""}}
+        cells.append(Cell([_heat(quantity, grid, colour, rows, columns)], xaxis, yaxis, name if len(grids) > 1 else ""))
+    bar = {
+        "title": {"text": in_html(show_text(quantity.unit or "value")), "font": {"size": 12}},
+        "thickness": 12,
+    }
+    if colour.log:
+        bar |= {
+            "tickvals": [float(np.log10(v)) for v in colour.ticks()],
+            "ticktext": list(colour.ticks().values()),
+        }
+    coloraxis = {
+        "colorscale": DIVERGING if diverging else SEQUENTIAL,
+        "cmin": ends[0],
+        "cmax": ends[1],
+        "colorbar": bar,
+    }
+    height = int(min(560, max(150, 15 * len(rows.full))))
+    return Panel(quantity.name, quantity.meaning, height, cells, columns.depth, coloraxis=coloraxis)
+
+
+def _names(quantity: Quantity, axis: str) -> Labels:
+    return label_axis([c if isinstance(c, str) else number(c) for c in quantity.coords[axis]], axis)
+
+
+def _heat(quantity: Quantity, grid: Floats, colour: Numbers, rows: Labels, columns: Labels) -> Any:
+    down, across = (in_html(show_text(axis)) for axis in quantity.axes[-2:])
+    hover = [
+        [f"<b>{down} {r} · {across} {c}</b><br>{number(float(grid[i, j]))}" for j, c in enumerate(columns.full)]
+        for i, r in enumerate(rows.full)
+    ]
+    shown = colour.place(grid)
+    return go.Heatmap(
+        z=np.log10(shown) if colour.log else shown,
+        hovertext=hover,
+        hovertemplate="%{hovertext}<extra></extra>",
+        text=np.where(colour.on_floor(grid), "0", ""),
+        texttemplate="%{text}",
+        xgap=1,
+        ygap=1,
+    )

@@ -1,0 +1,169 @@
+"""Where do numbers and labels stand on an axis, and which ticks are printed beside them?"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from armillary.results.quantity import Quantity
+from armillary.views.text.numbers import number
+from armillary.views.text.quoting import in_html, show_label
+
+Floats = NDArray[np.float64]
+_SITE = re.compile(r"(L\d+)\.(\w+)")
+_TICKS = 12
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """An axis of numbers; on a log scale what is not positive stands on a floor below, ticked '0'."""
+
+    log: bool
+    low: float
+    high: float
+    """The ends, in powers of ten on a log scale."""
+    floor: float | None = None
+
+    @classmethod
+    def of(cls, arrays: Sequence[Floats], log: bool, margin: float = 0.07) -> "Numbers":
+        finite = np.concatenate([a[np.isfinite(a)].ravel() for a in arrays]) if arrays else np.zeros(0)
+        positive = finite[finite > 0]
+        floor = None
+        if log and positive.size:
+            ends = np.log10([positive.min(), positive.max()])
+            if positive.size < finite.size:
+                floor = float(10 ** (math.floor(ends[0]) - 0.5))
+                ends[0] = math.log10(floor)
+        else:
+            log = False
+            ends = np.array([finite.min(), finite.max()]) if finite.size else np.array([0.0, 1.0])
+        room = margin * float(ends[1] - ends[0]) or margin * (abs(float(ends[0])) or 1.0)
+        return cls(log, float(ends[0]) - room, float(ends[1]) + room, floor)
+
+    def place(self, values: Floats) -> Floats:
+        return values if self.floor is None else np.where(values <= 0, self.floor, values)
+
+    def on_floor(self, values: Floats) -> NDArray[np.bool_]:
+        return np.zeros(values.shape, bool) if self.floor is None else values <= 0
+
+    def fraction(self, value: float) -> float:
+        """How far up the axis a placed value stands, 0 to 1."""
+        at = math.log10(value) if self.log else value
+        return (at - self.low) / (self.high - self.low)
+
+    def layout(self) -> dict[str, Any]:
+        if not self.log:
+            return {"range": [self.low, self.high], "nticks": 7}
+        ticks = self.ticks()
+        return {
+            "type": "log",
+            "range": [self.low, self.high],
+            "tickvals": list(ticks),
+            "ticktext": list(ticks.values()),
+            "minor": {"ticks": "", "showgrid": False},
+        }
+
+    def ticks(self) -> dict[float, str]:
+        """Whole powers of ten, or 1-2-5 where they are too few."""
+        bottom = self.low if self.floor is None else math.log10(self.floor) + 0.4
+        powers = range(math.ceil(bottom), math.floor(self.high) + 1)
+        if len(powers) >= 3:
+            step = math.ceil(len(powers) / 7)
+            made = {10.0**p: _power(p) for p in powers if p % step == 0}
+        else:
+            exponents = range(math.floor(bottom) - 1, math.ceil(self.high) + 1)
+            marks = [m * 10.0**p for p in exponents for m in (1, 2, 5)]
+            made = {v: number(v, 1) for v in marks if bottom <= math.log10(v) <= self.high}
+        return made if self.floor is None else {self.floor: "0", **made}
+
+
+@dataclass(frozen=True)
+class Labels:
+    """An axis of names at 0, 1, 2 …, ticked thinly where there is no room for all."""
+
+    full: tuple[str, ...]
+    """Every label, made safe to show."""
+    tickvals: tuple[int, ...]
+    ticktext: tuple[str, ...]
+
+    def layout(self) -> dict[str, Any]:
+        return {
+            "range": [-0.6, len(self.full) - 0.4],
+            "tickvals": list(self.tickvals),
+            "ticktext": list(self.ticktext),
+            "tickangle": -35 if self.tilted else 0,
+        }
+
+    @property
+    def tilted(self) -> bool:
+        """Whether the ticks, side by side, would be longer than an axis is wide."""
+        return sum(len(text) + 2 for text in self.ticktext) > 100
+
+    @property
+    def depth(self) -> int:
+        """Pixels below the axis that tilted ticks take beyond level ones."""
+        return round(4.2 * max(map(len, self.ticktext))) if self.tilted else 0
+
+
+def label_axis(labels: Sequence[str], axis: str) -> Labels:
+    """Ticks for names: all if few, else every k-th layer of sites like L3.ln1, else every k-th."""
+    full = tuple(in_html(show_label(label, axis, 120)) for label in labels)
+    short = [in_html(show_label(label, axis, 14)) for label in labels]
+    layers: dict[str, int] = {}
+    for i, label in enumerate(labels):
+        site = _SITE.fullmatch(label)
+        layers.setdefault(site[1] if site else label, i)
+    if len(labels) <= _TICKS + 2:
+        kept = {i: short[i] for i in range(len(labels))}
+    elif len(layers) < len(labels):
+        names = list(layers.items())
+        step = _step(len(names))
+        kept = {i: in_html(show_label(name, axis, 14)) for name, i in names[::step]}
+        # The last place of the last layer: the layer is named already, and its whole name would run into the legend.
+        last = short[-1] if labels[-1] in layers else "end"
+        kept = _with_last(kept, len(labels) - 1, last, step * len(labels) / len(names))
+    else:
+        kept = {i: short[i] for i in range(0, len(labels), _step(len(labels)))}
+    return Labels(full, tuple(kept), tuple(kept.values()))
+
+
+def site_kinds(labels: Sequence[str]) -> dict[str, list[int]]:
+    """The places of a layer as series of their own (ln1: …, ln2: …), for they differ more than layers do.
+
+    Empty unless every label but a last one or two is such a site.
+
+    >>> site_kinds(["L0.ln1", "L0.ln2", "L1.ln1", "L1.ln2", "ln_final"])
+    {'ln1': [0, 2], 'ln2': [1, 3], 'ln_final': [4]}
+    """
+    kinds: dict[str, list[int]] = {}
+    for i, label in enumerate(labels):
+        site = _SITE.fullmatch(label)
+        kinds.setdefault(site[2] if site else label, []).append(i)
+    long = [name for name, places in kinds.items() if len(places) > 1]
+    return kinds if len(long) == 2 and len(kinds) <= 4 else {}
+
+
+def is_ordered(quantity: Quantity, axis: str) -> bool:
+    """Whether neighbours on the axis may be joined by a line: numbers, layers and sites, but not words."""
+    labels = quantity.coords[axis]
+    if all(not isinstance(label, str) for label in labels):
+        return True
+    sites = sum(1 for label in labels if isinstance(label, str) and re.match(r"(L\d+|ln_|embed|resid)", label))
+    return sites > 0.8 * len(labels)
+
+
+def _with_last(kept: dict[int, str], last: int, text: str, step: float) -> dict[int, str]:
+    """The last site is always named; a tick that would touch it gives way."""
+    return {i: name for i, name in kept.items() if last - i > 0.6 * step} | {last: text}
+
+
+def _step(n: int) -> int:
+    return next(k for k in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 50, 100, 1000, n) if n / k <= _TICKS)
+
+
+def _power(exponent: int) -> str:
+    return f"{10.0**exponent:,g}" if -3 <= exponent <= 3 else f"10<sup>{exponent}</sup>".replace("-", "−")

@@ -1,0 +1,75 @@
+"""What do all figures share? Ground, ink, fonts and grid: the plotly templates armillary, armillary-dark."""
+
+from dataclasses import asdict
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.io
+
+from armillary.views.figures.marks import DARK, FONT, LIGHT, Palette
+
+# Okabe–Ito: categories that colour-blind readers can tell apart.
+CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+SEQUENTIAL = "Cividis"
+DIVERGING = [[0.0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F4F2EC"], [0.75, "#F4A582"], [1.0, "#B2182B"]]
+
+
+def template(palette: Palette) -> go.layout.Template:
+    axis = {
+        "gridcolor": palette.grid,
+        "linecolor": palette.grid,
+        "tickcolor": palette.grid,
+        "tickfont": {"size": 12, "color": palette.soft},
+        "title": {"font": {"size": 12, "color": palette.soft}, "standoff": 8},
+        "zeroline": False,
+        "showline": True,
+        "ticks": "outside",
+        "ticklen": 4,
+        "exponentformat": "power",
+        "separatethousands": True,
+    }
+    layout = {
+        "paper_bgcolor": palette.ground,
+        "plot_bgcolor": palette.ground,
+        "font": {"family": FONT, "size": 13, "color": palette.ink},
+        "title": {
+            "x": 0,
+            "xref": "paper",
+            "xanchor": "left",
+            "font": {"size": 19, "color": palette.ink, "weight": 600},
+            "subtitle": {"font": {"size": 13, "color": palette.soft}},
+        },
+        "xaxis": axis | {"showgrid": False},
+        "yaxis": axis,
+        "colorway": list(CATEGORIES),
+        "hoverlabel": {
+            "bgcolor": palette.ground,
+            "bordercolor": palette.control,
+            "font": {"family": FONT, "size": 13, "color": palette.ink},
+            "align": "left",
+        },
+        "coloraxis": {"colorbar": {"outlinewidth": 0, "tickfont": {"size": 11, "color": palette.soft}}},
+        "showlegend": False,
+    }
+    return go.layout.Template(layout=layout)
+
+
+plotly.io.templates["armillary"] = template(LIGHT)
+plotly.io.templates["armillary-dark"] = template(DARK)
+
+
+def darkened(figure: go.Figure) -> go.Figure:
+    """The same figure on the night ground: every colour that belongs to the light palette is exchanged."""
+    other = dict(zip(asdict(LIGHT).values(), asdict(DARK).values(), strict=True))
+    made = _exchanged(figure.to_dict(), other)
+    made["layout"]["template"] = "armillary-dark"
+    return go.Figure(made)
+
+
+def _exchanged(value: Any, other: dict[str, str], key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {k: _exchanged(v, other, k) for k, v in value.items() if k != "template"}
+    if isinstance(value, list | tuple):
+        return [_exchanged(v, other, key) for v in value]
+    # Only where a colour is meant: a token that reads '#FBFAF7' is data.
+    return other.get(value, value) if isinstance(value, str) and key.endswith("color") else value

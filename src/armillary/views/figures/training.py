@@ -1,0 +1,128 @@
+"""How did a model's geometry change while it learnt?"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+from plotly.subplots import make_subplots
+
+from armillary.views.figures.figure import heading
+from armillary.views.figures.marks import LIGHT
+from armillary.views.figures.theme import SEQUENTIAL
+from armillary.views.page import drawn_page
+from armillary.views.save import save_figure
+
+Look = Mapping[str, Any]
+# Step 0 has no place on a log axis; it stands where step 1/2 would.
+BEFORE = 0.5
+PANELS = (
+    ("bits per byte of the held-out text", ""),
+    ("effective rank of the directions, by norm site", "effective_rank/"),
+    ("length of the stream, by norm site", "length/"),
+    ("attention entropy, mean of a layer's heads (1 is uniform)", "attention_entropy/"),
+)
+
+
+def training_figure(looks: Sequence[Look], name: str) -> go.Figure:
+    """Four panels over steps: what it learnt, and where the stream went meanwhile."""
+    figure = make_subplots(rows=2, cols=2, horizontal_spacing=0.09, vertical_spacing=0.1)
+    for index, (title, prefix) in enumerate(PANELS):
+        place = {"row": index // 2 + 1, "col": index % 2 + 1}
+        lines = _lines(looks, prefix)
+        for depth, (label, values) in enumerate(lines.items()):
+            figure.add_trace(_line(looks, label, values, depth / max(1, len(lines) - 1)), **place)
+        axis = str(index + 1) if index else ""
+        figure.add_annotation(
+            text=title, x=0, y=1, xref=f"x{axis} domain", yref=f"y{axis} domain", yshift=22, showarrow=False,
+            xanchor="left", font={"size": 13, "color": LIGHT.ink},
+        )  # fmt: skip
+        figure.update_xaxes(
+            type="log", tickvals=[BEFORE, 1, 10, 100, 1000, 10_000], ticktext=["0", "1", "10", "100", "1,000", "10,000"],
+            title="step" if index > 1 else None, **place,
+        )  # fmt: skip
+        # Each panel's title stands inside the figure's own height, where a page cannot cut it off.
+        low, high = figure.layout[f"yaxis{axis}"].domain
+        figure.update_yaxes(domain=[low, high - 0.06], **place)
+    figure.update_yaxes(type="log", tickvals=[n * 10.0**k for k in range(-3, 6) for n in (1, 3)], row=2, col=1)
+    above = heading(_headline(looks), escape(_said(name)))
+    top = above.pop("top")
+    figure.update_layout(template="armillary", height=640 + top, margin={"t": top, "l": 60, "r": 30, "b": 60}, **above)
+    return figure
+
+
+def save_training(looks: Sequence[Look], name: str, path: Path) -> Path:
+    """The figure as .html, .png or .svg, or its numbers as .csv."""
+    figure = training_figure(looks, name)
+    table = training_csv(looks)
+    head = f"<h1>{escape(_headline(looks))}</h1><p class='soft'>{escape(_said(name))}</p>"
+    return save_figure(figure, lambda: drawn_page(_headline(looks), figure, "training", table, head), table, path)
+
+
+def training_csv(looks: Sequence[Look]) -> str:
+    """One row a look and number."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("step", "name", "value"))
+    for look in looks:
+        writer.writerow((look["step"], "bits_per_byte", repr(look["valid_bits_per_byte"])))
+        writer.writerows((look["step"], key, repr(value)) for key, value in look.get("geometry", {}).items())
+    return out.getvalue()
+
+
+def _said(name: str) -> str:
+    return f"{name} · lines from the first site or layer (blue) to the last (yellow)"
+
+
+def _lines(looks: Sequence[Look], prefix: str) -> dict[str, list[float | None]]:
+    if not prefix:
+        return {"": [look["valid_bits_per_byte"] for look in looks]}
+    seen = [look.get("geometry", {}) for look in looks]
+    names = [key.removeprefix(prefix) for key in seen[-1] if key.startswith(prefix)]
+    if prefix != "attention_entropy/":
+        return {name: [row.get(prefix + name) for row in seen] for name in names}
+    layers: dict[str, list[str]] = {}
+    for name in names:
+        layers.setdefault(name.split("H")[0], []).append(prefix + name)
+    return {layer: [_mean([row.get(key) for key in keys]) for row in seen] for layer, keys in layers.items()}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _line(looks: Sequence[Look], label: str, values: Sequence[float | None], depth: float) -> go.Scatter:
+    # Either end of the scale is lost on one of the two grounds.
+    colour = sample_colorscale(SEQUENTIAL, [0.25 + 0.65 * depth])[0] if label else LIGHT.accent
+    said = f"{label}<br>" if label else ""
+    return go.Scatter(
+        x=[look["step"] or BEFORE for look in looks],
+        y=values,
+        customdata=[look["step"] for look in looks],
+        mode="lines+markers",
+        line={"color": colour, "width": 1.6},
+        marker={"size": 4, "color": colour},
+        hovertemplate=f"{said}step %{{customdata:,}}: %{{y:.4g}}<extra></extra>",
+    )
+
+
+def _headline(looks: Sequence[Look]) -> str:
+    """What a reader should see first: whether the directions fell together before they spread."""
+    prefix = "effective_rank/"
+    names = [key for key in looks[-1].get("geometry", {}) if key.startswith(prefix)]
+    bits = f"{looks[0]['valid_bits_per_byte']:.2f} → {looks[-1]['valid_bits_per_byte']:.2f} bits per byte"
+    if not names:
+        return bits
+    name = names[-1]
+    ranks = [(look["geometry"].get(name) or 0.0, look["step"]) for look in looks]
+    low, step = min(ranks)
+    first, last = ranks[0][0], ranks[-1][0]
+    site = name.removeprefix(prefix)
+    if low < 0.5 * min(first, last):
+        return f"{bits}; at {site} the directions fall from {first:.0f} axes to {low:.0f} at step {step:,} and rise to {last:.0f}"
+    return f"{bits}; at {site} the directions fill {first:.0f} axes at first and {last:.0f} at last"

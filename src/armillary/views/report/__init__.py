@@ -1,0 +1,1 @@
+"""A survey as one page."""

@@ -1,0 +1,200 @@
+"""What does a report say of a survey: each claim in a row and in full, the model with its laws, the settings?"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from armillary.results.claim import SOURCES, VERDICTS, Finding, Survey
+from armillary.results.table import Column, Table
+from armillary.views.report.data import Part
+from armillary.views.report.ledger import Chip, Heading, Row, e, ledger_section, link
+from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
+from armillary.views.text.numbers import count, interval, number
+from armillary.views.text.summary import chapter_title, chapters, verdict_counts
+
+# Pixels of a figure beyond which no sheet of paper holds it.
+_SHEET = 1050
+HEADINGS = (Heading("claim"), Heading("measured", True), Heading("against its control", True), Heading("reading"))
+
+
+def survey_ledger(survey: Survey) -> str:
+    seen = Counter(finding.verdict for finding in survey)
+    chips = [Chip(verdict, mark_html(verdict), seen[verdict]) for verdict in VERDICTS]
+    rows = [_row(finding) for found in chapters(survey).values() for finding in found]
+    # The first column's own order is the ledger's; verdicts sort by how good they are.
+    return ledger_section((Heading("verdict", True), *HEADINGS), rows, chips)
+
+
+def _row(finding: Finding) -> Row:
+    statistic = finding.statistic
+    unit = f" {e(statistic.unit)}" if statistic.unit else ""
+    value = interval(statistic.value, statistic.low, statistic.high)
+    control = finding.controls[0] if finding.controls else None
+    against = "no control" if control is None else f"{number(control.value)} {e(control.name)}"
+    cells = (
+        f"{mark_html(finding.verdict)} {finding.verdict}",
+        f"<b>{link(finding.id)}</b><br><span class='soft'>{e(finding.claim.statement)}</span>",
+        f"<b class='value'>{value}</b>{unit}<br><span class='soft'>{e(statistic.name)}</span>",
+        f"{bar_html(finding)}<span class='soft' title='{against}'>{against}</span>",
+        e(finding.reading),
+    )
+    against_key = "" if control is None else _key(control.value)
+    keys = (VERDICTS.index(finding.verdict), finding.id, _key(statistic.value), against_key, finding.reading)
+    return Row(finding.id, finding.claim.chapter, finding.verdict, cells, keys)
+
+
+def _key(value: float) -> str | float:
+    return value if math.isfinite(value) else ""
+
+
+def survey_chapters(survey: Survey, parts: Sequence[Part]) -> str:
+    """Every chapter with its claims in full; `parts` in the survey's order."""
+    made, places = [], {finding.id: i for i, finding in enumerate(survey)}
+    for index, (chapter, findings) in enumerate(chapters(survey).items()):
+        claims = "".join(_article(f, places[f.id], parts[places[f.id]]) for f in findings)
+        tally = f"<span class='soft'>{verdict_counts(findings)}</span>"
+        made.append(f'<section id="chapter-{index}"><h2>{e(chapter_title(chapter))} {tally}</h2>{claims}</section>')
+    return "".join(made)
+
+
+def _article(finding: Finding, index: int, part: Part) -> str:
+    caption = f" · {e(finding.caption)}" if finding.caption else ""
+    head = f"<p class='kind'>{verdict_html(finding.verdict)} · {link(finding.id)}{caption}</p>"
+    return article(finding.id, finding.headline, head, index, part, _facts(finding), finding.reading)
+
+
+def article(claim_id: str, headline: str, head: str, index: int, part: Part, facts: str, reading: str) -> str:
+    """A claim's place: headline, figure beside its facts, save buttons, tables."""
+    figure = ""
+    if part.figure is not None:
+        kinds = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
+        figure = (
+            f'<div class="drawing{" tall" if part.height > _SHEET else ""}"><div class="scroll" tabindex="0" role="group" aria-label="figure">'
+            f'<div class="figure" style="height:{part.height}px" data-part="{index}"></div></div>'
+            f'<div class="save" data-part="{index}">save as {kinds}</div></div>'
+        )
+    return (
+        f'<article id="{escape(claim_id)}"><h3>{e(headline)}</h3>{head}'
+        f'<div class="two">{figure}<div class="facts"><p class="reading">{e(reading)}</p>{facts}</div></div>'
+        f"{_tables(part, index)}</article>"
+    )
+
+
+def _tables(part: Part, index: int) -> str:
+    made = []
+    for i, (name, table) in enumerate(part.tables.items()):
+        said = f"{e(name) if name else 'Table'}, {count(len(table.rows))} row{'s' if len(table.rows) != 1 else ''}"
+        made.append(
+            f'<details class="paged" data-part="{index}" data-table="{i}"><summary>{said}</summary><div></div></details>'
+        )
+    return "".join(made)
+
+
+def _facts(finding: Finding) -> str:
+    """What was measured, against what, by which rule; the definition and the sources folded away."""
+    statistic, claim = finding.statistic, finding.claim
+    unit = f" {statistic.unit}" if statistic.unit else ""
+    measured = (
+        f"{statistic.name}: {interval(statistic.value, statistic.low, statistic.high)}{unit}, n = {count(finding.n)}"
+    )
+    controls = [f"{c.name}: {interval(c.value, c.low, c.high)}" for c in finding.controls] or ["none"]
+    sources = [f"{code}: {SOURCES[code]}" for code in re.findall(r"S\d", claim.source) if code in SOURCES]
+    return (
+        terms(
+            ("claim", [claim.statement]),
+            ("measured", [measured]),
+            ("control", controls),
+            ("rule", [claim.rule]),
+            ("caveats", finding.notes),
+        )
+        + "<details class='how'><summary>How it was measured</summary>"
+        + terms(("definition", [claim.definition]), ("control", [claim.control]), ("source", [claim.source, *sources]))
+        + "</details>"
+    )
+
+
+def terms(*fields: tuple[str, Sequence[str]]) -> str:
+    """Names and what is said under them; what is empty is left out."""
+    made = [f"<dt>{e(name)}</dt><dd>{'<br>'.join(map(e, said))}</dd>" for name, said in fields if any(said)]
+    return f"<dl>{''.join(made)}</dl>"
+
+
+def model_section(survey: Survey) -> str:
+    """The model's facts, and every law with its error."""
+    table = Table(
+        (
+            Column("law", "what must hold"),
+            Column("error", "largest relative error found"),
+            Column("rounding allows", "what rounding alone explains"),
+            Column("share of it", "error over what rounding allows"),
+            Column("where", "the place of the largest error"),
+            Column("statement", "the law in words"),
+        ),
+        tuple(_law(law) for law in survey.laws),
+    )
+    laws = table_html(table) if survey.laws else "<p class='soft'>No law was checked.</p>"
+    said = "The canonical form that every claim was measured on, against the running model, checked when it was loaded."
+    return (
+        f'<section id="model"><h2>The model and its laws</h2><div class="columns">{facts(survey.model)}</div>'
+        f"<h3>Laws</h3><p class='soft'>{said}</p>{laws}</section>"
+    )
+
+
+def _law(law: Mapping[str, Any]) -> tuple[str | float | None, ...]:
+    error, limit = (v if isinstance(v, int | float) else None for v in (law.get("error"), law.get("tolerance")))
+    share = f"{error / limit:.1%}" if error is not None and limit else "–"
+    words = {key: str(law.get(key) or "–") for key in ("name", "where", "statement")}
+    return (words["name"], error, limit, share, words["where"], words["statement"])
+
+
+def settings_section(survey: Survey) -> str:
+    """What decided, and what else a repetition needs."""
+    provenance = dict(survey.provenance)
+    versions = provenance.pop("versions", {})
+    text = dict(survey.text)
+    notes = [str(note) for note in text.pop("notes", None) or ()]
+    listed = f"<ul>{''.join(f'<li>{e(note)}</li>' for note in notes)}</ul>" if notes else ""
+    groups = [
+        ("Text", facts(text) + listed),
+        ("Run", facts({**provenance, **survey.times})),
+        ("Versions", facts(versions) if isinstance(versions, Mapping) else ""),
+    ]
+    made = "".join(f"<div><h3>{name}</h3>{body}</div>" for name, body in groups if body)
+    said = "Every number that a rule weighed; the same command with the same settings gives the same survey."
+    return (
+        f'<section id="settings"><h2>Settings</h2><div class="groups">{made}</div><h3>Thresholds</h3>'
+        f"<p class='soft'>{said}</p><div class='columns'>{facts(survey.thresholds)}</div></section>"
+    )
+
+
+def facts(record: Mapping[str, Any]) -> str:
+    """A mapping as names and values."""
+    return terms(*((name, [said]) for name, said in settings(record).items()))
+
+
+def settings(record: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Names and values in words; what lies deeper is named by its path."""
+    made: dict[str, str] = {}
+    for key, value in record.items():
+        name = f"{before}{key.replace('_', ' ')}"
+        made |= settings(value, f"{name}: ") if isinstance(value, Mapping) else {name: _said(value)}
+    return made
+
+
+def _said(value: Any) -> str:
+    match value:
+        case None | "" | [] | ():
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return count(value)
+        case float():
+            # A setting is exact: 0.05 is no 0.0500.
+            return f"{value:g}"
+        case list() | tuple():
+            return ", ".join(_said(one) for one in value)
+    return str(value)

@@ -1,0 +1,215 @@
+"""What does a report carry for its scripts: figures to draw, tables to page, and how much of either?
+
+Lines longer than a screen is wide are thinned for drawing; the CSV beside them is whole. Tables are whole too, unless all of
+them together would make the page too large: then the largest are cut alike, and the page says so.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from armillary.results.claim import Finding
+from armillary.results.quantity import Floats, Quantity
+from armillary.results.store import file_name, table_csv
+from armillary.results.table import Table
+from armillary.views.figures.figure import figure
+from armillary.views.page import inert, quantities_csv
+from armillary.views.text.numbers import count
+from armillary.views.text.quoting import are_numbers, show_cell, show_text
+
+# A line is drawn some 800 pixels wide, and each stretch of it keeps its ends and its extremes.
+POINTS = 400
+# A map is drawn with at least four pixels a cell.
+CELLS = 200
+# Bytes of a whole page: a report of a 135M model must stay under 15 MB, and plotly takes 5 of them. Tables get what
+# figures leave, and a million in any case.
+LIMIT, LEAST = 14_000_000, 1_000_000
+_SAMPLE = 50
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the scripts get of one claim: `figure` is plotly's, without its template."""
+
+    name: str
+    """The stem of saved files."""
+    figure: Mapping[str, Any] | None
+    csv: str
+    tables: Mapping[str, Table]
+    files: Mapping[str, str]
+    """Where each table lies beside the report."""
+
+    @property
+    def height(self) -> int:
+        """Pixels that the figure takes without its title."""
+        if self.figure is None:
+            return 0
+        layout = self.figure["layout"]
+        return int(layout["height"] - layout["margin"]["t"] + TOP)
+
+
+# What stays of the margin above a figure whose title the page writes itself.
+TOP = 10
+
+
+def finding_part(finding: Finding, made: Any = None) -> Part:
+    """`made` is the finding's figure, where someone has it already."""
+    drawn = replace(finding, quantities=tuple(map(thinned, finding.quantities)))
+    if made is None or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
+        made = figure(drawn)
+    tables = {"": finding.table} if finding.table.rows else {}
+    tables |= {name: table for name, table in finding.more_tables.items() if table.rows}
+    files = {name: file_name(f"{finding.id}.{name}" if name else finding.id) for name in tables}
+    numbers = quantities_csv(finding.quantities) if finding.quantities else table_csv(finding.table)
+    return Part(file_name(finding.id, ""), bare(made), numbers, tables, files)
+
+
+def bare(made: Any) -> dict[str, Any]:
+    """A figure as JSON would have it, without the template, which the page holds once, and with maps folded."""
+    record: dict[str, Any] = json.loads(made.to_json(engine="json"))
+    record["layout"].pop("template", None)
+    for trace in record["data"]:
+        if trace["type"] == "heatmap":
+            _fold(trace)
+    return record
+
+
+def _fold(trace: dict[str, Any]) -> None:
+    """What hovering says in a map repeats its row's and its column's name in every cell: said once, it is a third as long."""
+    if not any(any(row) for row in trace.get("text") or ()):
+        trace.pop("text", None)
+        trace.pop("texttemplate", None)
+    cells = trace.get("hovertext") or []
+    if not cells or not cells[0]:
+        return
+    rows = [row[0].partition(_BETWEEN)[0] for row in cells]
+    columns = ["".join(cell.partition(_BETWEEN)[1:]).rpartition(_BREAK)[0] for cell in cells[0]]
+    said = [[cell.rpartition(_BREAK)[2] for cell in row] for row in cells]
+    again = [
+        [r + c + _BREAK + s for c, s in zip(columns, line, strict=True)] for r, line in zip(rows, said, strict=True)
+    ]
+    if again == cells:
+        trace["hovertext"] = {"rows": rows, "columns": columns, "said": said}
+
+
+_BETWEEN, _BREAK = " · ", "<br>"
+
+
+def thinned(quantity: Quantity) -> Quantity:
+    """The quantity at the points that a drawing can show; its meaning says that it was thinned."""
+    picks = [_picks(quantity, i) for i in range(len(quantity.axes))]
+    if all(pick is None for pick in picks):
+        return quantity
+    kept = [np.arange(len(quantity.coords[a])) if p is None else p for a, p in zip(quantity.axes, picks, strict=True)]
+    places = np.ix_(*kept)
+
+    def at(array: Floats | None) -> Any:
+        return None if array is None else array[places]
+
+    coords = {a: [quantity.coords[a][i] for i in pick] for a, pick in zip(quantity.axes, kept, strict=True)}
+    drawn, all_of_it = (count(int(np.prod(shape))) for shape in ([len(k) for k in kept], quantity.values.shape))
+    return replace(
+        quantity,
+        meaning=f"{quantity.meaning} (drawn at {drawn} of {all_of_it} points; the CSV has all)",
+        coords=coords,
+        values=at(quantity.values),
+        low=at(quantity.low),
+        high=at(quantity.high),
+        controls={name: at(array) for name, array in quantity.controls.items()},
+        theory={name: at(array) for name, array in quantity.theory.items()},
+    )
+
+
+def _picks(quantity: Quantity, axis: int) -> NDArray[np.int64] | None:
+    """Which places along an axis are drawn; None for all of them."""
+    name, size = quantity.axes[axis], quantity.values.shape[axis]
+    if len(quantity.axes) > 1:
+        return None if size <= CELLS else np.linspace(0, size - 1, CELLS).round().astype(np.int64)
+    if size <= POINTS:
+        return None
+    labels = quantity.coords[name]
+    at = np.arange(size, dtype=float)
+    if not any(isinstance(label, str) for label in labels):
+        at = np.array(labels, dtype=float)
+        if name in quantity.logs and at.min() > 0:
+            at = np.log10(at)
+    bucket = np.floor((at - at.min()) / (np.ptp(at) or 1.0) * (POINTS // 4 - 1)).astype(np.int64)
+    kept: set[int] = set()
+    for one in np.unique(bucket):
+        inside = np.flatnonzero(bucket == one)
+        kept |= {int(inside[0]), int(inside[-1])}
+        finite = inside[np.isfinite(quantity.values[inside])]
+        if finite.size:
+            values = quantity.values[finite]
+            kept |= {int(finite[values.argmin()]), int(finite[values.argmax()])}
+    return np.array(sorted(kept), dtype=np.int64)
+
+
+def blocks_html(parts: Sequence[Part], common: Mapping[str, Any], limit: int = LIMIT, least: int = LEAST) -> str:
+    """The parts as JSON in script elements that nothing runs, `part-0`, `part-1` …, and `common` once.
+
+    `limit` is what they may take together.
+    """
+    figures = [_json({"name": part.name, "figure": part.figure, "csv": part.csv}) for part in parts]
+    room = max(least, limit - sum(len(text.encode()) for text in figures))
+    sizes = [[_size(table) for table in part.tables.values()] for part in parts]
+    level = fair_share([size for row in sizes for size in row], room)
+    made = [_block("common", _json(common))]
+    for index, (part, row, figure_json) in enumerate(zip(parts, sizes, figures, strict=True)):
+        tables = []
+        for (name, table), size in zip(part.tables.items(), row, strict=True):
+            kept = len(table.rows) if size <= level else int(len(table.rows) * level / size)
+            tables.append(_table_record(name, table, part.files.get(name, ""), kept))
+        made.append(_block(f"part-{index}", f'{figure_json[:-1]},"tables":{_json(tables)}}}'))
+    return "".join(made)
+
+
+def fair_share(sizes: Sequence[float], room: float) -> float:
+    """The size at which to cut so that all fit the room: small ones whole, large ones alike.
+
+    >>> fair_share([1, 2, 30, 40], 23), fair_share([1, 2], 23)
+    (10.0, inf)
+    """
+    left, waiting = float(room), sorted(sizes)
+    if sum(waiting) <= left:
+        return float("inf")
+    while waiting and waiting[0] <= left / len(waiting):
+        left -= waiting.pop(0)
+    return left / len(waiting)
+
+
+def _size(table: Table) -> float:
+    """About how many bytes a table takes, judged by some of its rows."""
+    step = max(1, len(table.rows) // _SAMPLE)
+    some = table.rows[::step]
+    record = _table_record("", Table(table.columns, some), "", len(some))
+    return len(_json(record).encode()) * len(table.rows) / max(1, len(some))
+
+
+def _table_record(name: str, table: Table, file: str, kept: int) -> dict[str, Any]:
+    rows = table.rows[:kept]
+    numeric = [are_numbers([row[i] for row in rows]) for i in range(len(table.columns))]
+    columns = [
+        {
+            "name": show_text(f"{c.name} [{c.unit}]" if c.unit else c.name),
+            "meaning": show_text(c.meaning),
+            "number": number,
+        }
+        for c, number in zip(table.columns, numeric, strict=True)
+    ]
+    shown = [[show_cell(cell, c.name) for cell, c in zip(row, table.columns, strict=True)] for row in rows]
+    csv = table_csv(Table(table.columns, rows))
+    return {"name": show_text(name), "file": file, "columns": columns, "rows": shown, "of": len(table.rows), "csv": csv}
+
+
+def _json(record: Any) -> str:
+    # A half character cannot be written as UTF-8, but JSON can spell it.
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace").decode()
+
+
+def _block(name: str, text: str) -> str:
+    return f'<script type="application/json" id="{name}">{inert(text)}</script>'

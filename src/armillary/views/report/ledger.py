@@ -1,0 +1,99 @@
+"""How is a ledger laid out so that one can search, filter and sort it, and still read it with no script at all?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from urllib.parse import quote
+
+from armillary.views.text.quoting import show_text
+from armillary.views.text.summary import chapter_title
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A button that keeps only the rows of one kind."""
+
+    kind: str
+    mark: str
+    """HTML."""
+    number: int
+    label: str = ""
+    """If not the kind itself."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A column: its name, and whether its keys sort as numbers."""
+
+    name: str
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim: its cells as HTML, and what each column sorts by."""
+
+    id: str
+    chapter: str
+    kind: str
+    cells: Sequence[str]
+    keys: Sequence[str | float] = field(default_factory=tuple)
+
+
+def ledger_section(headings: Sequence[Heading], rows: Sequence[Row], chips: Sequence[Chip]) -> str:
+    """Controls and one table with a body for each chapter."""
+    chapters: dict[str, list[Row]] = {}
+    for row in rows:
+        chapters.setdefault(row.chapter, []).append(row)
+    head = "".join(
+        f'<th scope="col"><button type="button" data-sort="{i}" data-number="{int(h.number)}">{e(h.name)}</button></th>'
+        for i, h in enumerate(headings)
+    )
+    bodies = "".join(_body(chapter, found, len(headings)) for chapter, found in chapters.items())
+    return (
+        f'<section id="ledger" aria-label="ledger">{_controls(chapters, chips, len(rows))}'
+        f'<table class="ledger"><thead><tr>{head}</tr></thead>{bodies}<tbody class="all"></tbody></table>'
+        '<p class="none soft" hidden>No claim fits; choose less.</p></section>'
+    )
+
+
+def _controls(chapters: Mapping[str, Sequence[Row]], chips: Sequence[Chip], total: int) -> str:
+    buttons = "".join(
+        f'<button type="button" class="chip" aria-pressed="false" value="{e(c.kind)}">{c.mark} {c.number} {e(c.label or c.kind)}</button>'
+        for c in chips
+        if c.number
+    )
+    several = ""
+    if len(chapters) > 1:
+        options = "".join(f'<option value="{i}">{e(chapter_title(name))}</option>' for i, name in enumerate(chapters))
+        several = (
+            f'<label>chapter <select id="chapter"><option value="">all</option>{options}</select></label>'
+            '<label><input type="checkbox" id="grouped" checked> by chapter</label>'
+        )
+    return (
+        f'<div class="controls" role="search"><span class="chips">{buttons}</span>'
+        f'<input type="search" id="find" placeholder="find a word" aria-label="find a word in the ledger">{several}'
+        '<label><input type="checkbox" id="whole"> all of the text</label>'
+        f'<span class="soft" id="found" aria-live="polite">{total} of {total}</span></div>'
+    )
+
+
+def _body(chapter: str, rows: Sequence[Row], width: int) -> str:
+    heading = f'<tr class="chapter"><th colspan="{width}" scope="rowgroup">{e(chapter_title(chapter))}</th></tr>'
+    return f'<tbody data-chapter="{e(chapter)}">{heading}{"".join(map(_row, rows))}</tbody>'
+
+
+def _row(row: Row) -> str:
+    keys = "".join(f' data-k{i}="{escape(str(key))}"' for i, key in enumerate(row.keys))
+    cells = "".join(f'<td><div class="clamp">{cell}</div></td>' for cell in row.cells)
+    return f'<tr data-id="{escape(row.id)}" data-kind="{e(row.kind)}"{keys}>{cells}</tr>'
+
+
+def link(claim_id: str) -> str:
+    """A link to the claim's own place on the page."""
+    return f'<a href="#{escape(quote(claim_id))}">{e(claim_id)}</a>'
+
+
+def e(text: str) -> str:
+    """A word from outside, visible and harmless in HTML."""
+    return escape(show_text(text))

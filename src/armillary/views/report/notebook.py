@@ -1,0 +1,222 @@
+"""How do a ledger and a finding look in a notebook or a page, with no script at all?
+
+Plain HTML with its own style: escaped, both themes by the reader's setting, marks beside colours.
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+from armillary.results.claim import Control, Finding, Statistic, Survey, Verdict
+from armillary.results.table import Table
+from armillary.views.figures.marks import COLOURS, DARK, FONT, LIGHT, MARKS, Palette
+from armillary.views.text.numbers import count, interval
+from armillary.views.text.quoting import are_numbers, show_cell, show_text
+from armillary.views.text.summary import (
+    Scale,
+    chapter_title,
+    chapters,
+    law_line,
+    model_line,
+    note_lines,
+    text_line,
+    verdict_counts,
+)
+
+_TABLE_ROWS = 500
+_BAR = 150
+
+
+def ledger_html(survey: Survey) -> str:
+    """One row a claim: mark, id and sentence; its number as a bar against its control; the reading."""
+    parts = [f"<p class='head'><b>{_e(model_line(survey))}</b><br>{_e(text_line(survey))}</p>"]
+    names = ("claim", "measured", "against its control", "reading")
+    head = "<thead><tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr></thead>"
+    for chapter, findings in chapters(survey).items():
+        rows = "".join(_row(finding) for finding in findings)
+        parts.append(
+            f"<h2>{_e(chapter_title(chapter))} <span class='soft'>{verdict_counts(findings)}</span></h2>"
+            f"<div class='wide'><table class='ledger'>{head}<tbody>{rows}</tbody></table></div>"
+        )
+    foot = [
+        *([f"Laws: {law_line(survey)}"] if survey.laws else []),
+        *(f"Note, {n}" for n in note_lines(survey)),
+    ]
+    parts.append("<p class='soft'>" + "<br>".join(map(_e, foot)) + "</p>")
+    return _framed("".join(parts))
+
+
+def finding_html(finding: Finding) -> str:
+    """One finding in full: headline, verdict, fields, tables."""
+    return _framed(headline_html(finding) + fields_html(finding) + tables_html(finding))
+
+
+def headline_html(finding: Finding) -> str:
+    caption = f" · {_e(finding.caption)}" if finding.caption else ""
+    verdict = verdict_html(finding.verdict)
+    return f"<h1>{_e(finding.headline)}</h1><p class='soft'>{verdict} · {_e(finding.id)}{caption}</p>"
+
+
+def fields_html(finding: Finding) -> str:
+    """Reading, rule, statement, number and controls, as a list of terms."""
+    statistic, claim = finding.statistic, finding.claim
+    unit = f" {statistic.unit}" if statistic.unit else ""
+    measured = interval(statistic.value, statistic.low, statistic.high)
+    controls = [f"{c.name}: {interval(c.value, c.low, c.high)}" for c in finding.controls] or ["none"]
+    fields = [
+        ("reading", [finding.reading]),
+        ("statistic", [f"{statistic.name}: {measured}{unit}, n = {count(finding.n)}"]),
+        ("control" if len(controls) == 1 else "controls", controls),
+        ("rule", [claim.rule]),
+        ("claim", [claim.statement]),
+        ("source", [claim.source]),
+        ("note" if len(finding.notes) == 1 else "notes", finding.notes),
+    ]
+    terms = [f"<dt>{name}</dt><dd>{'<br>'.join(map(_e, entries))}</dd>" for name, entries in fields if entries]
+    return f"<dl>{''.join(terms)}</dl>"
+
+
+def tables_html(finding: Finding) -> str:
+    """Small tables open, the finding's own folded away."""
+    more = [f"<h2>{_e(name)}</h2>{table_html(table)}" for name, table in finding.more_tables.items()]
+    if not finding.table.rows:
+        return "".join(more)
+    rows = f"{count(len(finding.table.rows))} rows"
+    return f"{''.join(more)}<details><summary>table, {rows}</summary>{table_html(finding.table)}</details>"
+
+
+def table_html(table: Table) -> str:
+    numeric = [are_numbers([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    kinds = [" class='number'" if number else "" for number in numeric]
+    names = [f"{c.name} [{c.unit}]" if c.unit else c.name for c in table.columns]
+    heads = [
+        f"<th{kind} title='{_e(column.meaning)}'>{_e(name)}</th>"
+        for column, name, kind in zip(table.columns, names, kinds, strict=True)
+    ]
+    body = []
+    for row in table.rows[:_TABLE_ROWS]:
+        cells = [escape(show_cell(cell, column.name)) for cell, column in zip(row, table.columns, strict=True)]
+        body.append("".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(cells, kinds, strict=True)))
+    rows = "".join(f"<tr>{cells}</tr>" for cells in body)
+    left = len(table.rows) - _TABLE_ROWS
+    rest = f"<p class='soft'>{count(left)} more rows in the saved table.</p>" if left > 0 else ""
+    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
+    return f"<div class='wide'><table>{head}<tbody>{rows}</tbody></table></div>{rest}"
+
+
+def verdict_html(verdict: Verdict) -> str:
+    return f"{mark_html(verdict)} <b>{verdict}</b>"
+
+
+def mark_html(verdict: Verdict) -> str:
+    return f"<span class='mark' style='color:{COLOURS[verdict]}'>{MARKS[verdict]}</span>"
+
+
+def _row(finding: Finding) -> str:
+    statistic = finding.statistic
+    unit = f" {_e(statistic.unit)}" if statistic.unit else ""
+    value = interval(statistic.value, statistic.low, statistic.high)
+    against = [f"{_e(c.name)}: {interval(c.value, c.low, c.high)}" for c in finding.controls] or ["no control"]
+    return (
+        f"<tr id='{_e(finding.id)}'><td>{mark_html(finding.verdict)} <b>{_e(finding.id)}</b> {finding.verdict}"
+        f"<br><span class='soft'>{_e(finding.claim.statement)}</span></td>"
+        f"<td><b>{value}</b>{unit}<br><span class='soft'>{_e(statistic.name)}</span></td>"
+        f"<td>{bar_html(finding)}<span class='soft'>{'<br>'.join(against)}</span></td>"
+        f"<td>{_e(finding.reading)}</td></tr>"
+    )
+
+
+def bar_html(finding: Finding) -> str:
+    """The number and its interval on a line with its controls, each row on its own scale."""
+    scale = Scale.of(finding)
+    if scale is None:
+        return ""
+    drawn = [f"<line class='rule' x1='0' x2='{_BAR}' y1='11' y2='11'/>"]
+    for control in finding.controls:
+        at = scale.at(control.value)
+        drawn.append(_whisker(scale, control, "control", 3))
+        if at is not None:
+            drawn.append(f"<path class='control' d='M{at * _BAR:.1f} 5l6 6l-6 6l-6 -6z'/>")
+    at, colour = scale.at(finding.statistic.value), COLOURS[finding.verdict]
+    drawn.append(_whisker(scale, finding.statistic, "", 4, colour))
+    if at is not None:
+        shape = _SHAPES[finding.verdict]
+        drawn.append(f"<g transform='translate({at * _BAR:.1f} 11)' stroke='{colour}' fill='{colour}'>{shape}</g>")
+    title = "number and interval (mark) against the control (diamond), on this row's own scale"
+    return f"<svg width='{_BAR}' height='22' role='img' aria-label='{title}'>{''.join(drawn)}</svg>"
+
+
+# The verdict's mark, drawn.
+_RING = "<circle class='hole' r='5' stroke-width='2'/>"
+_SHAPES: dict[Verdict, str] = {
+    "supported": "<circle r='5.5'/>",
+    "qualified": f"{_RING}<path d='M0 -5a5 5 0 0 0 0 10z'/>",
+    "refuted": "<path d='M-4.5 -4.5l9 9m0 -9l-9 9' stroke-width='3'/>",
+    "undecided": _RING,
+}
+
+
+def _whisker(scale: Scale, number: Statistic | Control, kind: str, width: int, colour: str = "") -> str:
+    ends = (scale.at(number.low), scale.at(number.high))
+    if ends[0] is None or ends[1] is None:
+        return ""
+    stroke = f" stroke='{colour}'" if colour else ""
+    x1, x2 = (f"{end * _BAR:.1f}" for end in ends if end is not None)
+    return f"<line class='{kind}'{stroke} x1='{x1}' x2='{x2}' y1='11' y2='11' stroke-width='{width}'/>"
+
+
+def _e(text: str) -> str:
+    return escape(show_text(text))
+
+
+def _framed(body: str) -> str:
+    return f"<div class='armillary'><style>{CSS}</style>{body}</div>"
+
+
+def _variables(palette: Palette) -> str:
+    names = ("ground", "ink", "soft", "grid", "accent", "control")
+    return "".join(f"--{name}:{getattr(palette, name)};" for name in names)
+
+
+def _rules(rules: Sequence[str]) -> str:
+    return "".join(f".armillary {rule}\n" for rule in rules)
+
+
+CSS = (
+    f".armillary{{{_variables(LIGHT)}font:14px/1.5 {FONT};font-variant-numeric:tabular-nums;"
+    "color:var(--ink);background:var(--ground);padding:16px 20px;text-align:left}\n"
+    f"@media screen and (prefers-color-scheme: dark){{.armillary{{{_variables(DARK)}}}}}\n"
+    + _rules(
+        [
+            "h1{font-size:20px;line-height:1.3;font-weight:650;margin:0 0 4px}",
+            "h2{font-size:15px;font-weight:650;margin:18px 0 6px}",
+            "p{margin:4px 0 10px}",
+            ".soft{color:var(--soft);font-weight:400}",
+            ".mark{font-size:16px;line-height:1}",
+            ".wide{overflow-x:auto}",
+            "table{border-collapse:collapse;background:none;color:inherit;font-size:13px}",
+            "tr{background:none}",
+            "th,.armillary td{text-align:left;vertical-align:top;padding:5px 14px 5px 0;border:0}",
+            "th,.armillary td{white-space:nowrap}",
+            "tbody tr{border-top:1px solid var(--grid)}",
+            "th{color:var(--soft);font-weight:500}",
+            ".number{text-align:right}",
+            ".ledger{width:100%}",
+            ".ledger{line-height:1.35}",
+            ".ledger td{white-space:normal}",
+            ".ledger td:first-child{min-width:240px;width:27%}",
+            ".ledger td:nth-child(2){min-width:170px;width:20%}",
+            ".ledger td:nth-child(3){min-width:170px;width:19%}",
+            ".ledger td:last-child{min-width:240px}",
+            "svg{overflow:visible;display:block}",
+            ".hole{fill:var(--ground)}",
+            ".rule{stroke:var(--grid)}",
+            "line.control{stroke:var(--control)}",
+            "path.control{fill:var(--ground);stroke:var(--control);stroke-width:1.8}",
+            "dl{display:grid;grid-template-columns:max-content minmax(0,80ch);gap:4px 18px;margin:12px 0}",
+            "dt{color:var(--soft)}",
+            "dd{margin:0}",
+            "details{margin-top:14px}",
+            "summary{cursor:pointer;color:var(--soft)}",
+        ]
+    )
+)

@@ -1,0 +1,1 @@
+"""Results as plain text: for a terminal, a CSV or a LaTeX file."""

@@ -1,0 +1,77 @@
+"""How is a model's canonical form printed?"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from armillary.views.text.quoting import show_text
+
+
+def anatomy_text(facts: Mapping[str, Any]) -> str:
+    """Shapes and conventions, the map of our site names to Hugging Face's modules, and the laws' errors."""
+    lines = [
+        f"{facts['name']}  ({facts['family']}, {facts['parameters']:,} parameters, fingerprint {facts['fingerprint']})",
+        "",
+        f"  {facts['layers']} layers · d {facts['d']} · {facts['heads']} heads of k {facts['k']}"
+        f" · {facts['kv_heads']} key/value heads · m {facts['m']} · vocabulary {facts['vocabulary']}"
+        f" · context {facts['context']}",
+        f"  norms      {facts['norm']}, {facts['order']}-norm order{', parallel sublayers' if facts['parallel'] else ''}",
+        f"  attention  {', '.join(_attention(facts))}",
+        f"  positions  {_positions(facts)}",
+        f"  feed-forward {show_text(str(facts['activation']))}{' with a gate' if facts['gated'] else ''}",
+        f"  embedding  {'tied to' if facts['tied'] else 'apart from'} the unembedding"
+        + (f", logits capped at {facts['logit_softcap']:g}" if facts["logit_softcap"] else ""),
+        "  weights    " + "  ".join(f"{name} {shape}" for name, shape in facts["shapes"].items()),
+    ]
+    if facts["config_ignored"]:
+        lines.append(
+            f"  config.json keys that Hugging Face's class ignores: {show_text(', '.join(facts['config_ignored']))}"
+        )
+    return "\n".join([*lines, "", *_norms(facts), "", *_sites(facts), "", *_laws(facts)])
+
+
+def _attention(facts: Mapping[str, Any]) -> list[str]:
+    said = [
+        "causal" if facts["causal"] else "both ways",
+        "biased q, k, v" if facts["qkv_bias"] else "no biases",
+    ]
+    if facts["qk_norm"]:
+        said.append("q/k-norm")
+    if facts["attention_softcap"]:
+        said.append(f"scores capped at {facts['attention_softcap']:g}")
+    if facts["windows"]:
+        said.append(f"sliding windows {facts['windows']}")
+    return said
+
+
+def _positions(facts: Mapping[str, Any]) -> str:
+    if facts["positions"] != "rotary":
+        return str(facts["positions"])
+    return f"rotary over {facts['rotary']['dims']} of {facts['k']} coordinates, θ {facts['rotary']['theta']:g}"
+
+
+def _norms(facts: Mapping[str, Any]) -> list[str]:
+    kinds: dict[tuple[str, float, bool], list[str]] = {}
+    for norm in facts["norms"]:
+        kinds.setdefault((norm["kind"], norm["eps"], norm["shift"]), []).append(norm["site"])
+    return [
+        f"{len(sites)} norm sites: {kind}, ε {eps:g}, {'γ and β' if shift else 'γ only'} ({sites[0]} … {sites[-1]})"
+        for (kind, eps, shift), sites in kinds.items()
+    ]
+
+
+def _sites(facts: Mapping[str, Any]) -> list[str]:
+    """The map, for the first block and what stands outside the blocks: the others differ by their number alone."""
+    shown = [s for s in facts["sites"] if s["site"].startswith("L0.") or not s["site"].startswith("L")]
+    shown += [s for s in facts["sites"] if s["site"].startswith("ln_") and s not in shown]
+    width = max(len(s["site"]) for s in shown)
+    lines = [f"  {s['site']:<{width}}  {s['side']:<6} of  {s['module']}" for s in shown]
+    return [f"sites (L0 stands for L0 … L{facts['layers'] - 1}; --json has them all)", *lines]
+
+
+def _laws(facts: Mapping[str, Any]) -> list[str]:
+    width = max(len(law["name"]) for law in facts["laws"])
+    lines = [
+        f"  {law['name']:<{width}}  {law['error']:.1e} of {law['tolerance']:.0e} at {law['where']:<28}  {law['statement']}"
+        for law in facts["laws"]
+    ]
+    return ["laws (largest relative error on a tiny batch, of what rounding explains)", *lines]

@@ -1,0 +1,282 @@
+"""How does a survey read in a terminal, without colour or with it, at 80 columns or at 120?"""
+
+import io
+import math
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from armillary.results.claim import SOURCES, Claim, Finding, Survey
+from armillary.results.table import Cell, Table
+from armillary.views.figures.marks import COLOURS, MARKS
+from armillary.views.text.numbers import align, count, interval, interval_parts, number
+from armillary.views.text.quoting import are_numbers, show_cell, show_text
+from armillary.views.text.summary import (
+    chapter_title,
+    chapters,
+    law_line,
+    model_line,
+    note_lines,
+    plan_line,
+    text_line,
+    verdict_counts,
+)
+
+_TABLE_ROWS = 24
+_NOTES = 2
+
+
+def ledger_text(
+    survey: Survey, width: int | None = None, colour: bool = False, folder: str | Path | None = None
+) -> str:
+    """One row a claim, grouped by chapter; 8 claims take at most 40 lines. `folder`: where the files lie."""
+    console = new_console(width, colour)
+    print_ledger(survey, console, folder)
+    return printed(console)
+
+
+def print_ledger(survey: Survey, console: Console, folder: str | Path | None = None) -> None:
+    """The same to a console, which knows its own width and whether it may use colour."""
+    ledger = GrowingLedger(console, max((len(finding.id) for finding in survey), default=0))
+    ledger.grow(survey)
+    ledger.end(survey, folder)
+
+
+class GrowingLedger:
+    """The ledger, printed row by row as claims are decided: nobody waits for the last to read the first."""
+
+    def __init__(self, console: Console, id_width: int) -> None:
+        self._console, self._id_width = console, id_width
+        self._width = min(console.width, 120)
+        # A screen: 40 lines for 8 claims, with what stands above and below.
+        self._row_lines = (30 if self._width >= 100 else 27) / 8
+        self._shown, self._used = 0, 0
+        self._chapter = ""
+
+    def grow(self, survey: Survey) -> None:
+        """Print what this survey has and the last one had not."""
+        lines: list[Text] = []
+        if not self._used:
+            lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
+        for finding in survey.findings[self._shown :]:
+            self._shown += 1
+            if finding.claim.chapter != self._chapter:
+                self._chapter = finding.claim.chapter
+                lines += [Text(), Text(chapter_title(self._chapter), "bold")]
+            # What one row leaves of its share, the next may use.
+            room = math.ceil(self._row_lines * self._shown) + 4 - self._used - len(lines)
+            line, below = _row(finding, self._width, self._id_width)
+            lines += [line, *wrapped(below, self._width, 3, max(1, room - 1))]
+        self._used += len(lines)
+        # Before the first claim, and in nobody's share; of a survey that is done, what was planned is no news.
+        lines += [Text(f"Plan: {plan_line(survey)}", "dim")] if plan_line(survey) and not survey.findings else []
+        print_lines(lines, self._console)
+
+    def end(self, survey: Survey, folder: str | Path | None = None) -> None:
+        print_lines(_foot(survey, self._width, folder), self._console)
+
+
+def finding_text(finding: Finding, width: int | None = None, colour: bool = False) -> str:
+    """Everything about one finding but its long table."""
+    console = new_console(width, colour)
+    print_finding(finding, console)
+    return printed(console)
+
+
+def print_finding(finding: Finding, console: Console) -> None:
+    width = min(console.width, 120)
+    claim, statistic = finding.claim, finding.statistic
+    lines = [_identity(finding, Text())]
+    lines += wrapped(Text(show_text(finding.headline), "bold"), width, 2)
+    if finding.caption:
+        lines += wrapped(Text(show_text(finding.caption), "dim"), width, 2)
+    controls = [f"{show_text(c.name)}: {interval(c.value, c.low, c.high)}" for c in finding.controls]
+    unit = f" {statistic.unit}" if statistic.unit else ""
+    measured = interval(statistic.value, statistic.low, statistic.high)
+    fields = [
+        ("claim", [claim.statement]),
+        ("source", [claim.source]),
+        ("statistic", [f"{statistic.name}: {measured}{unit}, n = {count(finding.n)}"]),
+        ("control" if len(controls) == 1 else "controls", controls or ["none"]),
+        ("rule", [claim.rule]),
+        ("reading", [finding.reading]),
+        ("note" if len(finding.notes) == 1 else "notes", finding.notes),
+    ]
+    lines += [Text(), *_fields(fields, width)]
+    for name, table in finding.more_tables.items():
+        lines += [Text(), Text(f"  {show_text(name)}", "bold"), *table_lines(table, width)]
+    if finding.table.rows:
+        names = ", ".join(show_text(column.name) for column in finding.table.columns)
+        size = f"{count(len(finding.table.rows))} rows: {names}"
+        lines += [Text(), *_fields([("table", [size])], width)]
+    print_lines(lines, console)
+
+
+def claim_text(claim: Claim, width: int | None = None) -> str:
+    """One claim before anything is measured: what is counted, against what, and the rule."""
+    console = new_console(width, False)
+    fields = [
+        ("chapter", [chapter_title(claim.chapter)]),
+        ("source", [f"{code}: {SOURCES[code]}" for code in re.findall(r"S\d", claim.source) if code in SOURCES]),
+        ("definition", [claim.definition]),
+        ("control", [claim.control]),
+        ("rule", [claim.rule]),
+    ]
+    head = [Text(claim.id, "bold"), *wrapped(Text(show_text(claim.statement)), console.width, 2), Text()]
+    print_lines([*head, *_fields(fields, console.width)], console)
+    return printed(console)
+
+
+def claims_list_text(claims: Iterable[Claim], width: int | None = None) -> str:
+    """Every claim's id and sentence, by chapter."""
+    console = new_console(width, False)
+    claims = tuple(claims)
+    indent = max((len(claim.id) for claim in claims), default=0) + 4
+    lines: list[Text] = []
+    for chapter in dict.fromkeys(claim.chapter for claim in claims):
+        title = Text(chapter_title(chapter), "bold")
+        lines += [Text(), title] if lines else [title]
+        for claim in claims:
+            if claim.chapter == chapter:
+                block = wrapped(Text(show_text(claim.statement)), console.width, indent)
+                lines += [Text(f"  {claim.id}".ljust(indent)) + block[0][indent:], *block[1:]]
+    print_lines(lines, console)
+    return printed(console)
+
+
+def edits_text(edits: Iterable[tuple[str, str, str]], width: int | None = None) -> str:
+    """Every edit's name, what it does, and a line of Python that makes one."""
+    console = new_console(width, False)
+    lines: list[Text] = []
+    for name, does, example in edits:
+        lines += [Text()] if lines else []
+        lines += [
+            Text(show_text(name), "bold"),
+            *wrapped(Text(show_text(does)), console.width, 2),
+            Text(f"  {example}", "dim"),
+        ]
+    print_lines(lines, console)
+    return printed(console)
+
+
+def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
+    tallies = (f"{show_text(chapter)} {verdict_counts(found)}" for chapter, found in chapters(survey).items())
+    foot = [f"Verdicts: {'   '.join(tallies)}"] if len(survey) else []
+    foot += [f"Laws: {law_line(survey)}"] if law_line(survey) else []
+    notes = note_lines(survey)
+    foot += [f"Note, {note}" for note in notes[:_NOTES]]
+    if len(notes) > _NOTES:
+        foot[-1] += f" (and {len(notes) - _NOTES} more notes, with their claims)"
+    foot += [f"Files: {show_text(str(folder))}"] if folder else []
+    return ([Text()] if foot else []) + [line for f in foot for line in wrapped(Text(f, "dim"), width, 0)]
+
+
+def _row(finding: Finding, width: int, id_width: int) -> tuple[Text, Text]:
+    """A claim's line, and the paragraph beneath: what the number is, its control, the reading."""
+    statistic = finding.statistic
+    value, bracket = interval_parts(statistic.value, statistic.low, statistic.high)
+    line = _identity(finding, Text(" "), id_width).append(f"  {value:<8} {bracket:<17}", "bold")
+    name = show_text(f"{statistic.name}, {statistic.unit}" if statistic.unit else statistic.name)
+    lead = [f"against {show_text(c.name)}: {number(c.value)}" for c in finding.controls[:1]]
+    if line.cell_len + 2 + cell_len(name) <= width:
+        line.append(f"  {name}")
+    else:
+        lead = [name, *lead]
+    below = Text("; ".join(lead) + " · " if lead else "", "dim").append(show_text(finding.reading), "not dim")
+    return line, below
+
+
+def _identity(finding: Finding, line: Text, id_width: int = 0) -> Text:
+    colour = COLOURS[finding.verdict]
+    line.append(MARKS[finding.verdict], colour)
+    line.append(f" {show_text(finding.id).ljust(id_width)}  ", "bold")
+    line.append(finding.verdict.ljust(9 if id_width else 0), colour)
+    return line
+
+
+def _fields(fields: Sequence[tuple[str, Sequence[str]]], width: int) -> list[Text]:
+    lines = []
+    for name, entries in fields:
+        for index, entry in enumerate(entries):
+            block = wrapped(Text(show_text(entry)), width, 14)
+            block[0] = Text.assemble((f"  {name if index == 0 else '':<12}", "dim"), block[0][14:])
+            lines += block
+    return lines
+
+
+def table_lines(table: Table, width: int, most: int = _TABLE_ROWS) -> list[Text]:
+    """Aligned columns; what does not fit the width moves to further blocks under the first column."""
+    rows = table.rows[:most]
+    columns: list[list[str]] = []
+    for index, column in enumerate(table.columns):
+        cells = [row[index] for row in rows]
+        head = show_text(f"{column.name} [{column.unit}]" if column.unit else column.name, 28)
+        columns.append(column_texts(head, cells, column.name))
+    lines, start = [], 1
+    while start == 1 or start < len(columns):
+        stop, used = start, 4 + cell_len(columns[0][0]) if columns else 4
+        while stop < len(columns) and (stop == start or used + 2 + cell_len(columns[stop][0]) <= width):
+            used += 2 + cell_len(columns[stop][0])
+            stop += 1
+        shown = columns[:1] + columns[start:stop]
+        if start > 1:
+            lines.append(Text())
+        for i in range(len(rows) + 1):
+            line = "    " + "  ".join(column[i] for column in shown)
+            lines.append(Text(line.rstrip(), "dim" if i == 0 else ""))
+        start = max(stop, 2)
+    if len(table.rows) > len(rows):
+        lines.append(Text(f"    … {count(len(table.rows) - len(rows))} more rows in the saved table", "dim"))
+    return lines
+
+
+def column_texts(head: str, cells: Sequence[Cell], name: str) -> list[str]:
+    body = [show_cell(cell, name, 32) for cell in cells]
+    numeric = are_numbers(cells)
+    column = [head, *(align(body) if numeric else body)]
+    size = max(map(cell_len, column))
+    gaps = [" " * (size - cell_len(text)) for text in column]
+    return [gap + text if numeric else text + gap for text, gap in zip(column, gaps, strict=True)]
+
+
+def wrapped(text: Text, width: int, indent: int, most: int | None = None) -> list[Text]:
+    """Lines of at most `width` cells under an indent, at most so many of them; what is cut off ends in …"""
+    room = max(20, width - indent)
+    lines = list(text.wrap(_MEASURE, room))
+    if most is not None and len(lines) > most:
+        lines = lines[:most]
+        if lines[-1].cell_len >= room:
+            lines[-1].right_crop(len(lines[-1].plain) - lines[-1].plain.rfind(" "))
+        lines[-1].rstrip()
+        lines[-1].append("…")
+    return [Text(" " * indent) + line for line in lines] or [Text()]
+
+
+_MEASURE = Console(file=io.StringIO(), width=120, color_system=None)
+
+
+def new_console(width: int | None, colour: bool) -> Console:
+    return Console(
+        file=io.StringIO(),
+        width=width or min(120, max(60, shutil.get_terminal_size((100, 24)).columns)),
+        color_system="truecolor" if colour else None,
+        force_terminal=colour,
+        force_jupyter=False,  # inside a notebook rich would display instead of writing to its file
+    )
+
+
+def print_lines(lines: Sequence[Text], console: Console) -> None:
+    for line in lines:
+        line.rstrip()
+        console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)
+
+
+def printed(console: Console) -> str:
+    out = console.file
+    assert isinstance(out, io.StringIO)
+    return out.getvalue().rstrip("\n")

@@ -1,0 +1,1 @@
+"""A sentence's trajectory as a picture and as a page."""

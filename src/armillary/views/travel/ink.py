@@ -1,0 +1,85 @@
+"""Which colour has what in a journey's picture, on light ground and on dark?
+
+An element carries the light colour as an attribute, which every reader of SVG understands, and a class that exchanges it
+where the reader's setting is dark.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from armillary.results.trajectory import Journey
+from armillary.views.figures.marks import DARK, LIGHT
+
+# More words than this: then colour says the layer.
+CATEGORIES = 8
+# Okabe–Ito, its black being the ink. Yellow is darkened on paper and the two deep ones are lightened on the night, where
+# they would be lost.
+_WORDS = (
+    ("#0072B2", "#4BA3DB"),
+    ("#D55E00", "#EC7B3C"),
+    ("#009E73", "#21B78F"),
+    ("#CC79A7", "#D998BC"),
+    ("#E69F00", "#E69F00"),
+    ("#56B4E9", "#8CCEF2"),
+    (LIGHT.ink, DARK.ink),
+    ("#A89600", "#F0E442"),
+)
+# Cividis from its pale end to its deep one on paper, the other way round on the night: late states stand out on both.
+_CIVIDIS = (
+    "#00224E",
+    "#123570",
+    "#3B496C",
+    "#575D6D",
+    "#707173",
+    "#8A8678",
+    "#A59C74",
+    "#C3B369",
+    "#E1CC55",
+    "#FEE838",
+)
+_LAYERS = tuple(zip(reversed(_CIVIDIS[:8]), _CIVIDIS[2:], strict=True))
+# The globe's own shades: lit from above, darker towards its edge.
+_GLOBE = {"lit": ("#FFFFFF", "#1D2839"), "body": ("#F6F3EB", "#151E2D"), "edge": ("#E9E4D6", "#0B101A")}
+
+
+def _inks() -> dict[str, tuple[str, str]]:
+    dark = asdict(DARK)
+    named = {name: (colour, dark[name]) for name, colour in asdict(LIGHT).items()}
+    named |= {f"w{i}": pair for i, pair in enumerate(_WORDS)}
+    return named | {f"l{i}": pair for i, pair in enumerate(_LAYERS)} | _GLOBE
+
+
+INKS: Mapping[str, tuple[str, str]] = _inks()
+
+
+def by_layer(journey: Journey) -> bool:
+    return len(journey.drawn) > CATEGORIES
+
+
+def ink(journey: Journey, word: int, step: int) -> str:
+    """The name of the ink of a drawn word's way at a state or step."""
+    if not by_layer(journey):
+        return f"w{word}"
+    return f"l{round(step / max(1, len(journey.states) - 1) * (len(_LAYERS) - 1))}"
+
+
+def stroke(name: str) -> str:
+    return f'class="s-{name}" stroke="{INKS[name][0]}"'
+
+
+def fill(name: str) -> str:
+    return f'class="f-{name}" fill="{INKS[name][0]}"'
+
+
+def stop(name: str, at: float, opacity: float = 1) -> str:
+    return f'<stop class="g-{name}" offset="{at}" stop-color="{INKS[name][0]}" stop-opacity="{opacity}"/>'
+
+
+def night() -> str:
+    """The style that exchanges colours on dark ground."""
+    rules = [
+        f".s-{name}{{stroke:{dark}}}.f-{name}{{fill:{dark}}}.g-{name}{{stop-color:{dark}}}"
+        for name, (light, dark) in INKS.items()
+        if not name.endswith("band") and light != dark
+    ]
+    return f"<style>@media (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"

@@ -1,0 +1,189 @@
+"""Where on the page does a journey's globe put its arcs, dots, stars and words? Drawn by nobody yet.
+
+Coordinates of the scene: the globe has radius 1; after turning, x runs to the right, y up and z towards the reader.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len
+
+from armillary.results.trajectory import Journey
+
+Floats = NDArray[np.float64]
+PIECES = 12
+"""Straight pieces in an arc."""
+
+
+def view(journey: Journey) -> Floats:
+    """The turn [3, 3] that shows most ends, stars and states in front, with words travelling to the right."""
+    towards = _directions(400)
+    # Where one word was asked for, the reader looks at that one.
+    some = [i for i, t in enumerate(journey.drawn) if journey.word in (None, t)]
+    points, targets = journey.points[some], journey.targets[some]
+    # What stands in front counts in full wherever it stands there; a word's states between count as one.
+    ends, stars, between = (np.tanh(2.5 * p @ towards.T) for p in (points[:, -1], targets, points))
+    z = towards[int((ends + stars + between.mean(1)).sum(0).argmax())]
+    travelled = (points[:, -1] - points[:, 0]).mean(0)
+    x = travelled - (travelled @ z) * z
+    if np.linalg.norm(x) < 1e-6:
+        x = np.eye(3)[int(np.abs(z).argmin())]
+        x = x - (x @ z) * z
+    x = x / np.linalg.norm(x)
+    return np.stack([x, np.cross(z, x), z])
+
+
+def _directions(count: int) -> Floats:
+    """Directions spread evenly over the sphere, along a spiral."""
+    i = np.arange(count) + 0.5
+    height, turn = 1 - 2 * i / count, i * np.pi * (3 - 5**0.5)
+    across = np.sqrt(1 - height**2)
+    return np.stack([across * np.cos(turn), across * np.sin(turn), height], 1)
+
+
+def arc(a: Floats, b: Floats, angle: float | None = None) -> Floats:
+    """Points of the great-circle arc from a to b [PIECES + 1, 3].
+
+    `angle` (in radians) is the true one where a and b are the shadows, inside the globe, of points in more dimensions: the
+    arc is then the true arc's shadow.
+
+    >>> middle = arc(np.array([1.0, 0, 0]), np.array([0, 1.0, 0]))[PIECES // 2]
+    >>> bool(np.allclose(middle, [0.5**0.5, 0.5**0.5, 0]))
+    True
+    """
+    if angle is None:
+        angle = float(2 * np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)))
+    t = np.linspace(0, 1, PIECES + 1)[:, None]
+    if angle < 1e-6 or angle > np.pi - 1e-6:
+        # No step, or one to the very opposite, which no great circle is the shortest to.
+        return (1 - t) * a + t * b
+    return (np.sin((1 - t) * angle) * a + np.sin(t * angle) * b) / np.sin(angle)
+
+
+def paths(journey: Journey) -> list[Floats]:
+    """Every drawn word's way [S − 1, PIECES + 1, 3]."""
+    true = np.radians(journey.moved[list(journey.drawn)])
+    inside = journey.projection == "span"
+    made = []
+    for i, way in enumerate(journey.points):
+        steps = [arc(way[s], way[s + 1], float(true[i, s]) if inside else None) for s in range(len(way) - 1)]
+        made.append(np.array(steps).reshape(-1, PIECES + 1, 3))
+    return made
+
+
+def corners(journey: Journey) -> Floats:
+    """What the three rings run through in pairs: the axes, or under `span` the word's start, its end and its goal."""
+    if journey.projection != "span":
+        return np.eye(3)
+    return np.stack([journey.points[0, 0], journey.points[0, -1], journey.targets[0]])
+
+
+def rings(journey: Journey) -> list[Floats]:
+    """Three great circles [97, 3]; fewer where two corners coincide."""
+    turn = np.linspace(0, 2 * np.pi, 97)[:, None]
+    made = []
+    for a, b in _pairs(corners(journey)):
+        rest = b - (b @ a) * a
+        size = float(np.linalg.norm(rest))
+        if size > 1e-9:
+            made.append(np.cos(turn) * a + np.sin(turn) * rest / size)
+    return made
+
+
+@dataclass(frozen=True)
+class Side:
+    """Under `span`, the arc between two corners: its length, its middle, and a mark at every ten degrees."""
+
+    degrees: float
+    middle: Floats
+    marks: Floats
+
+
+def sides(journey: Journey) -> list[Side]:
+    if journey.projection != "span":
+        return []
+    made = []
+    for a, b in _pairs(corners(journey)):
+        degrees = float(np.degrees(2 * np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b))))
+        if 1 < degrees < 179:
+            at = np.concatenate([[degrees / 2], np.arange(10, degrees, 10)])[:, None]
+            points = (np.sin(np.radians(degrees - at)) * a + np.sin(np.radians(at)) * b) / np.sin(np.radians(degrees))
+            made.append(Side(degrees, points[0], points[1:]))
+    return made
+
+
+def _pairs(three: Floats) -> list[tuple[Floats, Floats]]:
+    return [(three[0], three[1]), (three[0], three[2]), (three[1], three[2])]
+
+
+@dataclass(frozen=True)
+class Label:
+    """Words that want a place near a point, the more urgent the sooner."""
+
+    text: str
+    x: float
+    y: float
+    size: float
+    gap: float
+    ink: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Placed:
+    label: Label
+    x: float
+    y: float
+    anchor: str
+
+
+Box = tuple[float, float, float, float]
+
+
+def place(labels: Sequence[Label], bounds: Box, taken: Iterable[Box] = ()) -> list[Placed]:
+    """Each label beside its point where it covers no other; one without room is left out (hover still tells it)."""
+    boxes = list(taken)
+    made = []
+    for label in labels:
+        width, height = text_width(label.text, label.size), label.size * 1.2
+        for dx, dy in _AROUND:
+            x = label.x + dx * label.gap
+            y = label.y + dy * (label.gap + (height / 2 if dx == 0 else 0))
+            left = x if dx > 0 else x - width if dx < 0 else x - width / 2
+            box = (left - 2, y - height / 2, left + width + 2, y + height / 2)
+            inside = bounds[0] <= box[0] and bounds[1] <= box[1] and box[2] <= bounds[2] and box[3] <= bounds[3]
+            if inside and not any(_overlap(box, other) for other in boxes):
+                boxes.append(box)
+                anchor = "start" if dx > 0 else "end" if dx < 0 else "middle"
+                made.append(Placed(label, x, y, anchor))
+                break
+    return made
+
+
+# Beside, above, below, then aslant: in this order a label looks for room.
+_AROUND: list[tuple[float, float]] = [(1, 0), (-1, 0), (0, -1), (0, 1)]
+_AROUND += [(x, y) for y in (0.9, 1.8) for x, y in ((0.8, -y), (-0.8, -y), (0.8, y), (-0.8, y))]
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a line of text is, without a font at hand: rather too wide than too narrow."""
+    narrow = sum(letter in "iljtfrI.,:;'|!()[] ·°" for letter in text)
+    return size * (0.62 * cell_len(text) - 0.26 * narrow)
+
+
+def lines(text: str, size: float, width: float) -> list[str]:
+    """A paragraph broken into lines of at most that width."""
+    made = [""]
+    for word in text.split(" "):
+        longer = f"{made[-1]} {word}" if made[-1] else word
+        if made[-1] and text_width(longer, size) > width:
+            made.append(word)
+        else:
+            made[-1] = longer
+    return made

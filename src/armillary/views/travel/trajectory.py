@@ -1,0 +1,110 @@
+"""Under which ending does a journey become which file, and how does it read in a terminal?"""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from armillary.errors import OutputError
+from armillary.results.store import check_writable, json_text, table_csv, write_whole
+from armillary.results.trajectory import Journey
+from armillary.views.text.quoting import show_text
+from armillary.views.text.survey import new_console, print_lines, printed, table_lines, wrapped
+from armillary.views.travel.words import caption, score_lines, summary, title, told
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["check_out", "journey_figure", "journey_html", "journey_text", "print_journey", "save_journey"]
+_ENDINGS = (".html", ".svg", ".png", ".csv", ".json")
+
+
+def check_out(path: Path) -> None:
+    """Refuse, before anything is computed, a file that could not be written."""
+    _check_ending(path)
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; name a file in it, such as {path / 'travel.html'}.")
+    if path.suffix.lower() == ".png" and find_spec("kaleido") is None:
+        raise OutputError(
+            "a .png needs kaleido: pip install 'armillary[png]', or save as .svg or .html, which need nothing."
+        )
+    check_writable(path.parent)
+
+
+def save_journey(journey: Journey, path: Path) -> Path:
+    """The page (.html), the picture (.svg .png), the table (.csv) or everything (.json)."""
+    from armillary.views.travel.page import journey_page
+    from armillary.views.travel.svg import picture_svg
+
+    path = Path(path)
+    _check_ending(path)
+    if path.suffix.lower() == ".png":
+        return _save_png(journey, path)
+    makers: dict[str, Callable[[], str]] = {
+        ".html": lambda: journey_page(journey),
+        ".svg": lambda: picture_svg(journey)[0],
+        ".csv": lambda: table_csv(journey.table),
+        ".json": lambda: journey_json(journey),
+    }
+    write_whole({path: makers[path.suffix.lower()]()})
+    return path
+
+
+def _check_ending(path: Path) -> None:
+    if path.suffix.lower() not in _ENDINGS:
+        asked = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
+        raise OutputError(f"{path} {asked}; choose one of {' '.join(_ENDINGS)}.")
+
+
+def _save_png(journey: Journey, path: Path) -> Path:
+    """The picture as a browser paints it."""
+    from armillary.views.figures.drawing import painted
+    from armillary.views.save import save_figure
+    from armillary.views.travel.svg import picture_svg
+
+    return save_figure(painted(*picture_svg(journey, both=False)), str, "", path)
+
+
+def journey_json(journey: Journey) -> str:
+    """Everything, as deterministic JSON; NaN becomes null."""
+    record: dict[str, Any] = (
+        {"title": title(journey)}
+        | vars(journey)
+        | {"readings": [[[vars(reading) for reading in words] for words in way] for way in journey.readings]}
+    )
+    return json_text(record)
+
+
+def journey_html(journey: Journey) -> str:
+    from armillary.views.travel.page import journey_html as made
+
+    return made(journey)
+
+
+def journey_figure(journey: Journey) -> "go.Figure":
+    from armillary.views.travel.interactive import figure
+
+    return figure(journey)
+
+
+def journey_text(journey: Journey, width: int | None = None, colour: bool = False) -> str:
+    console = new_console(width, colour)
+    print_journey(journey, console)
+    return printed(console)
+
+
+def print_journey(journey: Journey, console: Console, path: Path | None = None) -> None:
+    """Title, a line a word, and how far to believe the drawing."""
+    width = min(console.width, 140)
+    lines = wrapped(Text(title(journey), "bold"), width, 0)
+    lines += wrapped(Text(caption(journey), "dim"), width, 0)
+    lines += [Text(), *table_lines(summary(journey), width, 48), Text()]
+    first, *scores = score_lines(journey)
+    lines += wrapped(Text(f"{first}: {' · '.join(scores)}" if scores else first), width, 0)
+    for note in told(journey)[1:]:
+        lines += wrapped(Text(note, "dim"), width, 0)
+    lines += wrapped(Text(f"File: {show_text(str(path))}", "dim"), width, 0) if path else []
+    print_lines(lines, console)
