@@ -16,7 +16,7 @@ from runs import fill_disk, log, prose
 import armillary
 from armillary.lab.checkpoint import CHECKPOINT
 from armillary.lab.train import Trainer
-from armillary.training import learn
+from armillary import learn
 
 QUICK = ("--steps", 6, "--batch", 4, "--vocabulary", 300)
 SHOWN = re.compile(
