@@ -14,13 +14,13 @@ from rich.console import Console
 
 from armillary.errors import OutputError
 from armillary.results import Survey, Table
+from armillary.results.numbers import interval, number, say
 from armillary.views import save as saving
 from armillary.views.figures.figure import figure
 from armillary.views.figures.marks import MARKS
 from armillary.views.figures.scales import label_axis
 from armillary.views.report.notebook import finding_html, ledger_html
 from armillary.views.save import save_finding, save_ledger, save_survey
-from armillary.views.text.numbers import interval, number
 from armillary.views.text.quoting import show_text, show_token
 from armillary.views.text.survey import (
     GrowingLedger,
@@ -55,6 +55,16 @@ def hostile() -> Survey:
 )  # fmt: skip
 def test_numbers(value: float, shown: str) -> None:
     assert number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "shown"),
+    [(-0.9612, ".2f", "−0.96"), (-1.2e-7, ".2g", "−1.2e-7"), (3e10, ".1e", "3.0e10"), (-0.0, ".3g", "0"),
+     (-0.004, ".2f", "0.00"), (-0.05, ".0%", "−5%"), (1234.5, ",.0f", "1,234"), (-3, "d", "−3"),
+     (0.5, "+.1f", "+0.5"), (-0.5, "+.1f", "−0.5"), (float("nan"), ".2g", "–"), (float("-inf"), ".2g", "−∞")],
+)  # fmt: skip
+def test_numbers_in_sentences(value: float, spec: str, shown: str) -> None:
+    assert say(value, spec) == shown
 
 
 def test_an_interval_is_never_shown_empty_when_it_is_not() -> None:

@@ -7,12 +7,11 @@ from armillary.results.claim import (
     Claim,
     Control,
     Finding,
-    Ledger,
     Statistic,
-    Survey,
     Verdict,
 )
 from armillary.results.quantity import Quantity
+from armillary.results.survey import Ledger, Survey
 from armillary.results.table import Column, Table
 
 __all__ = [

@@ -4,10 +4,11 @@ A `Claim` is fixed before anything is measured: sentence, source, definition, co
 one claim measured on one model, with everything a reader needs to disagree with it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from armillary.results.quantity import Quantity
 from armillary.results.table import Table
@@ -16,8 +17,22 @@ if TYPE_CHECKING:
     import pandas
     import plotly.graph_objects
 
-Verdict = Literal["supported", "qualified", "refuted", "undecided"]
+Verdict = Literal["supported", "qualified", "refuted", "undecided", "failed"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+
+class Why(Enum):
+    """Why a claim has no verdict. The value is the message that every view shows."""
+
+    TOO_LITTLE_TEXT = "too little text"
+    NO_INTERVAL = "too few documents for an interval"
+    SPANS_LIMIT = "the interval spans the limit"
+    NO_CONTROL = "no control to compare with"
+    UNDEFINED = "the statistic is undefined on this model"
+    NOT_APPLICABLE = "does not apply to this architecture"
+    FAILED = "failed"
+
+
 SOURCES = {
     "S0": "R. Molina, Traveling Words: A Geometric Interpretation of Transformers (arXiv:2309.07315), a digest of it",
     "S1": "the abstract of Traveling Words and its peer reviews",
@@ -37,6 +52,14 @@ CHAPTERS = {
 
 
 @dataclass(frozen=True)
+class RuleChange:
+    """A change of a rule after results had been seen."""
+
+    date: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Claim:
     """One sentence from the literature, with the rule that will decide it."""
 
@@ -47,6 +70,8 @@ class Claim:
     definition: str
     control: str
     rule: str
+    changes: tuple[RuleChange, ...] = ()
+    """How the rule was changed after results had been seen, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +113,8 @@ class Finding:
     more_tables: Mapping[str, Table] = field(default_factory=dict)
     caption: str = ""
     """Model, text and n, as the figure's subtitle; set by the survey."""
+    why: Why | None = None
+    """Why nothing was decided; None where the verdict is a verdict."""
 
     @property
     def id(self) -> str:
@@ -118,94 +145,3 @@ class Finding:
         from armillary.views.report.notebook import finding_html
 
         return finding_html(self)
-
-
-@dataclass(frozen=True)
-class Survey:
-    """Every claim measured on one model with one text: what `armillary survey` gives."""
-
-    findings: tuple[Finding, ...]
-    model: Mapping[str, Any]
-    text: Mapping[str, Any]
-    laws: tuple[Mapping[str, Any], ...]
-    provenance: Mapping[str, Any]
-    thresholds: Mapping[str, Any]
-    times: Mapping[str, Any] = field(default_factory=dict)
-
-    def __getitem__(self, claim_id: str) -> Finding:
-        for finding in self.findings:
-            if finding.id == claim_id:
-                return finding
-        from armillary.errors import nearest
-
-        raise KeyError(f"no claim {claim_id!r} in this survey; {nearest(claim_id, [f.id for f in self.findings])}")
-
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self.findings)
-
-    def __len__(self) -> int:
-        return len(self.findings)
-
-    def ledger(self) -> "Ledger":
-        return Ledger(self)
-
-    def save(self, path: str | Path) -> Path:
-        """Write survey.json, tables/ and figures/ into a folder; survey.json appears last and whole."""
-        from armillary.views.save import save_survey
-
-        return save_survey(self, Path(path))
-
-    def __str__(self) -> str:
-        return str(self.ledger())
-
-    def _repr_html_(self) -> str:
-        return self.ledger()._repr_html_()
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """One row a claim: verdict, statistic, interval, control, reading."""
-
-    survey: Survey
-
-    def to_frame(self) -> "pandas.DataFrame":
-        import pandas
-
-        rows = [
-            {
-                "claim": f.id,
-                "verdict": f.verdict,
-                "statistic": f.statistic.name,
-                "value": f.statistic.value,
-                "low": f.statistic.low,
-                "high": f.statistic.high,
-                "unit": f.statistic.unit,
-                "n": f.n,
-                "control": f.controls[0].name if f.controls else "",
-                "control_value": f.controls[0].value if f.controls else float("nan"),
-                "reading": f.reading,
-            }
-            for f in self.survey
-        ]
-        return pandas.DataFrame(rows)
-
-    def plot(self) -> "plotly.graph_objects.Figure":
-        from armillary.views.figures.figure import ledger_figure
-
-        return ledger_figure(self.survey)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the ledger as .csv, .json, .html, .png or .svg, by the path's ending."""
-        from armillary.views.save import save_ledger
-
-        return save_ledger(self.survey, Path(path))
-
-    def __str__(self) -> str:
-        from armillary.views.text.survey import ledger_text
-
-        return ledger_text(self.survey)
-
-    def _repr_html_(self) -> str:
-        from armillary.views.report.notebook import ledger_html
-
-        return ledger_html(self.survey)

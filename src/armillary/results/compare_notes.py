@@ -8,7 +8,8 @@ from typing import Any
 
 from armillary.errors import OutputError
 from armillary.results import store
-from armillary.results.claim import VERDICTS, Claim, Finding, Statistic, Survey
+from armillary.results.claim import VERDICTS, Claim, Finding, Statistic
+from armillary.results.survey import Survey
 from armillary.results.table import Table
 
 # A tenth more text changes no interval that one could see.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from armillary.results.quantity import Quantity
 from armillary.results.schematic import Schematic
 from armillary.results.table import Table
-from armillary.results.trajectory import Journey
+from armillary.results.trajectory import Trajectory
 
 if TYPE_CHECKING:
     import pandas
@@ -28,15 +28,15 @@ class Sheet:
     title: str
     """The figure's title: what was found, in a sentence with its number."""
     caption: str
-    """Model and gauge, as the figure's subtitle."""
+    """Model and settings, as the figure's subtitle."""
     tables: Mapping[str, Table]
     quantities: tuple[Quantity, ...]
     notes: tuple[str, ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
-    """The model, and the choices behind the numbers: the gauge, the offset, the ranking."""
+    """The model, and the choices behind the numbers: the settings, the offset, the ranking."""
     screen: Mapping[str, Table] = field(default_factory=dict)
     """What a terminal shows instead of the tables, where those would fill more than a screen."""
-    drawing: Journey | Schematic | None = None
+    drawing: Trajectory | Schematic | None = None
     """What is drawn instead of the quantities, where lines and maps would not do."""
 
     @property

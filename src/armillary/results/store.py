@@ -21,8 +21,9 @@ import numpy as np
 
 from armillary import __version__
 from armillary.errors import OutputError
-from armillary.results.claim import VERDICTS, Claim, Control, Finding, Statistic, Survey
+from armillary.results.claim import VERDICTS, Claim, Control, Finding, Statistic
 from armillary.results.quantity import Quantity
+from armillary.results.survey import Survey
 from armillary.results.table import Cell, Column, Table
 
 SCHEMA = 1

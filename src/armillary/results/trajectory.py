@@ -27,7 +27,7 @@ class Reading:
 
 
 @dataclass(frozen=True, eq=False)
-class Journey:
+class Trajectory:
     """The ways of a sentence's words, t of them, through S states; n of them are drawn.
 
     All angles are in degrees and in one space, which `space` names.
@@ -123,25 +123,25 @@ class Journey:
 
     def plot(self) -> "plotly.graph_objects.Figure":
         """A globe to turn and play in a notebook, with the angles beside it."""
-        from armillary.views.travel.trajectory import journey_figure
+        from armillary.views.travel.formats import trajectory_figure
 
-        return journey_figure(self)
+        return trajectory_figure(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the page (.html), the picture (.svg .png), the table (.csv) or all of it (.json)."""
-        from armillary.views.travel.trajectory import save_journey
+        from armillary.views.travel.formats import save_trajectory
 
-        return save_journey(self, Path(path))
+        return save_trajectory(self, Path(path))
 
     def __str__(self) -> str:
-        from armillary.views.travel.trajectory import journey_text
+        from armillary.views.travel.formats import trajectory_text
 
-        return journey_text(self)
+        return trajectory_text(self)
 
     def _repr_html_(self) -> str:
-        from armillary.views.travel.trajectory import journey_html
+        from armillary.views.travel.formats import trajectory_html
 
-        return journey_html(self)
+        return trajectory_html(self)
 
 
 _COLUMNS = (

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
-from armillary.results.claim import Finding, Survey
+from armillary.results.claim import Finding
 from armillary.results.compare import Comparison
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import file_name, finding_json, survey_json, table_csv, write_survey, write_whole
+from armillary.results.survey import Survey
 
 _WIDTH = 1100
 

@@ -12,13 +12,13 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from armillary.results.numbers import count
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import json_text
 from armillary.results.table import Cell, Column, Table
-from armillary.results.trajectory import Journey
+from armillary.results.trajectory import Trajectory
 from armillary.views.report.notebook import CSS, table_html
 from armillary.views.text.lists import Listed, gathered
-from armillary.views.text.numbers import count
 from armillary.views.text.quoting import are_numbers, show_cell, show_text, show_token
 from armillary.views.text.survey import column_texts, new_console, print_lines, printed, table_lines, wrapped
 
@@ -130,15 +130,15 @@ def _fitting(words: Sequence[str], room: int) -> str:
 
 
 def sheet_figure(sheet: Sheet) -> "go.Figure":
-    """The sheet's quantities, a panel each, under its title; of a journey its globe."""
+    """The sheet's quantities, a panel each, under its title; of a trajectory its globe."""
     from textwrap import wrap
 
     from armillary.views.figures.figure import drawn
     from armillary.views.text.quoting import in_html
-    from armillary.views.travel.trajectory import journey_figure
+    from armillary.views.travel.formats import trajectory_figure
 
-    if isinstance(sheet.drawing, Journey):
-        return journey_figure(sheet.drawing)
+    if isinstance(sheet.drawing, Trajectory):
+        return trajectory_figure(sheet.drawing)
     return drawn(sheet.quantities, sheet.title, "<br>".join(map(in_html, wrap(show_text(sheet.caption), 110))))
 
 

@@ -12,10 +12,10 @@ from rich.text import Text
 from armillary.results.claim import Control, Finding
 from armillary.results.compare import OUTCOMES, RULE, Comparison, Outcome, Pair, Tally
 from armillary.results.compare_tables import claim_table, row_table
+from armillary.results.numbers import ABSENT, count, interval, number
 from armillary.results.store import json_text, table_csv, write_whole
 from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.report.notebook import CSS, bar_html, mark_html
-from armillary.views.text.numbers import ABSENT, count, interval, number
 from armillary.views.text.quoting import show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line
 from armillary.views.text.survey import new_console, print_lines, printed, wrapped

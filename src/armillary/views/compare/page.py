@@ -11,6 +11,7 @@ import numpy as np
 
 from armillary.results.claim import VERDICTS
 from armillary.results.compare import RULE, Comparison, Pair, Tally
+from armillary.results.numbers import count, interval, number
 from armillary.results.quantity import Quantity
 from armillary.results.store import file_name, table_csv
 from armillary.results.table import Column, Table
@@ -38,7 +39,6 @@ from armillary.views.report.data import Part, bare, thinned
 from armillary.views.report.ledger import Chip, Heading, Row, e, ledger_section, link
 from armillary.views.report.notebook import bar_html, mark_html, table_html
 from armillary.views.report.report import assembled, masthead
-from armillary.views.text.numbers import count, interval, number
 from armillary.views.text.quoting import in_html, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line
 

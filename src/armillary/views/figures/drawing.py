@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from armillary.results.sheet import Sheet
 from armillary.results.store import table_csv
-from armillary.results.trajectory import Journey
+from armillary.results.trajectory import Trajectory
 from armillary.views.page import inert, whole_page
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ for (const button of document.querySelectorAll(".save button")) {
 
 def drawing_svg(sheet: Sheet, both: bool = True) -> tuple[str, int]:
     """The document and its height; `both`: for light ground and dark, as the reader has it."""
-    if isinstance(sheet.drawing, Journey):
+    if isinstance(sheet.drawing, Trajectory):
         from armillary.views.travel.svg import picture_svg
 
         return picture_svg(sheet.drawing, both)
@@ -51,10 +51,10 @@ def drawing_svg(sheet: Sheet, both: bool = True) -> tuple[str, int]:
 
 def drawing_page(sheet: Sheet, below: str) -> str:
     """One self-contained page: the drawing, and what else the sheet has."""
-    if isinstance(sheet.drawing, Journey):
-        from armillary.views.travel.page import journey_page
+    if isinstance(sheet.drawing, Trajectory):
+        from armillary.views.travel.page import trajectory_page
 
-        return journey_page(sheet.drawing)
+        return trajectory_page(sheet.drawing)
     body = f"<div class='scroll'>{drawing_svg(sheet)[0]}</div><div class='save'>save as {_BUTTONS}</div>{below}"
     data = inert(json.dumps({"name": sheet.name, "csv": table_csv(sheet.table)}))
     return whole_page(

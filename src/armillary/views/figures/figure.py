@@ -11,12 +11,13 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from armillary.results.claim import VERDICTS, Finding, Survey
+from armillary.results.claim import VERDICTS, Finding
+from armillary.results.numbers import interval, number
 from armillary.results.quantity import Quantity
+from armillary.results.survey import Survey
 from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
 from armillary.views.page import figure_html
-from armillary.views.text.numbers import interval, number
 from armillary.views.text.quoting import in_html, show_text
 from armillary.views.text.summary import Scale, chapter_title, chapters, model_line, text_line
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from armillary.results.numbers import interval, number
 from armillary.results.quantity import Quantity
 from armillary.views.figures.marks import LIGHT
 from armillary.views.figures.scales import Floats, Labels, Numbers, is_ordered, label_axis, site_kinds
 from armillary.views.figures.theme import DIVERGING, SEQUENTIAL
-from armillary.views.text.numbers import interval, number
 from armillary.views.text.quoting import in_html, show_text
 
 LINE_HEIGHT = 15

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from armillary.results.numbers import number
 from armillary.results.quantity import Quantity
-from armillary.views.text.numbers import number
 from armillary.views.text.quoting import in_html, show_label
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ import numpy as np
 
 from armillary.results.schematic import Row, Schematic, Stage
 from armillary.views.text.quoting import show_text, show_token
-from armillary.views.travel.ink import INKS, fill, stroke
+from armillary.views.travel.colours import INKS, fill, stroke
 from armillary.views.travel.scene import lines
 from armillary.views.travel.svg import framed
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from armillary.results.claim import SOURCES, VERDICTS, Finding, Survey
+from armillary.results.claim import SOURCES, VERDICTS, Finding
+from armillary.results.numbers import count, interval, number
+from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
 from armillary.views.report.data import Part
 from armillary.views.report.ledger import Chip, Heading, Row, e, ledger_section, link
 from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
-from armillary.views.text.numbers import count, interval, number
 from armillary.views.text.summary import chapter_title, chapters, verdict_counts
 
 # Pixels of a figure beyond which no sheet of paper holds it.

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.results.claim import Finding
+from armillary.results.numbers import count
 from armillary.results.quantity import Floats, Quantity
 from armillary.results.store import file_name, table_csv
 from armillary.results.table import Table
 from armillary.views.figures.figure import figure
 from armillary.views.page import inert, quantities_csv
-from armillary.views.text.numbers import count
 from armillary.views.text.quoting import are_numbers, show_cell, show_text
 
 # A line is drawn some 800 pixels wide, and each stretch of it keeps its ends and its extremes.

@@ -6,10 +6,11 @@ Plain HTML with its own style: escaped, both themes by the reader's setting, mar
 from collections.abc import Sequence
 from html import escape
 
-from armillary.results.claim import Control, Finding, Statistic, Survey, Verdict
+from armillary.results.claim import Control, Finding, Statistic, Verdict
+from armillary.results.numbers import count, interval
+from armillary.results.survey import Survey
 from armillary.results.table import Table
 from armillary.views.figures.marks import COLOURS, DARK, FONT, LIGHT, MARKS, Palette
-from armillary.views.text.numbers import count, interval
 from armillary.views.text.quoting import are_numbers, show_cell, show_text
 from armillary.views.text.summary import (
     Scale,

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 import plotly.io
 
 from armillary import __version__
-from armillary.results.claim import Survey
 from armillary.results.store import write_whole
+from armillary.results.survey import Survey
 from armillary.views.figures import theme  # noqa: F401  (its templates are the page's)
 from armillary.views.figures.marks import DARK, LIGHT
 from armillary.views.page import library_script, whole_page

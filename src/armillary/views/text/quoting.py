@@ -9,8 +9,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from armillary.results.numbers import ABSENT, count, number
 from armillary.results.table import Cell
-from armillary.views.text.numbers import ABSENT, count, number
 
 _SPACES = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\N{NO-BREAK SPACE}": "⍽"}
 _ISOLATE, _END_ISOLATE = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from armillary.results.claim import CHAPTERS, VERDICTS, Control, Finding, Statistic, Survey
+from armillary.results.claim import CHAPTERS, VERDICTS, Control, Finding, Statistic
+from armillary.results.numbers import count, number
+from armillary.results.survey import Survey
 from armillary.views.figures.marks import MARKS
-from armillary.views.text.numbers import count, number
 from armillary.views.text.quoting import show_text
 
 

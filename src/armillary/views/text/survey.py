@@ -11,10 +11,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from armillary.results.claim import SOURCES, Claim, Finding, Survey
+from armillary.results.claim import SOURCES, Claim, Finding
+from armillary.results.numbers import align, count, interval, interval_parts, number
+from armillary.results.survey import Survey
 from armillary.results.table import Cell, Table
 from armillary.views.figures.marks import COLOURS, MARKS
-from armillary.views.text.numbers import align, count, interval, interval_parts, number
 from armillary.views.text.quoting import are_numbers, show_cell, show_text
 from armillary.views.text.summary import (
     chapter_title,

@@ -1,4 +1,4 @@
-"""How does a journey's globe look on paper? SVG elements, written without a browser."""
+"""How does a trajectory's globe look on paper? SVG elements, written without a browser."""
 
 from collections.abc import Iterator
 from html import escape
@@ -6,11 +6,11 @@ from itertools import groupby
 
 import numpy as np
 
-from armillary.results.trajectory import Journey
+from armillary.results.trajectory import Trajectory
 from armillary.views.text.quoting import show_token
-from armillary.views.travel.ink import INKS, by_layer, fill, ink, stop, stroke
+from armillary.views.travel.colours import INKS, by_layer, fill, ink, stop, stroke
 from armillary.views.travel.scene import Box, Floats, Label, paths, place, rings, sides, view
-from armillary.views.travel.words import marks, plain, score_lines
+from armillary.views.travel.captions import marks, plain, score_lines
 
 WIDTH, HEIGHT, RADIUS = 600, 650, 272
 _X, _Y = WIDTH / 2, RADIUS + 12
@@ -18,34 +18,34 @@ _X, _Y = WIDTH / 2, RADIUS + 12
 _BEHIND = 0.3
 
 
-def globe_svg(journey: Journey) -> str:
+def globe_svg(trajectory: Trajectory) -> str:
     """The globe in a frame of WIDTH × HEIGHT, its scores in one corner and what its marks mean in the other."""
-    turn = view(journey)
-    behind, before = _arcs(journey, turn)
-    dots_behind, dots_before = _dots(journey, turn)
+    turn = view(trajectory)
+    behind, before = _arcs(trajectory, turn)
+    dots_behind, dots_before = _dots(trajectory, turn)
     shades = stop("lit", 0) + stop("body", 0.55) + stop("edge", 1)
     ball = f'cx="{_X}" cy="{_Y}" r="{RADIUS}"'
     parts = [
         f'<defs><radialGradient id="globe" cx=".36" cy=".3" r=".8">{shades}</radialGradient></defs>',
         f'<circle {ball} fill="url(#globe)"/>',
-        *_rings(journey, turn, front=False),
+        *_rings(trajectory, turn, front=False),
         f'<g fill="none" opacity="{_BEHIND}" stroke-linecap="round">{"".join(behind)}</g>',
         f'<g opacity="{_BEHIND}">{"".join(dots_behind)}</g>',
         f'<circle {ball} {fill("ground")} opacity=".2"/>',
-        *_rings(journey, turn, front=True),
+        *_rings(trajectory, turn, front=True),
         f'<circle {ball} {stroke("accent")} fill="none" stroke-width="1.2" opacity=".8"/>',
         f'<g fill="none" stroke-linecap="round">{"".join(before)}</g>',
         *dots_before,
-        *_sides(journey, turn),
-        *_labels(journey, turn),
-        *_corners(journey),
+        *_sides(trajectory, turn),
+        *_labels(trajectory, turn),
+        *_corners(trajectory),
     ]
     return "".join(parts)
 
 
-def faded(journey: Journey, word: int) -> float:
+def faded(trajectory: Trajectory, word: int) -> float:
     """How strong a drawn word is where another was asked for."""
-    return 1.0 if journey.word is None or journey.drawn[word] == journey.word else 0.22
+    return 1.0 if trajectory.word is None or trajectory.drawn[word] == trajectory.word else 0.22
 
 
 def _at(p: Floats) -> tuple[float, float]:
@@ -64,40 +64,40 @@ def _halves(line: Floats) -> Iterator[tuple[bool, str]]:
         yield side, _path(line[some[0] : some[-1] + 2])
 
 
-def _rings(journey: Journey, turn: Floats, front: bool) -> list[str]:
+def _rings(trajectory: Trajectory, turn: Floats, front: bool) -> list[str]:
     look = f'{stroke("accent")} fill="none" opacity="{0.55 if front else 0.22}"'
-    lines = [ring @ turn.T for ring in rings(journey)]
+    lines = [ring @ turn.T for ring in rings(trajectory)]
     return [f'<path {look} d="{path}"/>' for line in lines for side, path in _halves(line) if side == front]
 
 
-def _arcs(journey: Journey, turn: Floats) -> tuple[list[str], list[str]]:
+def _arcs(trajectory: Trajectory, turn: Floats) -> tuple[list[str], list[str]]:
     """Behind and in front; later steps are stronger."""
     made: tuple[list[str], list[str]] = ([], [])
-    for word, way in enumerate(paths(journey)):
+    for word, way in enumerate(paths(trajectory)):
         for step, line in enumerate(way @ turn.T, 1):
-            depth = step / len(journey.moves)
-            look = f'{stroke(ink(journey, word, step))} stroke-width="{1 + 1.4 * depth:.1f}"'
-            look += f' opacity="{faded(journey, word) * (0.4 + 0.6 * depth):.2f}"'
+            depth = step / len(trajectory.moves)
+            look = f'{stroke(ink(trajectory, word, step))} stroke-width="{1 + 1.4 * depth:.1f}"'
+            look += f' opacity="{faded(trajectory, word) * (0.4 + 0.6 * depth):.2f}"'
             for front, path in _halves(line):
                 made[front].append(f'<path {look} d="{path}"/>')
     return made
 
 
-def _dots(journey: Journey, turn: Floats) -> tuple[list[str], list[str]]:
+def _dots(trajectory: Trajectory, turn: Floats) -> tuple[list[str], list[str]]:
     made: tuple[list[str], list[str]] = ([], [])
-    last = len(journey.states) - 1
-    for word, way in enumerate(journey.points @ turn.T):
-        opacity = f'opacity="{faded(journey, word):.2f}"'
+    last = len(trajectory.states) - 1
+    for word, way in enumerate(trajectory.points @ turn.T):
+        opacity = f'opacity="{faded(trajectory, word):.2f}"'
         for state, p in enumerate(way):
             # Nearer to the reader, larger.
             size = (0.86 + 0.14 * p[2]) * (4.8 if state in (0, last) else 2.0)
             x, y = _at(p)
-            name = ink(journey, word, max(1, state))
+            name = ink(trajectory, word, max(1, state))
             look = _hollow(name) if state == 0 else fill(name)
             made[int(p[2] >= 0)].append(f'<circle cx="{x}" cy="{y}" r="{size:.1f}" {look} {opacity}/>')
-        goal = journey.targets[word] @ turn.T
-        name = "accent" if by_layer(journey) else ink(journey, word, last)
-        made[int(goal[2] >= 0)].append(f'<path {_edged(name)} {opacity} d="{_target(journey, goal)}"/>')
+        goal = trajectory.targets[word] @ turn.T
+        name = "accent" if by_layer(trajectory) else ink(trajectory, word, last)
+        made[int(goal[2] >= 0)].append(f'<path {_edged(name)} {opacity} d="{_target(trajectory, goal)}"/>')
     return made
 
 
@@ -109,18 +109,18 @@ def _edged(name: str) -> str:
     return f'class="s-ground f-{name}" stroke="{INKS["ground"][0]}" fill="{INKS[name][0]}"'
 
 
-def _target(journey: Journey, p: Floats) -> str:
+def _target(trajectory: Trajectory, p: Floats) -> str:
     """A star where the next word is, a diamond where the word's own vector is."""
-    count = 10 if journey.reads else 4
+    count = 10 if trajectory.reads else 4
     angle = np.pi / 2 + 2 * np.pi * np.arange(count) / count
-    reach = np.where(np.arange(count) % 2 == 0, 9.5, 4.0) if journey.reads else np.full(count, 6.5)
+    reach = np.where(np.arange(count) % 2 == 0, 9.5, 4.0) if trajectory.reads else np.full(count, 6.5)
     reach = reach * (0.88 + 0.12 * p[2]) / RADIUS
     return _path(np.stack([p[0] + reach * np.cos(angle), p[1] + reach * np.sin(angle)], 1)) + "Z"
 
 
-def _sides(journey: Journey, turn: Floats) -> list[str]:
+def _sides(trajectory: Trajectory, turn: Floats) -> list[str]:
     made = []
-    for side in sides(journey):
+    for side in sides(trajectory):
         for i, p in enumerate(side.marks @ turn.T, 1):
             x, y = _at(p)
             made.append(f'<circle {fill("accent")} cx="{x}" cy="{y}" r="{3 if i % 3 == 0 else 1.7}" opacity=".85"/>')
@@ -129,23 +129,23 @@ def _sides(journey: Journey, turn: Floats) -> list[str]:
     return made
 
 
-def _labels(journey: Journey, turn: Floats) -> list[str]:
+def _labels(trajectory: Trajectory, turn: Floats) -> list[str]:
     """Ends first, then stars, then what the one word reads as on its way."""
     ends, stars, between = [], {}, []
-    last = len(journey.states) - 1
-    for word, t in enumerate(journey.drawn):
-        if faded(journey, word) < 1:
+    last = len(trajectory.states) - 1
+    for word, t in enumerate(trajectory.drawn):
+        if faded(trajectory, word) < 1:
             continue
-        name = "ink" if by_layer(journey) else ink(journey, word, last)
-        ends += _label(journey.points[word, -1] @ turn.T, journey.words[t], 14, 10, name, ' font-weight="650"')
+        name = "ink" if by_layer(trajectory) else ink(trajectory, word, last)
+        ends += _label(trajectory.points[word, -1] @ turn.T, trajectory.words[t], 14, 10, name, ' font-weight="650"')
         # Words with the same next one share its star, and its name.
-        goal = journey.next_words[t]
+        goal = trajectory.next_words[t]
         if goal is not None:
-            stars[goal] = _label(journey.targets[word] @ turn.T, goal, 12.5, 11, name, ' font-style="italic"')
-        if len(journey.drawn) == 1 or journey.word is not None:
-            between = _readings(journey, word, turn)
+            stars[goal] = _label(trajectory.targets[word] @ turn.T, goal, 12.5, 11, name, ' font-style="italic"')
+        if len(trajectory.drawn) == 1 or trajectory.word is not None:
+            between = _readings(trajectory, word, turn)
     wanted = [*ends, *(label for some in stars.values() for label in some), *between]
-    placed = place(wanted, (2, 2, WIDTH - 2, HEIGHT - 90), _taken(journey, turn))
+    placed = place(wanted, (2, 2, WIDTH - 2, HEIGHT - 90), _taken(trajectory, turn))
     return [
         _text(p.label.text, p.x, p.y + p.label.size * 0.36, p.label.ink,
               f' font-size="{p.label.size}" text-anchor="{p.anchor}"{p.label.style}')
@@ -157,19 +157,19 @@ def _label(p: Floats, text: str, size: float, gap: float, name: str, style: str)
     return [Label(plain(text), *_at(p), size, gap, name, style)] if p[2] >= -0.05 else []
 
 
-def _readings(journey: Journey, word: int, turn: Floats) -> list[Label]:
+def _readings(trajectory: Trajectory, word: int, turn: Floats) -> list[Label]:
     """What a state reads as, wherever that changes."""
-    said = [words[0].text if words else "" for words in journey.readings[word]]
+    said = [words[0].text if words else "" for words in trajectory.readings[word]]
     made = []
-    for state, p in enumerate(journey.points[word] @ turn.T):
+    for state, p in enumerate(trajectory.points[word] @ turn.T):
         if p[2] >= -0.05 and said[state] and (state == 0 or said[state] != said[state - 1]):
             made.append(Label(show_token(said[state], 14), *_at(p), 11.5, 6, "soft"))
     return made
 
 
-def _taken(journey: Journey, turn: Floats) -> list[Box]:
+def _taken(trajectory: Trajectory, turn: Floats) -> list[Box]:
     """What no label may cover: ends and stars."""
-    spots = np.concatenate([journey.points[:, -1], journey.targets]) @ turn.T
+    spots = np.concatenate([trajectory.points[:, -1], trajectory.targets]) @ turn.T
     return [(x - 5, y - 5, x + 5, y + 5) for x, y in map(_at, spots[spots[:, 2] >= 0])]
 
 
@@ -180,14 +180,14 @@ def _text(text: str, x: float, y: float, name: str, more: str) -> str:
     return f'<text {look} x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}</text>'
 
 
-def _corners(journey: Journey) -> list[str]:
+def _corners(trajectory: Trajectory) -> list[str]:
     made = []
-    scores = score_lines(journey)
+    scores = score_lines(trajectory)
     for i, line in enumerate(scores):
         weight = "" if i else ' font-weight="650"'
         y = HEIGHT - 8 - 16 * (len(scores) - 1 - i)
         made.append(f'<text {fill("soft" if i else "ink")} x="8" y="{y}"{weight}>{escape(line)}</text>')
-    rows = marks(journey)
+    rows = marks(trajectory)
     for i, (mark, name) in enumerate(rows):
         y = HEIGHT - 8 - 16 * (len(rows) - 1 - i)
         made.append(f'<text {fill("ink")} x="{WIDTH - 16}" y="{y}" text-anchor="middle">{mark}</text>')

@@ -1,4 +1,4 @@
-"""How does a journey turn and play in a notebook? A plotly figure: the globe beside the angles by layer."""
+"""How does a trajectory turn and play in a notebook? A plotly figure: the globe beside the angles by layer."""
 
 from typing import Any
 
@@ -6,34 +6,34 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from armillary.results.trajectory import Journey
+from armillary.results.trajectory import Trajectory
 from armillary.views.figures import theme  # noqa: F401  (its template is the figure's)
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import LIGHT
 from armillary.views.text.quoting import in_html, show_token
-from armillary.views.travel.flat import bold
-from armillary.views.travel.ink import INKS, by_layer, ink
+from armillary.views.travel.angle_panel import bold
+from armillary.views.travel.colours import INKS, by_layer, ink
 from armillary.views.travel.scene import Floats, paths, rings, view
-from armillary.views.travel.words import caption, plain, score_lines, title
+from armillary.views.travel.captions import caption, plain, score_lines, title
 
 SECONDS = 5
 _GAP = np.full((1, 3), np.nan)
 
 
-def figure(journey: Journey) -> go.Figure:
+def figure(trajectory: Trajectory) -> go.Figure:
     """The globe with a slider over the states and a button that plays them in five seconds; angles beside it."""
     made = make_subplots(rows=1, cols=2, specs=[[{"type": "scene"}, {"type": "xy"}]], column_widths=[0.62, 0.38])
-    ways = paths(journey)
-    for trace in (*_globe(journey), _targets(journey)):
+    ways = paths(trajectory)
+    for trace in (*_globe(trajectory), _targets(trajectory)):
         made.add_trace(trace, row=1, col=1)
     moving = [len(made.data), len(made.data) + 1]
-    for trace in _ways(journey, ways, len(journey.states) - 1):
+    for trace in _ways(trajectory, ways, len(trajectory.states) - 1):
         made.add_trace(trace, row=1, col=1)
-    for trace in _angles(journey):
+    for trace in _angles(trajectory):
         made.add_trace(trace, row=1, col=2)
-    states = range(len(journey.states))
-    made.frames = [go.Frame(name=str(state), data=_ways(journey, ways, state), traces=moving) for state in states]
-    made.update_layout(**_layout(journey))
+    states = range(len(trajectory.states))
+    made.frames = [go.Frame(name=str(state), data=_ways(trajectory, ways, state), traces=moving) for state in states]
+    made.update_layout(**_layout(trajectory))
     return made
 
 
@@ -41,11 +41,11 @@ def _spread(points: Floats) -> dict[str, Any]:
     return dict(zip("xyz", np.asarray(points).reshape(-1, 3).T, strict=True))
 
 
-def _colour(journey: Journey, word: int, state: int) -> str:
-    return INKS[ink(journey, word, state)][0]
+def _colour(trajectory: Trajectory, word: int, state: int) -> str:
+    return INKS[ink(trajectory, word, state)][0]
 
 
-def _globe(journey: Journey) -> list[Any]:
+def _globe(trajectory: Trajectory) -> list[Any]:
     turn, tilt = np.meshgrid(np.linspace(0, 2 * np.pi, 49), np.linspace(0, np.pi, 25))
     ball = {"x": np.sin(tilt) * np.cos(turn), "y": np.sin(tilt) * np.sin(turn), "z": np.cos(tilt)}
     ball |= {name: 0.99 * values for name, values in ball.items()}
@@ -53,91 +53,91 @@ def _globe(journey: Journey) -> list[Any]:
     body = go.Surface(**ball, opacity=0.25, showscale=False, colorscale=shade, hoverinfo="skip")
     line = {"color": LIGHT.accent, "width": 2}
     look = {"mode": "lines", "line": line, "opacity": 0.5, "hoverinfo": "skip"}
-    return [body, *(go.Scatter3d(**_spread(ring), **look) for ring in rings(journey))]
+    return [body, *(go.Scatter3d(**_spread(ring), **look) for ring in rings(trajectory))]
 
 
-def _targets(journey: Journey) -> Any:
-    goals = [journey.next_words[t] for t in journey.drawn]
+def _targets(trajectory: Trajectory) -> Any:
+    goals = [trajectory.next_words[t] for t in trajectory.drawn]
     names = ["" if goal is None else f"→ {in_html(plain(goal))}" for goal in goals]
-    last = len(journey.states) - 1
+    last = len(trajectory.states) - 1
     # Plotly has no star in three dimensions.
-    marker = {"symbol": "diamond", "size": 6, "color": [_colour(journey, i, last) for i in range(len(goals))]}
+    marker = {"symbol": "diamond", "size": 6, "color": [_colour(trajectory, i, last) for i in range(len(goals))]}
     text = {"mode": "markers+text", "text": names, "textfont": {"size": 11, "color": LIGHT.soft}}
-    return go.Scatter3d(**_spread(journey.targets), **text, marker=marker, hoverinfo="skip")
+    return go.Scatter3d(**_spread(trajectory.targets), **text, marker=marker, hoverinfo="skip")
 
 
-def _ways(journey: Journey, ways: list[Floats], until: int) -> list[Any]:
+def _ways(trajectory: Trajectory, ways: list[Floats], until: int) -> list[Any]:
     """All words' lines up to a state, in one trace with gaps between words, and all their dots in another."""
     lines, tints = [], []
     for word, way in enumerate(ways):
         lines += [way[:until].reshape(-1, 3), _GAP]
-        tints += [_colour(journey, word, step + 1) for step in range(until) for _ in way[step]]
+        tints += [_colour(trajectory, word, step + 1) for step in range(until) for _ in way[step]]
         tints.append(LIGHT.ground)
     states = [(word, state) for word in range(len(ways)) for state in range(until + 1)]
     marker = {
         "symbol": ["circle-open" if state == 0 else "circle" for _, state in states],
         "size": [7 if state in (0, until) else 3 for _, state in states],
-        "color": [_colour(journey, word, max(1, state)) for word, state in states],
+        "color": [_colour(trajectory, word, max(1, state)) for word, state in states],
     }
     label = [
-        "" if state < until else f"<b>{in_html(plain(journey.words[journey.drawn[word]]))}</b>"
+        "" if state < until else f"<b>{in_html(plain(trajectory.words[trajectory.drawn[word]]))}</b>"
         for word, state in states
     ]
     look = {"mode": "markers+text", "text": label, "textposition": "middle right", "marker": marker}
-    told = {"hovertext": [_told(journey, *place) for place in states], "hovertemplate": "%{hovertext}<extra></extra>"}
+    told = {"hovertext": [_told(trajectory, *place) for place in states], "hovertemplate": "%{hovertext}<extra></extra>"}
     line = {"color": tints, "width": 4}
     return [
         go.Scatter3d(**_spread(np.concatenate(lines)), mode="lines", line=line, hoverinfo="skip"),
-        go.Scatter3d(**_spread(journey.points[:, : until + 1]), **look, **told),
+        go.Scatter3d(**_spread(trajectory.points[:, : until + 1]), **look, **told),
     ]
 
 
-def _told(journey: Journey, word: int, state: int) -> str:
-    t = journey.drawn[word]
-    said = [f"<b>{in_html(show_token(journey.words[t]))}</b> {journey.labels[state]}"]
+def _told(trajectory: Trajectory, word: int, state: int) -> str:
+    t = trajectory.drawn[word]
+    said = [f"<b>{in_html(show_token(trajectory.words[t]))}</b> {trajectory.labels[state]}"]
     if state:
-        said.append(f"moved {journey.moved[t, state - 1]:.0f}°")
-    said.append(f"{journey.own[t, state]:.0f}° from itself")
-    goal = journey.next_words[t]
+        said.append(f"moved {trajectory.moved[t, state - 1]:.0f}°")
+    said.append(f"{trajectory.own[t, state]:.0f}° from itself")
+    goal = trajectory.next_words[t]
     if goal is not None:
-        near = f"{journey.following[t, state]:.0f}° from {in_html(show_token(goal))}"
-        said.append(f"{near}, probability {journey.probability[word, state]:.1%}")
+        near = f"{trajectory.following[t, state]:.0f}° from {in_html(show_token(goal))}"
+        said.append(f"{near}, probability {trajectory.probability[word, state]:.1%}")
     read = [
         in_html(show_token(r.text)) + ("" if r.probability is None else f" {r.probability:.1%}") + f" {r.angle:.0f}°"
-        for r in journey.readings[word][state]
+        for r in trajectory.readings[word][state]
     ]
     return "<br>".join([*said, "reads as", *read])
 
 
-def _angles(journey: Journey) -> list[Any]:
+def _angles(trajectory: Trajectory) -> list[Any]:
     made = []
     curves = (("to itself", LIGHT.second), ("to the next word", LIGHT.accent))
-    for (name, colour), values in zip(curves, bold(journey), strict=True):
+    for (name, colour), values in zip(curves, bold(trajectory), strict=True):
         if not np.isnan(values).all():
             line = {"color": colour, "width": 2.6}
             text = [*[""] * (len(values) - 1), name]
             look = {"mode": "lines+text", "textposition": "top left", "textfont": {"color": colour}}
-            made.append(go.Scatter(x=["start", *journey.moves], y=values, text=text, line=line, **look))
+            made.append(go.Scatter(x=["start", *trajectory.moves], y=values, text=text, line=line, **look))
     return made
 
 
-def _layout(journey: Journey) -> dict[str, Any]:
-    titles = heading(title(journey), in_html(caption(journey)))
+def _layout(trajectory: Trajectory) -> dict[str, Any]:
+    titles = heading(title(trajectory), in_html(caption(trajectory)))
     hidden = {"visible": False, "showspikes": False}
-    eye = 1.5 * view(journey)[2]
-    up = view(journey)[1]
+    eye = 1.5 * view(trajectory)[2]
+    up = view(trajectory)[1]
     camera = {"eye": dict(zip("xyz", eye, strict=True)), "up": dict(zip("xyz", up, strict=True)), "projection": {"type": "orthographic"}}  # fmt: skip
     scene = {"xaxis": hidden, "yaxis": hidden, "zaxis": hidden, "camera": camera, "aspectmode": "manual"}
     scene["aspectratio"] = dict.fromkeys("xyz", 1.8)
-    wait = round(1000 * SECONDS / max(1, len(journey.states) - 1))
+    wait = round(1000 * SECONDS / max(1, len(trajectory.states) - 1))
     play = {"frame": {"duration": wait, "redraw": True}, "fromcurrent": False, "transition": {"duration": 0}}
     jump = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
     steps = [
         {"label": label, "method": "animate", "args": [[str(state)], jump]}
-        for state, label in enumerate(["start", *journey.moves])
+        for state, label in enumerate(["start", *trajectory.moves])
     ]
-    said = "<br>".join(in_html(line) for line in score_lines(journey))
-    about = "" if not by_layer(journey) else "<br>colour runs with the layers"
+    said = "<br>".join(in_html(line) for line in score_lines(trajectory))
+    about = "" if not by_layer(trajectory) else "<br>colour runs with the layers"
     note = {
         "text": said + about,
         "xref": "paper",

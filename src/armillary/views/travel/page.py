@@ -1,4 +1,4 @@
-"""How does a journey become one page that turns, plays and answers, offline?"""
+"""How does a trajectory become one page that turns, plays and answers, offline?"""
 
 import json
 from html import escape
@@ -10,66 +10,66 @@ from numpy.typing import NDArray
 
 from armillary.results.store import table_csv
 from armillary.results.table import Table
-from armillary.results.trajectory import Journey
+from armillary.results.trajectory import Trajectory
 from armillary.views.page import inert, whole_page
 from armillary.views.report.notebook import CSS, table_html
 from armillary.views.text.quoting import show_token
-from armillary.views.travel import flat, globe
-from armillary.views.travel.ink import INKS, by_layer
+from armillary.views.travel import angle_panel, globe
+from armillary.views.travel.colours import INKS, by_layer
 from armillary.views.travel.scene import corners, sides, view
 from armillary.views.travel.svg import framed
-from armillary.views.travel.words import caption, legend, marks, plain, score_lines, summary, title, told
+from armillary.views.travel.captions import caption, legend, marks, plain, score_lines, summary, title, told
 
 # A longer sentence is not written out above its globe, but for the drawn words.
 _LISTED = 400
 
 
-def journey_page(journey: Journey) -> str:
+def trajectory_page(trajectory: Trajectory) -> str:
     """One self-contained page: the sentence, the globe, the angles, what each state reads as, and the table."""
     here = files("armillary.views.travel")
     style, script = ((here / name).read_text("utf-8") for name in ("travel.css", "travel.js"))
-    body = f"<style>{style}</style><div class='travel'>{_above(journey)}{_stage(journey)}{_below(journey)}</div>"
-    payload = inert(json.dumps(_payload(journey), ensure_ascii=True, separators=(",", ":")))
-    scripts = f'<script type="application/json" id="journey">{payload}</script><script>{script}</script>'
-    return whole_page(title(journey), body, scripts)
+    body = f"<style>{style}</style><div class='travel'>{_above(trajectory)}{_stage(trajectory)}{_below(trajectory)}</div>"
+    payload = inert(json.dumps(_payload(trajectory), ensure_ascii=True, separators=(",", ":")))
+    scripts = f'<script type="application/json" id="trajectory">{payload}</script><script>{script}</script>'
+    return whole_page(title(trajectory), body, scripts)
 
 
-def journey_html(journey: Journey) -> str:
-    """The journey for a notebook, with no script at all."""
-    drawn = framed(globe.globe_svg(journey), globe.WIDTH, globe.HEIGHT, title(journey))
-    panel = framed(flat.flat_svg(journey), flat.WIDTH, flat.HEIGHT, "Angle by layer")
+def trajectory_html(trajectory: Trajectory) -> str:
+    """The trajectory for a notebook, with no script at all."""
+    drawn = framed(globe.globe_svg(trajectory), globe.WIDTH, globe.HEIGHT, title(trajectory))
+    panel = framed(angle_panel.flat_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, "Angle by layer")
     pictures = f"<div style='display:flex;flex-wrap:wrap;gap:24px;align-items:start'>{drawn}{panel}</div>"
-    return f"<div class='armillary'><style>{CSS}</style>{_heading(journey)}{pictures}{_told(journey)}{_table(journey)}</div>"
+    return f"<div class='armillary'><style>{CSS}</style>{_heading(trajectory)}{pictures}{_told(trajectory)}{_table(trajectory)}</div>"
 
 
-def _heading(journey: Journey) -> str:
-    return f"<h1>{escape(title(journey))}</h1><p class='soft'>{escape(caption(journey))}</p>"
+def _heading(trajectory: Trajectory) -> str:
+    return f"<h1>{escape(title(trajectory))}</h1><p class='soft'>{escape(caption(trajectory))}</p>"
 
 
-def _above(journey: Journey) -> str:
+def _above(trajectory: Trajectory) -> str:
     """Title, and the sentence: each drawn word a button that follows it."""
-    drawn = set(journey.drawn)
+    drawn = set(trajectory.drawn)
     words = []
     # Tokens carry the space before them, or (BERT's) a mark where there is none.
-    spaced = any(word.startswith(" ") for word in journey.words)
-    for t, word in enumerate(journey.words):
+    spaced = any(word.startswith(" ") for word in trajectory.words)
+    for t, word in enumerate(trajectory.words):
         apart = " apart" if (word.startswith(" ") if spaced else not word.startswith("##")) else ""
         if t in drawn:
             words.append(
                 f"<button class='{apart}' type='button' aria-pressed='false'>{escape(plain(word, 24))}</button>"
             )
-        elif len(journey.words) <= _LISTED:
+        elif len(trajectory.words) <= _LISTED:
             words.append(f"<span class='still{apart}'>{escape(plain(word, 24))}</span>")
     aria = "role='group' aria-label='The sentence; choose a word to follow it'"
-    return f"{_heading(journey)}<div class='sentence living' {aria}>{''.join(words)}</div>"
+    return f"{_heading(trajectory)}<div class='sentence living' {aria}>{''.join(words)}</div>"
 
 
-def _stage(journey: Journey) -> str:
-    drawn = framed(globe.globe_svg(journey), globe.WIDTH, globe.HEIGHT, title(journey))
-    first, *rest = map(escape, score_lines(journey))
-    drawn_as = "".join(f"<div>{escape(said)} <i>{mark}</i></div>" for mark, said in marks(journey))
+def _stage(trajectory: Trajectory) -> str:
+    drawn = framed(globe.globe_svg(trajectory), globe.WIDTH, globe.HEIGHT, title(trajectory))
+    first, *rest = map(escape, score_lines(trajectory))
+    drawn_as = "".join(f"<div>{escape(said)} <i>{mark}</i></div>" for mark, said in marks(trajectory))
     about = "The globe; arrow keys left and right step through the layers, up and down choose a word, with shift they turn it"
-    last = len(journey.states) - 1
+    last = len(trajectory.states) - 1
     sphere = (
         f"<figure class='sphere'><div class='paper'>{drawn}</div><div class='living'>"
         f"<canvas tabindex='0' role='img' aria-label='{about}, space plays'></canvas><div class='tip' hidden></div>"
@@ -79,81 +79,81 @@ def _stage(journey: Journey) -> str:
         "<p class='keys'><kbd>←</kbd> <kbd>→</kbd> layers · <kbd>space</kbd> plays · <kbd>↑</kbd> <kbd>↓</kbd> a word · <kbd>esc</kbd> all · "
         "drag, or <kbd>shift</kbd> and arrows, to turn</p></div></figure>"
     )
-    panel = framed(flat.flat_svg(journey), flat.WIDTH, flat.HEIGHT, "Angle by layer", both=False)
+    panel = framed(angle_panel.flat_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, "Angle by layer", both=False)
     return (
-        f"<div class='stage'>{sphere}<div class='flat'><h2>Angle by layer</h2><p class='soft'>{escape(legend(journey))}</p>{panel}"
-        f"<div class='card living' aria-live='polite'></div>{_told(journey)}</div></div>"
+        f"<div class='stage'>{sphere}<div class='flat'><h2>Angle by layer</h2><p class='soft'>{escape(legend(trajectory))}</p>{panel}"
+        f"<div class='card living' aria-live='polite'></div>{_told(trajectory)}</div></div>"
     )
 
 
-def _told(journey: Journey) -> str:
-    said = "".join(f"<p>{escape(line)}</p>" for line in told(journey))
+def _told(trajectory: Trajectory) -> str:
+    said = "".join(f"<p>{escape(line)}</p>" for line in told(trajectory))
     return f"<div class='told soft'>{said}</div>"
 
 
-def _table(journey: Journey) -> str:
-    return f"<details><summary>words, {len(journey.drawn)} rows</summary>{table_html(summary(journey))}</details>"
+def _table(trajectory: Trajectory) -> str:
+    return f"<details><summary>words, {len(trajectory.drawn)} rows</summary>{table_html(summary(trajectory))}</details>"
 
 
-def _below(journey: Journey) -> str:
+def _below(trajectory: Trajectory) -> str:
     buttons = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
-    return f"<div class='save living'>save as {buttons}</div>{_table(journey)}"
+    return f"<div class='save living'>save as {buttons}</div>{_table(trajectory)}"
 
 
-def _payload(journey: Journey) -> dict[str, Any]:
+def _payload(trajectory: Trajectory) -> dict[str, Any]:
     """What the page's script draws from; every word has been made inert and visible."""
-    drawn = list(journey.drawn)
-    last = len(journey.words) - 1
+    drawn = list(trajectory.drawn)
+    last = len(trajectory.words) - 1
     return {
-        "title": title(journey),
-        "caption": caption(journey),
-        "reads": journey.reads,
-        "span": journey.projection == "span",
-        "layered": by_layer(journey),
-        "word": None if journey.word is None else drawn.index(journey.word),
-        "labels": journey.labels,
-        "words": [_word(journey, t, t == last) for t in drawn],
-        "points": _rounded(journey.points, 4),
-        "targets": _rounded(journey.targets, 4),
-        "moved": _rounded(journey.moved[drawn], 2),
-        "own": _rounded(journey.own[drawn], 2),
-        "next": _rounded(journey.following[drawn], 2),
-        "bold": [_rounded(angles, 2) for angles in flat.bold(journey)],
-        "probability": _rounded(journey.probability, 5),
-        "shown": _rounded(journey.shown, 3),
+        "title": title(trajectory),
+        "caption": caption(trajectory),
+        "reads": trajectory.reads,
+        "span": trajectory.projection == "span",
+        "layered": by_layer(trajectory),
+        "word": None if trajectory.word is None else drawn.index(trajectory.word),
+        "labels": trajectory.labels,
+        "words": [_word(trajectory, t, t == last) for t in drawn],
+        "points": _rounded(trajectory.points, 4),
+        "targets": _rounded(trajectory.targets, 4),
+        "moved": _rounded(trajectory.moved[drawn], 2),
+        "own": _rounded(trajectory.own[drawn], 2),
+        "next": _rounded(trajectory.following[drawn], 2),
+        "bold": [_rounded(angles, 2) for angles in angle_panel.bold(trajectory)],
+        "probability": _rounded(trajectory.probability, 5),
+        "shown": _rounded(trajectory.shown, 3),
         "readings": [
             [[[show_token(r.text), round(r.angle, 1), None if r.probability is None else round(r.probability, 5)] for r in words]
-             for words in way] for way in journey.readings
+             for words in way] for way in trajectory.readings
         ],
-        "view": _rounded(view(journey), 6),
-        "corners": _rounded(corners(journey), 6),
+        "view": _rounded(view(trajectory), 6),
+        "corners": _rounded(corners(trajectory), 6),
         "sides": [
             {"degrees": side.degrees, "middle": _rounded(side.middle, 4), "marks": _rounded(side.marks, 4)}
-            for side in sides(journey)
+            for side in sides(trajectory)
         ],
         "inks": INKS,
         "layers": [name for name in INKS if name[0] == "l" and name[1:].isdigit()],
-        "flat": {"left": flat.LEFT, "right": flat.RIGHT, "top": flat.TOP, "bottom": flat.BOTTOM, "width": flat.WIDTH,
-                 "height": flat.HEIGHT, "most": flat.most(journey)},
-        "scores": score_lines(journey),
-        "csv": table_csv(_drawn_rows(journey)),
+        "flat": {"left": angle_panel.LEFT, "right": angle_panel.RIGHT, "top": angle_panel.TOP, "bottom": angle_panel.BOTTOM, "width": angle_panel.WIDTH,
+                 "height": angle_panel.HEIGHT, "most": angle_panel.most(trajectory)},
+        "scores": score_lines(trajectory),
+        "csv": table_csv(_drawn_rows(trajectory)),
     }  # fmt: skip
 
 
-def _word(journey: Journey, t: int, last: bool) -> dict[str, Any]:
-    goal = journey.next_words[t]
+def _word(trajectory: Trajectory, t: int, last: bool) -> dict[str, Any]:
+    goal = trajectory.next_words[t]
     return {
-        "text": show_token(journey.words[t], 80),
-        "label": plain(journey.words[t]),
+        "text": show_token(trajectory.words[t], 80),
+        "label": plain(trajectory.words[t]),
         "next": None if goal is None else show_token(goal, 80),
         "nextLabel": None if goal is None else plain(goal),
         "chosen": last,
     }
 
 
-def _drawn_rows(journey: Journey) -> Table:
+def _drawn_rows(trajectory: Trajectory) -> Table:
     """The table of what the page draws; all words' is saved as .csv."""
-    table, drawn = journey.table, {t + 1 for t in journey.drawn}
+    table, drawn = trajectory.table, {t + 1 for t in trajectory.drawn}
     return Table(table.columns, tuple(row for row in table.rows if row[0] in drawn))
 
 

@@ -1,4 +1,4 @@
-"""Where on the page does a journey's globe put its arcs, dots, stars and words? Drawn by nobody yet.
+"""Where on the page does a trajectory's globe put its arcs, dots, stars and words? Drawn by nobody yet.
 
 Coordinates of the scene: the globe has radius 1; after turning, x runs to the right, y up and z towards the reader.
 """
@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from armillary.results.trajectory import Journey
+from armillary.results.trajectory import Trajectory
 
 Floats = NDArray[np.float64]
 PIECES = 12
 """Straight pieces in an arc."""
 
 
-def view(journey: Journey) -> Floats:
+def view(trajectory: Trajectory) -> Floats:
     """The turn [3, 3] that shows most ends, stars and states in front, with words travelling to the right."""
     towards = _directions(400)
     # Where one word was asked for, the reader looks at that one.
-    some = [i for i, t in enumerate(journey.drawn) if journey.word in (None, t)]
-    points, targets = journey.points[some], journey.targets[some]
+    some = [i for i, t in enumerate(trajectory.drawn) if trajectory.word in (None, t)]
+    points, targets = trajectory.points[some], trajectory.targets[some]
     # What stands in front counts in full wherever it stands there; a word's states between count as one.
     ends, stars, between = (np.tanh(2.5 * p @ towards.T) for p in (points[:, -1], targets, points))
     z = towards[int((ends + stars + between.mean(1)).sum(0).argmax())]
@@ -62,29 +62,29 @@ def arc(a: Floats, b: Floats, angle: float | None = None) -> Floats:
     return (np.sin((1 - t) * angle) * a + np.sin(t * angle) * b) / np.sin(angle)
 
 
-def paths(journey: Journey) -> list[Floats]:
+def paths(trajectory: Trajectory) -> list[Floats]:
     """Every drawn word's way [S − 1, PIECES + 1, 3]."""
-    true = np.radians(journey.moved[list(journey.drawn)])
-    inside = journey.projection == "span"
+    true = np.radians(trajectory.moved[list(trajectory.drawn)])
+    inside = trajectory.projection == "span"
     made = []
-    for i, way in enumerate(journey.points):
+    for i, way in enumerate(trajectory.points):
         steps = [arc(way[s], way[s + 1], float(true[i, s]) if inside else None) for s in range(len(way) - 1)]
         made.append(np.array(steps).reshape(-1, PIECES + 1, 3))
     return made
 
 
-def corners(journey: Journey) -> Floats:
+def corners(trajectory: Trajectory) -> Floats:
     """What the three rings run through in pairs: the axes, or under `span` the word's start, its end and its goal."""
-    if journey.projection != "span":
+    if trajectory.projection != "span":
         return np.eye(3)
-    return np.stack([journey.points[0, 0], journey.points[0, -1], journey.targets[0]])
+    return np.stack([trajectory.points[0, 0], trajectory.points[0, -1], trajectory.targets[0]])
 
 
-def rings(journey: Journey) -> list[Floats]:
+def rings(trajectory: Trajectory) -> list[Floats]:
     """Three great circles [97, 3]; fewer where two corners coincide."""
     turn = np.linspace(0, 2 * np.pi, 97)[:, None]
     made = []
-    for a, b in _pairs(corners(journey)):
+    for a, b in _pairs(corners(trajectory)):
         rest = b - (b @ a) * a
         size = float(np.linalg.norm(rest))
         if size > 1e-9:
@@ -101,11 +101,11 @@ class Side:
     marks: Floats
 
 
-def sides(journey: Journey) -> list[Side]:
-    if journey.projection != "span":
+def sides(trajectory: Trajectory) -> list[Side]:
+    if trajectory.projection != "span":
         return []
     made = []
-    for a, b in _pairs(corners(journey)):
+    for a, b in _pairs(corners(trajectory)):
         degrees = float(np.degrees(2 * np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b))))
         if 1 < degrees < 179:
             at = np.concatenate([[degrees / 2], np.arange(10, degrees, 10)])[:, None]

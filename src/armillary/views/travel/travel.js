@@ -1,5 +1,5 @@
 // One sentence's words on the globe: turned by hand, played by layer. Canvas only, no WebGL: the scene is a few thousand lines.
-const data = JSON.parse(document.getElementById("journey").textContent);
+const data = JSON.parse(document.getElementById("trajectory").textContent);
 const root = document.querySelector(".travel"), canvas = root.querySelector("canvas"), tip = root.querySelector(".tip");
 const slider = root.querySelector("input"), playing = root.querySelector(".layers button"), where = root.querySelector("output");
 const card = root.querySelector(".card"), flat = root.querySelector(".flat svg");

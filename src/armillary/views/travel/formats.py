@@ -1,4 +1,4 @@
-"""Under which ending does a journey become which file, and how does it read in a terminal?"""
+"""Under which ending does a trajectory become which file, and how does it read in a terminal?"""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -10,15 +10,15 @@ from rich.text import Text
 
 from armillary.errors import OutputError
 from armillary.results.store import check_writable, json_text, table_csv, write_whole
-from armillary.results.trajectory import Journey
+from armillary.results.trajectory import Trajectory
 from armillary.views.text.quoting import show_text
 from armillary.views.text.survey import new_console, print_lines, printed, table_lines, wrapped
-from armillary.views.travel.words import caption, score_lines, summary, title, told
+from armillary.views.travel.captions import caption, score_lines, summary, title, told
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["check_out", "journey_figure", "journey_html", "journey_text", "print_journey", "save_journey"]
+__all__ = ["check_out", "trajectory_figure", "trajectory_html", "trajectory_text", "print_trajectory", "save_trajectory"]
 _ENDINGS = (".html", ".svg", ".png", ".csv", ".json")
 
 
@@ -34,20 +34,20 @@ def check_out(path: Path) -> None:
     check_writable(path.parent)
 
 
-def save_journey(journey: Journey, path: Path) -> Path:
+def save_trajectory(trajectory: Trajectory, path: Path) -> Path:
     """The page (.html), the picture (.svg .png), the table (.csv) or everything (.json)."""
-    from armillary.views.travel.page import journey_page
+    from armillary.views.travel.page import trajectory_page
     from armillary.views.travel.svg import picture_svg
 
     path = Path(path)
     _check_ending(path)
     if path.suffix.lower() == ".png":
-        return _save_png(journey, path)
+        return _save_png(trajectory, path)
     makers: dict[str, Callable[[], str]] = {
-        ".html": lambda: journey_page(journey),
-        ".svg": lambda: picture_svg(journey)[0],
-        ".csv": lambda: table_csv(journey.table),
-        ".json": lambda: journey_json(journey),
+        ".html": lambda: trajectory_page(trajectory),
+        ".svg": lambda: picture_svg(trajectory)[0],
+        ".csv": lambda: table_csv(trajectory.table),
+        ".json": lambda: trajectory_json(trajectory),
     }
     write_whole({path: makers[path.suffix.lower()]()})
     return path
@@ -59,52 +59,52 @@ def _check_ending(path: Path) -> None:
         raise OutputError(f"{path} {asked}; choose one of {' '.join(_ENDINGS)}.")
 
 
-def _save_png(journey: Journey, path: Path) -> Path:
+def _save_png(trajectory: Trajectory, path: Path) -> Path:
     """The picture as a browser paints it."""
     from armillary.views.figures.drawing import painted
     from armillary.views.save import save_figure
     from armillary.views.travel.svg import picture_svg
 
-    return save_figure(painted(*picture_svg(journey, both=False)), str, "", path)
+    return save_figure(painted(*picture_svg(trajectory, both=False)), str, "", path)
 
 
-def journey_json(journey: Journey) -> str:
+def trajectory_json(trajectory: Trajectory) -> str:
     """Everything, as deterministic JSON; NaN becomes null."""
     record: dict[str, Any] = (
-        {"title": title(journey)}
-        | vars(journey)
-        | {"readings": [[[vars(reading) for reading in words] for words in way] for way in journey.readings]}
+        {"title": title(trajectory)}
+        | vars(trajectory)
+        | {"readings": [[[vars(reading) for reading in words] for words in way] for way in trajectory.readings]}
     )
     return json_text(record)
 
 
-def journey_html(journey: Journey) -> str:
-    from armillary.views.travel.page import journey_html as made
+def trajectory_html(trajectory: Trajectory) -> str:
+    from armillary.views.travel.page import trajectory_html as made
 
-    return made(journey)
+    return made(trajectory)
 
 
-def journey_figure(journey: Journey) -> "go.Figure":
+def trajectory_figure(trajectory: Trajectory) -> "go.Figure":
     from armillary.views.travel.interactive import figure
 
-    return figure(journey)
+    return figure(trajectory)
 
 
-def journey_text(journey: Journey, width: int | None = None, colour: bool = False) -> str:
+def trajectory_text(trajectory: Trajectory, width: int | None = None, colour: bool = False) -> str:
     console = new_console(width, colour)
-    print_journey(journey, console)
+    print_trajectory(trajectory, console)
     return printed(console)
 
 
-def print_journey(journey: Journey, console: Console, path: Path | None = None) -> None:
+def print_trajectory(trajectory: Trajectory, console: Console, path: Path | None = None) -> None:
     """Title, a line a word, and how far to believe the drawing."""
     width = min(console.width, 140)
-    lines = wrapped(Text(title(journey), "bold"), width, 0)
-    lines += wrapped(Text(caption(journey), "dim"), width, 0)
-    lines += [Text(), *table_lines(summary(journey), width, 48), Text()]
-    first, *scores = score_lines(journey)
+    lines = wrapped(Text(title(trajectory), "bold"), width, 0)
+    lines += wrapped(Text(caption(trajectory), "dim"), width, 0)
+    lines += [Text(), *table_lines(summary(trajectory), width, 48), Text()]
+    first, *scores = score_lines(trajectory)
     lines += wrapped(Text(f"{first}: {' · '.join(scores)}" if scores else first), width, 0)
-    for note in told(journey)[1:]:
+    for note in told(trajectory)[1:]:
         lines += wrapped(Text(note, "dim"), width, 0)
     lines += wrapped(Text(f"File: {show_text(str(path))}", "dim"), width, 0) if path else []
     print_lines(lines, console)

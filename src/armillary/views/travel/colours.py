@@ -1,4 +1,4 @@
-"""Which colour has what in a journey's picture, on light ground and on dark?
+"""Which colour has what in a trajectory's picture, on light ground and on dark?
 
 An element carries the light colour as an attribute, which every reader of SVG understands, and a class that exchanges it
 where the reader's setting is dark.
@@ -7,7 +7,7 @@ where the reader's setting is dark.
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from armillary.results.trajectory import Journey
+from armillary.results.trajectory import Trajectory
 from armillary.views.figures.marks import DARK, LIGHT
 
 # More words than this: then colour says the layer.
@@ -52,15 +52,15 @@ def _inks() -> dict[str, tuple[str, str]]:
 INKS: Mapping[str, tuple[str, str]] = _inks()
 
 
-def by_layer(journey: Journey) -> bool:
-    return len(journey.drawn) > CATEGORIES
+def by_layer(trajectory: Trajectory) -> bool:
+    return len(trajectory.drawn) > CATEGORIES
 
 
-def ink(journey: Journey, word: int, step: int) -> str:
+def ink(trajectory: Trajectory, word: int, step: int) -> str:
     """The name of the ink of a drawn word's way at a state or step."""
-    if not by_layer(journey):
+    if not by_layer(trajectory):
         return f"w{word}"
-    return f"l{round(step / max(1, len(journey.states) - 1) * (len(_LAYERS) - 1))}"
+    return f"l{round(step / max(1, len(trajectory.states) - 1) * (len(_LAYERS) - 1))}"
 
 
 def stroke(name: str) -> str:

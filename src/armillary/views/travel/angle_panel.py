@@ -5,99 +5,99 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.results.trajectory import Journey
-from armillary.views.travel.ink import fill, stroke
-from armillary.views.travel.words import ENOUGH
+from armillary.results.trajectory import Trajectory
+from armillary.views.travel.colours import fill, stroke
+from armillary.views.travel.captions import ENOUGH
 
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 450, 290
 LEFT, RIGHT, TOP, BOTTOM = 40, 104, 14, 42
 
 
-def x_of(journey: Journey, state: float) -> float:
-    return round(LEFT + (WIDTH - LEFT - RIGHT) * state / max(1, len(journey.states) - 1), 1)
+def x_of(trajectory: Trajectory, state: float) -> float:
+    return round(LEFT + (WIDTH - LEFT - RIGHT) * state / max(1, len(trajectory.states) - 1), 1)
 
 
-def y_of(journey: Journey, degrees: float) -> float:
-    return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - degrees / most(journey)), 1)
+def y_of(trajectory: Trajectory, degrees: float) -> float:
+    return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - degrees / most(trajectory)), 1)
 
 
-def most(journey: Journey) -> float:
+def most(trajectory: Trajectory) -> float:
     """The top of the axis, in degrees."""
-    highest = np.nanmax(np.concatenate([journey.own.ravel(), journey.following.ravel()]))
+    highest = np.nanmax(np.concatenate([trajectory.own.ravel(), trajectory.following.ravel()]))
     return float(max(100.0, 10 * np.ceil(highest / 10)))
 
 
-def flat_svg(journey: Journey) -> str:
+def flat_svg(trajectory: Trajectory) -> str:
     """The panel's elements, in a frame of WIDTH × HEIGHT."""
-    parts = _axes(journey)
+    parts = _axes(trajectory)
     ends: list[tuple[float, str, str]] = []
-    for name, colour, angles, strong in zip(*_CURVES, _words(journey), bold(journey), strict=True):
+    for name, colour, angles, strong in zip(*_CURVES, _words(trajectory), bold(trajectory), strict=True):
         if np.isnan(strong).all():
             continue
-        if len(journey.words) > ENOUGH:
+        if len(trajectory.words) > ENOUGH:
             low, high = np.quantile(angles, [0.1, 0.9], axis=0)
             outline = [*enumerate(high), *reversed([*enumerate(low)])]
-            parts.append(f'<path {fill(colour)} opacity=".16" d="{_line(journey, outline)}Z"/>')
+            parts.append(f'<path {fill(colour)} opacity=".16" d="{_line(trajectory, outline)}Z"/>')
         else:
             thin = f'{stroke(colour)} fill="none" opacity=".3"'
-            parts += [f'<path {thin} d="{_line(journey, [*enumerate(one)])}"/>' for one in angles]
+            parts += [f'<path {thin} d="{_line(trajectory, [*enumerate(one)])}"/>' for one in angles]
         look = f'{stroke(colour)} fill="none" stroke-width="2.6" stroke-linejoin="round"'
-        parts.append(f'<path {look} d="{_line(journey, [*enumerate(strong)])}"/>')
-        parts.append(_dots(journey, strong, colour))
-        ends.append((y_of(journey, float(strong[-1])), name, colour))
+        parts.append(f'<path {look} d="{_line(trajectory, [*enumerate(strong)])}"/>')
+        parts.append(_dots(trajectory, strong, colour))
+        ends.append((y_of(trajectory, float(strong[-1])), name, colour))
     return "".join([*parts, *_names(ends)])
 
 
 _CURVES = (("itself", "the next word"), ("second", "accent"))
 
 
-def bold(journey: Journey) -> tuple[Floats, Floats]:
+def bold(trajectory: Trajectory) -> tuple[Floats, Floats]:
     """The bold lines [S], to itself and to the next word: of the one word asked for, or the mean; NaN where there is none."""
-    if journey.word is not None:
-        return journey.own[journey.word], journey.following[journey.word]
-    own, following = _words(journey)
+    if trajectory.word is not None:
+        return trajectory.own[trajectory.word], trajectory.following[trajectory.word]
+    own, following = _words(trajectory)
     return own.mean(0), following.mean(0)
 
 
-def _words(journey: Journey) -> tuple[Floats, Floats]:
+def _words(trajectory: Trajectory) -> tuple[Floats, Floats]:
     # The last word's next one was chosen by the model for being near: it would flatter the mean.
-    return journey.own, journey.following[:-1] if len(journey.words) > 1 else journey.following
+    return trajectory.own, trajectory.following[:-1] if len(trajectory.words) > 1 else trajectory.following
 
 
-def _axes(journey: Journey) -> list[str]:
+def _axes(trajectory: Trajectory) -> list[str]:
     parts = []
     right = WIDTH - RIGHT
-    for degrees in range(0, int(most(journey)) + 1, 30):
-        y = y_of(journey, degrees)
+    for degrees in range(0, int(most(trajectory)) + 1, 30):
+        y = y_of(trajectory, degrees)
         look = f'{stroke("control")} stroke-dasharray="1 4" stroke-linecap="round"' if degrees == 90 else stroke("grid")
         parts.append(f'<path {look} d="M{LEFT} {y}H{right}"/>')
         parts.append(f'<text {fill("soft")} x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{degrees}°</text>')
-    for state in ticks(journey):
-        name = "start" if state == 0 else journey.moves[state - 1]
-        place = f'x="{x_of(journey, state)}" y="{HEIGHT - BOTTOM + 18}"'
+    for state in ticks(trajectory):
+        name = "start" if state == 0 else trajectory.moves[state - 1]
+        place = f'x="{x_of(trajectory, state)}" y="{HEIGHT - BOTTOM + 18}"'
         parts.append(f'<text {fill("soft")} {place} text-anchor="middle">{escape(name)}</text>')
     middle = (LEFT + right) / 2
     parts.append(f'<text {fill("soft")} x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">state after</text>')
     return parts
 
 
-def ticks(journey: Journey) -> list[int]:
+def ticks(trajectory: Trajectory) -> list[int]:
     """States that get a name under the axis: the first, the last, and as many between as have room."""
-    last = len(journey.states) - 1
-    room = 6 if any("." in move for move in journey.moves) else 8
+    last = len(trajectory.states) - 1
+    room = 6 if any("." in move for move in trajectory.moves) else 8
     step = max(1, -(-last // (room - 1)))
     return sorted({*(s for s in range(0, last, step) if last - s >= step), last})
 
 
-def _line(journey: Journey, points: list[tuple[int, float]]) -> str:
-    return "M" + "L".join(f"{x_of(journey, state)} {y_of(journey, float(degrees))}" for state, degrees in points)
+def _line(trajectory: Trajectory, points: list[tuple[int, float]]) -> str:
+    return "M" + "L".join(f"{x_of(trajectory, state)} {y_of(trajectory, float(degrees))}" for state, degrees in points)
 
 
-def _dots(journey: Journey, angles: Floats, colour: str) -> str:
+def _dots(trajectory: Trajectory, angles: Floats, colour: str) -> str:
     if len(angles) > 20:
         return ""
-    spots = (f'<circle cx="{x_of(journey, s)}" cy="{y_of(journey, float(a))}" r="2.8"/>' for s, a in enumerate(angles))
+    spots = (f'<circle cx="{x_of(trajectory, s)}" cy="{y_of(trajectory, float(a))}" r="2.8"/>' for s, a in enumerate(angles))
     return f"<g {fill(colour)}>{''.join(spots)}</g>"
 
 

@@ -1,7 +1,7 @@
-"""How is a number written, everywhere alike?
+"""How numbers are written, in every view and every sentence.
 
 Three significant digits, four where three would hide the difference; fixed between 0.001 and 9999, scientific
-outside; a number and its interval share their decimals.
+outside; a number and its interval share their decimals. The minus sign is U+2212; exponents keep the ASCII hyphen.
 """
 
 import math
@@ -15,7 +15,7 @@ def number(value: float, digits: int = 3) -> str:
     ['0.823', '576', '1,234', '2', '1.20e-4', '0', '–']
     """
     if not math.isfinite(value):
-        return ABSENT if math.isnan(value) else "∞" if value > 0 else "−∞"
+        return _not_finite(value)
     if value == 0:
         return "0"
     if not _is_fixed(value):
@@ -23,6 +23,18 @@ def number(value: float, digits: int = 3) -> str:
     if float(value).is_integer():
         return _sign(f"{value:,.0f}")
     return _fixed(value, _decimals(value, digits))
+
+
+def say(value: float, spec: str = ".3g") -> str:
+    """A number for a sentence, formatted by `spec`, with the house's minus sign and exponent.
+
+    >>> [say(-0.9612, ".2f"), say(-1.2e-7, ".2g"), say(-0.001, ".0%"), say(float("nan")), say(0.25, "+.2f")]
+    ['−0.96', '−1.2e-7', '0%', '–', '+0.25']
+    """
+    if not math.isfinite(value):
+        return _not_finite(value)
+    mantissa, e, exponent = f"{value:{spec}}".partition("e")
+    return _sign(mantissa) + e + (str(int(exponent)) if exponent else "")
 
 
 def interval(value: float, low: float, high: float) -> str:
@@ -68,6 +80,10 @@ def align(texts: list[str]) -> list[str]:
     return [head.rjust(before) + (dot + tail).ljust(after) for head, dot, tail in split]
 
 
+def _not_finite(value: float) -> str:
+    return ABSENT if math.isnan(value) else "∞" if value > 0 else "−∞"
+
+
 def _is_fixed(value: float) -> bool:
     return 0.001 <= abs(value) < 9999.5
 
@@ -82,11 +98,11 @@ def _fixed(value: float, decimals: int) -> str:
 
 def _scientific(value: float) -> str:
     mantissa, _, exponent = f"{value:.2e}".partition("e")
-    return _sign(f"{mantissa}e") + str(int(exponent))
+    return f"{_sign(mantissa)}e{int(exponent)}"
 
 
 def _sign(text: str) -> str:
     """A true minus, and no minus before zero."""
     if text.startswith("-"):
-        return text[1:] if not text.strip("-0.,") else "−" + text[1:]
+        return text[1:] if not text.strip("-0.,%") else "−" + text[1:]
     return text

@@ -1,0 +1,103 @@
+"""Everything one survey measured: its findings, its model, its text, and how it was run."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from armillary.results.claim import Finding
+
+if TYPE_CHECKING:
+    import pandas
+    import plotly.graph_objects
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Every claim measured on one model with one text: what `armillary survey` gives."""
+
+    findings: tuple[Finding, ...]
+    model: Mapping[str, Any]
+    text: Mapping[str, Any]
+    laws: tuple[Mapping[str, Any], ...]
+    provenance: Mapping[str, Any]
+    thresholds: Mapping[str, Any]
+    times: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, claim_id: str) -> Finding:
+        for finding in self.findings:
+            if finding.id == claim_id:
+                return finding
+        from armillary.errors import nearest
+
+        raise KeyError(f"no claim {claim_id!r} in this survey; {nearest(claim_id, [f.id for f in self.findings])}")
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def ledger(self) -> "Ledger":
+        return Ledger(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write survey.json, tables/ and figures/ into a folder; survey.json appears last and whole."""
+        from armillary.views.save import save_survey
+
+        return save_survey(self, Path(path))
+
+    def __str__(self) -> str:
+        return str(self.ledger())
+
+    def _repr_html_(self) -> str:
+        return self.ledger()._repr_html_()
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """One row a claim: verdict, statistic, interval, control, reading."""
+
+    survey: Survey
+
+    def to_frame(self) -> "pandas.DataFrame":
+        import pandas
+
+        rows = [
+            {
+                "claim": f.id,
+                "verdict": f.verdict,
+                "statistic": f.statistic.name,
+                "value": f.statistic.value,
+                "low": f.statistic.low,
+                "high": f.statistic.high,
+                "unit": f.statistic.unit,
+                "n": f.n,
+                "control": f.controls[0].name if f.controls else "",
+                "control_value": f.controls[0].value if f.controls else float("nan"),
+                "reading": f.reading,
+            }
+            for f in self.survey
+        ]
+        return pandas.DataFrame(rows)
+
+    def plot(self) -> "plotly.graph_objects.Figure":
+        from armillary.views.figures.figure import ledger_figure
+
+        return ledger_figure(self.survey)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the ledger as .csv, .json, .html, .png or .svg, by the path's ending."""
+        from armillary.views.save import save_ledger
+
+        return save_ledger(self.survey, Path(path))
+
+    def __str__(self) -> str:
+        from armillary.views.text.survey import ledger_text
+
+        return ledger_text(self.survey)
+
+    def _repr_html_(self) -> str:
+        from armillary.views.report.notebook import ledger_html
+
+        return ledger_html(self.survey)
