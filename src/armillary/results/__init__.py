@@ -7,8 +7,10 @@ from armillary.results.claim import (
     Claim,
     Control,
     Finding,
+    RuleChange,
     Statistic,
     Verdict,
+    Why,
 )
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Ledger, Survey
@@ -24,8 +26,10 @@ __all__ = [
     "Finding",
     "Ledger",
     "Quantity",
+    "RuleChange",
     "Statistic",
     "Survey",
     "Table",
     "Verdict",
+    "Why",
 ]

@@ -158,7 +158,7 @@ def _bare(entry: Any) -> Finding | None:
     statistic = Statistic(
         str(number.get("name") or ""), float(number["value"]), low, high, str(number.get("unit") or "")
     )
-    claim = Claim(**{key: str(entry.get(key) or "") for key in Claim.__dataclass_fields__})
+    claim = Claim(**{key: str(entry.get(key) or "") for key in store._CLAIM_WORDS})
     n, (reading, headline) = entry.get("n"), (str(entry.get(key) or "") for key in ("reading", "headline"))
     size = n if isinstance(n, int) else 0
     return Finding(claim, entry["verdict"], statistic, size, (), reading, headline, Table((), ()))

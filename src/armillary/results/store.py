@@ -14,6 +14,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ import numpy as np
 
 from armillary import __version__
 from armillary.errors import OutputError
-from armillary.results.claim import VERDICTS, Claim, Control, Finding, Statistic
+from armillary.results.claim import VERDICTS, Claim, Control, Finding, RuleChange, Statistic, Why
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
 from armillary.results.table import Cell, Column, Table
 
 SCHEMA = 1
+_CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key != "changes")
 # A byte-level token can be half a character, which strict UTF-8 refuses to hold.
 _CODEC = ("utf-8", "surrogatepass")
 # CSV only knows text, so survey.json says of every column what its cells were; by first letter, cell by cell,
@@ -174,8 +176,9 @@ def _sync_folders(folders: set[Path]) -> None:
 
 def _finding_record(finding: Finding) -> dict[str, Any]:
     return {
-        **vars(finding.claim),
+        **asdict(finding.claim),
         "verdict": finding.verdict,
+        "why": finding.why.name if finding.why else None,
         "statistic": vars(finding.statistic),
         "controls": [vars(control) for control in finding.controls],
         **{key: getattr(finding, key) for key in ("n", "reading", "headline", "caption", "notes")},
@@ -249,7 +252,9 @@ def _json(value: Any, depth: int) -> str:
 
 
 def _finding(record: Mapping[str, Any], tables: Path) -> Finding:
-    claim = Claim(**{key: record[key] for key in Claim.__dataclass_fields__})
+    # Surveys of schema 1 know neither changed rules nor reasons.
+    changes = tuple(RuleChange(**entry) for entry in record.get("changes", ()))
+    claim = Claim(**{key: record[key] for key in _CLAIM_WORDS}, changes=changes)
     if record["verdict"] not in VERDICTS:
         raise ValueError(f"{claim.id} has the verdict {record['verdict']!r}, known: {', '.join(VERDICTS)}")
     files = {name: tables / file_name(f"{claim.id}.{name}") for name in record["more_tables"]}
@@ -260,6 +265,7 @@ def _finding(record: Mapping[str, Any], tables: Path) -> Finding:
         table=_table(record["columns"], tables / file_name(claim.id), record),
         quantities=tuple(_quantity(entry) for entry in record["quantities"]),
         notes=tuple(record["notes"]),
+        why=Why[record["why"]] if record.get("why") else None,
         more_tables={n: _table(columns, files[n], record) for n, columns in record["more_tables"].items()},
         **{key: record[key] for key in ("verdict", "n", "reading", "headline", "caption")},
     )

@@ -155,6 +155,7 @@ def _row_traces(finding: Finding, level: float) -> list[Any]:
 
 # Plotly has no half-filled disc: a thick ring stands for ◐, which the row's label shows.
 _SYMBOLS = {"supported": "circle", "qualified": "circle", "refuted": "x", "undecided": "circle"}
+_SYMBOLS["failed"] = "triangle-up"
 
 
 def _stroke(x: list[float | None], level: float, colour: str, width: float) -> Any:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from armillary.results.claim import Verdict
 
 # Verdicts differ by shape first and by colour second; the colours are the same on both grounds.
-MARKS: dict[Verdict, str] = {"supported": "●", "qualified": "◐", "refuted": "✕", "undecided": "○"}
+MARKS: dict[Verdict, str] = {"supported": "●", "qualified": "◐", "refuted": "✕", "undecided": "○", "failed": "!"}
 COLOURS: dict[Verdict, str] = {
     "supported": "#1B7F79",
     "qualified": "#C98A1B",
     "refuted": "#C2452D",
     "undecided": "#7A7F87",
+    "failed": "#8A5BB5",
 }
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 

@@ -153,6 +153,7 @@ _SHAPES: dict[Verdict, str] = {
     "qualified": f"{_RING}<path d='M0 -5a5 5 0 0 0 0 10z'/>",
     "refuted": "<path d='M-4.5 -4.5l9 9m0 -9l-9 9' stroke-width='3'/>",
     "undecided": _RING,
+    "failed": "<path d='M0 -5v5.5m0 3.5v1.5' stroke-width='2.6'/>",
 }
 
 
