@@ -214,7 +214,6 @@ def test_exact_lengths_are_those_of_every_token(name):
 
 def _by_hand(anatomy, text):
     """|q|, |k| and the mean score [layer, document, head, token], first tokens left out."""
-    from armillary.anatomy.read import projected
     from armillary.flow.attention import placed, rotation, visible
     from armillary.flow.capture import watching
 
@@ -226,7 +225,7 @@ def _by_hand(anatomy, text):
         with still(anatomy.model), watching(anatomy, keep):
             run(anatomy, batch.ids, batch.mask)
         for layer, block in enumerate(anatomy.blocks):
-            q, k = (projected(anatomy, f"L{layer}.{s}", at[f"L{layer}.{s}"]) for s in "qk")
+            q, k = (at[f"L{layer}.{s}"] for s in "qk")
             q, k = placed(block.attention, q, k, rotation(anatomy, q.shape[1]))
             scores = torch.einsum("bihk,bjhk->bhij", q, k).double() * block.attention.scale
             sees = visible(block.attention, q.shape[1], anatomy.causal, q.device)

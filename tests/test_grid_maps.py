@@ -13,7 +13,7 @@ from test_grid import FAMILIES
 from tiny import tiny
 
 from armillary.anatomy.folded import fold
-from armillary.anatomy.read import projected, read
+from armillary.anatomy.read import read
 from armillary.geometry.induced import (
     differential,
     exp_map,
@@ -175,7 +175,7 @@ def test_directions_and_folded_matrices_belong_together(name):
         for site, value in bench.states(batch, list(seen)).items():
             seen[site].append(value[:, 1:].flatten(0, 1).double())
     by_name = {matrix.name: matrix for matrix in matrices(anatomy, 1)}
-    q = torch.cat([projected(anatomy, "L1.q", rows) for rows in seen["L1.q"]]) - folded.a_Q
+    q = torch.cat(seen["L1.q"]).unflatten(1, (-1, anatomy.k)) - folded.a_Q
     assert torch.allclose(
         torch.nn.functional.normalize(q.flatten(1), dim=1), induced(z["L1.q"], by_name["L1 W_Q"].values), atol=1e-4
     )

@@ -14,7 +14,7 @@ from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Po
 from armillary.anatomy.families import FAMILIES, Family
 from armillary.anatomy.families.family import NEUTRAL
 from armillary.anatomy.norm import Norm
-from armillary.anatomy.sites import Side, Site
+from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
 
@@ -95,7 +95,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         W_U=None if plain_head is None else plain_head.weight.detach().T,
         b_U=None if plain_head is None or plain_head.bias is None else plain_head.bias.detach(),
         logit_softcap=softcap,
-        sites=_sites(family, at, len(blocks), ln_final is not None),
+        sites=_sites(family, at, blocks, ln_final is not None),
         config=config.to_dict(),
         config_ignored=ignored,
         token_type=_optional_weight(inner, family.token_type),
@@ -143,33 +143,23 @@ def _weights(block: nn.Module, path: str, family: Family) -> tuple[Tensor, Tenso
     return (weight if family.transposed else weight.T), bias
 
 
-def _heads(weight: Tensor, bias: Tensor | None, k: int) -> tuple[Tensor, Tensor | None]:
-    """[d, n·k] dealt into n heads: [n, d, k] and [n, k], as views."""
-    n = weight.shape[1] // k
-    return weight.reshape(-1, n, k).permute(1, 0, 2), None if bias is None else bias.reshape(n, k)
+def _heads(weight: Tensor, bias: Tensor | None, cut: Cut | None, k: int) -> tuple[Tensor, Tensor | None]:
+    """Columns of [d, n·k] as n heads: [n, d, k] and [n, k], as views where the layout allows."""
+    split = Site("", "", "output", cut, k).take
+    return split(weight).permute(1, 0, 2), None if bias is None else split(bias)
 
 
-def _qkv(block: nn.Module, family: Family, k: int) -> list[tuple[Tensor, Tensor | None]]:
-    if family.layout == "split":
-        return [_heads(*_weights(block, path, family), k) for path in (family.query, family.key, family.value)]
-    weight, bias = _weights(block, family.fused, family)
-    if family.layout == "concatenated":
-        thirds = [None] * 3 if bias is None else list(bias.chunk(3))
-        return [_heads(w, b, k) for w, b in zip(weight.chunk(3, dim=1), thirds, strict=True)]
-    dealt, dealt_bias = _heads(weight, bias, 3 * k)
-    biases = [None] * 3 if dealt_bias is None else list(dealt_bias.chunk(3, dim=1))
-    return list(zip(dealt.chunk(3, dim=2), biases, strict=True))
+def _qkv_cuts(family: Family, heads: int, kv_heads: int, k: int) -> tuple[Cut | None, Cut | None, Cut | None]:
+    """The columns of q, k and v where one projection gives all three."""
+    if not family.fused:
+        return None, None, None
+    groups = 1 if family.layout == "concatenated" else kv_heads
+    q, key = heads * k // groups, kv_heads * k // groups
+    return Cut(groups, 0, q), Cut(groups, q, q + key), Cut(groups, q + key, q + 2 * key)
 
 
-def projected(anatomy: Anatomy, site: str, output: Tensor) -> Tensor:
-    """What a q, k or v site shows [b, t, heads, k], cut out of what its module gives."""
-    part, k = anatomy.sites[site].part, anatomy.k
-    if part is not None:
-        if family_of(anatomy.family).layout == "concatenated":
-            output = output.chunk(3, dim=-1)[part]
-        else:
-            output = output.reshape(*output.shape[:-1], -1, 3, k)[..., part, :].flatten(-2)
-    return output.reshape(*output.shape[:-1], -1, k)
+def _gate_cuts(family: Family, m: int) -> tuple[Cut | None, Cut | None]:
+    return (Cut(1, 0, m), Cut(1, m, 2 * m)) if family.gate_up else (None, None)
 
 
 def _attention(block: nn.Module, family: Family, config: Any) -> Attention:
@@ -179,7 +169,12 @@ def _attention(block: nn.Module, family: Family, config: Any) -> Attention:
         for name in ("head_dim", "head_size", "attention_head_size")
         if getattr(module, name, None) is not None
     )
-    (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = _qkv(block, family, k)
+    heads = int(config.num_attention_heads)
+    cuts = _qkv_cuts(family, heads, int(getattr(config, "num_key_value_heads", None) or heads), k)
+    paths = [family.fused] * 3 if family.fused else [family.query, family.key, family.value]
+    (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = (
+        _heads(*_weights(block, path, family), cut, k) for path, cut in zip(paths, cuts, strict=True)
+    )
     W_O, b_O = _weights(block, family.output, family)
     window = getattr(module, "sliding_window", None)
     if family.model_type == "mistral":
@@ -204,11 +199,20 @@ def _attention(block: nn.Module, family: Family, config: Any) -> Attention:
 def _feed_forward(block: nn.Module, family: Family, config: Any) -> FeedForward:
     from transformers.activations import ACT2FN
 
-    W_in, b_in = _weights(block, family.mlp_in, family)
     W_out, b_out = _weights(block, family.mlp_out, family)
-    W_gate, b_gate = _weights(block, family.mlp_gate, family) if family.mlp_gate else (None, None)
     name = getattr(config, family.activation)
-    return FeedForward(W_in, W_out, b_in, b_out, ACT2FN[name], name, W_gate, b_gate)
+    gate: tuple[Tensor | None, Tensor | None] = (None, None)
+    if family.gate_up:
+        weight, bias = _weights(block, family.gate_up, family)
+        gate, (W_in, b_in) = (
+            (cut.take(weight), None if bias is None else cut.take(bias))
+            for cut in _gate_cuts(family, W_out.shape[0])
+            if cut is not None
+        )
+    else:
+        W_in, b_in = _weights(block, family.mlp_in, family)
+        gate = _weights(block, family.mlp_gate, family) if family.mlp_gate else gate
+    return FeedForward(W_in, W_out, b_in, b_out, ACT2FN[name], name, *gate)
 
 
 def _block(block: nn.Module, family: Family, config: Any) -> Block:
@@ -245,37 +249,41 @@ def _positions(inner: nn.Module, family: Family, config: Any) -> Positions:
     return Positions("none")
 
 
-def _sites(family: Family, at: str, layers: int, has_final: bool) -> dict[str, Site]:
-    """Our names in the order of the computation, each with the side of the module it stands for."""
-    parts: list[tuple[str, str | None, Side]] = [
-        ("resid_pre", "", "input"),
-        ("ln1", family.ln1, "output"),
-        ("q", family.query or family.fused, "output"),
-        ("k", family.key or family.fused, "output"),
-        ("v", family.value or family.fused, "output"),
-        ("z", family.output, "input"),
-        ("ln1_post", family.ln1_post, "output"),
-        ("attn_out", family.attn_write, "output"),
-        ("ln2", family.ln2, "output"),
+def _sites(family: Family, at: str, blocks: tuple[Block, ...], has_final: bool) -> dict[str, Site]:
+    """Our names in the order of the computation, each with the module, its side and the columns it stands for."""
+    attention, feed_forward = blocks[0].attention, blocks[0].feed_forward
+    k = attention.W_Q.shape[2]
+    q, key, v = _qkv_cuts(family, attention.W_Q.shape[0], attention.W_K.shape[0], k)
+    gate, up = _gate_cuts(family, feed_forward.W_out.shape[0])
+    mlp_in = family.gate_up or family.mlp_in
+    parts: list[tuple[str, str | None, Side, Cut | None, int]] = [
+        ("resid_pre", "", "input", None, 0),
+        ("ln1", family.ln1, "output", None, 0),
+        ("q", family.query or family.fused, "output", q, k),
+        ("k", family.key or family.fused, "output", key, k),
+        ("v", family.value or family.fused, "output", v, k),
+        ("pattern", family.attention, "pattern", None, 0),
+        ("z", family.output, "input", None, k),
+        ("ln1_post", family.ln1_post, "output", None, 0),
+        ("attn_out", family.attn_write, "output", None, 0),
+        ("ln2", family.ln2, "output", None, 0),
         # What the activation receives: the gate's product where there is a gate.
-        ("mlp_pre", family.mlp_gate or family.mlp_in, "output"),
-        ("mlp_post", family.mlp_out, "input"),
-        ("ln2_post", family.ln2_post, "output"),
-        ("mlp_out", family.mlp_write, "output"),
-        ("resid_post", "", "output"),
+        ("mlp_pre", family.mlp_gate or mlp_in, "output", gate, 0),
+        ("mlp_up", None if feed_forward.W_gate is None else mlp_in, "output", up, 0),
+        ("mlp_post", family.mlp_out, "input", None, 0),
+        ("ln2_post", family.ln2_post, "output", None, 0),
+        ("mlp_out", family.mlp_write, "output", None, 0),
+        ("resid_post", "", "output", None, 0),
     ]
-    found: list[Site] = []
-    if family.ln_embed:
-        found.append(Site("ln_embed", at + family.ln_embed, "output"))
-    for layer in range(layers):
+    sites = [Site("ln_embed", at + family.ln_embed, "output")] if family.ln_embed else []
+    for layer in range(len(blocks)):
         block = f"{at}{family.blocks}.{layer}"
-        for name, path, side in parts:
+        for name, path, side, cut, width in parts:
             if path is not None:
-                part = "qkv".index(name) if family.fused and name in ("q", "k", "v") else None
-                found.append(Site(f"L{layer}.{name}", f"{block}.{path}" if path else block, side, part))
+                sites.append(Site(f"L{layer}.{name}", f"{block}.{path}" if path else block, side, cut, width))
     if has_final and family.ln_final:
-        found.append(Site("ln_final", at + family.ln_final, "output"))
-    return {site.name: site for site in found}
+        sites.append(Site("ln_final", at + family.ln_final, "output"))
+    return {site.name: site for site in sites}
 
 
 def fingerprint(model: nn.Module) -> tuple[str, str]:

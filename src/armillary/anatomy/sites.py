@@ -1,13 +1,52 @@
-"""What are the places in a model called, and where does Hugging Face keep them?
+"""The named places of a model, and what each of them delivers.
 
-Names are the field's: `L3.ln1`, `L3.attn_out`, `L3.resid_post`, `ln_final`. A site is the input or the output of
-one Hugging Face module; the map is printed by `armillary anatomy`.
+Names are the field's: `L3.ln1`, `L3.attn_out`, `L3.resid_post`, `ln_final`. A site is the input, the output or the
+attention pattern of one Hugging Face module; `armillary anatomy` prints the map. Each name promises a shape:
+
+    q, z                  [b, t, n_heads, k]
+    k, v                  [b, t, n_kv_heads, k]
+    mlp_pre, mlp_up,
+    mlp_post              [b, t, m]
+    pattern               [b, n_heads, t, t]
+    all others            [b, t, d]
 """
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-Side = Literal["input", "output"]
+import torch
+from torch import Tensor, nn
+
+from armillary.errors import ModelError
+
+Side = Literal["input", "output", "pattern"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Columns `start` to `stop` of each of `groups` equal runs of columns.
+
+    >>> Cut(2, 1, 3).take(torch.tensor([0, 1, 2, 3, 4, 5]))
+    tensor([1, 2, 4, 5])
+    >>> Cut(2, 1, 3).put(torch.tensor([9, 9, 9, 9]), torch.tensor([0, 1, 2, 3, 4, 5]))
+    tensor([0, 9, 9, 3, 9, 9])
+    """
+
+    groups: int
+    start: int
+    stop: int
+
+    def take(self, x: Tensor, k: int = 0) -> Tensor:
+        """Those columns of x, split into heads of width k if k is given."""
+        runs = x.unflatten(-1, (self.groups, -1))[..., self.start : self.stop]
+        return runs.unflatten(-1, (-1, k)).flatten(-3, -2) if k else runs.flatten(-2)
+
+    def put(self, part: Tensor, whole: Tensor) -> Tensor:
+        """`whole` with its columns replaced by `part`."""
+        rows, new = whole.unflatten(-1, (self.groups, -1)), part.unflatten(-1, (self.groups, -1))
+        return torch.cat((rows[..., : self.start], new, rows[..., self.stop :]), -1).flatten(-2)
 
 
 @dataclass(frozen=True)
@@ -17,8 +56,10 @@ class Site:
     name: str
     path: str
     side: Side
-    part: int | None = None
-    """Which of q, k and v, where one module gives all three."""
+    cut: Cut | None = None
+    """Which columns belong to this site, where one module computes several."""
+    k: int = 0
+    """Head width, where the value has one vector per head."""
 
     @property
     def layer(self) -> int | None:
@@ -29,3 +70,57 @@ class Site:
         """
         head, dot, _ = self.name.partition(".")
         return int(head[1:]) if dot and head[:1] == "L" and head[1:].isdigit() else None
+
+    def take(self, x: Tensor) -> Tensor:
+        """The site's value [b, t, …] out of what its module received or gave."""
+        try:
+            if self.cut is not None:
+                return self.cut.take(x, self.k)
+            return x.unflatten(-1, (-1, self.k)) if self.k else x
+        except RuntimeError as error:
+            raise ModelError(
+                f"{self.name} cannot be cut out of the {x.shape[-1]} columns at {self.path} (cut {self.cut}, head width "
+                f"{self.k}): check the layout in the family's table."
+            ) from error
+
+    def put(self, value: Tensor, x: Tensor) -> Tensor:
+        """`x`, what the module received or gave, with the site's value replaced."""
+        value = value.reshape(*x.shape[:-1], -1)
+        return (value if self.cut is None else self.cut.put(value, x)).reshape(x.shape)
+
+
+@contextmanager
+def restored_rows(model: nn.Module, sites: Mapping[str, Site]) -> Iterator[Callable[[Tensor], Tensor]]:
+    """A function that gives tensors as [b, t, …], also where a module works on flattened rows (OPT's feed-forward)."""
+    batch: list[tuple[int, int]] = []
+
+    def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        stream = received(args, kwargs)
+        if stream is not None:
+            batch[:] = [(stream.shape[0], stream.shape[1])]
+
+    def restore(x: Tensor) -> Tensor:
+        return x.reshape(*batch[0], x.shape[-1]) if batch and x.ndim == 2 else x
+
+    handle = model.get_submodule(sites["L0.resid_pre"].path).register_forward_pre_hook(see, with_kwargs=True)
+    try:
+        yield restore
+    finally:
+        handle.remove()
+
+
+def received(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
+    """The tensor that a module works on, or None."""
+    first = args[0] if args else kwargs.get("hidden_states")
+    return first if isinstance(first, Tensor) else None
+
+
+def site_named(sites: Mapping[str, Site], name: str) -> Site:
+    """The site of this name; an unknown name is an error that lists the known ones."""
+    if name in sites:
+        return sites[name]
+    layers = len({site.layer for site in sites.values()} - {None})
+    known = [part for part in sites if part.startswith("L0.") or "." not in part]
+    raise ModelError(
+        f"there is no site {name!r} in this model; it has {', '.join(known)} (L0 stands for L0 to L{layers - 1})."
+    )

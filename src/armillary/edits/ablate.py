@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from armillary.anatomy import Anatomy
+from armillary.anatomy.sites import site_named
 from armillary.edits.edit import changing
 
 Choose = Callable[[Tensor, Tensor], Tensor]
@@ -39,14 +40,15 @@ class Ablate:
             raise ValueError("to put means in place of coordinates, give `means`, one for each of the m coordinates.")
         pre: list[Tensor] = []
 
+        site = site_named(anatomy.sites, f"L{self.layer}.mlp_pre")
+
         def see(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            pre[:] = [output]
+            pre[:] = [site.take(output)]
 
         def change(post: Tensor, given: Tensor | None) -> Tensor:
             return torch.where(self.choose(pre[0].reshape(post.shape), post), self._instead(post), post)
 
-        gate = anatomy.model.get_submodule(anatomy.sites[f"L{self.layer}.mlp_pre"].path)
-        handle = gate.register_forward_hook(see)
+        handle = anatomy.model.get_submodule(site.path).register_forward_hook(see)
         try:
             with changing(anatomy, f"L{self.layer}.mlp_post", change):
                 yield
@@ -80,8 +82,8 @@ class Silence:
                 raise ValueError(f"there is no head {head}: a layer has {anatomy.n_heads}, 0 to {anatomy.n_heads - 1}.")
 
         def change(z: Tensor, given: Tensor | None) -> Tensor:
-            heads = z.reshape(*z.shape[:-1], anatomy.n_heads, anatomy.k).clone()
-            heads[..., list(self.heads), :] = 0
-            return heads.flatten(-2)
+            z = z.clone()
+            z[:, :, list(self.heads)] = 0
+            return z
 
         return changing(anatomy, f"L{self.layer}.z", change)

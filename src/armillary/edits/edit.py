@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor, nn
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.read import family_of
+from armillary.anatomy.sites import received, restored_rows, site_named
 from armillary.errors import ModelError
 
 Change = Callable[[Tensor, Tensor | None], Tensor]
-"""From a site's value, and what its module received, to the value that goes on."""
+"""From a site's value (shaped as `anatomy.sites` lists), and what its module received, to the value that goes on."""
 
 HeadChange = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 """From q [b, h, t, k] and k, v [b, g, t, k], as the scores are about to see them, to those that go on."""
@@ -43,41 +43,47 @@ def edited(anatomy: Anatomy, *edits: Edit) -> Iterator[None]:
 
 @contextmanager
 def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
-    """Let `change` decide what goes on from a site; complain if the model never passed it."""
-    place = anatomy.sites[site]
-    assert place.part is None, "q, k and v are changed where the scores see them"
-    module = anatomy.model.get_submodule(place.path)
+    """Let `change` decide what goes on from a site; an edit that never took place is an error."""
+    place = site_named(anatomy.sites, site)
+    if place.side == "pattern":
+        raise ModelError(f"{site} can be watched but not edited; edit the heads' results at L{place.layer}.z instead.")
     fired = []
+    with restored_rows(anatomy.model, anatomy.sites) as restore:
 
-    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        fired.append(True)
-        if args:
-            return (change(args[0], None), *args[1:]), kwargs
-        return args, {**kwargs, "hidden_states": change(kwargs["hidden_states"], None)}
+        def changed(x: Tensor, given: Tensor | None) -> Tensor:
+            fired.append(True)
+            whole = restore(x)
+            value = change(place.take(whole), None if given is None else restore(given))
+            return place.put(value, whole).reshape(x.shape)
 
-    def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        fired.append(True)
-        given = args[0] if args else kwargs.get("hidden_states")
-        if isinstance(output, tuple):
-            return (change(output[0], given), *output[1:])
-        return change(output, given)
-
-    if place.side == "input":
-        handle = module.register_forward_pre_hook(before, with_kwargs=True)
-    else:
-        handle = module.register_forward_hook(after, with_kwargs=True)
-    try:
-        yield
-        ran = True
-    except BaseException:
-        ran = False
-        raise
-    finally:
-        handle.remove()
-    if ran and not fired:
+        handle = _writing_hook(anatomy.model.get_submodule(place.path), place.side, changed)
+        try:
+            yield
+        finally:
+            handle.remove()
+    if not fired:
         raise ModelError(
             f"the edit at {site} never took place: the model did not pass it (compiled, fused, or not run?)."
         )
+
+
+def _writing_hook(module: nn.Module, side: str, changed: Change) -> Any:
+    """Put `changed` on what the module receives or gives; the handle takes it off."""
+
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args:
+            return (changed(args[0], None), *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": changed(kwargs["hidden_states"], None)}
+
+    def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        given = received(args, kwargs)
+        if isinstance(output, tuple):
+            return (changed(output[0], given), *output[1:])
+        return changed(output, given)
+
+    if side == "input":
+        return module.register_forward_pre_hook(before, with_kwargs=True)
+    return module.register_forward_hook(after, with_kwargs=True)
 
 
 @contextmanager
@@ -87,8 +93,8 @@ def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator
     No module gives q and k there, so the function that multiplies them is wrapped; other layers and other models that run
     meanwhile go through it unchanged.
     """
-    path = f"{anatomy.sites[f'L{layer}.resid_pre'].path}.{family_of(anatomy.family).attention}"
-    mine = set(anatomy.model.get_submodule(path).modules())
+    site = site_named(anatomy.sites, f"L{layer}.pattern")
+    mine = set(anatomy.model.get_submodule(site.path).modules())
     fired = []
 
     def wrapped(former: Callable[..., Any]) -> Callable[..., Any]:

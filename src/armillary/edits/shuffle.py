@@ -33,7 +33,7 @@ class Shuffle:
             raise ValueError(f"`order` must hold each of 0 … {heads * k - 1} once: {heads} heads of {k} axes.")
         order = torch.tensor(self.order, device=anatomy.device)
         if self.where == "z":
-            return changing(anatomy, f"L{self.layer}.z", lambda z, given: z[..., order])
+            return changing(anatomy, f"L{self.layer}.z", lambda z, given: z.flatten(-2)[..., order])
         if self.where == "q":
             return changing_heads(anatomy, self.layer, lambda q, key, v: (_moved(q, order), key, v))
         own = order.reshape(heads, k) - torch.arange(heads, device=order.device)[:, None] * k

@@ -1,22 +1,23 @@
-"""How is a running model watched without being touched?
+"""Watch a running model without changing it.
 
-The only file with reading hooks. A hook hands over views of what passes and returns None (a returned value would
-replace the module's output); nothing is kept here.
+The only file with reading hooks (but for the batch's shape, which `anatomy.sites` notes). A hook hands over views of
+what passes and returns None, because a returned value would replace the module's output. Nothing is stored here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from armillary.anatomy import Anatomy
-from armillary.anatomy.read import family_of
+from armillary.anatomy import Anatomy, Site
+from armillary.anatomy.sites import received, restored_rows, site_named
 from armillary.errors import ModelError
 
 Watcher = Callable[[Tensor | None, Tensor], None]
-"""Called with what the site's module received (None if it takes no tensor) and what it gave."""
+"""Called with `given`, what the site's module received (None if no tensor), and `value`, what the site's name promises:
+`anatomy.sites` lists the shapes."""
 
 PatternWatcher = Callable[[int, Tensor], None]
 """Called with a layer's number and its attention pattern [b, h, t, t]: queries, then keys."""
@@ -26,49 +27,55 @@ Hook = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 
 @contextmanager
 def watching(anatomy: Anatomy, watchers: Mapping[str, Watcher]) -> Iterator[None]:
-    """Call each site's watcher whenever the model passes it; complain of a site that was never passed."""
+    """Call each site's watcher whenever the model passes it; a site that was never passed is an error.
 
-    def hook(watcher: Watcher) -> Hook:
-        def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            given = args[0] if args else kwargs.get("hidden_states")
-            watcher(given, output[0] if isinstance(output, tuple) else output)
-
-        return see
-
-    hooks = {name: (anatomy.sites[name].path, hook(watcher)) for name, watcher in watchers.items()}
-    with _hooked(anatomy.model, hooks):
-        yield
-
-
-@contextmanager
-def watching_patterns(anatomy: Anatomy, watcher: PatternWatcher) -> Iterator[None]:
-    """Call the watcher with every layer's attention pattern as a batch passes; complain of a layer never passed.
-
-    The model attends eagerly meanwhile: SDPA never writes a pattern out. Not by `output_attentions`, which in
-    transformers 5 leaves hooks of its own on the modules for good and holds all layers' patterns at once. Dropout thins
-    patterns too: enter `still` for those of the model itself.
+    If a pattern site is among them, the model attends eagerly meanwhile: SDPA never writes a pattern out. Not by
+    `output_attentions`, which in transformers 5 leaves hooks of its own on the modules for good and holds all layers'
+    patterns at once. Dropout thins patterns too: enter `still` for those of the model itself.
     """
-
-    def hook(layer: int) -> Hook:
-        def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            if not isinstance(output, tuple) or len(output) < 2 or output[1] is None:
-                raise ModelError(
-                    f"{type(module).__name__} gave no attention pattern, even with eager attention: not watched."
-                )
-            watcher(layer, output[1])
-
-        return see
-
-    attention = family_of(anatomy.family).attention
-    paths = [f"{anatomy.sites[f'L{i}.resid_pre'].path}.{attention}" for i in range(anatomy.layers)]
-    hooks = {f"L{i}.pattern": (path, hook(i)) for i, path in enumerate(paths)}
-    with _eager(anatomy.model), _hooked(anatomy.model, hooks):
+    sites = {name: site_named(anatomy.sites, name) for name in watchers}
+    patterns = any(site.side == "pattern" for site in sites.values())
+    with (
+        _eager(anatomy.model) if patterns else nullcontext(),
+        restored_rows(anatomy.model, anatomy.sites) as restore,
+        _hooked(anatomy.model, {n: (site.path, _hook(site, watchers[n], restore)) for n, site in sites.items()}),
+    ):
         yield
+
+
+def watching_patterns(anatomy: Anatomy, watcher: PatternWatcher) -> AbstractContextManager[None]:
+    """Call the watcher with every layer's number and pattern as a batch passes."""
+
+    def of(layer: int) -> Watcher:
+        return lambda given, pattern: watcher(layer, pattern)
+
+    return watching(anatomy, {f"L{layer}.pattern": of(layer) for layer in range(anatomy.layers)})
+
+
+def _hook(site: Site, watcher: Watcher, restore: Callable[[Tensor], Tensor]) -> Hook:
+    def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        given = received(args, kwargs)
+        given = None if given is None else restore(given)
+        if site.side == "pattern":
+            watcher(given, _pattern(module, output))
+            return
+        value = given if site.side == "input" else output[0] if isinstance(output, tuple) else output
+        if value is None:
+            raise ModelError(f"{type(module).__name__} at {site.path} received no tensor, so {site.name} has no value.")
+        watcher(given, site.take(restore(value)))
+
+    return see
+
+
+def _pattern(module: nn.Module, output: Any) -> Tensor:
+    if isinstance(output, tuple) and len(output) > 1 and isinstance(output[1], Tensor):
+        return output[1]
+    raise ModelError(f"{type(module).__name__} gave no attention pattern, even with eager attention: not watched.")
 
 
 @contextmanager
 def _hooked(model: nn.Module, hooks: Mapping[str, tuple[str, Hook]]) -> Iterator[None]:
-    """Each named hook on the module at its path; complain of a name whose module never ran."""
+    """Each named hook on the module at its path; a name whose module never ran is an error."""
     silent = set(hooks)
     handles = []
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.anatomy import FeedForward
 from armillary.anatomy.folded import fold, reading_norm
-from armillary.anatomy.read import projected
 from armillary.edits import Scale, edited
 from armillary.errors import LawError
 from armillary.flow.attention import attend, capped, folded_results, folded_scores, placed, rotation, visible
@@ -100,11 +99,11 @@ def _look(anatomy: Anatomy) -> _Seen:
 
     def keep(name: str) -> Callable[[Tensor | None, Tensor], None]:
         def watcher(given: Tensor | None, output: Tensor) -> None:
-            at[name] = (_flat(given, ids) if given is not None else output, _flat(output, ids))
+            at[name] = (output if given is None else given.detach(), output.detach())
 
         return watcher
 
-    watchers = {name: keep(name) for name in anatomy.sites}
+    watchers = {name: keep(name) for name, site in anatomy.sites.items() if site.side != "pattern"}
     with watching(anatomy, watchers):
         last = run(anatomy, ids)
     doubled = {}
@@ -117,11 +116,6 @@ def _look(anatomy: Anatomy) -> _Seen:
         output = run(anatomy, ids, logits=has_head)
     again, at[end] = at[end][1], before
     return _Seen(anatomy, ids.to(anatomy.device), at, last, doubled, again, output if has_head else None)
-
-
-def _flat(tensor: Tensor, ids: Tensor) -> Tensor:
-    """[b, t, …] whatever the module saw (OPT's feed-forward flattens batch and position)."""
-    return tensor.detach().reshape(*ids.shape, -1)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -205,7 +199,7 @@ def _two_views(seen: _Seen) -> Errors:
         # In float64, so that what is left is the model's own rounding.
         x = seen.x("L0.resid_pre" if norm is None else site).double()
         z, folded = x if norm is None else norm.direction(x), fold(a, i, t)
-        q, k = (_wide(projected(a, f"L{i}.{side}", seen.y(f"L{i}.{side}"))) for side in "qk")
+        q, k = (_wide(seen.y(f"L{i}.{side}")) for side in "qk")
         q, k = placed(block.attention, q, k, turn)
         theirs = capped(block.attention, torch.einsum("bihk,bjhk->bhij", q, k))
         ours = folded_scores(folded, z, a.causal)

@@ -43,7 +43,6 @@ class Family:
     """The output projection: its input holds every head's own result, its output the heads' sum."""
     attn_write: str
     mlp_write: str
-    mlp_in: str
     mlp_out: str
     activation: str
     """Name of the config attribute that names the activation."""
@@ -52,7 +51,7 @@ class Family:
     key: str = ""
     value: str = ""
     fused: str = ""
-    """One projection for q, k and v; `layout` says how its columns are dealt."""
+    """One projection for q, k and v; `layout` says how its columns are divided."""
     layout: Literal["split", "concatenated", "interleaved"] = "split"
     transposed: bool = False
     """Weights stored [in, out] (Conv1D) instead of [out, in] (Linear)."""
@@ -63,7 +62,10 @@ class Family:
     ln_embed: str | None = None
     ln1_post: str | None = None
     ln2_post: str | None = None
+    mlp_in: str = ""
     mlp_gate: str = ""
+    gate_up: str = ""
+    """One projection for the gate and for what it multiplies, in place of `mlp_gate` and `mlp_in`: [gate | up]."""
     q_norm: str = ""
     k_norm: str = ""
     gain_offset: float = 0.0

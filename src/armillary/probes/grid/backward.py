@@ -6,17 +6,16 @@ gradients follow from t × t matrices, without the d × k ones.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.read import projected
 from armillary.edits import Edit, edited
-from armillary.edits.edit import changing
-from armillary.flow.capture import Watcher, run, still, watching
+from armillary.edits.edit import Change, changing
+from armillary.flow.capture import run, still
 from armillary.flow.tokens import Batch
 
 # float16 cannot hold small gradients; every number asked for here is a ratio of two of them.
@@ -59,38 +58,37 @@ class _Seen:
         self.outputs: dict[tuple[int, str], Tensor] = {}
         self.results: dict[int, Tensor] = {}
 
-    def watchers(self) -> dict[str, Watcher]:
-        return {f"L{at}.{part}": self._watch(at, part) for at in self.layers for part in "qkvz"}
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """As edits that change nothing: a view that only a watcher holds is no part of the graph."""
+        with ExitStack() as stack:
+            for at in self.layers:
+                for part in "qkvz":
+                    stack.enter_context(changing(self.anatomy, f"L{at}.{part}", self._keep(at, part)))
+            yield
 
-    def _watch(self, layer: int, part: str) -> Watcher:
-        def watch(given: Tensor | None, output: Tensor) -> None:
-            assert given is not None, "a projection takes a tensor"
+    def _keep(self, layer: int, part: str) -> Change:
+        def keep(value: Tensor, given: Tensor | None) -> Tensor:
             if part == "z":
-                self.results[layer] = given
+                self.results[layer] = value
             else:
-                self.outputs[layer, part] = output
-            if part == "q":
+                self.outputs[layer, part] = value
+            if part == "q" and given is not None:
                 self.given[layer] = given.detach()
+            return value
 
-        return watch
+        return keep
 
-    def slices(self, target: Tensor, shape: torch.Size, layers: Sequence[int], keep: bool = False) -> dict[int, Slices]:
+    def slices(self, target: Tensor, layers: Sequence[int], keep: bool = False) -> dict[int, Slices]:
         """The gradients of one number; where the graph does not lead, they are 0."""
         names = [(at, part) for at in layers for part in "qkv"]
-        # One module may give q, k and v: ask it once.
-        unique = {id(self.outputs[name]): self.outputs[name] for name in names}
-        grads = torch.autograd.grad(target, list(unique.values()), retain_graph=keep, allow_unused=True)
-        by = dict(zip(unique, grads, strict=True))
-        made = {}
-        for at in layers:
-            parts = []
-            for part in "qkv":
-                output = self.outputs[at, part]
-                found = by[id(output)]
-                found = torch.zeros_like(output) if found is None else found
-                parts.append(projected(self.anatomy, f"L{at}.{part}", found.reshape(*shape, -1)).double() / LOSS_SCALE)
-            made[at] = Slices(self.given[at].reshape(*shape, -1).double(), *parts)
-        return made
+        outputs = [self.outputs[name] for name in names]
+        grads = torch.autograd.grad(target, outputs, retain_graph=keep, allow_unused=True)
+        by = {
+            name: (torch.zeros_like(output) if grad is None else grad).double() / LOSS_SCALE
+            for name, output, grad in zip(names, outputs, grads, strict=True)
+        }
+        return {at: Slices(self.given[at].double(), *(by[at, part] for part in "qkv")) for at in layers}
 
 
 def loss_slices(
@@ -98,13 +96,13 @@ def loss_slices(
 ) -> tuple[dict[int, Slices], Tensor]:
     """The loss's gradients at the slices of these layers, and every document's loss [b]."""
     seen = _Seen(anatomy, layers)
-    with _tracked(anatomy), edited(anatomy, *edits), watching(anatomy, seen.watchers()):
+    with _tracked(anatomy), edited(anatomy, *edits), seen.watching():
         logits = run(anatomy, batch.ids, batch.mask, logits=True).float()
         target = batch.following.to(logits.device)
         nll = torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), target.flatten(), reduction="none", ignore_index=-1
         ).reshape(target.shape)
-        found = seen.slices(nll.sum() * LOSS_SCALE, batch.ids.shape, layers)
+        found = seen.slices(nll.sum() * LOSS_SCALE, layers)
     return found, nll.detach().double().sum(1).cpu()
 
 
@@ -113,16 +111,16 @@ def result_slices(anatomy: Anatomy, batch: Batch, layers: Sequence[int]) -> dict
     head, and for the first head at those of the earlier layers too."""
     seen = _Seen(anatomy, layers)
     made: dict[int, dict[int, dict[int, Slices]]] = {}
-    with _tracked(anatomy), watching(anatomy, seen.watchers()):
+    with _tracked(anatomy), seen.watching():
         run(anatomy, batch.ids, batch.mask)
         draw = torch.Generator().manual_seed(0)
         for at in layers:
-            results = seen.results[at].reshape(*batch.ids.shape, anatomy.n_heads, anatomy.k)
+            results = seen.results[at]
             weights = torch.randn(results.shape[:2] + results.shape[3:], generator=draw).to(results)
             weights = weights * batch.mask.to(results)[..., None]
             made[at] = {}
             for head in range(anatomy.n_heads):
                 reached = [other for other in layers if other == at or (other < at and head == 0)]
                 target = (results[:, :, head] * weights).sum() * LOSS_SCALE
-                made[at][head] = seen.slices(target, batch.ids.shape, reached, keep=True)
+                made[at][head] = seen.slices(target, reached, keep=True)
     return made

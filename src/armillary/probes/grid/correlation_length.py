@@ -71,7 +71,7 @@ def states(
     step = max(1, BATCH // ids.shape[1])
     for start in range(0, len(ids), step):
         rows = ids[start : start + step]
-        watchers = {site: _keep(anatomy, site, norm, rows.shape, first, found[site]) for site in sites}
+        watchers = {site: _keep(norm, first, found[site]) for site in sites}
         with still(anatomy.model), watching(anatomy, watchers):
             run(anatomy, torch.as_tensor(rows))
         tick(rows.size)
@@ -79,12 +79,9 @@ def states(
     return {site: z - z.mean(0) for site, z in joined.items()}
 
 
-def _keep(anatomy: Anatomy, site: str, norm: Norm, shape: tuple[int, ...], first: int, found: list[Tensor]) -> Watcher:
-    def watch(given: Tensor | None, output: Tensor) -> None:
-        value = given if anatomy.sites[site].side == "input" else output
-        assert value is not None, f"{site} takes no tensor"
-        z = norm.direction(value.reshape(*shape, -1))[:, first:]
-        found.append(z.float().cpu())
+def _keep(norm: Norm, first: int, found: list[Tensor]) -> Watcher:
+    def watch(given: Tensor | None, value: Tensor) -> None:
+        found.append(norm.direction(value)[:, first:].float().cpu())
 
     return watch
 

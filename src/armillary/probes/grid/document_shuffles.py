@@ -29,7 +29,7 @@ class Dealt:
 
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         if self.where == "z":
-            return changing(anatomy, f"L{self.layer}.z", lambda z, given: self._moved(z))
+            return changing(anatomy, f"L{self.layer}.z", lambda z, given: self._moved(z.flatten(-2)))
 
         def change(q: Tensor, key: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             b, h, t, k = q.shape

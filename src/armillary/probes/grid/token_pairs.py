@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.read import projected
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Window
 from armillary.probes.machinery.bench import Bench
@@ -64,16 +63,15 @@ def _places(window: Window, rng: np.random.Generator) -> list[int]:
 
 def _see(anatomy: Anatomy, batch: Batch, at: list[tuple[int, int]], parts: dict[int, dict[str, list[Tensor]]]) -> None:
     rows, places = (torch.tensor(side, device=anatomy.device) for side in zip(*at, strict=True))
-    width = batch.ids.shape[1]
 
     def watcher(layer: int, name: str) -> Watcher:
-        def watch(given: Tensor | None, output: Tensor) -> None:
-            heads = projected(anatomy, f"L{layer}.{name}", output.reshape(len(batch.ids), width, -1))[rows, places]
+        def watch(given: Tensor | None, value: Tensor) -> None:
+            heads = value[rows, places]
             heads = heads.repeat_interleave(anatomy.n_heads // heads.shape[1], dim=1)
             parts[layer][name].append(heads.double().cpu())
             if name == "q":
                 assert given is not None, "a projection takes a tensor"
-                parts[layer]["y"].append(given.reshape(len(batch.ids), width, -1)[rows, places].double().cpu())
+                parts[layer]["y"].append(given[rows, places].double().cpu())
 
         return watch
 

@@ -73,12 +73,10 @@ def through_cache(bench: Bench, batch: Batch, cuts: tuple[int, ...]) -> Tensor:
     anatomy = bench.anatomy
     pieces: dict[str, list[Tensor]] = {name: [] for name in stations(anatomy)}
 
-    def keep(name: str, given: Tensor | None, output: Tensor) -> None:
-        value = given if anatomy.sites[name].side == "input" else output
-        assert value is not None
+    def keep(name: str, value: Tensor) -> None:
         pieces[name].append(value.detach().double())
 
-    watchers = {name: lambda given, output, name=name: keep(name, given, output) for name in pieces}
+    watchers = {name: lambda given, value, name=name: keep(name, value) for name in pieces}
     ends = (0, *cuts, batch.ids.shape[1])
     past = None
     with still(anatomy.model), watching(anatomy, watchers):
