@@ -15,7 +15,19 @@ from command import refused, works
 from test_report import NASTY, Page, renamed
 
 from armillary.errors import OutputError
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Survey, Table
+from armillary.results import (
+    Claim,
+    Column,
+    Control,
+    Finding,
+    ModelFacts,
+    Provenance,
+    Quantity,
+    Statistic,
+    Survey,
+    Table,
+    TextFacts,
+)
 from armillary.results.compare import Change, Comparison, Number, compare, read_loosely
 from armillary.results.store import survey_json, write_survey
 from armillary.views.compare.comparison import comparison_html, comparison_json, comparison_text, reading
@@ -41,9 +53,9 @@ def survey(shift: float = 0.0, name: str = "base", heads: list[str] = HEADS, **c
     control = (Control("random", 0.9, 0.89, 0.91),)
     finding = Finding(claim, "supported", number, 64, control, "read", "headline", table, (quantity, line))
     fields: dict[str, Any] = {
-        "model": {"name": name, "layers": len(grid), "heads": 2, "fingerprint": name},
-        "text": {"source": "sample", "tokens": 2500, "budget": 2500},
-        "provenance": {"seed": 0, "dtype": "float32", "versions": {"torch": "2.13"}},
+        "model": ModelFacts(name, layers=len(grid), heads=2, fingerprint=name),
+        "text": TextFacts("sample", tokens=2500, budget=2500),
+        "provenance": Provenance(dtype="float32", versions={"torch": "2.13"}),
         "thresholds": {"cosine_share": 0.5},
     }
     return Survey((replace(finding, **changes),), laws=(), **fields)
@@ -166,8 +178,8 @@ def test_what_is_not_about_layers_or_heads_has_counterparts_in_any_model() -> No
     kinds = Table(tuple(Column(name, "") for name in plain), (("synonym", 0.5, 0.1),))
     more = {"keys": words, "states": states, "top keys L3": listed, "relations": kinds}
     deep, wide = (survey(more_tables=more) for _ in range(2))
-    deep = replace(deep, model={**deep.model, "layers": 9})
-    wide = replace(wide, model={**wide.model, "heads": 9})
+    deep = replace(deep, model=replace(deep.model, layers=9))
+    wide = replace(wide, model=replace(wide.model, heads=9))
     assert {t.table for t in only(compare(survey(more_tables=more), deep)).tallies} == {"relations"}
     assert {t.table for t in only(compare(survey(more_tables=more), wide)).tallies} == {
         "states",
@@ -236,9 +248,9 @@ def test_budgets_texts_thresholds_seeds_and_versions_are_compared_with_a_note() 
     b = survey(name="other")
     b = replace(
         b,
-        text={"source": "mine", "tokens": 8000},
+        text=TextFacts("mine", tokens=8000),
         thresholds={"cosine_share": 0.6, "new_one": 1},
-        provenance={"seed": 1, "dtype": "bfloat16", "versions": {"torch": "2.14"}},
+        provenance=Provenance(1, dtype="bfloat16", versions={"torch": "2.14"}, rules_version="2"),
     )
     said = " ".join(compare(survey(), b).notes)
     for words in (
@@ -247,6 +259,7 @@ def test_budgets_texts_thresholds_seeds_and_versions_are_compared_with_a_note() 
         "A read 'sample', B 'mine'",
         "other thresholds: cosine_share",
         "the seeds differ: 0 and 1",
+        "the rules differ: not recorded and 2",
         "float32 and bfloat16",
         "torch 2.13 and 2.14",
     ):
@@ -256,7 +269,7 @@ def test_budgets_texts_thresholds_seeds_and_versions_are_compared_with_a_note() 
 
 def test_surveys_are_named_by_what_tells_them_apart() -> None:
     assert compare(survey(), survey(name="tuned")).names == ("base", "tuned")
-    more = replace(survey(), text={**survey().text, "tokens": 9000})
+    more = replace(survey(), text=replace(survey().text, tokens=9000))
     assert compare(survey(), more).names == ("base (2,500 tokens)", "base (9,000 tokens)")
 
 
@@ -267,20 +280,20 @@ def test_another_schema_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     broken = {"id": "qk.gone", "verdict": "perhaps"}
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "tables").symlink_to(tmp_path / "a" / "tables")
-    changed = {**record, "schema": 2, "claims": [*record["claims"], extra, broken], "laws": None}
+    changed = {**record, "schema": 3, "claims": [*record["claims"], extra, broken], "laws": None}
     (tmp_path / "b" / "survey.json").write_text(json.dumps(changed))
     read, notes = read_loosely(tmp_path / "b" / "survey.json")
     assert [finding.id for finding in read] == ["attention.cosine", "qk.new"]
     assert read["attention.cosine"].table == survey().findings[0].table
     assert read["qk.new"].table.rows == ()
     said = " ".join(notes)
-    assert "has schema 2, this version writes 1" in said
+    assert "has schema 3, this version writes 2" in said
     assert "only verdict and number could be read for qk.new" in said
     assert "could not be read: qk.gone" in said
     same, lost = read_loosely(tmp_path / "a")
     assert (survey_json(same), lost) == (survey_json(survey()), ())
-    (tmp_path / "b" / "survey.json").write_text(json.dumps({"schema": 3, "claims": "none"}))
-    with pytest.raises(OutputError, match="has schema 3, this version reads 1"):
+    (tmp_path / "b" / "survey.json").write_text(json.dumps({"schema": 4, "claims": "none"}))
+    with pytest.raises(OutputError, match="has schema 4, this version reads 1 and 2"):
         read_loosely(tmp_path / "b")
     with pytest.raises(OutputError, match=r"no survey\.json"):
         read_loosely(tmp_path)

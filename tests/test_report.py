@@ -14,7 +14,21 @@ import numpy as np
 import pytest
 from command import refused, works
 
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Survey, Table
+from armillary.results import (
+    Claim,
+    Column,
+    Control,
+    Finding,
+    LawCheck,
+    ModelFacts,
+    Provenance,
+    Quantity,
+    Statistic,
+    Survey,
+    Table,
+    TextFacts,
+    Times,
+)
 from armillary.results.store import table_csv, write_survey
 from armillary.views import save as saving
 from armillary.views.figures.figure import figure
@@ -115,12 +129,12 @@ def test_the_ledger_sorts_by_numbers_that_were_measured(survey: Survey, page: Pa
 
 
 def test_laws_settings_and_versions(survey: Survey) -> None:
-    provenance = {"seed": 7, "versions": {"torch": "2.13.0"}}
-    full = replace(survey, provenance=provenance, text={**survey.text, "notes": ["cut at 128"], "budget": 16384})
+    provenance = Provenance(7, versions={"torch": "2.13.0"})
+    full = replace(survey, provenance=provenance, text=replace(survey.text, notes=("cut at 128",), budget=16384))
     page = Page(report_html(full))
     for said in ("heads", "Σ heads", "1.20e-6", "7.60e-6", "15.8%", "L3", "seed", "2.13.0", "cut at 128", "16,384"):
         assert said in page.words
-    assert "sphere.radius: share 0.99" in page.words, "thresholds, by path, as they were set"
+    assert "radius share 0.99" in page.words, "thresholds, as they were set"
     assert "worst: heads at L3" in page.words
 
 
@@ -179,10 +193,15 @@ def renamed(survey: Survey, text: str) -> Survey:
         }
         drawn = {"quantities": tuple(map(quantity, f.quantities))}
         made.append(replace(f, claim=replace(f.claim, **fields), **words, **numbers, **tables, **drawn))
-    record = {"name": text, text: text, "deep": {text: [text, text]}}
-    law = {"name": text, "statement": text, "error": 1e-7, "tolerance": 1e-6, "where": text}
-    about = {"model": record, "text": {**record, "notes": [text]}, "provenance": record, "thresholds": record}
-    return replace(survey, findings=tuple(made), laws=(law,), times=record, **about)
+    about = {
+        "model": ModelFacts(**dict.fromkeys(("name", "family", "source", "norm"), text), config_ignored=(text, text)),
+        "text": TextFacts(text, tokens=100, notes=(text,)),
+        "provenance": Provenance(device=text, dtype=text, arms=(text, text), versions={text: text}),
+        "thresholds": {text: 0.5},
+        "times": Times(text, claims={text: 1.0}),
+        "notes": (text,),
+    }
+    return replace(survey, findings=tuple(made), laws=(LawCheck(text, text, 1e-7, 1e-6, text),), **about)
 
 
 def test_words_of_a_model_change_nothing_on_the_page(survey: Survey) -> None:

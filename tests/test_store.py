@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from armillary.errors import OutputError
-from armillary.results import Column, Finding, Statistic, Survey, Table
+from armillary.results import Column, Finding, Plan, RuleChange, Statistic, Survey, Table, TextFacts, Times, Why
 from armillary.results.store import (
     check_writable,
     finding_json,
@@ -71,6 +71,27 @@ def test_everything_comes_back(survey: Survey, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_reasons_changed_rules_notes_and_times_come_back(survey: Survey, tmp_path: Path) -> None:
+    first = survey.findings[0]
+    claim = replace(first.claim, changes=(RuleChange("2025-01-01", "a reason"),))
+    failed = replace(first, claim=claim, verdict="failed", why=Why.FAILED)
+    plan = Plan(8, 2, 2500, 30.5, 1000, 40.0)
+    times = Times("2025-01-01T00:00:00+00:00", 12.5, {"sphere.radius": 1.5}, plan)
+    made = replace(survey, findings=(failed,), notes=("Traceback …",), times=times)
+    back = read_survey(write_survey(made, tmp_path))
+    assert (back.times, back.notes, back.findings[0].claim) == (times, ("Traceback …",), claim)
+    assert (back.findings[0].verdict, back.findings[0].why) == ("failed", Why.FAILED)
+
+
+def test_a_survey_of_schema_1_is_read() -> None:
+    old = read_survey(Path(__file__).parent / "schema1")
+    assert [finding.id for finding in old] == ["sphere.radius", "rank.nullspace"]
+    assert (old.model.name, old.model.layers, old.model.d, old.text.tokens) == ("builtin:gpt", 7, 256, 300)
+    assert len(old.laws) == 9 and old.times.plan is not None and old.times.plan.claims == 2
+    assert (old.provenance.rules_version, old.notes, old.findings[0].why) == ("", (), None)
+    assert old["sphere.radius"].table.rows
+
+
 def test_json_is_strict_and_deterministic(survey: Survey) -> None:
     text = survey_json(survey)
     again = SYNTHETIC["synthetic_survey"]
@@ -80,7 +101,7 @@ def test_json_is_strict_and_deterministic(survey: Survey) -> None:
         raise AssertionError(f"{name} is no JSON")
 
     record = json.loads(text, parse_constant=refuse)
-    assert record["schema"] == 1
+    assert record["schema"] == 2
     assert record["claims"][0]["statistic"]["value"] is None
     assert record["claims"][1]["rule"]
     assert record["claims"][1]["control"]
@@ -116,7 +137,7 @@ def test_a_full_disk_leaves_the_old_survey(
 ) -> None:
     write_survey(survey, tmp_path)
     before = (tmp_path / "survey.json").read_bytes()
-    changed = replace(survey, text={"name": "another.txt"})
+    changed = replace(survey, text=TextFacts("another.txt"))
     monkeypatch.setattr(os, operation, FullDisk(getattr(os, operation), calls))
     with pytest.raises(OutputError, match=r"the disk is full; free some space"):
         write_survey(changed, tmp_path)
@@ -144,13 +165,20 @@ def test_tables_of_another_run_are_refused(survey: Survey, tmp_path: Path) -> No
         read_survey(tmp_path)
 
 
+def _change(folder: Path, key: str, value: object) -> None:
+    record = json.loads((folder / "survey.json").read_text())
+    (folder / "survey.json").write_text(json.dumps({**record, key: value}))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda f: (f / "survey.json").write_text("{"), "is not JSON"),
         (lambda f: (f / "survey.json").write_text("[]"), "not a survey"),
-        (lambda f: (f / "survey.json").write_text('{"schema": 99}'), "has schema 99, this version reads 1"),
+        (lambda f: (f / "survey.json").write_text('{"schema": 99}'), "has schema 99, this version reads 1 and 2"),
         (lambda f: (f / "survey.json").write_text('{"schema": 1}'), "it lacks 'claims'"),
+        (lambda f: _change(f, "model", {"name": "x", "layers": "many"}), "layers is 'many', which is not of type int"),
+        (lambda f: _change(f, "text", {}), "missing 1 required positional argument: 'source'"),
         (lambda f: (f / "survey.json").unlink(), "has no survey.json"),
         (lambda f: (f / "tables" / "sphere.plane.csv").unlink(), r"sphere\.plane\.csv cannot be read"),
     ],

@@ -35,7 +35,7 @@ from armillary.probes.machinery.plan import make_plan
 from armillary.probes.machinery.probe import Experimenter, judge
 from armillary.probes.machinery.shared_pass import observe
 from armillary.probes.machinery.thresholds import THRESHOLDS
-from armillary.results import Finding, Survey
+from armillary.results import Finding, Provenance, Survey, TextFacts, Times
 from armillary.results.store import check_writable
 from armillary.views.text.progress import Bar, progress_bar
 
@@ -101,20 +101,16 @@ def survey(
         else:
             anatomy = _load(model, tokenizer, device, dtype, trust_remote_code, 2, bar)
         corpus = _corpus(anatomy, documents, tokens, seed) if any(map(_reads, probes)) else None
-        plan = make_plan(anatomy, corpus, probes, quick).as_dict()
-        made = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, (), tokens, {"plan": plan})
+        plan = make_plan(anatomy, corpus, probes, quick)
+        made = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, (), tokens, Times(plan=plan))
         _tell(tell, made, bar)
         evidence = gather(anatomy, corpus, probes, seed, bar)
         seconds: dict[str, float] = {}
         for finding in _conclude(evidence, probes, quick, bar, seconds):
             made = dataclasses.replace(made, findings=(*made.findings, finding))
             _tell(tell, made, bar)
-    times = {
-        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.time() - started, 2),
-        "claims": seconds,
-        "plan": plan,
-    }
+    begun = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
+    times = Times(begun, round(time.time() - started, 2), seconds, plan)
     made = _survey(anatomy, evidence, documents, made.findings, tokens, times)
     if out is not None:
         made.save(Path(out))
@@ -174,7 +170,7 @@ def _load(
 
 
 def _lawful(anatomy: Anatomy) -> Anatomy:
-    return dataclasses.replace(anatomy, laws=tuple(dataclasses.asdict(law) for law in check(anatomy)))
+    return dataclasses.replace(anatomy, laws=check(anatomy))
 
 
 def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> Corpus:
@@ -252,40 +248,40 @@ def _survey(
     documents: Documents,
     findings: tuple[Finding, ...],
     asked: int,
-    times: dict[str, Any],
+    times: Times,
 ) -> Survey:
     corpus = evidence.corpus
-    text: dict[str, Any] = {"source": documents.source, "documents": 0, "tokens": 0, "notes": []}
+    text = TextFacts(documents.source)
     if corpus is not None:
-        text |= {
-            "source": corpus.source,
-            "documents": corpus.documents,
-            "tokens": corpus.tokens,
-            "budget": asked,
-            "one_token_documents": corpus.one_token,
-            "documents_longer_than_context": corpus.longer,
-            "bootstrap_groups": corpus.groups,
-            "notes": list(corpus.notes),
-        }
+        text = TextFacts(
+            source=corpus.source,
+            documents=corpus.documents,
+            tokens=corpus.tokens,
+            budget=asked,
+            one_token_documents=corpus.one_token,
+            documents_longer_than_context=corpus.longer,
+            bootstrap_groups=corpus.groups,
+            notes=tuple(corpus.notes),
+        )
     return Survey(
         findings=findings,
         model=describe(anatomy),
         text=text,
         laws=anatomy.laws,
-        provenance={
-            "seed": evidence.seed,
-            "device": str(anatomy.device),
-            "dtype": str(anatomy.dtype).removeprefix("torch."),
-            "threads": torch.get_num_threads(),
-            "arms": evidence.arms,
-            "versions": {
+        provenance=Provenance(
+            seed=evidence.seed,
+            device=str(anatomy.device),
+            dtype=str(anatomy.dtype).removeprefix("torch."),
+            threads=torch.get_num_threads(),
+            arms=tuple(evidence.arms),
+            versions={
                 "armillary": armillary.__version__,
                 "python": platform.python_version(),
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
                 "numpy": numpy.__version__,
             },
-        },
+        ),
         thresholds=THRESHOLDS.as_dict(),
         times=times,
     )

@@ -4,7 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Survey, Table
+from armillary.results import (
+    Claim,
+    Column,
+    Control,
+    Finding,
+    LawCheck,
+    ModelFacts,
+    Provenance,
+    Quantity,
+    Statistic,
+    Survey,
+    Table,
+    TextFacts,
+    Times,
+)
 
 EVIL = "<script>window.pwned=1</script>"
 LAYERS, HEADS, WIDTH = 30, 9, 576
@@ -162,15 +176,15 @@ def synthetic_survey():
         ))  # fmt: skip
     return Survey(
         tuple(findings),
-        model={"name": "smollm2-135m", "layers": LAYERS, "heads": HEADS, "width": WIDTH, "norm": "rms", "dtype": "float32"},
-        text={"name": "wikitext2_valid.txt", "documents": 64, "tokens": 16384},
+        model=ModelFacts("smollm2-135m", layers=LAYERS, heads=HEADS, d=WIDTH, norm="rmsnorm"),
+        text=TextFacts("wikitext2_valid.txt", documents=64, tokens=16384),
         laws=(
-            {"name": "stream", "statement": "embed + Σ writes", "error": 3.1e-7, "tolerance": 7.6e-6, "where": "L29"},
-            {"name": "heads", "statement": "Σ heads", "error": 1.2e-6, "tolerance": 7.6e-6, "where": "L3"},
+            LawCheck("stream", "embed + Σ writes", 3.1e-7, 7.6e-6, "L29"),
+            LawCheck("heads", "Σ heads", 1.2e-6, 7.6e-6, "L3"),
         ),
-        provenance={"seed": 0, "git": None},
-        thresholds={"sphere.radius": {"share": 0.99}},
-        times={"forward": 12.5},
+        provenance=Provenance(dtype="float32"),
+        thresholds={"radius_share": 0.99},
+        times=Times(seconds=12.5),
     )  # fmt: skip
 
 
@@ -192,4 +206,4 @@ def hostile_survey():
         }
         words = {"reading": text, "headline": text, "caption": text, "notes": (text,)}
         made.append(replace(f, claim=claim, quantities=quantities, more_tables={text: f.table}, **named, **words))
-    return replace(survey, findings=tuple(made), model={"name": text}, text={"name": text})
+    return replace(survey, findings=tuple(made), model=ModelFacts(text), text=TextFacts(text, tokens=1))

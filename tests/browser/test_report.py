@@ -249,7 +249,7 @@ def test_a_comparison_opens_from_disk(browser: Any, survey: Any, tmp_path: Path)
         replace(f, statistic=replace(f.statistic, **{k: 3 * getattr(f.statistic, k) for k in ("value", "low", "high")}))
         for f in survey
     ]
-    other = replace(survey, findings=tuple(moved), model={**survey.model, "name": "tuned"})
+    other = replace(survey, findings=tuple(moved), model=replace(survey.model, name="tuned"))
     path = compare(survey, other).save(tmp_path / "compare.html")
     with Watched(browser, path) as seen:
         page = seen.page

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.sites import Site
+from armillary.results import LawCheck
 
 Order = Literal["pre", "post"]
 
@@ -134,7 +135,7 @@ class Anatomy:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     rotary_path: str = ""
     tokenizer: Any = None
-    laws: tuple[Mapping[str, Any], ...] = ()
+    laws: tuple[LawCheck, ...] = ()
     """Every law's error on this model, where they were checked."""
 
     @property

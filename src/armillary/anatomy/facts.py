@@ -3,6 +3,7 @@
 from typing import Any
 
 from armillary.anatomy.anatomy import Anatomy
+from armillary.results import ModelFacts
 
 
 def facts(anatomy: Anatomy) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def facts(anatomy: Anatomy) -> dict[str, Any]:
         for site, norm in anatomy.norms.items()
     ]
     return {
-        **describe(anatomy),
+        **describe(anatomy).to_dict(),
         "activation": anatomy.blocks[0].feed_forward.activation_name,
         "gated": anatomy.blocks[0].feed_forward.W_gate is not None,
         "qkv_bias": attention.b_Q is not None,
@@ -40,30 +41,30 @@ def facts(anatomy: Anatomy) -> dict[str, Any]:
         },
         "norms": norms,
         "sites": [{"site": s.name, "module": s.path, "side": s.side} for s in anatomy.sites.values()],
-        "laws": [dict(law) for law in anatomy.laws],
+        "laws": [law.to_dict() for law in anatomy.laws],
     }
 
 
-def describe(anatomy: Anatomy) -> dict[str, Any]:
+def describe(anatomy: Anatomy) -> ModelFacts:
     """A model in a few facts, for reports."""
-    return {
-        "name": anatomy.name,
-        "family": anatomy.family,
+    return ModelFacts(
+        name=anatomy.name,
+        family=anatomy.family,
         **anatomy.provenance,
-        "parameters": sum(p.numel() for p in anatomy.model.parameters()),
-        "layers": anatomy.layers,
-        "d": anatomy.d,
-        "heads": anatomy.n_heads,
-        "kv_heads": anatomy.n_kv_heads,
-        "k": anatomy.k,
-        "m": anatomy.m,
-        "vocabulary": anatomy.vocabulary,
-        "context": anatomy.context,
-        "norm": next(iter(anatomy.norms.values())).kind,
-        "norm_sites": len(anatomy.norms),
-        "order": anatomy.order,
-        "parallel": anatomy.parallel,
-        "causal": anatomy.causal,
-        "positions": anatomy.positions.kind,
-        "config_ignored": list(anatomy.config_ignored),
-    }
+        parameters=sum(p.numel() for p in anatomy.model.parameters()),
+        layers=anatomy.layers,
+        d=anatomy.d,
+        heads=anatomy.n_heads,
+        kv_heads=anatomy.n_kv_heads,
+        k=anatomy.k,
+        m=anatomy.m,
+        vocabulary=anatomy.vocabulary,
+        context=anatomy.context,
+        norm=next(iter(anatomy.norms.values())).kind,
+        norm_sites=len(anatomy.norms),
+        order=anatomy.order,
+        parallel=anatomy.parallel,
+        causal=anatomy.causal,
+        positions=anatomy.positions.kind,
+        config_ignored=tuple(anatomy.config_ignored),
+    )

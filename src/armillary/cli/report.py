@@ -119,7 +119,7 @@ def _surveyed(surveys: list[Any], names: tuple[str, str], out: Path | None, aske
     stored = next((survey for survey in surveys if survey is not None), None)
     tokens, claims = asked["tokens"], asked["claims"]
     if stored is not None:
-        tokens = stored.text.get("budget") if tokens is None else tokens
+        tokens = (stored.text.budget or None) if tokens is None else tokens
         claims = ",".join(finding.id for finding in stored) if claims is None else claims
     # Read once, since standard input cannot be read twice.
     documents = from_any(None) if asked["text"] is None else from_path(asked["text"])

@@ -17,21 +17,11 @@ from armillary.edits import Scale, edited
 from armillary.errors import LawError
 from armillary.flow.attention import attend, capped, folded_results, folded_scores, placed, rotation, visible
 from armillary.flow.capture import run, still, watching
+from armillary.results import LawCheck
 
 # A law compares two orders of the same few sums: errors of tens of roundings are rounding, thousands are not.
 ROUNDINGS = {torch.float64: 64.0, torch.float32: 64.0, torch.float16: 8.0, torch.bfloat16: 8.0}
 TOKENS = 12
-
-
-@dataclass(frozen=True)
-class LawCheck:
-    """One law's largest error on this model, relative to the largest value it concerns."""
-
-    name: str
-    statement: str
-    error: float
-    tolerance: float
-    where: str
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a measurement leaves behind: NumPy only, a leaf, quick to import."""
+"""Results of measurements. A leaf that needs NumPy alone, so that it is quick to import."""
 
 from armillary.results.claim import (
     CHAPTERS,
@@ -12,6 +12,7 @@ from armillary.results.claim import (
     Verdict,
     Why,
 )
+from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, Times
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Ledger, Survey
 from armillary.results.table import Column, Table
@@ -24,12 +25,18 @@ __all__ = [
     "Column",
     "Control",
     "Finding",
+    "LawCheck",
     "Ledger",
+    "ModelFacts",
+    "Plan",
+    "Provenance",
     "Quantity",
     "RuleChange",
     "Statistic",
     "Survey",
     "Table",
+    "TextFacts",
+    "Times",
     "Verdict",
     "Why",
 ]

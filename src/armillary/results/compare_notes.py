@@ -4,46 +4,43 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from armillary.errors import OutputError
 from armillary.results import store
 from armillary.results.claim import VERDICTS, Claim, Finding, Statistic
+from armillary.results.facts import Facts, ModelFacts, Provenance, TextFacts, Times
 from armillary.results.survey import Survey
 from armillary.results.table import Table
 
+_F = TypeVar("_F", bound=Facts)
 # A tenth more text changes no interval that one could see.
 _LIKE = 1.1
 
 
 def survey_names(a: Survey, b: Survey) -> tuple[str, str]:
     """What to call the two: their models, and where those are alike the first thing that is not."""
-    named = [str(survey.model.get("name") or "a model") for survey in (a, b)]
+    named = [survey.model.name for survey in (a, b)]
     if named[0] != named[1]:
         short = [name.rstrip("/").rpartition("/")[2] for name in named]
         return (named[0], named[1]) if short[0] == short[1] else (short[0], short[1])
-    for mapping, key, after in (
-        ("provenance", "dtype", ""),
-        ("text", "tokens", " tokens"),
-        ("text", "source", ""),
-        ("model", "fingerprint", ""),
-        ("provenance", "seed", " as seed"),
-    ):
-        ours = [getattr(survey, mapping).get(key) for survey in (a, b)]
-        if ours[0] != ours[1] and None not in ours:
-            said = [f"{one:,}{after}" if isinstance(one, int) else f"{one}{after}" for one in ours]
-            return f"{named[0]} ({said[0]})", f"{named[1]} ({said[1]})"
+    differences = (
+        [survey.provenance.dtype for survey in (a, b)],
+        [f"{survey.text.tokens:,} tokens" for survey in (a, b)],
+        [survey.text.source for survey in (a, b)],
+        [survey.model.fingerprint for survey in (a, b)],
+        [f"seed {survey.provenance.seed}" for survey in (a, b)],
+    )
+    for first, second in differences:
+        if first != second and first and second:
+            return f"{named[0]} ({first})", f"{named[1]} ({second})"
     return f"{named[0]} (A)", f"{named[1]} (B)"
 
 
 def unlike_shapes(a: Survey, b: Survey) -> dict[str, str]:
     """Why layers or heads have no counterparts: L3 of 7 layers is not L3 of 30."""
-    made: dict[str, str] = {}
-    for key in ("layers", "heads"):
-        ours = [survey.model.get(key) for survey in (a, b)]
-        if None not in ours and ours[0] != ours[1]:
-            made[key] = f"A has {ours[0]} {key}, B {ours[1]}"
-    return made
+    sizes = {"layers": (a.model.layers, b.model.layers), "heads": (a.model.heads, b.model.heads)}
+    return {kind: f"A has {m} {kind}, B {n}" for kind, (m, n) in sizes.items() if m != n and m and n}
 
 
 def survey_notes(a: Survey, b: Survey) -> tuple[str, ...]:
@@ -55,31 +52,33 @@ def survey_notes(a: Survey, b: Survey) -> tuple[str, ...]:
         notes.append(
             f"{why}: only claims as a whole are compared, not their {', '.join(f'{kind}s' for kind in shapes)}"
         )
-    elif a.model.get("fingerprint") != b.model.get("fingerprint"):
+    elif a.model.fingerprint != b.model.fingerprint:
         notes.append(
             "rows are matched by place; unless one model was trained on from the other, two heads of the same place are not "
             "the same head"
         )
-    tokens = [n for n in (survey.text.get("tokens") for survey in (a, b)) if isinstance(n, int) and n > 0]
-    if len(tokens) == 2 and max(tokens) > _LIKE * min(tokens):
+    tokens = (a.text.tokens, b.text.tokens)
+    if min(tokens) and max(tokens) > _LIKE * min(tokens):
         notes.append(
             f"A read {tokens[0]:,} tokens, B {tokens[1]:,}: intervals have other widths, and statistics that grow or shrink "
             "with the amount of text (dimensions, extremes, counts) may differ for that reason alone"
         )
-    sources = [survey.text.get("source") for survey in (a, b)]
-    if sources[0] != sources[1]:
-        notes.append(f"A read {sources[0]!r}, B {sources[1]!r}: what differs may be the text")
-    if a.thresholds != b.thresholds:
-        keys = [k for k in {**a.thresholds, **b.thresholds} if a.thresholds.get(k) != b.thresholds.get(k)]
-        moved = [k for k in keys if k in a.thresholds and k in b.thresholds]
-        if moved:
-            notes.append(f"verdicts were decided with other thresholds: {', '.join(moved)}")
-    for said, key in (("seeds", "seed"), ("dtypes", "dtype"), ("devices", "device")):
-        ours = [survey.provenance.get(key) for survey in (a, b)]
-        if ours[0] != ours[1]:
-            notes.append(f"the {said} differ: {ours[0]} and {ours[1]}")
-    if a.provenance.get("versions") != b.provenance.get("versions"):
-        notes.append(f"the versions differ: {_versions(a.provenance, b.provenance)}")
+    if a.text.source != b.text.source:
+        notes.append(f"A read {a.text.source!r}, B {b.text.source!r}: what differs may be the text")
+    moved = [key for key, value in a.thresholds.items() if b.thresholds.get(key, value) != value]
+    if moved:
+        notes.append(f"verdicts were decided with other thresholds: {', '.join(moved)}")
+    ours, others = a.provenance, b.provenance
+    for what, first, second in (
+        ("rules", ours.rules_version or "not recorded", others.rules_version or "not recorded"),
+        ("seeds", ours.seed, others.seed),
+        ("dtypes", ours.dtype, others.dtype),
+        ("devices", ours.device, others.device),
+    ):
+        if first != second:
+            notes.append(f"the {what} differ: {first} and {second}")
+    if ours.versions != others.versions:
+        notes.append(f"the versions differ: {_versions(ours.versions, others.versions)}")
     for side, mine, other in (("A", a, b), ("B", b, a)):
         only = [finding.id for finding in mine if finding.id not in {f.id for f in other}]
         if only:
@@ -87,10 +86,9 @@ def survey_notes(a: Survey, b: Survey) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _versions(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    both = [side.get("versions") or {} for side in (a, b)]
-    keys = [key for key in {**both[0], **both[1]} if both[0].get(key) != both[1].get(key)]
-    return ", ".join(f"{key} {both[0].get(key, 'none')} and {both[1].get(key, 'none')}" for key in keys)
+def _versions(a: Mapping[str, str], b: Mapping[str, str]) -> str:
+    keys = [key for key in {**a, **b} if a.get(key) != b.get(key)]
+    return ", ".join(f"{key} {a.get(key, 'none')} and {b.get(key, 'none')}" for key in keys)
 
 
 def read_loosely(folder: Path) -> tuple[Survey, tuple[str, ...]]:
@@ -109,7 +107,7 @@ def read_loosely(folder: Path) -> tuple[Survey, tuple[str, ...]]:
     claims = record.get("claims")
     for entry in claims if isinstance(claims, list) else []:
         try:
-            findings.append(store._finding(entry, folder / "tables"))
+            findings.append(store.finding_from(entry, folder / "tables"))
             continue
         except (OutputError, KeyError, TypeError, ValueError, AttributeError, IndexError):
             bare = _bare(entry)
@@ -122,10 +120,24 @@ def read_loosely(folder: Path) -> tuple[Survey, tuple[str, ...]]:
             numbers.append(bare.id)
     if not findings:
         raise refused
-    kept = {key: _mapping(record.get(key)) for key in ("model", "text", "provenance", "thresholds", "times")}
-    laws = record.get("laws")
-    survey = Survey(tuple(findings), laws=tuple(laws) if isinstance(laws, list) else (), **kept)
+    survey = Survey(
+        tuple(findings),
+        model=_facts(ModelFacts, record, "model", name="unknown model"),
+        text=_facts(TextFacts, record, "text", source="unknown text"),
+        laws=(),
+        provenance=_facts(Provenance, record, "provenance"),
+        thresholds=_mapping(record.get("thresholds")),
+        times=_facts(Times, record, "times"),
+    )
     return survey, _losses(folder, record, numbers, lost)
+
+
+def _facts(kind: type[_F], record: Mapping[str, Any], key: str, **otherwise: str) -> _F:
+    """What another schema says under `key`, if it can be understood."""
+    try:
+        return kind.from_dict({**otherwise, **_mapping(record.get(key))})
+    except (TypeError, ValueError):
+        return kind.from_dict(otherwise)
 
 
 def _losses(folder: Path, record: Mapping[str, Any], numbers: list[str], lost: list[str]) -> tuple[str, ...]:
@@ -143,7 +155,7 @@ def _other_schema(path: Path) -> dict[str, Any] | None:
         record = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    known = isinstance(record, dict) and record.get("schema", store.SCHEMA) != store.SCHEMA
+    known = isinstance(record, dict) and record.get("schema", store.SCHEMA) not in store.READS
     return record if known else None
 
 
@@ -158,7 +170,8 @@ def _bare(entry: Any) -> Finding | None:
     statistic = Statistic(
         str(number.get("name") or ""), float(number["value"]), low, high, str(number.get("unit") or "")
     )
-    claim = Claim(**{key: str(entry.get(key) or "") for key in store._CLAIM_WORDS})
+    words: dict[str, Any] = {key: str(entry.get(key) or "") for key in store.CLAIM_WORDS}
+    claim = Claim(**words)
     n, (reading, headline) = entry.get("n"), (str(entry.get(key) or "") for key in ("reading", "headline"))
     size = n if isinstance(n, int) else 0
     return Finding(claim, entry["verdict"], statistic, size, (), reading, headline, Table((), ()))

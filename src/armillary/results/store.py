@@ -23,12 +23,15 @@ import numpy as np
 from armillary import __version__
 from armillary.errors import OutputError
 from armillary.results.claim import VERDICTS, Claim, Control, Finding, RuleChange, Statistic, Why
+from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, Times
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
 from armillary.results.table import Cell, Column, Table
 
-SCHEMA = 1
-_CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key != "changes")
+SCHEMA = 2
+# Schema 1 lacks changed rules, reasons, notes and the version of the rules; the rest is the same.
+READS = (1, 2)
+CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key != "changes")
 # A byte-level token can be half a character, which strict UTF-8 refuses to hold.
 _CODEC = ("utf-8", "surrogatepass")
 # CSV only knows text, so survey.json says of every column what its cells were; by first letter, cell by cell,
@@ -41,9 +44,10 @@ _BY_LETTER = {name[0]: parse for name, parse in _TYPES.items()}
 def survey_json(survey: Survey) -> str:
     """The survey as deterministic JSON; NaN and infinities become null."""
     record: dict[str, Any] = {"schema": SCHEMA, "armillary": __version__}
-    record |= {key: getattr(survey, key) for key in ("model", "text", "provenance", "thresholds", "laws")}
-    record |= {"claims": [_finding_record(finding) for finding in survey.findings], "times": survey.times}
-    return json_text(record)
+    record |= {key: getattr(survey, key).to_dict() for key in ("model", "text", "provenance")}
+    record |= {"thresholds": survey.thresholds, "laws": [law.to_dict() for law in survey.laws]}
+    record |= {"claims": [_finding_record(finding) for finding in survey.findings]}
+    return json_text(record | {"times": survey.times.to_dict(), "notes": survey.notes})
 
 
 def finding_json(finding: Finding) -> str:
@@ -122,9 +126,14 @@ def read_survey(folder: Path) -> Survey:
     record = _read_json(folder / "survey.json")
     try:
         return Survey(
-            findings=tuple(_finding(entry, folder / "tables") for entry in record["claims"]),
-            laws=tuple(record["laws"]),
-            **{key: record[key] for key in ("model", "text", "provenance", "thresholds", "times")},
+            findings=tuple(finding_from(entry, folder / "tables") for entry in record["claims"]),
+            model=ModelFacts.from_dict(record["model"]),
+            text=TextFacts.from_dict(record["text"]),
+            laws=tuple(LawCheck.from_dict(law) for law in record["laws"]),
+            provenance=Provenance.from_dict(record["provenance"]),
+            thresholds=record["thresholds"],
+            times=Times.from_dict(record["times"]),
+            notes=tuple(record.get("notes", ())),
         )
     except OutputError:
         raise
@@ -145,8 +154,8 @@ def _read_json(source: Path) -> dict[str, Any]:
         raise OutputError(f"{source} is not JSON ({error}); run the survey again.") from error
     if not isinstance(record, dict) or "schema" not in record:
         raise OutputError(f"{source} is JSON but not a survey: it has no schema number; give another folder.")
-    if record["schema"] != SCHEMA:
-        what = f"{source} has schema {record['schema']!r}, this version reads {SCHEMA}"
+    if record["schema"] not in READS:
+        what = f"{source} has schema {record['schema']!r}, this version reads {' and '.join(map(str, READS))}"
         raise OutputError(f"{what}; update armillary or run the survey again.")
     return record
 
@@ -251,10 +260,9 @@ def _json(value: Any, depth: int) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _finding(record: Mapping[str, Any], tables: Path) -> Finding:
-    # Surveys of schema 1 know neither changed rules nor reasons.
+def finding_from(record: Mapping[str, Any], tables: Path) -> Finding:
     changes = tuple(RuleChange(**entry) for entry in record.get("changes", ()))
-    claim = Claim(**{key: record[key] for key in _CLAIM_WORDS}, changes=changes)
+    claim = Claim(**{key: record[key] for key in CLAIM_WORDS}, changes=changes)
     if record["verdict"] not in VERDICTS:
         raise ValueError(f"{claim.id} has the verdict {record['verdict']!r}, known: {', '.join(VERDICTS)}")
     files = {name: tables / file_name(f"{claim.id}.{name}") for name in record["more_tables"]}

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from armillary.results.claim import Finding
+from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, Times
 
 if TYPE_CHECKING:
     import pandas
@@ -14,15 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Survey:
-    """Every claim measured on one model with one text: what `armillary survey` gives."""
+    """Every claim measured on one model with one text: the result of `armillary survey`."""
 
     findings: tuple[Finding, ...]
-    model: Mapping[str, Any]
-    text: Mapping[str, Any]
-    laws: tuple[Mapping[str, Any], ...]
-    provenance: Mapping[str, Any]
-    thresholds: Mapping[str, Any]
-    times: Mapping[str, Any] = field(default_factory=dict)
+    model: ModelFacts
+    text: TextFacts
+    laws: tuple[LawCheck, ...]
+    provenance: Provenance
+    thresholds: Mapping[str, float]
+    times: Times = field(default_factory=Times)
+    notes: tuple[str, ...] = ()
+    """Tracebacks of claims that failed."""
 
     def __getitem__(self, claim_id: str) -> Finding:
         for finding in self.findings:
@@ -56,7 +59,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Ledger:
-    """One row a claim: verdict, statistic, interval, control, reading."""
+    """One row per claim: verdict, statistic, interval, control, reading."""
 
     survey: Survey
 
@@ -67,6 +70,7 @@ class Ledger:
             {
                 "claim": f.id,
                 "verdict": f.verdict,
+                "why": f.why.value if f.why else "",
                 "statistic": f.statistic.name,
                 "value": f.statistic.value,
                 "low": f.statistic.low,

@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, collate
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.probe import Experimenter, Probe
+from armillary.results import Plan
 
 ARMS = 3
 # What one watched pass costs beside a bare one at the default budget, all instruments on (bench/overhead.py).
@@ -18,25 +17,6 @@ WATCHED = 2.0
 CLAIM, CLAIM_MILLION = 1.5, 1.5
 # A speed from fewer tokens than this says little of a whole batch.
 TIMED = 256
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Tokens that the shared passes read, the most passes that experiments make, and the time all of it takes."""
-
-    claims: int
-    experiments: int
-    """How many of the claims make experiments."""
-    tokens: int
-    """Read by each of the three arms."""
-    passes: float
-    """Of the experiments over the evaluation text, at most: a rule that can decide sooner makes fewer."""
-    evaluation: int
-    """Tokens of the evaluation text."""
-    seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[Probe], quick: bool) -> Plan:

@@ -58,7 +58,7 @@ def comparison_csv(comparison: Comparison) -> str:
 def comparison_json(comparison: Comparison) -> str:
     """Everything, as deterministic JSON."""
     sides = [
-        {key: getattr(survey, key) for key in ("model", "text", "provenance")}
+        {key: getattr(survey, key).to_dict() for key in ("model", "text", "provenance")}
         for survey in (comparison.a, comparison.b)
     ]
     record = {"names": comparison.names, "rule": RULE, "notes": comparison.notes, "a": sides[0], "b": sides[1]}

@@ -14,6 +14,7 @@ from armillary.results.compare import RULE, Comparison, Pair, Tally
 from armillary.results.numbers import count, interval, number
 from armillary.results.quantity import Quantity
 from armillary.results.store import file_name, table_csv
+from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
 from armillary.views.compare.comparison import (
     SIGNS,
@@ -247,12 +248,16 @@ def _tallies(tallies: Sequence[Tally]) -> Table:
     return Table(columns, tuple(rows))
 
 
+def _record(survey: Survey, name: str) -> Mapping[str, Any]:
+    return survey.thresholds if name == "thresholds" else getattr(survey, name).to_dict()
+
+
 def _sides(comparison: Comparison) -> str:
     """Model, text and run of both, with what is not the same marked."""
     columns = (Column("", ""), Column("A", comparison.names[0]), Column("B", comparison.names[1]), Column("alike", ""))
     made = []
     for name in ("model", "text", "provenance", "thresholds"):
-        ours: list[Mapping[str, str]] = [settings(getattr(s, name)) for s in (comparison.a, comparison.b)]
+        ours: list[Mapping[str, str]] = [settings(_record(s, name)) for s in (comparison.a, comparison.b)]
         keys = [key for key in {**ours[0], **ours[1]} if key != "notes"]
         rows = [(key, ours[0].get(key, "–"), ours[1].get(key, "–")) for key in keys]
         if name == "thresholds":

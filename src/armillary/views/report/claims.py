@@ -134,35 +134,25 @@ def model_section(survey: Survey) -> str:
             Column("where", "the place of the largest error"),
             Column("statement", "the law in words"),
         ),
-        tuple(_law(law) for law in survey.laws),
+        tuple(
+            (law.name, law.error, law.tolerance, f"{law.error / law.tolerance:.1%}", law.where, law.statement)
+            for law in survey.laws
+        ),
     )
     laws = table_html(table) if survey.laws else "<p class='soft'>No law was checked.</p>"
     said = "The canonical form that every claim was measured on, against the running model, checked when it was loaded."
     return (
-        f'<section id="model"><h2>The model and its laws</h2><div class="columns">{facts(survey.model)}</div>'
+        f'<section id="model"><h2>The model and its laws</h2><div class="columns">{facts(survey.model.to_dict())}</div>'
         f"<h3>Laws</h3><p class='soft'>{said}</p>{laws}</section>"
     )
 
 
-def _law(law: Mapping[str, Any]) -> tuple[str | float | None, ...]:
-    error, limit = (v if isinstance(v, int | float) else None for v in (law.get("error"), law.get("tolerance")))
-    share = f"{error / limit:.1%}" if error is not None and limit else "–"
-    words = {key: str(law.get(key) or "–") for key in ("name", "where", "statement")}
-    return (words["name"], error, limit, share, words["where"], words["statement"])
-
-
 def settings_section(survey: Survey) -> str:
     """What decided, and what else a repetition needs."""
-    provenance = dict(survey.provenance)
-    versions = provenance.pop("versions", {})
-    text = dict(survey.text)
-    notes = [str(note) for note in text.pop("notes", None) or ()]
+    run, text = survey.provenance.to_dict() | survey.times.to_dict(), survey.text.to_dict()
+    versions, notes = run.pop("versions"), text.pop("notes")
     listed = f"<ul>{''.join(f'<li>{e(note)}</li>' for note in notes)}</ul>" if notes else ""
-    groups = [
-        ("Text", facts(text) + listed),
-        ("Run", facts({**provenance, **survey.times})),
-        ("Versions", facts(versions) if isinstance(versions, Mapping) else ""),
-    ]
+    groups = [("Text", facts(text) + listed), ("Run", facts(run)), ("Versions", facts(versions) if versions else "")]
     made = "".join(f"<div><h3>{name}</h3>{body}</div>" for name, body in groups if body)
     said = "Every number that a rule weighed; the same command with the same settings gives the same survey."
     return (

@@ -35,7 +35,7 @@ def save_report(survey: Survey, path: Path, figures: Mapping[str, go.Figure] | N
 
 def report_html(survey: Survey, figures: Mapping[str, go.Figure] | None = None) -> str:
     """The survey as one self-contained page."""
-    name = str(survey.model.get("name") or "a model")
+    name = survey.model.name
     parts = [finding_part(finding, (figures or {}).get(finding.id)) for finding in survey]
     said = [model_line(survey), text_line(survey)]
     laws = law_line(survey)

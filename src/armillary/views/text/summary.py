@@ -1,13 +1,9 @@
-"""What is said above and below the claims: which model, which text, how well the instrument is calibrated?
-
-A survey's mappings are filled by whoever ran it; a key that is missing is left out, never guessed.
-"""
+"""One-line summaries of a survey: its model, its text, its plan, its laws, its notes, its verdicts."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from armillary.results.claim import CHAPTERS, VERDICTS, Control, Finding, Statistic
 from armillary.results.numbers import count, number
@@ -16,7 +12,6 @@ from armillary.views.figures.marks import MARKS
 from armillary.views.text.quoting import show_text
 
 
-# The claims ledger's chapters; a claim names its chapter by letter.
 def chapter_title(chapter: str) -> str:
     """
     >>> chapter_title("A"), chapter_title("my own")
@@ -26,42 +21,46 @@ def chapter_title(chapter: str) -> str:
 
 
 def model_line(survey: Survey) -> str:
-    """'smollm2-135m · 30 layers · width 576 · rms norm · float32'."""
+    """'smollm2-135m · 30 layers · 9 heads · width 576 · rmsnorm · float32'."""
     model = survey.model
-    parts = [_first(model, "name", "id", "source", "path")]
-    parts += [
-        _counted(model, ("layers", "n_layers"), "layers"),
-        _counted(model, ("heads", "n_heads"), "heads"),
+    parts = [
+        show_text(model.name, 60),
+        counted(model.layers, "layer"),
+        counted(model.heads, "head"),
+        f"width {model.d}" if model.d else "",
+        show_text(model.norm),
+        show_text(survey.provenance.dtype),
     ]
-    width = _first(model, "width", "d", "d_model")
-    parts.append(f"width {width}" if width else "")
-    norm = _first(model, "norm", "norm_kind")
-    dtype = _first(model, "dtype") or _first(survey.provenance, "dtype")
-    parts += [norm if not norm or "norm" in norm.lower() else f"{norm} norm", dtype]
-    return " · ".join(part for part in parts if part) or "model not named"
+    return " · ".join(part for part in parts if part)
 
 
 def text_line(survey: Survey) -> str:
     """'wikitext2_valid.txt · 64 documents · 16,384 tokens'."""
     text = survey.text
-    parts = [_first(text, "name", "source", "path", "text")]
-    if text.get("tokens") == 0:
+    if not text.tokens:
         return "no text was read: weights only"
-    parts += [_counted(text, (key, f"n_{key}"), key) for key in ("documents", "windows", "tokens")]
-    return " · ".join(part for part in parts if part) or "text not named"
+    return f"{show_text(text.source, 60)} · {counted(text.documents, 'document')} · {counted(text.tokens, 'token')}"
 
 
 def plan_line(survey: Survey) -> str:
-    """What is about to be done and how long it should take; empty where no plan was made."""
-    plan = survey.times.get("plan", {})
-    if "seconds" not in plan:
+    """What is going to be done and how long it should take; empty where no plan was made."""
+    plan = survey.times.plan
+    if plan is None:
         return ""
-    parts = [_counted(plan, ("claims",), "claims")]
-    if plan.get("tokens"):
-        parts.append(f"3 passes over {count(plan['tokens'])} tokens")
-    if plan.get("experiments"):
-        parts.append(f"at most {count(round(plan['passes']))} over {count(plan['evaluation'])} for experiments")
-    return " · ".join([*parts, f"about {duration(plan['seconds'])}"])
+    parts = [counted(plan.claims, "claim")]
+    if plan.tokens:
+        parts.append(f"3 passes over {count(plan.tokens)} tokens")
+    if plan.experiments:
+        parts.append(f"at most {count(round(plan.passes))} over {count(plan.evaluation)} for experiments")
+    return " · ".join([*parts, f"about {duration(plan.seconds)}"])
+
+
+def counted(n: int, noun: str) -> str:
+    """
+    >>> counted(1, "layer"), counted(2500, "token"), counted(0, "head")
+    ('1 layer', '2,500 tokens', '')
+    """
+    return f"{count(n)} {noun}{'s' if n != 1 else ''}" if n else ""
 
 
 def duration(seconds: float) -> str:
@@ -78,22 +77,18 @@ def duration(seconds: float) -> str:
 
 
 def law_line(survey: Survey) -> str:
-    """How near its limit the worst law came, and where; empty if no law was run."""
-    laws = [law for law in survey.laws if isinstance(law.get("error"), int | float)]
-    if not laws:
+    """How near its tolerance the worst law came, and where; empty if no law was checked."""
+    if not survey.laws:
         return ""
-    worst = max(laws, key=_strain)
-    where = _first(worst, "where", "site", "layer")
-    limit = worst.get("tolerance")
-    allowed = f" (rounding explains {number(limit)})" if isinstance(limit, int | float) else ""
-    place = f" at {where}" if where and where != "not applicable" else ""
-    name = _first(worst, "name", "law") or "unnamed law"
-    return f"{len(laws)} laws checked; worst: {name}{place}, error {number(worst['error'])}{allowed}"
+    worst = max(survey.laws, key=lambda law: law.error / law.tolerance)
+    place = "" if worst.where == "not applicable" else f" at {show_text(worst.where)}"
+    error = f"error {number(worst.error)} (rounding explains {number(worst.tolerance)})"
+    return f"{len(survey.laws)} laws checked; worst: {show_text(worst.name)}{place}, {error}"
 
 
 def note_lines(survey: Survey) -> list[str]:
     """The text's notes, then every claim's note once, with the claims it belongs to."""
-    about = [f"text: {show_text(str(note))}" for note in survey.text.get("notes") or ()]
+    about = [f"text: {show_text(note)}" for note in survey.text.notes]
     owners: dict[str, list[str]] = {}
     for finding in survey:
         for note in finding.notes:
@@ -146,19 +141,3 @@ class Scale:
         if not math.isfinite(value) or (self.log and value <= 0):
             return None
         return ((math.log10(value) if self.log else value) - self.low) / (self.high - self.low)
-
-
-def _strain(law: Mapping[str, Any]) -> float:
-    limit = law.get("tolerance")
-    ratio = law["error"] / limit if isinstance(limit, int | float) and limit else law["error"]
-    return math.inf if math.isnan(ratio) else float(ratio)
-
-
-def _first(record: Mapping[str, Any], *keys: str) -> str:
-    found = next((record[key] for key in keys if record.get(key) not in (None, "")), "")
-    return show_text(str(found), 60)
-
-
-def _counted(record: Mapping[str, Any], keys: tuple[str, ...], noun: str) -> str:
-    found = next((record[key] for key in keys if isinstance(record.get(key), int)), None)
-    return "" if found is None else f"{count(found)} {noun.removesuffix('s') if found == 1 else noun}"
