@@ -27,6 +27,7 @@ from armillary.results import (
     Survey,
     Table,
     TextFacts,
+    Why,
 )
 from armillary.results.compare import Change, Comparison, Number, compare, read_loosely
 from armillary.results.store import survey_json, write_survey
@@ -318,6 +319,17 @@ def test_the_terminal_says_numbers_rows_chance_and_rule() -> None:
         assert words in said
     assert max(map(len, comparison_text(made, 80).splitlines())) <= 80
     assert "though the number did not" in reading(only(compare(survey(), survey(verdict="refuted"))))
+
+
+def test_a_claim_that_failed_on_one_side_is_compared_and_says_so() -> None:
+    number = Statistic("not measured", *[float("nan")] * 3)
+    failed = survey(verdict="failed", why=Why.FAILED, statistic=number, controls=(), table=Table((), ()), quantities=())
+    made = compare(survey(verdict="undecided", why=Why.TOO_LITTLE_TEXT), failed)
+    assert "undecided: too little text → failed" in " ".join(str(made).split())
+    assert "○ → !" in str(made)
+    assert only(made).outcome == "missing"
+    words = Page(comparison_page(made)).words
+    assert "undecided (too little text)" in words and "! failed" in words
 
 
 def test_differences_are_drawn_by_head_with_those_that_the_intervals_show() -> None:

@@ -118,6 +118,18 @@ def test_verdicts_have_a_mark_and_a_word(survey: Survey, page: Page) -> None:
     assert chips == ["supported", "qualified", "refuted", "undecided"]
 
 
+def test_failed_claims_have_a_filter_a_mark_and_a_traceback(survey: Survey) -> None:
+    made = SYNTHETIC["failed"](survey)
+    page = Page(report_html(made))
+    chips = [attrs["value"] for tag, attrs in page.tags if tag == "button" and attrs.get("class") == "chip"]
+    assert chips == ["supported", "qualified", "refuted", "undecided", "failed"]
+    assert "! 1 failed" in page.words
+    assert next(attrs for _, attrs in page.tags if attrs.get("data-id") == "sphere.plane")["data-kind"] == "failed"
+    assert "The probe raised ValueError: no such thing" in page.words
+    assert "Traceback (most recent call last)" in page.words
+    assert Page(report_html(survey)).words.count("the interval spans the limit") == 2, "in its row and its place"
+
+
 def test_the_ledger_sorts_by_numbers_that_were_measured(survey: Survey, page: Page) -> None:
     rows = [attrs for tag, attrs in page.tags if tag == "tr" and "data-id" in attrs]
     for finding, row in zip(survey, rows, strict=True):

@@ -13,11 +13,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from armillary.errors import OutputError
-from armillary.results import Survey, Table
+from armillary.results import VERDICTS, RuleChange, Survey, Table
 from armillary.results.numbers import interval, number, say
 from armillary.views import save as saving
 from armillary.views.figures.figure import figure
-from armillary.views.figures.marks import MARKS
+from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.figures.scales import label_axis
 from armillary.views.report.notebook import finding_html, ledger_html
 from armillary.views.save import save_finding, save_ledger, save_survey
@@ -103,6 +103,40 @@ def test_a_chapter_fits_one_screen(survey: Survey, width: int, lines: int) -> No
     assert "worst: heads at L3, error 1.20e-6" in whole
     assert "runs/here" in whole
     assert "16,384 tokens" in whole
+
+
+def test_marks_differ_and_are_one_column_wide() -> None:
+    assert set(MARKS) == set(COLOURS) == set(VERDICTS)
+    assert len(set(MARKS.values())) == len(set(COLOURS.values())) == 5
+    assert {cell_len(mark) for mark in MARKS.values()} == {1}
+
+
+def test_a_failed_claim_is_a_row_in_every_view(survey: Survey) -> None:
+    failed = SYNTHETIC["failed"](survey)
+    assert re.search(r"! sphere\.plane +failed +–", ledger_text(failed, 110))
+    assert "! 1" in ledger_text(failed, 110)
+    assert "The probe raised ValueError: no such thing" in finding_text(failed["sphere.plane"], 110)
+    assert re.match(r"! sphere\.plane +failed\n", finding_text(failed["sphere.plane"], 110))
+    for page in (ledger_html(failed), finding_html(failed["sphere.plane"])):
+        assert f"style='color:{COLOURS['failed']}'>!</span>" in page
+    assert "1 failed" in failed.ledger().plot().layout.title.text
+    assert figure(failed["sphere.plane"]).layout.title.subtitle.text.count("failed") == 1
+    assert failed.ledger().to_frame().verdict.tolist().count("failed") == 1
+
+
+def test_an_undecided_claim_says_why(survey: Survey) -> None:
+    why = "the interval spans the limit"
+    assert " ".join(ledger_text(survey, 110).split()).count(why) == 1
+    assert why in finding_text(survey["spectrum.dimension"], 110)
+    assert why in ledger_html(survey)
+    assert why in finding_html(survey["spectrum.dimension"])
+    assert why in figure(survey["spectrum.dimension"]).layout.title.subtitle.text
+
+
+def test_changed_rules_are_listed(survey: Survey) -> None:
+    claim = replace(survey.findings[0].claim, changes=(RuleChange("2025-11-02", "the old limit was below rounding"),))
+    for shown in (claim_text(claim, 110), finding_text(replace(survey.findings[0], claim=claim), 110)):
+        assert re.search(" changed +2025-11-02: the old limit was below rounding", shown)
 
 
 def test_long_readings_are_cut_only_as_far_as_needed(survey: Survey) -> None:

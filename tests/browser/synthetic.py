@@ -18,6 +18,7 @@ from armillary.results import (
     Table,
     TextFacts,
     Times,
+    Why,
 )
 
 EVIL = "<script>window.pwned=1</script>"
@@ -173,6 +174,7 @@ def synthetic_survey():
             claim, verdict, Statistic(name, *number), 64, (Control(*control),), reading, headline, table(claim_id),
             quantities(claim_id, i), ("ε is 1e-5 at every site",) if i == 0 else (),
             {"monte-carlo": monte_carlo()} if claim_id == "sphere.concentration" else {}, CAPTION,
+            Why.SPANS_LIMIT if verdict == "undecided" else None,
         ))  # fmt: skip
     return Survey(
         tuple(findings),
@@ -186,6 +188,15 @@ def synthetic_survey():
         thresholds={"radius_share": 0.99},
         times=Times(seconds=12.5),
     )  # fmt: skip
+
+
+def failed(survey, claim_id="sphere.plane"):
+    """The survey with one claim whose probe raised."""
+    nothing = Statistic("not measured", *[float("nan")] * 3)
+    words = {"reading": "The probe raised ValueError: no such thing", "headline": "The probe raised ValueError"}
+    more = {"statistic": nothing, "controls": (), "quantities": (), "table": Table((), ()), "verdict": "failed"}
+    rows = [replace(f, why=Why.FAILED, **words, **more) if f.id == claim_id else f for f in survey]
+    return replace(survey, findings=tuple(rows), notes=("Traceback (most recent call last): …",))
 
 
 def _renamed(q, text):

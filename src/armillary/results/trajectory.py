@@ -1,4 +1,4 @@
-"""What is kept of one sentence's way through the layers, to be drawn and read?"""
+"""The trajectory of one sentence through the layers: its numbers, ready to be drawn and tabulated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Reading:
-    """A word of the vocabulary as a state is read: its angle, and its probability where the model gives one."""
+    """A word that a state reads as: its angle, and its probability if the model predicts words."""
 
     text: str
     angle: float
@@ -28,20 +28,20 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """The ways of a sentence's words, t of them, through S states; n of them are drawn.
+    """The paths of a sentence's t words through S states; n of the words are drawn.
 
-    All angles are in degrees and in one space, which `space` names.
+    All angles are in degrees, in the space that `space` names.
     """
 
     model: str
     sentence: str
     about: str
-    """What the drawing keeps of the truth and what it drops."""
+    """What the projection preserves and what it loses."""
     notes: tuple[str, ...]
     space: str
     words: tuple[str, ...]
     next_words: tuple[str | None, ...]
-    """The true next word; of the last one the model's own choice; None where the model reads out none."""
+    """The true next word; for the last word the model's prediction; None if the model predicts none."""
     states: tuple[str, ...]
     moves: tuple[str, ...]
     """The sublayer or layer between two states."""
@@ -50,35 +50,35 @@ class Trajectory:
     own: Floats
     """[t, S]: the angle to the word's own vector."""
     following: Floats
-    """[t, S]: the angle to the next word's vector; NaN where there is none."""
+    """[t, S]: the angle to the next word's vector; NaN if there is none."""
     drawn: tuple[int, ...]
-    """Which of the words are drawn."""
+    """Indices of the words that are drawn."""
     word: int | None
-    """The one word that was asked for."""
+    """The word that was asked for, if any."""
     points: Floats
-    """[n, S, 3]: states on the unit globe, or inside it under the projection `span`."""
+    """[n, S, 3]: states on the unit globe, or inside it for the projection `span`."""
     targets: Floats
-    """[n, 3]: next words' vectors, or the words' own where there is no next word."""
+    """[n, 3]: vectors of the next words, or of the words themselves if there is no next word."""
     shown: Floats
-    """[n, S]: how much of a state's unit length lies in the three axes; NaN for a projection that has none."""
+    """[n, S]: share of a state's unit length in the three axes; NaN for a projection without axes."""
     probability: Floats
-    """[n, S]: the next word's, read off each state; NaN where the model reads out none."""
+    """[n, S]: probability of the next word, read from each state; NaN if the model predicts none."""
     readings: tuple[tuple[tuple[Reading, ...], ...], ...]
-    """For every drawn word and state, the words it reads as, likeliest (or nearest) first."""
+    """For every drawn word and state, the words it reads as, most probable (or nearest) first."""
     projection: str
     seed: int
     scores: Mapping[str, float]
-    """Trustworthiness, continuity, correlation and stability of the drawing; 1 keeps everything."""
+    """Trustworthiness, continuity, correlation and stability of the projection; 1 is best."""
 
     @property
     def reads(self) -> bool:
-        """Does the model read out a next word?"""
+        """Does the model predict a next word?"""
         return any(word is not None for word in self.next_words)
 
     @property
     def travelled(self) -> tuple[int, int, float, float]:
-        """How many words with a true next one end farther from themselves and nearer to it, of how many; and their mean
-        angles to it at the start and at the end. The last word's next one is the model's choice, and is not counted."""
+        """How many words end farther from themselves and nearer to their next word, of how many, and the mean angles to
+        the next word at the start and at the end. The last word has no true next word and is not counted."""
         own, following = self.own[:-1], self.following[:-1]
         both = (own[:, -1] > own[:, 0]) & (following[:, -1] < following[:, 0])
         start, end = (float(following[:, i].mean()) if len(both) else float("nan") for i in (0, -1))
@@ -86,16 +86,16 @@ class Trajectory:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The states in plain words."""
+        """The states in plain words: 'start', 'after L0', …"""
         return ("start", *(f"after {move}" for move in self.moves))
 
     def to_frame(self) -> "pandas.DataFrame":
-        """A row for every word and state."""
+        """One row per word and state."""
         return self.table.to_frame()
 
     @property
     def table(self) -> Table:
-        """A row for every word and state; what is drawn, and read in words, only of drawn words."""
+        """One row per word and state; points and readings only for words that are drawn."""
         columns = [Column(name, meaning, unit) for name, meaning, unit in _COLUMNS]
         place = {word: i for i, word in enumerate(self.drawn)}
         rows: list[dict[str, Cell]] = []
@@ -110,25 +110,18 @@ class Trajectory:
         return Table.of(columns, rows)
 
     def _drawn(self, i: int, s: int) -> dict[str, Cell]:
-        first = self.readings[i][s][0] if self.readings[i][s] else None
-        x, y, z = map(float, self.points[i, s])
-        return {
-            "probability": _known(self.probability[i, s]),
-            "reads as": None if first is None else first.text,
-            "x": x,
-            "y": y,
-            "z": z,
-            "shown": _known(self.shown[i, s]),
-        }
+        reading = self.readings[i][s][0].text if self.readings[i][s] else None
+        numbers = {"probability": _known(self.probability[i, s]), "shown": _known(self.shown[i, s])}
+        return {"reads as": reading, **numbers, **dict(zip("xyz", map(float, self.points[i, s]), strict=True))}
 
     def plot(self) -> "plotly.graph_objects.Figure":
-        """A globe to turn and play in a notebook, with the angles beside it."""
+        """An interactive globe for a notebook, with the angles beside it."""
         from armillary.views.travel.formats import trajectory_figure
 
         return trajectory_figure(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write the page (.html), the picture (.svg .png), the table (.csv) or all of it (.json)."""
+        """Write the page (.html), the picture (.svg .png), the table (.csv) or everything (.json)."""
         from armillary.views.travel.formats import save_trajectory
 
         return save_trajectory(self, Path(path))
@@ -145,19 +138,19 @@ class Trajectory:
 
 
 _COLUMNS = (
-    ("position", "of the word in the sentence, from 1", ""),
+    ("position", "position of the word in the sentence, from 1", ""),
     ("word", "the token", ""),
-    ("next word", "the true next token; of the last one the model's choice", ""),
-    ("state", "of the stream", ""),
-    ("moved", "angle moved since the state before", "°"),
+    ("next word", "the true next token; for the last one the model's prediction", ""),
+    ("state", "state of the stream", ""),
+    ("moved", "angle between this state and the one before", "°"),
     ("itself", "angle to the word's own vector", "°"),
     ("next", "angle to the next word's vector", "°"),
-    ("probability", "the next word's, read off this state", ""),
-    ("reads as", "the likeliest next word at this state, or the nearest word where the model reads out none", ""),
-    ("x", "on the drawing", ""),
-    ("y", "on the drawing", ""),
-    ("z", "on the drawing", ""),
-    ("shown", "share of the state's length that lies in the drawing's three axes", ""),
+    ("probability", "probability of the next word, read from this state", ""),
+    ("reads as", "the most probable next word at this state, or the nearest word if the model predicts none", ""),
+    ("x", "coordinate in the drawing", ""),
+    ("y", "coordinate in the drawing", ""),
+    ("z", "coordinate in the drawing", ""),
+    ("shown", "share of the state's length in the three axes of the drawing", ""),
 )
 
 

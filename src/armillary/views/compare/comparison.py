@@ -17,7 +17,7 @@ from armillary.results.store import json_text, table_csv, write_whole
 from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.report.notebook import CSS, bar_html, mark_html
 from armillary.views.text.quoting import show_text
-from armillary.views.text.summary import chapter_title, model_line, text_line
+from armillary.views.text.summary import chapter_title, model_line, text_line, verdict_text
 from armillary.views.text.survey import new_console, print_lines, printed, wrapped
 
 # Outcomes differ by shape, like verdicts.
@@ -175,7 +175,7 @@ def verdict_said(pair: Pair) -> list[str]:
     """The verdicts, where they changed."""
     if not pair.is_verdict_changed:
         return []
-    changed = f"{pair.a.verdict} → {pair.b.verdict}"
+    changed = " → ".join(map(verdict_text, (pair.a, pair.b)))
     if pair.outcome in ("not told apart", "the same"):
         changed += ", though the number did not: the rule weighs more than it, or it lies at an edge"
     return [changed]

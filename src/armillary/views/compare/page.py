@@ -38,7 +38,7 @@ from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
 from armillary.views.report.data import Part, bare, thinned
 from armillary.views.report.ledger import Chip, Heading, Row, e, ledger_section, link
-from armillary.views.report.notebook import bar_html, mark_html, table_html
+from armillary.views.report.notebook import bar_html, table_html, verdict_html
 from armillary.views.report.report import assembled, masthead
 from armillary.views.text.quoting import in_html, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line
@@ -103,7 +103,7 @@ def _chapters(comparison: Comparison, found: Sequence[str], parts: Sequence[Part
 
 
 def _article(pair: Pair, index: int, part: Part) -> str:
-    verdicts = " → ".join(f"{mark_html(f.verdict)} <b>{f.verdict}</b>" for f in (pair.a, pair.b))
+    verdicts = " → ".join(map(verdict_html, (pair.a, pair.b)))
     head = f"<p class='kind'>{SIGNS[pair.outcome]} <b>{pair.outcome}</b> · {verdicts} · {link(pair.id)}</p>"
     sides = [
         f"{side}: {interval(f.statistic.value, f.statistic.low, f.statistic.high)}, n = {count(f.n)}"

@@ -19,7 +19,7 @@ from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
 from armillary.views.page import figure_html
 from armillary.views.text.quoting import in_html, show_text
-from armillary.views.text.summary import Scale, chapter_title, chapters, model_line, text_line
+from armillary.views.text.summary import Scale, chapter_title, chapters, model_line, text_line, verdict_text
 
 __all__ = ["figure", "figure_html", "ledger_figure"]
 
@@ -154,8 +154,13 @@ def _row_traces(finding: Finding, level: float) -> list[Any]:
 
 
 # Plotly has no half-filled disc: a thick ring stands for ◐, which the row's label shows.
-_SYMBOLS = {"supported": "circle", "qualified": "circle", "refuted": "x", "undecided": "circle"}
-_SYMBOLS["failed"] = "triangle-up"
+_SYMBOLS = {
+    "supported": "circle",
+    "qualified": "circle",
+    "refuted": "x",
+    "undecided": "circle",
+    "failed": "triangle-up",
+}
 
 
 def _stroke(x: list[float | None], level: float, colour: str, width: float) -> Any:
@@ -214,7 +219,7 @@ def _said(one: Panel) -> list[str]:
 def _subtitle(finding: Finding) -> str:
     mark = f'<span style="color:{COLOURS[finding.verdict]}">{MARKS[finding.verdict]}</span>'
     caption = "<br>".join(in_html(line) for line in wrap(show_text(finding.caption), 110))
-    return f"{mark} <b>{finding.verdict}</b>" + (f"  ·  {caption}" if caption else "")
+    return f"{mark} <b>{verdict_text(finding)}</b>" + (f"  ·  {caption}" if caption else "")
 
 
 def heading(headline: str, subtitle: str) -> dict[str, Any]:

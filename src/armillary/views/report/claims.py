@@ -14,7 +14,7 @@ from armillary.results.table import Column, Table
 from armillary.views.report.data import Part
 from armillary.views.report.ledger import Chip, Heading, Row, e, ledger_section, link
 from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
-from armillary.views.text.summary import chapter_title, chapters, verdict_counts
+from armillary.views.text.summary import changed_rules, chapter_title, chapters, reason, verdict_counts
 
 # Pixels of a figure beyond which no sheet of paper holds it.
 _SHEET = 1050
@@ -36,7 +36,7 @@ def _row(finding: Finding) -> Row:
     control = finding.controls[0] if finding.controls else None
     against = "no control" if control is None else f"{number(control.value)} {e(control.name)}"
     cells = (
-        f"{mark_html(finding.verdict)} {finding.verdict}",
+        f"{mark_html(finding.verdict)} {finding.verdict}{_why(finding)}",
         f"<b>{link(finding.id)}</b><br><span class='soft'>{e(finding.claim.statement)}</span>",
         f"<b class='value'>{value}</b>{unit}<br><span class='soft'>{e(statistic.name)}</span>",
         f"{bar_html(finding)}<span class='soft' title='{against}'>{against}</span>",
@@ -45,6 +45,10 @@ def _row(finding: Finding) -> Row:
     against_key = "" if control is None else _key(control.value)
     keys = (VERDICTS.index(finding.verdict), finding.id, _key(statistic.value), against_key, finding.reading)
     return Row(finding.id, finding.claim.chapter, finding.verdict, cells, keys)
+
+
+def _why(finding: Finding) -> str:
+    return f"<br><span class='soft'>{e(reason(finding))}</span>" if reason(finding) else ""
 
 
 def _key(value: float) -> str | float:
@@ -63,7 +67,7 @@ def survey_chapters(survey: Survey, parts: Sequence[Part]) -> str:
 
 def _article(finding: Finding, index: int, part: Part) -> str:
     caption = f" · {e(finding.caption)}" if finding.caption else ""
-    head = f"<p class='kind'>{verdict_html(finding.verdict)} · {link(finding.id)}{caption}</p>"
+    head = f"<p class='kind'>{verdict_html(finding)} · {link(finding.id)}{caption}</p>"
     return article(finding.id, finding.headline, head, index, part, _facts(finding), finding.reading)
 
 
@@ -109,6 +113,7 @@ def _facts(finding: Finding) -> str:
             ("measured", [measured]),
             ("control", controls),
             ("rule", [claim.rule]),
+            ("rule changed", changed_rules(claim)),
             ("caveats", finding.notes),
         )
         + "<details class='how'><summary>How it was measured</summary>"
@@ -154,11 +159,18 @@ def settings_section(survey: Survey) -> str:
     listed = f"<ul>{''.join(f'<li>{e(note)}</li>' for note in notes)}</ul>" if notes else ""
     groups = [("Text", facts(text) + listed), ("Run", facts(run)), ("Versions", facts(versions) if versions else "")]
     made = "".join(f"<div><h3>{name}</h3>{body}</div>" for name, body in groups if body)
+    raised = "".join(
+        f"<details><summary>Traceback</summary><pre>{_lines(note)}</pre></details>" for note in survey.notes
+    )
     said = "Every number that a rule weighed; the same command with the same settings gives the same survey."
     return (
         f'<section id="settings"><h2>Settings</h2><div class="groups">{made}</div><h3>Thresholds</h3>'
-        f"<p class='soft'>{said}</p><div class='columns'>{facts(survey.thresholds)}</div></section>"
+        f"<p class='soft'>{said}</p><div class='columns'>{facts(survey.thresholds)}</div>{raised}</section>"
     )
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(e, text.split("\n")))
 
 
 def facts(record: Mapping[str, Any]) -> str:

@@ -19,8 +19,10 @@ from armillary.views.text.summary import (
     law_line,
     model_line,
     note_lines,
+    reason,
     text_line,
     verdict_counts,
+    verdict_text,
 )
 
 _TABLE_ROWS = 500
@@ -53,7 +55,7 @@ def finding_html(finding: Finding) -> str:
 
 def headline_html(finding: Finding) -> str:
     caption = f" · {_e(finding.caption)}" if finding.caption else ""
-    verdict = verdict_html(finding.verdict)
+    verdict = verdict_html(finding)
     return f"<h1>{_e(finding.headline)}</h1><p class='soft'>{verdict} · {_e(finding.id)}{caption}</p>"
 
 
@@ -104,8 +106,10 @@ def table_html(table: Table) -> str:
     return f"<div class='wide'><table>{head}<tbody>{rows}</tbody></table></div>{rest}"
 
 
-def verdict_html(verdict: Verdict) -> str:
-    return f"{mark_html(verdict)} <b>{verdict}</b>"
+def verdict_html(finding: Finding) -> str:
+    """Mark, verdict, and the reason where there is none."""
+    why = f" ({_e(reason(finding))})" if reason(finding) else ""
+    return f"{mark_html(finding.verdict)} <b>{finding.verdict}</b>{why}"
 
 
 def mark_html(verdict: Verdict) -> str:
@@ -118,7 +122,7 @@ def _row(finding: Finding) -> str:
     value = interval(statistic.value, statistic.low, statistic.high)
     against = [f"{_e(c.name)}: {interval(c.value, c.low, c.high)}" for c in finding.controls] or ["no control"]
     return (
-        f"<tr id='{_e(finding.id)}'><td>{mark_html(finding.verdict)} <b>{_e(finding.id)}</b> {finding.verdict}"
+        f"<tr id='{_e(finding.id)}'><td>{mark_html(finding.verdict)} <b>{_e(finding.id)}</b> {verdict_text(finding)}"
         f"<br><span class='soft'>{_e(finding.claim.statement)}</span></td>"
         f"<td><b>{value}</b>{unit}<br><span class='soft'>{_e(statistic.name)}</span></td>"
         f"<td>{bar_html(finding)}<span class='soft'>{'<br>'.join(against)}</span></td>"

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from armillary.results.claim import CHAPTERS, VERDICTS, Control, Finding, Statistic
+from armillary.results.claim import CHAPTERS, VERDICTS, Claim, Control, Finding, Statistic
 from armillary.results.numbers import count, number
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import MARKS
@@ -110,6 +110,21 @@ def verdict_counts(findings: Iterable[Finding]) -> str:
     """'● 3  ◐ 2  ✕ 2  ○ 1', leaving out what did not occur."""
     seen = Counter(finding.verdict for finding in findings)
     return "  ".join(f"{MARKS[verdict]} {seen[verdict]}" for verdict in VERDICTS if seen[verdict])
+
+
+def reason(finding: Finding) -> str:
+    """Why nothing was decided, in a few words; empty for a verdict, and where the verdict's own name says it."""
+    return finding.why.value if finding.why and finding.why.value != finding.verdict else ""
+
+
+def verdict_text(finding: Finding) -> str:
+    """'supported', 'undecided: too little text'."""
+    return f"{finding.verdict}: {reason(finding)}" if reason(finding) else finding.verdict
+
+
+def changed_rules(claim: Claim) -> list[str]:
+    """Changes of the rule after results had been seen, a line each."""
+    return [f"{change.date}: {change.reason}" for change in claim.changes]
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,14 @@ from armillary.results.table import Cell, Table
 from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.text.quoting import are_numbers, show_cell, show_text
 from armillary.views.text.summary import (
+    changed_rules,
     chapter_title,
     chapters,
     law_line,
     model_line,
     note_lines,
     plan_line,
+    reason,
     text_line,
     verdict_counts,
 )
@@ -105,6 +107,8 @@ def print_finding(finding: Finding, console: Console) -> None:
         ("statistic", [f"{statistic.name}: {measured}{unit}, n = {count(finding.n)}"]),
         ("control" if len(controls) == 1 else "controls", controls or ["none"]),
         ("rule", [claim.rule]),
+        ("changed", changed_rules(claim)),
+        ("why", [reason(finding)] if reason(finding) else []),
         ("reading", [finding.reading]),
         ("note" if len(finding.notes) == 1 else "notes", finding.notes),
     ]
@@ -127,6 +131,7 @@ def claim_text(claim: Claim, width: int | None = None) -> str:
         ("definition", [claim.definition]),
         ("control", [claim.control]),
         ("rule", [claim.rule]),
+        ("changed", changed_rules(claim)),
     ]
     head = [Text(claim.id, "bold"), *wrapped(Text(show_text(claim.statement)), console.width, 2), Text()]
     print_lines([*head, *_fields(fields, console.width)], console)
@@ -188,6 +193,7 @@ def _row(finding: Finding, width: int, id_width: int) -> tuple[Text, Text]:
         line.append(f"  {name}")
     else:
         lead = [name, *lead]
+    lead = [reason(finding), *lead] if reason(finding) else lead
     below = Text("; ".join(lead) + " · " if lead else "", "dim").append(show_text(finding.reading), "not dim")
     return line, below
 
