@@ -418,7 +418,7 @@ def test_a_full_disk_leaves_the_old_survey(gpt2, text, out, monkeypatch, operati
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
+        (KeyboardInterrupt(), 130, "interrupted; the claims that were already decided are saved"),
         (MemoryError(), 2, "out of memory; use a smaller model"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 2, "out of memory; use a smaller model"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 2, "out of memory; use a smaller model"),
@@ -434,6 +434,33 @@ def test_an_end_from_outside(gpt2, out, monkeypatch, error, code, message):
     assert result.exit_code == code
     check_sentence(result.stderr, message)
     assert not list(out.rglob("*"))
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_claim_that_fails_leaves_the_others(gpt2, out, monkeypatch, debug):
+    from armillary.probes.sphere.plane import Plane
+
+    def bug(*args: Any, **more: Any) -> None:
+        raise IndexError("no such axis")
+
+    monkeypatch.setattr(Plane, "conclude", bug)
+    result = run("survey", gpt2, "--out", out, *QUICK, "--claims", "sphere.plane,sphere.radius", *["--debug"] * debug)
+    assert result.exit_code == 3
+    assert re.search(r"! sphere\.plane +failed", result.stdout)
+    assert "The probe raised IndexError: no such axis" in result.stdout
+    lines = result.stderr.rstrip().split("\n")
+    hint = "" if debug else "; --debug shows the tracebacks"
+    assert lines[-1] == f"armillary: 1 of 2 claims failed: sphere.plane{hint}."
+    assert ("Traceback (most recent call last)" in result.stderr) == debug
+    stored = armillary.read(out)
+    assert {finding.id: finding.verdict == "failed" for finding in stored} == {
+        "sphere.plane": True,
+        "sphere.radius": False,
+    }
+    assert len(stored.notes) == debug
+    assert (out / "report.html").exists()
+    shown = works("show", out).stdout
+    assert "! 1" in shown and "sphere.plane" in shown
 
 
 def test_a_bug_is_seen(gpt2, out, monkeypatch):

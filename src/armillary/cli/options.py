@@ -1,0 +1,26 @@
+"""Options that several commands share, and how they print JSON."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+LOADING: tuple[Callable[..., Any], ...] = (
+    click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]"),
+    click.option("--dtype", metavar="T", help="float32, bfloat16 or float16. [default: float32]"),
+    click.option("--trust-remote-code", is_flag=True, help="Run code that the model's folder contains."),
+)
+PATH = click.Path(path_type=Path)
+
+
+def loading(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how a model is loaded."""
+    for option in reversed(LOADING):
+        command = option(command)
+    return command
+
+
+def echo_json(text: str) -> None:
+    """As bytes: JSON is UTF-8 in any terminal."""
+    click.echo(text.encode(), nl=False)

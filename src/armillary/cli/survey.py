@@ -1,0 +1,149 @@
+"""Commands that measure claims and print stored results: `armillary survey`, `show` and `claims`."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from armillary.cli.errors import friendly
+from armillary.cli.options import PATH, echo_json, loading
+from armillary.errors import ArmillaryError, nearest
+
+if TYPE_CHECKING:
+    from armillary.results import Survey
+
+FAILED = 3
+
+
+@click.command()
+@click.argument("model", default="", required=False)
+@click.option("--text", metavar="PATH", help="A file, a folder (one document per file), or - for standard input.")
+@click.option("--dataset", metavar="NAME", help="A Hugging Face dataset, streamed (needs armillary[datasets]).")
+@click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 2500]")
+@click.option("--claims", default="all", show_default=True, metavar="LIST",
+              help="Comma-separated claim ids, chapter letters A–G, or 'all'.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Less text and fewer documents in experiments: faster, wider intervals.")
+@loading
+@click.option("--out", type=PATH, metavar="DIR",
+              help="Write report.html, survey.json, tables/ and figures/ here. [default: survey/MODEL]")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
+@click.option("--debug", is_flag=True, help="Print the traceback of every claim that failed, and store it.")
+@partial(friendly, interrupted="the claims that were already decided are saved")
+def survey(
+    model: str, text: str | None, dataset: str | None, claims: str, out: Path | None, as_json: bool, **more: Any
+) -> None:
+    """Measure claims on MODEL and print the ledger of verdicts.
+
+    MODEL is a folder, a .gguf file, a hub id or a short name (`armillary models`); without it, builtin:gpt.
+    The exit code is 3 if the measurement of any claim failed; the others are printed and saved all the same.
+    """
+    # Before the slow imports: a mistyped claim or a folder that cannot be written is reported at once.
+    from armillary.probes import choose
+    from armillary.results.store import check_writable, survey_json
+
+    if text is not None and dataset is not None:
+        raise ArmillaryError("--text and --dataset were both given; choose one source of text.")
+    probes = choose(claims)
+    folder = out or Path("survey") / _folder_name(model or "default")
+    check_writable(folder)
+    from armillary import run
+    from armillary.flow.memory import keep_pages
+
+    keep_pages()
+    source = _text(text, dataset)
+    from rich.console import Console
+
+    from armillary.views.text.survey import GrowingLedger
+
+    # The stream as it is now: a progress bar on the same terminal may replace sys.stdout later.
+    ledger = GrowingLedger(Console(file=sys.stdout), max(len(probe.claim.id) for probe in probes))
+    made = run.survey(
+        model or run.DEFAULT_MODEL,
+        source,
+        claims=claims,
+        out=folder,
+        progress=sys.stderr.isatty(),
+        tell=None if as_json else ledger.grow,
+        **more,
+    )
+    if as_json:
+        echo_json(survey_json(made))
+    else:
+        ledger.end(made, folder)
+    _report_failures(made, more["debug"])
+
+
+def _text(path: str | None, dataset: str | None) -> Any:
+    from armillary.flow.documents import from_dataset, from_path
+
+    if dataset is not None:
+        return from_dataset(dataset)
+    return None if path is None else from_path(path)
+
+
+def _report_failures(made: "Survey", debug: bool) -> None:
+    """One line naming the claims that failed, and exit code 3."""
+    failed = [finding.id for finding in made if finding.verdict == "failed"]
+    if not failed:
+        return
+    for note in made.notes:
+        click.echo(note, err=True)
+    hint = "" if debug else "; --debug shows the tracebacks"
+    click.echo(f"armillary: {len(failed)} of {len(made)} claims failed: {', '.join(failed)}{hint}.", err=True)
+    sys.exit(FAILED)
+
+
+@click.command()
+@click.argument("folder", type=PATH)
+@click.argument("claim", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON, as in survey.json.")
+@friendly
+def show(folder: Path, claim: str | None, as_json: bool) -> None:
+    """Print a stored survey, or one CLAIM of it in full."""
+    from armillary.results.store import finding_json, read_survey, survey_json
+
+    stored = read_survey(folder)
+    try:
+        finding = None if claim is None else stored[claim]
+    except KeyError as error:
+        raise ArmillaryError(str(error.args[0])) from None
+    if as_json:
+        echo_json(survey_json(stored) if finding is None else finding_json(finding))
+        return
+    from rich.console import Console
+
+    from armillary.views.text.survey import print_finding, print_ledger
+
+    if finding is None:
+        print_ledger(stored, Console(), folder)
+    else:
+        print_finding(finding, Console())
+
+
+@click.command()
+@click.argument("claim", required=False)
+@friendly
+def claims(claim: str | None) -> None:
+    """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source."""
+    from armillary.probes import claims as list_claims
+    from armillary.views.text.survey import claim_text, claims_list_text
+
+    known = {entry.id: entry for entry in list_claims()}
+    if claim is None:
+        click.echo(claims_list_text(known.values()))
+    elif claim in known:
+        click.echo(claim_text(known[claim]))
+    else:
+        raise ArmillaryError(f"there is no claim {claim!r}; {nearest(claim, known)}")
+
+
+def _folder_name(name: str) -> str:
+    """A model's name as the name of a folder.
+
+    >>> _folder_name("./runs/my model.gguf")
+    'my-model.gguf'
+    """
+    letters = "".join(c if c.isalnum() or c in "._-" else "-" for c in Path(name).name)
+    return letters.strip("-.") or "model"
