@@ -8,15 +8,16 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
-from armillary.probes.instruments.heads_watch import AttentionWatch
-from armillary.probes.instruments.words_watch import TravelWatch
+from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.instruments.heads import HEADS
+from armillary.probes.instruments.lengths import LENGTHS
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.instruments.words import WORDS
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence
-from armillary.probes.machinery.probe import Experimenter, Probe
-from armillary.probes.machinery.shared_pass import observe
-from armillary.probes.sphere.direction import Direction
+from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.probe import AnyProbe, Experimenter
+from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Finding
 
 D, VOCABULARY, CONTEXT = 32, 1500, 64
@@ -95,29 +96,29 @@ def _corpus(ids: Tensor) -> Corpus:
     return Corpus(windows, "planted", len(windows), ids.numel(), ())
 
 
-def evidence(anatomy: Anatomy, text: Corpus, scaling: bool = False) -> Evidence:
-    twin = random_twin(anatomy, 0)
-    instruments = ("lengths", "spectra", "sample")
-    arms = {MODEL: (anatomy, text), RANDOM: (twin, text), SHUFFLED: (anatomy, text.shuffled(0))}
-    watches = {arm: AttentionWatch(model, words, 0) for arm, (model, words) in arms.items()}
-    ways = {arm: TravelWatch(model, words, 0) for arm, (model, words) in arms.items()}
-    records = {arm: observe(*arms[arm], instruments, attention=watches[arm], travel=ways[arm]) for arm in arms}
-    attention = {arm: watch.record for arm, watch in watches.items()}
-    travel = {arm: way.record for arm, way in ways.items()}
-    made = Evidence(anatomy, text, twin, records, attention, travel)
-    return experimented(Direction(), made) if scaling else made
+INSTRUMENTS = (LENGTHS, COVARIANCES, SAMPLES, HEADS, WORDS)
 
 
-def experimented(probe: Probe, made: Evidence) -> Evidence:
-    """The evidence with what the probe's own passes find."""
-    assert isinstance(probe, Experimenter) and made.corpus is not None
-    made.found[probe.claim.id] = probe.experiment(Bench(made.anatomy, made.corpus, made.twin, made.seed))
-    return made
+def evidence(anatomy: Anatomy, text: Corpus) -> Evidence:
+    """What a survey gathers with every instrument of the shared pass."""
+    return gather(anatomy, text, INSTRUMENTS)
 
 
-def tried(probe: Probe, anatomy: Anatomy, text: Corpus) -> Finding:
+def concluded(probe: AnyProbe, gathered: Evidence) -> Finding:
+    """What a probe concludes; one that experiments does so on a bench of its own."""
+    if not isinstance(probe, Experimenter):
+        return probe.conclude(gathered)
+    return probe.conclude(gathered, probe.experiment(bench_of(gathered)))
+
+
+def bench_of(gathered: Evidence) -> Bench:
+    assert gathered.corpus is not None
+    return Bench(gathered.anatomy, gathered.corpus, gathered.twin, gathered.seed)
+
+
+def tried(probe: AnyProbe, anatomy: Anatomy, text: Corpus) -> Finding:
     """What a probe that reads no instrument concludes from its own passes."""
-    return probe.conclude(experimented(probe, Evidence(anatomy, text, random_twin(anatomy, 0))))
+    return concluded(probe, gather(anatomy, text, ()))
 
 
 def gaussian(rank: int = D, seed: int = 0) -> Tensor:

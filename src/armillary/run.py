@@ -2,9 +2,9 @@
 
 import dataclasses
 import platform
-import re
 import time
-from collections.abc import Callable, Collection, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,19 @@ from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.weights import check_memory
 from armillary.errors import ModelError, TextError
-from armillary.flow.controls import random_twin
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.tokens import Corpus, encode
-from armillary.probes import Probe, choose
-from armillary.probes.instruments.heads_record import AttentionRecord
-from armillary.probes.instruments.heads_watch import AttentionWatch
-from armillary.probes.instruments.norm_record import NormRecord
-from armillary.probes.instruments.words_record import TravelRecord
-from armillary.probes.instruments.words_watch import TravelWatch
-from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence
+from armillary.probes import AnyProbe, choose
+from armillary.probes.machinery.bench import Bench, ModelChangedError
+from armillary.probes.machinery.evidence import ARMS, Evidence
 from armillary.probes.machinery.plan import make_plan
-from armillary.probes.machinery.probe import Experimenter, judge
-from armillary.probes.machinery.shared_pass import observe
-from armillary.probes.machinery.thresholds import THRESHOLDS
+from armillary.probes.machinery.probe import Experimenter, judge, reads_text
+from armillary.probes.machinery.shared_pass import gather
+from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
+from armillary.probes.machinery.verdicts import failed
 from armillary.results import Finding, Provenance, Survey, TextFacts, Times
-from armillary.results.store import check_writable
+from armillary.results.store import check_writable, write_survey
 from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
@@ -77,13 +72,16 @@ def survey(
     trust_remote_code: bool = False,
     seed: int = SEED,
     progress: bool = True,
+    debug: bool = False,
     tell: Callable[[Survey], None] | None = None,
 ) -> Survey:
     """Measure claims on a model: `text` is a path, a string, a list of documents, or None for the built-in sample.
 
-    `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given; `quick` reads fewer, and makes experiments
-    on fewer documents: intervals are wider. With `out`, survey.json, tables/ and figures/ are written there. `tell`
-    is called with the survey so far: first with the plan alone, then after each claim.
+    `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given; `quick` reads fewer, and runs experiments
+    on fewer documents: intervals are wider. With `out`, survey.json, tables/ and figures/ are written there; survey.json
+    grows with every claim that is decided. A claim whose probe raises is reported as `failed`; `debug` keeps the
+    traceback in the survey's notes. `tell` is called with the survey so far: first with the plan alone, then after each
+    claim.
     """
     started = time.time()
     # What can be refused is refused before a model is loaded.
@@ -100,65 +98,41 @@ def survey(
             anatomy = anatomy if tokenizer is None else dataclasses.replace(anatomy, tokenizer=tokenizer)
         else:
             anatomy = _load(model, tokenizer, device, dtype, trust_remote_code, 2, bar)
-        corpus = _corpus(anatomy, documents, tokens, seed) if any(map(_reads, probes)) else None
+        corpus = _corpus(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
         plan = make_plan(anatomy, corpus, probes, quick)
-        made = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, (), tokens, Times(plan=plan))
-        _tell(tell, made, bar)
-        evidence = gather(anatomy, corpus, probes, seed, bar)
-        seconds: dict[str, float] = {}
-        for finding in _conclude(evidence, probes, quick, bar, seconds):
-            made = dataclasses.replace(made, findings=(*made.findings, finding))
-            _tell(tell, made, bar)
-    begun = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
-    times = Times(begun, round(time.time() - started, 2), seconds, plan)
-    made = _survey(anatomy, evidence, documents, made.findings, tokens, times)
+        result = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, tokens, Times(plan=plan))
+        _tell(tell, result, bar)
+        evidence = _gather(anatomy, corpus, probes, seed, bar)
+        result = _survey(anatomy, evidence, documents, tokens, result.times)
+        begun = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
+        for conclusion in _conclude(evidence, probes, quick, bar):
+            result = _with(result, conclusion, begun, round(time.time() - started, 2), debug)
+            _tell(tell, result, bar)
+            if out is not None:
+                write_survey(result, Path(out))
     if out is not None:
-        made.save(Path(out))
-    return made
+        result.save(Path(out))
+    return result
 
 
-def _tell(tell: Callable[[Survey], None] | None, made: Survey, bar: Bar) -> None:
+def _tell(tell: Callable[[Survey], None] | None, result: Survey, bar: Bar) -> None:
     if tell is not None:
         with bar.aside():
-            tell(made)
+            tell(result)
 
 
-def _reads(probe: Probe) -> bool:
-    return bool(probe.instruments) or isinstance(probe, Experimenter)
-
-
-def gather(anatomy: Anatomy, corpus: Corpus | None, probes: tuple[Probe, ...], seed: int, bar: Bar) -> Evidence:
-    """What one pass per arm tells every probe."""
-    instruments = {instrument for probe in probes for instrument in probe.instruments}
-    _room(anatomy, instruments)
-    twin = random_twin(anatomy, seed)
-    if corpus is None or not instruments:
-        return Evidence(anatomy, corpus, twin, seed=seed)
-    bar.start("reading", 3 * corpus.tokens)
-    arms = ((MODEL, anatomy, corpus), (RANDOM, twin, corpus), (SHUFFLED, anatomy, corpus.shuffled(seed)))
-    records: dict[str, dict[str, NormRecord]] = {}
-    attention: dict[str, AttentionRecord] = {}
-    travel: dict[str, TravelRecord] = {}
-    for arm, specimen, text in arms:
-        bar.say(f"reading {corpus.tokens} tokens: {arm}")
-        # No claim compares the spectrum of shuffled text, and covariances are the dearest part of a pass.
-        wanted = instruments - {"spectra"} if arm == SHUFFLED else instruments
-        heads = AttentionWatch(specimen, text, seed) if "attention" in instruments else None
-        words = TravelWatch(specimen, text, seed) if "travel" in instruments else None
-        records[arm] = observe(specimen, text, wanted, bar.advance, heads, words)
-        attention |= {} if heads is None else {arm: heads.record}
-        travel |= {} if words is None else {arm: words.record}
-    return Evidence(anatomy, corpus, twin, records, attention, travel, seed)
-
-
-def _room(anatomy: Anatomy, instruments: Collection[str]) -> None:
-    """Refuse, before the long part, what will not fit: a second model, and d × d sums for every site."""
+def _gather(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe], seed: int, bar: Bar) -> Evidence:
+    """One pass per arm, after what will not fit was refused: a second model, and what the instruments keep."""
+    instruments = list(dict.fromkeys(instrument for probe in probes for instrument in probe.instruments))
     twin = sum(p.numel() * p.element_size() for p in anatomy.model.parameters())
-    # Two halves in two arms as strips, and one whole covariance each when they are decomposed.
-    sums = 4 * 8 * anatomy.d**2 * len(anatomy.norms) if "spectra" in instruments else 0
-    on_gpu = anatomy.device.type != "cpu"
-    check_memory(twin, 1, 1, str(anatomy.device))
-    check_memory(sums if on_gpu else twin + sums, 1, 1, "cpu")
+    needed = twin + sum(instrument.bytes(anatomy) for instrument in instruments)
+    check_memory(needed, 1, 1, str(anatomy.device))
+    tokens = 0 if corpus is None else corpus.tokens
+    if tokens and instruments:
+        bar.start("reading", len(ARMS) * tokens)
+    return gather(
+        anatomy, corpus, instruments, seed, bar.advance, lambda arm: bar.say(f"reading {tokens} tokens: {arm}")
+    )
 
 
 def _load(
@@ -189,50 +163,58 @@ def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
     return corpus
 
 
-def _conclude(
-    evidence: Evidence, probes: tuple[Probe, ...], quick: bool, bar: Bar, seconds: dict[str, float]
-) -> Iterator[Finding]:
-    """Finding by finding, with the time each took; experiments are made when their claim's turn comes."""
+@dataclasses.dataclass(frozen=True)
+class _Conclusion:
+    finding: Finding
+    seconds: float
+    traceback: str = ""
+
+
+def _conclude(evidence: Evidence, probes: Sequence[AnyProbe], quick: bool, bar: Bar) -> Iterator[_Conclusion]:
+    """Claim by claim; experiments are made when their claim's turn comes. A probe that raises loses its own claim only."""
     bar.start("concluding", len(probes))
     caption = _caption(evidence)
     bench: Bench | None = None
+    if evidence.corpus is not None and any(isinstance(probe, Experimenter) for probe in probes):
+        bench = Bench(evidence.anatomy, evidence.corpus, evidence.twin, evidence.seed, quick)
+        bench.prove()
     for probe in probes:
-        began = time.perf_counter()
+        began, trace = time.perf_counter(), ""
         bar.say(f"concluding: {probe.claim.id}")
-        if isinstance(probe, Experimenter) and evidence.corpus is not None:
-            if bench is None:
-                bench = Bench(evidence.anatomy, evidence.corpus, evidence.twin, evidence.seed, quick)
-                bench.prove()
-            _experiment(probe, evidence, bench, bar)
-        found = judge(probe, evidence)
-        finding = dataclasses.replace(
-            found,
-            caption=caption,
-            reading=_with_minus(found.reading),
-            headline=_with_minus(found.headline),
-            notes=tuple(map(_with_minus, found.notes)),
-        )
-        seconds[probe.claim.id] = round(time.perf_counter() - began, 2)
-        yield finding
+        if bench is not None and isinstance(probe, Experimenter):
+            bench.tick = _ticker(probe, bench, bar)
+        try:
+            finding = judge(probe, evidence, bench)
+        except ModelChangedError:
+            # Nothing that is measured on a changed model can be believed.
+            raise
+        except Exception as error:
+            finding, trace = failed(probe.claim, error), f"{probe.claim.id}\n{traceback.format_exc()}"
+        finding = dataclasses.replace(finding, caption=caption)
+        yield _Conclusion(finding, round(time.perf_counter() - began, 2), trace)
         bar.advance(1)
 
 
-def _with_minus(text: str) -> str:
-    """Negative numbers in prose as they are set everywhere else: "by -0.96" with a minus; "L1-2" and "1e-7" stay."""
-    return re.sub(r"(?<![\w)])-(?=\d)", "−", text)
-
-
-def _experiment(probe: Experimenter, evidence: Evidence, bench: Bench, bar: Bar) -> None:
-    """A probe's own passes, told as they go; afterwards the model must be what it was."""
+def _ticker(probe: Experimenter[Any], bench: Bench, bar: Bar) -> Callable[[int], None]:
     claim, most, done = probe.claim.id, probe.passes(bench.anatomy), [0.0]
 
     def tick(tokens: int) -> None:
         done[0] += tokens / max(1, bench.text.tokens)
         bar.say(f"{claim}: {done[0]:.0f} of at most {most:.0f} passes")
 
-    bench.tick = tick
-    evidence.found[claim] = probe.experiment(bench)
-    bench.prove()
+    return tick
+
+
+def _with(result: Survey, conclusion: _Conclusion, begun: str, seconds: float, debug: bool) -> Survey:
+    """The survey with one more claim."""
+    finding = conclusion.finding
+    claims = {**result.times.claims, finding.id: conclusion.seconds}
+    return dataclasses.replace(
+        result,
+        findings=(*result.findings, finding),
+        times=Times(begun, seconds, claims, result.times.plan),
+        notes=(*result.notes, *([conclusion.traceback] if debug and conclusion.traceback else [])),
+    )
 
 
 def _caption(evidence: Evidence) -> str:
@@ -242,14 +224,8 @@ def _caption(evidence: Evidence) -> str:
     return f"{anatomy.name} · {corpus.source} · {corpus.documents} documents, {corpus.tokens} tokens"
 
 
-def _survey(
-    anatomy: Anatomy,
-    evidence: Evidence,
-    documents: Documents,
-    findings: tuple[Finding, ...],
-    asked: int,
-    times: Times,
-) -> Survey:
+def _survey(anatomy: Anatomy, evidence: Evidence, documents: Documents, asked: int, times: Times) -> Survey:
+    """A survey without findings."""
     corpus = evidence.corpus
     text = TextFacts(documents.source)
     if corpus is not None:
@@ -264,7 +240,7 @@ def _survey(
             notes=tuple(corpus.notes),
         )
     return Survey(
-        findings=findings,
+        findings=(),
         model=describe(anatomy),
         text=text,
         laws=anatomy.laws,
@@ -274,6 +250,7 @@ def _survey(
             dtype=str(anatomy.dtype).removeprefix("torch."),
             threads=torch.get_num_threads(),
             arms=tuple(evidence.arms),
+            rules_version=RULES_VERSION,
             versions={
                 "armillary": armillary.__version__,
                 "python": platform.python_version(),

@@ -26,49 +26,46 @@ PILOT_ROWS = 32
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The tokens of a batch, flattened as the sites' rows are: the same for every site."""
+    """The tokens of a batch, flattened as the sites' rows are: the same for every site. Which rows count is known on the
+    host; the tensors are on the model's device."""
 
+    batch: Batch
+    whole: bool
+    """Is no row padding?"""
     real: Tensor
     group: Tensor
     document: Tensor
     position: Tensor
     token: Tensor
-    following: Tensor
-    fold: int
     first: Tensor
     """FIRST at first positions, else ORDINARY."""
-    whole: bool
-    """Is no row padding?"""
+    rows: Tensor
+    """Rows that are not padding."""
     later: Tensor
     """Rows that are neither padding nor first positions."""
-    offered: Tensor
-    """Rows that a sample may draw from: the later ones, or fewer where more is known beforehand."""
-    rank: Tensor | None = None
-    """Of the offered rows, by which a sample chooses, where that is known beforehand."""
 
-    @cached_property
-    def places(self) -> Tensor:
-        """Document, position, token and following token of the offered rows."""
-        columns = (self.document, self.position, self.token, self.following)
-        return torch.stack(columns, 1)[self.offered]
+    @property
+    def device(self) -> torch.device:
+        return self.real.device
 
     @cached_property
     def spread(self) -> Tensor:
         """A few rows spread over the batch, to look at closely."""
-        some = torch.linspace(0, len(self.real) - 1, min(8, len(self.real)), device=self.real.device).long()
-        return some[self.real[some]]
+        mask = self.batch.mask.reshape(-1)
+        some = torch.linspace(0, len(mask) - 1, min(8, len(mask))).long()
+        return some[mask[some]].to(self.device, non_blocking=True)
 
     @classmethod
     def of(cls, batch: Batch, groups: int, device: torch.device) -> "Tokens":
         rows, width = batch.ids.shape
         document = batch.documents[:, None].expand(rows, width).reshape(-1)
         position = torch.arange(width).expand(rows, width).reshape(-1)
-        mask, ids, following = (part.reshape(-1).to(device) for part in (batch.mask, batch.ids, batch.following))
-        document, position = document.to(device), position.to(device)
+        mask = batch.mask.reshape(-1)
         first = torch.where(position == 0, FIRST, ORDINARY)
-        whole = bool(batch.mask.all())
-        later = (mask & (position > 0)).nonzero()[:, 0]
-        return cls(mask, document % groups, document, position, ids, following, batch.fold, first, whole, later, later)
+        real, later = mask.nonzero()[:, 0], (mask & (position > 0)).nonzero()[:, 0]
+        parts = (mask, document % groups, document, position, batch.ids.reshape(-1), first)
+        on_device = [part.to(device, non_blocking=True) for part in (*parts, real, later)]
+        return cls(batch, bool(mask.all()), *on_device)
 
 
 class Workspace:
@@ -87,10 +84,17 @@ class Workspace:
 class Glimpse:
     """One norm site's rows [n, d] for one batch. z lies in the workspace: it is good until the next glimpse."""
 
-    def __init__(self, norm: Norm, x: Tensor, y: Tensor, tokens: Tokens, space: Workspace | None = None) -> None:
+    def __init__(
+        self,
+        norm: Norm,
+        x: Tensor,
+        y: Tensor,
+        tokens: Tokens,
+        space: Workspace | None = None,
+        typical: "Typical | None" = None,
+    ) -> None:
+        """`typical` is what the site's first batch showed; without it this batch is the first."""
         self.norm, self.tokens = norm, tokens
-        self.typical = torch.inf
-        """The site's median magnitude, against which an activation is massive; set by whoever knows the site."""
         d = norm.d
         self.raw, self.output = x.reshape(-1, d), y.reshape(-1, d)
         self.x = self.raw.to(torch.promote_types(x.dtype, torch.float32))
@@ -102,10 +106,17 @@ class Glimpse:
         else:
             self.power = self.length.square() / d
             torch.mul(self.x, torch.rsqrt(self.power + norm.eps).to(self.x.dtype)[:, None], out=self.z)
+        self.typical = typical or self._typical()
 
     def _centre(self) -> None:
-        """z and the variance under LayerNorm, by two quick passes; where those would cancel, by torch's own kernel."""
+        """z and the variance under LayerNorm. On the CPU by two quick passes, and where those would cancel by torch's own
+        kernel; on a GPU, where looking for cancellation would wait for it, by torch's own variance."""
         d, eps = self.norm.d, self.norm.eps
+        if self.x.device.type != "cpu":
+            variance, mean = torch.var_mean(self.x, -1, correction=0)
+            self.power, self.mean = variance.double(), mean.double()
+            torch.mul(self.x - mean[:, None], torch.rsqrt(variance + eps)[:, None], out=self.z)
+            return
         self.power = self.length.square() / d - self.mean.square()
         if bool(((self.power > eps) & (self.power > 0.1 * self.mean.square())).all()):
             rstd = torch.rsqrt(self.power + eps)
@@ -115,7 +126,7 @@ class Glimpse:
         mean, rstd = self.x.new_empty(len(self.x), 1), self.x.new_empty(len(self.x), 1)
         torch.ops.aten.native_layer_norm.out(self.x, [d], None, None, eps, out0=self.z, out1=mean, out2=rstd)
         self.mean = mean.reshape(-1).double()
-        # 1/rstd² − ε cancels where ε bites; those few rows are done over in float64.
+        # 1/rstd² − ε cancels where ε dominates; those few rows are computed again in float64.
         self.power = rstd.reshape(-1).double().pow(-2) - eps
         bitten = (self.power <= eps).nonzero()[:, 0]
         if len(bitten):
@@ -143,26 +154,37 @@ class Glimpse:
 
     @cached_property
     def massive(self) -> Tensor:
+        """Which tokens have a massive coordinate. (A site where most coordinates are zero has no scale for one.)"""
+        magnitude = self.typical.magnitude
+        bound = MASSIVE * torch.where(magnitude > 0, magnitude, torch.inf)
+        if self.x.device.type != "cpu":
+            return (self.x.abs().amax(-1).double() >= bound) & self.tokens.real
         # No coordinate is larger than the length, so only tokens as long as the bound need a look at theirs.
-        # (A site where most coordinates are zero has no scale to be massive by.)
-        found = (self.length >= MASSIVE * (self.typical or torch.inf)) & self.tokens.real
-        rows = found.nonzero()[:, 0]
+        long = (self.length >= bound) & self.tokens.real
+        rows = long.nonzero()[:, 0]
         if len(rows):
-            found[rows] = self.x[rows].abs().amax(-1).double() >= MASSIVE * self.typical
-        return found
+            long[rows] = self.x[rows].abs().amax(-1).double() >= bound
+        return long
 
-    def pilot(self) -> tuple[float, float]:
-        """Median length and median magnitude of a coordinate, over tokens that are neither padding nor first."""
-        rows = self.tokens.later
-        if not len(rows):
-            rows = self.tokens.real.nonzero()[:, 0]
+    def _typical(self) -> "Typical":
+        """Medians over a few tokens that are neither padding nor first."""
+        rows = self.tokens.later if len(self.tokens.later) else self.tokens.rows
         some, few = rows[:: max(1, len(rows) // 256)], rows[:: max(1, len(rows) // PILOT_ROWS)]
-        return float(self.length[some].median()), float(self.x[few, ::4].abs().median())
+        return Typical(self.length[some].median(), self.x[few, ::4].abs().median().double())
 
-    def deviation(self) -> float:
+    def deviation(self) -> Tensor:
         """How far the module's own output is from gain ⊙ z + shift, on a few rows spread over the batch."""
         chosen = self.tokens.spread
         if not len(chosen):
-            return 0.0
+            return torch.zeros((), device=self.x.device)
         ours, theirs = self.norm(self.raw[chosen]).double(), self.output[chosen].double()
-        return float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30))
+        return (ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30)
+
+
+@dataclass(frozen=True, eq=False)
+class Typical:
+    """A site's median length and median magnitude of a coordinate, by its first batch: what 'near' and 'massive' are
+    measured by. A setting, fixed once; 0-dimensional tensors on the model's device."""
+
+    length: Tensor
+    magnitude: Tensor

@@ -19,17 +19,18 @@ mean. `exact=True` squares every row in float64, at about twice the cost, and su
 1e-11.
 """
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
+
+from armillary.measures.device import home
 
 # Rows per float32 product: the error of one product grows with its rows, the cost of a flush does not.
 CHUNK = 4096
-# Until this many rows were seen, a batch longer than half of them sets the shift anew: a first batch of one
-# odd row must not set it for good.
+# Until this many rows were offered, a batch longer than half of them sets the shift anew: a first batch of one odd
+# row must not set it for good.
 PILOT = 1024
 # Rows of the triangle per strip. At 2048 × 768 on two cores the square took 9.6 ms, strips of 128 6.8, of 192 6.5, of
 # 256 6.6; 192 store a quarter more than the bare triangle.
@@ -41,14 +42,16 @@ SHORT = 64
 
 
 class Moments:
-    """Count, mean and covariance of float rows [n, d]; the state is float64 on the CPU."""
+    """Count, mean and covariance of float rows [n, d]; the state is float64 on the device of the first rows."""
 
     def __init__(self, d: int, exact: bool = False, even: bool = False) -> None:
         """`exact` squares in float64. `even` promises rows without far entries, and saves looking for them."""
         self.d = d
         self.exact = exact
         self.even = even and not exact
-        self.count = 0
+        self._count = torch.zeros((), dtype=torch.int64)
+        # How many rows were offered, those left out included: known without waiting for the device.
+        self._offered = 0
         self.shift: Float[Tensor, " d"] = torch.zeros(d)
         self._sum = torch.zeros(d, dtype=torch.float64)
         # Made by the first rows: 2.7 MB at d = 768 that nobody need write zeros into.
@@ -71,36 +74,44 @@ class Moments:
         moments.include(rows)
         return moments
 
-    def include(
-        self, rows: Float[Tensor, "n d"], without: Int[Tensor, " w"] | None = None, consume: bool = False
-    ) -> None:
-        """Add rows of any float dtype on any device. Moves `shift` while fewer than PILOT rows were seen.
+    @property
+    def count(self) -> int:
+        return int(self._count)
 
-        `without` names rows to leave out: they are blanked once centred, which saves copying the others. `consume`
-        allows float32 rows to be overwritten, which saves a copy of them all.
+    def include(
+        self, rows: Float[Tensor, "n d"], without: Bool[Tensor, " n"] | None = None, consume: bool = False
+    ) -> None:
+        """Add rows of any float dtype on any device. Moves `shift` while fewer than PILOT rows were offered.
+
+        `without` marks rows to leave out: they are blanked once centred, which saves copying the others. `consume`
+        allows float32 rows to be overwritten, which saves a copy of them all. With `even` rows nothing here waits for
+        the device: NaN and infinity are found when the moments are read.
         """
         self._check(rows)
-        if without is not None and len(without) > len(rows) // 8:
-            kept = torch.ones(len(rows), dtype=torch.bool, device=rows.device).index_fill_(0, without, False)
-            return self.include(rows[kept], consume=True)
-        if self.count < PILOT and len(rows) > self.count // 2:
+        on_cpu = rows.device.type == "cpu"
+        if on_cpu and without is not None and int(without.sum()) > len(rows) // 8:
+            # Many blank rows cost more than a copy of the others.
+            return self.include(rows[~without], consume=True)
+        self._settle(rows.device)
+        if self._offered < PILOT and len(rows) > self._offered // 2:
             self._move(_middle(rows.detach(), self.even))
-        shift = self.shift.to(rows.device)
+        self._offered += len(rows)
         for start in range(0, len(rows), CHUNK):
-            # A narrower dtype is promoted in the same pass; a float64 row keeps its digits until it is
-            # centred.
+            # A narrower dtype is promoted in the same pass; a float64 row keeps its digits until it is centred.
             chunk = rows[start : start + CHUNK].detach()
             mine = consume and chunk.dtype == torch.float32
+            shift = self.shift.to(rows.device)
             centred = chunk.sub_(shift) if mine else chunk - shift
-            blank = None
-            if without is not None:
-                blank = without[(without >= start) & (without < start + CHUNK)] - start
-                centred.index_fill_(0, blank, 0)
+            blank = None if without is None else without[start : start + CHUNK]
+            if blank is not None:
+                _blanked(centred, blank)
             self._add(centred, None if mine else chunk, blank)
 
     def include_centred(self, rows: Float[Tensor, "n d"]) -> None:
         """Add rows from which the caller has already taken `shift`, as it stands now. Does not move it."""
         self._check(rows)
+        self._settle(rows.device)
+        self._offered += len(rows)
         for start in range(0, len(rows), CHUNK):
             self._add(rows[start : start + CHUNK].detach())
 
@@ -108,82 +119,96 @@ class Moments:
         if self.d != other.d:
             raise ValueError(f"cannot add moments of {self.d} and of {other.d} columns")
         both = Moments(self.d, self.exact and other.exact, self.even and other.even)
-        both.count = self.count + other.count
-        if both.count:
-            heavy = self.count * self.shift.double() + other.count * other.shift.double()
-            both.shift = (heavy / both.count).float()
+        both._settle(self._sum.device)
+        both._count = self._count + other._count.to(self._count.device)
+        both._offered = self._offered + other._offered
+        if both._offered:
+            heavy = self._offered * self.shift.double() + other._offered * other.shift.to(self.shift.device).double()
+            both.shift = (heavy / both._offered).float()
         for part in (self, other):
-            if not part.count:
-                continue
-            total, strips = part._about(both.shift)
-            both._sum += total
-            both._gather(strips)
+            if part._offered:
+                total, strips = part._about(both.shift)
+                both._sum += total.to(both._sum.device)
+                both._gather(strips)
         return both
 
+    def arrays(self) -> dict[str, Tensor]:
+        numbers = torch.tensor([self.count, self._offered])
+        strips = {f"strip{i}": strip.cpu() for i, strip in enumerate(self._strips)}
+        return {"counts": numbers, "shift": self.shift.cpu(), "sum": self._sum.cpu(), **strips}
+
+    def load(self, arrays: Mapping[str, Tensor]) -> None:
+        self._count, self._offered = arrays["counts"][0].clone(), int(arrays["counts"][1])
+        self.shift, self._sum = arrays["shift"].clone(), arrays["sum"].clone()
+        count = sum(name.startswith("strip") for name in arrays)
+        self._strips = [arrays[f"strip{i}"].clone() for i in range(count)]
+
     def mean(self) -> Float[Tensor, " d"]:
-        self._nonempty()
-        return self.shift.double() + self._sum / self.count
+        self._readable()
+        return (self.shift.double() + self._sum / self.count).cpu()
 
     def covariance(self) -> Float[Tensor, "d d"]:
         """Divided by n, not n − 1: the covariance of these rows, not an estimate for others."""
-        self._nonempty()
+        self._readable()
         full = torch.zeros(self.d, self.d, dtype=torch.float64)
         for j, strip in enumerate(self._strips):
             i = j * STRIP
-            full[i : i + STRIP, i:] = strip
+            full[i : i + STRIP, i:] = strip.cpu()
         full = full.triu() + full.triu(1).T
-        offset = self._sum / self.count
+        offset = self._sum.cpu() / self.count
         return full / self.count - torch.outer(offset, offset)
 
     def _add(self, rows: Tensor, raw: Tensor | None = None, blank: Tensor | None = None) -> None:
         """Square centred rows: the usual ones in float32, the rest exactly, from raw rows where known."""
+        self._count += len(rows) if blank is None else (~blank).sum().to(self._count.device)
         if self.even:
-            total = rows.sum(dim=0)
-            # The promise is about sizes; NaN and infinity spread into the sum and are still found.
-            if not math.isfinite(float(total.sum())):
-                raise _broken(rows)
-            self._square(rows, total)
-            self.count += len(rows) - (0 if blank is None else len(blank))
-            return
+            return self._square(rows, rows.sum(dim=0))
         far = _far(rows, self.exact or _coarse(rows, raw))
         if blank is not None and len(far):
-            far = far[~torch.isin(far, blank)]
+            far = far[~blank[far]]
         if len(far):
-            # Apple's devices have no float64.
-            home = "cpu" if rows.device.type == "mps" else rows.device
-            exact = (rows if raw is None else raw)[far].to(home).double()
+            exact = (rows if raw is None else raw)[far].to(home(rows.device)).double()
             if raw is not None:
-                exact -= self.shift.to(home).double()
+                exact -= self.shift.to(exact.device).double()
             self._square(exact, exact.sum(dim=0))
             # Centred rows that the caller handed over are not ours to change.
             rows = rows.index_fill(0, far, 0) if raw is None else rows.index_fill_(0, far, 0)
-        if len(far) < len(rows) - (0 if blank is None else len(blank)):
+        if len(far) < len(rows):
             rows = rows.to(torch.float32)
             # Under 'high' or 'medium' a float32 product is made of tf32 or bf16 pieces, worth three digits.
             faithful = torch.get_float32_matmul_precision() == "highest"
             self._square(rows if faithful else rows.double(), rows.sum(dim=0))
-        self.count += len(rows) - (0 if blank is None else len(blank))
 
     def _square(self, rows: Tensor, total: Tensor) -> None:
-        self._sum += total.cpu()
-        self._gather((rows[:, i : i + STRIP].T @ rows[:, i:]).cpu() for i in range(0, self.d, STRIP))
+        self._sum += total.to(self._sum.device)
+        self._gather(rows[:, i : i + STRIP].T @ rows[:, i:] for i in range(0, self.d, STRIP))
 
     def _gather(self, strips: Iterable[Tensor]) -> None:
+        device = self._sum.device
         if not self._strips:
-            self._strips = [strip.double() for strip in strips]
+            self._strips = [strip.to(device).double() for strip in strips]
             return
         for mine, theirs in zip(self._strips, strips, strict=True):
-            mine += theirs
+            mine += theirs.to(device)
+
+    def _settle(self, device: torch.device) -> None:
+        """Keep the state where the rows are."""
+        device = home(device)
+        if self._sum.device != device:
+            self._count, self._sum, self.shift = (
+                part.to(device, non_blocking=True) for part in (self._count, self._sum, self.shift)
+            )
+            self._strips = [strip.to(device) for strip in self._strips]
 
     def _move(self, shift: Tensor) -> None:
-        if self.count:
+        if self._offered:
             self._sum, self._strips = self._about(shift)
         self.shift = shift
 
     def _about(self, shift: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The same sums about another shift: exact algebra in float64. Answers new tensors."""
-        step = shift.double() - self.shift.double()
-        total = self._sum - self.count * step
+        step = shift.to(self._sum.device).double() - self.shift.double()
+        total = self._sum - self._count * step
         strips = []
         for j, strip in enumerate(self._strips):
             i = j * STRIP
@@ -197,9 +222,19 @@ class Moments:
         if rows.shape[1] != self.d:
             raise ValueError(f"these moments are of {self.d} columns, the rows have {rows.shape[1]}")
 
-    def _nonempty(self) -> None:
+    def _readable(self) -> None:
         if self.count == 0:
             raise ValueError("no rows were included: there is no mean and no covariance")
+        if not bool(self._sum.isfinite().all()):
+            raise ValueError("the rows contain NaN or infinity: they have no covariance; find their cause")
+
+
+def _blanked(rows: Tensor, blank: Tensor) -> None:
+    """Set the marked rows to 0: on the CPU only they are written, on a GPU all are, so that nobody waits to count them."""
+    if rows.device.type == "cpu":
+        rows.index_fill_(0, blank.nonzero()[:, 0], 0)
+    else:
+        rows.masked_fill_(blank[:, None], 0)
 
 
 def _middle(rows: Tensor, even: bool) -> Tensor:
@@ -207,10 +242,12 @@ def _middle(rows: Tensor, even: bool) -> Tensor:
 
     The median; or, of rows without far entries, the mean, which is the cheaper.
     """
-    pilot = rows[:: (len(rows) // 64) | 1].cpu().to(torch.float32)
+    pilot = rows[:: (len(rows) // 64) | 1].to(home(rows.device)).to(torch.float32)
+    if even:
+        return pilot.mean(dim=0)
     if not bool(pilot.isfinite().all()):
         raise _broken(rows)
-    return pilot.mean(dim=0) if even else pilot.median(dim=0).values
+    return pilot.median(dim=0).values
 
 
 def _coarse(centred: Tensor, raw: Tensor | None) -> bool:

@@ -5,6 +5,7 @@ uniform sample without replacement that depends on which tokens were seen, and n
 their batches. Sites that share a seed keep the same tokens.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +20,13 @@ class Sample:
 
     rows: Float[Tensor, "m d"]
     payload: Int[Tensor, "m w"]
+    marks: Int[Tensor, " m"]
+    """What the device knew of each row when it was offered; 0 where nothing was given."""
 
 
 class Reservoir:
-    """At most `capacity` float32 rows [d], each with integers [document, position, …]; state on the CPU."""
+    """At most `capacity` float32 rows [d] on the device of the first ones, each with integers [document, position, …] on
+    the CPU, where it is decided who is kept."""
 
     def __init__(self, capacity: int, d: int, width: int = 2, seed: int = 0) -> None:
         if capacity < 1 or width < 2:
@@ -35,6 +39,7 @@ class Reservoir:
         self.kept = 0
         # Untouched pages of `empty` cost no memory, so a large capacity is free until it is used.
         self._rows = torch.empty(capacity, d)
+        self._marks = torch.zeros(capacity, dtype=torch.int64)
         self._payload = torch.empty(capacity, width, dtype=torch.int64)
         self._priority = torch.empty(capacity, dtype=torch.int64)
 
@@ -61,11 +66,13 @@ class Reservoir:
         payload: Int[Tensor, "m w"],
         among: Int[Tensor, " m"] | None = None,
         rank: Int[Tensor, " m"] | None = None,
+        marks: Int[Tensor, " m"] | None = None,
     ) -> None:
         """Offer rows; payload's first two columns are document and position. Only rows that enter are read.
 
         `among` says where in `rows` the rows of this payload are, so that no copy of them need be made first; `rank`
-        is their `priority`, for a caller who offers the same tokens to many reservoirs.
+        is their `priority`, for a caller who offers the same tokens to many reservoirs; `marks` are integers that only the
+        device knows. With payload, `among` and `rank` on the CPU nothing waits for the device.
         """
         if (rows.shape[1], payload.shape[1]) != (self.d, self.width):
             raise ValueError(
@@ -81,7 +88,8 @@ class Reservoir:
             entering = entering[priority[entering] <= worst]
         if len(entering):
             places = entering if among is None else among.cpu()[entering]
-            self._enter(rows.detach(), places, where[entering], priority[entering])
+            marked = torch.zeros(1, dtype=torch.int64).expand(len(where)) if marks is None else marks
+            self._enter(rows.detach(), places, where[entering], priority[entering], marked, entering)
 
     def __add__(self, other: "Reservoir") -> "Reservoir":
         mine = (self.capacity, self.d, self.width, self.seed)
@@ -92,21 +100,38 @@ class Reservoir:
         both.seen = self.seen + other.seen
         for part in (self, other):
             n = part.kept
-            both._enter(part._rows, torch.arange(n), part._payload[:n], part._priority[:n])
+            places = torch.arange(n)
+            both._enter(part._rows, places, part._payload[:n], part._priority[:n], part._marks, places)
         return both
 
     def sample(self) -> Sample:
         order = _order(self._priority[: self.kept], self._payload[: self.kept])
-        return Sample(self._rows[order], self._payload[order])
+        return Sample(self._rows.cpu()[order], self._payload[order], self._marks.cpu()[order])
 
-    def _enter(self, rows: Tensor, places: Tensor, payload: Tensor, priority: Tensor) -> None:
-        """Put newcomers, rows[places], into free slots and those of the displaced; the others stay where they are."""
+    def arrays(self) -> dict[str, Tensor]:
+        sample, n = self.sample(), self.kept
+        priority = self._priority[_order(self._priority[:n], self._payload[:n])]
+        return {**vars(sample), "priority": priority, "seen": torch.tensor([self.seen])}
+
+    def load(self, arrays: Mapping[str, Tensor]) -> None:
+        self.seen, self.kept = int(arrays["seen"]), len(arrays["rows"])
+        for name in ("rows", "payload", "marks", "priority"):
+            getattr(self, f"_{name}")[: self.kept] = arrays[name]
+
+    def _enter(
+        self, rows: Tensor, places: Tensor, payload: Tensor, priority: Tensor, marks: Tensor, chosen: Tensor
+    ) -> None:
+        """Put newcomers, rows[places] with marks[chosen], into free slots and those of the displaced."""
         old, new = self.kept, len(places)
         slots: slice | Tensor = slice(old, old + new)
         if old + new > self.capacity:
             slots, entering = self._ranked(payload, priority)
-            places, payload, priority = places[entering], payload[entering], priority[entering]
-        self._rows[slots] = rows.index_select(0, places.to(rows.device)).to("cpu", torch.float32)
+            places, chosen, payload, priority = (part[entering] for part in (places, chosen, payload, priority))
+        self._rows, self._marks = self._rows.to(rows.device), self._marks.to(rows.device)
+        there = slots if isinstance(slots, slice) else slots.to(rows.device, non_blocking=True)
+        self._rows[there] = rows.index_select(0, places.to(rows.device, non_blocking=True)).to(torch.float32)
+        marked = marks.index_select(0, chosen.to(marks.device, non_blocking=True))
+        self._marks[there] = marked.to(rows.device, torch.int64, non_blocking=True)
         self._payload[slots] = payload
         self._priority[slots] = priority
         self.kept = min(old + new, self.capacity)

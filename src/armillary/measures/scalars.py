@@ -3,12 +3,16 @@
 Kept per group, because groups are what a bootstrap draws: `additive()` is the array it asks for.
 """
 
-import math
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from armillary.measures.device import home
+
+FIELDS = ("count", "sum", "square", "least", "greatest")
 
 
 class GroupedScalars:
@@ -47,25 +51,31 @@ class GroupedScalars:
         return scalars
 
     def include(self, index: Int[Tensor, " n"], columns: Float[Tensor, "n c"]) -> None:
-        """Add one row of scalars per token; `index` says which group each token belongs to."""
+        """Add one row of scalars per token; `index` says which group each token belongs to.
+
+        Nothing here waits for the device: NaN is found when the sums are read.
+        """
         if columns.shape[1] != len(self.names):
             raise ValueError(f"expected the {len(self.names)} columns {self.names}, got {columns.shape[1]}")
-        where = index.detach().cpu().to(torch.int64)
-        values = columns.detach().cpu().to(torch.float64)
-        if not len(where):
+        if not len(index):
             return
-        low, high = (int(end) for end in where.aminmax())
-        if not 0 <= low <= high < self.groups:
-            raise ValueError(f"group indices must lie in 0 … {self.groups - 1}, got {low} … {high}")
-        # One sum tells whether there may be NaN; only then does each column get a look.
-        if math.isnan(float(values.sum())) and bool((broken := values.isnan().any(dim=0)).any()):
-            names = ", ".join(n for n, bad in zip(self.names, broken.tolist(), strict=True) if bad)
-            raise ValueError(f"NaN among the values of {names}: a sum with it says nothing")
-        self.count += torch.bincount(where, minlength=self.groups)
+        device = home(columns.device)
+        self._move(device)
+        where = index.detach().to(device, torch.int64, non_blocking=True)
+        values = columns.detach().to(device, torch.float64)
+        if device.type == "cpu" and not 0 <= int(where.min()) <= int(where.max()) < self.groups:
+            ends = f"{int(where.min())} … {int(where.max())}"
+            raise ValueError(f"group indices must lie in 0 … {self.groups - 1}, got {ends}")
+        self.count.index_add_(0, where, torch.ones_like(where))
         self.sum.index_add_(0, where, values)
         self.square.index_add_(0, where, values.square())
         least, greatest = values.aminmax(dim=0)
         self.least, self.greatest = torch.minimum(self.least, least), torch.maximum(self.greatest, greatest)
+
+    def _move(self, device: torch.device) -> None:
+        if self.count.device != device:
+            for name in FIELDS:
+                setattr(self, name, getattr(self, name).to(device, non_blocking=True))
 
     def __add__(self, other: "GroupedScalars") -> "GroupedScalars":
         if (self.groups, self.names) != (other.groups, other.names):
@@ -73,18 +83,34 @@ class GroupedScalars:
                 f"cannot add scalars of {self.groups} groups {self.names} and of {other.groups} groups {other.names}"
             )
         both = GroupedScalars(self.groups, self.names)
-        both.count = self.count + other.count
-        both.sum = self.sum + other.sum
-        both.square = self.square + other.square
-        both.least = torch.minimum(self.least, other.least)
-        both.greatest = torch.maximum(self.greatest, other.greatest)
+        both._move(self.count.device)
+        for name in ("count", "sum", "square"):
+            setattr(both, name, getattr(self, name) + getattr(other, name).to(self.count.device))
+        both.least = torch.minimum(self.least, other.least.to(self.least.device))
+        both.greatest = torch.maximum(self.greatest, other.greatest.to(self.greatest.device))
         return both
+
+    def arrays(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name).cpu() for name in FIELDS}
+
+    def load(self, arrays: Mapping[str, Tensor]) -> None:
+        for name in FIELDS:
+            setattr(self, name, arrays[name].clone())
+
+    def _check(self) -> None:
+        """Refuse sums that NaN entered."""
+        broken = self.sum.isnan().any(dim=0).tolist()
+        if any(broken):
+            names = ", ".join(name for name, bad in zip(self.names, broken, strict=True) if bad)
+            raise ValueError(f"the values of {names} contain NaN: their sums mean nothing")
 
     def mean(self) -> Float[Tensor, "g c"]:
         """NaN for a group without tokens."""
+        self._check()
         return self.sum / self.count[:, None]
 
     def additive(self) -> Float[np.ndarray, "g c 3"]:
         """Count, sum and sum of squares, as `geometry.resample.bootstrap` takes them."""
+        self._check()
         count = self.count[:, None].expand_as(self.sum).to(torch.float64)
-        return torch.stack([count, self.sum, self.square], dim=2).numpy()
+        return torch.stack([count, self.sum, self.square], dim=2).cpu().numpy()

@@ -1,9 +1,13 @@
 """Which were the largest values of a stream, and where did they occur?"""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from armillary.measures.device import home
 
 
 class TopK:
@@ -18,8 +22,8 @@ class TopK:
             raise ValueError(f"the largest k values need k ≥ 1, got {k}")
         self.k = k
         self.width = width
-        self.values: Float[Tensor, " m"] = torch.zeros(0, dtype=torch.float64)
-        self.payload: Int[Tensor, "m w"] = torch.zeros(0, width, dtype=torch.int64)
+        self._values = torch.zeros(0, dtype=torch.float64)
+        self._payload = torch.zeros(0, width, dtype=torch.int64)
 
     @classmethod
     def empty(cls, k: int, width: int) -> "TopK":
@@ -38,20 +42,16 @@ class TopK:
         return top
 
     def include(self, values: Float[Tensor, " n"], payload: Int[Tensor, "n w"]) -> None:
-        """Add values with their payload. Only those that may enter leave the values' device."""
+        """Add values with their payload; −inf marks an entry that does not count. Nothing waits for the device."""
         if payload.shape[1] != self.width:
             raise ValueError(f"payload rows hold {self.width} integers here, got {payload.shape[1]}")
-        values = values.detach()
-        if bool(values.isnan().any()):
-            raise ValueError(f"{int(values.isnan().sum())} of {len(values)} values are NaN and have no order")
-        if len(values) > self.k:
-            # Everything tied with the k-th must be looked at: which of them stay is for the payload to say.
-            entering = values >= values.topk(self.k).values[-1]
-        else:
-            entering = torch.ones_like(values, dtype=torch.bool)
-        if len(self.values) == self.k:
-            entering &= values >= float(self.values[-1])
-        self._keep(values[entering].cpu().double(), payload[entering.to(payload.device)].cpu().to(torch.int64))
+        device = home(values.device)
+        values, payload = values.detach().to(device, torch.float64), payload.detach().to(device, torch.int64)
+        if device.type == "cpu":
+            # Few entries count: sorting those alone is cheaper. On a GPU, counting them would wait for it.
+            counts = values > -torch.inf
+            values, payload = values[counts | values.isnan()], payload[counts | values.isnan()]
+        self._keep(values, payload)
 
     def __add__(self, other: "TopK") -> "TopK":
         if (self.k, self.width) != (other.k, other.width):
@@ -59,16 +59,44 @@ class TopK:
                 f"cannot add the top {self.k} with {self.width} integers and the top {other.k} with {other.width}"
             )
         both = TopK(self.k, self.width)
-        both._keep(self.values, self.payload)
-        both._keep(other.values, other.payload)
+        for part in (self, other):
+            both._keep(part._values, part._payload)
         return both
+
+    @property
+    def values(self) -> Float[Tensor, " m"]:
+        """Largest first, on the CPU."""
+        values = self._values.cpu()
+        if bool(values.isnan().any()):
+            raise ValueError(f"{int(values.isnan().sum())} of the largest values are NaN and have no order")
+        return values[values > -torch.inf]
+
+    @property
+    def payload(self) -> Int[Tensor, "m w"]:
+        return self._payload.cpu()[: len(self.values)]
+
+    def arrays(self) -> dict[str, Tensor]:
+        return {"values": self.values, "payload": self.payload}
+
+    def load(self, arrays: Mapping[str, Tensor]) -> None:
+        self._values, self._payload = arrays["values"].clone(), arrays["payload"].clone()
 
     def _keep(self, values: Tensor, payload: Tensor) -> None:
         if not len(values):
             return
-        values = torch.cat([self.values, values])
-        payload = torch.cat([self.payload, payload])
-        # lexsort's last key is its first: value descending, then the payload's columns from left to right.
+        values = torch.cat([self._values.to(values.device), values])
+        payload = torch.cat([self._payload.to(payload.device), payload])
+        order = _order(values, payload)[: self.k]
+        self._values, self._payload = values[order], payload[order]
+
+
+def _order(values: Tensor, payload: Tensor) -> Tensor:
+    """By value, largest first (NaN before all), then by the payload's columns from left to right."""
+    if values.device.type == "cpu":
+        # lexsort's last key is its first.
         keys = [column.numpy() for column in reversed(payload.unbind(dim=1))]
-        order = torch.from_numpy(np.lexsort((*keys, -values.numpy())))[: self.k]
-        self.values, self.payload = values[order], payload[order]
+        return torch.from_numpy(np.lexsort((*keys, -values.nan_to_num(nan=torch.inf).numpy())))
+    order = torch.arange(len(values), device=values.device)
+    for column in (*reversed(payload.unbind(dim=1)), -values.nan_to_num(nan=torch.inf)):
+        order = order[column[order].argsort(stable=True)]
+    return order

@@ -1,4 +1,6 @@
-"""One question per file, its claim beside it. A probe joins in one line here."""
+"""One question per file, its claim beside it. A probe joins in one line here, or by the entry point `armillary.probes`."""
+
+from functools import cache
 
 from armillary.errors import ArmillaryError, nearest
 from armillary.probes.attention.cosine import Cosine
@@ -20,7 +22,7 @@ from armillary.probes.grid.head_axes import HeadAxes
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import Specialise
-from armillary.probes.machinery.probe import Probe
+from armillary.probes.machinery.probe import AnyProbe, Probe
 from armillary.probes.sphere.concentration import Concentration
 from armillary.probes.sphere.dimension import Dimension
 from armillary.probes.sphere.direction import Direction
@@ -39,7 +41,7 @@ from armillary.probes.words.refine import Refine
 from armillary.probes.words.travel import Travel
 from armillary.results import CHAPTERS, Claim
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AnyProbe, ...] = (
     Radius(),
     Plane(),
     Ellipsoid(),
@@ -78,18 +80,68 @@ PROBES: tuple[Probe, ...] = (
 )
 
 
+@cache
+def outside() -> dict[str, tuple[AnyProbe, ...]]:
+    """Installed package → the probes it offers by the entry point group `armillary.probes`.
+
+    An entry point names a probe or a tuple of probes. One that cannot be loaded, or that takes a claim's id twice, is
+    refused by name: a ledger in which a claim is silently missing would mislead.
+    """
+    from importlib.metadata import entry_points
+
+    offers: dict[str, tuple[AnyProbe, ...]] = {}
+    taken = {probe.claim.id: "armillary" for probe in PROBES}
+    for point in sorted(entry_points(group="armillary.probes"), key=lambda point: point.name):
+        package = point.dist.name if point.dist is not None else point.value
+        try:
+            offer = point.load()
+        except Exception as error:
+            raise ArmillaryError(
+                f"the package {package} offers probes by {point.value!r}, which cannot be loaded "
+                f"({type(error).__name__}: {error}); repair or uninstall it."
+            ) from error
+        for probe in offer if isinstance(offer, tuple) else (offer,):
+            if not isinstance(getattr(probe, "claim", None), Claim) or probe.claim.chapter not in CHAPTERS:
+                raise ArmillaryError(
+                    f"the package {package} offers {probe!r} as a probe; a probe is an object with a `claim` whose chapter is "
+                    f"one of {', '.join(CHAPTERS)}, `instruments` and `conclude`; repair or uninstall it."
+                )
+            if probe.claim.id in taken:
+                raise ArmillaryError(
+                    f"the package {package} offers the claim {probe.claim.id}, which {taken[probe.claim.id]} has already; "
+                    "rename it or uninstall the package."
+                )
+            taken[probe.claim.id] = package
+            offers[package] = (*offers.get(package, ()), probe)
+    return offers
+
+
+def available() -> tuple[AnyProbe, ...]:
+    """Our own probes, then those of other packages, in the order of their chapters."""
+    every = [*PROBES, *(probe for probes in outside().values() for probe in probes)]
+    return tuple(sorted(every, key=lambda probe: list(CHAPTERS).index(probe.claim.chapter)))
+
+
 def claims() -> tuple[Claim, ...]:
-    return tuple(probe.claim for probe in PROBES)
+    return tuple(probe.claim for probe in available())
 
 
-def choose(asked: str) -> tuple[Probe, ...]:
-    """The probes that a comma-separated list of claim ids, chapter letters or 'all' names, in the book's order.
+def origin(claim_id: str) -> str:
+    """The package that a claim comes from."""
+    for package, probes in outside().items():
+        if any(probe.claim.id == claim_id for probe in probes):
+            return package
+    return "armillary"
+
+
+def choose(asked: str) -> tuple[AnyProbe, ...]:
+    """The probes that a comma-separated list of claim ids, chapter letters or 'all' names, in the order of the chapters.
 
     >>> [probe.claim.id for probe in choose("sphere.plane,sphere.radius")]
     ['sphere.radius', 'sphere.plane']
     """
     wanted: set[str] = set()
-    known = {probe.claim.id: probe.claim.chapter for probe in PROBES}
+    known = {claim.id: claim.chapter for claim in claims()}
     for word in (part.strip() for part in asked.split(",")):
         if word in known:
             wanted.add(word)
@@ -105,7 +157,7 @@ def choose(asked: str) -> tuple[Probe, ...]:
             wanted.update(chapter)
         else:
             raise ArmillaryError(f"there is no claim {word!r}; {nearest(word, [*known, *CHAPTERS, 'all'])}")
-    return tuple(probe for probe in PROBES if probe.claim.id in wanted)
+    return tuple(probe for probe in available() if probe.claim.id in wanted)
 
 
-__all__ = ["CHAPTERS", "PROBES", "Probe", "choose", "claims"]
+__all__ = ["CHAPTERS", "PROBES", "AnyProbe", "Probe", "available", "choose", "claims", "origin", "outside"]

@@ -48,6 +48,7 @@ CHAPTERS = {
     "E": "The filter",
     "F": "The grid",
     "G": "The laboratory",
+    "H": "Claims of others",
 }
 
 

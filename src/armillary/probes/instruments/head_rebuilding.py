@@ -1,4 +1,4 @@
-"""Do the folded per-head matrices give the running model's scores and results? Rebuilt in float64 for a few windows."""
+"""Do the folded matrices of each head give the running model's scores and results? Rebuilt in float64."""
 
 from dataclasses import dataclass
 
@@ -7,28 +7,28 @@ from torch import Tensor
 
 from armillary.anatomy.folded import Folded
 from armillary.flow.attention import Rotation, capped, placed, visible
-from armillary.probes.instruments.heads_record import KEYS_LEAST, LayerRecord
+from armillary.probes.instruments.heads import KEYS_LEAST
 
-# A wrong fold is wrong at every query: a few tell, over as many keys as leave the proof cheap beside the pass.
+# A wrong fold is wrong at every query: a few queries and keys show it, and stay cheap beside the pass.
 QUERIES, KEYS = 8, 128
 
 
 @dataclass(frozen=True, eq=False)
-class Proof:
+class Rebuilding:
     """One window in one layer: what the model's own modules gave."""
 
     z: Tensor
     """[t, d] in float64."""
     q: Tensor
-    """[t, h, k] as the model's projections gave them, k with one key a group."""
+    """[t, h, k] as the model's projections gave them, k with one key per group."""
     k: Tensor
     result: Tensor
     """[t, h, k] before W_O."""
     turn: Rotation | None
     causal: bool
 
-    def against(self, folded: Folded, record: LayerRecord) -> None:
-        """The record's errors, raised to what this window shows."""
+    def errors(self, folded: Folded) -> Tensor:
+        """Of scores, of results and of scores without the norm's gain and shift, as `heads.ERRORS` defines them."""
         attention = folded.attention
         t = min(len(self.z), KEYS) if self.causal else len(self.z)
         at = torch.linspace(KEYS_LEAST, t - 1, QUERIES, device=self.z.device).long()
@@ -52,12 +52,11 @@ class Proof:
         bare = scores(attention.W_Q.double(), 0.0, attention.W_K.double(), 0.0)
         values = (z @ folded.A_V[group] + folded.a_V[group, None]).repeat_interleave(attention.group, 0)
         results = (ours.masked_fill(~sees, -torch.inf).softmax(-1) @ values).transpose(0, 1)
-        record.scores_error = max(record.scores_error, _error(ours[:, sees], theirs[:, sees]))
-        record.unfolded_error = max(record.unfolded_error, _error(bare[:, sees], theirs[:, sees]))
         # The model rounds a score to a share of its size, and softmax turns that into the same share of an attention.
-        size = max(1.0, float(theirs[:, sees].abs().max()))
-        record.results_error = max(record.results_error, _error(results, self.result[at]) / size)
+        size = torch.where(sees, theirs, 0).abs().max().clamp_min(1.0)
+        apart = [_error(torch.where(sees, mine, 0), torch.where(sees, theirs, 0)) for mine in (ours, bare)]
+        return torch.stack((apart[0], _error(results, self.result[at]) / size, apart[1]))
 
 
-def _error(ours: Tensor, theirs: Tensor) -> float:
-    return float((ours - theirs.double()).abs().max() / theirs.double().abs().max().clamp_min(1e-30))
+def _error(ours: Tensor, theirs: Tensor) -> Tensor:
+    return (ours - theirs.double()).abs().max() / theirs.double().abs().max().clamp_min(1e-30)

@@ -21,7 +21,7 @@ LEAST = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class QueryScores:
     """b windows with n sampled queries each and t keys: q [b, h, n, k], k [b, h, t, k] as they meet, z [b, t, d]."""
 
     attention: Attention
@@ -34,8 +34,6 @@ class Looked:
     """[b, n] positions."""
     sees: Tensor
     """[b, n, t]."""
-    ids: Tensor
-    """[b, t] tokens."""
 
     @cached_property
     def among(self) -> Tensor:
@@ -67,7 +65,7 @@ class Looked:
         return self.products / self.k_length[:, :, None]
 
 
-def look(seen: Looked, lost: tuple[Tensor, Tensor, Tensor], fields: tuple[str, ...]) -> Tensor:
+def fields_of(seen: QueryScores, lost: tuple[Tensor, Tensor, Tensor], fields: tuple[str, ...]) -> Tensor:
     """[b, n, h, fields]; `lost` holds null shares of queries and keys [b, h, n] and of values [b, h, t]."""
     pattern, unscaled = (attended(values, seen.among) for values in (seen.scores, seen.products))
     count = seen.among.sum(-1)
@@ -80,7 +78,6 @@ def look(seen: Looked, lost: tuple[Tensor, Tensor, Tensor], fields: tuple[str, .
         **_geodesic(seen),
         "entropy": entropy_of(pattern, seen.scores, seen.among) / room,
         "entropy_unscaled": entropy_of(unscaled, seen.products, seen.among) / room,
-        **_roles(seen, pattern),
         "null_query": null_query,
         "null_key": null_key,
         "null_value": (pattern @ null_value[..., None])[..., 0],
@@ -141,7 +138,7 @@ class Spread:
         return without + joins * self.first * other.first, without
 
 
-def _cosine(seen: Looked) -> dict[str, Tensor]:
+def _cosine(seen: QueryScores) -> dict[str, Tensor]:
     score, along = (Spread.of(values, seen.among, seen.later) for values in (seen.scores, seen.along))
     power = score.products(score)
     product_power = power[0] / seen.attention.scale**2
@@ -164,7 +161,7 @@ def _cosine(seen: Looked) -> dict[str, Tensor]:
     }
 
 
-def _variation(seen: Looked, pattern: Tensor) -> dict[str, Tensor]:
+def _variation(seen: QueryScores, pattern: Tensor) -> dict[str, Tensor]:
     """How much attention moves when every key has the mean length of those that the query sees."""
 
     def moved(true: Tensor, among: Tensor) -> Tensor:
@@ -178,7 +175,7 @@ def _variation(seen: Looked, pattern: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _geodesic(seen: Looked) -> dict[str, Tensor]:
+def _geodesic(seen: QueryScores) -> dict[str, Tensor]:
     """Spearman's ρ of score and −angle over the other keys: at the token itself the angle is 0 by definition."""
     rows = torch.arange(len(seen.z), device=seen.z.device)[:, None]
     # A falling function of the angle: −angle and the cosine have the same ranks, whatever the query's own length.
@@ -215,40 +212,20 @@ def ranks(values: Tensor, among: Tensor) -> Tensor:
     tensor([2.5000, 1.0000, 2.5000, 0.0000])
     """
     given = values + (1 - among) * HIDDEN
-    # NumPy sorts ten times as fast as torch on a CPU, and a few queries are soon brought there.
-    order = torch.from_numpy(np.argsort(given.cpu().numpy(), axis=-1)).to(given.device)
-    made = torch.empty_like(given).scatter_(-1, order, _middles(given.gather(-1, order)))
-    return made * among
+    # NumPy sorts ten times as fast as torch on a CPU.
+    on_cpu = given.device.type == "cpu"
+    order = torch.from_numpy(np.argsort(given.numpy(), axis=-1)) if on_cpu else given.argsort(-1)
+    ranked = torch.empty_like(given).scatter_(-1, order, _middles(given.gather(-1, order)))
+    return ranked * among
 
 
 def _middles(ordered: Tensor) -> Tensor:
     """Ranks of rows that are in order, equal neighbours at their middle."""
     place = torch.arange(1, ordered.shape[-1] + 1, device=ordered.device, dtype=ordered.dtype).expand_as(ordered)
     equal = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] < HIDDEN / 2)
-    if not bool(equal.any()):
+    if ordered.device.type == "cpu" and not bool(equal.any()):
         return place
     edge = torch.zeros_like(equal[..., :1])
     low = torch.where(torch.cat((edge, equal), -1), 0, place).cummax(-1).values
     high = torch.where(torch.cat((equal, edge), -1), torch.inf, place).flip(-1).cummin(-1).values.flip(-1)
     return (low + high) / 2
-
-
-def _roles(seen: Looked, pattern: Tensor) -> dict[str, Tensor]:
-    place = torch.arange(seen.ids.shape[1], device=seen.ids.device)
-    offset = seen.query[..., None] - place
-    word = seen.ids.gather(1, seen.query)[..., None]
-    same = (seen.ids[:, None] == word) & (offset > 0)
-    after = torch.zeros_like(same)
-    after[..., 1:] = same[..., :-1]
-    after &= offset >= 0
-    at = seen.query[:, None, :, None].expand(*pattern.shape[:3], 1)
-    found = {
-        "first": pattern[..., 0],
-        "self": pattern.gather(-1, at)[..., 0],
-        "previous": pattern.gather(-1, at - 1)[..., 0],
-    }
-    keys = seen.sees.sum(-1)
-    for name, mask in (("same", same), ("induction", after)):
-        found[name] = (pattern * mask[:, None].float()).sum(-1)
-        found[f"{name}_keys"] = ((mask & seen.sees).sum(-1) / keys)[:, None].expand_as(found["self"])
-    return found

@@ -5,96 +5,95 @@ z is a state's direction, ρ its length; u = z/ρ. The stream is x = m·1 + r·u
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from armillary.probes.instruments.word_products import PRODUCTS
 
-Floats = NDArray[np.float64]
 WORDS = PRODUCTS[:3]
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class Readout:
     """How rows of one batch are compared with words: their lengths [word, n], what a shift adds [word, n], and |β|².
 
     shifts are β·e after a final norm, and Σe (times the stream's mean) where there is none.
     """
 
-    lengths: Floats
-    shifts: Floats
-    shift2: float
+    lengths: Tensor
+    shifts: Tensor
+    shift2: Tensor
     normed: bool
     d: int
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class Path:
     """All states of a batch's rows: products [state, product, n] and, each [state, n], |x|, m, r and ρ."""
 
-    products: Floats
-    length: Floats
-    mean: Floats
-    stretch: Floats
-    radius: Floats
+    products: Tensor
+    length: Tensor
+    mean: Tensor
+    stretch: Tensor
+    radius: Tensor
 
-    def __getitem__(self, name: str) -> Floats:
+    def __getitem__(self, name: str) -> Tensor:
         return self.products[:, PRODUCTS.index(name)]
 
 
-def to_words(way: Way, read: Read) -> Floats:
+def to_words(path: Path, read: Readout) -> Tensor:
     """[word, state, n]: angles of what is read out, γ⊙u√d + β or the stream itself, to the token, the next and another one."""
     if read.normed:
-        scale = read.d**0.5 / np.maximum(way.radius, 1e-30)
-        size = np.sqrt(np.maximum(scale**2 * way["power"] + 2 * scale * way["tilted"].cumsum(0) + read.shift2, 0))
-        share = np.ones_like(scale)
+        scale = read.d**0.5 / path.radius.clamp_min(1e-30)
+        size = (scale**2 * path["power"] + 2 * scale * path["tilted"].cumsum(0) + read.shift2).clamp_min(0).sqrt()
+        share = torch.ones_like(scale)
     else:
-        scale, size, share = way.stretch / np.maximum(way.radius, 1e-30), way.length, way.mean
+        scale, size, share = path.stretch / path.radius.clamp_min(1e-30), path.length, path.mean
     # What all steps up to a state say, together; in place, [state, word, n].
-    product = way.products[:, : len(WORDS)].cumsum(0)
+    product = path.products[:, : len(WORDS)].cumsum(0)
     product *= scale[:, None]
     product += share[:, None] * read.shifts
-    product /= np.maximum(size[:, None] * read.lengths, 1e-30)
-    return np.moveaxis(np.arccos(np.clip(product, -1, 1, out=product), out=product), 1, 0)
+    product /= (size[:, None] * read.lengths).clamp_min(1e-30)
+    return product.clamp_(-1, 1).acos_().movedim(1, 0)
 
 
-def apart(stepped: Floats, a: Floats, b: Floats) -> Floats:
+def apart(stepped: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """|u − u'|² of the directions of two vectors whose lengths are a and b and whose difference is √stepped long.
 
-    >>> apart(np.array([5.0]), np.array([1.0]), np.array([2.0]))  # a right angle
-    array([2.])
+    >>> apart(torch.tensor([5.0]), torch.tensor([1.0]), torch.tensor([2.0]))  # a right angle
+    tensor([2.])
     """
-    return np.clip((stepped - (a - b) ** 2) / np.maximum(a * b, 1e-30), 0, 4)
+    return ((stepped - (a - b) ** 2) / (a * b).clamp_min(1e-30)).clamp(0, 4)
 
 
-def arc(chord2: Floats) -> Floats:
+def arc(chord2: Tensor) -> Tensor:
     """The angle that a squared chord spans: exact for small ones too, where arccos would lose them."""
-    return np.asarray(2 * np.arcsin(np.minimum(np.sqrt(chord2) / 2, 1)))
+    return 2 * (chord2.sqrt() / 2).clamp_max(1).asin()
 
 
-def moves(way: Way, d: int) -> tuple[Floats, Floats, Floats]:
+def moves(path: Path, d: int) -> tuple[Tensor, Tensor, Tensor]:
     """Each [state − 1, n]: the angle moved, the share of the write along the stream, the turn against the move before."""
-    chord2 = apart(way["stepped"][1:], way.radius[:-1], way.radius[1:])
-    m, r = way.mean, way.stretch
+    chord2 = apart(path["stepped"][1:], path.radius[:-1], path.radius[1:])
+    m, r = path.mean, path.stretch
     beside = r[:-1] * r[1:] * chord2
-    along = d * m[:-1] * np.diff(m, axis=0) + r[:-1] * np.diff(r, axis=0) - beside / 2
-    step2 = d * np.diff(m, axis=0) ** 2 + np.diff(r, axis=0) ** 2 + beside
-    radial = along**2 / np.maximum(step2 * way.length[:-1] ** 2, 1e-30)
-    turn = np.zeros_like(chord2)
+    along = d * m[:-1] * m.diff(dim=0) + r[:-1] * r.diff(dim=0) - beside / 2
+    step2 = d * m.diff(dim=0) ** 2 + r.diff(dim=0) ** 2 + beside
+    radial = along**2 / (step2 * path.length[:-1] ** 2).clamp_min(1e-30)
+    turn = torch.zeros_like(chord2)
     if len(turn) > 1:
-        turn[1:] = _turn(way, chord2)
-    return arc(chord2), np.clip(radial, 0, 1), turn
+        turn[1:] = _turn(path, chord2)
+    return arc(chord2), radial.clamp(0, 1), turn
 
 
-def _turn(way: Way, chord2: Floats) -> Floats:
+def _turn(path: Path, chord2: Tensor) -> Tensor:
     """At b, between the great circle that came from a and the one that leads to c; 0 where one stands still.
 
     The steps' product, less what of both lies along b: no difference of nearly equal numbers however small the steps.
     """
-    rho_a, rho_b, rho_c = (np.maximum(part, 1e-30) for part in (way.radius[:-2], way.radius[1:-1], way.radius[2:]))
-    came = (rho_b**2 - rho_a**2 + way["stepped"][1:-1]) / (2 * rho_b)
-    goes = (rho_c**2 - rho_b**2 - way["stepped"][2:]) / (2 * rho_b)
+    rho_a, rho_b, rho_c = (part.clamp_min(1e-30) for part in (path.radius[:-2], path.radius[1:-1], path.radius[2:]))
+    came = (rho_b**2 - rho_a**2 + path["stepped"][1:-1]) / (2 * rho_b)
+    goes = (rho_c**2 - rho_b**2 - path["stepped"][2:]) / (2 * rho_b)
     sine2 = chord2 * (1 - chord2 / 4)
-    across = np.sqrt(np.maximum(sine2[:-1] * sine2[1:], 0))
-    cosine = (way["bend"][2:] - came * goes) / (rho_a * rho_c) / np.maximum(across, 1e-12)
-    return np.where(across > 1e-9, np.arccos(np.clip(cosine, -1, 1)), 0.0)
+    across = (sine2[:-1] * sine2[1:]).clamp_min(0).sqrt()
+    cosine = (path["bend"][2:] - came * goes) / (rho_a * rho_c) / across.clamp_min(1e-12)
+    return torch.where(across > 1e-9, cosine.clamp(-1, 1).acos(), 0.0)

@@ -1,4 +1,4 @@
-"""What do the rows of a state say of the states before and of words, read as seldom as can be?
+"""What are the products of a state's rows with earlier states and with words, each row read as seldom as possible?
 
 Products of rows are bound by memory, not by arithmetic. So only the step from state to state is written, and several steps at
 a time meet each other and the words in one batched product; z·e is the sum of the steps' products up to it. Batches use the
@@ -20,7 +20,7 @@ BLOCK = 9
 CHUNK = 3 << 16
 
 
-class Strides:
+class Products:
     """The rows [n, d] of a batch from state to state, `states` of them, and what they meet there."""
 
     def __init__(self, gain: Tensor, shift: Tensor | None, states: int) -> None:
@@ -58,7 +58,7 @@ class Strides:
         if place == self._block - 1:
             self._meet(self._block)
 
-    def found(self) -> Tensor:
+    def total(self) -> Tensor:
         """[state, product, n], when all states have come."""
         if left := len(self._power) % self._block:
             self._meet(left)

@@ -1,15 +1,16 @@
 """Where are experiments made? On one evaluation text, beside one baseline, with as few passes as decide the question.
 
-Claims that need interventions cost forward passes. All of them use the same seeded text and share the untouched model's
-losses. `Bench.compare` is a group-sequential design: documents come in `LOOKS` instalments, after each the rule is asked
-whether it can decide, and every look takes its interval at 1 − 0.05/LOOKS, so that by Bonferroni the chance of any look
-misleading stays below 5 % however early it stops.
+Claims that need interventions cost forward passes. All of them use the same seeded text and share the unedited model's
+losses. `Bench.compare` is a group-sequential design: documents come in `LOOKS` parts. After each part the rule is asked
+whether it can decide. Every look takes its interval at 1 − 0.05/LOOKS: by Bonferroni the chance that any look misleads
+stays below 5 % however early the experiment stops.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +21,8 @@ from armillary.edits import Edit, edited
 from armillary.errors import ModelError
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Corpus, Window
-from armillary.geometry.resample import bootstrap
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Floats
+from armillary.probes.machinery.instrument import MODEL, RANDOM, SHUFFLED
+from armillary.probes.machinery.intervals import Floats, interval
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 
 TOKENS, DOCUMENTS = 1536, 24
@@ -32,19 +33,25 @@ DRAWS = 4000
 # Logits are as wide as the vocabulary: a batch of these many tokens keeps them to a hundred megabytes.
 BATCH = 512
 
-Statistic = Callable[[Floats, Floats], Floats]
-"""From summed losses [draws, 1 + trials] (the untouched model first) and token counts [draws] to one value a draw."""
+LossStatistic = Callable[[Floats, Floats], Floats]
+"""From summed losses [draws, 1 + trials] (the unedited model first) and token counts [draws] to one value per draw."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ModelChangedError(ModelError):
+    """An experiment left the model other than it was."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trials:
-    """What some edits cost: loss sums [1 + trials, groups], the untouched model first, and token counts [groups]."""
+    """What some edits cost: loss sums [1 + trials, groups], the unedited model first, and token counts [groups]."""
 
     names: tuple[str, ...]
     loss: Floats
     count: Floats
     looks: int
-    """After how many instalments of documents the rule could decide."""
+    """After how many parts of the documents the rule could decide."""
     level: float
     """At which every interval must be taken, so that looking several times does not count as several chances."""
     seed: int
@@ -53,30 +60,25 @@ class Trials:
     def documents(self) -> int:
         return int((self.count > 0).sum())
 
-    def interval(self, statistic: Statistic) -> tuple[float, float, float]:
+    def interval(self, statistic: LossStatistic) -> tuple[float, float, float]:
         """A statistic of the losses with its interval over documents; NaN ends where documents are too few."""
-        used = self.count > 0
-        rows = np.concatenate([self.count[None], self.loss]).T[used]
-        value = float(statistic(rows[:, 1:].sum(0)[None], rows[:, 0].sum()[None])[0])
-        if used.sum() < T.documents_least:
-            return value, float("nan"), float("nan")
-        found = bootstrap(rows, lambda s: statistic(s[:, 1:], s[:, 0]), DRAWS, self.seed, self.level)
-        return value, float(found.low), float(found.high)
+        rows = np.concatenate([self.count[None], self.loss]).T[self.count > 0]
+        return interval(rows, lambda sums: statistic(sums[:, 1:], sums[:, 0]), self.seed, DRAWS, self.level)
 
     def cost(self, name: str) -> tuple[float, float, float]:
-        """Nats a token that one trial costs, with its interval."""
+        """Nats per token that one trial costs, with its interval."""
         row = 1 + self.names.index(name)
         return self.interval(lambda loss, count: (loss[:, row] - loss[:, 0]) / np.maximum(count, 1e-300))
 
     def beside(self, name: str, other: str) -> tuple[float, float, float]:
-        """Nats a token that one trial costs more than another, document by document."""
+        """Nats per token that one trial costs more than another, document by document."""
         one, two = 1 + self.names.index(name), 1 + self.names.index(other)
         return self.interval(lambda loss, count: (loss[:, one] - loss[:, two]) / np.maximum(count, 1e-300))
 
 
 @dataclass(eq=False)
 class Bench:
-    """A model, the text it is tried on, and what was already worked out there."""
+    """A model, the text it is tried on, and what earlier experiments computed there."""
 
     anatomy: Anatomy
     corpus: Corpus
@@ -85,18 +87,27 @@ class Bench:
     seed: int = 0
     quick: bool = False
     tick: Callable[[int], None] = lambda tokens: None
-    kept: dict[Any, Any] = field(default_factory=dict)
-    """What one experiment worked out and another asks for too."""
+    _memo: dict[Any, Any] = field(default_factory=dict)
     _arms: dict[str, "Bench"] = field(default_factory=dict)
+    _baseline: dict[int, tuple[Batch, Floats]] = field(default_factory=dict)
+    """id of a batch → that batch (so that the id stays its own) and the unedited model's [row, (count, loss)]."""
     _first: Tensor | None = None
 
     def __post_init__(self) -> None:
         tokens, documents = (QUICK_TOKENS, QUICK_DOCUMENTS) if self.quick else (TOKENS, DOCUMENTS)
         self.text = self.corpus.thinned(tokens, documents)
 
+    def once(self, function: "Callable[Concatenate[Bench, P], R]", *args: P.args, **kwargs: P.kwargs) -> R:
+        """`function(self, …)`, computed by the first experiment that asks and kept for the others."""
+        key = (function, args, tuple(sorted(kwargs.items())))
+        if key not in self._memo:
+            self._memo[key] = function(self, *args, **kwargs)
+        result: R = self._memo[key]
+        return result
+
     @property
     def scored(self) -> bool:
-        """Does the model foretell a next token, so that an edit can cost something?"""
+        """Does the model predict a next token, so that an edit can cost something?"""
         return self.anatomy.causal and self.anatomy.W_U is not None
 
     def arm(self, name: str) -> "Bench":
@@ -131,18 +142,17 @@ class Bench:
         return (nll.reshape(target.shape).double() * (target >= 0)).cpu()
 
     def losses(self, batches: Sequence[Batch], *edits: Edit) -> Floats:
-        """[groups, (count, loss)] over batches; the untouched model's are worked out once."""
-        made = np.zeros((self.corpus.groups, 2))
+        """[groups, (count, loss)] over batches; the unedited model's are computed once."""
+        sums = np.zeros((self.corpus.groups, 2))
         for batch in batches:
-            key = ("losses", id(batch))
-            rows = self.kept.get(key) if not edits else None
+            rows = None if edits else self._baseline.get(id(batch), (batch, None))[1]
             if rows is None:
-                kept = (batch.following >= 0).sum(1).double()
-                # The batch is kept with its losses, so that its id is its own for as long.
-                rows = (batch, torch.stack((kept, self.token_losses(batch, *edits).sum(1)), 1).numpy())
-                self.kept |= {} if edits else {key: rows}
-            np.add.at(made, self.groups(batch).numpy(), rows[1])
-        return made
+                counts = (batch.following >= 0).sum(1).double()
+                rows = torch.stack((counts, self.token_losses(batch, *edits).sum(1)), 1).numpy()
+            if not edits:
+                self._baseline[id(batch)] = (batch, rows)
+            np.add.at(sums, self.groups(batch).numpy(), rows)
+        return sums
 
     def compare(
         self, trials: Mapping[str, tuple[Edit, ...]], decided: Callable[[Trials], bool] | None = None
@@ -151,38 +161,35 @@ class Bench:
         then there is but one look."""
         loss = np.zeros((1 + len(trials), self.corpus.groups))
         count = np.zeros(self.corpus.groups)
-        for look, batches in enumerate(self.instalments(), 1):
+        for look, batches in enumerate(self.instalments, 1):
             for row, edits in enumerate([(), *trials.values()]):
                 more = self.losses(batches, *edits)
                 loss[row] += more[:, 1]
                 count += more[:, 0] if row == 0 else 0
             level = 0.95 if decided is None else 1 - 0.05 / LOOKS
-            made = Trials(tuple(trials), loss.copy(), count.copy(), look, level, self.seed)
-            if decided is not None and made.documents >= T.documents_least and decided(made):
+            result = Trials(tuple(trials), loss.copy(), count.copy(), look, level, self.seed)
+            if decided is not None and result.documents >= T.documents_least and decided(result):
                 break
-        return made
+        return result
 
+    @cached_property
     def instalments(self) -> list[list[Batch]]:
-        """The evaluation text in LOOKS parts of like many documents."""
-        if "instalments" not in self.kept:
-            windows = sorted(self.text.windows, key=lambda w: w.document)
-            # Fewer documents than an interval needs would make a look that can decide nothing.
-            first = min(len(windows), max(T.documents_least, round(len(windows) / LOOKS)))
-            cuts = [0, *(first + round((len(windows) - first) * i / (LOOKS - 1)) for i in range(LOOKS))]
-            parts = [windows[a:b] for a, b in pairwise(cuts) if b > a]
-            self.kept["instalments"] = [self.batches(part) for part in parts]
-        found: list[list[Batch]] = self.kept["instalments"]
-        return found
+        """The evaluation text in LOOKS parts of about equally many documents."""
+        windows = sorted(self.text.windows, key=lambda w: w.document)
+        # A first part with fewer documents than an interval needs could decide nothing.
+        first = min(len(windows), max(T.documents_least, round(len(windows) / LOOKS)))
+        cuts = [0, *(first + round((len(windows) - first) * i / (LOOKS - 1)) for i in range(LOOKS))]
+        return [self.batches(windows[a:b]) for a, b in pairwise(cuts) if b > a]
 
     def states(self, batch: Batch, sites: Sequence[str], *edits: Edit) -> dict[str, Tensor]:
         """What passes at these sites [b, t, …]: what a site's module receives or gives, whichever the site is."""
-        found: dict[str, Tensor] = {}
+        states: dict[str, Tensor] = {}
 
         def keep(site: str) -> Watcher:
             def watch(given: Tensor | None, output: Tensor) -> None:
                 value = given if self.anatomy.sites[site].side == "input" else output
                 assert value is not None, f"{site} takes no tensor"
-                found[site] = value.detach().clone()
+                states[site] = value.detach().clone()
 
             return watch
 
@@ -193,7 +200,7 @@ class Bench:
         ):
             last = run(self.anatomy, batch.ids, batch.mask)
         self.tick(batch.tokens)
-        return {site: value.reshape(*last.shape[:2], -1) for site, value in found.items()}
+        return {site: value.reshape(*last.shape[:2], -1) for site, value in states.items()}
 
     def prove(self) -> None:
         """The model is what it was when the bench was set up, bit for bit; called after every experiment."""
@@ -203,6 +210,6 @@ class Bench:
         if self._first is None:
             self._first = now
         if not torch.equal(now, self._first):
-            raise ModelError(
-                "an experiment left a trace in the model: it is not bit for bit what it was; this is a bug."
+            raise ModelChangedError(
+                "an experiment changed the model: its output is no longer bit for bit what it was. This is a bug."
             )

@@ -11,13 +11,13 @@ from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Column, Quantity, Table, Verdict
 
 if TYPE_CHECKING:
-    from armillary.probes.instruments.heads_record import AttentionRecord
+    from armillary.probes.instruments.heads import HeadRows
 
 Statistic = Callable[[Floats], Floats]
 """From sums [..., field] to numbers [...]."""
 
 
-def sums(record: "AttentionRecord", columns: Sequence[Floats]) -> Floats:
+def sums(record: "HeadRows", columns: Sequence[Floats]) -> Floats:
     """[group, layer, head, column]: sums over each document group's sampled queries of [layer, head, query] arrays."""
     group = record.documents() % record.groups
     stacked = np.stack(columns, -1)
@@ -26,7 +26,7 @@ def sums(record: "AttentionRecord", columns: Sequence[Floats]) -> Floats:
     return made[np.bincount(group, minlength=record.groups) > 0]
 
 
-def means(record: "AttentionRecord", field: str) -> Floats:
+def means(record: "HeadRows", field: str) -> Floats:
     """[group, layer, head, (count, sum)] of one sampled field."""
     values = record.sampled(field)
     return sums(record, [np.ones_like(values), values])
@@ -74,7 +74,7 @@ def name_heads(flags: Flags, most: int = 4) -> str:
     >>> name_heads(np.array([[True, False], [False, True]]))
     'L0H0 and L1H1'
     """
-    from armillary.probes.machinery.evidence import name_sites
+    from armillary.probes.machinery.verdicts import name_sites
 
     return name_sites([f"L{layer}H{head}" for layer, head in np.argwhere(flags)], most)
 

@@ -7,10 +7,10 @@ from armillary.anatomy import Anatomy
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, collate
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.probe import Experimenter, Probe
+from armillary.probes.machinery.instrument import ARMS
+from armillary.probes.machinery.probe import AnyProbe, Experimenter
 from armillary.results import Plan
 
-ARMS = 3
 # What one watched pass costs beside a bare one at the default budget, all instruments on (bench/overhead.py).
 WATCHED = 2.0
 # Seconds of algebra a claim takes, and how many more for each million numbers of a layer's width² over all layers.
@@ -19,17 +19,17 @@ CLAIM, CLAIM_MILLION = 1.5, 1.5
 TIMED = 256
 
 
-def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[Probe], quick: bool) -> Plan:
+def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe], quick: bool) -> Plan:
     algebra = len(probes) * (CLAIM + CLAIM_MILLION * anatomy.layers * anatomy.d**2 / 1e6)
     if corpus is None:
         return Plan(len(probes), 0, 0, 0, 0, algebra)
-    made = [probe for probe in probes if isinstance(probe, Experimenter)]
-    passes = sum(probe.passes(anatomy) for probe in made)
+    experimenters = [probe for probe in probes if isinstance(probe, Experimenter)]
+    passes = sum(probe.passes(anatomy) for probe in experimenters)
     evaluation = Bench(anatomy, corpus, quick=quick).text.tokens
     read = corpus.tokens if any(probe.instruments for probe in probes) else 0
     speed = _speed(anatomy, corpus)
-    seconds = algebra + (ARMS * WATCHED * read + passes * evaluation) / speed
-    return Plan(len(probes), len(made), read, passes, evaluation, seconds)
+    seconds = algebra + (len(ARMS) * WATCHED * read + passes * evaluation) / speed
+    return Plan(len(probes), len(experimenters), read, passes, evaluation, seconds)
 
 
 def _speed(anatomy: Anatomy, corpus: Corpus) -> float:

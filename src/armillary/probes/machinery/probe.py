@@ -1,70 +1,82 @@
-"""What is a probe? One question, the instruments it needs, and a conclusion from what they recorded."""
+"""What is a probe? One question, the instruments it reads, and a conclusion from what they recorded."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.evidence import MODEL, Evidence
+from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.tables import site_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.results import Claim, Column, Finding, Statistic, Table
+from armillary.probes.machinery.verdicts import undecided
+from armillary.results import Claim, Finding, Why
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
 
-Instrument = Literal["lengths", "spectra", "sample", "attention", "travel"]
+R = TypeVar("R")
 
 
 class Probe(Protocol):
-    """A frozen dataclass whose fields are its settings.
-
-    `instruments` are those of the shared pass it reads ('lengths', 'spectra', 'sample', 'attention', 'travel'); none
-    means that it reads none. A probe module imports torch only inside functions, so that the list of claims is shown at
-    once.
-    """
+    """A frozen dataclass whose fields are its settings. `instruments` are those of the shared pass that it reads; none
+    means that it reads weights alone. A probe module imports torch only inside functions, so that `armillary claims`
+    starts at once."""
 
     claim: ClassVar[Claim]
-    instruments: ClassVar[tuple[Instrument, ...]]
+    instruments: ClassVar[tuple[AnyInstrument, ...]]
 
     def conclude(self, evidence: Evidence) -> Finding: ...
 
 
 @runtime_checkable
-class Experimenter(Probe, Protocol):
-    """A probe that needs passes of its own: edited ones, or of other tokens than the text's.
+class Experimenter(Protocol[R]):
+    """A probe that needs passes of its own, edited ones or of other tokens than the text's: `conclude` gets what
+    `experiment` returned."""
 
-    What `experiment` returns is found in `evidence.found[claim id]` when it concludes.
-    """
+    claim: ClassVar[Claim]
+    instruments: ClassVar[tuple[AnyInstrument, ...]]
 
     def passes(self, anatomy: "Anatomy") -> float:
         """Whole passes over the evaluation text, at most; those of a twin count as well."""
         ...
 
-    def experiment(self, bench: "Bench") -> Any: ...
+    def experiment(self, bench: "Bench") -> R: ...
+
+    def conclude(self, evidence: Evidence, result: R) -> Finding: ...
 
 
-def judge(probe: Probe, evidence: Evidence) -> Finding:
-    """A probe's finding, or `undecided` where the text cannot carry any: what no rule needs to repeat."""
-    if evidence.corpus is None or not (probe.instruments or isinstance(probe, Experimenter)):
-        return probe.conclude(evidence)
-    documents = evidence.corpus.documents
-    counts = {"ordinary tokens": evidence.ordinary if probe.instruments else evidence.tokens}
-    counts |= {"queries with enough keys": evidence.queries} if "attention" in probe.instruments else {}
-    counts |= {"tokens between two others": evidence.followed} if "travel" in probe.instruments else {}
-    what, fewest = min(counts.items(), key=lambda count: count[1])
+AnyProbe = Probe | Experimenter[Any]
+
+
+def reads_text(probe: AnyProbe) -> bool:
+    return bool(probe.instruments) or isinstance(probe, Experimenter)
+
+
+def judge(probe: AnyProbe, evidence: Evidence, bench: "Bench | None" = None) -> Finding:
+    """A probe's finding, or `undecided` where the text cannot carry any: what no rule needs to repeat.
+
+    A probe that experiments does so on `bench`.
+    """
+    if evidence.corpus is None or not reads_text(probe):
+        return _concluded(probe, evidence, bench)
+    counts = [instrument.count(evidence[instrument][MODEL]) for instrument in probe.instruments]
+    fewest, what = min(counts or [(evidence.tokens, "tokens")])
     if fewest < T.tokens_least:
-        nothing = float("nan")
-        return Finding(
-            claim=probe.claim,
-            verdict="undecided",
-            statistic=Statistic("not measured", nothing, nothing, nothing),
-            n=fewest,
-            controls=(),
-            reading=f"Only {fewest} {what}, and {T.tokens_least} are the least; give more text, or longer documents.",
-            headline="Too little text: nothing can be concluded",
-            table=Table((Column("site", "norm site"),), tuple((site,) for site in evidence.sites)),
-        )
-    found = probe.conclude(evidence)
-    if documents >= T.documents_least or (found.verdict == "undecided" and "more text" in found.reading):
-        return found
-    why = f"Only {documents} documents, and intervals need {T.documents_least}: give more text. Without them: "
-    return replace(found, verdict="undecided", reading=why + found.reading)
+        reading = f"The text has {fewest} {what}; a verdict needs {T.tokens_least}. Give more text or longer documents."
+        return undecided(probe.claim, Why.TOO_LITTLE_TEXT, reading, site_table(evidence.sites), fewest)
+    finding = _concluded(probe, evidence, bench)
+    documents = evidence.corpus.documents
+    if documents >= T.documents_least or finding.why is not None:
+        return finding
+    reading = f"The text has {documents} documents; an interval needs {T.documents_least}. Give more text. Without it: "
+    return replace(finding, verdict="undecided", why=Why.NO_INTERVAL, reading=reading + finding.reading)
+
+
+def _concluded(probe: AnyProbe, evidence: Evidence, bench: "Bench | None") -> Finding:
+    if not isinstance(probe, Experimenter):
+        return probe.conclude(evidence)
+    if bench is None:
+        raise ValueError(f"{probe.claim.id} makes experiments and needs a bench")
+    result = probe.experiment(bench)
+    bench.prove()
+    return probe.conclude(evidence, result)

@@ -1,82 +1,103 @@
-"""One pass: how do all probes that need no edit see the same forward pass?"""
+"""One pass per arm: how do all probes that need no edit see the same forward pass? As a list of instruments."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.instrument import ARMS, MODEL, RANDOM, SHUFFLED, AnyInstrument, View, Watch
 
-from armillary.anatomy import Anatomy
-from armillary.flow.capture import Watcher, run, still, watching
-from armillary.flow.glimpse import Glimpse, Tokens, Workspace
-from armillary.flow.tokens import Corpus
-from armillary.measures.reservoir import priority
-from armillary.probes.instruments.heads_watch import AttentionWatch
-from armillary.probes.instruments.norm_record import SAMPLE, NormRecord
-from armillary.probes.instruments.words_watch import TravelWatch
-from armillary.probes.machinery.probe import Instrument
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from armillary.anatomy import Anatomy
+    from armillary.flow.capture import Watcher
+    from armillary.flow.glimpse import Tokens, Typical
+    from armillary.flow.tokens import Corpus
+
+
+def gather(
+    anatomy: "Anatomy",
+    corpus: "Corpus | None",
+    instruments: Iterable[AnyInstrument],
+    seed: int = 0,
+    tick: Callable[[int], None] = lambda tokens: None,
+    begin: Callable[[str], None] = lambda arm: None,
+) -> Evidence:
+    """Evidence of all arms; `begin` is called with each arm's name, `tick` with every batch's tokens."""
+    from armillary.flow.controls import random_twin
+
+    twin = random_twin(anatomy, seed)
+    wanted = list(dict.fromkeys(instruments))
+    if corpus is None or not wanted:
+        return Evidence(anatomy, corpus, twin, seed=seed)
+    subjects = {MODEL: (anatomy, corpus), RANDOM: (twin, corpus), SHUFFLED: (anatomy, corpus.shuffled(seed))}
+    states: dict[AnyInstrument, dict[str, Any]] = {instrument: {} for instrument in wanted}
+    for arm in ARMS:
+        begin(arm)
+        present = [instrument for instrument in wanted if arm in instrument.arms]
+        for instrument, state in observe(*subjects[arm], present, seed, tick).items():
+            states[instrument][arm] = state
+    return Evidence(anatomy, corpus, twin, states, seed)
 
 
 def observe(
-    anatomy: Anatomy,
-    corpus: Corpus,
-    instruments: Iterable[Instrument],
+    anatomy: "Anatomy",
+    corpus: "Corpus",
+    instruments: Iterable[AnyInstrument],
+    seed: int = 0,
     tick: Callable[[int], None] = lambda tokens: None,
-    attention: AttentionWatch | None = None,
-    travel: TravelWatch | None = None,
-) -> dict[str, NormRecord]:
-    """Read the corpus once, without logits, reducing at every norm site as the batch passes it; in the same pass
-    `attention` watches the heads and `travel` follows the words."""
-    wanted = frozenset(instruments)
-    records = {site: NormRecord(corpus.groups, norm, wanted) for site, norm in anatomy.norms.items()}
-    current: list[Tokens] = []
-    space = Workspace()
-    bar = _bar(corpus) if "sample" in wanted else None
+) -> dict[AnyInstrument, Any]:
+    """Read the corpus once, without logits, and answer each instrument's state."""
+    from armillary.flow.capture import run, still, watching
+    from armillary.flow.glimpse import Tokens
 
-    def watcher(site: str, record: NormRecord) -> Callable[[Tensor | None, Tensor], None]:
-        def watch(x: Tensor | None, y: Tensor) -> None:
-            assert x is not None, "a norm takes a tensor"
-            glimpse = Glimpse(record.norm, x, y, current[-1], space)
-            if travel is not None:
-                travel.see(site, glimpse)
-            # Last: the record uses z up.
-            record.include(glimpse)
-
-        return watch
-
-    watchers = {site: watcher(site, record) for site, record in records.items()}
-    for site, more in {} if attention is None else attention.watchers.items():
-        watchers[site] = _both(watchers[site], more) if site in watchers else more
-    with still(anatomy.model), watching(anatomy, watchers):
+    # Who uses up the shared z of a site sees it last.
+    ordered = sorted(dict.fromkeys(instruments), key=lambda instrument: instrument.overwrites)
+    watches = {instrument: instrument.start(anatomy, corpus, seed) for instrument in ordered}
+    sites = _Sites(anatomy, list(watches.values()))
+    with still(anatomy.model), watching(anatomy, sites.watchers()):
         for batch in corpus.batches():
-            for watch in (attention, travel):
-                if watch is not None:
-                    watch.begin(batch)
-            current[:] = [_offer(Tokens.of(batch, corpus.groups, anatomy.device), bar)]
+            sites.tokens = Tokens.of(batch, corpus.groups, anatomy.device)
+            for watch in watches.values():
+                watch.begin(sites.tokens)
             run(anatomy, batch.ids, batch.mask)
+            for watch in watches.values():
+                watch.end()
             tick(batch.tokens)
-    return records
+    return {instrument: watch.state for instrument, watch in watches.items()}
 
 
-def _both(first: Watcher, second: Watcher) -> Watcher:
-    def watch(x: Tensor | None, y: Tensor) -> None:
-        first(x, y)
-        second(x, y)
+class _Sites:
+    """Hands every site's view to the watches that asked for it."""
 
-    return watch
+    def __init__(self, anatomy: "Anatomy", watches: list[Watch[Any]]) -> None:
+        from armillary.flow.glimpse import Workspace
 
+        self._anatomy, self._space = anatomy, Workspace()
+        self._typical: dict[str, Typical] = {}
+        self._watches: dict[str, list[Watch[Any]]] = {}
+        for watch in watches:
+            for site in watch.sites:
+                self._watches.setdefault(site, []).append(watch)
+        self.tokens: Tokens
 
-def _bar(corpus: Corpus) -> int:
-    """The priority below which a token will be in every site's sample: the corpus is known, so nobody need be evicted."""
-    places = [(w.document, t) for w in corpus.windows for t in range(1, len(w.ids))]
-    if len(places) <= SAMPLE:
-        return torch.iinfo(torch.int64).max
-    return int(priority(0, torch.tensor(places)).kthvalue(SAMPLE).values)
+    def watchers(self) -> "dict[str, Watcher]":
+        return {site: self._watcher(site, watches) for site, watches in self._watches.items()}
 
+    def _watcher(self, site: str, watches: list[Watch[Any]]) -> "Watcher":
+        from armillary.flow.glimpse import Glimpse
 
-def _offer(tokens: Tokens, bar: int | None) -> Tokens:
-    if bar is None:
-        return tokens
-    rank = priority(0, tokens.places.cpu())
-    chosen = rank <= bar
-    return replace(tokens, offered=tokens.later[chosen.to(tokens.later.device)], rank=rank[chosen])
+        norm = self._anatomy.norms.get(site)
+
+        def watcher(given: "Tensor | None", value: "Tensor") -> None:
+            def glimpse() -> Glimpse:
+                assert norm is not None and given is not None
+                shared = Glimpse(norm, given, value, self.tokens, self._space, self._typical.get(site))
+                self._typical.setdefault(site, shared.typical)
+                return shared
+
+            view = View(given, value, None if norm is None else glimpse)
+            for watch in watches:
+                watch.see(site, view)
+
+        return watcher

@@ -1,6 +1,12 @@
-"""Which numbers decide a verdict? All of them, in one place, each with its reason, fixed before results were seen."""
+"""Which numbers decide a verdict? All of them, in one place, each with its reason.
+
+Rules that were changed after results had been seen say so (`Claim.changes`). `RULES_VERSION` changes with every rule or
+threshold; a survey records it.
+"""
 
 from dataclasses import asdict, dataclass
+
+RULES_VERSION = "1"
 
 
 @dataclass(frozen=True)

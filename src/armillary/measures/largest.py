@@ -1,0 +1,36 @@
+"""What was the largest of a few numbers, batch after batch?"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from armillary.measures.device import home
+
+
+class Largest:
+    """The largest of each of n numbers, none below 0.
+
+    >>> largest = Largest(2)
+    >>> largest.include(torch.tensor([3.0, 1.0])); largest.include(torch.tensor([2.0, 5.0]))
+    >>> largest.values.tolist()
+    [3.0, 5.0]
+    """
+
+    def __init__(self, count: int = 1) -> None:
+        self.values = torch.zeros(count, dtype=torch.float64)
+
+    def include(self, values: Tensor) -> None:
+        values = values.detach().to(home(values.device), torch.float64).reshape(-1)
+        self.values = torch.maximum(self.values.to(values.device), values)
+
+    def __add__(self, other: "Largest") -> "Largest":
+        both = Largest(len(self.values))
+        both.values = torch.maximum(self.values, other.values.to(self.values.device))
+        return both
+
+    def arrays(self) -> dict[str, Tensor]:
+        return {"values": self.values.cpu()}
+
+    def load(self, arrays: Mapping[str, Tensor]) -> None:
+        self.values = arrays["values"].clone()

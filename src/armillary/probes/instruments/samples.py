@@ -1,0 +1,123 @@
+"""Which tokens stand for a norm site where all pairs are compared? A seeded sample of x, the same tokens at every site."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from armillary.measures.state import Named, State
+from armillary.probes.machinery.instrument import ARMS, View
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from armillary.anatomy import Anatomy
+    from armillary.flow.glimpse import Tokens
+    from armillary.flow.tokens import Corpus
+    from armillary.measures import Reservoir
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Ordinary tokens of one site: x before the norm, z on the sphere (float64), and where each came from."""
+
+    x: "Tensor"
+    z: "Tensor"
+    document: NDArray[np.int64]
+    token: NDArray[np.int64]
+    following: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    def distinct(self) -> "Sampled":
+        """One token of each word form: the same word in two places is nearly one point, and says nothing of shape."""
+        _, first = np.unique(self.token, return_index=True)
+        chosen = np.sort(first)
+        columns = (self.document[chosen], self.token[chosen], self.following[chosen])
+        return Sampled(self.x[chosen], self.z[chosen], *columns)
+
+
+@dataclass
+class TokenSamples(State):
+    """Per norm site rows of x with document, position, token, following token, and the kind of token as mark."""
+
+    rows: "Named[Reservoir]"
+
+    def ordinary(self, anatomy: "Anatomy", site: str) -> Sampled:
+        sample = self.rows[site].sample()
+        document, _, token, following = sample.payload.numpy().T
+        chosen = sample.marks.numpy() == 0
+        x = sample.rows[chosen].double()
+        z = anatomy.norms[site].direction(x)
+        return Sampled(x, z, document[chosen], token[chosen], following[chosen])
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The instrument: `capacity` tokens per site, first positions left out."""
+
+    capacity: int = 768
+    name: str = "samples"
+    arms: tuple[str, ...] = ARMS
+    overwrites: bool = False
+
+    def start(self, anatomy: "Anatomy", corpus: "Corpus", seed: int) -> "SampleWatch":
+        return SampleWatch(anatomy, corpus, self.capacity)
+
+    def count(self, state: TokenSamples) -> tuple[int, str]:
+        return min(int((r.sample().marks == 0).sum()) for r in state.rows.values()), "ordinary tokens"
+
+    def bytes(self, anatomy: "Anatomy") -> int:
+        return len(self.arms) * 4 * self.capacity * anatomy.d * len(anatomy.norms)
+
+
+class SampleWatch:
+    def __init__(self, anatomy: "Anatomy", corpus: "Corpus", capacity: int) -> None:
+        from armillary.measures import Reservoir
+
+        self.sites = tuple(anatomy.norms)
+        self.state = TokenSamples(Named.of(self.sites, lambda: Reservoir.empty(capacity, anatomy.d, 4)))
+        self._bar = bar(corpus, capacity)
+
+    def begin(self, tokens: "Tokens") -> None:
+        import torch
+
+        from armillary.measures.reservoir import priority
+
+        batch = tokens.batch
+        rows, width = batch.ids.shape
+        places = torch.arange(rows * width).reshape(rows, width)[:, 1:][batch.mask[:, 1:]]
+        columns = (batch.documents[places // width], places % width)
+        payload = torch.stack((*columns, batch.ids.reshape(-1)[places], batch.following.reshape(-1)[places]), 1)
+        rank = priority(0, payload)
+        chosen = rank <= self._bar
+        self._rows, self._payload, self._rank = places[chosen], payload[chosen], rank[chosen]
+        self._device_rows = self._rows.to(tokens.device, non_blocking=True)
+
+    def see(self, site: str, view: View) -> None:
+        glimpse = view.norm
+        marks = glimpse.kind.index_select(0, self._device_rows)
+        self.state.rows[site].include(glimpse.x, self._payload, self._rows, self._rank, marks)
+
+    def end(self) -> None:
+        pass
+
+
+def bar(corpus: "Corpus", capacity: int, last: int = 0) -> int:
+    """The priority up to which a token will be sampled: the corpus is known, so nobody need be copied and displaced.
+
+    First positions are never sampled, nor the `last` tokens of a window.
+    """
+    import torch
+
+    from armillary.measures.reservoir import priority
+
+    places = [(w.document, t) for w in corpus.windows for t in range(1, len(w.ids) - last)]
+    if len(places) <= capacity:
+        return torch.iinfo(torch.int64).max
+    return int(priority(0, torch.tensor(places)).kthvalue(capacity).values)
+
+
+SAMPLES = Samples()

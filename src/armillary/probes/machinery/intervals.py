@@ -1,0 +1,69 @@
+"""How sure is a number? One mean, one spread and one bootstrap over documents, for every probe."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], Floats]
+"""From sums [draw, …] to values [draw, …]."""
+NAN3 = (float("nan"), float("nan"), float("nan"))
+
+
+def mean(stats: Floats) -> Floats:
+    """The mean from (count, sum, …) along the last axis; NaN of nothing.
+
+    >>> mean(np.array([[4.0, 2.0, 1.0]]))
+    array([0.5])
+    """
+    return ratio(stats, 1, 0)
+
+
+def ratio(stats: Floats, above: int, below: int) -> Floats:
+    """One sum over another along the last axis; NaN where the second is not positive."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(stats[..., below] > 0, stats[..., above] / stats[..., below], np.nan))
+
+
+def spread(stats: Floats) -> Floats:
+    """The coefficient of variation from (count, sum, sum of squares); NaN of fewer than two."""
+    average = mean(stats)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = np.maximum(stats[..., 2] / stats[..., 0] - average**2, 0)
+        return np.where(stats[..., 0] > 1, np.sqrt(variance) / np.maximum(np.abs(average), 1e-300), np.nan)
+
+
+def intervals(
+    stats: Floats, statistic: Statistic = mean, seed: int = 0, draws: int = 400, level: float = 0.95
+) -> Floats:
+    """[…, (value, low, high)] of a statistic of sums [document group, …], documents drawn alike for every entry.
+
+    Groups without any count are no documents. With fewer than `documents_least` groups both ends are NaN: a rule must
+    then say `undecided`.
+    """
+    from armillary.geometry.resample import bootstrap
+
+    value = np.asarray(statistic(stats.sum(0)[None])[0], dtype=np.float64)
+    used = stats[(stats.reshape(len(stats), -1) != 0).any(1)]
+    defined = np.isfinite(value)
+    if len(used) < T.documents_least or not defined.any():
+        return np.stack([value, np.full_like(value, np.nan), np.full_like(value, np.nan)], -1)
+    # An entry that nothing was measured for must not cost the others their draws.
+    drawn = bootstrap(used, lambda sums: np.where(defined, statistic(sums), 0.0), draws, seed, level)
+    return np.stack([value, np.where(defined, drawn.low, np.nan), np.where(defined, drawn.high, np.nan)], -1)
+
+
+def interval(
+    stats: Floats, statistic: Statistic = mean, seed: int = 0, draws: int = 400, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Value, low and high end of a statistic that is one number.
+
+    >>> value, low, high = interval(np.stack([np.ones(50), np.arange(50.0)], 1))
+    >>> value, low < value < high
+    (24.5, True)
+    """
+    value, low, high = intervals(stats, statistic, seed, draws, level).tolist()
+    return value, low, high
