@@ -1,13 +1,18 @@
 """What is read from a model, what is refused, and by which name."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers as tr
 from tiny import MAKERS, tiny
 
+from armillary.anatomy import families
+from armillary.anatomy.folded import mlp_norm
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.read import fingerprint, read
 from armillary.errors import ModelError
+from armillary.flow.capture import run, still, watching
 
 
 def test_a_changed_attribute_that_no_table_knows_is_refused_by_name():
@@ -54,6 +59,131 @@ def test_canonical_weights_are_views_not_copies():
     with torch.no_grad():
         model.transformer.h[0].attn.c_attn.weight[3, 5] = 42.0
     assert anatomy.blocks[0].attention.W_Q[0, 3, 5] == 42.0
+    model = tiny("phi3")
+    anatomy = read(model)
+    with torch.no_grad():
+        # 4 query heads and 2 key/value heads of width 8: the first value column is 32 + 16.
+        model.model.layers[0].self_attn.qkv_proj.weight[48, 3] = 42.0
+        model.model.layers[0].mlp.gate_up_proj.weight[48, 3] = 43.0
+    assert anatomy.blocks[0].attention.W_V[0, 3, 0] == 42.0
+    assert anatomy.blocks[0].feed_forward.W_in[3, 0] == 43.0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "phi3", "bert"])
+def test_a_pattern_is_a_site(name):
+    anatomy, patterns = read(tiny(name)), {}
+    before = anatomy.model.config._attn_implementation
+    with still(anatomy.model), watching(anatomy, {"L1.pattern": lambda given, value: patterns.update(p=value)}):
+        run(anatomy, torch.randint(3, 97, (2, 9)))
+    assert patterns["p"].shape == (2, 4, 9, 9)
+    assert torch.allclose(patterns["p"].sum(-1), torch.ones(2, 4, 9), atol=1e-6)
+    assert anatomy.model.config._attn_implementation == before
+
+
+def test_an_unknown_site_lists_the_known_ones():
+    anatomy = read(tiny("gpt2"))
+    with (
+        pytest.raises(ModelError, match=r"no site 'L0\.ln3' .* L0\.ln1, L0\.q, .* ln_final \(L0 stands for L0 to L2\)"),
+        watching(anatomy, {"L0.ln3": lambda given, value: None}),
+    ):
+        pass
+
+
+def test_one_norm_for_both_sublayers_is_one_site():
+    anatomy = read(tiny("phi"))
+    assert anatomy.parallel
+    assert all(block.ln2 is block.ln1 for block in anatomy.blocks)
+    assert list(anatomy.norms) == ["L0.ln1", "L1.ln1", "L2.ln1", "ln_final"]
+    assert not any(site.endswith("ln2") for site in anatomy.sites)
+    assert mlp_norm(anatomy, 1) == ("L1.ln1", anatomy.blocks[1].ln1)
+
+
+def test_longrope_is_read_up_to_its_original_context():
+    """Beyond it every position is rotated by other frequencies."""
+    anatomy = read(tiny("phi3-longrope"))
+    assert anatomy.config["max_position_embeddings"] == 64
+    assert anatomy.context == 16
+    assert read(tiny("phi3")).context == 64
+
+
+def test_windows_are_read_where_a_family_keeps_them():
+    windows = {name: [b.attention.window for b in read(tiny(name)).blocks] for name in ("phi3", "mistral", "qwen2")}
+    assert windows == {"phi3": [5, 5, 5], "mistral": [5, 5, 5], "qwen2": [None, None, 4]}
+
+
+WRONG_TABLES = {
+    "a path of another family": (
+        {"fused": "attn.c_attn"},
+        r"the phi3 table names 'attn\.c_attn', and Phi3DecoderLayer has no such module; it has self_attn, .*qkv_proj",
+    ),
+    "a projection of one side for all three": (
+        {"fused": "self_attn.o_proj"},
+        r"o_proj gives 32 columns, and 4 query heads and 2 key/value heads of width 8 need 64",
+    ),
+    "gate alone where both are": (
+        {"gate_up": "mlp.down_proj"},
+        r"down_proj gives 32 columns, and a gate and a factor of 48 hidden values each need 96",
+    ),
+    "no norm": ({"ln2": "mlp.activation_fn"}, r"mlp\.activation_fn \(SiLUActivation\) is no norm that can be read"),
+    "no attention": ({"attention": "mlp"}, r"mlp \(Phi3MLP\) has no head width"),
+    "no blocks": ({"blocks": "h"}, r"names 'h', and Phi3Model has no such module; it has embed_tokens, layers"),
+    "a final norm of another name": ({"ln_final": "ln_f"}, r"names 'ln_f', and Phi3Model has no such module"),
+}
+
+
+@pytest.mark.parametrize("mistake", list(WRONG_TABLES))
+def test_a_wrong_table_says_what_is_wrong(monkeypatch, mistake):
+    changes, message = WRONG_TABLES[mistake]
+    table = replace(families.family_of("phi3"), **changes)
+    monkeypatch.setattr(families, "FAMILIES", (table,))
+    with pytest.raises(ModelError, match=message):
+        read(tiny("phi3"))
+
+
+class _Point:
+    """An entry point of an installed package."""
+
+    def __init__(self, name, loaded):
+        self.name, self.value, self._loaded = name, f"some_package:{name}", loaded
+
+    def load(self):
+        if isinstance(self._loaded, Exception):
+            raise self._loaded
+        return self._loaded
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    def install(**points):
+        listed = [_Point(name, loaded) for name, loaded in points.items()]
+        monkeypatch.setattr(families, "entry_points", lambda group: listed if group == families.GROUP else [])
+        families._installed.cache_clear()
+
+    yield install
+    families._installed.cache_clear()
+
+
+def test_installed_packages_add_families(installed):
+    llama = families.family_of("llama")
+    two = tuple(replace(llama, model_type=name) for name in ("alpha", "beta"))
+    installed(gamma=replace(llama, model_type="gamma"), several=two, llama=replace(two[0], model_type="llama"))
+    assert families.family_of("gamma").model_type == "gamma"
+    assert (families.family_of("alpha"), families.family_of("beta")) == two
+    assert families.family_of("llama") is llama, "a built-in table comes first"
+    with pytest.raises(ModelError, match=r"'delta' is not one Armillary knows \(gpt2, .*bert, gamma, alpha, beta"):
+        families.family_of("delta")
+
+
+def test_a_broken_entry_point_is_named_when_it_matters_and_only_then(installed, recwarn):
+    installed(gamma=ImportError("no module named gamma_lib"), wrong="a string")
+    assert families.family_of("gpt2").model_type == "gpt2"
+    with pytest.raises(
+        ModelError, match=r"'gamma' is announced .* some_package:gamma: ImportError: no module named gamma"
+    ):
+        families.family_of("gamma")
+    with pytest.raises(ModelError, match=r"'delta' is not one .* 'gamma' cannot be loaded .* 'wrong' .* is no Family"):
+        families.family_of("delta")
+    assert not recwarn.list
 
 
 def test_base_models_without_head_are_read():

@@ -54,6 +54,23 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {
         tr.Qwen2Config(**_LLAMA, **_SPECIAL, use_sliding_window=True, sliding_window=4, max_window_layers=2)
     ),
     "qwen3": lambda: tr.Qwen3ForCausalLM(tr.Qwen3Config(**_LLAMA, **_SPECIAL, head_dim=16)),
+    "phi": lambda: tr.PhiForCausalLM(tr.PhiConfig(**_LLAMA, **_SPECIAL, qk_layernorm=True)),
+    "phi3": lambda: tr.Phi3ForCausalLM(
+        tr.Phi3Config(**_LLAMA, **_SPECIAL, sliding_window=5, partial_rotary_factor=0.5)
+    ),
+    "phi3-longrope": lambda: tr.Phi3ForCausalLM(
+        tr.Phi3Config(
+            **_LLAMA,
+            **_SPECIAL,
+            original_max_position_embeddings=16,
+            rope_parameters={
+                "rope_type": "longrope",
+                "factor": 4.0,
+                "short_factor": [1.0, 1.1, 1.2, 1.3],
+                "long_factor": [4.0] * 4,
+            },
+        )
+    ),
     "gpt_neox": _neox,
     "gpt_neox-sequential": lambda: _neox(use_parallel_residual=False),
     "gemma2": lambda: tr.Gemma2ForCausalLM(

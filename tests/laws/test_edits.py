@@ -7,9 +7,11 @@ import torch
 from tiny import MAKERS, tiny
 
 from armillary.anatomy import Anatomy
+from armillary.anatomy.folded import mlp_norm
 from armillary.anatomy.read import read
 from armillary.edits import EDITS, Ablate, Freeze, Scale, Shuffle, Silence, Slide, Turn, across, edited, within
-from armillary.errors import ModelError
+from armillary.edits.edit import changing
+from armillary.errors import ArmillaryError, ModelError
 from armillary.flow.capture import run, still, watching
 
 NAMES = list(MAKERS)
@@ -178,8 +180,7 @@ def test_coordinates_are_chosen_by_what_the_activation_got(models, name):
         got.append((pre, post))
         return pre < 0
 
-    sees = {"L1.mlp_post": lambda x, y: seen.append(x), "L1.ln2": lambda x, y: seen.append(y)}
-    sees |= {"L1.ln1": lambda x, y: seen.append(y)} if a.order == "post" else {}
+    sees = {site: lambda x, y: seen.append(y) for site in (mlp_norm(a, 1)[0], "L1.mlp_post")}
     with still(a.model), edited(a, Ablate(1, choose)), watching(a, sees):
         run(a, ids())
     (pre, post), ffn = got[0], a.blocks[1].feed_forward
@@ -220,19 +221,67 @@ def test_what_cannot_be_edited_is_refused(models):
     a = models["llama"]
     refused = [
         (Scale(9, 2.0), "there is no layer 9"),
-        (Freeze("L0.attn_out", 1.0), "is no norm"),
+        (Freeze("L0.attn_out", 1.0), "is not a norm"),
         (Shuffle(0, (1, 0)), "each of 0 … 31 once"),
         (Shuffle(0, across(2, 8, 0), "qk"), "within heads"),
         (Silence(0, (4,)), "there is no head 4"),
-        (Ablate(0, lambda pre, post: pre < 0, "mean"), "give `means`"),
+        (Silence(7, (0,)), r"no site 'L7\.z'"),
+        (Ablate(0, lambda pre, post: pre < 0, "mean"), "one for each of the 48 coordinates; got none"),
+        (Ablate(0, lambda pre, post: pre < 0, "mean", torch.ones(47)), r"of the 48 coordinates; got \[47\]"),
     ]
     for edit, message in refused:
-        with pytest.raises(ValueError, match=message), edited(a, edit):
+        with pytest.raises(ArmillaryError, match=message), edited(a, edit):
             pass
-    with pytest.raises(ValueError, match="cannot slide by 12"), still(a.model), edited(a, Slide(12)):
+    with pytest.raises(ArmillaryError, match="cannot slide by 12"), still(a.model), edited(a, Slide(12)):
         run(a, ids())
-    with pytest.raises(ValueError, match="one head"):
+    with pytest.raises(ArmillaryError, match="pass them by name"), still(a.model), edited(a, Slide(2)):
+        a.backbone(ids())
+    with pytest.raises(ArmillaryError, match="one head"):
         across(1, 8, 0)
+    with pytest.raises(ModelError, match=r"L1\.pattern can be watched but not edited"):
+        changing(a, "L1.pattern", lambda value, given: value).__enter__()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_site_is_edited_as_it_is_watched(models, name):
+    """Also where a module gives several sites at once, or works on flattened rows."""
+    a, shapes = models[name], {}
+    sites = [site for site in a.sites if site.startswith("L1.") and not site.endswith("pattern")]
+    with still(a.model):
+        before = run(a, ids())
+        for site in sites:
+            seen = {}
+
+            def double(value, given, seen=seen):
+                seen["edited"] = value.shape
+                return value * 2
+
+            with watching(a, {site: lambda given, value, seen=seen: seen.update(value=value)}):
+                run(a, ids())
+            plain = seen["value"]
+            watch = watching(a, {site: lambda given, value, seen=seen: seen.update(value=value)})
+            with changing(a, site, double), watch:
+                changed = run(a, ids())
+            assert seen["edited"] == seen["value"].shape == plain.shape
+            assert torch.equal(seen["value"], plain * 2), site
+            # A norm reads directions, so doubled queries may only sharpen attention; everything else shows plainly.
+            assert not torch.equal(changed, before), site
+            shapes[site] = plain.shape
+        assert torch.equal(run(a, ids()), before)
+    assert shapes["L1.k"] == (2, 12, a.n_kv_heads, a.k)
+
+
+@pytest.mark.parametrize("name", ["opt", "phi3"])
+def test_a_norm_can_be_frozen_token_by_token(models, name):
+    """One scale per token, as the norm itself would choose it, changes nothing: also in OPT, which flattens its rows."""
+    a, powers = models[name], {}
+    norm = a.norms["L1.ln2"]
+    with still(a.model):
+        with watching(a, {"L1.ln2": lambda given, value: powers.update(p=norm.power(given))}):
+            before = run(a, ids())
+        assert powers["p"].shape == (2, 12, 1)
+        with edited(a, Freeze("L1.ln2", (powers["p"] + norm.eps).rsqrt())):
+            assert torch.allclose(run(a, ids()), before, atol=1e-4)
 
 
 def test_the_list_of_edits_is_whole_and_its_examples_are_python():

@@ -22,9 +22,9 @@ def models() -> dict[str, Anatomy]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_law_holds_to_rounding(models, name):
     checks = check(models[name])
-    assert [made.name for made in checks] == list(LAWS)
-    assert all(made.error <= 5e-6 for made in checks), checks
-    applied = {made.name for made in checks if made.where != "not applicable"}
+    assert [law.name for law in checks] == list(LAWS)
+    assert all(law.error <= 5e-6 for law in checks), checks
+    applied = {law.name for law in checks if law.where != "not applicable"}
     assert applied >= set(LAWS) - {"logits"}
     assert ("logits" in applied) == (not name.startswith("bert"))
 
@@ -57,8 +57,39 @@ def _ffn(a: Anatomy, **changes) -> Anatomy:
     return _block(a, 1, feed_forward=replace(a.blocks[1].feed_forward, **changes))
 
 
-# (law, model, what is got wrong): the mistakes that converters really make.
+def _site(a: Anatomy, name: str, **changes) -> Anatomy:
+    return replace(a, sites={**a.sites, name: replace(a.sites[name], **changes)})
+
+
+# (law, model, what is wrong): the mistakes that converters really make.
 MUTATIONS = {
+    "gate and up not cut apart": ("shapes", "phi3", lambda a: _site(a, "L1.mlp_pre", cut=None)),
+    "key heads counted as query heads": (
+        "shapes",
+        "phi3",
+        lambda a: _site(a, "L1.k", cut=a.sites["L1.q"].cut),
+    ),
+    "head results not split into heads": ("shapes", "bert", lambda a: _site(a, "L0.z", k=0)),
+    "the gate's product taken for what it multiplies": (
+        "hidden values",
+        "phi3",
+        lambda a: _site(a, "L1.mlp_pre", cut=a.sites["L1.mlp_up"].cut),
+    ),
+    "a path that leads to the other projection": (
+        "hidden values",
+        "llama",
+        lambda a: _site(a, "L1.mlp_pre", path=a.sites["L1.mlp_up"].path),
+    ),
+    "the first norm read where the block has a second": (
+        "hidden values",
+        "gpt_neox",
+        lambda a: _block(a, 1, ln2=a.blocks[1].ln1),
+    ),
+    "k and v cut in the wrong order": (
+        "attention",
+        "phi3",
+        lambda a: _attention(a, W_K=a.blocks[1].attention.W_V, W_V=a.blocks[1].attention.W_K),
+    ),
     "gain not folded": (
         "two views",
         "qwen3",
@@ -71,7 +102,7 @@ MUTATIONS = {
         lambda a: _block(a, 0, ln2=a.blocks[0].ln1),
     ),
     "key bias forgotten": ("two views", "opt", lambda a: _attention(a, b_K=None)),
-    "groups dealt in turn": (
+    "key heads given to query heads in turn": (
         "two views",
         "llama",
         lambda a: _attention(a, W_V=a.blocks[1].attention.W_V.flip(0)),
@@ -102,7 +133,7 @@ MUTATIONS = {
         lambda a: _attention(a, W_Q=a.blocks[1].attention.W_K, W_K=a.blocks[1].attention.W_Q),
     ),
     "v bias forgotten": ("attention", "qwen2", lambda a: _attention(a, b_V=None)),
-    "groups dealt round instead of in runs": (
+    "key heads in another order": (
         "attention",
         "llama",
         lambda a: _attention(a, W_K=a.blocks[1].attention.W_K.flip(0)),
@@ -144,8 +175,8 @@ def test_every_mistake_breaks_its_law(models, mistake):
         from armillary.flow.laws import _look, _measure
 
         seen = _look(broken)
-        made = _measure(broken, seen, law, *LAWS[law])
-    assert made.error > made.tolerance, f"{mistake} went unnoticed: {made}"
+        measured = _measure(broken, seen, law, *LAWS[law])
+    assert measured.error > measured.tolerance, f"{mistake} went unnoticed: {measured}"
     with pytest.raises(LawError, match="law '"):
         check(broken)
 
@@ -155,6 +186,9 @@ def test_every_law_has_a_mutation():
 
 
 def test_a_failure_names_law_layer_and_size(models):
+    uncut = _site(models["phi3"], "L1.mlp_pre", cut=None)
+    with pytest.raises(LawError, match=r"law 'shapes' .* fails at L1\.mlp_pre \[2, 12, 96\], not \[2, 12, 48\] by"):
+        check(uncut)
     broken = _attention(models["gpt2"], W_O=models["gpt2"].blocks[1].attention.W_O.flip(0))
     with pytest.raises(LawError, match=r"law 'heads' .* fails at L1\.attn_out by \d\.\d\de[+-]\d\d"):
         check(broken)
@@ -163,7 +197,7 @@ def test_a_failure_names_law_layer_and_size(models):
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_half_precision_models_are_lawful(name):
     checks = check(read(tiny(name).to(torch.float16)))
-    assert max(made.error for made in checks) > 1e-5  # it is float16, and the laws can tell
+    assert max(law.error for law in checks) > 1e-5  # it is float16, and the laws can tell
 
 
 def test_training_mode_and_weights_are_left_alone():

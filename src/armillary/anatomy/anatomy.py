@@ -1,7 +1,7 @@
-"""What does every probe see of a model?
+"""A model in canonical form: what every probe sees of it.
 
 Row vectors everywhere (x @ W): W_Q, W_K, W_V are [d, k], W_O is [k, d]. All tensors are views of the live model's
-parameters where the layout allows; nothing is folded, nothing is re-implemented: Hugging Face's module runs.
+parameters where the layout allows. Nothing is folded and nothing is re-implemented: Hugging Face's module runs.
 """
 
 from collections.abc import Callable, Mapping
@@ -76,7 +76,10 @@ class FeedForward:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One layer. In `pre` order ln1 and ln2 read the stream; in `post` order they rewrite it after each write."""
+    """One layer. In `pre` order ln1 and ln2 read the stream; in `post` order they rewrite it after each write.
+
+    Where one norm serves both sublayers, ln2 is ln1, the same object.
+    """
 
     ln1: Norm
     ln2: Norm
@@ -88,7 +91,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """How a model knows where it is: a learned table, a rotation of q and k, or not at all."""
+    """How a model encodes positions: a trained table, a rotation of q and k, or not at all."""
 
     kind: Literal["learned", "rotary", "none"]
     table: Tensor | None = None
@@ -130,7 +133,7 @@ class Anatomy:
     sites: Mapping[str, Site]
     config: Mapping[str, Any]
     config_ignored: tuple[str, ...] = ()
-    """Keys of config.json that Hugging Face's class does not know, and so does not obey."""
+    """Keys of config.json that Hugging Face's class does not know and therefore ignores."""
     token_type: Tensor | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     rotary_path: str = ""
@@ -158,7 +161,8 @@ class Anatomy:
             found |= {
                 f"L{i}.ln1": block.ln1,
                 f"L{i}.ln1_post": block.ln1_post,
-                f"L{i}.ln2": block.ln2,
+                # One norm for both sublayers is one site.
+                f"L{i}.ln2": None if block.ln2 is block.ln1 else block.ln2,
                 f"L{i}.ln2_post": block.ln2_post,
             }
         found["ln_final"] = self.ln_final

@@ -1,4 +1,4 @@
-"""What is worth saying of a model, in plain numbers and words?"""
+"""The facts of a model that reports and `armillary anatomy` show."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""What do a layer's heads do to a point on the sphere?
+"""A layer's heads as maps of points on the sphere.
 
 The norm before attention is folded into the heads: centring (LayerNorm), gain and shift, so that W_QK and W_VO act on
 directions z. Nothing is lost: biases stay as the terms that are linear or constant in z, q/k-norms, soft cap, window
-and rotation are applied where the model applies them, and the law 'two views' compares the outcome with the model's.
+and rotation are applied where the model applies them. The law 'two views' compares the result with the model's.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from torch import Tensor
 from armillary.anatomy.anatomy import Anatomy, Attention
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.space import RAW, Space, Vectors
+from armillary.errors import ArmillaryError
 from armillary.geometry.factored import Factored
 
 
@@ -20,7 +21,7 @@ from armillary.geometry.factored import Factored
 class Folded:
     """One layer's heads on z: q = z A_Q + a_Q and likewise k and v; A_Q, A_K, A_V [h, d, k], W_O [h, k, d].
 
-    Keys and values of grouped heads are repeated, so that every list has one entry a head.
+    Keys and values of grouped heads are repeated, so that every list has one entry per head.
     """
 
     layer: int
@@ -46,7 +47,7 @@ class Folded:
         if self.rotary is None:
             return torch.eye(self.A_Q.shape[-1], dtype=self.A_Q.dtype, device=self.A_Q.device)
         if abs(offset) >= len(self.rotary):
-            raise ValueError(f"offset {offset} lies outside the {len(self.rotary)} that were asked for")
+            raise ArmillaryError(f"offset {offset} lies outside the {len(self.rotary)} that were asked for")
         turned = self.rotary[abs(offset)]
         return turned if offset >= 0 else turned.mT
 
@@ -92,6 +93,14 @@ def reading_norm(anatomy: Anatomy, layer: int) -> tuple[str, Norm | None]:
     if layer:
         return f"L{layer - 1}.ln2", anatomy.blocks[layer - 1].ln2
     return ("ln_embed", anatomy.ln_embed) if anatomy.ln_embed is not None else ("", None)
+
+
+def mlp_norm(anatomy: Anatomy, layer: int) -> tuple[str, Norm]:
+    """Site and norm whose output a layer's feed-forward reads."""
+    block = anatomy.blocks[layer]
+    if anatomy.order == "pre" and block.ln2 is not block.ln1:
+        return f"L{layer}.ln2", block.ln2
+    return f"L{layer}.ln1", block.ln1
 
 
 def fold(anatomy: Anatomy, layer: int, offsets: int = 1, dtype: torch.dtype = torch.float64) -> Folded:

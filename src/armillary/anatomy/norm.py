@@ -1,7 +1,7 @@
-"""What does a normalisation layer do, as geometry?
+"""A normalisation layer as geometry.
 
 `direction` sends a vector to the sphere of radius √d (and, for LayerNorm, into the hyperplane ⟂ 1); gain and
-shift are the learned part that warps the sphere into an ellipsoid and moves it.
+shift are the trained part that warps the sphere into an ellipsoid and moves it.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""How is a Hugging Face module read into canonical form?
+"""Read a live Hugging Face model into canonical form.
 
-The only file that reaches into a Hugging Face module. It reads and views; it never computes a forward pass.
+With `modules`, the only file that reaches into a Hugging Face model. It reads and views; it computes no forward pass.
 """
 
 import hashlib
@@ -8,25 +8,14 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Positions
-from armillary.anatomy.families import FAMILIES, Family
+from armillary.anatomy.anatomy import Anatomy, Block, Positions
+from armillary.anatomy.families import Family, family_of
 from armillary.anatomy.families.family import NEUTRAL
-from armillary.anatomy.norm import Norm
+from armillary.anatomy.modules import block_of, gate_cuts, norm_at, optional, qkv_cuts, submodule
 from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
-
-
-def family_of(model_type: str) -> Family:
-    for family in FAMILIES:
-        if family.model_type == model_type:
-            return family
-    known = ", ".join(family.model_type for family in FAMILIES)
-    raise ModelError(
-        f"the architecture {model_type!r} is not one Armillary knows ({known}); "
-        "docs/add-a-family.md says how to add its table."
-    )
 
 
 def check_config(config: Any, family: Family) -> tuple[str, ...]:
@@ -42,8 +31,8 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
     if name:
         raise ModelError(
             f"config attribute {name}={given[name]!r} changes what a {family.model_type} model computes and is not "
-            f"understood (its default is {default.get(name)!r}); measure a model without it, or teach it to "
-            f"anatomy/families/{family.model_type}."
+            f"understood (its default is {default.get(name)!r}); measure a model without it, or add it to the family's "
+            "table (docs/add-a-family.md)."
         )
     return tuple(sorted(key for key in given if key not in default and key not in understood and key[0] != "_"))
 
@@ -56,21 +45,23 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     family = family_of(config.model_type)
     ignored = check_config(config, family)
     base: nn.Module = getattr(model, "base_model", model)
-    inner = base.get_submodule(family.backbone)
+    inner = submodule(base, family.backbone, family)
     paths = {id(module): path for path, module in model.named_modules()}
     at = paths[id(inner)] + "." if paths[id(inner)] else ""
-    stack: Any = inner.get_submodule(family.blocks)
-    if not len(stack) or config.max_position_embeddings < 1:
+    stack, context = submodule(inner, family.blocks, family), _context(config)
+    if not len(stack) or context < 1:
         raise ModelError(
-            f"this {family.model_type} model has {len(stack)} layers and a context of {config.max_position_embeddings} "
-            "tokens, so it computes nothing; check its config."
+            f"this {family.model_type} model has {len(stack)} layers and a context of {context} tokens, so it computes "
+            "nothing; check its config."
         )
-    blocks = tuple(_block(module, family, config) for module in stack)
-    embed: Any = inner.get_submodule(family.embed)
+    blocks = tuple(block_of(module, family, config) for module in stack)
+    embed = submodule(inner, family.embed, family)
     head: Any = getattr(model, "get_output_embeddings", lambda: None)()
-    ln_final = _optional(inner, family.ln_final)
+    # A model may be built without its final norm, and then says so with None.
+    has_final = bool(family.ln_final) and getattr(inner, family.ln_final or "", inner) is not None
+    ln_final = norm_at(inner, family.ln_final, family) if has_final else None
+    token_type = optional(inner, family.token_type)
     plain_head = head if family.plain_head and isinstance(head, nn.Linear) else None
-    softcap = getattr(config, "final_logit_softcapping", None)
     return Anatomy(
         model=model,
         backbone=base,
@@ -82,7 +73,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         n_kv_heads=blocks[0].attention.W_K.shape[0],
         m=blocks[0].feed_forward.W_in.shape[1],
         vocabulary=embed.weight.shape[0],
-        context=int(config.max_position_embeddings),
+        context=context,
         order=family.order(config),
         parallel=family.parallel(config),
         causal=family.causal(config),
@@ -90,147 +81,34 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         positions=_positions(inner, family, config),
         W_E=embed.weight.detach(),
         embed_scale=float(embed.embed_scale) if family.embed_scaled else 1.0,
-        ln_embed=_norm(inner, family.ln_embed, family, config),
-        ln_final=_norm(inner, family.ln_final, family, config) if ln_final is not None else None,
+        ln_embed=norm_at(inner, family.ln_embed, family),
+        ln_final=ln_final,
         W_U=None if plain_head is None else plain_head.weight.detach().T,
         b_U=None if plain_head is None or plain_head.bias is None else plain_head.bias.detach(),
-        logit_softcap=softcap,
-        sites=_sites(family, at, blocks, ln_final is not None),
+        logit_softcap=getattr(config, "final_logit_softcapping", None),
+        sites=_sites(family, at, blocks, has_final),
         config=config.to_dict(),
         config_ignored=ignored,
-        token_type=_optional_weight(inner, family.token_type),
+        token_type=None if token_type is None else token_type.weight.detach(),
         rotary_path=at + family.rotary if family.rotary else "",
     )
 
 
-def _optional(module: nn.Module, path: str | None) -> nn.Module | None:
-    if not path:
-        return None
-    found: Any = module
-    for part in path.split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            return None
-    return found
+def _context(config: Any) -> int:
+    """How many tokens the model reads at once.
 
-
-def _optional_weight(module: nn.Module, path: str) -> Tensor | None:
-    found: Any = _optional(module, path)
-    return None if found is None else found.weight.detach()
-
-
-def _norm(module: nn.Module, path: str | None, family: Family, config: Any) -> Norm | None:
-    found: Any = _optional(module, path)
-    if found is None:
-        return None
-    # Only a norm without affine part has no weight, and then its width is its normalized_shape.
-    width = found.normalized_shape[0] if found.weight is None else 0
-    like = next(module.parameters())
-    gain = like.new_ones(width) if found.weight is None else found.weight.detach()
-    if family.gain_offset:
-        gain = gain.float() + family.gain_offset
-    shift = getattr(found, "bias", None)
-    eps = getattr(found, "variance_epsilon", getattr(found, "eps", None))
-    assert eps is not None, f"{path} keeps its ε under a name we do not know"
-    return Norm(family.norm, gain, None if shift is None else shift.detach(), float(eps))
-
-
-def _weights(block: nn.Module, path: str, family: Family) -> tuple[Tensor, Tensor | None]:
-    """A projection as ([in, out], bias)."""
-    layer: Any = block.get_submodule(path)
-    weight = layer.weight.detach()
-    bias = None if layer.bias is None else layer.bias.detach()
-    return (weight if family.transposed else weight.T), bias
-
-
-def _heads(weight: Tensor, bias: Tensor | None, cut: Cut | None, k: int) -> tuple[Tensor, Tensor | None]:
-    """Columns of [d, n·k] as n heads: [n, d, k] and [n, k], as views where the layout allows."""
-    split = Site("", "", "output", cut, k).take
-    return split(weight).permute(1, 0, 2), None if bias is None else split(bias)
-
-
-def _qkv_cuts(family: Family, heads: int, kv_heads: int, k: int) -> tuple[Cut | None, Cut | None, Cut | None]:
-    """The columns of q, k and v where one projection gives all three."""
-    if not family.fused:
-        return None, None, None
-    groups = 1 if family.layout == "concatenated" else kv_heads
-    q, key = heads * k // groups, kv_heads * k // groups
-    return Cut(groups, 0, q), Cut(groups, q, q + key), Cut(groups, q + key, q + 2 * key)
-
-
-def _gate_cuts(family: Family, m: int) -> tuple[Cut | None, Cut | None]:
-    return (Cut(1, 0, m), Cut(1, m, 2 * m)) if family.gate_up else (None, None)
-
-
-def _attention(block: nn.Module, family: Family, config: Any) -> Attention:
-    module: Any = block.get_submodule(family.attention)
-    k = next(
-        getattr(module, name)
-        for name in ("head_dim", "head_size", "attention_head_size")
-        if getattr(module, name, None) is not None
-    )
-    heads = int(config.num_attention_heads)
-    cuts = _qkv_cuts(family, heads, int(getattr(config, "num_key_value_heads", None) or heads), k)
-    paths = [family.fused] * 3 if family.fused else [family.query, family.key, family.value]
-    (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = (
-        _heads(*_weights(block, path, family), cut, k) for path, cut in zip(paths, cuts, strict=True)
-    )
-    W_O, b_O = _weights(block, family.output, family)
-    window = getattr(module, "sliding_window", None)
-    if family.model_type == "mistral":
-        window = config.sliding_window
-    return Attention(
-        W_Q=W_Q,
-        W_K=W_K,
-        W_V=W_V,
-        W_O=W_O.reshape(W_Q.shape[0], k, -1),
-        b_Q=b_Q,
-        b_K=b_K,
-        b_V=b_V,
-        b_O=b_O,
-        scale=float(module.scaling),
-        softcap=getattr(module, "attn_logit_softcapping", None),
-        window=window,
-        q_norm=_norm(block, family.q_norm, family, config),
-        k_norm=_norm(block, family.k_norm, family, config),
-    )
-
-
-def _feed_forward(block: nn.Module, family: Family, config: Any) -> FeedForward:
-    from transformers.activations import ACT2FN
-
-    W_out, b_out = _weights(block, family.mlp_out, family)
-    name = getattr(config, family.activation)
-    gate: tuple[Tensor | None, Tensor | None] = (None, None)
-    if family.gate_up:
-        weight, bias = _weights(block, family.gate_up, family)
-        gate, (W_in, b_in) = (
-            (cut.take(weight), None if bias is None else cut.take(bias))
-            for cut in _gate_cuts(family, W_out.shape[0])
-            if cut is not None
-        )
-    else:
-        W_in, b_in = _weights(block, family.mlp_in, family)
-        gate = _weights(block, family.mlp_gate, family) if family.mlp_gate else gate
-    return FeedForward(W_in, W_out, b_in, b_out, ACT2FN[name], name, *gate)
-
-
-def _block(block: nn.Module, family: Family, config: Any) -> Block:
-    ln1, ln2 = _norm(block, family.ln1, family, config), _norm(block, family.ln2, family, config)
-    assert ln1 is not None and ln2 is not None
-    return Block(
-        ln1=ln1,
-        ln2=ln2,
-        attention=_attention(block, family, config),
-        feed_forward=_feed_forward(block, family, config),
-        ln1_post=_norm(block, family.ln1_post, family, config),
-        ln2_post=_norm(block, family.ln2_post, family, config),
-    )
+    LongRoPE rotates by other frequencies in texts longer than the original context, so that an offset has no rotation
+    of its own there: such models are read up to their original context.
+    """
+    rope, context = getattr(config, "rope_parameters", None) or {}, int(config.max_position_embeddings)
+    if rope.get("rope_type") != "longrope":
+        return context
+    return min(context, int(rope["original_max_position_embeddings"]))
 
 
 def _positions(inner: nn.Module, family: Family, config: Any) -> Positions:
     if family.rotary:
-        rotary: Any = inner.get_submodule(family.rotary)
+        rotary = submodule(inner, family.rotary, family)
         rope = config.rope_parameters or {}
         if not (fastest := float(rotary.inv_freq.max())) <= math.pi:
             raise ModelError(
@@ -244,7 +122,7 @@ def _positions(inner: nn.Module, family: Family, config: Any) -> Positions:
             rotary_theta=float(rope.get("rope_theta", 0.0)),
         )
     if family.positions:
-        table: Any = inner.get_submodule(family.positions).weight
+        table = submodule(inner, family.positions, family).weight
         return Positions("learned", table=table.detach()[family.position_offset :])
     return Positions("none")
 
@@ -253,8 +131,8 @@ def _sites(family: Family, at: str, blocks: tuple[Block, ...], has_final: bool) 
     """Our names in the order of the computation, each with the module, its side and the columns it stands for."""
     attention, feed_forward = blocks[0].attention, blocks[0].feed_forward
     k = attention.W_Q.shape[2]
-    q, key, v = _qkv_cuts(family, attention.W_Q.shape[0], attention.W_K.shape[0], k)
-    gate, up = _gate_cuts(family, feed_forward.W_out.shape[0])
+    q, key, v = qkv_cuts(family, attention.W_Q.shape[0], attention.W_K.shape[0], k)
+    gate, up = gate_cuts(feed_forward.W_out.shape[0]) if family.gate_up else (None, None)
     mlp_in = family.gate_up or family.mlp_in
     parts: list[tuple[str, str | None, Side, Cut | None, int]] = [
         ("resid_pre", "", "input", None, 0),
@@ -266,7 +144,7 @@ def _sites(family: Family, at: str, blocks: tuple[Block, ...], has_final: bool) 
         ("z", family.output, "input", None, k),
         ("ln1_post", family.ln1_post, "output", None, 0),
         ("attn_out", family.attn_write, "output", None, 0),
-        ("ln2", family.ln2, "output", None, 0),
+        ("ln2", family.ln2 if family.own_ln2 else None, "output", None, 0),
         # What the activation receives: the gate's product where there is a gate.
         ("mlp_pre", family.mlp_gate or mlp_in, "output", gate, 0),
         ("mlp_up", None if feed_forward.W_gate is None else mlp_in, "output", up, 0),

@@ -24,6 +24,11 @@ from armillary.errors import ModelError
 Side = Literal["input", "output", "pattern"]
 
 
+def _split(x: Tensor, runs: int, width: int) -> Tensor:
+    """The last axis as runs of equal width; −1 for either means whatever fits."""
+    return x.reshape(*x.shape[:-1], runs, width)
+
+
 @dataclass(frozen=True)
 class Cut:
     """Columns `start` to `stop` of each of `groups` equal runs of columns.
@@ -40,12 +45,12 @@ class Cut:
 
     def take(self, x: Tensor, k: int = 0) -> Tensor:
         """Those columns of x, split into heads of width k if k is given."""
-        runs = x.unflatten(-1, (self.groups, -1))[..., self.start : self.stop]
-        return runs.unflatten(-1, (-1, k)).flatten(-3, -2) if k else runs.flatten(-2)
+        runs = _split(x, self.groups, -1)[..., self.start : self.stop]
+        return _split(runs, -1, k).flatten(-3, -2) if k else runs.flatten(-2)
 
     def put(self, part: Tensor, whole: Tensor) -> Tensor:
         """`whole` with its columns replaced by `part`."""
-        rows, new = whole.unflatten(-1, (self.groups, -1)), part.unflatten(-1, (self.groups, -1))
+        rows, new = _split(whole, self.groups, -1), _split(part, self.groups, -1)
         return torch.cat((rows[..., : self.start], new, rows[..., self.stop :]), -1).flatten(-2)
 
 
@@ -76,11 +81,11 @@ class Site:
         try:
             if self.cut is not None:
                 return self.cut.take(x, self.k)
-            return x.unflatten(-1, (-1, self.k)) if self.k else x
+            return _split(x, -1, self.k) if self.k else x
         except RuntimeError as error:
             raise ModelError(
-                f"{self.name} cannot be cut out of the {x.shape[-1]} columns at {self.path} (cut {self.cut}, head width "
-                f"{self.k}): check the layout in the family's table."
+                f"{self.name} cannot be cut out of the {x.shape[-1]} columns at {self.path} (cut {self.cut}, head "
+                f"width {self.k}): check the layout in the family's table."
             ) from error
 
     def put(self, value: Tensor, x: Tensor) -> Tensor:

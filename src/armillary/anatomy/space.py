@@ -1,7 +1,7 @@
-"""In which space does a vector live?
+"""Vectors that carry their space.
 
-The stream, the directions at one norm and what that norm gives are all lists of d numbers, and a product of two that
-do not belong together is a number without meaning. Vectors therefore carry their space, and mixing spaces raises.
+The stream, the directions at one norm and the output of that norm all have d coordinates, and a product of two that do
+not belong together has no meaning. Vectors therefore carry their space, and mixing spaces is an error.
 """
 
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ _SAID = {
     "raw": "the residual stream",
     "direction": "directions",
     "normed": "normed vectors",
-    "vocabulary": "one number a token",
+    "vocabulary": "one number per token",
 }
 
 
 @dataclass(frozen=True)
 class Space:
-    """raw: the stream · direction: z of a norm · normed: y of a norm · vocabulary: one number a token.
+    """raw: the stream · direction: z of a norm · normed: y of a norm · vocabulary: one number per token.
 
     `site` names the norm; for `raw` it names a place before a norm that stands between a write and the stream.
 
@@ -61,8 +61,8 @@ class Vectors:
         """The numbers, if they live in the space that is asked for."""
         if self.space != space:
             raise SpaceError(
-                f"{what} takes {space}, and was given {self.space}: bring the vectors there first (a norm's direction, a "
-                "head's matrix), or read the matrix of the other place."
+                f"{what} takes {space}, and was given {self.space}: bring the vectors there first (a norm's direction, "
+                "a head's matrix), or read the matrix of the other place."
             )
         return self.values
 
@@ -90,6 +90,7 @@ class Vectors:
     def _same(self, other: "Vectors", what: str) -> Tensor:
         if self.space != other.space:
             raise SpaceError(
-                f"{what} of {self.space} with {other.space} means nothing: bring one of them to the other's space first."
+                f"{what} of {self.space} with {other.space} means nothing: bring one of them to the other's space "
+                "first."
             )
         return other.values

@@ -1,4 +1,4 @@
-"""Which words does a model know, where do they lie on the sphere, and which can be shown?"""
+"""A model's tokens: their text, their vectors, and which of them can be shown."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,8 +38,8 @@ class Vocabulary:
         tokenizer: Any = anatomy.tokenizer
         if tokenizer is None:
             raise WordError(
-                f"{anatomy.name} came without a tokenizer, so nothing can be read in words; singular values, spectra and "
-                "the atlas need none (drop --word), or pass a folder that holds tokenizer.json."
+                f"{anatomy.name} came without a tokenizer, so nothing can be read in words; singular values, spectra "
+                "and the atlas need none (drop --word), or pass a folder that holds tokenizer.json."
             )
         known = min(anatomy.vocabulary, len(tokenizer))
         tokens = tokenizer.convert_ids_to_tokens(list(range(known)))
@@ -59,7 +59,7 @@ class Vocabulary:
         return np.array(fine, dtype=bool)
 
     def find(self, word: str) -> int:
-        """The one token of a word: with a leading space if there is such a token, else bare, else an error that helps."""
+        """The one token of a word: with a leading space if there is such a token, else without; else an error."""
         index = self._index
         candidates = [word] if word.startswith(" ") else [" " + word, word]
         for text in candidates:
@@ -74,8 +74,8 @@ class Vocabulary:
             return int(ids[0])
         pieces = [self.texts[i] for i in ids]
         raise WordError(
-            f"{word!r} is {len(pieces)} tokens here ({' · '.join(map(repr, pieces))}), and one is needed; choose one of them, "
-            f"with its space, or another word: {self._like(word)}"
+            f"{word!r} is {len(pieces)} tokens here ({' · '.join(map(repr, pieces))}), and one is needed; choose one "
+            f"of them, with its space, or another word: {self._like(word)}"
         )
 
     @cached_property

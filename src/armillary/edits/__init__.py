@@ -1,4 +1,4 @@
-"""What we change in a running model, always undone on exit."""
+"""Edits of a running model, always undone on exit."""
 
 from armillary.edits.ablate import Ablate, Silence
 from armillary.edits.edit import Edit, edited

@@ -1,4 +1,4 @@
-"""What if hidden coordinates, or whole heads, gave nothing, their mean, or another token's value?"""
+"""Ablate, Silence: what if hidden coordinates or whole heads gave zero, their mean, or another token's value?"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from armillary.anatomy import Anatomy
 from armillary.anatomy.sites import site_named
 from armillary.edits.edit import changing
+from armillary.errors import ArmillaryError
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 """From what the activation received and what the layer's last matrix would receive, [..., m] each (the gate and the
-product where there is a gate), to the coordinates [..., m] that are taken out."""
+product where there is a gate), to the coordinates [..., m] that are replaced."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ablate:
-    """Replace the feed-forward coordinates of layer `layer` that `choose` names, token by token, before W_out.
+    """Replace the feed-forward coordinates of layer `layer` that `choose` marks, token by token, before W_out.
 
     `how`: `zero`; `mean` (of `means` [m]); or `resample` (the same coordinates of another token of the batch, drawn by
     `seed` among those `kept` marks, or all).
@@ -31,15 +32,18 @@ class Ablate:
     means: Tensor | None = None
     seed: int = 0
     kept: Tensor | None = None
-    """[b, t]: tokens that are no padding, from which values are drawn."""
+    """[b, t]: tokens that are not padding; values are drawn from these."""
     example: ClassVar[str] = "Ablate(layer=3, choose=lambda pre, post: pre < 0)"
 
     @contextmanager
     def on(self, anatomy: Anatomy) -> Iterator[None]:
-        if self.how == "mean" and self.means is None:
-            raise ValueError("to put means in place of coordinates, give `means`, one for each of the m coordinates.")
+        if self.how == "mean" and (self.means is None or self.means.shape != (anatomy.m,)):
+            given = "none" if self.means is None else list(self.means.shape)
+            raise ArmillaryError(
+                f"to replace coordinates by means, give `means`, one for each of the {anatomy.m} coordinates; "
+                f"got {given}."
+            )
         pre: list[Tensor] = []
-
         site = site_named(anatomy.sites, f"L{self.layer}.mlp_pre")
 
         def see(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
@@ -58,8 +62,7 @@ class Ablate:
     def _instead(self, post: Tensor) -> Tensor:
         if self.how == "zero":
             return torch.zeros_like(post)
-        if self.how == "mean":
-            assert self.means is not None
+        if self.how == "mean" and self.means is not None:
             return self.means.to(post).expand(post.shape)
         rows = post.reshape(-1, post.shape[-1])
         real = torch.arange(len(rows)) if self.kept is None else self.kept.reshape(-1).nonzero()[:, 0].cpu()
@@ -70,7 +73,7 @@ class Ablate:
 
 @dataclass(frozen=True)
 class Silence:
-    """Take the results of these heads of layer `layer` away, before W_O."""
+    """Set the results of these heads of layer `layer` to zero, before W_O."""
 
     layer: int
     heads: tuple[int, ...]
@@ -79,7 +82,9 @@ class Silence:
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         for head in self.heads:
             if not 0 <= head < anatomy.n_heads:
-                raise ValueError(f"there is no head {head}: a layer has {anatomy.n_heads}, 0 to {anatomy.n_heads - 1}.")
+                raise ArmillaryError(
+                    f"there is no head {head}: a layer has {anatomy.n_heads}, 0 to {anatomy.n_heads - 1}."
+                )
 
         def change(z: Tensor, given: Tensor | None) -> Tensor:
             z = z.clone()

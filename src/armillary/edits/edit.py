@@ -1,8 +1,8 @@
-"""How is a running model changed, and left exactly as it was?
+"""Change a running model, and leave it exactly as it was.
 
-The only file with writing hooks. An edit is a frozen description; `edited` puts edits on a model for the length of a
-`with` statement, one after another where two meet at a place, and takes them off whatever happens. No weight is touched,
-so there is nothing to restore but the hooks.
+The only file with writing hooks. An edit is a frozen description. `edited` applies edits for the duration of a `with`
+statement, in order where two act at one site, and removes them whatever happens. No weight is changed, so there is
+nothing to restore but the hooks.
 """
 
 import sys
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.sites import received, restored_rows, site_named
-from armillary.errors import ModelError
+from armillary.errors import ArmillaryError, ModelError
 
 Change = Callable[[Tensor, Tensor | None], Tensor]
 """From a site's value (shaped as `anatomy.sites` lists), and what its module received, to the value that goes on."""
@@ -90,8 +90,8 @@ def _writing_hook(module: nn.Module, side: str, changed: Change) -> Any:
 def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator[None]:
     """Let `change` decide on q, k and v of one layer after rotation and q/k-norm, just before their products.
 
-    No module gives q and k there, so the function that multiplies them is wrapped; other layers and other models that run
-    meanwhile go through it unchanged.
+    No module gives q and k there, so the function that multiplies them is wrapped. Other layers, and other models that
+    run meanwhile, go through it unchanged.
     """
     site = site_named(anatomy.sites, f"L{layer}.pattern")
     mine = set(anatomy.model.get_submodule(site.path).modules())
@@ -146,5 +146,5 @@ def _attends(source: Any) -> bool:
 def stream_site(anatomy: Anatomy, layer: int) -> str:
     """Where the stream is after block `layer`; −1 stands for what the first block receives."""
     if not -1 <= layer < anatomy.layers:
-        raise ValueError(f"there is no layer {layer}: the model has {anatomy.layers}, 0 to {anatomy.layers - 1}.")
+        raise ArmillaryError(f"there is no layer {layer}: the model has {anatomy.layers}, 0 to {anatomy.layers - 1}.")
     return "L0.resid_pre" if layer == -1 else f"L{layer}.resid_post"

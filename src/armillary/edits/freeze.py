@@ -1,4 +1,4 @@
-"""What if a norm did not look at the length of what it gets?"""
+"""Freeze: what if a norm ignored the length of what it gets?"""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing
+from armillary.errors import ArmillaryError, ModelError
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,20 +21,23 @@ class Freeze:
 
     site: str
     scale: float | Tensor
-    """One number, or one for each token [b, t, 1]."""
+    """One number, or one per token [b, t, 1]."""
     example: ClassVar[str] = 'Freeze("L3.ln1", scale=0.5)'
 
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         if self.site not in anatomy.norms:
-            raise ValueError(f"{self.site!r} is no norm of this model; its norms are {', '.join(anatomy.norms)}.")
+            raise ArmillaryError(
+                f"{self.site!r} is not a norm of this model; its norms are {', '.join(anatomy.norms)}."
+            )
         norm = anatomy.norms[self.site]
 
         def change(y: Tensor, x: Tensor | None) -> Tensor:
-            assert x is not None, "a norm takes a tensor"
+            if x is None:
+                raise ModelError(f"the norm at {self.site} received no tensor, so it cannot be frozen.")
             x = x.to(torch.promote_types(x.dtype, torch.float32))
             if norm.kind == "layernorm":
                 x = x - x.mean(-1, keepdim=True)
-            made = x * self.scale * norm.gain.to(x)
-            return (made if norm.shift is None else made + norm.shift.to(x)).to(y.dtype)
+            frozen = x * self.scale * norm.gain.to(x)
+            return (frozen if norm.shift is None else frozen + norm.shift.to(x)).to(y.dtype)
 
         return changing(anatomy, self.site, change)

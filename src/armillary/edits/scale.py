@@ -1,4 +1,4 @@
-"""What if the stream were shorter or longer at one place?"""
+"""Scale: what if the stream were shorter or longer at one place?"""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

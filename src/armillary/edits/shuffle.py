@@ -1,4 +1,4 @@
-"""What if axes changed places, within their head or across heads?"""
+"""Shuffle: what if axes changed places, within their head or across heads?"""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,15 +10,17 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing, changing_heads
+from armillary.errors import ArmillaryError
 
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Let axis i of layer `layer` carry what axis `order[i]` carried: in `z` (the heads' results, before W_O), in `q` alone,
-    or in `qk` (q and k alike, which changes no score).
+    """Let axis i of layer `layer` carry what axis `order[i]` carried: in `z` (the heads' results, before W_O), in `q`
+    alone, or in `qk` (q and k alike, which changes no score).
 
-    q and k are shuffled where their products are taken, after rotation. `order` counts the axes of all heads in a row: h·k
-    of them for z and q; for qk the g·k axes of the key heads, each within its head, and queries follow their key head.
+    q and k are shuffled where their products are taken, after rotation. `order` counts the axes of all heads in a row:
+    h·k of them for z and q; for qk the g·k axes of the key heads, each within its head, and queries follow their key
+    head.
     """
 
     layer: int
@@ -30,7 +32,7 @@ class Shuffle:
         heads = anatomy.n_kv_heads if self.where == "qk" else anatomy.n_heads
         k = anatomy.k
         if sorted(self.order) != list(range(heads * k)):
-            raise ValueError(f"`order` must hold each of 0 … {heads * k - 1} once: {heads} heads of {k} axes.")
+            raise ArmillaryError(f"`order` must hold each of 0 … {heads * k - 1} once: {heads} heads of {k} axes.")
         order = torch.tensor(self.order, device=anatomy.device)
         if self.where == "z":
             return changing(anatomy, f"L{self.layer}.z", lambda z, given: z.flatten(-2)[..., order])
@@ -38,7 +40,7 @@ class Shuffle:
             return changing_heads(anatomy, self.layer, lambda q, key, v: (_moved(q, order), key, v))
         own = order.reshape(heads, k) - torch.arange(heads, device=order.device)[:, None] * k
         if ((own < 0) | (own >= k)).any():
-            raise ValueError("q and k alike can only be shuffled within heads: a score is taken in one head.")
+            raise ArmillaryError("q and k alike can only be shuffled within heads: a score is taken in one head.")
 
         def both(q: Tensor, key: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             mine = own.repeat_interleave(q.shape[1] // heads, dim=0)
@@ -59,14 +61,14 @@ def _within(q: Tensor, own: Tensor) -> Tensor:
 
 
 def within(heads: int, k: int, seed: int, moved: int | None = None) -> tuple[int, ...]:
-    """An order in which `moved` axes of every head (all by default, at least 2) change places inside their head, none staying.
+    """An order in which `moved` axes of every head (all by default, at least 2) change places inside their head.
 
     >>> sorted(within(2, 3, seed=0)[:3])
     [0, 1, 2]
     """
     moved = k if moved is None else moved
     if not 2 <= moved <= k:
-        raise ValueError(f"{moved} of {k} axes cannot all change places within a head; move 2 to {k}.")
+        raise ArmillaryError(f"{moved} of {k} axes cannot all change places within a head; move 2 to {k}.")
     rng, order = np.random.default_rng(seed), np.arange(heads * k)
     for head, axes in enumerate(_chosen(heads, k, moved, seed)):
         turned = rng.permutation(axes) + head * k
@@ -83,9 +85,9 @@ def across(heads: int, k: int, seed: int, moved: int | None = None) -> tuple[int
     """
     moved = k if moved is None else moved
     if heads < 2:
-        raise ValueError("axes cannot go to another head in a layer of one head.")
+        raise ArmillaryError("axes cannot go to another head in a layer of one head.")
     if not 1 <= moved <= k:
-        raise ValueError(f"{moved} axes of a head of {k} cannot be moved; move 1 to {k}.")
+        raise ArmillaryError(f"{moved} axes of a head of {k} cannot be moved; move 1 to {k}.")
     rng, order = np.random.default_rng(seed), np.arange(heads * k)
     axes = np.stack([rng.permutation(own) + head * k for head, own in enumerate(_chosen(heads, k, moved, seed))])
     # Every rank of axes goes round the heads in a ring of its own, by 1 to heads − 1 places.

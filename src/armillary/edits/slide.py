@@ -1,4 +1,4 @@
-"""What if the window had moved on, and its first tokens were forgotten?"""
+"""Slide: what if the window had moved on, without its first tokens?"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from armillary.anatomy import Anatomy
+from armillary.errors import ArmillaryError
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,11 @@ class Slide:
     @contextmanager
     def on(self, anatomy: Anatomy) -> Iterator[None]:
         def cut(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            ids = kwargs["input_ids"]
+            ids = kwargs.get("input_ids")
+            if ids is None:
+                raise ArmillaryError("a window can slide only over token ids: pass them by name, as input_ids.")
             if not 0 <= self.by < ids.shape[1]:
-                raise ValueError(f"a window of {ids.shape[1]} tokens cannot slide by {self.by}; slide by less.")
+                raise ArmillaryError(f"a window of {ids.shape[1]} tokens cannot slide by {self.by}; slide by less.")
             mask = kwargs.get("attention_mask")
             if self.positions == "keep":
                 kwargs = {**kwargs, "position_ids": torch.arange(self.by, ids.shape[1], device=ids.device)[None]}

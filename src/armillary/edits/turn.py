@@ -1,4 +1,4 @@
-"""What if a state pointed a little elsewhere?"""
+"""Turn: what if a state pointed in a slightly different direction?"""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from armillary.edits.edit import changing, stream_site
 class Turn:
     """Turn every state after block `layer` (−1: before the first) by `angle` radians, from position `start` on.
 
-    Each turns towards a random direction of its own along the sphere that the norms see: length is kept, and in a model
-    with LayerNorm the mean as well. One seed gives one set of directions for one shape of batch.
+    Each state turns towards its own random direction along the sphere that the norms see: its length is kept, and in a
+    model with LayerNorm its mean too. One seed gives one set of directions for one shape of batch.
     """
 
     layer: int

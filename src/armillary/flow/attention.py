@@ -1,4 +1,4 @@
-"""What does softmax receive, and who sees whom? Recomputed from q and k: SDPA never writes a score out."""
+"""Attention scores and visibility, recomputed from q and k: SDPA never writes a score out."""
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ def rotation(anatomy: Anatomy, length: int) -> Rotation | None:
 
 
 def placed(attention: Attention, q: Tensor, k: Tensor, turn: Rotation | None) -> tuple[Tensor, Tensor]:
-    """q and k as they meet [b, t, h, k]: q/k-norm, rotation, and each group's keys for every head of it."""
+    """q and k as their products take them [b, t, h, k]: normed, rotated, each key repeated for the heads it serves."""
     q, k = turned(attention.q_norm, q, turn), turned(attention.k_norm, k, turn)
     return q, k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
 
@@ -46,6 +46,13 @@ def visible(attention: Attention, length: int, causal: bool, device: torch.devic
     return seen if attention.window is None else seen & (offset < attention.window)
 
 
+def copied(pattern: Tensor, start: int, length: int) -> Tensor:
+    """Where `length` tokens from `start` on are repeated once: attention [b, h, length − 1] of a token's second occurrence
+    to what followed the first. The last token is left out: what followed it is not in the first copy."""
+    second = pattern[:, :, start + length : start + 2 * length - 1, start : start + length]
+    return second.diagonal(offset=1, dim1=-2, dim2=-1)
+
+
 def attend(attention: Attention, y: Tensor, turn: Rotation | None, causal: bool) -> Tensor:
     """Every head's result [b, t, h, k] from the canonical weights, in y's precision."""
 
@@ -63,15 +70,15 @@ def attend(attention: Attention, y: Tensor, turn: Rotation | None, causal: bool)
 
 
 def folded_scores(folded: Folded, z: Tensor, causal: bool) -> Tensor:
-    """Scores [b, h, t, t] from z [b, t, d] by the matrices W_QK(i − j) alone: no token's place but the offset counts."""
+    """Scores [b, h, t, t] from z [b, t, d] by the matrices W_QK(i − j) alone: only the offset counts."""
     length = z.shape[1]
     out = z.new_zeros(len(z), len(folded.A_Q), length, length)
     if folded.rotary is None:
         return torch.stack([folded.scores(Vectors(row, folded.reads), Vectors(row, folded.reads)) for row in z])
     for offset in range(0 if causal else 1 - length, length):
-        for row, made in zip(z, out, strict=True):
+        for row, target in zip(z, out, strict=True):
             scores = folded.scores(Vectors(row, folded.reads), Vectors(row, folded.reads), offset)
-            made.diagonal(-offset, 1, 2).copy_(scores.diagonal(-offset, 1, 2))
+            target.diagonal(-offset, 1, 2).copy_(scores.diagonal(-offset, 1, 2))
     return out
 
 

@@ -1,4 +1,4 @@
-"""What would the same measurement show where nothing was learned?"""
+"""The control model: the same architecture with untrained weights."""
 
 from typing import Any
 

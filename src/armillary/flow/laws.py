@@ -1,7 +1,7 @@
-"""Does the canonical form compute what the model computes?
+"""Check that the canonical form computes what the model computes.
 
-Every law is checked at every load on a tiny batch, and its error travels with every result: each result carries its
-instrument's calibration. A law that fails names itself, the layer and the size of the failure.
+Every law is checked at every load on a tiny batch, and its error is stored with every result. A law that fails names
+itself, the layer and the size of the failure.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.anatomy import FeedForward
-from armillary.anatomy.folded import fold, reading_norm
+from armillary.anatomy.anatomy import Block, FeedForward
+from armillary.anatomy.folded import fold, mlp_norm, reading_norm
 from armillary.edits import Scale, edited
-from armillary.errors import LawError
+from armillary.errors import LawError, ModelError
 from armillary.flow.attention import attend, capped, folded_results, folded_scores, placed, rotation, visible
-from armillary.flow.capture import run, still, watching
+from armillary.flow.capture import Watcher, run, still, watching
 from armillary.results import LawCheck
 
 # A law compares two orders of the same few sums: errors of tens of roundings are rounding, thousands are not.
@@ -28,7 +28,8 @@ TOKENS = 12
 class _Seen:
     anatomy: Anatomy
     ids: Tensor
-    at: dict[str, tuple[Tensor, Tensor]]
+    at: dict[str, tuple[Tensor | None, Tensor]]
+    """What each site's module received, and the site's value."""
     last: Tensor
     doubled: dict[int, Tensor]
     """The last hidden state when the stream at the last position was doubled after that layer."""
@@ -37,10 +38,20 @@ class _Seen:
     logits: Tensor | None
 
     def x(self, site: str) -> Tensor:
-        return self.at[site][0]
+        """What the site's module received."""
+        x = self.at[site][0]
+        if x is None:
+            path = self.anatomy.sites[site].path
+            raise ModelError(f"the module at {path} ({site}) received no tensor: check its path in the family's table.")
+        return x
 
     def y(self, site: str) -> Tensor:
+        """The site's value."""
         return self.at[site][1]
+
+    def heads(self, site: str) -> Tensor:
+        """The values of all heads side by side [b, t, h·k]."""
+        return self.y(site).flatten(2)
 
 
 Errors = Iterable[tuple[str, float]]
@@ -49,24 +60,29 @@ Errors = Iterable[tuple[str, float]]
 def check(anatomy: Anatomy) -> tuple[LawCheck, ...]:
     """Run every law; raise `LawError` at the first that fails, return the errors of all otherwise.
 
-    A model that holds NaN or infinity fails the laws: no error is a number there.
+    A model whose values contain NaN or infinity fails the laws: the errors are NaN there.
     """
+    checks = []
     with still(anatomy.model):
         seen = _look(anatomy)
-        checks = tuple(_measure(anatomy, seen, name, *law) for name, law in LAWS.items())
-    for made in checks:
-        if made.error != made.error:
-            raise LawError(
-                f"the model's values are no numbers at {made.where} (law '{made.name}'): they overflow in "
-                f"{str(anatomy.dtype).removeprefix('torch.')}, or the model is broken; load it with --dtype float32."
-            )
-        if not made.error <= made.tolerance:
-            raise LawError(
-                f"law '{made.name}' ({made.statement}) fails at {made.where} by {made.error:.2e}, where rounding "
-                f"explains {made.tolerance:.0e}: this {anatomy.family} model does not compute what its table says; "
-                "check that its code is the library's own and that no hook or patch changes it."
-            )
-    return checks
+        for name, (statement, law) in LAWS.items():
+            checks.append(_judged(anatomy, _measure(anatomy, seen, name, statement, law)))
+    return tuple(checks)
+
+
+def _judged(anatomy: Anatomy, law: LawCheck) -> LawCheck:
+    if law.error != law.error:
+        raise LawError(
+            f"the model's values contain NaN at {law.where} (law '{law.name}'): they overflow in "
+            f"{str(anatomy.dtype).removeprefix('torch.')}, or the model is broken; load it with --dtype float32."
+        )
+    if not law.error <= law.tolerance:
+        raise LawError(
+            f"law '{law.name}' ({law.statement}) fails at {law.where} by {law.error:.2e}, where rounding explains "
+            f"{law.tolerance:.0e}: this {anatomy.family} model does not compute what its table says; check the table, "
+            "that the model's code is the library's own, and that no hook or patch changes it."
+        )
+    return law
 
 
 def _measure(anatomy: Anatomy, seen: _Seen, name: str, statement: str, law: Callable[[_Seen], Errors]) -> LawCheck:
@@ -81,20 +97,23 @@ def _measure(anatomy: Anatomy, seen: _Seen, name: str, statement: str, law: Call
 
 
 def _look(anatomy: Anatomy) -> _Seen:
-    """One pass over a tiny batch of fixed random tokens, everything kept (this once it is small enough)."""
+    """Passes over a tiny batch of fixed random tokens; it is small enough to keep everything."""
     generator = torch.Generator().manual_seed(0)
     length = min(TOKENS, anatomy.context)
     ids = torch.randint(3, max(anatomy.vocabulary, 4), (2, length), generator=generator)
-    at: dict[str, tuple[Tensor, Tensor]] = {}
+    at: dict[str, tuple[Tensor | None, Tensor]] = {}
 
-    def keep(name: str) -> Callable[[Tensor | None, Tensor], None]:
-        def watcher(given: Tensor | None, output: Tensor) -> None:
-            at[name] = (output if given is None else given.detach(), output.detach())
+    def keep(name: str) -> Watcher:
+        def watcher(given: Tensor | None, value: Tensor) -> None:
+            at[name] = (None if given is None else given.detach(), value.detach())
 
         return watcher
 
-    watchers = {name: keep(name) for name, site in anatomy.sites.items() if site.side != "pattern"}
-    with watching(anatomy, watchers):
+    patterns = [name for name, site in anatomy.sites.items() if site.side == "pattern"]
+    # Patterns need a pass of their own: the other sites are checked with the attention that the model uses.
+    with watching(anatomy, {name: keep(name) for name in patterns}):
+        run(anatomy, ids)
+    with watching(anatomy, {name: keep(name) for name in anatomy.sites if name not in patterns}):
         last = run(anatomy, ids)
     doubled = {}
     for layer in sorted({0, anatomy.layers // 2, anatomy.layers - 1}) if anatomy.causal else ():
@@ -119,6 +138,18 @@ def _error(ours: Tensor, theirs: Tensor) -> float:
 
 
 # The laws, each a generator of (place, relative error).
+
+
+def _shapes(seen: _Seen) -> Errors:
+    a, (b, t) = seen.anatomy, seen.ids.shape
+    query, key = (b, t, a.n_heads, a.k), (b, t, a.n_kv_heads, a.k)
+    promised: dict[str, tuple[int, ...]] = {"q": query, "z": query, "k": key, "v": key}
+    promised |= {"pattern": (b, a.n_heads, t, t), **dict.fromkeys(("mlp_pre", "mlp_up", "mlp_post"), (b, t, a.m))}
+    for site in a.sites:
+        shape, wanted = tuple(seen.y(site).shape), promised.get(site.rpartition(".")[2], (b, t, a.d))
+        same_rank = len(shape) == len(wanted)
+        error = _error(torch.tensor(shape), torch.tensor(wanted)) if same_rank else 1.0
+        yield f"{site} {list(shape)}, not {list(wanted)}" if error else site, error
 
 
 def _norms(seen: _Seen) -> Errors:
@@ -152,7 +183,7 @@ def _stream(seen: _Seen) -> Errors:
             yield f"L{i}.resid_post", _error(seen.y(f"L{i}.ln2"), post)
             continue
         if not a.parallel:
-            yield f"L{i}.ln2", _error(pre + attn, seen.x(f"L{i}.ln2"))
+            yield f"L{i}.ln2", _error(pre + attn, seen.x(mlp_norm(a, i)[0]))
         yield f"L{i}.resid_post", _error(pre + attn + mlp, post)
     if a.order == "pre" and a.ln_final is not None:
         yield "ln_final", _error(total, seen.x("ln_final"))
@@ -162,7 +193,7 @@ def _heads(seen: _Seen) -> Errors:
     """The heads' own results, each through its W_O, sum up to attention's write."""
     for i, block in enumerate(seen.anatomy.blocks):
         attention = block.attention
-        summed = _wide(seen.x(f"L{i}.z")) @ _wide(attention.W_O).flatten(0, 1)
+        summed = _wide(seen.heads(f"L{i}.z")) @ _wide(attention.W_O).flatten(0, 1)
         if attention.b_O is not None:
             summed = summed + _wide(attention.b_O)
         if block.ln1_post is not None:
@@ -177,7 +208,7 @@ def _attention(seen: _Seen) -> Errors:
     for i, block in enumerate(a.blocks):
         reads = seen.y(f"L{i}.ln1") if a.order == "pre" else seen.x(f"L{i}.resid_pre")
         z = attend(block.attention, _wide(reads), turn, a.causal)
-        yield f"L{i}.z", _error(z.flatten(-2), seen.x(f"L{i}.z"))
+        yield f"L{i}.z", _error(z, seen.y(f"L{i}.z"))
 
 
 def _two_views(seen: _Seen) -> Errors:
@@ -198,31 +229,50 @@ def _two_views(seen: _Seen) -> Errors:
         pattern = ours.masked_fill(~pairs, -torch.inf).softmax(-1)
         # The model rounds a score to a share of its size, and softmax turns that into the same share of an attention.
         size = max(1.0, float(theirs[..., pairs].abs().max()))
-        yield f"L{i} results", _error(folded_results(folded, pattern, z).flatten(-2), seen.x(f"L{i}.z")) / size
+        yield f"L{i} results", _error(folded_results(folded, pattern, z), seen.y(f"L{i}.z")) / size
+
+
+def _hidden(seen: _Seen) -> Errors:
+    """Each step of the feed-forward layer from the model's own values before it."""
+    a = seen.anatomy
+    for i, block in enumerate(a.blocks):
+        ffn, y = block.feed_forward, _wide(seen.y(mlp_norm(a, i)[0]))
+        pre, post = _wide(seen.y(f"L{i}.mlp_pre")), _wide(seen.y(f"L{i}.mlp_post"))
+        hidden = ffn.activation(pre)
+        if ffn.W_gate is None:
+            yield f"L{i}.mlp_pre", _error(_linear(y, ffn.W_in, ffn.b_in), pre)
+        else:
+            up = _wide(seen.y(f"L{i}.mlp_up"))
+            yield f"L{i}.mlp_pre", _error(_linear(y, ffn.W_gate, ffn.b_gate), pre)
+            yield f"L{i}.mlp_up", _error(_linear(y, ffn.W_in, ffn.b_in), up)
+            hidden = hidden * up
+        yield f"L{i}.mlp_post", _error(hidden, post)
+        yield f"L{i}.mlp_out", _error(_written(block, _linear(post, ffn.W_out, ffn.b_out)), seen.y(f"L{i}.mlp_out"))
 
 
 def _feed_forward(seen: _Seen) -> Errors:
-    a = seen.anatomy
-    for i, block in enumerate(a.blocks):
-        reads = seen.y(f"L{i}.ln2") if a.order == "pre" else seen.y(f"L{i}.ln1")
-        write = feed(block.feed_forward, _wide(reads))
-        if block.ln2_post is not None:
-            write = block.ln2_post(write)
-        yield f"L{i}.mlp_out", _error(write, seen.y(f"L{i}.mlp_out"))
+    """The whole layer from what it reads."""
+    for i, block in enumerate(seen.anatomy.blocks):
+        write = feed(block.feed_forward, _wide(seen.y(mlp_norm(seen.anatomy, i)[0])))
+        yield f"L{i}.mlp_out", _error(_written(block, write), seen.y(f"L{i}.mlp_out"))
+
+
+def _written(block: Block, write: Tensor) -> Tensor:
+    return write if block.ln2_post is None else block.ln2_post(write)
 
 
 def feed(ffn: FeedForward, y: Tensor) -> Tensor:
     """What the feed-forward layer writes for y, in y's precision."""
-
-    def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return x @ weight.to(x) if bias is None else x @ weight.to(x) + bias.to(x)
-
-    hidden = linear(y, ffn.W_in, ffn.b_in)
+    hidden = _linear(y, ffn.W_in, ffn.b_in)
     if ffn.W_gate is None:
         hidden = ffn.activation(hidden)
     else:
-        hidden = ffn.activation(linear(y, ffn.W_gate, ffn.b_gate)) * hidden
-    return linear(hidden, ffn.W_out, ffn.b_out)
+        hidden = ffn.activation(_linear(y, ffn.W_gate, ffn.b_gate)) * hidden
+    return _linear(hidden, ffn.W_out, ffn.b_out)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x @ weight.to(x) if bias is None else x @ weight.to(x) + bias.to(x)
 
 
 def _logits(seen: _Seen) -> Errors:
@@ -249,11 +299,13 @@ def _edits(seen: _Seen) -> Errors:
 
 
 LAWS: dict[str, tuple[str, Callable[[_Seen], Errors]]] = {
+    "shapes": ("every site has the shape that its name promises", _shapes),
     "embedding": ("token, position and type embeddings start the stream", _embedding),
     "norm": ("Norm(x) is the module's output", _norms),
     "attention": ("W_Q, W_K, W_V give every head's own result", _attention),
     "two views": ("per-head W_QK and W_VO on directions give the model's scores and results", _two_views),
     "heads": ("the heads' results through W_O sum to attention's write", _heads),
+    "hidden values": ("W_in, W_gate, the activation and W_out give each step of the feed-forward layer", _hidden),
     "feed-forward": ("W_in, W_gate, W_out give the feed-forward write", _feed_forward),
     "stream": ("embedding plus all writes is what the final norm receives", _stream),
     "logits": ("final norm and unembedding give the logits", _logits),

@@ -1,4 +1,4 @@
-"""Why not give every freed page back to the system at once?
+"""Keep freed memory pages in the process.
 
 A forward pass frees and takes the same megabytes layer after layer. glibc returns them and asks again, and on a virtual
 machine the page faults cost up to a third of the pass (measured: half a million faults, 1.1 s of 5.5, for one batch).
@@ -11,7 +11,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def keep_pages() -> bool:
-    """Let this process keep what it frees, until it ends. For a process of our own: it cannot be taken back."""
+    """Keep what this process frees until it ends. Only for a process of our own: it cannot be undone."""
     if not sys.platform.startswith("linux"):
         return False
     try:

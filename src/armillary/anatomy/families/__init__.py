@@ -1,7 +1,15 @@
-"""Which Hugging Face architectures do we know? One small table each, in one plain tuple."""
+"""The Hugging Face architectures that Armillary knows: one small table each, and those of installed packages.
 
-from armillary.anatomy.families import bert, gemma2, gpt2, gpt_neox, llama, opt
+An outside package adds families by the entry point group `armillary.families`; each entry point is named for its
+`model_type` and loads to a `Family` or a tuple of them.
+"""
+
+from functools import cache
+from importlib.metadata import entry_points
+
+from armillary.anatomy.families import bert, gemma2, gpt2, gpt_neox, llama, opt, phi, phi3
 from armillary.anatomy.families.family import Family
+from armillary.errors import ModelError
 
 FAMILIES: tuple[Family, ...] = (
     gpt2.FAMILY,
@@ -9,10 +17,52 @@ FAMILIES: tuple[Family, ...] = (
     llama.MISTRAL,
     llama.QWEN2,
     llama.QWEN3,
+    phi.FAMILY,
+    phi3.FAMILY,
     gpt_neox.FAMILY,
     gemma2.FAMILY,
     opt.FAMILY,
     bert.FAMILY,
 )
+GROUP = "armillary.families"
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["FAMILIES", "GROUP", "Family", "family_of"]
+
+
+def family_of(model_type: str) -> Family:
+    """The table of an architecture: a built-in one, else that of an installed package."""
+    for family in FAMILIES:
+        if family.model_type == model_type:
+            return family
+    tables, failures = _installed()
+    if model_type in tables:
+        return tables[model_type]
+    if model_type in failures:
+        raise ModelError(
+            f"the family {model_type!r} is announced by an installed package and cannot be loaded "
+            f"({failures[model_type]}); repair or remove that package."
+        )
+    known = ", ".join([*(family.model_type for family in FAMILIES), *tables])
+    broken = "".join(f" The installed family {name!r} cannot be loaded ({why})." for name, why in failures.items())
+    raise ModelError(
+        f"the architecture {model_type!r} is not one Armillary knows ({known}); docs/add-a-family.md says how to add "
+        f"its table.{broken}"
+    )
+
+
+@cache
+def _installed() -> tuple[dict[str, Family], dict[str, str]]:
+    """Tables of installed packages by model_type, and for each entry point that failed its name and the reason."""
+    tables: dict[str, Family] = {}
+    failures: dict[str, str] = {}
+    for point in entry_points(group=GROUP):
+        try:
+            loaded = point.load()
+            families = loaded if isinstance(loaded, tuple) else (loaded,)
+            if not all(isinstance(family, Family) for family in families):
+                raise TypeError(f"{point.value} is no Family and no tuple of them")
+        except Exception as error:  # any error of another package's code
+            failures[point.name] = f"entry point {point.name} = {point.value}: {type(error).__name__}: {error}"
+            continue
+        tables |= {family.model_type: family for family in families}
+    return tables, failures

@@ -1,7 +1,7 @@
-"""Where are things in one Hugging Face architecture?
+"""The table that says where things are in one Hugging Face architecture.
 
-Paths are relative: `blocks` to the backbone, the rest of a block's parts to the block. A table says where and how;
-`read` does the reading. Functions of the config stand where an architecture has variants.
+Paths are relative: `blocks` to the backbone, the parts of a block to the block. A table says where and how; `read` does
+the reading. Functions of the config are used where an architecture has variants.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any, Literal
 Config = Any
 
 # Attributes that do not change what a model computes in evaluation: training-time noise and initialisation, token
-# numbers that only a tokenizer or a generator reads, heads that we do not run, book-keeping.
+# numbers that only a tokenizer or a generator reads, heads that are not run here, bookkeeping.
 NEUTRAL = frozenset(
     """
     architectures attention_dropout attention_probs_dropout_prob attn_pdrop bos_token_id chunk_size_feed_forward
@@ -37,7 +37,8 @@ class Family:
     embed: str
     ln_final: str | None
     ln1: str
-    ln2: str
+    ln2: str | None
+    """None, or the same path as `ln1`, where one norm serves both sublayers."""
     attention: str
     output: str
     """The output projection: its input holds every head's own result, its output the heads' sum."""
@@ -72,10 +73,17 @@ class Family:
     """Gemma stores γ − 1."""
     embed_scaled: bool = False
     plain_head: bool = True
-    """Logits are a linear read-out of the last state; BERT's stand behind a transform of their own."""
+    """Logits are a linear readout of the last state; BERT's come after a transform of their own."""
     rotary: str = ""
     order: Callable[[Config], Literal["pre", "post"]] = lambda config: "pre"
     parallel: Callable[[Config], bool] = lambda config: False
     causal: Callable[[Config], bool] = lambda config: True
     unsupported: Callable[[Config], str] = lambda config: ""
-    """The name of an attribute whose value we cannot read, or ''."""
+    """The name of an attribute whose value cannot be read, or ''."""
+    window: Callable[[Any, Config], int | None] = lambda attention, config: getattr(attention, "sliding_window", None)
+    """How many tokens a query of this attention module sees, itself included; None for all."""
+
+    @property
+    def own_ln2(self) -> bool:
+        """Does the feed-forward layer have a norm of its own?"""
+        return self.ln2 is not None and self.ln2 != self.ln1

@@ -1,4 +1,4 @@
-"""Gemma-2: RMSNorm with gain 1 + w before and after each sublayer, soft caps, scaled embeddings, alternating windows."""
+"""Gemma-2: RMSNorm with gain 1 + w around each sublayer, soft caps, scaled embeddings, alternating windows."""
 
 from dataclasses import replace
 

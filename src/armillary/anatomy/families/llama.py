@@ -1,4 +1,4 @@
-"""Llama and its kin (Mistral, Qwen2, Qwen3, SmolLM): RMSNorm, rotary positions, grouped heads, a gated feed-forward."""
+"""Llama, Mistral, Qwen2, Qwen3, SmolLM: RMSNorm, rotary positions, grouped heads, a gated feed-forward."""
 
 from dataclasses import replace
 
@@ -32,7 +32,13 @@ FAMILY = Family(
     activation="hidden_act",
     understood=_SHARED | {"attention_bias", "mlp_bias"},
 )
-MISTRAL = replace(FAMILY, model_type="mistral", understood=_SHARED | {"sliding_window"})
+MISTRAL = replace(
+    FAMILY,
+    model_type="mistral",
+    # The window is laid into the mask that all layers share; no attention module knows it.
+    window=lambda attention, config: config.sliding_window,
+    understood=_SHARED | {"sliding_window"},
+)
 QWEN2 = replace(FAMILY, model_type="qwen2", understood=_SHARED | _WINDOWS)
 QWEN3 = replace(
     FAMILY,

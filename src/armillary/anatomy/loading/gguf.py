@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from armillary.anatomy.families import family_of
 from armillary.anatomy.loading.quiet import quiet
 from armillary.anatomy.loading.weights import check_calls
-from armillary.anatomy.read import check_config, family_of
+from armillary.anatomy.read import check_config
 from armillary.errors import ModelError
 
 VERSIONS = (2, 3)
@@ -143,8 +144,8 @@ def load_gguf(path: Path, dtype: torch.dtype, weights: int) -> tuple[Any, Any]:
     lacking = sorted({*info["missing_keys"], *wrong})
     if lacking:
         raise ModelError(
-            f"{path} lacks the weight {lacking[0]} ({len(lacking)} in all) in the shape that its metadata calls for; it "
-            "may be damaged or one part of a split file: fetch it again, whole."
+            f"{path} lacks the weight {lacking[0]} ({len(lacking)} in all) in the shape that its metadata calls for; "
+            "it may be damaged or one part of a split file: fetch it again, whole."
         )
     return model, tokenizer
 

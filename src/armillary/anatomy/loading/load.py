@@ -14,11 +14,12 @@ import torch
 from torch import nn
 
 from armillary.anatomy.anatomy import Anatomy
+from armillary.anatomy.families import family_of
 from armillary.anatomy.loading import cache, catalogue
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
 from armillary.anatomy.loading.quiet import quiet
 from armillary.anatomy.loading.weights import check_calls, check_folder, check_memory, read_config
-from armillary.anatomy.read import check_config, family_of, fingerprint, read
+from armillary.anatomy.read import check_config, fingerprint, read
 from armillary.errors import ModelError, nearest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -99,8 +100,8 @@ def _hub(name: str, trust: bool) -> Path:
         first = (str(error).strip().splitlines() or [""])[0][:160]
         short = " or ".join(wheel.name for wheel in cache.WHEELS)
         raise ModelError(
-            f"{name!r} is no local folder or .gguf file, and the hub did not give it ({type(error).__name__}: {first}); "
-            f"check the name and the network, or use {short}, which need no hub."
+            f"{name!r} is no local folder or .gguf file, and the hub did not give it ({type(error).__name__}: "
+            f"{first}); check the name and the network, or use {short}, which need no hub."
         ) from error
 
 
@@ -113,8 +114,8 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
             family_of(str(config["model_type"]))
         except ModelError:
             raise ModelError(
-                f"{path} brings code of its own (auto_map in config.json), which is not run; pass --trust-remote-code if "
-                "you trust it."
+                f"{path} brings code of its own (auto_map in config.json), which is not run; pass --trust-remote-code "
+                "if you trust it."
             ) from None
     family = family_of(str(config["model_type"]))
     weights = check_folder(path)

@@ -35,7 +35,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     method = packed.get("quant_method", "bitsandbytes") if packed and isinstance(packed, dict) else packed
     if method and method != "gguf":
         raise ModelError(
-            f"config attribute quantization_config says the weights are packed by {method!r}, which hides their geometry; "
+            f"config attribute quantization_config says the weights are packed by {method!r}, which hides them; "
             "pass the unquantised model, or a GGUF of it (GGUF is unpacked on loading)."
         )
     return config
@@ -103,8 +103,8 @@ def check_calls(path: Path, build: Callable[[Any], Any], config: Any, weights: i
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if called > weights:
         raise ModelError(
-            f"the configuration of {path} calls for more than {called:,} weights, and there are {weights:,}: they do not "
-            "belong together; fetch the model again."
+            f"the configuration of {path} calls for more than {called:,} weights, and there are {weights:,}: they do "
+            "not belong together; fetch the model again."
         )
     return shapes
 
