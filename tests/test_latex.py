@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from armillary.results import Column, Table
-from armillary.views.text.latex import in_latex, table_latex
+from armillary.views.sheets.latex import in_latex, table_latex
 
 HOSTILE = (
     *"_&%$#{}~^\\<>\"'`|[]*",

@@ -5,6 +5,7 @@ outside; a number and its interval share their decimals. The minus sign is U+221
 """
 
 import math
+from typing import Protocol
 
 ABSENT = "–"
 
@@ -45,15 +46,31 @@ def interval(value: float, low: float, high: float) -> str:
     return " ".join(part for part in interval_parts(value, low, high) if part)
 
 
+class HasInterval(Protocol):
+    """A statistic, a control, or any other number with an interval."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def interval_of(measured: HasInterval) -> str:
+    """The same for a statistic or a control."""
+    return interval(measured.value, measured.low, measured.high)
+
+
 def interval_parts(value: float, low: float, high: float) -> tuple[str, str]:
-    """The number and its bracket apart, for columns; the bracket is empty where there is no interval."""
+    """The number and its bracket as two strings, for columns; the bracket is empty where there is no interval."""
     if (low == high == value) or (math.isnan(low) and math.isnan(high)):
         return number(value), ""
     finite = [v for v in (value, low, high) if math.isfinite(v)]
     if not any(finite) or not all(_is_fixed(v) or v == 0 for v in finite):
         return number(value), f"[{number(low)}, {number(high)}]"
     decimals = _decimals(max(finite, key=abs), 3)
-    # 0.9997 [0.9996, 0.9998] must not print as 1.000 [1.000, 1.000]: an interval that looks empty is a lie.
+    # 0.9997 [0.9996, 0.9998] must not be printed as 1.000 [1.000, 1.000], an interval that looks empty.
     while decimals < 6 and low != high and _fixed(low, decimals) == _fixed(high, decimals):
         decimals += 1
     shown = [_fixed(v, decimals) if math.isfinite(v) else number(v) for v in (value, low, high)]
@@ -69,7 +86,7 @@ def count(n: int) -> str:
 
 
 def align(texts: list[str]) -> list[str]:
-    """Numbers padded so that their decimal points stand in one column.
+    """Numbers padded so that their decimal points are in one column.
 
     >>> align(["0.82", "12", "1.2e-7"])
     [' 0.82  ', '12     ', ' 1.2e-7']
@@ -102,7 +119,7 @@ def _scientific(value: float) -> str:
 
 
 def _sign(text: str) -> str:
-    """A true minus, and no minus before zero."""
+    """With U+2212, and no minus before zero."""
     if text.startswith("-"):
         return text[1:] if not text.strip("-0.,%") else "−" + text[1:]
     return text

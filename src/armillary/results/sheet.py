@@ -52,7 +52,7 @@ class Sheet:
         return (self.tables[table] if table else self.table).to_frame()
 
     def plot(self) -> "plotly.graph_objects.Figure":
-        from armillary.views.sheet import sheet_figure
+        from armillary.views.sheets.sheet import sheet_figure
 
         return sheet_figure(self)
 
@@ -63,12 +63,12 @@ class Sheet:
         return save_sheet(self, Path(path))
 
     def __str__(self) -> str:
-        from armillary.views.sheet import sheet_text
+        from armillary.views.sheets.sheet import sheet_text
 
         return sheet_text(self)
 
     def _repr_html_(self) -> str:
-        from armillary.views.sheet import sheet_html
+        from armillary.views.sheets.sheet import sheet_html
 
         return sheet_html(self)
 
@@ -103,6 +103,6 @@ class Sheets:
         return save_sheets(self, Path(folder))
 
     def __str__(self) -> str:
-        from armillary.views.sheet import sheets_text
+        from armillary.views.sheets.sheet import sheets_text
 
         return sheets_text(self)

@@ -85,11 +85,7 @@ def drawn_page(
     """A page around a figure, with buttons to save it and its numbers as `name`.png, .svg and .csv; `shared`: the drawing
     library stands beside it as `LIBRARY`."""
     data = {"name": name, "csv": table}
-    embedded = {
-        "light": _figure_json(figure),
-        "dark": _figure_json(darkened(figure)),
-        "data": json.dumps(data),
-    }
+    embedded = {"light": _figure_json(figure), "dark": _figure_json(darkened(figure)), "data": json.dumps(data)}
     blocks = [f'<script type="application/json" id="{name}">{inert(text)}</script>' for name, text in embedded.items()]
     buttons = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
     library = f"<script src='{LIBRARY}'></script>" if shared else f"<script>{library_script()}</script>"

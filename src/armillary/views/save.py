@@ -81,9 +81,9 @@ def save_comparison(comparison: Comparison, path: Path) -> Path:
 
 def save_sheet(sheet: Sheet, path: Path) -> Path:
     """The main table (.csv), all tables (.tex), the page (.html), the picture (.png .svg) or everything (.json)."""
-    from armillary.views.figures.drawing import drawing_svg, painted
-    from armillary.views.sheet import sheet_figure, sheet_json, sheet_page
-    from armillary.views.text.latex import sheet_latex
+    from armillary.views.sheets.drawing import drawing_svg, painted
+    from armillary.views.sheets.latex import sheet_latex
+    from armillary.views.sheets.sheet import sheet_figure, sheet_json, sheet_page
 
     drawn = sheet.drawing is not None
     return _save(
@@ -101,7 +101,7 @@ def save_sheet(sheet: Sheet, path: Path) -> Path:
 
 def save_sheets(sheets: Sheets, folder: Path) -> Path:
     """Every sheet's files, then README.md, which lists them."""
-    from armillary.views.folder import readme, sheet_files
+    from armillary.views.sheets.folder import readme, sheet_files
 
     named: dict[str, list[str]] = {}
     for sheet in sheets:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +10,17 @@ from rich.text import Text
 
 from armillary.results.claim import Control, Finding
 from armillary.results.compare import OUTCOMES, RULE, Comparison, Outcome, Pair, Tally
-from armillary.results.compare_tables import claim_table, row_table
-from armillary.results.numbers import ABSENT, count, interval, number
+from armillary.results.compare.tables import claim_table, row_table
+from armillary.results.numbers import ABSENT, count, interval_of, number
 from armillary.results.store import json_text, table_csv, write_whole
 from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.report.notebook import CSS, bar_html, mark_html
-from armillary.views.text.quoting import show_text
+from armillary.views.text.quoting import html_text, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line, verdict_text
 from armillary.views.text.survey import new_console, print_lines, printed, wrapped
 
 # Outcomes differ by shape, like verdicts.
-SIGNS: dict[Outcome, str] = {
-    "differs": "≠",
-    "not told apart": "≈",
-    "unequal": "△",
-    "the same": "=",
-    "missing": ABSENT,
-}
+SIGNS: dict[Outcome, str] = {"differs": "≠", "not told apart": "≈", "unequal": "△", "the same": "=", "missing": ABSENT}
 
 
 _KEY = (
@@ -124,7 +117,7 @@ def summary(comparison: Comparison) -> str:
 
 def numbers(pair: Pair) -> str:
     """Both numbers with their intervals, and the difference with its own."""
-    a, b = (interval(f.statistic.value, f.statistic.low, f.statistic.high) for f in (pair.a, pair.b))
+    a, b = (interval_of(f.statistic) for f in (pair.a, pair.b))
     if pair.change is None:
         return f"{a} and {b}: not of the same thing"
     if pair.outcome == "the same":
@@ -137,7 +130,7 @@ def difference(pair: Pair) -> str:
     if pair.change is None:
         return "the numbers are not compared"
     gap = pair.change.difference
-    said = interval(gap.value, gap.low, gap.high)
+    said = interval_of(gap)
     match pair.outcome:
         case "differs":
             return f"differs by {said}"
@@ -228,14 +221,14 @@ def comparison_html(comparison: Comparison) -> str:
     """The comparison for a notebook, with no script at all."""
     head = "".join(f"<th>{name}</th>" for name in ("verdict", "claim", "A → B", "◇ A, mark B", "what differs"))
     rows = "".join(
-        f"<tr><td>{verdicts_html(pair)}</td><td><b>{_e(pair.id)}</b><br><span class='soft'>{_e(pair.claim.statement)}</span></td>"
+        f"<tr><td>{verdicts_html(pair)}</td><td><b>{html_text(pair.id)}</b><br><span class='soft'>{html_text(pair.claim.statement)}</span></td>"
         f"<td><b>{numbers(pair)}</b><br>{SIGNS[pair.outcome]} {pair.outcome}</td>"
-        f"<td>{bar_html(against(pair, comparison.names[0]))}</td><td>{_e(reading(pair))}</td></tr>"
+        f"<td>{bar_html(against(pair, comparison.names[0]))}</td><td>{html_text(reading(pair))}</td></tr>"
         for pair in comparison
     )
-    said = "<br>".join(map(_e, [summary(comparison) + ".", *comparison.notes, RULE]))
+    said = "<br>".join(map(html_text, [summary(comparison) + ".", *comparison.notes, RULE]))
     return (
-        f"<div class='armillary'><style>{CSS}</style><h1>{_e(title(comparison))}</h1>"
+        f"<div class='armillary'><style>{CSS}</style><h1>{html_text(title(comparison))}</h1>"
         f"<div class='wide'><table class='ledger'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
         f"<p class='soft'>{said}</p></div>"
     )
@@ -249,7 +242,3 @@ def outcomes(pairs: Sequence[Pair]) -> dict[Outcome, int]:
 
 def plural(outcome: Outcome, n: int) -> str:
     return "differ" if outcome == "differs" and n != 1 else outcome
-
-
-def _e(text: str) -> str:
-    return escape(show_text(text))

@@ -11,7 +11,7 @@ import numpy as np
 
 from armillary.results.claim import VERDICTS
 from armillary.results.compare import RULE, Comparison, Pair, Tally
-from armillary.results.numbers import count, interval, number
+from armillary.results.numbers import count, interval, interval_of, number
 from armillary.results.quantity import Quantity
 from armillary.results.store import file_name, table_csv
 from armillary.results.survey import Survey
@@ -37,9 +37,10 @@ from armillary.views.figures.figure import drawn, figure
 from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
 from armillary.views.report.data import Part, bare, thinned
-from armillary.views.report.ledger import Chip, Heading, Row, e, ledger_section, link
+from armillary.views.report.ledger import Chip, Heading, Row, ledger_section, link
 from armillary.views.report.notebook import bar_html, table_html, verdict_html
 from armillary.views.report.report import assembled, masthead
+from armillary.views.text.quoting import html_text as e
 from armillary.views.text.quoting import in_html, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line
 
@@ -105,15 +106,8 @@ def _chapters(comparison: Comparison, found: Sequence[str], parts: Sequence[Part
 def _article(pair: Pair, index: int, part: Part) -> str:
     verdicts = " → ".join(map(verdict_html, (pair.a, pair.b)))
     head = f"<p class='kind'>{SIGNS[pair.outcome]} <b>{pair.outcome}</b> · {verdicts} · {link(pair.id)}</p>"
-    sides = [
-        f"{side}: {interval(f.statistic.value, f.statistic.low, f.statistic.high)}, n = {count(f.n)}"
-        for side, f in (("A", pair.a), ("B", pair.b))
-    ]
-    controls = [
-        f"{side}, {c.name}: {interval(c.value, c.low, c.high)}"
-        for side, f in (("A", pair.a), ("B", pair.b))
-        for c in f.controls
-    ]
+    sides = [f"{side}: {interval_of(f.statistic)}, n = {count(f.n)}" for side, f in (("A", pair.a), ("B", pair.b))]
+    controls = [f"{side}, {c.name}: {interval_of(c)}" for side, f in (("A", pair.a), ("B", pair.b)) for c in f.controls]
     facts = terms(
         ("claim", [pair.claim.statement]),
         ("measured", [pair.b.statistic.name, *sides]),

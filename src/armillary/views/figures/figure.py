@@ -12,13 +12,13 @@ from typing import Any
 import plotly.graph_objects as go
 
 from armillary.results.claim import VERDICTS, Finding
-from armillary.results.numbers import interval, number
+from armillary.results.numbers import interval_of, number
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
 from armillary.views.page import figure_html
-from armillary.views.text.quoting import in_html, show_text
+from armillary.views.text.quoting import html_text, in_html, show_text
 from armillary.views.text.summary import Scale, chapter_title, chapters, model_line, text_line, verdict_text
 
 __all__ = ["figure", "figure_html", "ledger_figure"]
@@ -90,7 +90,7 @@ def _add(
         bar = {**one.coloraxis["colorbar"], "x": 1.015, "xanchor": "left", "len": domain[1] - domain[0]}
         bar |= {"y": domain[0], "yanchor": "bottom", "outlinewidth": 0}
         layout[f"coloraxis{index + 1 if index else ''}"] = {**one.coloraxis, "colorbar": bar}
-    said = "<br>".join([f"<b>{in_html(show_text(one.title))}</b>", *map(in_html, _said(one))])
+    said = "<br>".join([f"<b>{html_text(one.title)}</b>", *map(in_html, _said(one))])
     shift = 6 + _cell_titles(one)
     layout["annotations"].append(_note(said, 0, domain[1], 13, LIGHT.ink, yshift=shift, yanchor="bottom"))
     for label, place in zip(one.labels, spread(one.labels, one.height), strict=True):
@@ -136,13 +136,13 @@ def _row_traces(finding: Finding, level: float) -> list[Any]:
     if scale is None:
         return traces
     for control in finding.controls:
-        said = f"{in_html(show_text(control.name))}<br>{interval(control.value, control.low, control.high)}"
+        said = f"{html_text(control.name)}<br>{interval_of(control)}"
         marker = {"symbol": "diamond-open", "size": 10, "color": LIGHT.control, "line": {"width": 1.8}}
         traces.append(_stroke([scale.at(control.low), scale.at(control.high)], level, LIGHT.control, 3))
         traces.append(_point(scale.at(control.value), level, said, mode="markers", marker=marker))
     statistic, colour = finding.statistic, COLOURS[finding.verdict]
-    said = f"<b>{in_html(finding.id)}</b><br>{in_html(show_text(statistic.name))}<br>"
-    said += interval(statistic.value, statistic.low, statistic.high)
+    said = f"<b>{in_html(finding.id)}</b><br>{html_text(statistic.name)}<br>"
+    said += interval_of(statistic)
     traces.append(_stroke([scale.at(statistic.low), scale.at(statistic.high)], level, colour, 5))
     symbol = {"symbol": _SYMBOLS[finding.verdict], "size": 13, "line": {"width": 2, "color": colour}}
     symbol["color"] = LIGHT.ground if finding.verdict == "undecided" else colour
@@ -175,7 +175,7 @@ def _point(x: float | None, level: float, said: str, **style: Any) -> Any:
 def _row_notes(finding: Finding, level: float) -> list[dict[str, Any]]:
     mark = f'<span style="color:{COLOURS[finding.verdict]}">{MARKS[finding.verdict]}</span>'
     statistic = finding.statistic
-    value = interval(statistic.value, statistic.low, statistic.high)
+    value = interval_of(statistic)
     unit = f" {in_html(show_text(statistic.unit, 16))}" if statistic.unit else ""
     against = [f"{in_html(show_text(c.name, 28))}: {number(c.value)}" for c in finding.controls]
     more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
@@ -191,15 +191,7 @@ def _at(text: str, level: float, side: str, colour: str, size: int, yshift: int)
     """A note in the left or right margin, beside its row."""
     place = {"x": 0, "xshift": -298} if side == "left" else {"x": 1, "xshift": 14}
     return _note(
-        text,
-        place["x"],
-        level,
-        size,
-        colour,
-        xshift=place["xshift"],
-        yshift=yshift,
-        yref="y",
-        yanchor="middle",
+        text, place["x"], level, size, colour, xshift=place["xshift"], yshift=yshift, yref="y", yanchor="middle"
     )
 
 

@@ -18,7 +18,7 @@ from armillary.results.quantity import Quantity
 from armillary.views.figures.marks import LIGHT
 from armillary.views.figures.scales import Floats, Labels, Numbers, is_ordered, label_axis, site_kinds
 from armillary.views.figures.theme import DIVERGING, SEQUENTIAL
-from armillary.views.text.quoting import in_html, show_text
+from armillary.views.text.quoting import html_text, in_html, show_text
 
 LINE_HEIGHT = 15
 _LABEL_WIDTH = 20
@@ -106,13 +106,13 @@ def _line_panel(quantity: Quantity) -> Panel:
         traces += _model(quantity, x, y, np.array(places, dtype=int), colour, band, hover)
         if len(places) > 1 and (labels or len(kinds) > 1):
             labels.append(Label(kind, colour, _end(y, quantity.values[places])))
-    yaxis = {**y.layout(), "title": {"text": in_html(show_text(quantity.unit or quantity.name))}}
+    yaxis = {**y.layout(), "title": {"text": html_text(quantity.unit or quantity.name)}}
     return Panel(quantity.name, quantity.meaning, 250, [Cell(traces, xaxis, yaxis)], depth, labels)
 
 
 def _across(quantity: Quantity, axis: str) -> tuple[Floats, dict[str, Any], int]:
     coords = quantity.coords[axis]
-    title = {"title": {"text": in_html(show_text(axis))}}
+    title = {"title": {"text": html_text(axis)}}
     if any(isinstance(label, str) for label in coords):
         names = label_axis([str(label) for label in coords], axis)
         return np.arange(len(coords), dtype=float), {**names.layout(), **title}, names.depth
@@ -144,10 +144,7 @@ def _others(
         runs = [everywhere]
     label.at = _end(y, values[runs[-1]])
     said = [f"{in_html(label.text)}<br>{number(float(value))}" for value in values]
-    line = {
-        "mode": "lines",
-        "line": {"dash": dash, "width": 1.3 if dash == "dot" else 1.6, "color": label.color},
-    }
+    line = {"mode": "lines", "line": {"dash": dash, "width": 1.3 if dash == "dot" else 1.6, "color": label.color}}
     tick = {"symbol": "line-ew", "size": 10, "line": {"width": 1.6, "color": label.color}}
     # What no line can show, a short stroke does: lone sites, words, a theory about two points.
     strokes = sorted(set(everywhere) - {place for run in runs for place in run})
@@ -178,7 +175,7 @@ def _model(
         low, high = (np.where(zeros, np.nan, y.place(end[places])) for end in (quantity.low, quantity.high))
         traces.append(_band(x[places], low, high, band) if joined else _whiskers(x[places], low, high, colour))
     said = {"hovertext": [hover[i] for i in places], "hovertemplate": "%{hovertext}<extra></extra>"}
-    said["name"] = in_html(show_text(quantity.name))
+    said["name"] = html_text(quantity.name)
     mode = "lines+markers" if joined and size else "lines" if joined else "markers"
     line = {"color": colour, "width": 1.5 if size else 2}
     shown = np.where(zeros, np.nan, values)
@@ -215,8 +212,8 @@ def _hover(quantity: Quantity, axis: str) -> list[str]:
     coords = quantity.coords[axis]
     names = label_axis([c if isinstance(c, str) else number(c) for c in coords], axis).full
     if not any(isinstance(label, str) for label in coords):
-        names = tuple(f"{in_html(show_text(axis))} {name}" for name in names)
-    unit = f" {in_html(show_text(quantity.unit))}" if quantity.unit else ""
+        names = tuple(f"{html_text(axis)} {name}" for name in names)
+    unit = f" {html_text(quantity.unit)}" if quantity.unit else ""
     lines = []
     for i, name in enumerate(names):
         low = np.nan if quantity.low is None else quantity.low[i]
@@ -224,7 +221,7 @@ def _hover(quantity: Quantity, axis: str) -> list[str]:
         said = [f"<b>{name}</b>", interval(float(quantity.values[i]), float(low), float(high)) + unit]
         for other, values in {**quantity.controls, **quantity.theory}.items():
             if np.isfinite(values[i]):
-                said.append(f"{in_html(show_text(other))} {number(float(values[i]))}")
+                said.append(f"{html_text(other)} {number(float(values[i]))}")
         lines.append("<br>".join(said))
     return lines
 
@@ -255,20 +252,14 @@ def _heat_panel(quantity: Quantity) -> Panel:
     columns = replace(columns, tickvals=columns.tickvals[::step], ticktext=columns.ticktext[::step])
     cells = []
     for index, (name, grid) in enumerate(grids.items()):
-        xaxis = {**columns.layout(), "title": {"text": in_html(show_text(across))}, "showline": False}
+        xaxis = {**columns.layout(), "title": {"text": html_text(across)}, "showline": False}
         yaxis = {**rows.layout(), "showgrid": False, "showline": False, "tickangle": 0}
         yaxis |= {"range": [len(rows.full) - 0.5, -0.5], "showticklabels": index == 0}
-        yaxis |= {"title": {"text": in_html(show_text(down)) if index == 0 else ""}}
+        yaxis |= {"title": {"text": html_text(down) if index == 0 else ""}}
         cells.append(Cell([_heat(quantity, grid, colour, rows, columns)], xaxis, yaxis, name if len(grids) > 1 else ""))
-    bar = {
-        "title": {"text": in_html(show_text(quantity.unit or "value")), "font": {"size": 12}},
-        "thickness": 12,
-    }
+    bar = {"title": {"text": html_text(quantity.unit or "value"), "font": {"size": 12}}, "thickness": 12}
     if colour.log:
-        bar |= {
-            "tickvals": [float(np.log10(v)) for v in colour.ticks()],
-            "ticktext": list(colour.ticks().values()),
-        }
+        bar |= {"tickvals": [float(np.log10(v)) for v in colour.ticks()], "ticktext": list(colour.ticks().values())}
     coloraxis = {
         "colorscale": DIVERGING if diverging else SEQUENTIAL,
         "cmin": ends[0],
@@ -284,7 +275,7 @@ def _names(quantity: Quantity, axis: str) -> Labels:
 
 
 def _heat(quantity: Quantity, grid: Floats, colour: Numbers, rows: Labels, columns: Labels) -> Any:
-    down, across = (in_html(show_text(axis)) for axis in quantity.axes[-2:])
+    down, across = (html_text(axis) for axis in quantity.axes[-2:])
     hover = [
         [f"<b>{down} {r} · {across} {c}</b><br>{number(float(grid[i, j]))}" for j, c in enumerate(columns.full)]
         for i, r in enumerate(rows.full)

@@ -1,20 +1,29 @@
 """What does a report say of a survey: each claim in a row and in full, the model with its laws, the settings?"""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from armillary.results.claim import SOURCES, VERDICTS, Finding
-from armillary.results.numbers import count, interval, number
+from armillary.results.claim import VERDICTS, Finding
+from armillary.results.numbers import count, interval_of, number
 from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
 from armillary.views.report.data import Part
-from armillary.views.report.ledger import Chip, Heading, Row, e, ledger_section, link
+from armillary.views.report.ledger import Chip, Heading, Row, ledger_section, link
 from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
-from armillary.views.text.summary import changed_rules, chapter_title, chapters, reason, verdict_counts
+from armillary.views.text.quoting import html_text as e
+from armillary.views.text.summary import (
+    changed_rules,
+    chapter_title,
+    chapters,
+    controls,
+    measured,
+    reason,
+    sources,
+    verdict_counts,
+)
 
 # Pixels of a figure beyond which no sheet of paper holds it.
 _SHEET = 1050
@@ -32,13 +41,12 @@ def survey_ledger(survey: Survey) -> str:
 def _row(finding: Finding) -> Row:
     statistic = finding.statistic
     unit = f" {e(statistic.unit)}" if statistic.unit else ""
-    value = interval(statistic.value, statistic.low, statistic.high)
     control = finding.controls[0] if finding.controls else None
     against = "no control" if control is None else f"{number(control.value)} {e(control.name)}"
     cells = (
         f"{mark_html(finding.verdict)} {finding.verdict}{_why(finding)}",
         f"<b>{link(finding.id)}</b><br><span class='soft'>{e(finding.claim.statement)}</span>",
-        f"<b class='value'>{value}</b>{unit}<br><span class='soft'>{e(statistic.name)}</span>",
+        f"<b class='value'>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{e(statistic.name)}</span>",
         f"{bar_html(finding)}<span class='soft' title='{against}'>{against}</span>",
         e(finding.reading),
     )
@@ -100,24 +108,22 @@ def _tables(part: Part, index: int) -> str:
 
 def _facts(finding: Finding) -> str:
     """What was measured, against what, by which rule; the definition and the sources folded away."""
-    statistic, claim = finding.statistic, finding.claim
-    unit = f" {statistic.unit}" if statistic.unit else ""
-    measured = (
-        f"{statistic.name}: {interval(statistic.value, statistic.low, statistic.high)}{unit}, n = {count(finding.n)}"
-    )
-    controls = [f"{c.name}: {interval(c.value, c.low, c.high)}" for c in finding.controls] or ["none"]
-    sources = [f"{code}: {SOURCES[code]}" for code in re.findall(r"S\d", claim.source) if code in SOURCES]
+    claim = finding.claim
     return (
         terms(
             ("claim", [claim.statement]),
-            ("measured", [measured]),
-            ("control", controls),
+            ("measured", [measured(finding)]),
+            ("control", controls(finding)),
             ("rule", [claim.rule]),
             ("rule changed", changed_rules(claim)),
             ("caveats", finding.notes),
         )
         + "<details class='how'><summary>How it was measured</summary>"
-        + terms(("definition", [claim.definition]), ("control", [claim.control]), ("source", [claim.source, *sources]))
+        + terms(
+            ("definition", [claim.definition]),
+            ("control", [claim.control]),
+            ("source", [claim.source, *sources(claim)]),
+        )
         + "</details>"
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from html import escape
 from urllib.parse import quote
 
-from armillary.views.text.quoting import show_text
+from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import chapter_title
 
 
@@ -92,8 +92,3 @@ def _row(row: Row) -> str:
 def link(claim_id: str) -> str:
     """A link to the claim's own place on the page."""
     return f'<a href="#{escape(quote(claim_id))}">{e(claim_id)}</a>'
-
-
-def e(text: str) -> str:
-    """A word from outside, visible and harmless in HTML."""
-    return escape(show_text(text))

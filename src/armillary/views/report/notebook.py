@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from html import escape
 
 from armillary.results.claim import Control, Finding, Statistic, Verdict
-from armillary.results.numbers import count, interval
+from armillary.results.numbers import count, interval_of
 from armillary.results.survey import Survey
 from armillary.results.table import Table
 from armillary.views.figures.marks import COLOURS, DARK, FONT, LIGHT, MARKS, Palette
-from armillary.views.text.quoting import are_numbers, show_cell, show_text
+from armillary.views.text.quoting import are_numbers, html_text, show_cell
 from armillary.views.text.summary import (
     Scale,
     chapter_title,
     chapters,
+    controls,
+    fields,
     law_line,
     model_line,
     note_lines,
@@ -31,20 +33,17 @@ _BAR = 150
 
 def ledger_html(survey: Survey) -> str:
     """One row a claim: mark, id and sentence; its number as a bar against its control; the reading."""
-    parts = [f"<p class='head'><b>{_e(model_line(survey))}</b><br>{_e(text_line(survey))}</p>"]
+    parts = [f"<p class='head'><b>{html_text(model_line(survey))}</b><br>{html_text(text_line(survey))}</p>"]
     names = ("claim", "measured", "against its control", "reading")
     head = "<thead><tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr></thead>"
     for chapter, findings in chapters(survey).items():
         rows = "".join(_row(finding) for finding in findings)
         parts.append(
-            f"<h2>{_e(chapter_title(chapter))} <span class='soft'>{verdict_counts(findings)}</span></h2>"
+            f"<h2>{html_text(chapter_title(chapter))} <span class='soft'>{verdict_counts(findings)}</span></h2>"
             f"<div class='wide'><table class='ledger'>{head}<tbody>{rows}</tbody></table></div>"
         )
-    foot = [
-        *([f"Laws: {law_line(survey)}"] if survey.laws else []),
-        *(f"Note, {n}" for n in note_lines(survey)),
-    ]
-    parts.append("<p class='soft'>" + "<br>".join(map(_e, foot)) + "</p>")
+    foot = [*([f"Laws: {law_line(survey)}"] if survey.laws else []), *(f"Note, {n}" for n in note_lines(survey))]
+    parts.append("<p class='soft'>" + "<br>".join(map(html_text, foot)) + "</p>")
     return _framed("".join(parts))
 
 
@@ -54,33 +53,20 @@ def finding_html(finding: Finding) -> str:
 
 
 def headline_html(finding: Finding) -> str:
-    caption = f" · {_e(finding.caption)}" if finding.caption else ""
+    caption = f" · {html_text(finding.caption)}" if finding.caption else ""
     verdict = verdict_html(finding)
-    return f"<h1>{_e(finding.headline)}</h1><p class='soft'>{verdict} · {_e(finding.id)}{caption}</p>"
+    return f"<h1>{html_text(finding.headline)}</h1><p class='soft'>{verdict} · {html_text(finding.id)}{caption}</p>"
 
 
 def fields_html(finding: Finding) -> str:
-    """Reading, rule, statement, number and controls, as a list of terms."""
-    statistic, claim = finding.statistic, finding.claim
-    unit = f" {statistic.unit}" if statistic.unit else ""
-    measured = interval(statistic.value, statistic.low, statistic.high)
-    controls = [f"{c.name}: {interval(c.value, c.low, c.high)}" for c in finding.controls] or ["none"]
-    fields = [
-        ("reading", [finding.reading]),
-        ("statistic", [f"{statistic.name}: {measured}{unit}, n = {count(finding.n)}"]),
-        ("control" if len(controls) == 1 else "controls", controls),
-        ("rule", [claim.rule]),
-        ("claim", [claim.statement]),
-        ("source", [claim.source]),
-        ("note" if len(finding.notes) == 1 else "notes", finding.notes),
-    ]
-    terms = [f"<dt>{name}</dt><dd>{'<br>'.join(map(_e, entries))}</dd>" for name, entries in fields if entries]
+    """Everything that is said of a finding, as a list of terms."""
+    terms = [f"<dt>{name}</dt><dd>{'<br>'.join(map(html_text, lines))}</dd>" for name, lines in fields(finding)]
     return f"<dl>{''.join(terms)}</dl>"
 
 
 def tables_html(finding: Finding) -> str:
     """Small tables open, the finding's own folded away."""
-    more = [f"<h2>{_e(name)}</h2>{table_html(table)}" for name, table in finding.more_tables.items()]
+    more = [f"<h2>{html_text(name)}</h2>{table_html(table)}" for name, table in finding.more_tables.items()]
     if not finding.table.rows:
         return "".join(more)
     rows = f"{count(len(finding.table.rows))} rows"
@@ -92,7 +78,7 @@ def table_html(table: Table) -> str:
     kinds = [" class='number'" if number else "" for number in numeric]
     names = [f"{c.name} [{c.unit}]" if c.unit else c.name for c in table.columns]
     heads = [
-        f"<th{kind} title='{_e(column.meaning)}'>{_e(name)}</th>"
+        f"<th{kind} title='{html_text(column.meaning)}'>{html_text(name)}</th>"
         for column, name, kind in zip(table.columns, names, kinds, strict=True)
     ]
     body = []
@@ -108,7 +94,7 @@ def table_html(table: Table) -> str:
 
 def verdict_html(finding: Finding) -> str:
     """Mark, verdict, and the reason where there is none."""
-    why = f" ({_e(reason(finding))})" if reason(finding) else ""
+    why = f" ({html_text(reason(finding))})" if reason(finding) else ""
     return f"{mark_html(finding.verdict)} <b>{finding.verdict}</b>{why}"
 
 
@@ -118,15 +104,14 @@ def mark_html(verdict: Verdict) -> str:
 
 def _row(finding: Finding) -> str:
     statistic = finding.statistic
-    unit = f" {_e(statistic.unit)}" if statistic.unit else ""
-    value = interval(statistic.value, statistic.low, statistic.high)
-    against = [f"{_e(c.name)}: {interval(c.value, c.low, c.high)}" for c in finding.controls] or ["no control"]
+    unit = f" {html_text(statistic.unit)}" if statistic.unit else ""
+    against = map(html_text, controls(finding)) if finding.controls else ["no control"]
     return (
-        f"<tr id='{_e(finding.id)}'><td>{mark_html(finding.verdict)} <b>{_e(finding.id)}</b> {verdict_text(finding)}"
-        f"<br><span class='soft'>{_e(finding.claim.statement)}</span></td>"
-        f"<td><b>{value}</b>{unit}<br><span class='soft'>{_e(statistic.name)}</span></td>"
+        f"<tr id='{html_text(finding.id)}'><td>{mark_html(finding.verdict)} <b>{html_text(finding.id)}</b> {verdict_text(finding)}"
+        f"<br><span class='soft'>{html_text(finding.claim.statement)}</span></td>"
+        f"<td><b>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{html_text(statistic.name)}</span></td>"
         f"<td>{bar_html(finding)}<span class='soft'>{'<br>'.join(against)}</span></td>"
-        f"<td>{_e(finding.reading)}</td></tr>"
+        f"<td>{html_text(finding.reading)}</td></tr>"
     )
 
 
@@ -168,10 +153,6 @@ def _whisker(scale: Scale, number: Statistic | Control, kind: str, width: int, c
     stroke = f" stroke='{colour}'" if colour else ""
     x1, x2 = (f"{end * _BAR:.1f}" for end in ends if end is not None)
     return f"<line class='{kind}'{stroke} x1='{x1}' x2='{x2}' y1='11' y2='11' stroke-width='{width}'/>"
-
-
-def _e(text: str) -> str:
-    return escape(show_text(text))
 
 
 def _framed(body: str) -> str:

@@ -30,10 +30,7 @@ def anatomy_text(facts: Mapping[str, Any]) -> str:
 
 
 def _attention(facts: Mapping[str, Any]) -> list[str]:
-    said = [
-        "causal" if facts["causal"] else "both ways",
-        "biased q, k, v" if facts["qkv_bias"] else "no biases",
-    ]
+    said = ["causal" if facts["causal"] else "both ways", "biased q, k, v" if facts["qkv_bias"] else "no biases"]
     if facts["qk_norm"]:
         said.append("q/k-norm")
     if facts["attention_softcap"]:

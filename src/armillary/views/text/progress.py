@@ -53,14 +53,7 @@ def progress_bar(wanted: bool) -> Iterator[Bar]:
         yield Bar()
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        SpinnerColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns: tuple[Any, ...] = (
         SpinnerColumn(),

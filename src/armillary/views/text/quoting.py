@@ -85,6 +85,11 @@ def in_html(text: str) -> str:
     return html.escape(text, quote=True)
 
 
+def html_text(text: str) -> str:
+    """A label or sentence from outside, made visible and harmless in HTML."""
+    return in_html(show_text(text))
+
+
 def _visible(text: str, index: int) -> str:
     char = text[index]
     if char in _SPACES:

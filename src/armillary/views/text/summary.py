@@ -1,12 +1,13 @@
 """One-line summaries of a survey: its model, its text, its plan, its laws, its notes, its verdicts."""
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from armillary.results.claim import CHAPTERS, VERDICTS, Claim, Control, Finding, Statistic
-from armillary.results.numbers import count, number
+from armillary.results.claim import CHAPTERS, SOURCES, VERDICTS, Claim, Control, Finding, Statistic
+from armillary.results.numbers import count, interval_of, number
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import MARKS
 from armillary.views.text.quoting import show_text
@@ -120,6 +121,39 @@ def reason(finding: Finding) -> str:
 def verdict_text(finding: Finding) -> str:
     """'supported', 'undecided: too little text'."""
     return f"{finding.verdict}: {reason(finding)}" if reason(finding) else finding.verdict
+
+
+def measured(finding: Finding) -> str:
+    """'|cos(z, 1)|: 0.083 [0.079, 0.087], n = 64'."""
+    statistic = finding.statistic
+    unit = f" {statistic.unit}" if statistic.unit else ""
+    return f"{statistic.name}: {interval_of(statistic)}{unit}, n = {count(finding.n)}"
+
+
+def controls(finding: Finding) -> list[str]:
+    return [f"{control.name}: {interval_of(control)}" for control in finding.controls] or ["none"]
+
+
+def fields(finding: Finding) -> list[tuple[str, Sequence[str]]]:
+    """Everything that is said of a finding, as names and lines; names without lines are left out."""
+    claim = finding.claim
+    listed: list[tuple[str, Sequence[str]]] = [
+        ("why", [reason(finding)] if reason(finding) else []),
+        ("reading", [finding.reading]),
+        ("statistic", [measured(finding)]),
+        ("control" if len(finding.controls) == 1 else "controls", controls(finding)),
+        ("rule", [claim.rule]),
+        ("changed", changed_rules(claim)),
+        ("claim", [claim.statement]),
+        ("source", [claim.source]),
+        ("note" if len(finding.notes) == 1 else "notes", finding.notes),
+    ]
+    return [(name, lines) for name, lines in listed if lines]
+
+
+def sources(claim: Claim) -> list[str]:
+    """The claim's sources with their titles."""
+    return [f"{code}: {SOURCES[code]}" for code in re.findall(r"S\d", claim.source) if code in SOURCES]
 
 
 def changed_rules(claim: Claim) -> list[str]:

@@ -2,7 +2,6 @@
 
 import io
 import math
-import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from armillary.results.claim import SOURCES, Claim, Finding
-from armillary.results.numbers import align, count, interval, interval_parts, number
+from armillary.results.claim import Claim, Finding
+from armillary.results.numbers import align, count, interval_parts, number
 from armillary.results.survey import Survey
 from armillary.results.table import Cell, Table
 from armillary.views.figures.marks import COLOURS, MARKS
@@ -21,11 +20,13 @@ from armillary.views.text.summary import (
     changed_rules,
     chapter_title,
     chapters,
+    fields,
     law_line,
     model_line,
     note_lines,
     plan_line,
     reason,
+    sources,
     text_line,
     verdict_counts,
 )
@@ -93,26 +94,11 @@ def finding_text(finding: Finding, width: int | None = None, colour: bool = Fals
 
 def print_finding(finding: Finding, console: Console) -> None:
     width = min(console.width, 120)
-    claim, statistic = finding.claim, finding.statistic
     lines = [_identity(finding, Text())]
     lines += wrapped(Text(show_text(finding.headline), "bold"), width, 2)
     if finding.caption:
         lines += wrapped(Text(show_text(finding.caption), "dim"), width, 2)
-    controls = [f"{show_text(c.name)}: {interval(c.value, c.low, c.high)}" for c in finding.controls]
-    unit = f" {statistic.unit}" if statistic.unit else ""
-    measured = interval(statistic.value, statistic.low, statistic.high)
-    fields = [
-        ("claim", [claim.statement]),
-        ("source", [claim.source]),
-        ("statistic", [f"{statistic.name}: {measured}{unit}, n = {count(finding.n)}"]),
-        ("control" if len(controls) == 1 else "controls", controls or ["none"]),
-        ("rule", [claim.rule]),
-        ("changed", changed_rules(claim)),
-        ("why", [reason(finding)] if reason(finding) else []),
-        ("reading", [finding.reading]),
-        ("note" if len(finding.notes) == 1 else "notes", finding.notes),
-    ]
-    lines += [Text(), *_fields(fields, width)]
+    lines += [Text(), *_fields(fields(finding), width)]
     for name, table in finding.more_tables.items():
         lines += [Text(), Text(f"  {show_text(name)}", "bold"), *table_lines(table, width)]
     if finding.table.rows:
@@ -125,16 +111,16 @@ def print_finding(finding: Finding, console: Console) -> None:
 def claim_text(claim: Claim, width: int | None = None) -> str:
     """One claim before anything is measured: what is counted, against what, and the rule."""
     console = new_console(width, False)
-    fields = [
+    explained = [
         ("chapter", [chapter_title(claim.chapter)]),
-        ("source", [f"{code}: {SOURCES[code]}" for code in re.findall(r"S\d", claim.source) if code in SOURCES]),
+        ("source", sources(claim)),
         ("definition", [claim.definition]),
         ("control", [claim.control]),
         ("rule", [claim.rule]),
         ("changed", changed_rules(claim)),
     ]
     head = [Text(claim.id, "bold"), *wrapped(Text(show_text(claim.statement)), console.width, 2), Text()]
-    print_lines([*head, *_fields(fields, console.width)], console)
+    print_lines([*head, *_fields(explained, console.width)], console)
     return printed(console)
 
 

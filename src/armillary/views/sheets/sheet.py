@@ -18,8 +18,8 @@ from armillary.results.store import json_text
 from armillary.results.table import Cell, Column, Table
 from armillary.results.trajectory import Trajectory
 from armillary.views.report.notebook import CSS, table_html
-from armillary.views.text.lists import Listed, gathered
-from armillary.views.text.quoting import are_numbers, show_cell, show_text, show_token
+from armillary.views.sheets.lists import Listed, gathered
+from armillary.views.text.quoting import are_numbers, html_text, show_cell, show_text, show_token
 from armillary.views.text.survey import column_texts, new_console, print_lines, printed, table_lines, wrapped
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ def sheet_figure(sheet: Sheet) -> "go.Figure":
 
 def sheet_page(sheet: Sheet) -> str:
     """One self-contained page: figure, notes, tables."""
-    from armillary.views.figures.drawing import drawing_page
     from armillary.views.page import drawn_page, quantities_csv
+    from armillary.views.sheets.drawing import drawing_page
 
     if sheet.drawing is not None:
         return drawing_page(sheet, _below(replace(sheet, notes=())))
@@ -155,7 +155,7 @@ def sheet_page(sheet: Sheet) -> str:
 
 def sheet_html(sheet: Sheet) -> str:
     """The sheet for a notebook, with no script at all."""
-    from armillary.views.figures.drawing import drawing_svg
+    from armillary.views.sheets.drawing import drawing_svg
 
     if sheet.drawing is None:
         inside = f"{_above(sheet)}{_below(sheet)}"
@@ -165,18 +165,18 @@ def sheet_html(sheet: Sheet) -> str:
 
 
 def _above(sheet: Sheet) -> str:
-    return f"<h1>{_e(sheet.title)}</h1><p class='soft'>{_e(sheet.caption)}</p>"
+    return f"<h1>{html_text(sheet.title)}</h1><p class='soft'>{html_text(sheet.caption)}</p>"
 
 
 def _below(sheet: Sheet) -> str:
-    parts = [f"<p class='soft'>{'<br>'.join(map(_e, sheet.notes))}</p>" if sheet.notes else ""]
+    parts = [f"<p class='soft'>{'<br>'.join(map(html_text, sheet.notes))}</p>" if sheet.notes else ""]
     for at, (name, table) in enumerate(sheet.tables.items()):
         listed = gathered(table)
         shown = table_html(table) if listed is None else _lists_html(listed)
         size = len(table.rows) if listed is None else len(listed.cells)
         # Words are what a reader came for; a long table of numbers is there for who wants it.
         opened = " open" if at == 0 and (listed is not None or size <= _LINES) else ""
-        parts.append(f"<details{opened}><summary>{_e(name)}, {count(size)} lines</summary>{shown}</details>")
+        parts.append(f"<details{opened}><summary>{html_text(name)}, {count(size)} lines</summary>{shown}</details>")
     return "".join(parts)
 
 
@@ -185,7 +185,7 @@ def _lists_html(listed: Listed) -> str:
     numeric = [are_numbers([row[i] for row in listed.cells]) for i in range(len(listed.columns))]
     kinds = [" class='number'" if number else "" for number in numeric]
     heads = [_head(column, kind) for column, kind in zip(listed.columns, kinds, strict=True)]
-    heads += [f"<th>{_e(name)}</th>" for name in listed.lists]
+    heads += [f"<th>{html_text(name)}</th>" for name in listed.lists]
     rows = []
     for cells, lists in zip(listed.cells[:_PAGE_LINES], listed.words, strict=False):
         shown = [escape(show_cell(cell, c.name)) for cell, c in zip(cells, listed.columns, strict=True)]
@@ -202,11 +202,7 @@ def _lists_html(listed: Listed) -> str:
 
 def _head(column: Column, kind: str) -> str:
     name = f"{column.name} [{column.unit}]" if column.unit else column.name
-    return f"<th{kind} title='{_e(column.meaning)}'>{_e(name)}</th>"
-
-
-def _e(text: str) -> str:
-    return escape(show_text(text))
+    return f"<th{kind} title='{html_text(column.meaning)}'>{html_text(name)}</th>"
 
 
 def sheet_json(sheet: Sheet) -> str:

@@ -43,7 +43,7 @@ def drawing_svg(sheet: Sheet, both: bool = True) -> tuple[str, int]:
         from armillary.views.travel.svg import picture_svg
 
         return picture_svg(sheet.drawing, both)
-    from armillary.views.figures.schematic import schematic_svg
+    from armillary.views.sheets.schematic import schematic_svg
 
     assert sheet.drawing is not None
     return schematic_svg(sheet.drawing, sheet.title, sheet.caption, sheet.notes, both)

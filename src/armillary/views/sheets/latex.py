@@ -5,7 +5,7 @@ from functools import cache
 
 from armillary.results.sheet import Sheet
 from armillary.results.table import Table
-from armillary.views.text.lists import Listed, gathered, plain
+from armillary.views.sheets.lists import Listed, gathered, plain
 from armillary.views.text.quoting import are_numbers, show_cell, show_text, show_token
 
 # Longer than a page: an environment that breaks.

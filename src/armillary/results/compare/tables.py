@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from armillary.results.claim import Control, Finding, Statistic
-from armillary.results.compare_pair import Change, Number, Pair, Tally
+from armillary.results.compare.pair import Change, Number, Pair, Tally
 from armillary.results.table import Cell, Column, Table
 
 Key = tuple[Cell, ...]

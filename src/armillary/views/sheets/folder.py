@@ -7,9 +7,9 @@ from armillary.results.numbers import count
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import file_name, table_csv
 from armillary.results.table import Table
-from armillary.views.figures.drawing import drawing_svg
-from armillary.views.sheet import sheet_json, sheet_page
-from armillary.views.text.latex import table_latex
+from armillary.views.sheets.drawing import drawing_svg
+from armillary.views.sheets.latex import table_latex
+from armillary.views.sheets.sheet import sheet_json, sheet_page
 from armillary.views.text.quoting import show_text
 
 

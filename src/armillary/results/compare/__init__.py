@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from armillary.results.compare_notes import read_loosely, survey_names, survey_notes, unlike_shapes
-from armillary.results.compare_pair import OUTCOMES, RULE, Change, Number, Outcome, Pair, Tally
-from armillary.results.compare_tables import claim_table, paired, row_table
+from armillary.results.compare.notes import read_loosely, survey_names, survey_notes, unlike_shapes
+from armillary.results.compare.pair import OUTCOMES, RULE, Change, Number, Outcome, Pair, Tally
+from armillary.results.compare.tables import claim_table, paired, row_table
 from armillary.results.survey import Survey
 
 if TYPE_CHECKING:

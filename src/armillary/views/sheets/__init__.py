@@ -1,0 +1,1 @@
+"""Tables and pictures that belong to no claim."""
