@@ -1,41 +1,28 @@
 """In how many dimensions do normalised features effectively lie?"""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
-from armillary.probes.machinery.parallel import over_sites
-from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.tables import cells, line, site_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.sphere.site_sample import Sampled, sampled
-from armillary.probes.sphere.site_spectra import Spectrum, spectra
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
+from armillary.probes.machinery.verdicts import missing_interval
+from armillary.probes.sphere.dimension_estimates import Dimensions, dimensions
+from armillary.probes.sphere.site_spectra import spectra
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
+from armillary.results.numbers import say
 
-BLOCKS = 6
-NEIGHBOURS = 16
-# Neighbour distances grow as the square of the points; the sample is in random order, so its head is a sample too.
-POINTS = 400
-COLUMNS = (
-    Column("site", "norm site"),
-    Column("participation", "participation ratio (Σλ)²/Σλ², across the two halves of the documents", "dimensions"),
-    Column("participation_se", "its standard error, bootstrap over documents on the sample", "dimensions"),
-    Column("entropy_rank", "exp of the entropy of the eigenvalues", "dimensions"),
-    Column("entropy_rank_se", "half the difference between the two halves of the documents", "dimensions"),
-    Column("two_nn", "TwoNN intrinsic dimension of up to 400 sampled tokens, one of each word form", "dimensions"),
-    Column("two_nn_se", "its standard error, jackknife over documents", "dimensions"),
-    Column("mle", "maximum-likelihood intrinsic dimension, 16 neighbours", "dimensions"),
-    Column("mle_se", "its standard error, jackknife over documents", "dimensions"),
-    Column("gaussian_two_nn", "TwoNN of as many Gaussian points with the same mean and covariance", "dimensions"),
-    Column("gaussian_mle", "maximum likelihood for the same Gaussian points", "dimensions"),
-    Column("tokens", "ordinary tokens behind the covariance", "tokens"),
-)
+UNIT = "dimensions"
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """Four estimators of dimension per site, beside a Gaussian of the same covariance."""
+    """Four estimates of dimension per site, compared with a Gaussian of the same covariance."""
 
     claim: ClassVar[Claim] = Claim(
         id="spectrum.dimension",
@@ -43,154 +30,58 @@ class Dimension:
         statement="Normalised features effectively fill d − 2 dimensions.",
         source="S3",
         definition=(
-            "Participation ratio, entropy rank, TwoNN and maximum-likelihood intrinsic dimension at every site. The "
-            "statistic is participation ratio / (d − 2), median over sites; its tr C² is taken across the two halves of "
-            "the documents, which frees it of the bias that few tokens bring. Participation ratio and entropy rank "
-            "count axes; TwoNN and maximum likelihood count coordinates near a token, and saturate with few tokens, so "
-            "they are read against a Gaussian of the same covariance and size."
+            "The statistic is the participation ratio (Σλ)²/Σλ² of the eigenvalues λ of Cov(z), divided by d − 2, at "
+            "the median norm. It is 1 if all d − 2 axes carry the same variance. Its tr C² is the product of the "
+            "covariances of the two halves of the documents, which removes the bias of few tokens. The table adds the "
+            "entropy rank (exp of the entropy of the eigenvalues), TwoNN and maximum-likelihood dimension. The last "
+            "two count coordinates near a token; with few tokens they come out too low, so they are compared with as "
+            "many Gaussian points of the same covariance."
         ),
-        control="random initialisation; normalised Gaussian vectors; for TwoNN a Gaussian with the same mean and covariance",
+        control="random initialisation; normalised Gaussian vectors; for TwoNN a Gaussian with the same mean and "
+        "covariance",
         rule=(
-            f"Supported: the interval of the share lies above {T.dimension_full}. Refuted: below {T.dimension_half}. "
-            "Qualified between. Undecided without an interval."
+            f"Supported if the interval of the statistic lies above {T.dimension_full}. Refuted if it lies below "
+            f"{T.dimension_half}. Qualified otherwise. Undecided without an interval."
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ("spectra", "sample")
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        found = spectra(evidence, MODEL)
-        clouds = {site: sampled(record) for site, record in evidence.records[MODEL].items()}
-        draws = _draws(evidence, found, clouds)
-        column = {site: draws[:, i] for i, site in enumerate(evidence.sites)}
-        rows = list(
-            over_sites(
-                evidence.sites, lambda site: _row(evidence, site, found[site], clouds[site], column[site])
-            ).values()
-        )
+        by_site, draws = dimensions(evidence)
+        tokens = [spectrum.tokens for spectrum in spectra(evidence, MODEL).values()]
         full = evidence.anatomy.d - 2
-        value, low, high = _headline_interval(rows, draws, full)
+        value, low, high = _interval(by_site, draws, full)
         verdict = _verdict(low, high)
+        axes, near = (say(_median(by_site, name), spec) for name, spec in (("participation", ".3g"), ("two_nn", ".2g")))
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("participation ratio / (d − 2), median site", value, low, high),
-            n=min(one.tokens for one in found.values()),
-            controls=_controls(evidence, rows, full),
-            reading=_reading(evidence, verdict, rows, value),
-            headline=f"Features use {_of(rows, 'participation'):.3g} of {full} dimensions (participation ratio, "
-            f"median site); near a token {_of(rows, 'two_nn'):.2g}",
-            table=Table.of(COLUMNS, rows),
-            quantities=_quantities(evidence, rows),
+            n=min(tokens),
+            controls=_controls(evidence, full),
+            reading=_reading(verdict, by_site, value, full),
+            headline=f"Features use {axes} of {full} dimensions (participation ratio, median norm); near a token {near}",
+            table=_table(evidence, by_site, tokens),
+            quantities=_quantities(evidence, by_site, full),
+            why=missing_interval(low, high) if verdict == "undecided" else None,
         )
 
 
-def _of(rows: list[dict[str, Any]], name: str) -> float:
-    known = [row[name] for row in rows if not np.isnan(row[name])]
-    return float(np.median(known)) if known else float("nan")
+def _column(by_site: list[Dimensions], name: str) -> Floats:
+    """[site, (value, error)] of an estimate, [site] of a plain number."""
+    return np.array([getattr(site, name) for site in by_site], dtype=float)
 
 
-def _draws(evidence: Evidence, found: dict[str, Spectrum], clouds: dict[str, Sampled]) -> Floats:
-    """[draw, site]: the participation ratio over its own value when documents are redrawn, from the sample.
-
-    tr C² is a sum over pairs of tokens from different documents of squared inner products, so a redrawn value needs
-    the pair sums of documents alone.
-    """
-    assert evidence.corpus is not None
-    groups = evidence.corpus.groups
-    weights = np.random.default_rng(evidence.seed).multinomial(groups, np.full(groups, 1 / groups), size=400)
-    weights = np.vstack([np.ones(groups), weights]).astype(float)
-    columns = []
-    for site, one in found.items():
-        cloud = clouds[site]
-        away = cloud.z.numpy() - one.mean
-        member = np.zeros((groups, len(cloud)))
-        member[cloud.document % groups, np.arange(len(cloud))] = 1
-        pairs = member @ np.square(away @ away.T) @ member.T
-        np.fill_diagonal(pairs, 0)
-        size, power = member.sum(1), member @ np.square(away).sum(1)
-        crossed = np.outer(size, size)
-        np.fill_diagonal(crossed, 0)
-        with np.errstate(invalid="ignore", divide="ignore"):  # a draw of one document alone has no pairs
-            square = np.einsum("bg,gh,bh->b", weights, pairs, weights)
-            square /= np.einsum("bg,gh,bh->b", weights, crossed, weights)
-            ratio = (weights @ power / (weights @ size)) ** 2 / square
-        columns.append(ratio[1:] / ratio[0])
-    return np.stack(columns, 1)
+def _median(by_site: list[Dimensions], name: str) -> float:
+    """The median over the sites where the estimate is defined; NaN if it is nowhere."""
+    column = _column(by_site, name)
+    values = column if column.ndim == 1 else column[:, 0]
+    defined = values[~np.isnan(values)]
+    return float(np.median(defined)) if len(defined) else float("nan")
 
 
-def _row(evidence: Evidence, site: str, one: Spectrum, cloud: Sampled, draws: Floats) -> dict[str, Any]:
-    from armillary.geometry.spectrum import entropy_rank
-
-    ranks = [entropy_rank(half) for half in one.halves]
-    participation = 1 / one.cross_power
-    words = cloud.distinct()
-    near = _intrinsic(words.z[:POINTS], words.document[:POINTS])
-    gaussian = _gaussian(evidence, one, min(len(words), POINTS))
-    return {
-        "site": site,
-        "participation": participation,
-        "participation_se": participation * float(np.std(draws[np.isfinite(draws)])),
-        "entropy_rank": entropy_rank(one.values),
-        "entropy_rank_se": abs(ranks[0] - ranks[1]) / 2 if ranks else float("nan"),
-        "two_nn": near[0],
-        "two_nn_se": near[1],
-        "mle": near[2],
-        "mle_se": near[3],
-        "gaussian_two_nn": gaussian[0],
-        "gaussian_mle": gaussian[2],
-        "tokens": one.tokens,
-    }
-
-
-def _intrinsic(points: Any, documents: Any, jackknife: bool = True) -> tuple[float, float, float, float]:
-    """TwoNN and maximum likelihood, each with its standard error over blocks of documents."""
-    import torch
-
-    from armillary.geometry.dimension import mle_dimension, pairwise_sq_distances, two_nn
-    from armillary.geometry.resample import jackknife_se
-
-    if len(points) < 4 * NEIGHBOURS:
-        nothing = float("nan")
-        return nothing, nothing, nothing, nothing
-    distances = pairwise_sq_distances(points)
-    try:
-        value = (two_nn(distances).value, mle_dimension(distances, NEIGHBOURS).value)
-    except ValueError:  # nearly all points coincide
-        nothing = float("nan")
-        return nothing, nothing, nothing, nothing
-    if not jackknife:
-        return value[0], float("nan"), value[1], float("nan")
-    left = []
-    for block in range(BLOCKS):
-        keep = torch.from_numpy(documents % BLOCKS != block)
-        if bool(keep.all()) or int(keep.sum()) < 2 * NEIGHBOURS:
-            continue
-        try:
-            left.append((two_nn(distances, keep).value, mle_dimension(distances, NEIGHBOURS, keep).value))
-        except ValueError:
-            continue
-    errors = jackknife_se(np.array(left)) if len(left) > 1 else np.full(2, np.nan)
-    return value[0], float(errors[0]), value[1], float(errors[1])
-
-
-def _gaussian(evidence: Evidence, one: Spectrum, count: int) -> tuple[float, float, float, float]:
-    """The same estimators on Gaussian points with the site's own mean and covariance."""
-    import torch
-
-    cov = torch.from_numpy(one.covariance)
-    # Cholesky wants no exact zero, and LayerNorm's plane is one: lift it far below anything that counts.
-    lift = (1e-6 * cov.trace() / len(cov)).clamp_min(1e-12)
-    factor, failed = torch.linalg.cholesky_ex(cov + lift * torch.eye(len(cov), dtype=cov.dtype))
-    if int(failed):  # a handful of distinct points: rounding is larger than the lift
-        values, vectors = torch.linalg.eigh(cov)
-        factor = vectors * values.clamp_min(0).sqrt()
-    generator = torch.Generator().manual_seed(evidence.seed)
-    drawn = torch.randn(count, len(cov), generator=generator, dtype=torch.float64)
-    return _intrinsic(drawn @ factor.T + torch.from_numpy(one.mean), None, False)
-
-
-def _headline_interval(rows: list[dict[str, Any]], draws: Floats, full: int) -> tuple[float, float, float]:
-    shares = np.array([row["participation"] for row in rows]) / full
+def _interval(by_site: list[Dimensions], draws: Floats, full: int) -> tuple[float, float, float]:
+    shares = _column(by_site, "participation")[:, 0] / full
     drawn = shares[None] * draws
     drawn = np.median(drawn[np.isfinite(drawn).all(1)], axis=1)
     if len(drawn) < len(draws) // 2:
@@ -207,73 +98,69 @@ def _verdict(low: float, high: float) -> Verdict:
     return "refuted" if high <= T.dimension_half else "qualified"
 
 
-def _controls(evidence: Evidence, rows: list[dict[str, Any]], full: int) -> tuple[Control, ...]:
-    made = []
-    if RANDOM in evidence.records:
-        powers = [one.cross_power for one in spectra(evidence, RANDOM, halves=False).values()]
-        value = float(np.median(1 / np.array(powers))) / full
-        made.append(Control(RANDOM, value, float("nan"), float("nan")))
-    made.append(_isotropic(evidence, full))
-    return tuple(made)
+def _table(evidence: Evidence, by_site: list[Dimensions], tokens: list[int]) -> Table:
+    participation, ranks, two_nn, mle = (
+        _column(by_site, name).T for name in ("participation", "entropy_rank", "two_nn", "mle")
+    )
+    jackknife = "its standard error, jackknife over documents"
+    gaussian_two_nn, gaussian_mle = (_column(by_site, name) for name in ("gaussian_two_nn", "gaussian_mle"))
+    return site_table(
+        evidence.sites,
+        cells("participation", "participation ratio (Σλ)²/Σλ², across the two halves", participation[0], UNIT),
+        cells("participation_se", "its standard error, bootstrap over documents on the sample", participation[1], UNIT),
+        cells("entropy_rank", "exp of the entropy of the eigenvalues", ranks[0], UNIT),
+        cells("entropy_rank_se", "half the difference between the two halves of the documents", ranks[1], UNIT),
+        cells("two_nn", "TwoNN dimension of up to 400 sampled tokens, one per word form", two_nn[0], UNIT),
+        cells("two_nn_se", jackknife, two_nn[1], UNIT),
+        cells("mle", "maximum-likelihood dimension, 16 neighbours", mle[0], UNIT),
+        cells("mle_se", jackknife, mle[1], UNIT),
+        cells("gaussian_two_nn", "TwoNN of Gaussian points with the same mean and covariance", gaussian_two_nn, UNIT),
+        cells("gaussian_mle", "maximum likelihood for the same Gaussian points", gaussian_mle, UNIT),
+        cells("tokens", "ordinary tokens behind the covariance", tokens, "tokens"),
+    )
 
 
-def _isotropic(evidence: Evidence, full: int) -> Control:
-    """The same statistic for Gaussian vectors through the same norm: what filling the space would look like."""
+def _controls(evidence: Evidence, full: int) -> tuple[Control, ...]:
+    shares = {}
+    if RANDOM in evidence[COVARIANCES]:
+        powers = [spectrum.cross_power for spectrum in spectra(evidence, RANDOM, halves=False).values()]
+        shares[RANDOM] = float(np.median(1 / np.array(powers))) / full
+    shares["Gaussian vectors, normalised"] = _isotropic(evidence) / full
+    return tuple(Control(name, share, float("nan"), float("nan")) for name, share in shares.items())
+
+
+def _isotropic(evidence: Evidence) -> float:
+    """The participation ratio of Gaussian vectors through the same norm: what filling the space looks like."""
     import torch
 
     norm = next(iter(evidence.anatomy.norms.values()))
     generator = torch.Generator().manual_seed(evidence.seed)
     drawn = norm.direction(torch.randn(6 * norm.d, norm.d, generator=generator)).double()
     first, second = (half.T.cov() for half in drawn.chunk(2))
-    share = float(first.trace() * second.trace() / (first * second).sum()) / full
-    return Control("Gaussian vectors, normalised", share, float("nan"), float("nan"))
+    return float(first.trace() * second.trace() / (first * second).sum())
 
 
-def _reading(evidence: Evidence, verdict: Verdict, rows: list[dict[str, Any]], value: float) -> str:
+def _reading(verdict: Verdict, by_site: list[Dimensions], value: float, full: int) -> str:
     if verdict == "undecided":
-        return "Too few documents for an interval; give more text."
+        return "Too few documents for an interval. Give more text."
+    rank = say(_median(by_site, "entropy_rank") / full, ".0%")
+    near, gaussian = say(_median(by_site, "two_nn")), say(_median(by_site, "gaussian_two_nn"))
     return (
-        f"{value:.1%} of the d − 2 = {evidence.anatomy.d - 2} axes by participation ratio, "
-        f"{_of(rows, 'entropy_rank') / (evidence.anatomy.d - 2):.0%} by entropy rank; near a token TwoNN finds "
-        f"{_of(rows, 'two_nn'):.3g} coordinates where a Gaussian of the same covariance shows "
-        f"{_of(rows, 'gaussian_two_nn'):.3g}."
+        f"The features use {say(value, '.1%')} of d − 2 = {full} dimensions by participation ratio, {rank} by entropy "
+        f"rank. Near a token TwoNN counts {near} coordinates; for a Gaussian of the same covariance, {gaussian}."
     )
 
 
-def _quantities(evidence: Evidence, rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:
-    coords = {"site": evidence.sites}
+def _quantities(evidence: Evidence, by_site: list[Dimensions], full: int) -> tuple[Quantity, ...]:
+    def band(name: str) -> Floats:
+        value, error = _column(by_site, name).T
+        return np.stack([value, value - 1.96 * error, value + 1.96 * error], -1)
 
-    def column(name: str) -> Floats:
-        return np.array([row[name] for row in rows], dtype=float)
-
-    def quantity(name: str, column_name: str, meaning: str, controls: dict[str, Floats]) -> Quantity:
-        values, error = column(column_name), 1.96 * column(f"{column_name}_se")
-        theory = {f"d − 2 = {evidence.anatomy.d - 2}": np.full(len(rows), float(evidence.anatomy.d - 2))}
-        return Quantity(
-            name,
-            meaning,
-            "dimensions",
-            ("site",),
-            coords,
-            values,
-            values - error,
-            values + error,
-            controls,
-            theory if column_name == "participation" else {},
-            ("value",),
-        )
-
+    sites, theory = evidence.sites, {f"d − 2 = {full}": np.full(len(by_site), float(full))}
+    rank = {"entropy rank": _column(by_site, "entropy_rank")[:, 0]}
+    near = {"Gaussian, same covariance": _column(by_site, "gaussian_two_nn"), "MLE": _column(by_site, "mle")[:, 0]}
+    meaning, logs = "axes that share the variance", ("value",)
     return (
-        quantity(
-            "participation ratio",
-            "participation",
-            "axes that share the variance",
-            {"entropy rank": column("entropy_rank")},
-        ),
-        quantity(
-            "TwoNN dimension",
-            "two_nn",
-            "coordinates near a token",
-            {"Gaussian, same covariance": column("gaussian_two_nn"), "MLE": column("mle")},
-        ),
+        line("participation ratio", meaning, UNIT, "site", sites, band("participation"), rank, theory, logs),
+        line("TwoNN dimension", "coordinates near a token", UNIT, "site", sites, band("two_nn"), near, logs=logs),
     )

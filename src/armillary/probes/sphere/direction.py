@@ -1,45 +1,33 @@
 """Does direction carry the meaning, and length not?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from armillary.probes.instruments.samples import SAMPLES, Sampled
+from armillary.probes.machinery.depth import spread_layers
 from armillary.probes.machinery.evidence import MODEL, Evidence, Floats
+from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.parallel import over_sites
-from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.tables import cells, line, site_table, table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.sphere.scaling import measure_scaling, scalings
-from armillary.probes.sphere.site_sample import Sampled, sampled
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
+from armillary.probes.machinery.verdicts import missing_interval
+from armillary.probes.sphere.next_token_pairs import auc_difference, pairs_of
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
+from armillary.results.numbers import say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy, Norm
     from armillary.probes.machinery.bench import Bench, Trials
 
-NEGATIVES = 8000
-DRAWS = 200
-SCORES = ("cosine", "euclidean", "length")
-COLUMNS = (
-    Column("site", "norm site"),
-    Column("auc_cosine", "AUC of cos(z_i, z_j) for 'same next token', pairs of different documents"),
-    Column("auc_euclidean", "AUC of −‖x_i − x_j‖ for the same"),
-    Column("auc_length", "AUC of −|‖x_i‖ − ‖x_j‖| for the same"),
-    Column("same_pairs", "sampled pairs with the same next token", "pairs"),
-    Column("scale_change", "largest ‖z(cx) − z(x)‖/√d for c = ½ and 2: what ε leaves of exact invariance", "√d"),
-)
-SCALING = (
-    Column("layer", "the stream is scaled after this block"),
-    Column("factor", "by this factor"),
-    Column("delta_nll", "change of the next-token loss", "nats/token"),
-    Column("low", "its 95 % interval over documents, low end", "nats/token"),
-    Column("high", "its 95 % interval over documents, high end", "nats/token"),
-)
+FACTORS = (0.5, 2.0)
+MORE = 0.02
 
 
 @dataclass(frozen=True)
 class Direction:
-    """(a) scale invariance of the norms, (b) the loss when the stream is scaled, (c) what tells 'same next token'."""
+    """Scale invariance of the norms, the loss when the stream is scaled, and what predicts 'same next token'."""
 
     claim: ClassVar[Claim] = Claim(
         id="sphere.direction",
@@ -47,227 +35,153 @@ class Direction:
         statement="Direction carries the meaning, length does not.",
         source="S2 S3",
         definition=(
-            "(a) z(cx) against z(x): exact by definition, ε apart. (b) Change of the next-token loss when the stream "
-            "after a block is multiplied by ½ or 2: later writes are added to it, so its length may matter although "
-            "every norm ignores it. (c) AUC for 'same next token' of token pairs from different documents, from "
-            "cosine, from Euclidean distance, from |Δ length|. The statistic is AUC(cosine) − AUC(|Δ length|) at the "
-            "last norm."
+            "(a) Pairs of tokens from different documents: how well do cosine, Euclidean distance and difference in "
+            "length separate pairs with the same next token from other pairs? The statistic is AUC(cosine) − AUC(|Δ "
+            "length|) at the last norm. (b) The change of the next-token loss when the stream after a block is "
+            "multiplied by ½ or 2. Every norm ignores the scale of its input, but later blocks add their output to the "
+            "stream, so its length can matter. (c) z(cx) compared with z(x): equal by definition, except for ε."
         ),
-        control="permuted labels; random initialisation; shuffled text; for (b) the last block, where the final norm "
-        "undoes any scale",
+        control="permuted next tokens; random initialisation; shuffled text; for (b) the last block, whose scale the "
+        "final norm removes",
         rule=(
-            f"Supported: the difference's interval lies above {T.direction_margin}, AUC(cosine) ≥ {T.direction_auc}, and "
-            f"no scaling changes the loss by more than {T.scaling_cost} nats a token. Qualified: the difference holds, but "
-            "AUC(cosine) is lower, or scaling the stream changes more (or cannot be measured on this model). Refuted: the difference's interval lies below "
-            f"{T.direction_margin}. Undecided otherwise."
+            f"Supported if the interval of the difference lies above {T.direction_margin}, AUC(cosine) is at least "
+            f"{T.direction_auc}, and no scaling changes the loss by more than {T.scaling_cost} nats per token. Refuted "
+            f"if the interval lies below {T.direction_margin}. Qualified if it lies above, but AUC(cosine) is lower, or "
+            "a scaling changes the loss by more, or the model has no next-token loss. Undecided if the interval "
+            "spans the limit or is missing."
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ("sample",)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
 
     def passes(self, anatomy: "Anatomy") -> float:
-        return 1 + len(scalings(anatomy))
+        return 1 + len(_scalings(anatomy))
 
     def experiment(self, bench: "Bench") -> "Trials | None":
-        return measure_scaling(bench)
+        """Every scaling on the evaluation text; None where the model has no next-token loss."""
+        from armillary.edits import Scale
 
-    def conclude(self, evidence: Evidence) -> Finding:
-        rows = list(over_sites(evidence.sites, lambda site: _row(evidence, site)).values())
+        if not bench.scored:
+            return None
+        return bench.compare({name: (Scale(*edit),) for name, edit in _scalings(bench.anatomy).items()})
+
+    def conclude(self, evidence: Evidence, result: "Trials | None") -> Finding:
+        by_site = list(over_sites(evidence.sites, lambda site: _measure(evidence, site)).values())
+        aucs, pairs, changes = (np.array([row[i] for row in by_site]) for i in range(3))
         last = evidence.sites[-1]
-        value, low, high = _difference(evidence, MODEL, last)
-        auc = float(rows[-1]["auc_cosine"])
-        costs = _costs(evidence)
-        verdict = _verdict(low, high, auc, costs)
+        value, low, high = auc_difference(evidence, MODEL, last)
+        costs = None if result is None else np.array([result.cost(name) for name in _scalings(evidence.anatomy)])
+        verdict = _verdict(low, high, aucs[-1, 0], costs)
+        why = missing_interval(low, high) if pairs[-1] else Why.TOO_LITTLE_TEXT
+        permuted = Control("permuted labels", *auc_difference(evidence, MODEL, last, permuted=True))
+        arms = [Control(arm, *auc_difference(evidence, arm, last)) for arm in evidence.controls(SAMPLES)]
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", value, low, high),
-            n=rows[-1]["same_pairs"],
-            controls=_controls(evidence, last),
-            reading=_reading(verdict, rows, costs, evidence),
-            headline=_headline(verdict, rows[-1], costs),
-            table=Table.of(COLUMNS, rows),
-            quantities=_quantities(evidence, rows, costs),
-            more_tables={"scaling": Table.of(SCALING, costs)} if costs else {},
+            n=int(pairs[-1]),
+            controls=(permuted, *arms),
+            reading=_reading(verdict, aucs[-1], costs, evidence.anatomy),
+            headline=_headline(verdict, aucs[-1], costs),
+            table=_table(evidence, aucs, pairs, changes),
+            quantities=_quantities(evidence, aucs, costs),
+            more_tables={} if costs is None else {"scaling": _scaling_table(evidence.anatomy, costs)},
+            why=why if verdict == "undecided" else None,
         )
 
 
-def _row(evidence: Evidence, site: str) -> dict[str, Any]:
-    record = evidence.records[MODEL][site]
-    cloud = sampled(record)
-    pairs = _pairs(cloud, evidence.seed)
-    aucs = [float("nan")] * 3 if pairs is None else [_auc(pairs, k, np.ones((1, len(pairs[1]))))[0] for k in range(3)]
-    return {
-        "site": site,
-        "auc_cosine": float(aucs[0]),
-        "auc_euclidean": float(aucs[1]),
-        "auc_length": float(aucs[2]),
-        "same_pairs": 0 if pairs is None else int(pairs[1].sum()),
-        "scale_change": _scale_change(record.norm, cloud),
-    }
+def _scalings(anatomy: "Anatomy") -> dict[str, tuple[int, float]]:
+    """Trial → (layer, factor)."""
+    return {f"L{layer} × {factor:g}": (layer, factor) for layer in spread_layers(anatomy) for factor in FACTORS}
 
 
-Pairs = tuple[tuple[Floats, ...], Any, Any, Any]
+def _measure(evidence: Evidence, site: str) -> tuple[list[float], int, float]:
+    """AUC of cosine, distance and length; pairs with the same next token; largest change of z under a scaling."""
+    sample = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site)
+    change = _scale_change(evidence.anatomy.norms[site], sample)
+    pairs = pairs_of(sample, evidence.seed)
+    if pairs is None:
+        return [float("nan")] * 3, 0, change
+    aucs = [float(pairs.auc(scores)[0]) for scores in (pairs.cosine, pairs.euclidean, pairs.length)]
+    return aucs, int(pairs.same.sum()), change
 
 
-def _pairs(cloud: Sampled, seed: int, permuted: bool = False) -> Pairs | None:
-    """Scores per measure, label, and both documents, for all pairs with the same next token and some without."""
-    rng = np.random.default_rng(seed)
-    usable = np.flatnonzero(cloud.following >= 0)
-    following, document = cloud.following[usable], cloud.document[usable]
-    if permuted:
-        following = rng.permutation(following)
-    i, j = np.triu_indices(len(usable), 1)
-    apart = document[i] != document[j]
-    i, j = i[apart], j[apart]
-    same = following[i] == following[j]
-    negatives = np.flatnonzero(~same)
-    if same.sum() < 30 or len(negatives) < 30:
-        return None
-    chosen = np.concatenate([np.flatnonzero(same), rng.choice(negatives, min(NEGATIVES, len(negatives)), False)])
-    i, j, same = i[chosen], j[chosen], same[chosen]
-    x, z = cloud.x.numpy()[usable], cloud.z.numpy()[usable]
-    unit = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-30)
-    length = np.linalg.norm(x, axis=1)
-    cosine = (unit @ unit.T)[i, j]
-    squared = length[i] ** 2 + length[j] ** 2 - 2 * (x @ x.T)[i, j]
-    scores = (cosine, -np.sqrt(np.maximum(squared, 0)), -np.abs(length[i] - length[j]))
-    return scores, same, document[i], document[j]
+def _scale_change(norm: "Norm", sample: Sampled) -> float:
+    changes = [(norm.direction(sample.x * factor) - sample.z).norm(dim=-1) / norm.d**0.5 for factor in FACTORS]
+    return max(float(change.max()) for change in changes) if len(sample) else 0.0
 
 
-def _auc(pairs: Pairs, which: int, weights: Floats) -> Floats:
-    from armillary.geometry.resample import weighted_auc
-
-    return np.asarray(weighted_auc(pairs[0][which], pairs[1], weights))
-
-
-def _difference(evidence: Evidence, arm: str, site: str, permuted: bool = False) -> tuple[float, float, float]:
-    """AUC(cosine) − AUC(|Δ length|) with its interval: a pair weighs as often as both its documents are drawn."""
-    from armillary.geometry.resample import tails
-
-    nothing = float("nan")
-    pairs = _pairs(sampled(evidence.records[arm][site]), evidence.seed, permuted)
-    if pairs is None or evidence.corpus is None:
-        return nothing, nothing, nothing
-    groups = evidence.corpus.groups
-    ones = np.ones((1, len(pairs[1])))
-    value = float((_auc(pairs, 0, ones) - _auc(pairs, 2, ones))[0])
-    if evidence.corpus.documents < T.documents_least:
-        return value, nothing, nothing
-    drawn = np.random.default_rng(evidence.seed).multinomial(groups, np.full(groups, 1 / groups), size=DRAWS)
-    weights = (drawn[:, pairs[2] % groups] * drawn[:, pairs[3] % groups]).astype(float)
-    differences = _auc(pairs, 0, weights) - _auc(pairs, 2, weights)
-    low, high = np.nanquantile(differences, tails(groups))
-    return value, float(low), float(high)
-
-
-def _scale_change(norm: "Norm", cloud: Sampled) -> float:
-    largest = 0.0
-    for factor in (0.5, 2.0):
-        change = (norm.direction(cloud.x * factor) - cloud.z).norm(dim=-1) / norm.d**0.5
-        largest = max(largest, float(change.max()) if len(change) else 0.0)
-    return largest
-
-
-def _costs(evidence: Evidence) -> list[dict[str, float]]:
-    """Change of loss per scaled layer and factor."""
-    trials: Trials | None = evidence.found.get("sphere.direction")
-    if trials is None:
-        return []
-    rows = []
-    for name, (layer, factor) in scalings(evidence.anatomy).items():
-        value, low, high = trials.cost(name)
-        rows.append({"layer": layer, "factor": factor, "delta_nll": value, "low": low, "high": high})
-    return rows
-
-
-def _verdict(low: float, high: float, auc: float, costs: list[dict[str, float]]) -> Verdict:
+def _verdict(low: float, high: float, auc: float, costs: Floats | None) -> Verdict:
     if np.isnan([low, high, auc]).any():
         return "undecided"
     if high < T.direction_margin:
         return "refuted"
     if low < T.direction_margin:
         return "undecided"
-    free = bool(costs) and all(_size(cost) <= T.scaling_cost for cost in costs)
+    free = costs is not None and np.nanmax(np.abs(costs)) <= T.scaling_cost
     return "supported" if free and auc >= T.direction_auc else "qualified"
 
 
-def _size(cost: dict[str, float]) -> float:
-    """How large a change of loss may be, in either direction, by its interval."""
-    ends = [abs(cost[key]) for key in ("delta_nll", "low", "high") if not np.isnan(cost[key])]
-    return max(ends)
-
-
-def _controls(evidence: Evidence, last: str) -> tuple[Control, ...]:
-    made = [Control("permuted labels", *_difference(evidence, MODEL, last, permuted=True))]
-    made += [Control(arm, *_difference(evidence, arm, last)) for arm in evidence.controls()]
-    return tuple(made)
-
-
-def _worst(costs: list[dict[str, float]]) -> dict[str, float]:
-    return max(costs, key=lambda cost: cost["delta_nll"])
-
-
-def _reading(verdict: Verdict, rows: list[dict[str, Any]], costs: list[dict[str, float]], evidence: Evidence) -> str:
-    last = rows[-1]
-    if np.isnan(last["auc_cosine"]):
-        return "Too few pairs of tokens share a next token; give more text (--tokens)."
-    told = (
-        f"Cosine tells 'same next token' with AUC {last['auc_cosine']:.2f}, Euclidean distance with "
-        f"{last['auc_euclidean']:.2f}, length alone with {last['auc_length']:.2f}"
+def _table(evidence: Evidence, aucs: Floats, pairs: Floats, changes: Floats) -> Table:
+    return site_table(
+        evidence.sites,
+        cells("auc_cosine", "AUC of cos(z_i, z_j) for 'same next token', pairs of different documents", aucs[:, 0]),
+        cells("auc_euclidean", "AUC of −‖x_i − x_j‖ for the same pairs", aucs[:, 1]),
+        cells("auc_length", "AUC of −|‖x_i‖ − ‖x_j‖| for the same pairs", aucs[:, 2]),
+        cells("same_pairs", "sampled pairs with the same next token", pairs, "pairs"),
+        cells("scale_change", "largest ‖z(cx) − z(x)‖/√d for c = ½ and 2: the effect of ε", changes, "√d"),
     )
-    if last["auc_euclidean"] > last["auc_cosine"] + 0.02:
-        told += " (distance, which keeps length, tells more than the angle)"
+
+
+def _scaling_table(anatomy: "Anatomy", costs: Floats) -> Table:
+    layers, factors = zip(*_scalings(anatomy).values(), strict=True)
+    return table(
+        cells("layer", "the stream is scaled after this block", layers),
+        cells("factor", "by this factor", factors),
+        cells("delta_nll", "change of the next-token loss", costs[:, 0], "nats/token"),
+        cells("low", "its 95 % interval over documents, low end", costs[:, 1], "nats/token"),
+        cells("high", "its 95 % interval over documents, high end", costs[:, 2], "nats/token"),
+    )
+
+
+def _reading(verdict: Verdict, aucs: Floats, costs: Floats | None, anatomy: "Anatomy") -> str:
+    if np.isnan(aucs[0]):
+        return "Too few pairs of tokens share a next token. Give more text (--tokens)."
+    cosine, euclidean, length = (say(auc, ".2f") for auc in aucs)
+    separates = f"The angle separates pairs with the same next token from other pairs with AUC {cosine}, "
+    separates += f"Euclidean distance with {euclidean}, length alone with {length}."
+    if aucs[1] > aucs[0] + MORE:
+        separates += " So distance, which includes length, separates better than the angle."
     if verdict == "undecided":
-        return f"{told}; the difference is not clearly on either side of {T.direction_margin}: more text would decide."
-    if not costs:
-        return f"{told}; this model gives no next-token loss, so what scaling the stream costs is not measured."
-    worst = _worst(costs)
-    cost = (
-        f"scaling the stream after L{worst['layer']} by {worst['factor']:g} costs {worst['delta_nll']:.2g} nats a token"
-    )
-    why = ": later writes are added to it, so its length sets their weight" if verdict == "qualified" else ""
-    return f"{told}; {cost}{why}."
+        return f"{separates} The difference is not clearly above or below {T.direction_margin}. Give more text."
+    if costs is None:
+        return f"{separates} This model has no next-token loss, so the cost of scaling the stream is not measured."
+    worst = int(costs[:, 0].argmax())
+    layer, factor = list(_scalings(anatomy).values())[worst]
+    cost = f"Multiplying the stream by {factor:g} after L{layer} costs {say(costs[worst, 0], '.2g')} nats per token"
+    reason = ": later blocks add to the stream, so its length sets their weight" if verdict == "qualified" else ""
+    return f"{separates} {cost}{reason}."
 
 
-def _headline(verdict: Verdict, last: dict[str, Any], costs: list[dict[str, float]]) -> str:
-    if np.isnan(last["auc_cosine"]):
-        return "Too few pairs share a next token: nothing can be concluded"
-    aucs = f"AUC {last['auc_cosine']:.2f} from the angle, {last['auc_length']:.2f} from length"
-    if verdict == "qualified" and costs:
-        return f"Direction tells the next token ({aucs}), yet scaling the stream costs {_worst(costs)['delta_nll']:.2g} nats"
-    return f"What tells the next token: {aucs}"
+def _headline(verdict: Verdict, aucs: Floats, costs: Floats | None) -> str:
+    if np.isnan(aucs[0]):
+        return "Nothing can be concluded: too few pairs share a next token"
+    predicts = f"AUC {say(aucs[0], '.2f')} from the angle, {say(aucs[2], '.2f')} from length"
+    if verdict == "qualified" and costs is not None:
+        cost = say(costs[:, 0].max(), ".2g")
+        return f"Direction predicts the next token ({predicts}), but scaling the stream costs {cost} nats"
+    return f"What predicts 'same next token': {predicts}"
 
 
-def _quantities(evidence: Evidence, rows: list[dict[str, Any]], costs: list[dict[str, float]]) -> tuple[Quantity, ...]:
-    def column(name: str) -> Floats:
-        return np.array([row[name] for row in rows], dtype=float)
-
-    made = [
-        Quantity(
-            "AUC for 'same next token', from cosine",
-            "pairs of tokens from different documents",
-            "AUC",
-            ("site",),
-            {"site": evidence.sites},
-            column("auc_cosine"),
-            controls={"from |Δ length|": column("auc_length"), "from Euclidean distance": column("auc_euclidean")},
-            theory={"chance: 0.5": np.full(len(rows), 0.5)},
-        )
-    ]
-    for factor in sorted({cost["factor"] for cost in costs}):
-        chosen = [cost for cost in costs if cost["factor"] == factor]
-        values, low, high = (np.array([cost[key] for cost in chosen]) for key in ("delta_nll", "low", "high"))
-        made.append(
-            Quantity(
-                f"loss when the stream is scaled by {factor:g}",
-                "after the block named, next-token loss",
-                "nats/token",
-                ("layer",),
-                {"layer": [f"L{int(cost['layer'])}" for cost in chosen]},
-                values,
-                low,
-                high,
-                theory={"no change: 0": np.zeros(len(chosen))},
-            )
-        )
-    return tuple(made)
+def _quantities(evidence: Evidence, aucs: Floats, costs: Floats | None) -> tuple[Quantity, ...]:
+    name, meaning = "AUC for 'same next token', from cosine", "pairs of tokens from different documents"
+    controls = {"from |Δ length|": aucs[:, 2], "from Euclidean distance": aucs[:, 1]}
+    chance = {"chance: 0.5": np.full(len(aucs), 0.5)}
+    separation = line(name, meaning, "AUC", "site", evidence.sites, aucs[:, 0], controls, chance)
+    if costs is None:
+        return (separation,)
+    layers = [f"L{layer}" for layer in spread_layers(evidence.anatomy)]
+    meaning, zero = "change of the next-token loss, scaled after this block", {"no change: 0": np.zeros(len(layers))}
+    names = [f"loss when the stream is scaled by {factor:g}" for factor in FACTORS]
+    by_factor = [costs[i :: len(FACTORS)] for i in range(len(FACTORS))]
+    scaled = zip(names, by_factor, strict=True)
+    return (separation, *(line(n, meaning, "nats/token", "layer", layers, c, theory=zero) for n, c in scaled))

@@ -1,30 +1,32 @@
-"""What is the spectrum of one site's covariance, on all documents and on either half of them?"""
+"""The spectrum of each norm site's covariance, over all documents and over either half of them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.machinery.evidence import Evidence, Floats
 from armillary.probes.machinery.parallel import over_sites
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 
 if TYPE_CHECKING:
-    from armillary.probes.instruments.norm_record import NormRecord
+    from armillary.measures import Moments
 
 FLOAT32_NOISE = 2e-8
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues ascending; `halves` holds those of each half of the documents where both have enough tokens."""
+    """Eigenvalues, ascending, with the mean and the covariance of z."""
 
     mean: Floats
     covariance: Floats
     values: Floats
     halves: tuple[Floats, ...]
+    """Eigenvalues of each half of the documents; empty where a half has no more tokens than axes."""
     cross_power: float
-    """tr(C₀C₁)/(tr C₀ · tr C₁): the inverse participation ratio, free of the bias of a covariance with itself."""
+    """tr(C₀C₁)/(tr C₀ · tr C₁): the inverse participation ratio, without the bias of a covariance with itself."""
     tokens: int
     zeros: int
     zeros_halves: tuple[int, ...]
@@ -32,19 +34,18 @@ class Spectrum:
 
 
 def spectra(evidence: Evidence, arm: str, halves: bool = True) -> dict[str, Spectrum]:
-    """Every site's spectrum in one arm; decomposed once, however many probes ask."""
-    kept = evidence.kept.setdefault(("spectra", arm, halves), {})
-    if not kept:
-        records = evidence.records[arm]
-        kept.update(over_sites(evidence.sites, lambda site: _spectrum(records[site], halves)))
-    return kept
+    """The spectrum of every site in one arm, computed once for all probes."""
+    return evidence.once(_spectra, arm, halves)
 
 
-def _spectrum(record: "NormRecord", halves: bool) -> Spectrum:
+def _spectra(evidence: Evidence, arm: str, halves: bool) -> dict[str, Spectrum]:
+    state = evidence[COVARIANCES][arm]
+    return over_sites(evidence.sites, lambda site: _spectrum(*state.halves(site), halves))
+
+
+def _spectrum(first: "Moments", second: "Moments", halves: bool) -> Spectrum:
     from armillary.geometry.spectrum import eigenvalues
 
-    assert record.spectra is not None
-    first, second = record.spectra
     total = first + second
     cov = total.covariance()
     parts: tuple[Floats, ...] = ()
@@ -53,7 +54,7 @@ def _spectrum(record: "NormRecord", halves: bool) -> Spectrum:
     if min(first.count, second.count) > 1:
         c0, c1 = first.covariance(), second.covariance()
         cross = float((c0 * c1).sum() / (c0.trace() * c1.trace()))
-        if halves and min(first.count, second.count) > record.norm.d:
+        if halves and min(first.count, second.count) > len(cov):
             parts = tuple(eigenvalues(c).values.numpy() for c in (c0, c1))
             zeros_halves = tuple(vanishing(c.numpy(), part) for c, part in zip((c0, c1), parts, strict=True))
     values = eigenvalues(cov).values.numpy()
@@ -65,8 +66,8 @@ def vanishing(cov: Floats, values: Floats) -> int:
     """How many eigenvalues vanish: below 1e-6 of the median one.
 
     Products in float32 leave noise of about 2e-8 of the mean variance on every eigenvalue. Where a few axes hold most
-    of the variance that hides a zero, so there the count is taken on the correlation matrix, whose noise is relative to
-    each axis: scaling axes moves no eigenvalue to or from zero (Sylvester).
+    of the variance, this noise hides a zero. There the count is taken on the correlation matrix, whose noise is
+    relative to each axis: scaling axes moves no eigenvalue to or from zero (Sylvester).
     """
     from armillary.geometry.spectrum import eigenvalues, near_zero_count
 
@@ -75,6 +76,22 @@ def vanishing(cov: Floats, values: Floats) -> int:
         return near_zero_count(values, T.zero_eigenvalue)
     scale = np.sqrt(np.maximum(np.diag(cov), 0))
     live = scale > 1e-9 * scale.max()
-    kept = cov[np.ix_(live, live)] / np.outer(scale[live], scale[live])
+    correlation = cov[np.ix_(live, live)] / np.outer(scale[live], scale[live])
     flat = int((~live).sum())
-    return flat + near_zero_count(eigenvalues(kept).values.numpy(), T.zero_eigenvalue)
+    return flat + near_zero_count(eigenvalues(correlation).values.numpy(), T.zero_eigenvalue)
+
+
+def vanishing_after_gain(spectrum: Spectrum, gain: Floats) -> int:
+    """The count for Cov(y) = Γ Cov(z) Γ.
+
+    Ostrowski's inequality keeps each eigenvalue within [min γ², max γ²] of its own in Cov(z), which settles most sites
+    without a second decomposition.
+    """
+    from armillary.geometry.spectrum import eigenvalues
+
+    smallest, largest, middle = np.min(gain**2), np.max(gain**2), np.median(spectrum.values)
+    surely_not = int((spectrum.values * smallest >= T.zero_eigenvalue * middle * largest).sum())
+    if spectrum.zeros + surely_not == len(spectrum.values):
+        return spectrum.zeros
+    cov_y = spectrum.covariance * gain[:, None] * gain[None, :]
+    return vanishing(cov_y, eigenvalues(cov_y).values.numpy())

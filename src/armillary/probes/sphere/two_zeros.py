@@ -1,41 +1,29 @@
 """Does the covariance of normalised features have two eigenvalues that vanish?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats, name_sites
-from armillary.probes.machinery.probe import Instrument
+from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
+from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.tables import cells, line, site_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.sphere.site_spectra import FLOAT32_NOISE, Spectrum, spectra, vanishing
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
-
-if TYPE_CHECKING:
-    from armillary.anatomy import Norm
+from armillary.probes.machinery.verdicts import by_share, name_sites
+from armillary.probes.sphere.site_spectra import FLOAT32_NOISE, Spectrum, spectra, vanishing_after_gain
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
 
 CLAIMED = 2
-COLUMNS = (
-    Column("site", "norm site"),
-    Column("norm", "layernorm or rmsnorm"),
-    Column("zeros_z", "eigenvalues of Cov(z) below 1e-6 of the median", "eigenvalues"),
-    Column("zeros_z_low", "the smaller count over the two halves of the documents", "eigenvalues"),
-    Column("zeros_z_high", "the larger count over the two halves of the documents", "eigenvalues"),
-    Column("zeros_y", "eigenvalues of Cov(y), y = γz + β, below 1e-6 of the median", "eigenvalues"),
-    Column("algebra", "what linear algebra says: 1 for LayerNorm (the plane), 0 for RMSNorm", "eigenvalues"),
-    Column("smallest", "smallest eigenvalue of Cov(z) over the median"),
-    Column("second", "second smallest over the median"),
-    Column("third", "third smallest over the median"),
-    Column("ones_variance", "variance of z along 1 over the median eigenvalue: LayerNorm's null vector"),
-    Column("inverse_gain_variance", "variance of y along 1/γ over the median eigenvalue of Cov(z) times mean γ²"),
-    Column("radial_variance", "variance of z along its own mean direction over the median eigenvalue"),
-    Column("tokens", "ordinary tokens behind the covariance", "tokens"),
-)
+WHY_ALGEBRA = {
+    "layernorm": "under LayerNorm only the plane ⟂ 1 is one, which gives one zero",
+    "rmsnorm": "under RMSNorm there is none, which gives no zero",
+}
 
 
 @dataclass(frozen=True)
 class TwoZeros:
-    """Eigenvalues of Cov(z) and Cov(y): how many vanish, against S3's two and algebra's one or none."""
+    """How many eigenvalues of Cov(z) and Cov(y) vanish, compared with S3's two and linear algebra's one or none."""
 
     claim: ClassVar[Claim] = Claim(
         id="spectrum.two-zeros",
@@ -43,100 +31,95 @@ class TwoZeros:
         statement="The covariance of post-norm activations has two eigenvalues orders of magnitude below the rest.",
         source="S3",
         definition=(
-            "Eigenvalues of Cov(z) and of Cov(y) at every site over ordinary tokens; how many lie below 1e-6 of the "
-            "median. S3 predicts 2. Linear algebra says 1 under LayerNorm (only the plane is a linear constraint; null "
-            "vector 1 for z, 1/γ for y) and 0 under RMSNorm: constant length is not a linear constraint, so it leaves "
-            "no zero eigenvalue. The interval is the smaller and the larger count of two halves of the documents."
+            "The number of eigenvalues of Cov(z) below 1e-6 of the median eigenvalue, at every norm, over ordinary "
+            "tokens. The same for y = γz + β. S3 predicts 2: one for the plane, one for the constant length. But only "
+            "a linear constraint gives a zero eigenvalue. The plane is linear, constant length is not. So linear "
+            "algebra predicts 1 under LayerNorm (along 1 for z, along 1/γ for y) and 0 under RMSNorm. The interval is "
+            "the smaller and the larger count of the two halves of the documents."
         ),
         control="normalised Gaussian vectors; random initialisation; the two halves of the documents",
         rule=(
-            f"Supported: exactly 2 at ≥ {T.sites_most:.0%} of sites. Refuted: at ≤ {T.sites_few:.0%}. Qualified "
-            f"between. Undecided with fewer than {T.tokens_per_axis:.0f} tokens per axis, which make zeros of their own."
+            f"Supported if exactly 2 eigenvalues vanish at {T.sites_most:.0%} or more of the norms. Refuted if at "
+            f"{T.sites_few:.0%} or fewer. Qualified otherwise. Undecided with fewer than {T.tokens_per_axis:.0f} "
+            "tokens per axis, or with so few different words that most eigenvalues vanish: both make zeros of their own."
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ("spectra",)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES,)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        found, norms = spectra(evidence, MODEL), evidence.anatomy.norms
-        rows = [_row(site, norms[site], found[site]) for site in evidence.sites]
-        counts = np.array([row["zeros_z"] for row in rows], dtype=float)
-        value = float(np.median(counts))
-        low, high = (float(np.median([row[end] for row in rows])) for end in ("zeros_z_low", "zeros_z_high"))
-        enough = all(row["tokens"] >= T.tokens_per_axis * evidence.anatomy.d for row in rows)
-        # Few distinct tokens span few axes, and then most eigenvalues vanish for want of text.
-        enough = enough and all(
-            np.median(one.values) > 10 * FLOAT32_NOISE * one.values.mean() for one in found.values()
+        by_site = list(spectra(evidence, MODEL).values())
+        counts = np.array([spectrum.zeros for spectrum in by_site])
+        ends = np.array(
+            [(min(s.zeros_halves), max(s.zeros_halves)) if s.zeros_halves else (np.nan,) * 2 for s in by_site]
         )
-        verdict = _verdict(float(np.mean(counts == CLAIMED)), enough)
-        algebra = float(np.median([row["algebra"] for row in rows]))
+        predicted = np.array([float(norm.kind == "layernorm") for norm in evidence.anatomy.norms.values()])
+        zeros_y = _zeros_after_gain(evidence, by_site)
+        value, low, high = (float(np.median(column)) for column in (counts, ends[:, 0], ends[:, 1]))
+        verdict: Verdict = by_share(counts == CLAIMED) if _enough_text(evidence, by_site) else "undecided"
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("vanishing eigenvalues of Cov(z), median site", value, low, high),
-            n=min(row["tokens"] for row in rows),
+            n=min(spectrum.tokens for spectrum in by_site),
             controls=_controls(evidence),
-            reading=_reading(evidence, counts, verdict, rows),
-            headline=_headline(verdict, value, algebra, counts),
-            table=Table.of(COLUMNS, rows),
-            quantities=_quantities(evidence, rows),
+            reading=_reading(evidence, verdict, counts, zeros_y, predicted),
+            headline=_headline(verdict, counts, predicted),
+            table=_table(evidence, by_site, ends, zeros_y, predicted),
+            quantities=_quantities(evidence, by_site, ends, predicted),
+            why=Why.TOO_LITTLE_TEXT if verdict == "undecided" else None,
         )
 
 
-def _row(site: str, norm: "Norm", found: Spectrum) -> dict[str, Any]:
-    cov, values = found.covariance, found.values
-    # Text of two words has no median variance to measure by.
-    middle = float(np.median(values)) or float("nan")
-    gain = norm.gain.detach().double().cpu().numpy()
-    cov_y = cov * gain[:, None] * gain[None, :]
-    halves = found.zeros_halves
-    tilted = np.divide(1, gain, out=np.zeros_like(gain), where=gain != 0)
-    return {
-        "site": site,
-        "norm": norm.kind,
-        "zeros_z": found.zeros,
-        "zeros_z_low": min(halves) if halves else float("nan"),
-        "zeros_z_high": max(halves) if halves else float("nan"),
-        "zeros_y": _zeros_after_gain(found, cov_y, gain),
-        "algebra": _algebra(norm),
-        "smallest": float(values[0] / middle),
-        "second": float(values[1] / middle),
-        "third": float(values[2] / middle),
-        "ones_variance": _along(cov, np.ones(norm.d)) / middle,
-        "inverse_gain_variance": _along(cov_y, tilted) / (middle * float(np.mean(gain**2))),
-        "radial_variance": _along(cov, found.mean) / middle,
-        "tokens": found.tokens,
-    }
+def _enough_text(evidence: Evidence, by_site: list[Spectrum]) -> bool:
+    """Few distinct tokens span few axes, and then most eigenvalues vanish for lack of text."""
+    return all(
+        spectrum.tokens >= T.tokens_per_axis * evidence.anatomy.d
+        and np.median(spectrum.values) > 10 * FLOAT32_NOISE * spectrum.values.mean()
+        for spectrum in by_site
+    )
 
 
-def _zeros_after_gain(found: Spectrum, cov_y: Floats, gain: Floats) -> int:
-    """The count for Cov(y) = Γ Cov(z) Γ.
-
-    Ostrowski's inequality keeps each eigenvalue within [min γ², max γ²] of its own in Cov(z), which settles most sites
-    without a second decomposition.
-    """
-    from armillary.geometry.spectrum import eigenvalues
-
-    smallest, largest, middle = np.min(gain**2), np.max(gain**2), np.median(found.values)
-    surely_not = int((found.values * smallest >= T.zero_eigenvalue * middle * largest).sum())
-    if found.zeros + surely_not == len(found.values):
-        return found.zeros
-    return vanishing(cov_y, eigenvalues(cov_y).values.numpy())
+def _gains(evidence: Evidence) -> list[Floats]:
+    return [norm.gain.detach().double().cpu().numpy() for norm in evidence.anatomy.norms.values()]
 
 
-def _algebra(norm: "Norm") -> int:
-    return 1 if norm.kind == "layernorm" else 0
+def _zeros_after_gain(evidence: Evidence, by_site: list[Spectrum]) -> Floats:
+    pairs = zip(by_site, _gains(evidence), strict=True)
+    return np.array([vanishing_after_gain(spectrum, gain) for spectrum, gain in pairs])
 
 
 def _along(cov: Floats, direction: Floats) -> float:
     return float(direction @ cov @ direction / (direction @ direction))
 
 
-def _verdict(share: float, enough: bool) -> Verdict:
-    if not enough:
-        return "undecided"
-    if share >= T.sites_most:
-        return "supported"
-    return "refuted" if share <= T.sites_few else "qualified"
+def _table(evidence: Evidence, by_site: list[Spectrum], ends: Floats, zeros_y: Floats, predicted: Floats) -> Table:
+    # Text of two words has no median variance to measure by.
+    middles = [float(np.median(s.values)) or float("nan") for s in by_site]
+    smallest = np.array([s.values[:3] / middle for s, middle in zip(by_site, middles, strict=True)])
+    ones, tilted, radial = [], [], []
+    for s, gain, middle in zip(by_site, _gains(evidence), middles, strict=True):
+        inverse = np.divide(1, gain, out=np.zeros_like(gain), where=gain != 0)
+        cov_y = s.covariance * gain[:, None] * gain[None, :]
+        ones.append(_along(s.covariance, np.ones(len(gain))) / middle)
+        tilted.append(_along(cov_y, inverse) / (middle * float(np.mean(gain**2))))
+        radial.append(_along(s.covariance, s.mean) / middle)
+    unit = "eigenvalues"
+    return site_table(
+        evidence.sites,
+        cells("norm", "layernorm or rmsnorm", [norm.kind for norm in evidence.anatomy.norms.values()]),
+        cells("zeros_z", "eigenvalues of Cov(z) below 1e-6 of the median", [s.zeros for s in by_site], unit),
+        cells("zeros_z_low", "the smaller count over the two halves of the documents", ends[:, 0], unit),
+        cells("zeros_z_high", "the larger count over the two halves of the documents", ends[:, 1], unit),
+        cells("zeros_y", "eigenvalues of Cov(y), y = γz + β, below 1e-6 of the median", zeros_y, unit),
+        cells("algebra", "what linear algebra predicts: 1 for LayerNorm, 0 for RMSNorm", predicted.astype(int), unit),
+        cells("smallest", "smallest eigenvalue of Cov(z) over the median", smallest[:, 0]),
+        cells("second", "second smallest over the median", smallest[:, 1]),
+        cells("third", "third smallest over the median", smallest[:, 2]),
+        cells("ones_variance", "variance of z along 1 over the median eigenvalue: 0 under LayerNorm", ones),
+        cells("inverse_gain_variance", "variance of y along 1/γ over the median eigenvalue times mean γ²", tilted),
+        cells("radial_variance", "variance of z along its mean direction over the median eigenvalue", radial),
+        cells("tokens", "ordinary tokens behind the covariance", [s.tokens for s in by_site], "tokens"),
+    )
 
 
 def _controls(evidence: Evidence) -> tuple[Control, ...]:
@@ -148,72 +131,51 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     generator = torch.Generator().manual_seed(evidence.seed)
     drawn = norm.direction(torch.randn(4 * norm.d, norm.d, generator=generator, dtype=torch.float64))
     gaussian = float(near_zero_count(torch.linalg.eigvalsh(drawn.T.cov()), T.zero_eigenvalue))
-    made = [Control(f"normalised Gaussians ({norm.kind})", gaussian, gaussian, gaussian)]
-    if RANDOM in evidence.records:
-        found = spectra(evidence, RANDOM, halves=False).values()
-        value = float(np.median([one.zeros for one in found]))
-        made.append(Control(RANDOM, value, value, value))
-    return tuple(made)
+    controls = {f"normalised Gaussians ({norm.kind})": gaussian}
+    if RANDOM in evidence[COVARIANCES]:
+        random = spectra(evidence, RANDOM, halves=False).values()
+        controls[RANDOM] = float(np.median([spectrum.zeros for spectrum in random]))
+    return tuple(Control(name, value, value, value) for name, value in controls.items())
 
 
-def _reading(evidence: Evidence, counts: Floats, verdict: Verdict, rows: list[dict[str, Any]]) -> str:
+def _reading(evidence: Evidence, verdict: Verdict, counts: Floats, zeros_y: Floats, predicted: Floats) -> str:
     if verdict == "undecided":
         need = int(T.tokens_per_axis * evidence.anatomy.d)
-        return f"Needs {need} ordinary tokens of many words for {evidence.anatomy.d} axes; give more text (--tokens)."
-    kinds = sorted({row["norm"] for row in rows})
-    agree = int(sum(row["zeros_z"] == row["algebra"] for row in rows))
-    why = {
-        "layernorm": "under LayerNorm only the plane ⟂ 1 is a linear constraint (one zero, along 1)",
-        "rmsnorm": "under RMSNorm no constraint is linear (no zero)",
-    }
-    after = [row["site"] for row in rows if row["zeros_y"] != row["zeros_z"]]
-    flat = f" γ adds or hides zeros of Cov(y) at {name_sites(after)} (flat axes)." if after else ""
-    two = [row["site"] for row in rows if row["zeros_z"] == CLAIMED]
+        return f"{evidence.anatomy.d} axes need {need} ordinary tokens of many words. Give more text (--tokens)."
+    differs = [site for site, before, after in zip(evidence.sites, counts, zeros_y, strict=True) if before != after]
+    flat = f" The gain γ changes the count at {name_sites(differs)} (flat axes)." if differs else ""
     if verdict != "refuted":
-        return f"Two vanish at {name_sites(two)}, beyond what the norm brings: this model holds a second linear constraint.{flat}"
-    said = "; ".join(why[kind] for kind in kinds)
+        two = [site for site, count in zip(evidence.sites, counts, strict=True) if count == CLAIMED]
+        return (
+            f"Two eigenvalues vanish at {name_sites(two)}: there the features satisfy a second linear constraint.{flat}"
+        )
+    kinds = sorted({norm.kind for norm in evidence.anatomy.norms.values()})
+    agree = int((counts == predicted).sum())
     return (
-        f"Constant length is not a linear constraint: {said}; {agree} of {len(counts)} sites show algebra's count "
-        f"for z.{flat}"
+        f"{agree} of {len(counts)} norms have the number of zeros that linear algebra predicts. Only linear constraints "
+        f"give zeros, and constant length is not linear: {'; '.join(WHY_ALGEBRA[kind] for kind in kinds)}.{flat}"
     )
 
 
-def _headline(verdict: Verdict, value: float, algebra: float, counts: Floats) -> str:
+def _headline(verdict: Verdict, counts: Floats, predicted: Floats) -> str:
     if verdict == "undecided":
-        return "Too few tokens to tell a vanishing eigenvalue from an unsampled one"
-    many = {0: "No eigenvalue vanishes", 1: "One eigenvalue vanishes", 2: "Two eigenvalues vanish"}
-    said = many.get(int(value), f"{value:g} eigenvalues vanish")
+        return "Nothing can be concluded: too few tokens to tell a vanishing eigenvalue from an unsampled one"
+    value, algebra = float(np.median(counts)), float(np.median(predicted))
+    names = {0: "No eigenvalue vanishes", 1: "One eigenvalue vanishes", 2: "Two eigenvalues vanish"}
+    vanish = names.get(int(value), f"{value:g} eigenvalues vanish")
     two = int((counts == CLAIMED).sum())
-    return f"{said} in the median site ({two} of {len(counts)} sites have two): S3 predicts 2, linear algebra {algebra:.0f}"
+    return f"{vanish} at the median norm (two at {two} of {len(counts)}): S3 predicts 2, linear algebra {algebra:.0f}"
 
 
-def _quantities(evidence: Evidence, rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:
-    coords = {"site": evidence.sites}
-
-    def column(name: str) -> Floats:
-        return np.array([row[name] for row in rows], dtype=float)
-
+def _quantities(evidence: Evidence, by_site: list[Spectrum], ends: Floats, predicted: Floats) -> tuple[Quantity, ...]:
+    middles = [float(np.median(s.values)) or float("nan") for s in by_site]
+    smallest, second, third = np.array([s.values[:3] / m for s, m in zip(by_site, middles, strict=True)]).T
+    sites, controls = evidence.sites, {"second smallest": second, "third": third}
+    limit = {"counts as zero: 1e-6": np.full(len(sites), T.zero_eigenvalue)}
+    counts = np.column_stack([[float(s.zeros) for s in by_site], ends])
+    theory = {"S3: 2": np.full(len(sites), float(CLAIMED)), "linear algebra": predicted}
+    name, meaning = "smallest eigenvalues of Cov(z)", "smallest, over the median eigenvalue"
     return (
-        Quantity(
-            "smallest eigenvalues of Cov(z)",
-            "smallest, over the median eigenvalue",
-            "of the median",
-            ("site",),
-            coords,
-            column("smallest"),
-            controls={"second smallest": column("second"), "third": column("third")},
-            theory={"counts as zero: 1e-6": np.full(len(rows), T.zero_eigenvalue)},
-            logs=("value",),
-        ),
-        Quantity(
-            "vanishing eigenvalues",
-            "count below 1e-6 of the median",
-            "eigenvalues",
-            ("site",),
-            coords,
-            column("zeros_z"),
-            column("zeros_z_low"),
-            column("zeros_z_high"),
-            theory={"S3: 2": np.full(len(rows), 2.0), "algebra": column("algebra")},
-        ),
+        line(name, meaning, "of the median", "site", sites, smallest, controls, limit, ("value",)),
+        line("vanishing eigenvalues", "below 1e-6 of the median", "eigenvalues", "site", sites, counts, theory=theory),
     )

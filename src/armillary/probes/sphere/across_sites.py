@@ -1,0 +1,20 @@
+"""Intervals of a statistic at every norm site and over all sites, with the same documents resampled everywhere."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from armillary.probes.machinery.evidence import Evidence, Floats
+from armillary.probes.machinery.intervals import Statistic, mean
+
+
+def by_site(evidence: Evidence, sums: Floats, statistic: Statistic = mean) -> Floats:
+    """[site, (value, low, high)] from sums [site, document group, …]."""
+    return evidence.intervals(np.moveaxis(sums, 0, 1), statistic)
+
+
+def across_sites(
+    evidence: Evidence, sums: Floats, statistic: Statistic = mean, summary: Callable[..., Floats] = np.median
+) -> tuple[float, float, float]:
+    """Value and interval of a summary over sites, by default the median site."""
+    return evidence.interval(np.moveaxis(sums, 0, 1), lambda drawn: summary(statistic(drawn), axis=-1))
