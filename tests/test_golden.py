@@ -1,17 +1,46 @@
-"""Does a survey of the default model still say what it said when a person last read it?"""
+"""Does a survey of the default model still give the verdicts and numbers that a person last read?"""
 
 import json
-import math
 import re
+from collections import Counter
 
 import pytest
-from golden.make import GOLDEN, PARTS, numbers, verdicts
+from golden.make import GOLDEN, PARTS, record
+from golden.rules import FLOORS, LOOSE, ROUNDING, SHARED, cells, expected
 
 import armillary
 from armillary.probes import PROBES
 
-# Ten times the spread that four runs showed (threads, instruction sets); where they agreed to the bit, rounding.
-SPREADS, ROUNDING = 10, 1e-6
+# Statistics and controls whose interval contains 0: not even their sign is known, so 1 % of them means nothing.
+# Nine are controls that should find nothing; the claim heads.axes is undecided.
+AROUND_ZERO = {
+    "sphere.direction/control/permuted labels/value",
+    "sphere.direction/control/random initialisation/value",
+    "sphere.direction/control/shuffled text/value",
+    "qk.lookup/control/permuted queries/value",
+    "qk.lookup/control/random initialisation/value",
+    "rank.nullspace/control/null shares dealt to other tokens/value",
+    "vo.subjects/control/random initialisation/value",
+    "stability.reprojection/control/random initialisation, norms live/value",
+    "stability.reprojection/control/random initialisation, frozen to one scale/value",
+    "heads.axes/statistic/value",
+    "heads.axes/control/a second shuffle within heads instead/value",
+}
+# Cells of tables likewise, and the deviations of radii that are float32 rounding.
+AROUND_ZERO_CELLS = {
+    "heads.axes/difference": 12,
+    "heads.axes/within": 5,
+    "heads.axes/across": 5,
+    "rank.nullspace/rho": 5,
+    "ffn.select/cost": 4,
+    "ffn.select/ratio": 4,
+    "ffn.select/mean": 2,
+    "ffn.select/fixed": 2,
+    "ffn.select/random": 1,
+    "ffn.select/resample": 1,
+    "ffn.compress/more": 1,
+    "sphere.radius/sd_radius": 15,
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,29 +79,73 @@ def golden():
     return json.loads(GOLDEN.read_text("utf-8"))
 
 
+@pytest.fixture(scope="module")
+def numbers(golden):
+    return expected(golden["claims"])
+
+
 def test_the_model_is_the_one(surveys, golden):
-    assert {survey.model["fingerprint"] for survey in surveys} == {golden["model"]}
+    assert {survey.model.fingerprint for survey in surveys} == {golden["model"]}
 
 
 def test_the_verdicts_stand(findings, golden):
-    assert verdicts(findings) == golden["verdicts"]
+    verdicts = {claim: parts["verdict"] for claim, parts in golden["claims"].items()}
+    assert {finding.id: finding.verdict for finding in findings} == verdicts
 
 
-def test_the_numbers_stand(findings, golden):
-    found = numbers(findings)
-    assert set(golden["numbers"]) <= set(found)
-    wrong = {name: (found[name], row) for name, row in golden["numbers"].items() if not same(found[name], *row)}
-    assert not wrong
+def test_the_numbers_stand(findings, numbers):
+    found = cells(record(findings))
+    assert not set(numbers) - set(found)
+    assert not {name: (found[name], number) for name, number in numbers.items() if not number.agrees(found[name])}
 
 
-def same(found, value, spread):
-    if value is None or math.isnan(found):
-        return value is None and math.isnan(found)
-    return abs(found - value) <= SPREADS * spread + ROUNDING * abs(value)
+def test_the_golden_numbers_agree_with_themselves(golden, numbers):
+    assert all(numbers[name].agrees(cell) for name, cell in cells(golden["claims"]).items())
 
 
-@pytest.mark.parametrize("factor", [1.001, 0.999])
-def test_a_number_that_moved_is_noticed(golden, factor):
-    told = {name: row for name, row in golden["numbers"].items() if row[0]}
-    blind = [name for name, (value, spread) in told.items() if same(value * factor, value, spread)]
-    assert len(blind) < 0.1 * len(told)
+@pytest.mark.parametrize("factor", [1.01, 0.99])
+def test_a_change_of_one_percent_is_noticed(numbers, factor):
+    """Every statistic, every control and every cell that is a mean or a ratio, one at a time."""
+    decisive = {
+        name: number
+        for name, number in numbers.items()
+        if number.rule in ("interval", "relative") and number.value and not name.endswith(("low", "high"))
+    }
+    blind = {name for name, number in decisive.items() if number.agrees(number.value * factor)}
+    tables = {name for name in blind if name.split("/")[1] not in ("statistic", "control")}
+    assert blind - tables == AROUND_ZERO
+    assert Counter(_column(name) for name in tables) == AROUND_ZERO_CELLS
+    assert len(decisive) > 2500
+
+
+def test_a_change_of_a_count_a_flag_or_an_empty_cell_is_noticed(numbers):
+    exact = [number for number in numbers.values() if number.rule == "exact"]
+    assert len(exact) > 500
+    for number in exact:
+        if number.value is None:
+            assert not number.agrees(0.0)
+        else:
+            assert not number.agrees(not number.value if isinstance(number.value, bool) else number.value + 1)
+        assert number.value is None or not number.agrees(None)
+
+
+def test_an_effect_is_not_taken_for_rounding(numbers):
+    """What theory sets to 0 may have any size that rounding explains; a ten-thousandth is no rounding."""
+    units = {"stability.prefix": 2.0**23, "stability.drift": 57.3}
+    rounding = {name: number for name, number in numbers.items() if number.rule == "rounding"}
+    assert len(rounding) > 200
+    for name, number in rounding.items():
+        assert not number.agrees(1e-4 * units.get(name.split("/")[0], 1.0)), name
+
+
+def test_the_rules_name_numbers_that_exist(golden):
+    named = {f"{claim}/{column}" for claim, parts in golden["claims"].items() for column in parts["columns"]}
+    named |= {f"{claim}/statistic" for claim in golden["claims"]}
+    named |= {f"{claim}/control/{name}" for claim, parts in golden["claims"].items() for name in parts["controls"]}
+    shared = {f"{key.split('/')[0]}/{column}" for key, column in SHARED.items()}
+    assert not {*ROUNDING, *FLOORS, *SHARED, *shared} - named
+    assert all(any(key.endswith(end) for key in named) for end in LOOSE)
+
+
+def _column(name):
+    return f"{name.split('/')[0]}/{name.rsplit('/', 1)[1]}"

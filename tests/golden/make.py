@@ -1,94 +1,96 @@
-"""What did surveys of the default model say when they were last looked at, and by how much may they differ?
+"""Writes the golden survey: the verdicts and numbers of the default model when a person last read them.
 
     python tests/golden/make.py
 
-runs `armillary survey` as a new user would (claims that make experiments with `--quick`, so that a test can afford them), on
-one thread and on two, and with the instruction sets that older processors have; writes the numbers of the first run to
-survey.json beside this file, and for each the largest difference among the runs. Run it, and read the difference, when a
-measurement is meant to change.
+runs `armillary survey` once as a new user would (claims that make experiments with `--quick`, so that a test can
+afford them) and writes survey.json beside this file, one line per row of a table. `rules.py` says how closely each
+number is compared. Run it, and read the difference, when a measurement is meant to change.
 """
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-GOLDEN = HERE / "survey.json"
+GOLDEN = Path(__file__).parent / "survey.json"
 PARTS: tuple[Mapping[str, Any], ...] = ({"claims": "A,B,C"}, {"claims": "D,E,F", "quick": True})
 # Projections that are measured where they are installed.
 OPTIONAL = ("pacmap", "umap")
-RUNS: tuple[Mapping[str, str], ...] = (
-    {"OMP_NUM_THREADS": "1"},
-    {"OMP_NUM_THREADS": "2"},
-    {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
-    {"OMP_NUM_THREADS": "2", "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"},
-)
 
 
-def numbers(findings: Iterable[Any]) -> dict[str, float]:
-    """Every number that a reader of the ledger or of a table would see."""
-    found: dict[str, float] = {}
-    for finding in findings:
-        for end in ("value", "low", "high"):
-            found[f"{finding.id}/statistic/{end}"] = getattr(finding.statistic, end)
-        for control in finding.controls:
-            found[f"{finding.id}/control/{control.name}"] = control.value
-        for row in finding.table.rows:
-            if row[0] in OPTIONAL:
-                continue
-            for column, cell in zip(finding.table.columns[1:], row[1:], strict=True):
-                if isinstance(cell, int | float):
-                    found[f"{finding.id}/{_named(row)}/{column.name}"] = float(cell)
-    return found
+def record(findings: Iterable[Any]) -> dict[str, Any]:
+    """The verdict and every number that a reader of the ledger or of a table sees, by claim."""
+    return {finding.id: _claim(finding) for finding in findings}
 
 
-def _named(row: Sequence[Any]) -> str:
+def _claim(finding: Any) -> dict[str, Any]:
+    columns, rows = finding.table.columns[1:], [row for row in finding.table.rows if row[0] not in OPTIONAL]
+    numeric = [i for i in range(len(columns)) if any(isinstance(row[i + 1], bool | int | float) for row in rows)]
+    named = {_name(row): [_rounded(row[i + 1]) for i in numeric] for row in rows}
+    assert len(named) == len(rows), f"{finding.id} has two rows of one name"
+    return {
+        "verdict": str(finding.verdict),
+        "statistic": _ends(finding.statistic),
+        "controls": {control.name: _ends(control) for control in finding.controls},
+        "columns": [columns[i].name for i in numeric],
+        "rows": named,
+    }
+
+
+def _ends(measured: Any) -> list[float | None]:
+    return [_rounded(float(end)) for end in (measured.value, measured.low, measured.high)]
+
+
+def _rounded(cell: Any) -> Any:
+    """Nine digits: two more than float32 has. NaN is an empty cell."""
+    if not isinstance(cell, float):
+        return cell
+    return None if cell != cell else float(f"{cell:.9g}")
+
+
+def _name(row: Sequence[Any]) -> str:
     """A row by what stands before its first measured number, three cells at most."""
     names = itertools.takewhile(lambda cell: not isinstance(cell, float), row[1:3])
     return " ".join(map(str, (row[0], *names)))
 
 
-def verdicts(findings: Iterable[Any]) -> dict[str, str]:
-    return {finding.id: finding.verdict for finding in findings}
+def _lines(claims: Mapping[str, Any]) -> Iterator[str]:
+    """JSON with one line per verdict, statistic, control and row."""
+
+    def dumped(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    for i, (claim, parts) in enumerate(claims.items()):
+        yield ("," if i else "") + f"{dumped(claim)}: {{"
+        for part in ("verdict", "statistic", "columns"):
+            yield f"{dumped(part)}: {dumped(parts[part])},"
+        for part, end in (("controls", "},"), ("rows", "}}")):
+            entries = [f"{dumped(name)}: {dumped(values)}" for name, values in parts[part].items()]
+            yield f"{dumped(part)}: {{\n" + ",\n".join(entries) + end
+
+
+def write(fingerprint: str, claims: Mapping[str, Any]) -> None:
+    body = "\n".join(_lines(claims))
+    GOLDEN.write_text(f'{{"model": "{fingerprint}",\n"claims": {{\n{body}\n}}}}\n', "utf-8")
+    assert json.loads(GOLDEN.read_text("utf-8"))["claims"] == claims
 
 
 def main() -> None:
     import armillary
 
-    surveys = []
-    for settings in RUNS:
-        findings: list[Any] = []
-        for part in PARTS:
-            with tempfile.TemporaryDirectory() as folder:
-                command = [sys.executable, "-m", "armillary", "survey", "--device", "cpu", "--out", folder]
-                command += ["--claims", part["claims"], *["--quick"] * part.get("quick", False)]
-                subprocess.run(command, env={**os.environ, **settings}, check=True, stdout=subprocess.DEVNULL)
-                made = armillary.read(folder)
-            findings += made.findings
-        surveys.append(findings)
-    said = [numbers(survey) for survey in surveys]
-    for survey in surveys[1:]:
-        assert verdicts(survey) == verdicts(surveys[0]), "a verdict that depends on the processor is none"
-    rows = {}
-    for name, value in said[0].items():
-        others = [run[name] for run in said]
-        if value != value:
-            rows[name] = [None, 0.0]
-            continue
-        spread = max(others) - min(others)
-        # What rounding alone decides (a variance that should be zero) has no digit to compare.
-        if spread < 0.01 * abs(value) or value == spread == 0:
-            rows[name] = [value, spread]
-    record = {"model": dict(made.model)["fingerprint"], "verdicts": verdicts(surveys[0]), "numbers": rows}
-    GOLDEN.write_text(json.dumps(record, indent=0, ensure_ascii=False) + "\n", "utf-8")
-    widest = max((spread / abs(value), name) for name, (value, spread) in rows.items() if value)
-    print(f"{len(rows)} numbers of {len(said[0])}; the widest relative spread is {widest[0]:.3g} at {widest[1]}")
+    findings: list[Any] = []
+    for part in PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "armillary", "survey", "--device", "cpu", "--out", folder]
+            command += ["--claims", part["claims"], *["--quick"] * part.get("quick", False)]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            survey = armillary.read(folder)
+        findings += survey.findings
+    write(survey.model.fingerprint, record(findings))
 
 
 if __name__ == "__main__":

@@ -1,150 +1,38 @@
 """Is every measure a commutative monoid, and does it depend on the stream alone, not on its batches?
 
-One row per measure inherits every law. `merge` is the tolerance of laws that only add states (float64
-rounding), `batch` that of laws that cut the stream differently (float32 products, for the moments). 0 means
-bit for bit.
+One row per measure inherits every law. Two results are compared within a bound that is proved from the stream they
+come from: `merge` bounds the laws that only add states, `batch` those that cut the stream differently. Counts, top
+values and samples are compared bit for bit. Mutations at the end must break each law.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from laws.bounds import Bound
+from laws.rows import TABLE, Row, Stream
 from torch import Tensor
 
-from armillary.measures import MEASURES, GroupedScalars, Histogram, Moments, QuantileSketch, Reservoir, TopK
+from armillary.measures import MEASURES, Moments, Reservoir, TopK
 
-Stream = tuple[Tensor, ...]  # aligned along the first axis
-State = dict[str, tuple[Tensor, Tensor | float]]  # each part with the scale its rounding is measured in
-
-
-@dataclass(frozen=True)
-class Row:
-    kind: type
-    stream: Callable[[np.random.Generator, int], Stream]
-    empty: Callable[[], Any]
-    of: Callable[..., Any]
-    state: Callable[[Any], State]
-    merge: float = 0.0
-    batch: float = 0.0
-    longest: int = 60
-
-    def __repr__(self) -> str:
-        return self.kind.__name__
+MOMENTS = [row for row in TABLE if row.kind is Moments]
 
 
-D = 3
-
-
-def _rows(random: np.random.Generator, n: int) -> Stream:
-    rows = random.normal(size=(n, D)) * [1.0, 30.0, 0.01] + [3000.0, 0.0, -5.0]
-    rows[random.random(n) < 0.02] *= 100
-    return (torch.tensor(rows, dtype=torch.float32),)
-
-
-def _moments(m: Moments) -> State:
-    if m.count == 0:
-        return {"count": (torch.tensor(0.0), 1.0)}
-    cov, mean = m.covariance(), m.mean()
-    spread = cov.diagonal().clamp(min=0).sqrt()
-    # One row, or equal ones, have no variance to be relative to; the rows' own float32 digits then set the
-    # scale.
-    floor = 1e-6 * mean.abs() + 1e-12
-    scale = spread + floor
-    count = torch.tensor(float(m.count))
-    return {"count": (count, 1.0), "mean": (mean, scale), "cov": (cov, torch.outer(scale, scale))}
-
-
-def _scalars_stream(random: np.random.Generator, n: int) -> Stream:
-    return torch.tensor(random.integers(0, 4, n)), torch.tensor(random.normal(size=(n, 2)) * [1.0, 1e4])
-
-
-def _scalars(m: GroupedScalars) -> State:
-    parts = {"count": m.count.double(), "least": m.least, "greatest": m.greatest}
-    exact: State = {name: (part, 0.0) for name, part in parts.items()}
-    scale = m.count[:, None] * torch.maximum(m.least.abs(), m.greatest.abs()).nan_to_num(0, 0, 0)
-    return exact | {"sum": (m.sum, scale), "square": (m.square, scale.square())}
-
-
-def _numbers(random: np.random.Generator, n: int) -> Stream:
-    values = random.normal(size=n) * 10.0 ** random.integers(-45, 40, n)
-    values[random.random(n) < 0.3] = random.choice([0.0, -0.0, 1.0, 2.0, 0.5, np.nan, np.inf, -np.inf])
-    return (torch.tensor(values),)
-
-
-EDGES = (-10.0, 0.0, 0.5, 1.0, 2.0)
-
-
-def _histogram(m: Histogram) -> State:
-    return {"all": (torch.cat([m.counts, torch.tensor([m.below, m.above, m.nan])]).double(), 0.0)}
-
-
-def _sketch(m: QuantileSketch) -> State:
-    return {"all": (torch.cat([m.negative, m.positive, torch.tensor([m.zero, m.nan])]).double(), 0.0)}
-
-
-def _tied(random: np.random.Generator, n: int) -> Stream:
-    # Few values and few places: ties everywhere, and the same (value, place) more than once.
-    return torch.tensor(random.integers(0, 4, n) / 2), torch.tensor(random.integers(0, 5, (n, 2)))
-
-
-def _topk(m: TopK) -> State:
-    return {"values": (m.values, 0.0), "payload": (m.payload.double(), 0.0)}
-
-
-def _tokens(random: np.random.Generator, n: int) -> Stream:
-    payload = np.stack([random.integers(0, 50, n), random.integers(0, 2**40, n), random.integers(0, 9, n)], 1)
-    return torch.tensor(random.normal(size=(n, D)), dtype=torch.float32), torch.tensor(payload)
-
-
-def _reservoir(m: Reservoir) -> State:
-    kept = m.sample()
-    seen = torch.tensor(float(m.seen))
-    return {"rows": (kept.rows, 0.0), "payload": (kept.payload.double(), 0.0), "seen": (seen, 0.0)}
-
-
-NAMES = ("length", "radius")
-TABLE = (
-    Row(
-        GroupedScalars,
-        _scalars_stream,
-        lambda: GroupedScalars.empty(4, NAMES),
-        lambda *s: GroupedScalars.of(4, NAMES, *s),
-        _scalars,
-        merge=1e-14,
-        batch=1e-14,
-    ),
-    Row(Histogram, _numbers, lambda: Histogram.empty(EDGES), lambda v: Histogram.of(v, EDGES), _histogram),
-    # Short batches are summed in float64 throughout; the second of these rows reaches the float32 products.
-    Row(Moments, _rows, lambda: Moments.empty(D), Moments.of, _moments, merge=1e-9, batch=1e-9, longest=20),
-    Row(Moments, _rows, lambda: Moments.empty(D), Moments.of, _moments, merge=1e-9, batch=1e-6, longest=3000),
-    Row(QuantileSketch, _numbers, QuantileSketch.empty, QuantileSketch.of, _sketch),
-    Row(
-        Reservoir,
-        _tokens,
-        lambda: Reservoir.empty(7, D, 3, seed=5),
-        lambda *s: Reservoir.of(*s, capacity=7, seed=5),
-        _reservoir,
-    ),
-    Row(TopK, _tied, lambda: TopK.empty(5, 2), lambda *s: TopK.of(*s, k=5), _topk),
-)
-
-
-def _same(row: Row, a: Any, b: Any, tolerance: float) -> bool:
+def _same(row: Row, a: Any, b: Any, bound: Bound) -> bool:
     left, right = row.state(a), row.state(b)
     if left.keys() != right.keys():
         return False
-    for name, (part, scale) in left.items():
-        other, other_scale = right[name]
+    for name, part in left.items():
+        other = right[name]
         if part.shape != other.shape:
             return False
-        allowed = tolerance * torch.maximum(torch.as_tensor(scale), torch.as_tensor(other_scale))
-        close = ((part - other).abs() <= allowed) | (part == other)
+        close = ((part - other).abs() <= bound.get(name, torch.zeros(()))) | (part == other)
         if not bool(close.all()):
             return False
     return True
@@ -159,10 +47,14 @@ def _cut(stream: Stream, start: int, stop: int) -> Stream:
 
 
 def law(test: Callable[..., None]) -> Callable[..., None]:
-    """Run one law over the table, each time with a fresh seed and three fresh lengths."""
+    """Run one law over the table, each time with a fresh seed and three fresh lengths.
+
+    The example's covariances differ by 1.03e-6 on an AMD processor: more than a bound that had been tuned on another.
+    """
     drawn = given(seed=st.integers(0, 2**32 - 1), sizes=st.tuples(*[st.integers(0, 100)] * 3))
+    known = example(seed=545, sizes=(78, 77, 1))
     quick = settings(max_examples=15, deadline=None)
-    return pytest.mark.parametrize("row", TABLE, ids=lambda r: f"{r}-{r.longest}")(quick(drawn(test)))
+    return pytest.mark.parametrize("row", TABLE, ids=lambda r: f"{r}-{r.longest}")(quick(known(drawn(test))))
 
 
 def _three(row: Row, seed: int, sizes: tuple[int, int, int]) -> list[Stream]:
@@ -177,26 +69,28 @@ def test_table_is_complete() -> None:
 @law
 def test_identity(row: Row, seed: int, sizes: tuple[int, int, int]) -> None:
     m = row.of(*_three(row, seed, sizes)[0])
-    assert _same(row, row.empty() + m, m, 0)
-    assert _same(row, m + row.empty(), m, 0)
+    assert _same(row, row.empty() + m, m, {})
+    assert _same(row, m + row.empty(), m, {})
 
 
 @law
 def test_commutativity(row: Row, seed: int, sizes: tuple[int, int, int]) -> None:
-    a, b, _ = (row.of(*s) for s in _three(row, seed, sizes))
-    assert _same(row, a + b, b + a, row.merge)
+    streams = _three(row, seed, sizes)[:2]
+    a, b = (row.of(*s) for s in streams)
+    assert _same(row, a + b, b + a, row.merge(*_join(*streams)))
 
 
 @law
 def test_associativity(row: Row, seed: int, sizes: tuple[int, int, int]) -> None:
-    a, b, c = (row.of(*s) for s in _three(row, seed, sizes))
-    assert _same(row, (a + b) + c, a + (b + c), row.merge)
+    streams = _three(row, seed, sizes)
+    a, b, c = (row.of(*s) for s in streams)
+    assert _same(row, (a + b) + c, a + (b + c), row.merge(*_join(*streams)))
 
 
 @law
 def test_homomorphism(row: Row, seed: int, sizes: tuple[int, int, int]) -> None:
     a, b, _ = _three(row, seed, sizes)
-    assert _same(row, row.of(*a) + row.of(*b), row.of(*_join(a, b)), row.batch)
+    assert _same(row, row.of(*a) + row.of(*b), row.of(*_join(a, b)), row.batch(*_join(a, b)))
 
 
 @law
@@ -204,7 +98,7 @@ def test_include_is_addition(row: Row, seed: int, sizes: tuple[int, int, int]) -
     a, b, _ = _three(row, seed, sizes)
     m = row.of(*a)
     m.include(*b)
-    assert _same(row, m, row.of(*a) + row.of(*b), row.batch)
+    assert _same(row, m, row.of(*a) + row.of(*b), row.batch(*_join(a, b)))
 
 
 @law
@@ -212,8 +106,8 @@ def test_addition_changes_nothing_else(row: Row, seed: int, sizes: tuple[int, in
     a, b, c = _three(row, seed, sizes)
     left, right = row.of(*a), row.of(*b)
     (left + right).include(*c)
-    assert _same(row, left, row.of(*a), 0)
-    assert _same(row, right, row.of(*b), 0)
+    assert _same(row, left, row.of(*a), {})
+    assert _same(row, right, row.of(*b), {})
 
 
 @law
@@ -225,37 +119,107 @@ def test_batches_do_not_matter(row: Row, seed: int, sizes: tuple[int, int, int])
     m = row.empty()
     for start, stop in pairwise(cuts):
         m.include(*_cut(stream, start, stop))
-    assert _same(row, m, row.of(*stream), row.batch)
+    assert _same(row, m, row.of(*stream), row.batch(*stream))
 
 
 @law
 def test_order_does_not_matter(row: Row, seed: int, sizes: tuple[int, int, int]) -> None:
     stream = _join(*_three(row, seed, sizes))
     mixed = torch.tensor(np.random.default_rng(seed).permutation(len(stream[0])))
-    assert _same(row, row.of(*(part[mixed] for part in stream)), row.of(*stream), row.batch)
+    assert _same(row, row.of(*(part[mixed] for part in stream)), row.of(*stream), row.batch(*stream))
 
 
-# Mutations: each breaks one rule, and a law above must notice.
+# Mutations: each breaks one rule, and the laws named beside it must notice.
 
 
-class _SameShift(Moments):
-    """Adds sums about different shifts as if they were about one."""
+class _Faulty:
+    """A measure with a fault in its arithmetic, whatever the measure."""
 
-    def __add__(self, other: Moments) -> Moments:
-        both = Moments.of(torch.zeros(0, self.d))
-        both.count, both.shift = self.count + other.count, self.shift
-        both._sum = self._sum + other._sum
-        both._strips = [a + b for a, b in zip(self._strips, other._strips, strict=True)]
-        return both
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __add__(self, other: "_Faulty") -> "_Faulty":
+        return type(self)(self.inner + other.inner)
+
+    def include(self, *stream: Tensor) -> None:
+        self.inner.include(*stream)
+
+
+class _AddsTheRightTwice(_Faulty):
+    def __add__(self, other: _Faulty) -> _Faulty:
+        return type(self)(self.inner + other.inner + other.inner)
+
+
+class _ForgetsTheRight(_Faulty):
+    def __add__(self, other: _Faulty) -> _Faulty:
+        return type(self)(self.inner + other.inner if not self.inner.count else self.inner)
+
+
+class _AddsInPlace(_Faulty):
+    def __add__(self, other: _Faulty) -> _Faulty:
+        self.inner = self.inner + other.inner
+        return type(self)(self.inner)
+
+
+class _ForgetsTheSecondHalf(_Faulty):
+    """Counts every row, but takes the first half of a batch twice."""
+
+    def include(self, *stream: Tensor) -> None:
+        half = -(-len(stream[0]) // 2)
+        self.inner.include(*(torch.cat([part[:half], part[: len(part) - half]]) for part in stream))
+
+
+MUTATIONS = (
+    (test_identity, _AddsTheRightTwice),
+    (test_commutativity, _AddsTheRightTwice),
+    (test_associativity, _AddsTheRightTwice),
+    (test_homomorphism, _ForgetsTheRight),
+    (test_include_is_addition, _ForgetsTheRight),
+    (test_addition_changes_nothing_else, _AddsInPlace),
+    (test_batches_do_not_matter, _ForgetsTheSecondHalf),
+    (test_order_does_not_matter, _ForgetsTheSecondHalf),
+)
+
+
+@pytest.mark.parametrize("row", MOMENTS, ids=lambda r: f"{r}-{r.longest}")
+@pytest.mark.parametrize(("broken", "mutation"), MUTATIONS, ids=lambda x: x.__name__)
+def test_every_law_notices_a_mutation(row: Row, broken: Any, mutation: type[_Faulty]) -> None:
+    def of(*stream: Tensor) -> _Faulty:
+        m = mutation(row.empty())
+        m.include(*stream)
+        return m
+
+    mutant = replace(row, empty=lambda: mutation(row.empty()), of=of, state=lambda m: row.state(m.inner))
+    with pytest.raises(AssertionError):
+        broken.hypothesis.inner_test(mutant, 0, (90, 70, 80))
+
+
+@pytest.mark.parametrize("row", MOMENTS, ids=lambda r: f"{r}-{r.longest}")
+def test_mutation_of_the_shift_is_noticed(row: Row) -> None:
+    """Sums about two shifts, added as if they were about one, are the sums of rows moved by the difference."""
+    a, b, _ = _three(row, 0, (90, 50, 0))
+    left, right = row.of(*a), row.of(*b)
+    moved = row.of(*_join(a, (b[0] + (left.shift - right.shift),)))
+    assert not _same(row, moved, row.of(*_join(a, b)), row.batch(*_join(a, b)))
+
+
+@pytest.mark.parametrize("last", [0, 17, 59])
+def test_mutation_of_a_single_row_is_noticed(last: int) -> None:
+    """Where sums are float64, any row that is forgotten shows, even where the counts agree."""
+    row = MOMENTS[0]
+    stream = _join(*_three(row, 0, (100, 100, 100)))
+    other = stream[0].clone()
+    other[last] = other[(last + 1) % len(other)]
+    assert not _same(row, row.of(other), row.of(*stream), row.batch(*stream))
 
 
 class _FirstComeTopK(TopK):
     """Breaks ties by arrival."""
 
     def _keep(self, values: Tensor, payload: Tensor) -> None:
-        values, payload = torch.cat([self.values, values]), torch.cat([self.payload, payload])
+        values, payload = torch.cat([self._values, values]), torch.cat([self._payload, payload])
         order = values.sort(descending=True, stable=True).indices[: self.k]
-        self.values, self.payload = values[order], payload[order]
+        self._values, self._payload = values[order], payload[order]
 
     def __add__(self, other: TopK) -> TopK:
         both = _FirstComeTopK(self.k, self.width)
@@ -264,16 +228,10 @@ class _FirstComeTopK(TopK):
         return both
 
 
-def test_mutation_of_the_shift_is_noticed() -> None:
-    row = next(r for r in TABLE if r.kind is Moments)
-    a, b, _ = _three(row, 0, (90, 50, 0))
-    assert not _same(row, _SameShift.of(*a) + _SameShift.of(*b), row.of(*_join(a, b)), row.batch)
-
-
 def test_mutation_of_tie_breaking_is_noticed() -> None:
     row = next(r for r in TABLE if r.kind is TopK)
     a, b, _ = (_FirstComeTopK.of(*s, k=5) for s in _three(row, 0, (90, 90, 0)))
-    assert not _same(row, a + b, b + a, 0)
+    assert not _same(row, a + b, b + a, {})
 
 
 def test_mutation_of_priorities_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,4 +243,4 @@ def test_mutation_of_priorities_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
     )
     row = next(r for r in TABLE if r.kind is Reservoir)
     a, b, _ = _three(row, 0, (90, 90, 0))
-    assert not _same(row, row.of(*a) + row.of(*b), row.of(*_join(a, b)), 0)
+    assert not _same(row, row.of(*a) + row.of(*b), row.of(*_join(a, b)), {})
