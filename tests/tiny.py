@@ -36,6 +36,15 @@ def _llama(**more: Any) -> nn.Module:
     return tr.LlamaForCausalLM(tr.LlamaConfig(**{**_LLAMA, **_SPECIAL, **more}))
 
 
+def _longrope() -> nn.Module:
+    rope = {"rope_type": "longrope", "factor": 4.0, "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [4.0] * 4}
+    config = tr.Phi3Config(**_LLAMA, **_SPECIAL, original_max_position_embeddings=16, rope_parameters=rope)
+    model = tr.Phi3ForCausalLM(config)
+    # At its first pass the library's rotary module gets one attribute more; tests compare models before and after.
+    model(input_ids=torch.tensor([[3]]))
+    return model
+
+
 MAKERS: dict[str, Callable[[], nn.Module]] = {
     "gpt2": _gpt2,
     "gpt2-layer-scaled": lambda: _gpt2(scale_attn_by_inverse_layer_idx=True),
@@ -58,19 +67,7 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {
     "phi3": lambda: tr.Phi3ForCausalLM(
         tr.Phi3Config(**_LLAMA, **_SPECIAL, sliding_window=5, partial_rotary_factor=0.5)
     ),
-    "phi3-longrope": lambda: tr.Phi3ForCausalLM(
-        tr.Phi3Config(
-            **_LLAMA,
-            **_SPECIAL,
-            original_max_position_embeddings=16,
-            rope_parameters={
-                "rope_type": "longrope",
-                "factor": 4.0,
-                "short_factor": [1.0, 1.1, 1.2, 1.3],
-                "long_factor": [4.0] * 4,
-            },
-        )
-    ),
+    "phi3-longrope": _longrope,
     "gpt_neox": _neox,
     "gpt_neox-sequential": lambda: _neox(use_parallel_residual=False),
     "gemma2": lambda: tr.Gemma2ForCausalLM(

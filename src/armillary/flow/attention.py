@@ -47,8 +47,8 @@ def visible(attention: Attention, length: int, causal: bool, device: torch.devic
 
 
 def copied(pattern: Tensor, start: int, length: int) -> Tensor:
-    """Where `length` tokens from `start` on are repeated once: attention [b, h, length − 1] of a token's second occurrence
-    to what followed the first. The last token is left out: what followed it is not in the first copy."""
+    """Where `length` tokens from `start` on are repeated once: attention [b, h, length − 1] of a token's second
+    occurrence to what followed the first. The last token is left out: what followed it is not in the first copy."""
     second = pattern[:, :, start + length : start + 2 * length - 1, start : start + length]
     return second.diagonal(offset=1, dim1=-2, dim2=-1)
 
