@@ -20,6 +20,8 @@ from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError, ModelError, OutputError, TextError
 from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.tokens import Corpus, Window
+from armillary.probes.instruments import patterns
+from armillary.probes.instruments.lengths import LengthSums
 from armillary.training import snapshot as measuring
 from armillary.training.callback import GeometryCallback
 from armillary.training.snapshot import DivergedError, Snapshot, snapshot
@@ -103,7 +105,7 @@ def test_padding_never_counts(name):
     ("what", "instead"),
     [
         ("ORDINARY", measuring.FIRST),
-        ("normalised_entropy", lambda pattern, visible: torch.special.entr(pattern.double()).sum(-1).mean((0, 2))),
+        ("Patterns", lambda first_query, compared: patterns.Patterns(first_query + 3, compared)),
         ("entropy_rank", lambda values: float(values.sum() ** 2 / values.square().sum())),
         ("PATTERN_WIDTH", 5),
     ],
@@ -119,13 +121,10 @@ def test_a_mistake_is_noticed(monkeypatch, what, instead):
 
 def test_counting_first_positions_is_noticed(monkeypatch):
     model = tiny("llama")
-    monkeypatch.setattr(measuring, "_mean_length", lambda record, kind: all_lengths(record))
+    sums = LengthSums.sums
+    monkeypatch.setattr(LengthSums, "sums", lambda self, name, kinds: sums(self, name, [0, 1, 2]))
     with pytest.raises(AssertionError):
         agree(GeometryCallback(TEXT).snapshot(model).scalars(), direct(model, TEXT.tolist()))
-
-
-def all_lengths(record):
-    return float(record.lengths.sum[:, 0].sum() / record.lengths.count.sum())
 
 
 def kill(model, layer, units):
@@ -256,13 +255,13 @@ def test_a_model_in_training_is_looked_at_without_dropout():
 
 
 def test_everything_is_as_it_was_after_an_error(monkeypatch):
-    def fail(pattern, visible):
+    def fail(*args):
         torch.rand(3)
         raise RuntimeError("on the way")
 
     model = in_training("gpt2")
     before = state_of(model)
-    monkeypatch.setattr(measuring, "normalised_entropy", fail)
+    monkeypatch.setattr(patterns, "fields_of", fail)
     with pytest.raises(RuntimeError, match="on the way"):
         GeometryCallback(TEXT).snapshot(model)
     same(before, state_of(model))
@@ -422,7 +421,7 @@ def test_a_diverged_model_is_an_error_but_ends_no_training(tmp_path):
     with pytest.raises(DivergedError, match="training has diverged"):
         look(3, model)
     state = fake_state()
-    with pytest.warns(RuntimeWarning, match="step 3: the stream holds NaN"):
+    with pytest.warns(RuntimeWarning, match="step 3: the stream contains NaN"):
         look.on_step_end(None, state, None, model=model)
     assert lines(log) == [{"step": 3, "error": lines(log)[0]["error"]}]
     assert state.log_history == []
@@ -559,5 +558,6 @@ def test_attention_without_a_pattern_is_an_error(monkeypatch):
 
 
 def test_the_list_of_probes_stays_light():
-    code = "import armillary.probes, sys; sys.exit(any(f'armillary.probes.{m}' in sys.modules for m in ('callback', 'snapshot')))"
+    heavy = "('armillary.training.callback', 'armillary.training.snapshot')"
+    code = f"import armillary.probes, sys; sys.exit(any(m in sys.modules for m in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

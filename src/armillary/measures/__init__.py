@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from armillary.measures.rows import Rows
     from armillary.measures.scalars import GroupedScalars
     from armillary.measures.topk import TopK
+    from armillary.measures.totals import Totals
 
 _HOMES = {
     "GroupedScalars": "scalars",
@@ -29,6 +30,7 @@ _HOMES = {
     "Rows": "rows",
     "Sample": "reservoir",
     "TopK": "topk",
+    "Totals": "totals",
 }
 _MEASURES = ("GroupedScalars", "Histogram", "Moments", "QuantileSketch", "Reservoir", "TopK")
 
@@ -53,4 +55,5 @@ __all__ = [
     "Sample",
     "State",
     "TopK",
+    "Totals",
 ]

@@ -5,25 +5,29 @@ afterwards what they were.
 """
 
 import math
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.anatomy import Attention
 from armillary.anatomy.read import read
 from armillary.errors import ModelError, TextError
-from armillary.flow.capture import run, still, watching, watching_patterns
-from armillary.flow.glimpse import FIRST, KINDS, ORDINARY
+from armillary.flow.capture import still
+from armillary.flow.glimpse import FIRST, ORDINARY, Tokens
 from armillary.flow.tokens import Corpus
 from armillary.geometry.spectrum import eigenvalues, entropy_rank
-from armillary.probes.instruments.norm_record import NormRecord
+from armillary.measures import Largest, Moments, Named, State
+from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.instruments.lengths import LENGTHS
+from armillary.probes.instruments.patterns import Patterns, PatternSums
+from armillary.probes.machinery.instrument import MODEL, View
+from armillary.probes.machinery.intervals import mean
 from armillary.probes.machinery.parallel import over_sites
 from armillary.probes.machinery.shared_pass import observe
+from armillary.probes.machinery.tables import head_names
 
 # Eager attention writes out every t × t pattern: a few short rows keep a look cheap, and every snapshot says how many.
 PATTERN_ROWS, PATTERN_WIDTH = 4, 128
@@ -72,21 +76,71 @@ def snapshot(model: nn.Module, corpus: Corpus) -> Snapshot:
     anatomy = read(model)
     check_rows(corpus)
     _check_fits(corpus, anatomy)
-    ids = _pattern_ids(corpus)
+    text = _pattern_text(corpus)
+    patterns = Patterns(first_query=1 if anatomy.causal else 0, compared=0)
     devices = [anatomy.device] if anatomy.device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.autocast(anatomy.device.type, enabled=False), still(model):
-        entropy = _attention_entropy(anatomy, ids)
-        records, dead = _observe(anatomy, corpus)
+        seen: PatternSums = observe(anatomy, text, [patterns])[patterns]
+        if not bool(seen.sums.sum.isfinite().all()):
+            raise DivergedError("the stream contains NaN or infinity: training has diverged; use a lower rate.")
+        entropy = mean(seen.of("entropy").sum(0))
+        states = observe(anatomy, corpus, (LENGTHS, COVARIANCES, PEAKS))
+    lengths, covariances, peaks = states[LENGTHS], states[COVARIANCES], states[PEAKS]
+    sites = list(anatomy.norms)
     return Snapshot(
-        length={site: _mean_length(record, ORDINARY) for site, record in records.items()},
-        length_first={site: _mean_length(record, FIRST) for site, record in records.items()},
-        effective_rank=over_sites(list(records), lambda site: _effective_rank(records[site])),
-        attention_entropy=entropy,
-        dead_units=dead,
+        length=dict(zip(sites, mean(lengths.sums("length", [ORDINARY]).sum(1)).tolist(), strict=True)),
+        length_first=dict(zip(sites, mean(lengths.sums("length", [FIRST]).sum(1)).tolist(), strict=True)),
+        effective_rank=over_sites(sites, lambda site: _effective_rank(*covariances.halves(site))),
+        attention_entropy=dict(zip(head_names(*entropy.shape), entropy.ravel().tolist(), strict=True)),
+        dead_units={site: _dead_share(peak.values.cpu()) for site, peak in peaks.peaks.items()},
         tokens=corpus.tokens,
-        pattern_rows=ids.shape[0],
-        pattern_width=ids.shape[1],
+        pattern_rows=len(text.windows),
+        pattern_width=len(text.windows[0].ids),
     )
+
+
+@dataclass
+class UnitPeaks(State):
+    """Per layer, the largest magnitude of every feed-forward unit."""
+
+    peaks: "Named[Largest]"
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The instrument that finds dead units."""
+
+    name: str = "peaks"
+    arms: tuple[str, ...] = (MODEL,)
+    overwrites: bool = False
+
+    def start(self, anatomy: Anatomy, corpus: Corpus, seed: int) -> "PeakWatch":
+        return PeakWatch(anatomy)
+
+    def count(self, state: UnitPeaks) -> tuple[int, str]:
+        return len(state.peaks), "layers"
+
+    def bytes(self, anatomy: Anatomy) -> int:
+        return 0
+
+
+class PeakWatch:
+    def __init__(self, anatomy: Anatomy) -> None:
+        self.sites = [f"L{layer}.mlp_post" for layer in range(anatomy.layers)]
+        self.state = UnitPeaks(Named.of(self.sites, lambda: Largest(anatomy.m)))
+
+    def begin(self, tokens: Tokens) -> None:
+        self._rows = tokens.rows
+
+    def see(self, site: str, view: View) -> None:
+        rows = view.value.flatten(0, 1).index_select(0, self._rows)
+        self.state.peaks[site].include(rows.abs().amax(0))
+
+    def end(self) -> None:
+        pass
+
+
+PEAKS = Peaks()
 
 
 def check_rows(corpus: Corpus) -> None:
@@ -112,83 +166,19 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _observe(anatomy: Anatomy, corpus: Corpus) -> tuple[dict[str, NormRecord], dict[str, float]]:
-    """The survey's pass, with a look at every feed-forward unit on the way."""
-    masks = deque(batch.mask.reshape(-1) for batch in corpus.batches())
-    peaks: dict[str, Tensor] = {}
-
-    def watcher(site: str) -> Callable[[Tensor | None, Tensor], None]:
-        def watch(x: Tensor | None, y: Tensor) -> None:
-            assert x is not None, "a projection takes a tensor"
-            # OPT hands its feed-forward rows already flattened.
-            peak = x.reshape(-1, x.shape[-1])[masks[0].to(x.device)].abs().amax(0)
-            peaks[site] = torch.maximum(peaks[site], peak) if site in peaks else peak
-
-        return watch
-
-    def turn(tokens: int) -> None:
-        masks.popleft()
-
-    watchers = {f"L{i}.mlp_post": watcher(f"L{i}.mlp_post") for i in range(anatomy.layers)}
-    with watching(anatomy, watchers):
-        records = observe(anatomy, corpus, ("lengths", "spectra"), turn)
-    return records, {site: _dead_share(peak.cpu().double()) for site, peak in peaks.items()}
-
-
 def _dead_share(peaks: Tensor) -> float:
     # Where most units are dead the median is 0 and nothing lies below it.
     return float(((peaks < DEAD * peaks.median()) | (peaks == 0)).double().mean())
 
 
-def _mean_length(record: NormRecord, kind: int) -> float:
-    assert record.lengths is not None
-    column = record.lengths.sum[:, record.lengths.names.index("length")]
-    total, count = (part.view(len(KINDS), -1).sum(1)[kind] for part in (column, record.lengths.count))
-    return float(total / count)
-
-
-def _effective_rank(record: NormRecord) -> float:
-    assert record.spectra is not None
-    values = eigenvalues((record.spectra[0] + record.spectra[1]).covariance()).values
+def _effective_rank(first: Moments, second: Moments) -> float:
+    values = eigenvalues((first + second).covariance()).values
     return entropy_rank(values) if float(values.sum()) > 0 else 0.0
 
 
-def _pattern_ids(corpus: Corpus) -> Tensor:
+def _pattern_text(corpus: Corpus) -> Corpus:
     """The longest few rows, cut to one width: no padding, so that every query's visible keys are known."""
     longest = sorted(corpus.windows, key=lambda window: -len(window.ids))[:PATTERN_ROWS]
-    rows = [window.ids for window in longest if len(window.ids) > 1]
-    width = min(PATTERN_WIDTH, *map(len, rows))
-    return torch.tensor([row[:width] for row in rows])
-
-
-def _attention_entropy(anatomy: Anatomy, ids: Tensor) -> dict[str, float]:
-    """Every head's entropy. Each pattern is reduced where it arises and never kept."""
-    visible = [_visible(block.attention, anatomy.causal, ids.shape[1]) for block in anatomy.blocks]
-    found: dict[str, float] = {}
-
-    def watch(layer: int, pattern: Tensor) -> None:
-        entropy = normalised_entropy(pattern.cpu(), visible[layer])
-        found.update({f"L{layer}H{head}": value for head, value in enumerate(entropy.tolist())})
-
-    with watching_patterns(anatomy, watch):
-        last = run(anatomy, ids)
-    if not bool(last.isfinite().all()):
-        raise DivergedError("the stream holds NaN or infinity: training has diverged; begin again at a lower rate.")
-    return found
-
-
-def normalised_entropy(pattern: Tensor, visible: Tensor) -> Tensor:
-    """Mean entropy of attention [b, h, t, t] over ln(visible keys [t]), per head; queries with one key are left out.
-
-    >>> normalised_entropy(torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]]), torch.tensor([1, 2]))
-    tensor([1.], dtype=torch.float64)
-    """
-    entropy = torch.special.entr(pattern.double()).sum(-1)[..., visible > 1]
-    return (entropy / visible[visible > 1].double().log()).mean((0, 2))
-
-
-def _visible(attention: Attention, causal: bool, width: int) -> Tensor:
-    """How many keys each query may look at. Counted, not read off a pattern: a sharp softmax underflows to 0."""
-    offset = torch.arange(width)[:, None] - torch.arange(width)
-    seen = (offset >= 0) if causal else torch.ones_like(offset, dtype=torch.bool)
-    return (seen if attention.window is None else seen & (offset < attention.window)).sum(1)
+    rows = [window for window in longest if len(window.ids) > 1]
+    width = min(PATTERN_WIDTH, *(len(window.ids) for window in rows))
+    return replace(corpus, windows=tuple(replace(w, ids=w.ids[:width], suffix=0) for w in rows))

@@ -36,7 +36,8 @@ class HeadWatch:
             Named.of(layers, lambda: Largest(len(ERRORS))),
             Rows((2,), torch.int64),
         )
-        self._rebuilt = 0
+        first = sorted(self.sampling.chosen, key=lambda w: (w.document % 2, -len(w.ids), w.document))
+        self._rebuilt = set(first[:REBUILT])
         self._sides: dict[str, Tensor] = {}
         half = torch.finfo(anatomy.dtype).bits < 32
         self._senses = [senses(fold(anatomy, layer), half) for layer in range(anatomy.layers)]
@@ -60,8 +61,7 @@ class HeadWatch:
         self._rows, self._query, self._kept = (
             part.to(device, non_blocking=True) for part in (torch.tensor(rows).long(), query, torch.tensor(kept).long())
         )
-        self._rebuild = [(i, rows[i], len(windows[i].ids)) for i in range(min(len(rows), REBUILT - self._rebuilt))]
-        self._rebuilt += len(self._rebuild)
+        self._rebuild = [(i, rows[i], len(w.ids)) for i, w in enumerate(windows) if w in self._rebuilt]
         if rows:
             pairs = [(window.document, t) for window, p in zip(windows, places, strict=True) for t in p]
             self.state.places.include(torch.tensor(pairs))

@@ -1,143 +1,227 @@
-"""What do heads attend to? Scores of every head from its patterns on a text, and on random tokens repeated once."""
+"""What do heads attend to? Attention of every head by kind of token, on texts of one length.
+
+The only place where attention patterns are measured: `heads.specialise`, the atlas of heads and the training monitor read
+it. The model attends eagerly meanwhile, because faster attention never writes a pattern out.
+"""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from armillary.anatomy import Anatomy
-from armillary.flow.attention import visible
-from armillary.flow.capture import run, still, watching_patterns
-from armillary.flow.tokens import Window
-from armillary.probes.machinery.evidence import Floats, Ints
+from armillary.measures.state import Named, State
+from armillary.probes.machinery.evidence import Ints
+from armillary.probes.machinery.instrument import MODEL, View
+from armillary.probes.machinery.intervals import Floats
 
-FIELDS = ("previous", "next", "first", "self", "same", "induction", "content", "entropy", "differs")
-BATCH = 512
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from armillary.anatomy import Anatomy
+    from armillary.flow.glimpse import Tokens
+    from armillary.flow.tokens import Corpus, Window
+    from armillary.measures import Rows, Totals
+
+FIELDS = ("previous", "next", "first", "self", "same", "induction", "entropy", "differs")
+"""Attention to the token before, after, to the first token, to itself, to the same word elsewhere, to what followed the
+same token earlier (on repeated tokens); entropy over ln(keys); total variation from the layer's other heads."""
 # A query of fewer keys has little choice; a window must hold as many queries again.
-KEYS_LEAST, LENGTH_LEAST, LENGTH = 8, 16, 64
-# Patterns of these many queries are kept to compare one text's with the others'.
-QUERIES = 16
+FIRST_QUERY, LENGTH_LEAST, LENGTH = 8, 16, 64
+# Patterns of these many queries are kept, to compare one text's with the others'.
+COMPARED = 16
 REPEATED = 24
-Tick = Callable[[int], None]
 
 
-def texts(windows: Sequence[Window], least: int, longest: int = LENGTH) -> tuple[Ints, Ints]:
-    """The beginnings of windows, all of one length [n, t], with their documents: as long as leaves three quarters of them,
-    or `least`."""
-    first: dict[int, Window] = {}
-    for window in windows:
-        first.setdefault(window.document, window)
-    lengths = sorted((len(window.ids) for window in first.values()), reverse=True)
-    if not lengths:
-        return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
-    length = min(longest, lengths[min(len(lengths) - 1, max(least, 3 * len(lengths) // 4) - 1)])
-    kept = [window for window in first.values() if len(window.ids) >= length]
-    ids = np.array([window.ids[:length] for window in kept], dtype=np.int64)
-    return ids, np.array([window.document for window in kept], dtype=np.int64)
+@dataclass
+class PatternSums(State):
+    """[document group, FIELDS, layer, head, (queries, sum)], and per layer a few patterns of every text."""
+
+    groups: int
+    sums: "Totals"
+    patterns: "Named[Rows]"
+    """Per layer [text, head, place, key]."""
+    documents: "Rows"
+
+    def of(self, field: str) -> Floats:
+        """[document group, layer, head, (queries, sum)] of one field, or of 'content'."""
+        return self._content() if field == "content" else np.asarray(self.sums.additive()[:, FIELDS.index(field)])
+
+    def _content(self) -> Floats:
+        """Total variation between a text's pattern and the mean of the other texts' at the same places, summed over
+        queries. What depends on places alone is the same in all texts."""
+        index = self.documents.joined().numpy().astype(int).reshape(-1) % self.groups
+        layers = []
+        for rows in self.patterns.values():
+            patterns = rows.joined()
+            others = (patterns.sum(0, keepdim=True) - patterns) / max(1, len(patterns) - 1)
+            moved = (patterns - others).abs().sum(-1).double().sum(-1).numpy() / 2
+            counts = np.full_like(moved, patterns.shape[2] * (len(patterns) > 1))
+            sums = np.zeros((self.groups, patterns.shape[1], 2))
+            np.add.at(sums, index, np.stack([counts, moved], -1))
+            layers.append(sums)
+        return np.stack(layers, 1)
 
 
-def repeated(windows: Sequence[Window], count: int, context: int, seed: int) -> Ints:
-    """[count, t]: different tokens of the text in random order, and the same once more, after what the tokenizer puts first.
+@dataclass(frozen=True)
+class Patterns:
+    """The instrument. With `repeated_from` the texts are tokens repeated once from that place on, and only induction is
+    measured; else all other fields are, at queries from `first_query` on."""
 
-    Tokens that occur in the text are ordinary ones: no special token, none that the model never met.
-    """
-    bodies = [window.ids[window.prefix : len(window.ids) - window.suffix] for window in windows]
-    known = np.array(sorted({token for body in bodies for token in body}), dtype=np.int64)
-    before = list(windows[0].ids[: windows[0].prefix])
-    length = min(REPEATED, len(known), (context - len(before)) // 2)
-    rng = np.random.default_rng([seed, 53])
-    drawn = [rng.choice(known, length, replace=False) for _ in range(count)]
-    return np.array([[*before, *row, *row] for row in drawn], dtype=np.int64).reshape(count, -1)
+    first_query: int = FIRST_QUERY
+    compared: int = COMPARED
+    repeated_from: int | None = None
+    name: str = "patterns"
+    arms: tuple[str, ...] = (MODEL,)
+    overwrites: bool = False
 
+    def start(self, anatomy: "Anatomy", corpus: "Corpus", seed: int) -> "PatternWatch":
+        return PatternWatch(self, anatomy, corpus)
 
-def scores(anatomy: Anatomy, ids: Ints, tick: Tick = lambda tokens: None) -> Floats:
-    """[text, field, layer, head, (queries, sum)] of all fields but induction."""
-    made = np.zeros((len(ids), len(FIELDS), anatomy.layers, anatomy.n_heads, 2))
-    places = np.unique(np.linspace(KEYS_LEAST, ids.shape[1] - 1, QUERIES).astype(int))
-    kept: list[list[Tensor]] = [[] for _ in range(anatomy.layers)]
+    def count(self, state: PatternSums) -> tuple[int, str]:
+        return len(state.documents), "texts of one length"
 
-    def watch(rows: slice, layer: int, pattern: Tensor) -> None:
-        sees = visible(anatomy.blocks[layer].attention, ids.shape[1], anatomy.causal, pattern.device)
-        words = torch.as_tensor(ids[rows], device=pattern.device)
-        for name, (count, total) in _looked(pattern.float(), sees, words).items():
-            made[rows, FIELDS.index(name), layer, :, 0] = count
-            made[rows, FIELDS.index(name), layer, :, 1] = total
-        kept[layer].append(pattern[:, :, places].float().cpu())
-
-    _watched(anatomy, ids, watch, tick)
-    for layer, parts in enumerate(kept):
-        total = _content(torch.cat(parts))
-        made[:, FIELDS.index("content"), layer, :, 0] = len(places) * (len(ids) > 1)
-        made[:, FIELDS.index("content"), layer, :, 1] = total
-    return made
+    def bytes(self, anatomy: "Anatomy") -> int:
+        return 0
 
 
-def induction(anatomy: Anatomy, ids: Ints, prefix: int, tick: Tick = lambda tokens: None) -> Floats:
-    """[text, layer, head, (queries, sum)]: attention of a token's second occurrence to what followed the first."""
-    made = np.zeros((len(ids), anatomy.layers, anatomy.n_heads, 2))
-    half = (ids.shape[1] - prefix) // 2
-    again = torch.arange(half - 1) + prefix + half
-    after = again - half + 1
+class PatternWatch:
+    def __init__(self, settings: Patterns, anatomy: "Anatomy", corpus: "Corpus") -> None:
+        import torch
 
-    def watch(rows: slice, layer: int, pattern: Tensor) -> None:
-        made[rows, layer, :, 0] = half - 1
-        made[rows, layer, :, 1] = _numbers(pattern[:, :, again, after].double().sum(-1))
+        from armillary.flow.attention import visible
+        from armillary.measures import Rows, Totals
 
-    _watched(anatomy, ids, watch, tick)
-    return made
+        lengths = {len(window.ids) for window in corpus.windows}
+        if len(lengths) != 1:
+            raise ValueError(f"patterns are compared on texts of one length; these have {sorted(lengths)} tokens")
+        self._length = lengths.pop()
+        self._settings, self._anatomy = settings, anatomy
+        layers = [f"L{layer}" for layer in range(anatomy.layers)]
+        self.sites = [f"{layer}.pattern" for layer in layers]
+        self._places = np.unique(np.linspace(FIRST_QUERY, self._length - 1, settings.compared).astype(int)).tolist()
+        shape = (anatomy.n_heads, len(self._places), self._length)
+        self.state = PatternSums(
+            corpus.groups,
+            Totals(corpus.groups, (len(FIELDS), anatomy.layers, anatomy.n_heads, 2)),
+            Named.of(layers, lambda: Rows(shape)),
+            Rows((), torch.int64),
+        )
+        self._sees = [visible(b.attention, self._length, anatomy.causal, anatomy.device) for b in anatomy.blocks]
+
+    def begin(self, tokens: "Tokens") -> None:
+        import torch
+
+        batch = tokens.batch
+        self._ids = tokens.token.reshape(batch.ids.shape)
+        self._index = batch.documents % self.state.groups
+        shape = (len(batch.ids), *self.state.sums.sum.shape[1:])
+        self._sums = torch.zeros(shape, dtype=torch.float64, device=tokens.device)
+        self.state.documents.include(batch.documents)
+
+    def see(self, site: str, view: View) -> None:
+        layer = self.sites.index(site)
+        pattern = view.value.float()
+        for field, (count, total) in self._fields(pattern, layer).items():
+            self._sums[:, FIELDS.index(field), layer, :, 0] = count
+            self._sums[:, FIELDS.index(field), layer, :, 1] = total
+        if self._settings.compared:
+            self.state.patterns[f"L{layer}"].include(pattern[:, :, self._places])
+
+    def end(self) -> None:
+        self.state.sums.include(self._index, self._sums)
+
+    def _fields(self, pattern: "Tensor", layer: int) -> "dict[str, tuple[Tensor | float, Tensor]]":
+        from armillary.flow.attention import copied
+
+        start = self._settings.repeated_from
+        if start is None:
+            return fields_of(pattern, self._sees[layer], self._ids, self._settings.first_query, self._anatomy.causal)
+        attention = copied(pattern, start, (self._length - start) // 2)
+        return {"induction": (attention.shape[-1], attention.double().sum(-1))}
 
 
-def _watched(anatomy: Anatomy, ids: Ints, watch: Callable[[slice, int, Tensor], None], tick: Tick) -> None:
-    step = max(1, BATCH // ids.shape[1])
-    for start in range(0, len(ids), step):
-        rows = slice(start, min(start + step, len(ids)))
-        with still(anatomy.model), watching_patterns(anatomy, partial(watch, rows)):
-            run(anatomy, torch.as_tensor(ids[rows]))
-        tick(ids[rows].size)
+def fields_of(
+    pattern: "Tensor", sees: "Tensor", ids: "Tensor", first_query: int, causal: bool
+) -> "dict[str, tuple[Tensor | float, Tensor]]":
+    """field → queries counted and sums over them [text, head], of patterns [text, head, t, t]."""
+    import torch
 
-
-def _numbers(values: Tensor) -> Floats:
-    return np.asarray(values.double().cpu().numpy())
-
-
-def _looked(pattern: Tensor, sees: Tensor, ids: Tensor) -> dict[str, tuple[Floats, Floats]]:
-    """name → queries counted [text, 1 or head], and sums over them [text, head], of patterns [text, head, t, t]."""
     length = pattern.shape[-1]
-    late = torch.arange(KEYS_LEAST, length, device=pattern.device)
+    late = torch.arange(first_query, length, device=pattern.device)
     others = ~torch.eye(length, dtype=torch.bool, device=pattern.device)
     same = ((ids[:, :, None] == ids[:, None]) & sees & others)[:, late]
     has = same.any(-1)
     rows = pattern[:, :, late]
     at = {
-        "previous": pattern[:, :, late, late - 1],
+        "previous": pattern[:, :, late, (late - 1).clamp_min(0)],
         "first": pattern[:, :, late, 0],
         "self": pattern[:, :, late, late],
-        "entropy": -torch.xlogy(rows, rows).sum(-1) / sees.sum(-1)[late].clamp_min(2).log(),
-        "differs": _between(rows),
+        "entropy": torch.special.entr(rows.double()).sum(-1) / sees.sum(-1)[late].clamp_min(2).log(),
+        "differs": _differences(rows),
     }
-    counted = np.full((len(pattern), 1), float(len(late)))
-    found = {name: (counted, _numbers(value.double().sum(-1))) for name, value in at.items()}
-    if bool(sees[0, 1]):
-        after = late[:-1]
-        found["next"] = (counted - 1, _numbers(pattern[:, :, after, after + 1].double().sum(-1)))
-    found["same"] = (
-        _numbers(has.sum(-1))[:, None],
-        _numbers(((rows * same[:, None]).sum(-1) * has[:, None]).double().sum(-1)),
-    )
-    return found
+    fields: dict[str, tuple[Tensor | float, Tensor]] = {
+        name: (float(len(late)), value.double().sum(-1)) for name, value in at.items()
+    }
+    if not causal:
+        before = late[:-1]
+        fields["next"] = (float(len(before)), pattern[:, :, before, before + 1].double().sum(-1))
+    attention = (rows * same[:, None]).sum(-1) * has[:, None]
+    fields["same"] = (has.sum(-1).double()[:, None], attention.double().sum(-1))
+    return fields
 
 
-def _between(rows: Tensor) -> Tensor:
-    """[text, head, query]: total variation between a head's pattern and that of the layer's other heads, on average."""
+def _differences(rows: "Tensor") -> "Tensor":
+    """[text, head, query]: total variation between a head's pattern and those of the layer's other heads, mean."""
+    import torch
+
     heads = rows.shape[1]
     apart = [(rows - rows[:, head : head + 1]).abs().sum(-1).sum(1) / 2 for head in range(heads)]
     return torch.stack(apart, 1) / max(1, heads - 1)
 
 
-def _content(kept: Tensor) -> Floats:
-    """[text, head], summed over queries: total variation between a text's pattern and the mean of the other texts' at the same
-    places. What only depends on places is the same in all."""
-    others = (kept.sum(0, keepdim=True) - kept) / max(1, len(kept) - 1)
-    return _numbers((kept - others).abs().sum(-1).double().sum(-1) / 2)
+def texts(corpus: "Corpus", least: int, longest: int = LENGTH) -> "Corpus":
+    """The beginnings of documents, all of one length: as long as leaves three quarters of them, or `least`."""
+    first: dict[int, Window] = {}
+    for window in corpus.windows:
+        first.setdefault(window.document, window)
+    lengths = sorted((len(window.ids) for window in first.values()), reverse=True)
+    length = min(longest, lengths[min(len(lengths) - 1, max(least, 3 * len(lengths) // 4) - 1)]) if lengths else 0
+    chosen = [replace(w, ids=w.ids[:length], suffix=0) for w in first.values() if len(w.ids) >= length > 0]
+    return replace(corpus, windows=tuple(chosen), tokens=length * len(chosen))
+
+
+def repeated(corpus: "Corpus", documents: Sequence[int] | Ints, context: int, seed: int) -> "Corpus":
+    """For each document different tokens of the text in random order, then the same once more, after what the tokenizer puts
+    first. Tokens that occur in the text are ordinary ones: none is special, none is unknown to the model."""
+    windows = corpus.windows
+    bodies = [window.ids[window.prefix : len(window.ids) - window.suffix] for window in windows]
+    known = np.array(sorted({token for body in bodies for token in body}), dtype=np.int64)
+    before = windows[0].ids[: windows[0].prefix]
+    length = min(REPEATED, len(known), (context - len(before)) // 2)
+    rng = np.random.default_rng([seed, 53])
+    drawn = [tuple(rng.choice(known, length, replace=False).tolist()) for _ in documents]
+    copies = [
+        replace(windows[0], document=int(document), ids=(*before, *row, *row), suffix=0)
+        for document, row in zip(documents, drawn, strict=True)
+    ]
+    return replace(corpus, windows=tuple(copies), tokens=sum(len(w.ids) for w in copies))
+
+
+def measure_patterns(
+    anatomy: "Anatomy",
+    text: "Corpus",
+    again: "Corpus | None" = None,
+    tick: "Callable[[int], None]" = lambda tokens: None,
+) -> PatternSums:
+    """All fields on texts of one length; with `again`, tokens repeated once, induction too."""
+    from armillary.probes.machinery.shared_pass import observe
+
+    on_text = Patterns()
+    state: PatternSums = observe(anatomy, text, [on_text], tick=tick)[on_text]
+    prefix = again.windows[0].prefix if again is not None and again.windows else 0
+    if again is not None and again.windows and len(again.windows[0].ids) - prefix >= 4:
+        on_copies = Patterns(compared=0, repeated_from=prefix)
+        copies: PatternSums = observe(anatomy, again, [on_copies], tick=tick)[on_copies]
+        state.sums = state.sums + copies.sums
+    return state

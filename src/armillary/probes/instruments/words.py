@@ -1,7 +1,7 @@
-"""How does every token move from state to state through the layers?
+"""How does every token's state move through the layers?
 
-Exact, over all tokens: angles between successive states, and to the token's own vector and the next token's. Sampled: the
-states of a few tokens, for the logit lens and for projections, which would cost too much on all.
+Measured on all tokens: the angles between successive states, to the token's own vector and to the next token's.
+Measured on a sample, because all would cost too much: the states themselves, for the logit lens and for projections.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from armillary.measures.state import State
 from armillary.probes.machinery.instrument import ARMS
+from armillary.probes.machinery.intervals import mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,37 +24,33 @@ if TYPE_CHECKING:
     from armillary.probes.instruments.words_watch import WordWatch
 
 STATE = ("length", "own", "next", "other")
-"""At each state: |x|, and the angles (in radians) to the word itself, to the true next word and to a random other one."""
+"""Per state: ‖x‖, and the angles (in radians) to the token's own word, the true next word and a random other word."""
 MOVE = ("moved", "radial", "turning")
-"""On each move: the angle, the share of the write along the stream, and the turn against the move before."""
+"""Per move from state to state: its angle, the share of the write along the stream, the angle to the move before."""
 PATH = ("path", "geodesic", "left", "approached", "both", "both_other", "more")
-"""Over the whole way: angle walked and angle reached; did the word leave itself, approach the next word, do both; both with
-a random other word for the next; and did it come nearer to the next word by more than to the other (even counts half)?"""
+"""Per token, from the first state to the last: the sum of all moves; the angle between both ends; is it farther from
+its own word, closer to the next word, both; both with a random word for the next; and did it approach the next word by
+more than the random one (a tie counts half)?"""
 
 
 def states(anatomy: "Anatomy") -> dict[str, str]:
-    """Norm site → the state of the stream that is seen there, in the order of the way.
+    """Norm site → the state of the stream that is measured there, in the order of the pass.
 
-    Before each norm where norms stand before sublayers, and after it where they stand behind.
+    The state is the norm's input where norms stand before sublayers, and its output where they stand behind them.
     """
     layers = range(anatomy.layers)
     if anatomy.order == "post":
-        found = {"ln_embed": "L0.resid_pre"} if anatomy.ln_embed is not None else {}
-        return found | {f"L{i}.{norm}": f"L{i}.{state}" for i in layers for norm, state in _AFTER}
-    found = {}
-    for i in layers:
-        found[f"L{i}.ln1"] = f"L{i}.resid_pre"
-        if not anatomy.parallel:
-            found[f"L{i}.ln2"] = f"L{i}.resid_mid"
-    return found if anatomy.ln_final is None else found | {"ln_final": f"L{anatomy.layers - 1}.resid_post"}
-
-
-_AFTER = (("ln1", "resid_mid"), ("ln2", "resid_post"))
+        embedded = {"ln_embed": "L0.resid_pre"} if anatomy.ln_embed is not None else {}
+        outputs = (("ln1", "resid_mid"), ("ln2", "resid_post"))
+        return embedded | {f"L{i}.{norm}": f"L{i}.{state}" for i in layers for norm, state in outputs}
+    inputs = (("ln1", "resid_pre"),) if anatomy.parallel else (("ln1", "resid_pre"), ("ln2", "resid_mid"))
+    sites = {f"L{i}.{norm}": f"L{i}.{state}" for i in layers for norm, state in inputs}
+    return sites if anatomy.ln_final is None else sites | {"ln_final": f"L{anatomy.layers - 1}.resid_post"}
 
 
 @dataclass
 class WordSums(State):
-    """One arm: sums per document group for every state, every move and the whole path, and the sampled states."""
+    """One arm: sums per document group of every state, every move and the whole path; the states of sampled tokens."""
 
     groups: int
     names: tuple[str, ...]
@@ -62,13 +59,13 @@ class WordSums(State):
     move: "GroupedScalars"
     path: "GroupedScalars"
     sample: "Reservoir"
-    """All states of a token in one row [states · d], with document, position, token and following token."""
+    """One row [states · d] per token, with document, position, token and following token."""
 
     @classmethod
     def empty(cls, groups: int, names: Sequence[str], width: int, room: int) -> "WordSums":
         from armillary.measures import GroupedScalars, Reservoir
 
-        # One measure for all states, with a column for each scalar of each: a batch is counted once, not per state.
+        # One measure with a column per state and scalar: each batch is added once, not once per state.
         state, move = (
             GroupedScalars.empty(groups, tuple(f"{name} {scalar}" for name in steps for scalar in scalars))
             for steps, scalars in ((names, STATE), (names[1:], MOVE))
@@ -81,27 +78,31 @@ class WordSums(State):
         return int(self.path.count.sum())
 
     def sums(self, part: str, name: str) -> NDArray[np.float64]:
-        """[step, group, (count, sum, sum of squares)] of a scalar of 'state' or 'move'; [group, …] of 'path'."""
+        """[group, step, (count, sum, sum of squares)] of a scalar of 'state' or 'move'; [group, …] of 'path'."""
         if part == "path":
             return self.path.additive()[:, PATH.index(name)]
         scalars = STATE if part == "state" else MOVE
         columns = (self.state if part == "state" else self.move).additive()
-        return np.moveaxis(columns[:, scalars.index(name) :: len(scalars)], 0, 1)
+        return columns[:, scalars.index(name) :: len(scalars)]
+
+    def means(self, part: str, name: str) -> NDArray[np.float64]:
+        """[step] of a scalar of 'state' or 'move', a number of 'path': the mean over all tokens."""
+        return mean(self.sums(part, name).sum(0))
 
     def sampled(self) -> "tuple[Tensor, NDArray[np.int64]]":
-        """States [token, state, d] as they stood in the stream, and [document, position, token, following] of each."""
+        """States [token, state, d] of the stream, and [document, position, token, following token] of each token."""
         sample = self.sample.sample()
         width = self.sample.d // len(self.names)
         return sample.rows.reshape(len(sample.rows), len(self.names), width), sample.payload.numpy()
 
 
-# As a share of the pass's multiplications; softmax and ranks add a fifth to it, and logits run no faster than the rest: measured,
-# 2.5 % of the time. Fewest: five tokens for each of the eight documents that an interval needs at least.
+# The logit lens may use this share of the pass's multiplications: with softmax and ranks 2.5 % of the time, measured.
+# Fewest: five tokens for each of the eight documents that an interval needs.
 SHARE, FEWEST, MOST = 0.022, 40, 512
 
 
 def room(anatomy: "Anatomy", tokens: int) -> int:
-    """How many tokens the lens may look at: what costs `SHARE` of the pass, but no fewer than an interval needs."""
+    """How many tokens are sampled for the lens: what costs `SHARE` of the pass, but no fewer than an interval needs."""
     d, n = anatomy.d, anatomy.layers
     gates = 2 if anatomy.blocks[0].feed_forward.W_gate is None else 3
     forward = n * (2 * d * d + 2 * d * anatomy.k * anatomy.n_kv_heads + gates * d * anatomy.m)
@@ -111,7 +112,7 @@ def room(anatomy: "Anatomy", tokens: int) -> int:
 
 @dataclass(frozen=True)
 class Words:
-    """The instrument."""
+    """The instrument that follows tokens from state to state."""
 
     name: str = "words"
     arms: tuple[str, ...] = ARMS

@@ -1,4 +1,4 @@
-"""How is a token followed from state to state as a batch passes?"""
+"""Follows every token of a batch from state to state, and adds its angles to a `WordSums`."""
 
 import torch
 from torch import Tensor
@@ -10,15 +10,16 @@ from armillary.measures import GroupedScalars
 from armillary.measures.device import home
 from armillary.measures.reservoir import priority
 from armillary.probes.instruments.samples import bar
-from armillary.probes.instruments.word_angles import Path, Readout, apart, arc, moves, to_words
+from armillary.probes.instruments.word_angles import TokenPath, WordReadout, arc, chord, moves, to_words
 from armillary.probes.instruments.word_products import Products
 from armillary.probes.instruments.words import WordSums, room, states
 from armillary.probes.machinery.instrument import View
 
 
 class WordWatch:
-    """Fills a `WordSums`. Of the earlier states two are kept, and the first: a turn takes three points, the geodesic both
-    ends. While a batch passes, products of rows are taken; the angles follow when it has passed, for all states at once.
+    """Fills a `WordSums`. During a batch it takes products of rows; at its end it computes the angles of all states.
+
+    The first state is kept, because the geodesic needs both ends.
     """
 
     def __init__(self, anatomy: Anatomy, corpus: Corpus, seed: int) -> None:
@@ -33,7 +34,6 @@ class WordWatch:
         plain = torch.ones_like(wide(self._words[0]))
         shift = None if norm is None or norm.shift is None else norm.shift.to(plain)
         self._products = Products(plain if norm is None else norm.gain.to(plain), shift, len(self.states))
-        self._batch = 0
 
     def begin(self, tokens: Tokens) -> None:
         batch, device = tokens.batch, tokens.device
@@ -41,13 +41,12 @@ class WordWatch:
         rows = ((following >= 0) & (torch.arange(width).repeat(len(batch.ids)) > 0)).nonzero()[:, 0]
         self._rows, self._group = rows.to(device, non_blocking=True), tokens.group
         own, following = batch.ids.reshape(-1), following[rows]
-        # A random other word is another token's next word: as frequent as next words are.
-        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + self._batch)
+        # The random word is another token's next word, so that both are equally frequent.
+        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + tokens.number)
         other = torch.zeros_like(own)
         other[rows] = following[torch.randperm(len(following), generator=draw)]
-        self._batch += 1
         if len(rows):
-            self._meet(own, other)
+            self._prepare(own, other)
         places = torch.stack((batch.documents.repeat_interleave(width)[rows], rows % width, own[rows], following), 1)
         rank = priority(0, places)
         sampled = rank <= self._bar
@@ -56,8 +55,8 @@ class WordWatch:
         self._trace: list[Tensor] = []
         self._seen: list[tuple[Tensor, ...]] = []
 
-    def _meet(self, own: Tensor, other: Tensor) -> None:
-        """The vectors that this batch's rows will be multiplied with, and how rows compare with words."""
+    def _prepare(self, own: Tensor, other: Tensor) -> None:
+        """Load the word vectors that this batch's rows are multiplied with."""
         vectors, norm = self._products.begin(len(own)), self.anatomy.ln_final
         for place, ids in zip(vectors, (own, own.roll(-1), other), strict=True):
             place.copy_(self._words[ids.to(self._words.device, non_blocking=True)])
@@ -67,10 +66,10 @@ class WordWatch:
             shifts, shift2 = vectors @ beta, beta.double().square().sum()
         vectors.mul_(self._products.gain)
         at = self._numbers(torch.stack((lengths, shifts)))
-        self._read = Readout(at[0], at[1], shift2, norm is not None, self.anatomy.d)
+        self._readout = WordReadout(at[0], at[1], shift2, norm is not None, self.anatomy.d)
 
     def see(self, site: str, view: View) -> None:
-        """One state, in order; the shared z is read, not kept."""
+        """Take one state. States come in order; the shared z is read, not kept."""
         if not len(self._rows):
             return
         x, z, length, mean, stretch, radius = self._state(view.norm)
@@ -80,10 +79,10 @@ class WordWatch:
             self._first = z.clone()
         self._trace.append(x[self._sampled])
         if self._order[site] == len(self._order) - 1:
-            self._reached = (z - self._first).square().sum(-1)
+            self._squared = (z - self._first).square().sum(-1)
 
     def _state(self, glimpse: Glimpse) -> tuple[Tensor, ...]:
-        """The stream x and its direction z, without its mean where norms take it out; |x|, that mean, r and |z|."""
+        """The stream x, its direction z (centred where norms centre), ‖x‖, the mean, the length without it, and ‖z‖."""
         centred = glimpse.norm.kind == "layernorm"
         if self.anatomy.order == "pre":
             mean = glimpse.mean if centred else torch.zeros_like(glimpse.mean)
@@ -96,16 +95,16 @@ class WordWatch:
         return x, z, x.norm(dim=-1), mean, radius, radius
 
     def end(self) -> None:
-        """All states were seen: what was multiplied becomes angles, and is counted."""
+        """Turn the products of all states into angles and add them up."""
         if not len(self._rows):
             return
         parts = (self._products.total(), *(torch.stack(part) for part in zip(*self._seen, strict=True)))
-        path = Path(*map(self._numbers, parts))
-        angles, (moved, radial, turning) = to_words(path, self._read), moves(path, self.anatomy.d)
-        reached = arc(apart(self._numbers(self._reached), path.radius[0], path.radius[-1]))
+        path = TokenPath(*map(self._numbers, parts))
+        angles, (moved, radial, turning) = to_words(path, self._readout), moves(path, self.anatomy.d)
+        geodesic = arc(chord(self._numbers(self._squared), path.radius[0], path.radius[-1]))
         self._include(self.state.state, torch.stack([path.length, *angles], -1))
         self._include(self.state.move, torch.stack([moved, radial, turning], -1))
-        self._include(self.state.path, _whole(angles, moved.sum(0), reached)[None])
+        self._include(self.state.path, _whole(angles, moved.sum(0), geodesic)[None])
         if len(self._sampled):
             trace = torch.cat(self._trace, -1)
             self.state.sample.include(trace, self._places, torch.arange(len(trace)), self._rank)
@@ -116,17 +115,17 @@ class WordWatch:
             measure.include(self._group[self._rows], torch.cat(list(columns), -1))
 
     def _numbers(self, values: Tensor) -> Tensor:
-        """The rows that are followed, in float64."""
+        """The measured rows, in float64."""
         return values.index_select(-1, self._rows).to(home(values.device)).double()
 
 
-def _whole(angles: Tensor, walked: Tensor, reached: Tensor) -> Tensor:
-    """[n, PATH]: of the whole path, from angles [word, state, n]."""
+def _whole(angles: Tensor, length: Tensor, geodesic: Tensor) -> Tensor:
+    """[n, PATH] from angles [word, state, n]."""
     (start_own, start_next, start_other), (own, following, other) = angles[:, 0], angles[:, -1]
-    left, approached, strayed = own > start_own, following < start_next, other < start_other
+    left, approached, approached_other = own > start_own, following < start_next, other < start_other
     more = (((start_next - following) - (start_other - other)).sign() + 1) / 2
-    flags = (left, approached, left & approached, left & strayed)
-    return torch.stack([walked, reached, *(flag.double() for flag in flags), more], -1)
+    flags = (left, approached, left & approached, left & approached_other)
+    return torch.stack([length, geodesic, *(flag.double() for flag in flags), more], -1)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """One pass per arm: how do all probes that need no edit see the same forward pass? As a list of instruments."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from armillary.probes.machinery.evidence import Evidence
@@ -46,8 +46,13 @@ def observe(
     instruments: Iterable[AnyInstrument],
     seed: int = 0,
     tick: Callable[[int], None] = lambda tokens: None,
+    part: Container[int] | None = None,
 ) -> dict[AnyInstrument, Any]:
-    """Read the corpus once, without logits, and answer each instrument's state."""
+    """Read the corpus once, without logits, and answer each instrument's state.
+
+    `part` names the batches to read, by their number in the whole text: the states of all parts add up to the state of
+    the whole, whoever reads them and in whatever order.
+    """
     from armillary.flow.capture import run, still, watching
     from armillary.flow.glimpse import Tokens
 
@@ -56,12 +61,16 @@ def observe(
     watches = {instrument: instrument.start(anatomy, corpus, seed) for instrument in ordered}
     sites = _Sites(anatomy, list(watches.values()))
     with still(anatomy.model), watching(anatomy, sites.watchers()):
-        for batch in corpus.batches():
-            sites.tokens = Tokens.of(batch, corpus.groups, anatomy.device)
-            for watch in watches.values():
+        for number, batch in enumerate(corpus.batches()):
+            if part is not None and number not in part and (number or not sites.has_norms):
+                continue
+            # What is typical of a site is settled by the first batch, whoever counts it.
+            sites.counting = part is None or number in part
+            sites.tokens = Tokens.of(batch, corpus.groups, anatomy.device, number)
+            for watch in watches.values() if sites.counting else ():
                 watch.begin(sites.tokens)
             run(anatomy, batch.ids, batch.mask)
-            for watch in watches.values():
+            for watch in watches.values() if sites.counting else ():
                 watch.end()
             tick(batch.tokens)
     return {instrument: watch.state for instrument, watch in watches.items()}
@@ -79,6 +88,8 @@ class _Sites:
         for watch in watches:
             for site in watch.sites:
                 self._watches.setdefault(site, []).append(watch)
+        self.has_norms = any(site in anatomy.norms for site in self._watches)
+        self.counting = True
         self.tokens: Tokens
 
     def watchers(self) -> "dict[str, Watcher]":
@@ -97,7 +108,9 @@ class _Sites:
                 return shared
 
             view = View(given, value, None if norm is None else glimpse)
-            for watch in watches:
+            if not self.counting and norm is not None:
+                glimpse()
+            for watch in watches if self.counting else ():
                 watch.see(site, view)
 
         return watcher
