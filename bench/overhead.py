@@ -1,15 +1,15 @@
-"""What does the one pass cost beside the bare forward pass, chapter by chapter?
+"""What does the shared pass cost beside the bare forward pass, chapter by chapter?
 
     python bench/overhead.py [--rounds 21] [--chapter C]
 
-GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; ratios
-are of medians of CPU time, all under the allocator setting that `armillary survey` runs with. Chapter A is the pass with
-its instruments over the bare one; B (heads) and C (words) are what each adds to A's pass, as a share of the bare one, round by
-round. A difference of two long passes wanders by several per cent on a shared machine: C's own calls are timed too, which does
-not see what they push out of the caches, and counts lengths that A would else have taken. The logit lens of C looks at a
-sample whose size goes with the text, so it is timed apart, against ten such batches; and C once more on the built-in model
-at the survey's own budget, where that sample is at its floor. Memory is the peak above the bare pass, at 1× and 10× tokens,
-each in a process of its own. With --chapter only that chapter is timed, and no memory: C takes two minutes on two cores.
+GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate; ratios are
+of medians of CPU time, all under the allocator setting that `armillary survey` uses. Chapter A is the pass with its three
+instruments over the bare one. B (heads) and C (words) are what each adds to A's pass, as a share of the bare one, round by
+round; what an instrument prepares once per survey is not counted. A difference of two long passes varies by several per
+cent on a shared machine, so each instrument's own calls are timed too; that does not see what they push out of the caches.
+The logit lens of C looks at a sample whose size grows with the text, so it is timed apart, against ten such batches; and C
+once more on the built-in model at the survey's own budget, where that sample is smallest. Memory is the peak above the
+bare pass, at 1× and 10× tokens, each in a process of its own. With --chapter only that chapter is timed, and no memory.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -29,14 +30,52 @@ from armillary.flow.capture import run, still
 from armillary.flow.documents import from_any
 from armillary.flow.memory import keep_pages
 from armillary.flow.tokens import Corpus, Window, encode
-from armillary.probes.instruments.heads_watch import AttentionWatch
-from armillary.probes.instruments.words_record import room
-from armillary.probes.instruments.words_watch import TravelWatch
+from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.instruments.heads import HEADS
+from armillary.probes.instruments.lengths import LENGTHS
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.instruments.words import WORDS, room
 from armillary.probes.machinery.shared_pass import observe
 from armillary.probes.words.lens import look
 from armillary.run import DEFAULT_TOKENS
 
-INSTRUMENTS = ("lengths", "spectra", "sample")
+SPHERE = (LENGTHS, COVARIANCES, SAMPLES)
+ADDED = {"B": ("heads", HEADS), "C": ("words", WORDS)}
+
+
+class Prepared:
+    """An instrument whose watch was started before, so that its preparation is not timed; counts its calls' CPU time."""
+
+    overwrites = False
+
+    def __init__(self, instrument, anatomy, text: Corpus) -> None:
+        self._watch, self.spent = instrument.start(anatomy, text, 0), 0.0
+        self.sites, self.state = self._watch.sites, self._watch.state
+
+    def start(self, anatomy, corpus, seed):
+        return self
+
+    def begin(self, tokens) -> None:
+        self._timed(self._watch.begin, tokens)
+
+    def see(self, site, view) -> None:
+        self._timed(self._watch.see, site, view)
+
+    def end(self) -> None:
+        self._timed(self._watch.end)
+
+    def _timed(self, call, *args) -> None:
+        began = time.process_time()
+        call(*args)
+        self.spent += time.process_time() - began
+
+
+@dataclass
+class Took:
+    """Seconds of each round."""
+
+    cpu: list[float]
+    wall: list[float]
 
 
 def corpus(batches: int, rows: int = 8, width: int = 256) -> Corpus:
@@ -58,112 +97,70 @@ def bare(anatomy, text: Corpus) -> None:
             run(anatomy, batch.ids, batch.mask)
 
 
-class Timed(TravelWatch):
-    """Counts the CPU time of its own calls."""
-
-    spent = 0.0
-
-    def begin(self, batch) -> None:
-        start = time.process_time()
-        super().begin(batch)
-        self.spent += time.process_time() - start
-
-    def see(self, site, glimpse) -> None:
-        start = time.process_time()
-        super().see(site, glimpse)
-        self.spent += time.process_time() - start
-
-
-def cpu(work) -> tuple[float, float]:
-    wall, spent = time.perf_counter(), time.process_time()
-    work()
-    return time.process_time() - spent, time.perf_counter() - wall
-
-
-def race(rounds: int, works: dict) -> dict[str, list[tuple[float, float]]]:
-    """Each work's CPU and wall seconds, round by round; the lens takes seconds and says the same each time."""
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+def race(rounds: int, works: dict) -> dict[str, Took]:
+    """Every work in turn, round by round; the lens takes seconds and gives the same time each round."""
+    times = {name: Took([], []) for name in works}
     for index in range(rounds):
         for name, work in works.items():
-            if name == "calls":
-                times[name].append((work.spent, 0.0))
-                work.spent = 0.0
-            elif name != "lens" or index < 3:
-                times[name].append(cpu(work))
+            if name != "lens" or index < 3:
+                wall, spent = time.perf_counter(), time.process_time()
+                work()
+                times[name].cpu.append(time.process_time() - spent)
+                times[name].wall.append(time.perf_counter() - wall)
     return times
 
 
-def passes(anatomy, text: Corpus, chapter: str | None, scale: int = 1) -> dict:
-    """The bare pass, the watched ones that were asked for, and the lens of a text `scale` times as long."""
+def timed(anatomy, text: Corpus, rounds: int, chapters: str, scale: int = 1) -> dict[str, float]:
+    """Shares of the bare pass; the lens is that of a text `scale` times as long."""
     bare(anatomy, text)
-    observe(anatomy, text, INSTRUMENTS)
-    works = {"bare": lambda: bare(anatomy, text), "A": lambda: observe(anatomy, text, INSTRUMENTS)}
-    if chapter in (None, "B"):
-        heads = AttentionWatch(anatomy, text, 0)
-        works["AB"] = lambda: observe(anatomy, text, INSTRUMENTS, attention=heads)
-    if chapter in (None, "C"):
-        words = Timed(anatomy, text, 0)
-        sampled = torch.randn(room(anatomy, scale * text.tokens), len(words.states), anatomy.d)
+    observe(anatomy, text, SPHERE)
+    works = {"bare": lambda: bare(anatomy, text), "A": lambda: observe(anatomy, text, SPHERE)}
+    added = {chapter: Prepared(ADDED[chapter][1], anatomy, text) for chapter in chapters if chapter in ADDED}
+    for chapter, prepared in added.items():
+        works[chapter] = lambda prepared=prepared: observe(anatomy, text, (*SPHERE, prepared))
+    if "C" in added:
+        sampled = torch.randn(room(anatomy, scale * text.tokens), len(added["C"].sites), anatomy.d)
         places = torch.zeros(len(sampled), 4, dtype=torch.long).numpy()
-        works["AC"] = lambda: observe(anatomy, text, INSTRUMENTS, travel=words)
-        works["calls"] = words
         works["lens"] = lambda: look(anatomy, sampled, places)
-    return works
-
-
-def share(times: dict[str, list[tuple[float, float]]], name: str, clock: int = 0) -> float:
-    """What a chapter adds to chapter A's pass over the bare one, round by round: the median."""
-    rounds = zip(times["bare"], times["A"], times[name], strict=True)
-    return statistics.median((c[clock] - a[clock]) / b[clock] for b, a, c in rounds)
-
-
-def ratio(rounds: int, chapter: str | None) -> dict[str, float]:
-    keep_pages()
-    times = race(rounds, passes(read(model()), corpus(1), chapter, 10))
-    spent, wall = ({name: statistics.median(t[i] for t in found) for name, found in times.items()} for i in (0, 1))
-    each = [b[0] / a[0] for a, b in zip(times["bare"], times["A"], strict=True)]
-    made = {
-        "bare_cpu_s": spent["bare"],
-        "watched_cpu_s": spent["A"],
-        "ratio_of_medians": spent["A"] / spent["bare"],
-        "median_of_ratios": statistics.median(each),
-        "wall_ratio": wall["A"] / wall["bare"],
+    times = race(rounds, works)
+    middle = {name: statistics.median(took.cpu) for name, took in times.items()}
+    wall = {name: statistics.median(took.wall) for name, took in times.items()}
+    shares = {
+        "bare_cpu_s": middle["bare"],
+        "ratio_of_A": middle["A"] / middle["bare"],
+        "wall_ratio_of_A": wall["A"] / wall["bare"],
     }
-    for name, what in (("AB", "heads"), ("AC", "words")):
-        if name in spent:
-            made |= {f"share_of_{what}": share(times, name), f"wall_share_of_{what}": share(times, name, 1)}
-    if "lens" in spent:
-        made["share_of_calls_for_words"] = spent["calls"] / spent["bare"]
-        made["share_of_lens_at_20480_tokens"] = spent["lens"] / (10 * spent["bare"])
-        made |= default(rounds)
-    return made
+    for chapter, prepared in added.items():
+        name, took = ADDED[chapter][0], zip(times["bare"].cpu, times["A"].cpu, times[chapter].cpu, strict=True)
+        shares[f"share_of_{name}"] = statistics.median((c - a) / b for b, a, c in took)
+        shares[f"share_of_calls_for_{name}"] = prepared.spent / rounds / middle["bare"]
+    if "lens" in middle:
+        shares["share_of_lens"] = middle["lens"] / (scale * middle["bare"])
+    return shares
 
 
 def default(rounds: int) -> dict[str, float]:
-    """Chapter C on the built-in model and text, at the survey's own budget: there the lens is at its floor."""
+    """Chapter C on the built-in model and text at the survey's own budget."""
     anatomy = armillary.load("builtin:gpt", device="cpu", progress=False)
     text = encode(from_any(None), anatomy.tokenizer, anatomy.context, DEFAULT_TOKENS)
-    times = race(rounds, passes(anatomy, text, "C"))
-    spent = {name: statistics.median(took[0] for took in found) for name, found in times.items()}
-    made = {"default_share_of_words": share(times, "AC")}
-    return made | {f"default_share_of_{name}": spent[name] / spent["bare"] for name in ("calls", "lens")}
+    return {f"default_{name}": share for name, share in timed(anatomy, text, rounds, "C").items()}
 
 
 def peak(kind: str, batches: int) -> float:
-    """Peak resident memory in MB of one pass in a process of its own; the bare pass alone varies by 200, so the middle of three."""
+    """Peak resident memory in MB of one pass in a process of its own; the middle of three, because they vary."""
     code = [sys.executable, __file__, "--peak", kind, "--batches", str(batches)]
     runs = (subprocess.run(code, check=True, capture_output=True, text=True).stdout for _ in range(3))
-    return statistics.median(float(said) for said in runs)
+    return statistics.median(map(float, runs))
 
 
-def _peak(kind: str, batches: int) -> float:
+def measure_peak(kind: str, batches: int) -> float:
     anatomy, text = read(model()), corpus(batches)
     # Building a model peaks higher than running it: forget that peak (Linux), then read the pass's own.
     Path("/proc/self/clear_refs").write_text("5")
     if kind == "bare":
         bare(anatomy, text)
     else:
-        observe(anatomy, text, INSTRUMENTS)
+        observe(anatomy, text, SPHERE)
     status = Path("/proc/self/status").read_text()
     return float(status.split("VmHWM:")[1].split()[0]) / 1024
 
@@ -176,13 +173,16 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=1)
     given = parser.parse_args()
     if given.peak:
-        print(_peak(given.peak, given.batches))
+        print(measure_peak(given.peak, given.batches))
         return
-    found = ratio(given.rounds, given.chapter)
+    keep_pages()
+    shares = timed(read(model()), corpus(1), given.rounds, given.chapter or "BC", 10)
+    if given.chapter in (None, "C"):
+        shares |= default(given.rounds)
     for batches in () if given.chapter else (1, 10):
         above = peak("watched", batches) - peak("bare", batches)
-        found[f"peak_above_bare_mb_{batches * 2048}_tokens"] = above
-    print(json.dumps(found, indent=2))
+        shares[f"peak_above_bare_mb_{batches * 2048}_tokens"] = above
+    print(json.dumps(shares, indent=2))
 
 
 if __name__ == "__main__":

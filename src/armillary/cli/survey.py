@@ -128,13 +128,14 @@ def show(folder: Path, claim: str | None, as_json: bool) -> None:
 def claims(claim: str | None) -> None:
     """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source."""
     from armillary.probes import claims as list_claims
+    from armillary.probes import origin
     from armillary.views.text.survey import claim_text, claims_list_text
 
     known = {entry.id: entry for entry in list_claims()}
     if claim is None:
-        click.echo(claims_list_text(known.values()))
+        click.echo(claims_list_text(known.values(), packages={entry: origin(entry) for entry in known}))
     elif claim in known:
-        click.echo(claim_text(known[claim]))
+        click.echo(claim_text(known[claim], package=origin(claim)))
     else:
         raise ArmillaryError(f"there is no claim {claim!r}; {nearest(claim, known)}")
 

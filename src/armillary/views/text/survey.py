@@ -1,9 +1,9 @@
-"""How does a survey read in a terminal, without colour or with it, at 80 columns or at 120?"""
+"""Surveys, findings and claims as text for a terminal."""
 
 import io
 import math
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.cells import cell_len
@@ -38,32 +38,32 @@ _NOTES = 2
 def ledger_text(
     survey: Survey, width: int | None = None, colour: bool = False, folder: str | Path | None = None
 ) -> str:
-    """One row a claim, grouped by chapter; 8 claims take at most 40 lines. `folder`: where the files lie."""
+    """One row per claim, grouped by chapter; 8 claims take at most 40 lines. `folder` is where the files are."""
     console = new_console(width, colour)
     print_ledger(survey, console, folder)
     return printed(console)
 
 
 def print_ledger(survey: Survey, console: Console, folder: str | Path | None = None) -> None:
-    """The same to a console, which knows its own width and whether it may use colour."""
+    """The same, printed to a console, which knows its width and whether it has colour."""
     ledger = GrowingLedger(console, max((len(finding.id) for finding in survey), default=0))
     ledger.grow(survey)
     ledger.end(survey, folder)
 
 
 class GrowingLedger:
-    """The ledger, printed row by row as claims are decided: nobody waits for the last to read the first."""
+    """The ledger, printed row by row as claims are decided."""
 
     def __init__(self, console: Console, id_width: int) -> None:
         self._console, self._id_width = console, id_width
         self._width = min(console.width, 120)
-        # A screen: 40 lines for 8 claims, with what stands above and below.
+        # 40 lines for 8 claims, header and footer included.
         self._row_lines = (30 if self._width >= 100 else 27) / 8
         self._shown, self._used = 0, 0
         self._chapter = ""
 
     def grow(self, survey: Survey) -> None:
-        """Print what this survey has and the last one had not."""
+        """Print the rows that are new in this survey."""
         lines: list[Text] = []
         if not self._used:
             lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
@@ -72,12 +72,12 @@ class GrowingLedger:
             if finding.claim.chapter != self._chapter:
                 self._chapter = finding.claim.chapter
                 lines += [Text(), Text(chapter_title(self._chapter), "bold")]
-            # What one row leaves of its share, the next may use.
+            # A row may use the lines that earlier rows left.
             room = math.ceil(self._row_lines * self._shown) + 4 - self._used - len(lines)
             line, below = _row(finding, self._width, self._id_width)
             lines += [line, *wrapped(below, self._width, 3, max(1, room - 1))]
         self._used += len(lines)
-        # Before the first claim, and in nobody's share; of a survey that is done, what was planned is no news.
+        # The plan is printed before the first claim only, and does not count towards the rows' lines.
         lines += [Text(f"Plan: {plan_line(survey)}", "dim")] if plan_line(survey) and not survey.findings else []
         print_lines(lines, self._console)
 
@@ -86,7 +86,7 @@ class GrowingLedger:
 
 
 def finding_text(finding: Finding, width: int | None = None, colour: bool = False) -> str:
-    """Everything about one finding but its long table."""
+    """Everything about one finding except its long table."""
     console = new_console(width, colour)
     print_finding(finding, console)
     return printed(console)
@@ -108,12 +108,13 @@ def print_finding(finding: Finding, console: Console) -> None:
     print_lines(lines, console)
 
 
-def claim_text(claim: Claim, width: int | None = None) -> str:
-    """One claim before anything is measured: what is counted, against what, and the rule."""
+def claim_text(claim: Claim, width: int | None = None, package: str = "armillary") -> str:
+    """One claim before anything is measured: definition, control, rule, and the package it comes from."""
     console = new_console(width, False)
     explained = [
         ("chapter", [chapter_title(claim.chapter)]),
         ("source", sources(claim)),
+        ("package", [package]),
         ("definition", [claim.definition]),
         ("control", [claim.control]),
         ("rule", [claim.rule]),
@@ -124,8 +125,11 @@ def claim_text(claim: Claim, width: int | None = None) -> str:
     return printed(console)
 
 
-def claims_list_text(claims: Iterable[Claim], width: int | None = None) -> str:
-    """Every claim's id and sentence, by chapter."""
+def claims_list_text(
+    claims: Iterable[Claim], width: int | None = None, packages: Mapping[str, str] | None = None
+) -> str:
+    """The id and statement of every claim, by chapter; claims of other packages are marked with the package's name."""
+    origins = packages or {}
     console = new_console(width, False)
     claims = tuple(claims)
     indent = max((len(claim.id) for claim in claims), default=0) + 4
@@ -135,14 +139,16 @@ def claims_list_text(claims: Iterable[Claim], width: int | None = None) -> str:
         lines += [Text(), title] if lines else [title]
         for claim in claims:
             if claim.chapter == chapter:
-                block = wrapped(Text(show_text(claim.statement)), console.width, indent)
+                package = origins.get(claim.id, "armillary")
+                mark = "" if package == "armillary" else f" (from the package {show_text(package)})"
+                block = wrapped(Text(show_text(claim.statement) + mark), console.width, indent)
                 lines += [Text(f"  {claim.id}".ljust(indent)) + block[0][indent:], *block[1:]]
     print_lines(lines, console)
     return printed(console)
 
 
 def edits_text(edits: Iterable[tuple[str, str, str]], width: int | None = None) -> str:
-    """Every edit's name, what it does, and a line of Python that makes one."""
+    """The name of every edit, what it does, and a line of Python that creates it."""
     console = new_console(width, False)
     lines: list[Text] = []
     for name, does, example in edits:
@@ -169,7 +175,7 @@ def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
 
 
 def _row(finding: Finding, width: int, id_width: int) -> tuple[Text, Text]:
-    """A claim's line, and the paragraph beneath: what the number is, its control, the reading."""
+    """A claim's line, and the paragraph below it: what the number is, its control, the reading."""
     statistic = finding.statistic
     value, bracket = interval_parts(statistic.value, statistic.low, statistic.high)
     line = _identity(finding, Text(" "), id_width).append(f"  {value:<8} {bracket:<17}", "bold")
@@ -203,7 +209,7 @@ def _fields(fields: Sequence[tuple[str, Sequence[str]]], width: int) -> list[Tex
 
 
 def table_lines(table: Table, width: int, most: int = _TABLE_ROWS) -> list[Text]:
-    """Aligned columns; what does not fit the width moves to further blocks under the first column."""
+    """Aligned columns; columns that do not fit the width follow in further blocks, each with the first column."""
     rows = table.rows[:most]
     columns: list[list[str]] = []
     for index, column in enumerate(table.columns):
@@ -238,7 +244,7 @@ def column_texts(head: str, cells: Sequence[Cell], name: str) -> list[str]:
 
 
 def wrapped(text: Text, width: int, indent: int, most: int | None = None) -> list[Text]:
-    """Lines of at most `width` cells under an indent, at most so many of them; what is cut off ends in …"""
+    """At most `most` indented lines of at most `width` cells; text that was cut ends in …"""
     room = max(20, width - indent)
     lines = list(text.wrap(_MEASURE, room))
     if most is not None and len(lines) > most:
@@ -259,7 +265,7 @@ def new_console(width: int | None, colour: bool) -> Console:
         width=width or min(120, max(60, shutil.get_terminal_size((100, 24)).columns)),
         color_system="truecolor" if colour else None,
         force_terminal=colour,
-        force_jupyter=False,  # inside a notebook rich would display instead of writing to its file
+        force_jupyter=False,  # in a notebook rich would display instead of writing to its file
     )
 
 

@@ -1,0 +1,1 @@
+"""A package beside Armillary that offers it a probe, an instrument and a family."""

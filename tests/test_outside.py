@@ -1,0 +1,105 @@
+"""A package that is installed from a folder adds a probe, an instrument and a family, and mistakes in it are named."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from planted import VOCABULARY, D, bag, corpus, gaussian
+
+from armillary import probes
+from armillary.errors import ArmillaryError
+from armillary.probes.machinery.probe import judge
+from armillary.probes.machinery.shared_pass import gather
+
+FOLDER = Path(__file__).parent / "outside"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Where pip has put the package."""
+    target = tmp_path_factory.mktemp("site")
+    options = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "-q"]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, "--target", target, FOLDER], check=True)
+    return target
+
+
+def command(installed, *words):
+    paths = [str(installed), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run(
+        [sys.executable, "-m", "armillary", *words], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_its_claim_is_listed_with_where_it_comes_from(installed):
+    assert "outside.kurtosis" in command(installed, "claims")
+    assert "armillary-outside" in command(installed, "claims")
+    assert "armillary-outside" in command(installed, "claims", "outside.kurtosis")
+    assert "armillary-outside" not in command(installed, "claims", "sphere.radius")
+
+
+def test_its_claim_is_measured_beside_ours(installed, tmp_path):
+    told = command(
+        installed, "survey", "--claims", "sphere.radius,outside.kurtosis", "--quick", "--out", str(tmp_path / "s")
+    )
+    assert "outside.kurtosis" in told
+    findings = json.loads((tmp_path / "s" / "survey.json").read_text())["findings"]
+    verdicts = {finding["claim"]["id"]: finding["verdict"] for finding in findings}
+    assert verdicts["outside.kurtosis"] in ("supported", "refuted") and verdicts["sphere.radius"] == "supported"
+
+
+def test_its_family_is_known(installed):
+    code = "from armillary.anatomy.read import family_of; print(family_of('twin_llama').model_type)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.stdout.strip() == "twin_llama", done.stderr
+
+
+@pytest.fixture
+def probe(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from armillary_outside.kurtosis import PROBE
+
+    return PROBE
+
+
+def heavy(seed=0):
+    """Embeddings whose coordinates are Laplacian: kurtosis 6 before the norm, a little less after it."""
+    draw = torch.distributions.Laplace(0.0, 1.0)
+    torch.manual_seed(seed)
+    return draw.sample((VOCABULARY, D))
+
+
+@pytest.mark.parametrize(("embedding", "verdict"), [(heavy(), "supported"), (gaussian(), "refuted")])
+def test_the_planted_truth_comes_back(probe, embedding, verdict):
+    evidence = gather(bag(embedding), corpus(), probe.instruments)
+    assert judge(probe, evidence).verdict == verdict
+
+
+class Point:
+    """An entry point as importlib.metadata gives it."""
+
+    def __init__(self, load):
+        self.load, self.name, self.value, self.dist = load, "p", "package:PROBE", None
+
+
+@pytest.mark.parametrize(
+    ("load", "message"),
+    [
+        (lambda: 1 / 0, "cannot be loaded .ZeroDivisionError"),
+        (lambda: 3, "as a probe; a probe is an object with"),
+        (lambda: probes.PROBES[0], "sphere.radius, which armillary has already"),
+    ],
+)
+def test_a_mistake_in_an_outside_package_is_named(monkeypatch, load, message):
+    probes.outside.cache_clear()
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Point(load)])
+    with pytest.raises(ArmillaryError, match=message):
+        probes.choose("all")
+    probes.outside.cache_clear()
