@@ -33,10 +33,10 @@ from armillary.results.table import Table
 
 CLAIMS = (
     "sphere.radius sphere.plane sphere.ellipsoid sphere.concentration sphere.direction spectrum.two-zeros "
-    "spectrum.local spectrum.dimension attention.two-views attention.cosine attention.scale attention.geodesic qk.related "
-    "qk.lookup qk.axes rank.nullspace vo.store vo.subjects words.travel words.refine words.artifact words.output "
-    "stability.prefix stability.drift stability.reprojection manifold.errors ffn.discard ffn.compress ffn.select heads.axes "
-    "heads.orthogonality heads.gradients heads.specialise map.nonlinear flow.coarse"
+    "spectrum.local spectrum.dimension attention.two-views attention.cosine attention.scale attention.geodesic "
+    "qk.related qk.lookup qk.axes rank.nullspace vo.store vo.subjects words.travel words.refine words.artifact words.output "
+    "stability.prefix stability.drift stability.reprojection manifold.errors ffn.discard ffn.compress ffn.select "
+    "heads.axes heads.orthogonality heads.gradients heads.specialise map.nonlinear flow.coarse"
 ).split()
 # The tiny models' vocabulary has none of the listed nouns.
 WORDS = {"qk.related", "qk.lookup", "vo.store", "vo.subjects"}

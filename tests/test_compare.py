@@ -74,8 +74,8 @@ def only(made: Comparison) -> Any:
     ("a", "b", "outcome"),
     [
         ((1, 0.9, 1.1), (2, 1.9, 2.1), "differs"),
-        ((1, 0.9, 1.1), (1.15, 1.05, 1.25), "not told apart"),
-        ((1, 0.9, 1.1), (1.2, 1.1, 1.3), "not told apart"),  # touching is not apart
+        ((1, 0.9, 1.1), (1.15, 1.05, 1.25), "not distinguished"),
+        ((1, 0.9, 1.1), (1.2, 1.1, 1.3), "not distinguished"),  # touching is not apart
         ((1, 1, 1), (2, 1.5, 2.5), "differs"),  # a point against an interval
         ((1, 1, 1), (1, 1, 1), "the same"),
         ((1, 0.9, 1.1), (1, 0.8, 1.2), "the same"),
@@ -90,9 +90,9 @@ def test_outcomes(a: tuple[float, ...], b: tuple[float, ...], outcome: str) -> N
     for change in (Change(Number(*a), Number(*b)), Change(Number(*b), Number(*a))):
         assert change.outcome == outcome
     gap = Change(Number(*a), Number(*b)).difference
-    if outcome in ("differs", "not told apart"):
+    if outcome in ("differs", "not distinguished"):
         assert (gap.low, gap.high) == (b[1] - a[2], b[2] - a[1])
-        assert (gap.low <= 0 <= gap.high) == (outcome == "not told apart")
+        assert (gap.low <= 0 <= gap.high) == (outcome == "not distinguished")
     elif outcome != "the same":
         assert not gap.is_interval, "no interval is made up"
 
@@ -118,7 +118,7 @@ def test_equal_numbers_are_called_different_as_rarely_as_promised(sd: Any, depen
 
 def test_a_planted_difference_is_found_and_nothing_else() -> None:
     pair = only(compare(survey(), survey(0.01, "tuned")))
-    assert pair.outcome == "not told apart"
+    assert pair.outcome == "not distinguished"
     tally = pair.tallies[0]
     assert (tally.column, tally.rows, tally.with_interval, tally.differ, tally.rose) == ("r2", 6, 6, 1, 1)
     assert tally.by_chance == pytest.approx(6 * 0.0056, abs=0.001)
@@ -237,8 +237,8 @@ def test_other_statistics_rules_and_units_are_not_compared_as_if_they_were_the_s
     assert only(compare(survey(), survey(statistic=replace(base.statistic, unit="nats")))).change is None
     ruled = survey(claim=replace(base.claim, rule="another", definition="other"))
     assert [note.split(",")[0] for note in only(compare(survey(), ruled)).notes] == [
-        "the rules read differently",
-        "the definitions read differently",
+        "the rules differ",
+        "the definitions differ",
     ]
 
 
@@ -337,7 +337,7 @@ def test_differences_are_drawn_by_head_with_those_that_the_intervals_show() -> N
     gap, levels = pair_quantities(only(made), made.names)
     assert gap.values.shape == (3, 2)
     assert gap.values[0, 0] == pytest.approx(0.1)
-    shown = gap.controls["where the intervals are apart: 1 of 6"]
+    shown = gap.controls["where the intervals do not overlap: 1 of 6"]
     assert np.isfinite(shown).sum() == 1
     assert np.isfinite(shown[0, 0])
     assert "minus" in gap.name, "drawn on a scale centred at zero"

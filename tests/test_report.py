@@ -389,7 +389,7 @@ def test_the_command_makes_the_report_again_without_torch(stored: Path) -> None:
         "print([m for m in ('torch', 'transformers') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "holds 8 claims" in done.stdout
+    assert "contains 8 claims" in done.stdout
     assert done.stdout.endswith("0\n[]\n")
     assert len(Page((stored / "report.html").read_text("utf-8")).blocks) == 10
 

@@ -33,7 +33,7 @@ COLLAPSE, STEADY = looks([90, 80, 7, 95]), looks([90, 88, 91, 95])
 def test_the_headline_tells_a_collapse_from_none():
     said = training_figure(COLLAPSE, "m").layout.title.text.replace("<br>", " ")
     assert "3.00 → 0.03 bits per byte" in said
-    assert "from 90 axes to 7 at step 10 and rise to 95" in said
+    assert "falls from 90 to 7 at step 10 and rises to 95" in said
     assert "fall" not in training_figure(STEADY, "m").layout.title.text
 
 
@@ -64,7 +64,7 @@ def test_numbers_come_out_as_they_went_in():
 def test_saved_pages_are_whole_and_names_inert(tmp_path):
     page = save_training(COLLAPSE, "<script>alert(1)</script>", tmp_path / "t.html").read_text("utf-8")
     assert "<script>alert" not in page
-    assert "from 90 axes to 7" in page
+    assert "falls from 90 to 7" in page
     assert "https://" not in page.split("<script>")[0]
     assert save_training(COLLAPSE, "m", tmp_path / "t.csv").read_text("utf-8").startswith("step,name,value\n")
     with pytest.raises(OutputError, match=r"choose one of .html .csv .png .svg"):

@@ -52,15 +52,19 @@ ROWS = [
      "and doubling the stream after L4 costs 0.31 nats: length is not free.",
      "Direction beats length by 0.21 in AUC, but length still tells something"),
     ("spectrum.two-zeros", "refuted", "The covariance of post-norm activations has two eigenvalues near zero.",
-     "eigenvalues below 1e-6 of the median", (0.0, 0.0, 0.0, "per site"), ("LayerNorm, by linear algebra", 1.0, 1.0, 1.0),
+     "eigenvalues below 1e-6 of the median", (0.0, 0.0, 0.0, "per site"),
+     ("LayerNorm, by linear algebra", 1.0, 1.0, 1.0),
      "Constant length is not a linear constraint, so it takes no eigenvalue away; only LayerNorm's plane does, and "
-     "this model has RMSNorm: 0 of 61 sites show any.", "No vanishing eigenvalue at any of 61 sites, where two were predicted"),
+     "this model has RMSNorm: 0 of 61 sites show any.",
+     "No vanishing eigenvalue at any of 61 sites, where two were predicted"),
     ("spectrum.local", "supported", "Both constraints show up locally, in small geodesic balls.",
-     "exponent of radial over tangential variance in α", (1.962, 1.874, 2.051, ""), ("Gaussian cloud, no sphere", 0.021, -0.083, 0.127),
+     "exponent of radial over tangential variance in α", (1.962, 1.874, 2.051, ""),
+     ("Gaussian cloud, no sphere", 0.021, -0.083, 0.127),
      "Inside balls of angle below 0.4 rad the radial variance dies like α², as it must on a sphere.",
      "Radial variance falls as the angle to the power 1.96; a sphere gives 2"),
     ("spectrum.dimension", "undecided", "Features fill fewer dimensions than the model has.",
-     "participation ratio, median site", (87.31, 61.2, 131.9, "dimensions"), ("Gaussian, same covariance", 88.6, 62.0, 132.8),
+     "participation ratio, median site", (87.31, 61.2, 131.9, "dimensions"),
+     ("Gaussian, same covariance", 88.6, 62.0, 132.8),
      "The interval of the model and of its control overlap everywhere: 16,384 tokens cannot tell curvature from noise. "
      "About 100,000 tokens would decide it.",
      "Nothing can be concluded yet: participation ratio 87 [61, 132], as a Gaussian's"),
@@ -89,7 +93,8 @@ def quantities(claim_id, i):
             over_sites("mean radius", "mean of |z|/√d over tokens, with the theory's √(v/(v+ε))", "√d",
                        noisy(i, 1 - 3e-4 * ones, 4e-5), theory={"√(v/(v+ε))": 1 - 3e-4 * ones}, share=6e-5,
                        controls={"Gaussian vectors": noisy(9, 1 - 4e-4 * ones, 2e-5)}),
-            over_sites("share below 0.99", "share of tokens with r < 0.99: where ε bites", "share", short, logs=("value",)),
+            over_sites("share below 0.99", "share of tokens with r < 0.99: where ε bites", "share", short,
+                       logs=("value",)),
         )  # fmt: skip
     if claim_id == "sphere.concentration":
         gauss = np.full(61, 1 / np.sqrt(2 * WIDTH))
@@ -108,8 +113,8 @@ def quantities(claim_id, i):
         return (
             Quantity("AUC difference", "AUC from cosine minus AUC from |Δlength|, by head", "AUC", ("layer", "head"),
                      coords, grid, controls={"labels permuted": null}),
-            Quantity("cost of doubling", "ΔNLL when the stream is doubled after L4, by token", "nats", ("token",), tokens,
-                     costs, costs - 0.03, costs + 0.03, controls={"scaled by 1": np.zeros(8)}),
+            Quantity("cost of doubling", "ΔNLL when the stream is doubled after L4, by token", "nats", ("token",),
+                     tokens, costs, costs - 0.03, costs + 0.03, controls={"scaled by 1": np.zeros(8)}),
         )  # fmt: skip
     if claim_id == "spectrum.two-zeros":
         index = np.arange(1, WIDTH + 1)
@@ -117,15 +122,16 @@ def quantities(claim_id, i):
         return (
             Quantity("eigenvalues of Cov(z)", "median over sites, largest first", "variance", ("eigenvalue index",),
                      {"eigenvalue index": index.tolist()}, eigen, eigen * 0.8, eigen * 1.25,
-                     controls={"Gaussian vectors": np.ones(WIDTH)}, theory={"S3: last two ≈ 0": np.where(index > WIDTH - 2, 0, np.nan)},
+                     controls={"Gaussian vectors": np.ones(WIDTH)},
+                     theory={"S3: last two ≈ 0": np.where(index > WIDTH - 2, 0, np.nan)},
                      logs=("eigenvalue index", "value")),
         )  # fmt: skip
     if claim_id == "spectrum.local":
         angle = np.array([0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.2])
         ratio = noisy(i, 0.31 * angle**1.96, 0.001)
         return (
-            Quantity("radial over tangential variance", "in geodesic balls, mean over 400 centres", "", ("ball angle α, rad",),
-                     {"ball angle α, rad": angle.tolist()}, ratio, ratio * 0.85, ratio * 1.17,
+            Quantity("radial over tangential variance", "in geodesic balls, mean over 400 centres", "",
+                     ("ball angle α, rad",), {"ball angle α, rad": angle.tolist()}, ratio, ratio * 0.85, ratio * 1.17,
                      controls={"Gaussian cloud, no sphere": np.full(8, 0.97)}, theory={"α²/3": angle**2 / 3},
                      logs=("ball angle α, rad", "value")),
         )  # fmt: skip
@@ -138,7 +144,8 @@ def quantities(claim_id, i):
     if claim_id == "sphere.plane":
         values = np.abs(noisy(i, zigzag(0.02, 0.08, -0.01), 0.004))
         return (
-            over_sites("|cos(z, 1)|", "mean over tokens", "cosine", values, controls={"random directions": 0.0332 * ones},
+            over_sites("|cos(z, 1)|", "mean over tokens", "cosine", values,
+                       controls={"random directions": 0.0332 * ones},
                        theory={"√(2/πd)": 0.0332 * ones}),
         )  # fmt: skip
     return ()
@@ -159,7 +166,8 @@ def monte_carlo():
                Column("cv of squared length", "sd over mean of |x|²"), Column("√(2/d)", "theory"))  # fmt: skip
     dims = (3, 10, 30, 100, 300, 1000, 3000, 10000)
     return Table(columns, tuple(
-        (d, 0.98 / np.sqrt(2 * d), 1 / float(np.sqrt(2 * d)), 1.01 * np.sqrt(2 / d), float(np.sqrt(2 / d))) for d in dims
+        (d, 0.98 / np.sqrt(2 * d), 1 / float(np.sqrt(2 * d)), 1.01 * np.sqrt(2 / d), float(np.sqrt(2 / d)))
+        for d in dims
     ))  # fmt: skip
 
 
@@ -168,7 +176,8 @@ def synthetic_survey():
     for i, (claim_id, verdict, statement, name, number, control, reading, headline) in enumerate(ROWS):
         claim = Claim(
             claim_id, "A", statement, "S0, S2, S3", f"the {name}, by site, median over sites",
-            "the same under " + control[0], "supported if the interval lies above the control's by half; refuted if below",
+            "the same under " + control[0],
+            "supported if the interval lies above the control's by half; refuted if below",
         )  # fmt: skip
         findings.append(Finding(
             claim, verdict, Statistic(name, *number), 64, (Control(*control),), reading, headline, table(claim_id),

@@ -1,4 +1,4 @@
-"""The command line of pages made from stored surveys: `armillary report` and `armillary compare`."""
+"""Commands for stored surveys: `armillary report` and `armillary compare`."""
 
 import sys
 from pathlib import Path
@@ -13,18 +13,18 @@ from armillary.errors import ArmillaryError
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Another place. [default: FOLDER/report.html]"
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Another path. [default: FOLDER/report.html]"
 )
 @friendly
 def report(folder: Path, out: Path | None) -> None:
-    """Make report.html again from the survey stored in FOLDER: one page that opens from disk, without a network."""
+    """Write report.html again from the survey stored in FOLDER: one page that opens from disk, without a network."""
     from armillary.results.store import read_survey
     from armillary.views.report.report import save_report
 
     made = read_survey(folder)
     home = folder.parent if folder.name == "survey.json" else folder
     path = save_report(made, _html(out) if out else home / "report.html")
-    click.echo(f"{path} holds {len(made)} claims, {path.stat().st_size / 1e6:.1f} MB")
+    click.echo(f"{path} contains {len(made)} claims, {path.stat().st_size / 1e6:.1f} MB")
 
 
 @click.command()
@@ -36,19 +36,19 @@ def report(folder: Path, out: Path | None) -> None:
     metavar="PLACE",
     help="A folder for compare.html, .json, .csv and rows.csv, or a file that ends in one of these.",
 )
-@click.option("--text", metavar="PATH", help="Where models are surveyed: a file, a folder, or - for standard input.")
+@click.option("--text", metavar="PATH", help="If models are surveyed: a file, a folder, or - for standard input.")
 @click.option(
-    "--tokens", type=int, metavar="N", help="Where models are surveyed: how many tokens to read. [default: 2500]"
+    "--tokens", type=int, metavar="N", help="If models are surveyed: how many tokens to read. [default: 2500]"
 )
 @click.option(
-    "--claims", metavar="LIST", help="Where models are surveyed: claim ids, chapter letters, or 'all'. [default: all]"
+    "--claims", metavar="LIST", help="If models are surveyed: claim ids, chapter letters, or 'all'. [default: all]"
 )
-@click.option("--device", metavar="D", help="Where models are surveyed: cpu or cuda.")
+@click.option("--device", metavar="D", help="If models are surveyed: cpu or cuda.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code that a model's folder brings along.")
+@click.option("--trust-remote-code", is_flag=True, help="Run code that a model's folder contains.")
 @friendly
 def compare(a: str, b: str, out: Path | None, as_json: bool, **asked: Any) -> None:
-    """Say what differs in B against A: verdicts, numbers, sites and heads, and whether the intervals say so.
+    """Compare B with A: verdicts, numbers, sites and heads, and whether their intervals overlap.
 
     A and B are folders of stored surveys, or models, which are then surveyed with the same text, tokens and claims.
 
@@ -57,12 +57,12 @@ def compare(a: str, b: str, out: Path | None, as_json: bool, **asked: Any) -> No
     armillary compare smollm2 smollm2-q4.gguf --claims A,B --tokens 5000 --out q4.html
     armillary compare run/steps/000374 run/steps/000748
     """
-    kept = [_stored(name) for name in (a, b)]
-    _check(kept, out, asked)
+    folders = [_stored(name) for name in (a, b)]
+    _check(folders, out, asked)
     from armillary.results.compare import compare as compared
     from armillary.results.compare import read_loosely
 
-    read = [None if folder is None else read_loosely(folder) for folder in kept]
+    read = [None if folder is None else read_loosely(folder) for folder in folders]
     notes = tuple(note for one in read if one is not None for note in one[1])
     surveys: list[Any] = [None if one is None else one[0] for one in read]
     if None in surveys:
@@ -79,16 +79,16 @@ def _stored(name: str) -> Path | None:
     holds_model = path.is_file() or any((path / file).exists() for file in ("config.json", "recipe.json"))
     if path.is_dir() and not holds_model:
         raise ArmillaryError(
-            f"{name} is a folder without survey.json and without config.json, so neither a survey nor a model; give the "
-            "folder that `armillary survey --out` wrote, or a model."
+            f"{name} is a folder without survey.json and without config.json, so neither a survey nor a model; give "
+            "the folder that `armillary survey --out` wrote, or a model."
         )
     return None
 
 
-def _check(kept: list[Path | None], out: Path | None, asked: dict[str, Any]) -> None:
-    """What can be refused before anything is read or loaded."""
+def _check(folders: list[Path | None], out: Path | None, asked: dict[str, Any]) -> None:
+    """Refuse bad options before anything is read or loaded."""
     given = [f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False)]
-    if None not in kept and given:
+    if None not in folders and given:
         raise ArmillaryError(
             f"A and B are both stored surveys, so {', '.join(given)} would change nothing; leave it out."
         )
@@ -110,7 +110,7 @@ _PICTURES = (".png", ".svg", ".pdf", ".tex")
 
 
 def _surveyed(surveys: list[Any], names: tuple[str, str], out: Path | None, asked: dict[str, Any]) -> list[Any]:
-    """Models measured alike; what a stored survey on the other side says about budget and claims is the default."""
+    """Survey models with the same settings; defaults for tokens and claims are those of a stored survey, if given."""
     from armillary import run
     from armillary.flow.documents import from_any, from_path
     from armillary.flow.memory import keep_pages
@@ -135,7 +135,7 @@ def _surveyed(surveys: list[Any], names: tuple[str, str], out: Path | None, aske
 
 
 def _folders(out: Path | None) -> list[Path | None]:
-    """Where surveys made on the way are kept: beside the comparison, if that has a folder."""
+    """Where new surveys are saved: beside the comparison, if that has a folder."""
     if out is None or out.suffix.lower() in _ENDINGS:
         return [None, None]
     return [out / "a", out / "b"]
@@ -159,5 +159,5 @@ def _write(made: Any, out: Path | None, as_json: bool) -> None:
 
 def _html(path: Path) -> Path:
     if path.suffix.lower() != ".html":
-        raise ArmillaryError(f"{path} does not end in .html; a report is a page, so name it report.html, say.")
+        raise ArmillaryError(f"{path} does not end in .html; a report is a page, for example report.html.")
     return path

@@ -9,7 +9,7 @@ _PLAIN = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
 
 
 class Facts:
-    """A record that goes to JSON and back. A field that a file lacks keeps its default: empty or 0 is 'not recorded'."""
+    """A record that goes to JSON and back. A field that a file lacks has its default; empty or 0 is 'not recorded'."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)  # type: ignore[call-overload]

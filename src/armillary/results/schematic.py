@@ -1,4 +1,4 @@
-"""What becomes of a circle of directions on its way through a norm and a head, in numbers enough to draw it?"""
+"""How a norm and a head transform a circle of directions, in the numbers that a drawing needs."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One picture of the way: the unit circle, c (a row of two), stands at c @ matrix + centre in a plane of this stage's own.
+    """One stage: the unit circle, c (a row of two), is at c @ matrix + centre in a plane of this stage.
 
-    `away`: how far the plane has moved off the origin besides, which no drawing in it can show.
+    `away`: distance of the plane from the origin, which a drawing in the plane cannot show.
     """
 
     name: str
@@ -22,9 +22,9 @@ class Stage:
     said: tuple[str, ...]
     """Its numbers, in a few short lines."""
     turned: tuple[float, ...] = ()
-    """The two angles between its plane and that of the stage before, in degrees; none where they are in different spaces."""
+    """The two angles between its plane and the previous stage's, in degrees; none between different spaces."""
     tips: tuple[str, ...] = ()
-    """Words at the ends of the two axes: +1, −1, +2, −2; none where they are not read."""
+    """Words at the ends of the two axes: +1, −1, +2, −2; empty where no words are read."""
 
     @property
     def axes(self) -> tuple[float, float]:
@@ -33,14 +33,14 @@ class Stage:
         return float(long), float(short)
 
     def curve(self, degrees: Floats) -> Floats:
-        """[n, 2]: where the points of the circle at these angles stand now."""
+        """[n, 2]: the points of the circle at these angles, in this stage."""
         at = np.radians(degrees)
         return np.asarray(np.stack([np.cos(at), np.sin(at)], -1) @ self.matrix + self.centre)
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One head's way, from one plane."""
+    """One head's stages, from one plane."""
 
     layer: int
     head: str

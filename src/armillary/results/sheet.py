@@ -1,7 +1,7 @@
-"""What is handed back where nothing was claimed: tables and pictures under one title, with how they were made.
+"""Tables and pictures that belong to no claim.
 
-A `Sheet` has no verdict. Its tables are tidy: where words are listed, every word has a row of its own, and views gather
-the rows that differ by their rank alone into one line.
+A `Sheet` has no verdict. Its tables are tidy: where words are listed, every word has its own row, and views gather the
+rows that differ only in rank into one line.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Tables and quantities of one question; the first table is the main one."""
+    """Tables and quantities about one question; the first table is the main one."""
 
     name: str
     """The stem of its files."""
@@ -33,11 +33,11 @@ class Sheet:
     quantities: tuple[Quantity, ...]
     notes: tuple[str, ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
-    """The model, and the choices behind the numbers: the settings, the offset, the ranking."""
+    """The model and the settings behind the numbers: offset, ranking and others."""
     screen: Mapping[str, Table] = field(default_factory=dict)
-    """What a terminal shows instead of the tables, where those would fill more than a screen."""
+    """Shown in a terminal instead of the tables, where those would fill more than a screen."""
     drawing: Trajectory | Schematic | None = None
-    """What is drawn instead of the quantities, where lines and maps would not do."""
+    """Drawn instead of the quantities, where lines and maps do not suffice."""
 
     @property
     def table(self) -> Table:
@@ -57,7 +57,7 @@ class Sheet:
         return sheet_figure(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write the main table (.csv), all tables (.tex), the page (.html), the picture (.png .svg) or all of it (.json)."""
+        """Write the main table (.csv), all tables (.tex), the page (.html), the picture (.png .svg) or all (.json)."""
         from armillary.views.save import save_sheet
 
         return save_sheet(self, Path(path))
@@ -75,7 +75,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Sheets:
-    """Several sheets about one model, that belong in one folder."""
+    """Several sheets about one model, saved in one folder."""
 
     title: str
     sheets: tuple[Sheet, ...]
@@ -97,7 +97,7 @@ class Sheets:
         return len(self.sheets)
 
     def save(self, folder: str | Path) -> Path:
-        """Write README.md, tables/ (.csv and .tex), figures/ and one .json a sheet into a folder; README.md comes last."""
+        """Write README.md, tables/ (.csv and .tex), figures/ and one .json per sheet into a folder, README.md last."""
         from armillary.views.save import save_sheets
 
         return save_sheets(self, Path(folder))

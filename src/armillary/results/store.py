@@ -1,7 +1,7 @@
-"""How does a survey get to disk whole, and come back the same?
+"""Surveys on disk.
 
-A folder holds `survey.json` and `tables/<claim id>.csv`. Everything is written aside and renamed only when
-all of it is on disk, survey.json last: a reader sees the old survey or the new one, never half of either.
+A folder holds `survey.json` and `tables/<claim id>.csv`. All files are first written under temporary names and renamed
+only when all of them are on disk, survey.json last: a reader sees the old survey or the new one, never a mixture.
 """
 
 import csv
@@ -32,10 +32,10 @@ SCHEMA = 2
 # Schema 1 lacks changed rules, reasons, notes and the version of the rules; the rest is the same.
 READS = (1, 2)
 CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key != "changes")
-# A byte-level token can be half a character, which strict UTF-8 refuses to hold.
+# A byte-level token can be half a character, which strict UTF-8 cannot encode.
 _CODEC = ("utf-8", "surrogatepass")
-# CSV only knows text, so survey.json says of every column what its cells were; by first letter, cell by cell,
-# where a column mixes them (an absent number, an empty word beside None).
+# CSV has only text, so survey.json records the type of every column; where a column mixes types (an absent number, an
+# empty word beside None), it records the first letter of each cell's type.
 _TYPES: dict[str, Callable[[str], Cell]] = {"int": int, "float": float, "str": str}
 _TYPES |= {"bool": lambda text: text == "True", "none": lambda text: None}
 _BY_LETTER = {name[0]: parse for name, parse in _TYPES.items()}
@@ -51,12 +51,12 @@ def survey_json(survey: Survey) -> str:
 
 
 def finding_json(finding: Finding) -> str:
-    """One finding, as it stands among survey.json's `claims`."""
+    """One finding, as in the `claims` of survey.json."""
     return json_text(_finding_record(finding))
 
 
 def table_csv(table: Table) -> str:
-    """The table as CSV, floats in full; None is an empty field.
+    """The table as CSV, with floats in full precision; None is an empty field.
 
     >>> table_csv(Table((Column("site", "where"), Column("r", "radius")), (("ln1", 0.1), ("ln2", None))))
     'site,r\\nln1,0.1\\nln2,\\n'
@@ -85,7 +85,7 @@ def write_survey(survey: Survey, folder: Path) -> Path:
 
 
 def write_whole(files: Mapping[Path, str | bytes]) -> None:
-    """Write all files or none: each aside first, then renamed in the order given."""
+    """Write all files or none: each under a temporary name first, then renamed in the order given."""
     staged: dict[Path, Path] = {}
     current = Path()
     try:
@@ -96,22 +96,22 @@ def write_whole(files: Mapping[Path, str | bytes]) -> None:
                 stream.write(content.encode(*_CODEC) if isinstance(content, str) else content)
                 stream.flush()
                 os.fsync(stream.fileno())
-        for current, aside in staged.items():
-            os.replace(aside, current)
+        for current, temporary in staged.items():
+            os.replace(temporary, current)
         _sync_folders({path.parent for path in staged})
     except OSError as error:
         raise OutputError(why_not(current, error)) from error
     finally:
-        for aside in staged.values():
-            aside.unlink(missing_ok=True)
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
 
 
 def check_writable(folder: Path) -> Path:
-    """Create the folder and prove that a file can be written there, before hours are spent on its content."""
+    """Create the folder and check that a file can be written there, before hours are spent on its content."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as proof:
-            proof.write(b"armillary")
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            trial.write(b"armillary")
     except OSError as error:
         raise OutputError(why_not(Path(folder), error)) from error
     return Path(folder)
@@ -174,7 +174,7 @@ def why_not(path: Path, error: OSError) -> str:
 
 
 def _sync_folders(folders: set[Path]) -> None:
-    # A rename is only safe from a power cut once its folder is on disk; Windows cannot open folders.
+    # A rename survives a power failure only once its folder is synced; Windows cannot open folders.
     for folder in folders if os.name == "posix" else ():
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -194,7 +194,7 @@ def _finding_record(finding: Finding) -> dict[str, Any]:
         "columns": _column_records(finding.table),
         "quantities": [vars(quantity) for quantity in finding.quantities],
         "more_tables": {name: _column_records(table) for name, table in finding.more_tables.items()},
-        # Ties these numbers to the tables beside them: a folder patched together from two runs is refused.
+        # Ties the numbers to their tables: a folder assembled from two runs is refused.
         "sha256": {name: _sha256(table_csv(table)) for name, table in _tables(finding).items()},
     }
 
@@ -219,7 +219,7 @@ def _tables(finding: Finding) -> dict[str, Table]:
 
 
 def file_name(name: str, ending: str = ".csv") -> str:
-    # Names also come from a survey.json that someone sent: no path may hide in them.
+    # Names can come from a survey.json of unknown origin: they must not contain a path.
     return re.sub(r"[^\w.-]+", "-", name).lstrip(".") + ending
 
 
@@ -228,7 +228,7 @@ def _sha256(content: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Python's own types, whatever NumPy or a path made of them; anything else is the caller's mistake."""
+    """A NumPy or path value as a builtin type; any other type is an error of the caller."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, os.PathLike):
@@ -244,7 +244,7 @@ def json_text(value: Any) -> str:
 
 
 def _json(value: Any, depth: int) -> str:
-    """JSON with an entry a line, but a row of plain numbers or words on one: diffs stay readable."""
+    """JSON with one entry per line, and lists of plain values on one line, so that diffs stay readable."""
     value = _plain(value)
     start, end = "\n" + " " * (depth + 1), "\n" + " " * depth
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Which rows stand behind a finding, and what does each column mean?"""
+"""Tables of results, with documented columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How does a result become one file that opens anywhere, offline, in the reader's light or dark?"""
+"""Self-contained HTML pages: they open offline, in a light or a dark theme."""
 
 import csv
 import io
@@ -18,10 +18,10 @@ from armillary.views.figures.theme import darkened
 from armillary.views.report.notebook import CSS, fields_html, headline_html, tables_html
 from armillary.views.text.quoting import show_text
 
-# Nothing may be fetched, whatever a token says: the page holds all it needs.
+# Nothing may be fetched, whatever a token contains: the page has everything it needs.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'{more}; style-src 'unsafe-inline'; img-src data: blob:"
 
-# What pages of one folder share instead of each holding five megabytes of it.
+# Pages of one folder share this file, which has five megabytes.
 LIBRARY = "plotly.min.js"
 
 _STYLE = f"""
@@ -82,29 +82,32 @@ def figure_html(figure: go.Figure, finding: Finding, shared: bool = False) -> st
 def drawn_page(
     title: str, figure: go.Figure, name: str, table: str, above: str = "", below: str = "", shared: bool = False
 ) -> str:
-    """A page around a figure, with buttons to save it and its numbers as `name`.png, .svg and .csv; `shared`: the drawing
-    library stands beside it as `LIBRARY`."""
+    """A page around a figure, with buttons to save it and its numbers as `name`.png, .svg and .csv.
+
+    With `shared`, the page loads the drawing library from the file `LIBRARY` beside it.
+    """
     data = {"name": name, "csv": table}
     embedded = {"light": _figure_json(figure), "dark": _figure_json(darkened(figure)), "data": json.dumps(data)}
     blocks = [f'<script type="application/json" id="{name}">{inert(text)}</script>' for name, text in embedded.items()]
     buttons = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
     library = f"<script src='{LIBRARY}'></script>" if shared else f"<script>{library_script()}</script>"
+    hint = "; the table below has its numbers" if below else ""
     body = (
         f"{above}<div class='scroll'><div id='figure'></div></div>"
-        f"<noscript><p>The figure needs JavaScript{'; its numbers are in the table below' if below else ''}.</p></noscript>"
+        f"<noscript><p>The figure needs JavaScript{hint}.</p></noscript>"
         f"<div class='save'>save as {buttons}</div>{below}"
     )
     return whole_page(title, body, f"{''.join(blocks)}{library}<script>{_SCRIPT}</script>", shared)
 
 
 def library_script() -> str:
-    """plotly.js, as it can stand in a script element or in a file."""
+    """plotly.js, safe inside a script element."""
     return str(get_plotlyjs()).replace("</script", "<\\/script")
 
 
 def whole_page(title: str, body: str, scripts: str = "", shared: bool = False) -> str:
-    """A document around a view, with everything it needs inside, or (`shared`) beside it in the same folder."""
-    # To a page from disk 'self' means nothing; its own folder is of the scheme file.
+    """A document around a view; with `shared`, it may load files from its own folder."""
+    # 'self' does not cover a page opened from disk, whose folder has the scheme file.
     policy = _POLICY.format(more=" 'self' file:" if shared else "")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -116,12 +119,12 @@ def whole_page(title: str, body: str, scripts: str = "", shared: bool = False) -
 
 
 def finding_csv(finding: Finding) -> str:
-    """What the figure draws, as CSV: its quantities, or the finding's table if it has none."""
+    """The data of the figure as CSV: its quantities, or the finding's table if it has none."""
     return quantities_csv(finding.quantities) if finding.quantities else table_csv(finding.table)
 
 
 def quantities_csv(quantities: Sequence[Quantity]) -> str:
-    """One row a point: the quantity, its coordinates, value, interval, controls and theory."""
+    """One row per point: the quantity, its coordinates, value, interval, controls and theory."""
     rows = []
     for quantity in quantities:
         named = {"value": quantity.values, "low": quantity.low, "high": quantity.high}
@@ -141,10 +144,10 @@ def quantities_csv(quantities: Sequence[Quantity]) -> str:
 
 
 def _figure_json(figure: go.Figure) -> str:
-    # engine: orjson, where installed, refuses half characters.
+    # orjson, the default engine where installed, refuses half characters.
     return str(figure.to_json(engine="json"))
 
 
 def inert(text: str) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end its script element."""
     return text.replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Under which ending does a result become which file?"""
+"""Save a result: the ending of the path decides what is written."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -57,7 +57,7 @@ def save_ledger(survey: Survey, path: Path) -> Path:
         {
             ".csv": lambda: str(survey.ledger().to_frame().to_csv(index=False)),
             ".json": lambda: survey_json(survey),
-            ".html": lambda: whole_page("Armillary: what the claims came to", ledger_html(survey)),
+            ".html": lambda: whole_page("Armillary: verdicts", ledger_html(survey)),
             ".png": lambda: _picture(ledger_figure(survey), "png"),
             ".svg": lambda: _picture(ledger_figure(survey), "svg"),
         },
@@ -65,7 +65,7 @@ def save_ledger(survey: Survey, path: Path) -> Path:
 
 
 def save_comparison(comparison: Comparison, path: Path) -> Path:
-    """The page (.html), everything (.json), or one row a claim (.csv)."""
+    """The page (.html), everything (.json), or one row per claim (.csv)."""
     from armillary.views.compare.comparison import comparison_csv, comparison_json
     from armillary.views.compare.page import comparison_page
 
@@ -122,8 +122,8 @@ def save_figure(figure: Any, page: Callable[[], str], table: str, path: Path) ->
 def _save(path: Path, makers: Mapping[str, Callable[[], str | bytes]]) -> Path:
     maker = makers.get(path.suffix.lower())
     if maker is None:
-        asked = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
-        raise OutputError(f"{path} {asked}; choose one of {' '.join(makers)}.")
+        ending = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
+        raise OutputError(f"{path} {ending}; choose one of {' '.join(makers)}.")
     write_whole({path: maker()})
     return path
 
@@ -135,13 +135,13 @@ def _picture(figure: Any, kind: str) -> bytes:
     except ImportError as error:
         raise OutputError(f"a .{kind} needs kaleido: pip install 'armillary[png]', {otherwise}.") from error
     size = {"width": _WIDTH, "height": figure.layout.height, "scale": 2}
-    # Not by way of plotly: it would fetch MathJax from the network, and typeset a token like $x$ with it.
+    # Not through plotly, which would fetch MathJax from the network and typeset a token like $x$ with it.
     options = {"opts": {"format": kind, **size}, "kopts": {"mathjax": False}}
     try:
         return bytes(kaleido.calc_fig_sync(figure.to_dict(), **options))
     except Exception as error:
-        # kaleido drives a Chrome of its own and passes on whatever that says.
-        said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        # kaleido runs its own Chrome and passes its errors on.
+        message = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise OutputError(
-            f"kaleido could not draw the .{kind} ({said[:160]}); install Chrome or Chromium, {otherwise}."
+            f"kaleido could not draw the .{kind} ({message[:160]}); install Chrome or Chromium, {otherwise}."
         ) from error

@@ -1,7 +1,6 @@
-"""What differs between two surveys, and do their intervals say so?
+"""Compare two surveys claim by claim: verdicts, statistics, and the rows of the tables.
 
-Claim by claim: the verdicts, the statistics, and the tables' rows, matched by what names them (site, head, layer). What cannot
-be matched is named, never guessed.
+Rows are matched by the columns that name them (site, head, layer). What cannot be matched is listed, never guessed.
 """
 
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ class Comparison:
     names: tuple[str, str]
     pairs: tuple[Pair, ...]
     notes: tuple[str, ...] = ()
-    """What the surveys do not share: texts, budgets, thresholds, claims."""
+    """Differences in texts, budgets, thresholds and claims."""
 
     def __getitem__(self, claim_id: str) -> Pair:
         for pair in self.pairs:
@@ -46,15 +45,15 @@ class Comparison:
         return len(self.pairs)
 
     def to_frame(self) -> "pandas.DataFrame":
-        """One row a claim."""
+        """One row per claim."""
         return claim_table(self.pairs).to_frame()
 
     def rows(self) -> "pandas.DataFrame":
-        """One row a number, of all claims."""
+        """One row per number, of all claims."""
         return row_table(self.pairs).to_frame()
 
     def save(self, path: str | Path) -> Path:
-        """Write the page (.html), everything (.json) or one row a claim (.csv), by the path's ending."""
+        """Write the page (.html), everything (.json) or one row per claim (.csv), by the path's ending."""
         from armillary.views.save import save_comparison
 
         return save_comparison(self, Path(path))
@@ -71,7 +70,7 @@ class Comparison:
 
 
 def compare(a: Survey, b: Survey, names: tuple[str, str] | None = None, notes: tuple[str, ...] = ()) -> Comparison:
-    """Survey B against survey A; `notes` say what was already lost on the way here."""
+    """Survey B against survey A; `notes` say what could not be read."""
     named = names or survey_names(a, b)
     unlike = unlike_shapes(a, b)
     known = {finding.id: finding for finding in a}

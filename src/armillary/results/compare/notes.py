@@ -1,4 +1,4 @@
-"""Which surveys are these, what do they not share, and what can be read of one that another version wrote?"""
+"""What two surveys are called, in what they differ as a whole, and how a survey of another version is read."""
 
 import json
 import math
@@ -14,12 +14,12 @@ from armillary.results.survey import Survey
 from armillary.results.table import Table
 
 _F = TypeVar("_F", bound=Facts)
-# A tenth more text changes no interval that one could see.
+# A tenth more text changes no interval visibly.
 _LIKE = 1.1
 
 
 def survey_names(a: Survey, b: Survey) -> tuple[str, str]:
-    """What to call the two: their models, and where those are alike the first thing that is not."""
+    """The names of the two models, with the first setting that differs where the models have the same name."""
     named = [survey.model.name for survey in (a, b)]
     if named[0] != named[1]:
         short = [name.rstrip("/").rpartition("/")[2] for name in named]
@@ -38,13 +38,13 @@ def survey_names(a: Survey, b: Survey) -> tuple[str, str]:
 
 
 def unlike_shapes(a: Survey, b: Survey) -> dict[str, str]:
-    """Why layers or heads have no counterparts: L3 of 7 layers is not L3 of 30."""
+    """Why layers or heads have no counterparts: layer 3 of 7 is not layer 3 of 30."""
     sizes = {"layers": (a.model.layers, b.model.layers), "heads": (a.model.heads, b.model.heads)}
     return {kind: f"A has {m} {kind}, B {n}" for kind, (m, n) in sizes.items() if m != n and m and n}
 
 
 def survey_notes(a: Survey, b: Survey) -> tuple[str, ...]:
-    """What the surveys do not share, most important first."""
+    """Differences between the surveys, most important first."""
     notes = []
     shapes = unlike_shapes(a, b)
     if shapes:
@@ -54,17 +54,17 @@ def survey_notes(a: Survey, b: Survey) -> tuple[str, ...]:
         )
     elif a.model.fingerprint != b.model.fingerprint:
         notes.append(
-            "rows are matched by place; unless one model was trained on from the other, two heads of the same place are not "
-            "the same head"
+            "rows are matched by position; unless one model was trained from the other, two heads at the same position "
+            "are not the same head"
         )
     tokens = (a.text.tokens, b.text.tokens)
     if min(tokens) and max(tokens) > _LIKE * min(tokens):
         notes.append(
-            f"A read {tokens[0]:,} tokens, B {tokens[1]:,}: intervals have other widths, and statistics that grow or shrink "
-            "with the amount of text (dimensions, extremes, counts) may differ for that reason alone"
+            f"A read {tokens[0]:,} tokens, B {tokens[1]:,}: intervals have other widths, and statistics that depend on "
+            "the amount of text (dimensions, extremes, counts) may differ for that reason alone"
         )
     if a.text.source != b.text.source:
-        notes.append(f"A read {a.text.source!r}, B {b.text.source!r}: what differs may be the text")
+        notes.append(f"A read {a.text.source!r}, B {b.text.source!r}: differences may come from the text")
     moved = [key for key, value in a.thresholds.items() if b.thresholds.get(key, value) != value]
     if moved:
         notes.append(f"verdicts were decided with other thresholds: {', '.join(moved)}")
@@ -92,7 +92,7 @@ def _versions(a: Mapping[str, str], b: Mapping[str, str]) -> str:
 
 
 def read_loosely(folder: Path) -> tuple[Survey, tuple[str, ...]]:
-    """A stored survey; one of another schema as far as it can be understood, with notes on what was lost."""
+    """A stored survey. One of another schema is read as far as possible, with notes on what was lost."""
     folder = Path(folder)
     folder = folder.parent if folder.name == "survey.json" else folder
     try:
@@ -113,7 +113,9 @@ def read_loosely(folder: Path) -> tuple[Survey, tuple[str, ...]]:
             bare = _bare(entry)
         if bare is None:
             lost.append(
-                str(entry.get("id", "one without an id")) if isinstance(entry, Mapping) else "one that is no claim"
+                str(entry.get("id", "a claim without an id"))
+                if isinstance(entry, Mapping)
+                else "an entry that is not a claim"
             )
         else:
             findings.append(bare)
@@ -141,8 +143,8 @@ def _facts(kind: type[_F], record: Mapping[str, Any], key: str, **otherwise: str
 
 
 def _losses(folder: Path, record: Mapping[str, Any], numbers: list[str], lost: list[str]) -> tuple[str, ...]:
-    said = f"{folder} has schema {record['schema']!r}, this version writes {store.SCHEMA}: what it shares was compared"
-    notes = [said]
+    first = f"{folder} has schema {record['schema']!r}, this version writes {store.SCHEMA}: what both have was compared"
+    notes = [first]
     if numbers:
         notes.append(f"of {folder} only verdict and number could be read for {', '.join(numbers)}")
     if lost:
@@ -160,7 +162,7 @@ def _other_schema(path: Path) -> dict[str, Any] | None:
 
 
 def _bare(entry: Any) -> Finding | None:
-    """Verdict and number alone, of a record that says at least those."""
+    """Verdict and number alone, of a record that has at least those."""
     if not isinstance(entry, Mapping) or entry.get("verdict") not in VERDICTS or not isinstance(entry.get("id"), str):
         return None
     number = _mapping(entry.get("statistic"))

@@ -1,4 +1,4 @@
-"""When do two numbers differ, and what is known of one claim in two surveys?"""
+"""When two numbers differ, and one claim in two surveys."""
 
 import math
 from dataclasses import dataclass
@@ -10,17 +10,18 @@ from armillary.results.table import Table
 if TYPE_CHECKING:
     import pandas
 
-Outcome = Literal["differs", "not told apart", "unequal", "the same", "missing"]
+Outcome = Literal["differs", "not distinguished", "unequal", "the same", "missing"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-# Whatever two surveys have to do with each other, each interval misses its number in 5 of 100 cases.
+# However two surveys depend on each other, each interval misses its number in 5 of 100 cases.
 AT_MOST = 0.10
 RULE = (
-    "Two numbers differ when their 95 % intervals do not overlap, that is when 0 lies outside [low of B − high of A, high of B "
-    "− low of A]. This is careful: for independent surveys it calls 0.6 % of equal numbers different where the intervals are "
-    "alike, up to 5 % where one is far narrower, and, if the intervals keep their 95 %, at most 10 % however the surveys "
-    "depend on each other (as on the same text). Intervals alone allow no correction for many rows, so how many rows differ stands beside how many would by "
-    "chance. Numbers are the same if they agree to six digits; without an interval (read from weights, or counted) "
-    "they are otherwise called unequal, and nothing is said of how surely."
+    "Two numbers differ when their 95 % intervals do not overlap, that is, when 0 lies outside [low of B − high of A, "
+    "high of B − low of A]. The rule is conservative: for independent surveys it calls 0.6 % of equal numbers "
+    "different where the intervals have equal widths, up to 5 % where one is much narrower, and at most 10 % however "
+    "the surveys depend on each other (for example on the same text), if the intervals have their nominal 95 %. "
+    "Intervals alone allow no correction for many rows, so the number of rows that differ is shown beside the number "
+    "expected by chance. Numbers are the same if they agree to six digits; without an interval (read from weights, or "
+    "counted) they are otherwise called unequal, without a statement of confidence."
 )
 _DIGITS = 1e-6
 
@@ -46,7 +47,7 @@ class Change:
 
     @property
     def difference(self) -> Number:
-        """B minus A, with the interval that the rule looks at."""
+        """B minus A, with the interval that the rule uses."""
         value = self.b.value - self.a.value
         if self.is_exact or not (self.a.is_interval and self.b.is_interval):
             return Number(value)
@@ -54,15 +55,15 @@ class Change:
 
     @property
     def is_exact(self) -> bool:
-        """Both intervals are points: nothing was sampled, or nothing varied."""
+        """Whether both intervals are points: nothing was sampled, or nothing varied."""
         return all(side.low == side.value == side.high for side in (self.a, self.b))
 
     @property
     def chance(self) -> float:
-        """How often independent surveys with these intervals would call equal numbers different; 0 without intervals.
+        """How often the rule calls equal numbers different in independent surveys; 0 without intervals.
 
-        >>> round(Change(Number(1, 0, 2), Number(5, 4, 6)).chance, 4), round(Change(Number(1, 1, 1), Number(5, 4, 6)).chance, 4)
-        (0.0056, 0.05)
+        >>> [round(Change(a, Number(5, 4, 6)).chance, 4) for a in (Number(1, 0, 2), Number(1, 1, 1))]
+        [0.0056, 0.05]
         """
         wide = [side.high - side.low for side in (self.a, self.b)]
         if not self.difference.is_interval or not any(wide):
@@ -82,7 +83,7 @@ class Change:
         difference = self.difference
         if not difference.is_interval:
             return "unequal"
-        return "not told apart" if difference.low <= 0 <= difference.high else "differs"
+        return "not distinguished" if difference.low <= 0 <= difference.high else "differs"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Tally:
     """One column of a table, over the rows that both surveys have."""
 
     table: str
-    """The name of a further table, or nothing for the claim's own."""
+    """The name of a further table, or empty for the claim's own."""
     column: str
     unit: str
     rows: int
@@ -102,7 +103,7 @@ class Tally:
     median: float
     """Of B minus A, over rows."""
     by_chance: float
-    """How many rows would be called different if none were, for independent surveys."""
+    """How many rows would be called different if none were, in independent surveys."""
 
     @property
     def by_chance_at_most(self) -> float:
@@ -117,12 +118,12 @@ class Pair:
     a: Finding
     b: Finding
     change: Change | None
-    """None where the statistics are not of the same thing; `notes` say why."""
+    """None where the statistics cannot be compared; `notes` say why."""
     tallies: tuple[Tally, ...]
     table: Table
-    """One row a number: where it stands, its value and interval in A and in B, the difference, the outcome."""
+    """One row per number: its place, its value and interval in A and in B, the difference, the outcome."""
     changed: Table
-    """Words and yes/no that are not the same."""
+    """Words and yes/no values that changed."""
     notes: tuple[str, ...] = ()
 
     @property

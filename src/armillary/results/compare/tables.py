@@ -1,4 +1,4 @@
-"""Which rows of two tables belong together, and what became of every number in them?"""
+"""Match the rows of two tables, and compare every number in them."""
 
 import math
 import re
@@ -36,7 +36,7 @@ WORDS = (*NUMBERS[:3], Column("a", "in survey A"), Column("b", "in survey B"))
 
 
 def paired(a: Finding, b: Finding, unlike: Mapping[str, str] | None = None) -> Pair:
-    """One claim's two findings, matched; `unlike` says of layers and heads why they have no counterparts."""
+    """One claim's two findings, matched; `unlike` says why layers or heads have no counterparts."""
     notes = _unlike(a, b)
     comparable = a.statistic.name == b.statistic.name and a.statistic.unit == b.statistic.unit
     change = Change(of(a.statistic), of(b.statistic)) if comparable else None
@@ -53,11 +53,11 @@ def paired(a: Finding, b: Finding, unlike: Mapping[str, str] | None = None) -> P
             notes.append(f"{f'the table {name!r}' if name else 'the table'} was not compared: {match}")
             continue
         rows, unmatched = match
-        notes += [f"{name}: {said}" if name else said for said in unmatched]
+        notes += [f"{name}: {note}" if name else note for note in unmatched]
         for column in _compared(mine, other, _naming(mine, other) or ()):
-            found, told = _column(name, column, rows, mine, other)
-            numbers += told
-            tallies += [found] if found.rows else []
+            tally, compared = _column(name, column, rows, mine, other)
+            numbers += compared
+            tallies += [tally] if tally.rows else []
         words += _words(name, rows, mine, other)
     notes += [f"the table {name!r} is only in B" for name in _tables(b) if name not in _tables(a)]
     tallies.sort(key=lambda tally: tally.with_interval == 0)
@@ -69,7 +69,7 @@ def of(number: Statistic | Control) -> Number:
 
 
 def claim_table(pairs: Sequence[Pair]) -> Table:
-    """One row a claim: verdicts, numbers, difference, outcome, and how many rows differ."""
+    """One row per claim: verdicts, numbers, difference, outcome, and how many rows differ."""
     named = [("claim", "the claim's id"), ("verdict_a", "in survey A"), ("verdict_b", "in survey B")]
     columns = [Column(name, meaning) for name, meaning in [*named, ("statistic", "the number that the rule weighs")]]
     columns += [
@@ -82,8 +82,8 @@ def claim_table(pairs: Sequence[Pair]) -> Table:
         change = pair.change or Change(of(pair.a.statistic), of(pair.b.statistic))
         gap = change.difference if pair.change else Number(math.nan)
         tallied = (sum(t.with_interval for t in pair.tallies), sum(t.differ for t in pair.tallies))
-        said = (pair.id, pair.a.verdict, pair.b.verdict, pair.b.statistic.name)
-        rows.append((*said, *change.a, *change.b, *gap, pair.outcome, *tallied))
+        names = (pair.id, pair.a.verdict, pair.b.verdict, pair.b.statistic.name)
+        rows.append((*names, *change.a, *change.b, *gap, pair.outcome, *tallied))
     return Table(tuple(columns), tuple(rows))
 
 
@@ -100,9 +100,9 @@ def _unlike(a: Finding, b: Finding) -> list[str]:
     elif a.statistic.unit != b.statistic.unit:
         notes.append(f"A is in {a.statistic.unit!r}, B in {b.statistic.unit!r}: the numbers are not compared")
     if a.claim.rule != b.claim.rule and a.claim.rule and b.claim.rule:
-        notes.append("the rules read differently, so the verdicts were not decided alike")
+        notes.append("the rules differ, so the verdicts were not decided by the same rule")
     if a.claim.definition != b.claim.definition and a.claim.definition and b.claim.definition:
-        notes.append("the definitions read differently, so the numbers may not be of the same thing")
+        notes.append("the definitions differ, so the numbers may not measure the same thing")
     return notes
 
 
@@ -121,7 +121,7 @@ def _matched(
         return f"no columns name its rows uniquely in both (A: {', '.join(names)}; B: {', '.join(shared)})"
     for key, is_place in _PLACES.items():
         named = [table, *(str(part) for row in a.rows[:_FEW] for part in _key(row, _places(a, keys)))]
-        if key in unlike and any(is_place.search(one) for one in named):
+        if key in unlike and any(is_place.search(name) for name in named):
             return unlike[key]
     rows_a, rows_b = ({_key(row, _places(t, keys)): row for row in t.rows} for t in (a, b))
     both = [(" · ".join(str(part) for part in key), row, rows_b[key]) for key, row in rows_a.items() if key in rows_b]
@@ -132,7 +132,7 @@ def _matched(
         _only("A", what, [k for k in rows_a if k not in rows_b]),
         _only("B", what, [k for k in rows_b if k not in rows_a]),
     ]
-    return both, [said for said in unmatched if said]
+    return both, [note for note in unmatched if note]
 
 
 def _only(side: str, what: str, keys: Sequence[Key]) -> str:
@@ -144,7 +144,7 @@ def _only(side: str, what: str, keys: Sequence[Key]) -> str:
 
 
 def _naming(a: Table, b: Table) -> list[str] | None:
-    """The columns that name a row: the first, and as many further ones of words, whole numbers or steps as it takes."""
+    """The columns that name a row: the first, and as many further ones of words, integers or steps as needed."""
     if not a.columns or not b.columns or a.columns[0].name != b.columns[0].name:
         return None
     keys: list[str] = []
@@ -180,9 +180,9 @@ def _compared(a: Table, b: Table, keys: Sequence[str]) -> list[str]:
     """Numeric columns of both, those with an interval first; ends and standard errors belong to their number."""
     shared = {column.name for column in b.columns}.difference(keys)
     names = [c.name for i, c in enumerate(a.columns) if c.name in shared and _is_numeric(a, i)]
-    kept = [n for n in names if not any(n.endswith(end) and n.removesuffix(end) in names for end in _ENDS)]
-    kept = [n for n in kept if n not in _PLAIN or not set(_PLAIN) <= set(names)]
-    return sorted((n for n in kept if _is_numeric(b, _places(b, [n])[0])), key=lambda n: not _has_interval(n, names))
+    values = [n for n in names if not any(n.endswith(end) and n.removesuffix(end) in names for end in _ENDS)]
+    values = [n for n in values if n not in _PLAIN or not set(_PLAIN) <= set(names)]
+    return sorted((n for n in values if _is_numeric(b, _places(b, [n])[0])), key=lambda n: not _has_interval(n, names))
 
 
 def _has_interval(name: str, names: Sequence[str]) -> bool:
@@ -236,17 +236,16 @@ def _column(table: str, name: str, rows: Sequence[tuple[str, Key, Key]], a: Tabl
         median=median([c.difference.value for c in known.values()] or [math.nan]),
         by_chance=sum(change.chance for change in known.values()),
     )
-    told: list[Key] = [(table, where, name, *c.a, *c.b, *c.difference, c.outcome) for where, c in known.items()]
-    return tally, told
+    return tally, [(table, where, name, *c.a, *c.b, *c.difference, c.outcome) for where, c in known.items()]
 
 
 def _words(table: str, rows: Sequence[tuple[str, Key, Key]], a: Table, b: Table) -> list[Key]:
-    """Words and yes/no that changed."""
+    """Words and yes/no values that changed."""
     shared = {column.name: i for i, column in enumerate(b.columns)}
-    made: list[Key] = []
+    changed: list[Key] = []
     for i, column in enumerate(a.columns):
         at = shared.get(column.name)
         if not i or at is None or (_is_numeric(a, i) and _is_numeric(b, at)):
             continue
-        made += [(table, where, column.name, m[i], o[at]) for where, m, o in rows if m[i] != o[at]]
-    return made
+        changed += [(table, where, column.name, m[i], o[at]) for where, m, o in rows if m[i] != o[at]]
+    return changed

@@ -1,4 +1,4 @@
-"""How do two surveys read side by side: in a terminal, in a notebook, in a file?"""
+"""A comparison of two surveys as text, static HTML and files."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,18 +19,24 @@ from armillary.views.text.quoting import html_text, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line, verdict_text
 from armillary.views.text.survey import new_console, print_lines, printed, wrapped
 
-# Outcomes differ by shape, like verdicts.
-SIGNS: dict[Outcome, str] = {"differs": "≠", "not told apart": "≈", "unequal": "△", "the same": "=", "missing": ABSENT}
+# Outcomes differ in shape, like verdicts.
+SIGNS: dict[Outcome, str] = {
+    "differs": "≠",
+    "not distinguished": "≈",
+    "unequal": "△",
+    "the same": "=",
+    "missing": ABSENT,
+}
 
 
 _KEY = (
-    "≠ the 95 % intervals do not overlap (so would 0.6 % of equal numbers, or up to 10 % in dependent surveys); ≈ they do; "
-    "△ unequal, with no interval to weigh it; = the same to six digits."
+    "≠ the 95 % intervals do not overlap (nor do those of 0.6 % of equal numbers, of up to 10 % in dependent surveys); "
+    "≈ they overlap; △ unequal, without intervals; = the same to six digits."
 )
 
 
 def save_all(comparison: Comparison, folder: Path) -> Path:
-    """compare.html, compare.json, compare.csv (a row a claim) and rows.csv (a row a number) in a folder."""
+    """compare.html, compare.json, compare.csv (one row per claim) and rows.csv (one row per number) in a folder."""
     from armillary.views.compare.page import comparison_page
 
     files = {
@@ -44,7 +50,7 @@ def save_all(comparison: Comparison, folder: Path) -> Path:
 
 
 def comparison_csv(comparison: Comparison) -> str:
-    """One row a claim."""
+    """One row per claim."""
     return table_csv(claim_table(comparison.pairs))
 
 
@@ -59,11 +65,11 @@ def comparison_json(comparison: Comparison) -> str:
     rows = claim_table(comparison.pairs).rows
     claims = []
     for pair, row in zip(comparison.pairs, rows, strict=True):
-        said: dict[str, Any] = {**dict(zip(names, row, strict=True)), "notes": pair.notes}
-        said["columns"] = [vars(tally) | {"by_chance_at_most": tally.by_chance_at_most} for tally in pair.tallies]
-        said["numbers"] = {"columns": [c.name for c in pair.table.columns], "rows": pair.table.rows}
-        said["words"] = {"columns": [c.name for c in pair.changed.columns], "rows": pair.changed.rows}
-        claims.append(said)
+        entry: dict[str, Any] = {**dict(zip(names, row, strict=True)), "notes": pair.notes}
+        entry["columns"] = [vars(tally) | {"by_chance_at_most": tally.by_chance_at_most} for tally in pair.tallies]
+        entry["numbers"] = {"columns": [c.name for c in pair.table.columns], "rows": pair.table.rows}
+        entry["words"] = {"columns": [c.name for c in pair.changed.columns], "rows": pair.changed.rows}
+        claims.append(entry)
     return json_text({**record, "claims": claims})
 
 
@@ -74,7 +80,7 @@ def comparison_text(comparison: Comparison, width: int | None = None, colour: bo
 
 
 def print_comparison(comparison: Comparison, console: Console, folder: Path | None = None) -> None:
-    """One paragraph a claim, by chapter; then the tally, what is not comparable, and the rule."""
+    """One paragraph per claim, by chapter; then the tally, what is not comparable, and the key."""
     width = min(console.width, 120)
     lines = wrapped(Text(show_text(f"Armillary · {title(comparison)}"), "bold"), width, 0)
     for side, survey in (("A", comparison.a), ("B", comparison.b)):
@@ -106,7 +112,7 @@ def title(comparison: Comparison) -> str:
 
 
 def summary(comparison: Comparison) -> str:
-    """'Of 8 claims 2 changed their verdict; 3 numbers differ, 4 are not told apart'."""
+    """'Of 8 claims 2 changed their verdict; 3 numbers differ, 4 are not distinguished'."""
     if not comparison.pairs:
         return "No claim is in both surveys; measure the same ones on both"
     moved = sum(pair.is_verdict_changed for pair in comparison)
@@ -119,7 +125,7 @@ def numbers(pair: Pair) -> str:
     """Both numbers with their intervals, and the difference with its own."""
     a, b = (interval_of(f.statistic) for f in (pair.a, pair.b))
     if pair.change is None:
-        return f"{a} and {b}: not of the same thing"
+        return f"{a} and {b}: not the same statistic"
     if pair.outcome == "the same":
         return f"{b} in both"
     return f"{a} → {b}"
@@ -134,8 +140,8 @@ def difference(pair: Pair) -> str:
     match pair.outcome:
         case "differs":
             return f"differs by {said}"
-        case "not told apart":
-            return f"not told apart: the difference is {said}"
+        case "not distinguished":
+            return f"not distinguished: the difference is {said}"
         case "unequal":
             return f"unequal by {said}, without an interval"
         case "the same":
@@ -145,7 +151,7 @@ def difference(pair: Pair) -> str:
 
 
 def headline(pair: Pair) -> str:
-    """The figure's title: what became of the number, in a sentence."""
+    """The figure's title: how the number changed, in a sentence."""
     verdicts = f"; {pair.a.verdict} → {pair.b.verdict}" if pair.is_verdict_changed else ""
     if pair.change is None:
         return f"{pair.id}: the two surveys measured different things{verdicts}"
@@ -160,36 +166,36 @@ def step(pair: Pair) -> str:
 
 
 def reading(pair: Pair) -> str:
-    """What differs, in plain words: the verdict, the number, the rows, what could not be compared."""
-    return "; ".join([*verdict_said(pair), number_said(pair), *rows_said(pair), *pair.notes]) + "."
+    """What differs: the verdict, the number, the rows, and what could not be compared."""
+    return "; ".join([*verdict_change(pair), number_change(pair), *row_changes(pair), *pair.notes]) + "."
 
 
-def verdict_said(pair: Pair) -> list[str]:
+def verdict_change(pair: Pair) -> list[str]:
     """The verdicts, where they changed."""
     if not pair.is_verdict_changed:
         return []
     changed = " → ".join(map(verdict_text, (pair.a, pair.b)))
-    if pair.outcome in ("not told apart", "the same"):
-        changed += ", though the number did not: the rule weighs more than it, or it lies at an edge"
+    if pair.outcome in ("not distinguished", "the same"):
+        changed += ", though the number did not: the rule uses more than this number, or it is near a limit"
     return [changed]
 
 
-def number_said(pair: Pair) -> str:
+def number_change(pair: Pair) -> str:
     return f"{pair.b.statistic.name}: {difference(pair)}"
 
 
-def rows_said(pair: Pair) -> list[str]:
+def row_changes(pair: Pair) -> list[str]:
     """The rows: how many differ in each column, and what has no interval."""
-    parts = [tally_said(pair, tally) for tally in pair.tallies if tally.with_interval][:3]
+    parts = [tally_text(pair, tally) for tally in pair.tallies if tally.with_interval][:3]
     bare = [tally.column for tally in pair.tallies if not tally.with_interval and tally.unequal]
     if bare:
         parts.append(f"unequal without an interval: {', '.join(bare[:4])}{' and more' if len(bare) > 4 else ''}")
     if pair.changed.rows:
-        parts.append(f"{count(len(pair.changed.rows))} words or yes/no changed")
+        parts.append(f"{count(len(pair.changed.rows))} words or yes/no values changed")
     return parts
 
 
-def tally_said(pair: Pair, tally: Tally) -> str:
+def tally_text(pair: Pair, tally: Tally) -> str:
     """'r2: 54 of 56 heads differ, 8 up and 46 down (by chance 0.3, at most 5.6)'."""
     table = pair.b.more_tables.get(tally.table, pair.b.table)
     kind = table.columns[0].name if table.columns else "row"
@@ -202,7 +208,7 @@ def tally_said(pair: Pair, tally: Tally) -> str:
 
 
 def against(pair: Pair, name: str) -> Finding:
-    """B's finding with A's number as its control, for a bar on one scale."""
+    """B's finding with A's number as its control, for a bar with one scale."""
     from dataclasses import replace
 
     number = pair.a.statistic
@@ -218,10 +224,11 @@ def verdicts_html(pair: Pair) -> str:
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """The comparison for a notebook, with no script at all."""
+    """The comparison as static HTML for a notebook."""
     head = "".join(f"<th>{name}</th>" for name in ("verdict", "claim", "A → B", "◇ A, mark B", "what differs"))
     rows = "".join(
-        f"<tr><td>{verdicts_html(pair)}</td><td><b>{html_text(pair.id)}</b><br><span class='soft'>{html_text(pair.claim.statement)}</span></td>"
+        f"<tr><td>{verdicts_html(pair)}</td><td><b>{html_text(pair.id)}</b><br>"
+        f"<span class='soft'>{html_text(pair.claim.statement)}</span></td>"
         f"<td><b>{numbers(pair)}</b><br>{SIGNS[pair.outcome]} {pair.outcome}</td>"
         f"<td>{bar_html(against(pair, comparison.names[0]))}</td><td>{html_text(reading(pair))}</td></tr>"
         for pair in comparison
@@ -235,7 +242,7 @@ def comparison_html(comparison: Comparison) -> str:
 
 
 def outcomes(pairs: Sequence[Pair]) -> dict[Outcome, int]:
-    """How often each occurred."""
+    """How often each outcome occurred."""
     seen = Counter(pair.outcome for pair in pairs)
     return {outcome: seen[outcome] for outcome in OUTCOMES}
 

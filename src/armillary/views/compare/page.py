@@ -1,4 +1,4 @@
-"""What does the page of a comparison show: a ledger of what differs, and every claim's rows and pictures?"""
+"""A comparison as one page: a ledger of what differs, and every claim with its rows and figures."""
 
 import math
 import re
@@ -21,16 +21,16 @@ from armillary.views.compare.comparison import (
     against,
     difference,
     headline,
-    number_said,
+    number_change,
     outcomes,
     plural,
     reading,
-    rows_said,
+    row_changes,
     step,
     summary,
-    tally_said,
+    tally_text,
     title,
-    verdict_said,
+    verdict_change,
     verdicts_html,
 )
 from armillary.views.figures.figure import drawn, figure
@@ -64,8 +64,9 @@ def comparison_page(comparison: Comparison) -> str:
         (*headings, Heading("what differs")), [_row(p, comparison.names) for p in comparison], kinds
     )
     body = ledger + _chapters(comparison, found, parts)
-    body += f'<section id="rule"><h2>How they were compared</h2><p class="prose">{e(RULE)}</p></section>{_sides(comparison)}'
-    foot = "The command armillary compare makes this page from two stored surveys; with --out DIR it writes every row beside it."
+    body += f'<section id="rule"><h2>How they were compared</h2><p class="prose">{e(RULE)}</p></section>'
+    body += _sides(comparison)
+    foot = "The command armillary compare writes this page from two stored surveys; with --out DIR also every row."
     return assembled(f"Armillary: {title(comparison)}", above, places, body, foot, parts)
 
 
@@ -73,22 +74,22 @@ def _row(pair: Pair, names: tuple[str, str]) -> Row:
     gap = math.nan if pair.change is None else pair.change.difference.value
     unit = f" {e(pair.b.statistic.unit)}" if pair.b.statistic.unit else ""
     moved = f"{number(pair.b.statistic.value)} in both" if pair.outcome == "the same" else step(pair)
-    told = [*verdict_said(pair), *rows_said(pair), *pair.notes] or [number_said(pair)]
+    changes = [*verdict_change(pair), *row_changes(pair), *pair.notes] or [number_change(pair)]
     cells = (
         verdicts_html(pair),
         f"<b>{link(pair.id)}</b><br><span class='soft'>{e(pair.claim.statement)}</span>",
         f"<b class='value'>{moved}</b>{unit}<br><span class='soft'>{e(pair.b.statistic.name)}</span>",
         f"{bar_html(against(pair, names[0]))}<span class='soft'>{SIGNS[pair.outcome]} {_briefly(pair)}</span>",
-        e("; ".join(told) + "."),
+        e("; ".join(changes) + "."),
     )
-    # Changed verdicts first, then as the ledger of one survey sorts them; numbers by how far they moved.
+    # Changed verdicts first, then as in the ledger of one survey; numbers sort by their difference.
     verdict = VERDICTS.index(pair.b.verdict) + (0 if pair.is_verdict_changed else len(VERDICTS))
     key = gap if math.isfinite(gap) else ""
     return Row(pair.id, pair.claim.chapter, pair.outcome, cells, (verdict, pair.id, key, key, reading(pair)))
 
 
 def _briefly(pair: Pair) -> str:
-    """'−0.103 [−0.110, −0.095]', or the outcome where there is no interval to show."""
+    """'−0.103 [−0.110, −0.095]', or the outcome where there is no interval."""
     gap = None if pair.change is None else pair.change.difference
     return interval(*gap) if gap is not None and gap.is_interval else pair.outcome
 
@@ -112,15 +113,15 @@ def _article(pair: Pair, index: int, part: Part) -> str:
         ("claim", [pair.claim.statement]),
         ("measured", [pair.b.statistic.name, *sides]),
         ("difference", [difference(pair)]),
-        ("rows", [tally_said(pair, tally) for tally in pair.tallies if tally.with_interval]),
+        ("rows", [tally_text(pair, tally) for tally in pair.tallies if tally.with_interval]),
         ("controls", controls),
         ("rule", [pair.claim.rule]),
         ("caveats", pair.notes),
     )
     how = terms(("A", [pair.a.reading]), ("B", [pair.b.reading]))
-    facts += f"<details class='how'><summary>What each survey said</summary>{how}</details>"
+    facts += f"<details class='how'><summary>The reading of each survey</summary>{how}</details>"
     return article(
-        pair.id, headline(pair), head, index, part, facts, "; ".join([*verdict_said(pair), number_said(pair)]) + "."
+        pair.id, headline(pair), head, index, part, facts, "; ".join([*verdict_change(pair), number_change(pair)]) + "."
     )
 
 
@@ -130,7 +131,7 @@ def _part(pair: Pair, names: tuple[str, str]) -> Part:
         tables["columns compared"] = _tallies(pair.tallies)
         tables["every number"] = _narrow(pair.table)
     if pair.changed.rows:
-        tables["words and yes/no that changed"] = _narrow(pair.changed)
+        tables["words and yes/no values that changed"] = _narrow(pair.changed)
     quantities = pair_quantities(pair, names)
     subtitle = "<br>".join(map(in_html, wrap(show_text(f"{names[1]} (B) against {names[0]} (A)"), 110)))
     if quantities:
@@ -143,19 +144,19 @@ def _part(pair: Pair, names: tuple[str, str]) -> Part:
 
 
 def pair_quantities(pair: Pair, names: tuple[str, str]) -> tuple[Quantity, ...]:
-    """What to draw of a pair: differences row by row where there are intervals, then both levels where axes agree."""
+    """Differences row by row where there are intervals, then both levels where the axes agree."""
     made = [_gap(pair, tally) for tally in pair.tallies if tally.with_interval and not tally.table]
     others = {quantity.name: quantity for quantity in pair.a.quantities}
     for mine in pair.b.quantities:
         other = others.get(mine.name)
         if other is not None and _same_axes(mine, other):
             one = _levels(other, mine, names) if len(mine.axes) == 1 else _map(other, mine)
-            made += [] if any(_is_same(one, drawn_already) for drawn_already in made) else [one]
+            made += [] if any(_is_same(one, other) for other in made) else [one]
     return tuple(made[:_PANELS])
 
 
 def _gap(pair: Pair, tally: Tally) -> Quantity:
-    """B minus A over sites with its interval, or over layers and heads with a map of those that differ."""
+    """B minus A with its interval over sites, or over layers and heads with a map of those that differ."""
     at = {column.name: i for i, column in enumerate(pair.table.columns)}
     rows = [row for row in pair.table.rows if row[at["table"]] == "" and row[at["column"]] == tally.column]
     where = [str(row[at["where"]]) for row in rows]
@@ -182,7 +183,7 @@ def _head_map(
         whole[place] = gap
         said[place] = gap if is_apart else np.nan
     coords = {"layer": [f"L{i}" for i in range(shape[0])], "head": [f"H{i}" for i in range(shape[1])]}
-    shown = {f"where the intervals are apart: {int(np.sum(apart))} of {len(places)}": said}
+    shown = {f"where the intervals do not overlap: {int(np.sum(apart))} of {len(places)}": said}
     return Quantity(name, meaning, unit, ("layer", "head"), coords, whole, controls=shown, label="all heads")
 
 
@@ -191,7 +192,7 @@ def _levels(a: Quantity, b: Quantity, names: tuple[str, str]) -> Quantity:
 
 
 def _map(a: Quantity, b: Quantity) -> Quantity:
-    """The difference of two maps; of logarithms where the quantity is drawn on a log scale."""
+    """The difference of two maps, of their logarithms where the quantity is drawn on a log scale."""
     if "value" in b.logs:
         with np.errstate(divide="ignore", invalid="ignore"):
             gap = np.log10(b.values) - np.log10(a.values)
@@ -207,7 +208,7 @@ def _same_axes(a: Quantity, b: Quantity) -> bool:
 
 
 def _is_same(a: Quantity, b: Quantity) -> bool:
-    """Whether a column of the table and a quantity are one thing, and would be drawn twice."""
+    """Whether a column of the table and a quantity are the same, and would be drawn twice."""
     return a.values.shape == b.values.shape and np.allclose(a.values, b.values, rtol=1e-9, atol=0, equal_nan=True)
 
 
@@ -229,8 +230,8 @@ def _tallies(tallies: Sequence[Tally]) -> Table:
         Column("with interval", "of them with an interval on at least one side"),
         Column("differ", "rows whose intervals do not overlap"),
         Column("up", "of them, larger in B"),
-        Column("by chance", "how many would differ if none did, for independent surveys"),
-        Column("at most", "the same, however the surveys depend on each other"),
+        Column("by chance", "expected number if none differed, for independent surveys"),
+        Column("at most", "upper bound on it, however the surveys depend on each other"),
         Column("unequal", "rows without an interval whose numbers are not the same to six digits"),
         Column("median difference", "B minus A, over rows"),
     )
@@ -247,7 +248,7 @@ def _record(survey: Survey, name: str) -> Mapping[str, Any]:
 
 
 def _sides(comparison: Comparison) -> str:
-    """Model, text and run of both, with what is not the same marked."""
+    """Model, text and run of both surveys, with differences marked."""
     columns = (Column("", ""), Column("A", comparison.names[0]), Column("B", comparison.names[1]), Column("alike", ""))
     made = []
     for name in ("model", "text", "provenance", "thresholds"):

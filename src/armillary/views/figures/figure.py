@@ -1,7 +1,7 @@
-"""Which picture does a finding make, and which the whole ledger?
+"""Figures of findings and of the ledger.
 
-Colours are the light palette's; `theme.darkened` exchanges them. Every word from outside is escaped on its
-way in, because plotly reads a subset of HTML in titles, ticks and hover labels.
+Colours are those of the light palette; `theme.darkened` replaces them. All text from outside is escaped, because plotly
+interprets a subset of HTML in titles, ticks and hover labels.
 """
 
 from collections import Counter
@@ -29,17 +29,17 @@ _ROW = 46
 
 
 def figure(finding: Finding) -> go.Figure:
-    """The finding's quantities, a panel each, under its headline; if it has none, its number on a line."""
+    """The finding's quantities, one panel each, under its headline; without quantities, its number on a line."""
     if not finding.quantities:
         return _rows_figure([finding], finding.headline, _subtitle(finding))
     return drawn(finding.quantities, finding.headline, _subtitle(finding))
 
 
 def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str) -> go.Figure:
-    """Quantities under one another, a panel each; the subtitle is HTML."""
+    """One panel per quantity, stacked; the subtitle is HTML."""
     panels = [panel(quantity) for quantity in quantities]
     titles = heading(headline, subtitle)
-    above = [_HEADER + LINE_HEIGHT * len(_said(p)) + _cell_titles(p) for p in panels]
+    above = [_HEADER + LINE_HEIGHT * len(_meaning(p)) + _cell_titles(p) for p in panels]
     below = [_FOOTER + p.depth for p in panels]
     total = sum(above) + sum(below) + sum(p.height for p in panels)
     made = go.Figure()
@@ -57,7 +57,7 @@ def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str) -> go.Fi
 
 
 def ledger_figure(survey: Survey) -> go.Figure:
-    """One row a claim: dot and interval against the controls, each row on an axis of its own (`Scale`)."""
+    """One row per claim: dot and interval against the controls, each row on its own axis (`Scale`)."""
     findings = [f for found in chapters(survey).values() for f in found]
     subtitle = in_html(f"{model_line(survey)}  |  {text_line(survey)}")
     seen = Counter(finding.verdict for finding in findings)
@@ -68,7 +68,7 @@ def ledger_figure(survey: Survey) -> go.Figure:
 def _add(
     made: go.Figure, layout: dict[str, Any], one: Panel, domain: tuple[float, float], axes: int, index: int
 ) -> int:
-    """Draw one panel into its stretch of the page; returns how many axes there are now."""
+    """Draw one panel into its part of the page; returns the number of axes so far."""
     gap = 0.04
     width = (1 - gap * (len(one.cells) - 1)) / len(one.cells)
     for column, cell in enumerate(one.cells):
@@ -90,7 +90,7 @@ def _add(
         bar = {**one.coloraxis["colorbar"], "x": 1.015, "xanchor": "left", "len": domain[1] - domain[0]}
         bar |= {"y": domain[0], "yanchor": "bottom", "outlinewidth": 0}
         layout[f"coloraxis{index + 1 if index else ''}"] = {**one.coloraxis, "colorbar": bar}
-    said = "<br>".join([f"<b>{html_text(one.title)}</b>", *map(in_html, _said(one))])
+    said = "<br>".join([f"<b>{html_text(one.title)}</b>", *map(in_html, _meaning(one))])
     shift = 6 + _cell_titles(one)
     layout["annotations"].append(_note(said, 0, domain[1], 13, LIGHT.ink, yshift=shift, yanchor="bottom"))
     for label, place in zip(one.labels, spread(one.labels, one.height), strict=True):
@@ -153,7 +153,7 @@ def _row_traces(finding: Finding, level: float) -> list[Any]:
     return traces
 
 
-# Plotly has no half-filled disc: a thick ring stands for ◐, which the row's label shows.
+# Plotly has no half-filled disc: a thick ring stands for ◐, which is in the row's label.
 _SYMBOLS = {
     "supported": "circle",
     "qualified": "circle",
@@ -188,7 +188,7 @@ def _row_notes(finding: Finding, level: float) -> list[dict[str, Any]]:
 
 
 def _at(text: str, level: float, side: str, colour: str, size: int, yshift: int) -> dict[str, Any]:
-    """A note in the left or right margin, beside its row."""
+    """Text in the left or right margin, beside its row."""
     place = {"x": 0, "xshift": -298} if side == "left" else {"x": 1, "xshift": 14}
     return _note(
         text, place["x"], level, size, colour, xshift=place["xshift"], yshift=yshift, yref="y", yanchor="middle"
@@ -204,7 +204,7 @@ def _cell_titles(one: Panel) -> int:
     return 18 if any(cell.title for cell in one.cells) else 0
 
 
-def _said(one: Panel) -> list[str]:
+def _meaning(one: Panel) -> list[str]:
     return wrap(show_text(one.meaning), 100)
 
 
@@ -215,7 +215,7 @@ def _subtitle(finding: Finding) -> str:
 
 
 def heading(headline: str, subtitle: str) -> dict[str, Any]:
-    """Title and subtitle as plotly wants them, with the margin (`top`) they take."""
+    """Title and subtitle in plotly's form, with the margin (`top`) that they need."""
     lines = [in_html(line) for line in wrap(show_text(headline), 74)]
     top = 26 + 24 * len(lines) + 18 * (subtitle.count("<br>") + 1) + 12
     title = {"text": "<br>".join(lines), "yref": "container", "y": 1, "yanchor": "top", "pad": {"t": 18}}

@@ -1,11 +1,11 @@
-"""Which mark and which colour does a thing have, the same in the terminal, the notebook and the page?"""
+"""Marks and colours, the same in terminals, notebooks and pages."""
 
 from dataclasses import dataclass
 
-from armillary.results.claim import Verdict
+from armillary.results.claim import VERDICTS, Verdict
 
-# Verdicts differ by shape first and by colour second; the colours are the same on both grounds.
-MARKS: dict[Verdict, str] = {"supported": "●", "qualified": "◐", "refuted": "✕", "undecided": "○", "failed": "!"}
+# Verdicts differ in shape as well as in colour; the colours are the same in both themes.
+MARKS: dict[Verdict, str] = dict(zip(VERDICTS, "●◐✕○!", strict=True))
 COLOURS: dict[Verdict, str] = {
     "supported": "#1B7F79",
     "qualified": "#C98A1B",
@@ -18,12 +18,12 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu 
 
 @dataclass(frozen=True)
 class Palette:
-    """One ground with everything drawn on it; the two have the same fields, so one figure serves both."""
+    """The colours of a theme; both themes have the same fields, so that one figure serves both."""
 
     ground: str
     ink: str
     soft: str
-    """Second-rank text: subtitles, axis labels."""
+    """Secondary text: subtitles, axis labels."""
     grid: str
     accent: str
     accent_band: str
@@ -43,7 +43,7 @@ LIGHT = Palette(
     second_band="rgba(44,110,155,0.18)",
     control="#6F757E",
 )
-# The second colour is lightened: #2C6E9B on the night ground has a contrast of 3.3, thin lines need more.
+# The second colour is lighter here: #2C6E9B has a contrast of 3.3 on this ground, too little for thin lines.
 DARK = Palette(
     ground="#0E1420",
     ink="#E8E6DF",

@@ -1,7 +1,7 @@
-"""How is one quantity drawn? Chosen by its axes: one makes a line with its band, two a heat map, three a row of them.
+"""One quantity as a panel: with one axis a line with its band, with two a heat map, with three a row of heat maps.
 
-A panel is a list of traces, its two axes and its labels; `figure` stacks panels. Heights are in pixels and
-fixed, so that labels can keep clear of each other; widths follow the window.
+A panel is a list of traces, two axes and labels; `figure` stacks panels. Heights are fixed in pixels, so that labels
+can be kept apart; widths follow the window.
 """
 
 import re
@@ -22,13 +22,13 @@ from armillary.views.text.quoting import html_text, in_html, show_text
 
 LINE_HEIGHT = 15
 _LABEL_WIDTH = 20
-# Several controls are told apart by their dashes; each label begins with a sample.
+# Several controls differ by their dashes; each label begins with a sample.
 _DASHES = (("dash", "╌ "), ("longdash", "— "), ("dashdot", "–· "))
 
 
 @dataclass
 class Label:
-    """A word at the right edge, at the height (0 to 1) where its line ends."""
+    """Text at the right edge, at the height (0 to 1) where its line ends."""
 
     text: str
     color: str
@@ -41,7 +41,7 @@ class Label:
 
 @dataclass
 class Cell:
-    """One pair of axes with its traces; a heat map has one for the model and one for each control."""
+    """One pair of axes with its traces; a heat map has one for the model and one per control."""
 
     traces: list[Any]
     xaxis: dict[str, Any]
@@ -70,11 +70,11 @@ def panel(quantity: Quantity) -> Panel:
 
 
 def spread(labels: list[Label], height: int) -> list[float]:
-    """Heights (0 to 1) for the labels, in their order, moved as little as keeps them apart."""
+    """Heights (0 to 1) for the labels, in their order, moved as little as possible so that none overlap."""
     order = sorted(range(len(labels)), key=lambda i: labels[i].at)
     sizes = [len(labels[i].lines) * LINE_HEIGHT / height for i in order]
     offsets = np.cumsum([0.0, *((a + b) / 2 for a, b in pairwise(sizes))])
-    # Least squares under 'each above the last': labels that would touch are pooled around their middle.
+    # Least squares with each label above the last: labels that would touch are pooled around their mean.
     pools: list[tuple[float, int]] = []
     for i, offset in zip(order, offsets, strict=False):
         pools.append((labels[i].at - offset, 1))
@@ -124,7 +124,7 @@ def _across(quantity: Quantity, axis: str) -> tuple[Floats, dict[str, Any], int]
 
 
 def _beside(quantity: Quantity) -> list[tuple[Label, Floats, str]]:
-    """What the model is compared with: theories dotted in ink, controls dashed in grey."""
+    """Theories as dotted lines, controls as grey dashes."""
     made = [(Label(show_text(name), LIGHT.ink, 0), v, "dot") for name, v in quantity.theory.items()]
     for index, (name, values) in enumerate(quantity.controls.items()):
         dash, sample = _DASHES[index % len(_DASHES)]
@@ -136,7 +136,7 @@ def _beside(quantity: Quantity) -> list[tuple[Label, Floats, str]]:
 def _others(
     x: Floats, values: Floats, y: Numbers, label: Label, dash: str, kinds: dict[str, list[int]], joined: bool
 ) -> list[Any]:
-    """A control's or a theory's line, one for each kind of site, under a single label."""
+    """A control's or a theory's lines, one per kind of site, with a single label."""
     placed = y.place(values)
     everywhere = list(range(len(x)))
     runs = [places for places in kinds.values() if len(places) > 1] or [everywhere]
@@ -146,7 +146,7 @@ def _others(
     said = [f"{in_html(label.text)}<br>{number(float(value))}" for value in values]
     line = {"mode": "lines", "line": {"dash": dash, "width": 1.3 if dash == "dot" else 1.6, "color": label.color}}
     tick = {"symbol": "line-ew", "size": 10, "line": {"width": 1.6, "color": label.color}}
-    # What no line can show, a short stroke does: lone sites, words, a theory about two points.
+    # Single sites, words, and a theory about two points are drawn as short strokes instead of a line.
     strokes = sorted(set(everywhere) - {place for run in runs for place in run})
     if not joined or np.isfinite(values).sum() <= 2:
         runs, strokes, tick = [], everywhere, {**tick, "size": 18}
@@ -183,7 +183,7 @@ def _model(
         go.Scatter(x=x[places], y=shown, mode=mode, line=line, marker={"color": colour, "size": size}, **said)
     )
     if zeros.any():
-        # No line leads to a zero: on a log scale it is infinitely far down.
+        # On a log scale a zero is infinitely far down, so no line leads to it.
         marker = {"symbol": "triangle-down-open", "size": 8, "color": colour}
         floor = np.where(zeros, y.place(values), np.nan)
         traces.append(go.Scatter(x=x[places], y=floor, mode="markers", marker=marker, **said))
@@ -191,7 +191,7 @@ def _model(
 
 
 def _band(x: Floats, low: Floats, high: Floats, colour: str) -> Any:
-    """The interval as one closed outline for every unbroken run: plotly's own fill bridges gaps."""
+    """The interval as one closed outline per unbroken run, because plotly's own fill bridges gaps."""
     outline: list[tuple[float | None, float | None]] = []
     known = np.isfinite(low) & np.isfinite(high)
     edges = np.flatnonzero(np.diff([0, *known, 0]))
@@ -247,7 +247,7 @@ def _heat_panel(quantity: Quantity) -> Panel:
     if diverging:
         ends = [-max(map(abs, ends)), max(map(abs, ends))]
     rows, columns = (_names(quantity, axis) for axis in (down, across))
-    # Maps side by side leave less room for ticks.
+    # Several maps side by side leave less room for ticks.
     step = max(1, -(-len(grids) * len(columns.tickvals) // 36))
     columns = replace(columns, tickvals=columns.tickvals[::step], ticktext=columns.ticktext[::step])
     cells = []

@@ -1,4 +1,4 @@
-"""Where do numbers and labels stand on an axis, and which ticks are printed beside them?"""
+"""Axes of numbers and of labels, and their ticks."""
 
 import math
 import re
@@ -20,7 +20,7 @@ _TICKS = 12
 
 @dataclass(frozen=True)
 class Numbers:
-    """An axis of numbers; on a log scale what is not positive stands on a floor below, ticked '0'."""
+    """An axis of numbers; on a log scale, values that are not positive are drawn on a floor below, labelled '0'."""
 
     log: bool
     low: float
@@ -51,7 +51,7 @@ class Numbers:
         return np.zeros(values.shape, bool) if self.floor is None else values <= 0
 
     def fraction(self, value: float) -> float:
-        """How far up the axis a placed value stands, 0 to 1."""
+        """The height of a placed value on the axis, 0 to 1."""
         at = math.log10(value) if self.log else value
         return (at - self.low) / (self.high - self.low)
 
@@ -83,7 +83,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Labels:
-    """An axis of names at 0, 1, 2 …, ticked thinly where there is no room for all."""
+    """An axis of names at 0, 1, 2 …, with fewer ticks where there is no room for all."""
 
     full: tuple[str, ...]
     """Every label, made safe to show."""
@@ -100,12 +100,12 @@ class Labels:
 
     @property
     def tilted(self) -> bool:
-        """Whether the ticks, side by side, would be longer than an axis is wide."""
+        """Whether the ticks side by side would be wider than the axis."""
         return sum(len(text) + 2 for text in self.ticktext) > 100
 
     @property
     def depth(self) -> int:
-        """Pixels below the axis that tilted ticks take beyond level ones."""
+        """Additional pixels below the axis for tilted ticks."""
         return round(4.2 * max(map(len, self.ticktext))) if self.tilted else 0
 
 
@@ -123,7 +123,7 @@ def label_axis(labels: Sequence[str], axis: str) -> Labels:
         names = list(layers.items())
         step = _step(len(names))
         kept = {i: in_html(show_label(name, axis, 14)) for name, i in names[::step]}
-        # The last place of the last layer: the layer is named already, and its whole name would run into the legend.
+        # The last layer already has a tick, and the full name of its last site would run into the legend.
         last = short[-1] if labels[-1] in layers else "end"
         kept = _with_last(kept, len(labels) - 1, last, step * len(labels) / len(names))
     else:
@@ -132,7 +132,7 @@ def label_axis(labels: Sequence[str], axis: str) -> Labels:
 
 
 def site_kinds(labels: Sequence[str]) -> dict[str, list[int]]:
-    """The places of a layer as series of their own (ln1: …, ln2: …), for they differ more than layers do.
+    """One series per kind of site (ln1: …, ln2: …), because kinds differ more than layers do.
 
     Empty unless every label but a last one or two is such a site.
 
@@ -157,7 +157,7 @@ def is_ordered(quantity: Quantity, axis: str) -> bool:
 
 
 def _with_last(kept: dict[int, str], last: int, text: str, step: float) -> dict[int, str]:
-    """The last site is always named; a tick that would touch it gives way."""
+    """With the last site always named; a tick that would touch it is dropped."""
     return {i: name for i, name in kept.items() if last - i > 0.6 * step} | {last: text}
 
 

@@ -1,4 +1,4 @@
-"""What do all figures share? Ground, ink, fonts and grid: the plotly templates armillary, armillary-dark."""
+"""The plotly templates armillary and armillary-dark: background, fonts and grid."""
 
 from dataclasses import asdict
 from typing import Any
@@ -59,7 +59,7 @@ plotly.io.templates["armillary-dark"] = template(DARK)
 
 
 def darkened(figure: go.Figure) -> go.Figure:
-    """The same figure on the night ground: every colour that belongs to the light palette is exchanged."""
+    """The same figure in the dark theme: every colour of the light palette is replaced."""
     other = dict(zip(asdict(LIGHT).values(), asdict(DARK).values(), strict=True))
     made = _exchanged(figure.to_dict(), other)
     made["layout"]["template"] = "armillary-dark"
@@ -71,5 +71,5 @@ def _exchanged(value: Any, other: dict[str, str], key: str = "") -> Any:
         return {k: _exchanged(v, other, k) for k, v in value.items() if k != "template"}
     if isinstance(value, list | tuple):
         return [_exchanged(v, other, key) for v in value]
-    # Only where a colour is meant: a token that reads '#FBFAF7' is data.
+    # Only under keys that hold colours: a token '#FBFAF7' is data.
     return other.get(value, value) if isinstance(value, str) and key.endswith("color") else value

@@ -1,4 +1,4 @@
-"""How did a model's geometry change while it learnt?"""
+"""A model's geometry over the steps of its training."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from armillary.views.page import drawn_page
 from armillary.views.save import save_figure
 
 Look = Mapping[str, Any]
-# Step 0 has no place on a log axis; it stands where step 1/2 would.
+# Step 0 has no place on a log axis; it is drawn at step 1/2.
 BEFORE = 0.5
 PANELS = (
     ("bits per byte of the held-out text", ""),
@@ -29,7 +29,7 @@ PANELS = (
 
 
 def training_figure(looks: Sequence[Look], name: str) -> go.Figure:
-    """Four panels over steps: what it learnt, and where the stream went meanwhile."""
+    """Four panels over steps: bits per byte, effective rank, stream length and attention entropy."""
     figure = make_subplots(rows=2, cols=2, horizontal_spacing=0.09, vertical_spacing=0.1)
     for index, (title, prefix) in enumerate(PANELS):
         place = {"row": index // 2 + 1, "col": index % 2 + 1}
@@ -42,14 +42,14 @@ def training_figure(looks: Sequence[Look], name: str) -> go.Figure:
             xanchor="left", font={"size": 13, "color": LIGHT.ink},
         )  # fmt: skip
         figure.update_xaxes(
-            type="log", tickvals=[BEFORE, 1, 10, 100, 1000, 10_000], ticktext=["0", "1", "10", "100", "1,000", "10,000"],
-            title="step" if index > 1 else None, **place,
+            type="log", tickvals=[BEFORE, 1, 10, 100, 1000, 10_000],
+            ticktext=["0", "1", "10", "100", "1,000", "10,000"], title="step" if index > 1 else None, **place,
         )  # fmt: skip
-        # Each panel's title stands inside the figure's own height, where a page cannot cut it off.
+        # Each panel's title is inside the figure's height, where a page cannot cut it off.
         low, high = figure.layout[f"yaxis{axis}"].domain
         figure.update_yaxes(domain=[low, high - 0.06], **place)
     figure.update_yaxes(type="log", tickvals=[n * 10.0**k for k in range(-3, 6) for n in (1, 3)], row=2, col=1)
-    above = heading(_headline(looks), escape(_said(name)))
+    above = heading(_headline(looks), escape(_caption(name)))
     top = above.pop("top")
     figure.update_layout(template="armillary", height=640 + top, margin={"t": top, "l": 60, "r": 30, "b": 60}, **above)
     return figure
@@ -59,12 +59,12 @@ def save_training(looks: Sequence[Look], name: str, path: Path) -> Path:
     """The figure as .html, .png or .svg, or its numbers as .csv."""
     figure = training_figure(looks, name)
     table = training_csv(looks)
-    head = f"<h1>{escape(_headline(looks))}</h1><p class='soft'>{escape(_said(name))}</p>"
+    head = f"<h1>{escape(_headline(looks))}</h1><p class='soft'>{escape(_caption(name))}</p>"
     return save_figure(figure, lambda: drawn_page(_headline(looks), figure, "training", table, head), table, path)
 
 
 def training_csv(looks: Sequence[Look]) -> str:
-    """One row a look and number."""
+    """One row per evaluation and number."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("step", "name", "value"))
@@ -74,7 +74,7 @@ def training_csv(looks: Sequence[Look]) -> str:
     return out.getvalue()
 
 
-def _said(name: str) -> str:
+def _caption(name: str) -> str:
     return f"{name} · lines from the first site or layer (blue) to the last (yellow)"
 
 
@@ -97,9 +97,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _line(looks: Sequence[Look], label: str, values: Sequence[float | None], depth: float) -> go.Scatter:
-    # Either end of the scale is lost on one of the two grounds.
+    # Either end of the scale is invisible in one of the two themes.
     colour = sample_colorscale(SEQUENTIAL, [0.25 + 0.65 * depth])[0] if label else LIGHT.accent
-    said = f"{label}<br>" if label else ""
+    start = f"{label}<br>" if label else ""
     return go.Scatter(
         x=[look["step"] or BEFORE for look in looks],
         y=values,
@@ -107,12 +107,12 @@ def _line(looks: Sequence[Look], label: str, values: Sequence[float | None], dep
         mode="lines+markers",
         line={"color": colour, "width": 1.6},
         marker={"size": 4, "color": colour},
-        hovertemplate=f"{said}step %{{customdata:,}}: %{{y:.4g}}<extra></extra>",
+        hovertemplate=f"{start}step %{{customdata:,}}: %{{y:.4g}}<extra></extra>",
     )
 
 
 def _headline(looks: Sequence[Look]) -> str:
-    """What a reader should see first: whether the directions fell together before they spread."""
+    """Bits per byte, and whether the effective rank fell before it rose."""
     prefix = "effective_rank/"
     names = [key for key in looks[-1].get("geometry", {}) if key.startswith(prefix)]
     bits = f"{looks[0]['valid_bits_per_byte']:.2f} → {looks[-1]['valid_bits_per_byte']:.2f} bits per byte"
@@ -124,5 +124,6 @@ def _headline(looks: Sequence[Look]) -> str:
     first, last = ranks[0][0], ranks[-1][0]
     site = name.removeprefix(prefix)
     if low < 0.5 * min(first, last):
-        return f"{bits}; at {site} the directions fall from {first:.0f} axes to {low:.0f} at step {step:,} and rise to {last:.0f}"
-    return f"{bits}; at {site} the directions fill {first:.0f} axes at first and {last:.0f} at last"
+        fall = f"falls from {first:.0f} to {low:.0f} at step {step:,} and rises to {last:.0f}"
+        return f"{bits}; at {site} the effective rank {fall}"
+    return f"{bits}; at {site} the effective rank goes from {first:.0f} to {last:.0f}"

@@ -1,4 +1,4 @@
-"""What does a report say of a survey: each claim in a row and in full, the model with its laws, the settings?"""
+"""The parts of a report: a row and an article per claim, the model with its laws, the settings."""
 
 import math
 from collections import Counter
@@ -19,13 +19,14 @@ from armillary.views.text.summary import (
     chapter_title,
     chapters,
     controls,
+    counted,
     measured,
     reason,
     sources,
     verdict_counts,
 )
 
-# Pixels of a figure beyond which no sheet of paper holds it.
+# A figure with more pixels than this does not fit on a sheet of paper.
 _SHEET = 1050
 HEADINGS = (Heading("claim"), Heading("measured", True), Heading("against its control", True), Heading("reading"))
 
@@ -34,7 +35,7 @@ def survey_ledger(survey: Survey) -> str:
     seen = Counter(finding.verdict for finding in survey)
     chips = [Chip(verdict, mark_html(verdict), seen[verdict]) for verdict in VERDICTS]
     rows = [_row(finding) for found in chapters(survey).values() for finding in found]
-    # The first column's own order is the ledger's; verdicts sort by how good they are.
+    # Verdicts sort from supported to failed.
     return ledger_section((Heading("verdict", True), *HEADINGS), rows, chips)
 
 
@@ -64,7 +65,7 @@ def _key(value: float) -> str | float:
 
 
 def survey_chapters(survey: Survey, parts: Sequence[Part]) -> str:
-    """Every chapter with its claims in full; `parts` in the survey's order."""
+    """Every chapter with its claims in full; `parts` are in the survey's order."""
     made, places = [], {finding.id: i for i, finding in enumerate(survey)}
     for index, (chapter, findings) in enumerate(chapters(survey).items()):
         claims = "".join(_article(f, places[f.id], parts[places[f.id]]) for f in findings)
@@ -80,12 +81,13 @@ def _article(finding: Finding, index: int, part: Part) -> str:
 
 
 def article(claim_id: str, headline: str, head: str, index: int, part: Part, facts: str, reading: str) -> str:
-    """A claim's place: headline, figure beside its facts, save buttons, tables."""
+    """A claim's article: headline, figure beside its facts, save buttons, tables."""
     figure = ""
     if part.figure is not None:
         kinds = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
         figure = (
-            f'<div class="drawing{" tall" if part.height > _SHEET else ""}"><div class="scroll" tabindex="0" role="group" aria-label="figure">'
+            f'<div class="drawing{" tall" if part.height > _SHEET else ""}">'
+            '<div class="scroll" tabindex="0" role="group" aria-label="figure">'
             f'<div class="figure" style="height:{part.height}px" data-part="{index}"></div></div>'
             f'<div class="save" data-part="{index}">save as {kinds}</div></div>'
         )
@@ -97,17 +99,15 @@ def article(claim_id: str, headline: str, head: str, index: int, part: Part, fac
 
 
 def _tables(part: Part, index: int) -> str:
-    made = []
-    for i, (name, table) in enumerate(part.tables.items()):
-        said = f"{e(name) if name else 'Table'}, {count(len(table.rows))} row{'s' if len(table.rows) != 1 else ''}"
-        made.append(
-            f'<details class="paged" data-part="{index}" data-table="{i}"><summary>{said}</summary><div></div></details>'
-        )
-    return "".join(made)
+    return "".join(
+        f'<details class="paged" data-part="{index}" data-table="{i}">'
+        f"<summary>{e(name) if name else 'Table'}, {counted(len(table.rows), 'row')}</summary><div></div></details>"
+        for i, (name, table) in enumerate(part.tables.items())
+    )
 
 
 def _facts(finding: Finding) -> str:
-    """What was measured, against what, by which rule; the definition and the sources folded away."""
+    """What was measured, its control and its rule; definition and sources are folded."""
     claim = finding.claim
     return (
         terms(
@@ -129,13 +129,13 @@ def _facts(finding: Finding) -> str:
 
 
 def terms(*fields: tuple[str, Sequence[str]]) -> str:
-    """Names and what is said under them; what is empty is left out."""
-    made = [f"<dt>{e(name)}</dt><dd>{'<br>'.join(map(e, said))}</dd>" for name, said in fields if any(said)]
-    return f"<dl>{''.join(made)}</dl>"
+    """A list of names and lines; names without lines are left out."""
+    items = [f"<dt>{e(name)}</dt><dd>{'<br>'.join(map(e, lines))}</dd>" for name, lines in fields if any(lines)]
+    return f"<dl>{''.join(items)}</dl>"
 
 
 def model_section(survey: Survey) -> str:
-    """The model's facts, and every law with its error."""
+    """Facts about the model, and every law with its error."""
     table = Table(
         (
             Column("law", "what must hold"),
@@ -151,15 +151,15 @@ def model_section(survey: Survey) -> str:
         ),
     )
     laws = table_html(table) if survey.laws else "<p class='soft'>No law was checked.</p>"
-    said = "The canonical form that every claim was measured on, against the running model, checked when it was loaded."
+    about = "The canonical form that all claims use, checked against the running model when it was loaded."
     return (
         f'<section id="model"><h2>The model and its laws</h2><div class="columns">{facts(survey.model.to_dict())}</div>'
-        f"<h3>Laws</h3><p class='soft'>{said}</p>{laws}</section>"
+        f"<h3>Laws</h3><p class='soft'>{about}</p>{laws}</section>"
     )
 
 
 def settings_section(survey: Survey) -> str:
-    """What decided, and what else a repetition needs."""
+    """Text, run, versions and thresholds: what a repetition needs."""
     run, text = survey.provenance.to_dict() | survey.times.to_dict(), survey.text.to_dict()
     versions, notes = run.pop("versions"), text.pop("notes")
     listed = f"<ul>{''.join(f'<li>{e(note)}</li>' for note in notes)}</ul>" if notes else ""
@@ -168,10 +168,10 @@ def settings_section(survey: Survey) -> str:
     raised = "".join(
         f"<details><summary>Traceback</summary><pre>{_lines(note)}</pre></details>" for note in survey.notes
     )
-    said = "Every number that a rule weighed; the same command with the same settings gives the same survey."
+    about = "Every number that a rule compares with; the same command with the same settings gives the same survey."
     return (
         f'<section id="settings"><h2>Settings</h2><div class="groups">{made}</div><h3>Thresholds</h3>'
-        f"<p class='soft'>{said}</p><div class='columns'>{facts(survey.thresholds)}</div>{raised}</section>"
+        f"<p class='soft'>{about}</p><div class='columns'>{facts(survey.thresholds)}</div>{raised}</section>"
     )
 
 
@@ -181,19 +181,19 @@ def _lines(text: str) -> str:
 
 def facts(record: Mapping[str, Any]) -> str:
     """A mapping as names and values."""
-    return terms(*((name, [said]) for name, said in settings(record).items()))
+    return terms(*((name, [value]) for name, value in settings(record).items()))
 
 
 def settings(record: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """Names and values in words; what lies deeper is named by its path."""
-    made: dict[str, str] = {}
+    """Names and values as text; nested ones are named by their path."""
+    values: dict[str, str] = {}
     for key, value in record.items():
         name = f"{before}{key.replace('_', ' ')}"
-        made |= settings(value, f"{name}: ") if isinstance(value, Mapping) else {name: _said(value)}
-    return made
+        values |= settings(value, f"{name}: ") if isinstance(value, Mapping) else {name: _value_text(value)}
+    return values
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     match value:
         case None | "" | [] | ():
             return "none"
@@ -202,8 +202,8 @@ def _said(value: Any) -> str:
         case int():
             return count(value)
         case float():
-            # A setting is exact: 0.05 is no 0.0500.
+            # A setting is exact: 0.05, not 0.0500.
             return f"{value:g}"
         case list() | tuple():
-            return ", ".join(_said(one) for one in value)
+            return ", ".join(map(_value_text, value))
     return str(value)

@@ -1,7 +1,7 @@
-"""What does a report carry for its scripts: figures to draw, tables to page, and how much of either?
+"""The data of a report: figures and tables, and how much of them fits into the page.
 
-Lines longer than a screen is wide are thinned for drawing; the CSV beside them is whole. Tables are whole too, unless all of
-them together would make the page too large: then the largest are cut alike, and the page says so.
+Lines with more points than pixels are thinned for drawing; their CSV is complete. Tables are complete too, unless all
+of them together would make the page too large: then the largest are cut to the same size, and the page says so.
 """
 
 import json
@@ -21,19 +21,19 @@ from armillary.views.figures.figure import figure
 from armillary.views.page import inert, quantities_csv
 from armillary.views.text.quoting import are_numbers, show_cell, show_text
 
-# A line is drawn some 800 pixels wide, and each stretch of it keeps its ends and its extremes.
+# A line is drawn about 800 pixels wide; each stretch of it keeps its ends and its extremes.
 POINTS = 400
-# A map is drawn with at least four pixels a cell.
+# A map is drawn with at least four pixels per cell.
 CELLS = 200
-# Bytes of a whole page: a report of a 135M model must stay under 15 MB, and plotly takes 5 of them. Tables get what
-# figures leave, and a million in any case.
+# Bytes of a page: a report of a 135M model must stay under 15 MB, of which plotly takes 5. Tables get what the figures
+# leave, and at least a million.
 LIMIT, LEAST = 14_000_000, 1_000_000
 _SAMPLE = 50
 
 
 @dataclass(frozen=True)
 class Part:
-    """What the scripts get of one claim: `figure` is plotly's, without its template."""
+    """The data of one claim: `figure` is a plotly figure without its template."""
 
     name: str
     """The stem of saved files."""
@@ -41,23 +41,23 @@ class Part:
     csv: str
     tables: Mapping[str, Table]
     files: Mapping[str, str]
-    """Where each table lies beside the report."""
+    """The file of each table, beside the report."""
 
     @property
     def height(self) -> int:
-        """Pixels that the figure takes without its title."""
+        """Pixels of the figure without its title."""
         if self.figure is None:
             return 0
         layout = self.figure["layout"]
         return int(layout["height"] - layout["margin"]["t"] + TOP)
 
 
-# What stays of the margin above a figure whose title the page writes itself.
+# The margin above a figure whose title is in the page's HTML.
 TOP = 10
 
 
 def finding_part(finding: Finding, made: Any = None) -> Part:
-    """`made` is the finding's figure, where someone has it already."""
+    """`made` is the finding's figure, if it was drawn before."""
     drawn = replace(finding, quantities=tuple(map(thinned, finding.quantities)))
     if made is None or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
         made = figure(drawn)
@@ -69,7 +69,7 @@ def finding_part(finding: Finding, made: Any = None) -> Part:
 
 
 def bare(made: Any) -> dict[str, Any]:
-    """A figure as JSON would have it, without the template, which the page holds once, and with maps folded."""
+    """A figure as a JSON record, with maps folded and without the template, which the page has once."""
     record: dict[str, Any] = json.loads(made.to_json(engine="json"))
     record["layout"].pop("template", None)
     for trace in record["data"]:
@@ -79,7 +79,7 @@ def bare(made: Any) -> dict[str, Any]:
 
 
 def _fold(trace: dict[str, Any]) -> None:
-    """What hovering says in a map repeats its row's and its column's name in every cell: said once, it is a third as long."""
+    """Store the names of rows and columns once instead of in every cell's hover text, which is then a third as long."""
     if not any(any(row) for row in trace.get("text") or ()):
         trace.pop("text", None)
         trace.pop("texttemplate", None)
@@ -100,7 +100,7 @@ _BETWEEN, _BREAK = " · ", "<br>"
 
 
 def thinned(quantity: Quantity) -> Quantity:
-    """The quantity at the points that a drawing can show; its meaning says that it was thinned."""
+    """The quantity at the points that a drawing can show; its meaning says that points were left out."""
     picks = [_picks(quantity, i) for i in range(len(quantity.axes))]
     if all(pick is None for pick in picks):
         return quantity
@@ -125,7 +125,7 @@ def thinned(quantity: Quantity) -> Quantity:
 
 
 def _picks(quantity: Quantity, axis: int) -> NDArray[np.int64] | None:
-    """Which places along an axis are drawn; None for all of them."""
+    """Indices along an axis that are drawn; None for all."""
     name, size = quantity.axes[axis], quantity.values.shape[axis]
     if len(quantity.axes) > 1:
         return None if size <= CELLS else np.linspace(0, size - 1, CELLS).round().astype(np.int64)
@@ -150,10 +150,7 @@ def _picks(quantity: Quantity, axis: int) -> NDArray[np.int64] | None:
 
 
 def blocks_html(parts: Sequence[Part], common: Mapping[str, Any], limit: int = LIMIT, least: int = LEAST) -> str:
-    """The parts as JSON in script elements that nothing runs, `part-0`, `part-1` …, and `common` once.
-
-    `limit` is what they may take together.
-    """
+    """The parts as JSON in inert script elements `part-0`, `part-1` …, and `common` once, in at most `limit` bytes."""
     figures = [_json({"name": part.name, "figure": part.figure, "csv": part.csv}) for part in parts]
     room = max(least, limit - sum(len(text.encode()) for text in figures))
     sizes = [[_size(table) for table in part.tables.values()] for part in parts]
@@ -169,7 +166,7 @@ def blocks_html(parts: Sequence[Part], common: Mapping[str, Any], limit: int = L
 
 
 def fair_share(sizes: Sequence[float], room: float) -> float:
-    """The size at which to cut so that all fit the room: small ones whole, large ones alike.
+    """The size to which large tables are cut so that all fit into the room; small ones stay whole.
 
     >>> fair_share([1, 2, 30, 40], 23), fair_share([1, 2], 23)
     (10.0, inf)
@@ -183,7 +180,7 @@ def fair_share(sizes: Sequence[float], room: float) -> float:
 
 
 def _size(table: Table) -> float:
-    """About how many bytes a table takes, judged by some of its rows."""
+    """About how many bytes a table takes, estimated from some of its rows."""
     step = max(1, len(table.rows) // _SAMPLE)
     some = table.rows[::step]
     record = _table_record("", Table(table.columns, some), "", len(some))
@@ -207,7 +204,7 @@ def _table_record(name: str, table: Table, file: str, kept: int) -> dict[str, An
 
 
 def _json(record: Any) -> str:
-    # A half character cannot be written as UTF-8, but JSON can spell it.
+    # A half character has no UTF-8 encoding, but JSON can escape it.
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""How is a ledger laid out so that one can search, filter and sort it, and still read it with no script at all?"""
+"""A ledger in HTML that can be searched, filtered and sorted, and read without scripts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from armillary.views.text.summary import chapter_title
 
 @dataclass(frozen=True)
 class Chip:
-    """A button that keeps only the rows of one kind."""
+    """A button that shows only the rows of one kind."""
 
     kind: str
     mark: str
@@ -31,7 +31,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Row:
-    """One claim: its cells as HTML, and what each column sorts by."""
+    """One claim: its cells as HTML, and each column's sort key."""
 
     id: str
     chapter: str
@@ -41,7 +41,7 @@ class Row:
 
 
 def ledger_section(headings: Sequence[Heading], rows: Sequence[Row], chips: Sequence[Chip]) -> str:
-    """Controls and one table with a body for each chapter."""
+    """Controls, and one table with a body per chapter."""
     chapters: dict[str, list[Row]] = {}
     for row in rows:
         chapters.setdefault(row.chapter, []).append(row)
@@ -53,13 +53,14 @@ def ledger_section(headings: Sequence[Heading], rows: Sequence[Row], chips: Sequ
     return (
         f'<section id="ledger" aria-label="ledger">{_controls(chapters, chips, len(rows))}'
         f'<table class="ledger"><thead><tr>{head}</tr></thead>{bodies}<tbody class="all"></tbody></table>'
-        '<p class="none soft" hidden>No claim fits; choose less.</p></section>'
+        '<p class="none soft" hidden>No claim matches.</p></section>'
     )
 
 
 def _controls(chapters: Mapping[str, Sequence[Row]], chips: Sequence[Chip], total: int) -> str:
     buttons = "".join(
-        f'<button type="button" class="chip" aria-pressed="false" value="{e(c.kind)}">{c.mark} {c.number} {e(c.label or c.kind)}</button>'
+        f'<button type="button" class="chip" aria-pressed="false" value="{e(c.kind)}">'
+        f"{c.mark} {c.number} {e(c.label or c.kind)}</button>"
         for c in chips
         if c.number
     )
@@ -72,8 +73,8 @@ def _controls(chapters: Mapping[str, Sequence[Row]], chips: Sequence[Chip], tota
         )
     return (
         f'<div class="controls" role="search"><span class="chips">{buttons}</span>'
-        f'<input type="search" id="find" placeholder="find a word" aria-label="find a word in the ledger">{several}'
-        '<label><input type="checkbox" id="whole"> all of the text</label>'
+        f'<input type="search" id="find" placeholder="search" aria-label="search the ledger">{several}'
+        '<label><input type="checkbox" id="whole"> full text</label>'
         f'<span class="soft" id="found" aria-live="polite">{total} of {total}</span></div>'
     )
 
@@ -90,5 +91,5 @@ def _row(row: Row) -> str:
 
 
 def link(claim_id: str) -> str:
-    """A link to the claim's own place on the page."""
+    """A link to the claim's article."""
     return f'<a href="#{escape(quote(claim_id))}">{e(claim_id)}</a>'

@@ -1,7 +1,4 @@
-"""How do a ledger and a finding look in a notebook or a page, with no script at all?
-
-Plain HTML with its own style: escaped, both themes by the reader's setting, marks beside colours.
-"""
+"""Ledgers and findings as static HTML for notebooks and pages: escaped, in both themes, with marks beside colours."""
 
 from collections.abc import Sequence
 from html import escape
@@ -32,7 +29,7 @@ _BAR = 150
 
 
 def ledger_html(survey: Survey) -> str:
-    """One row a claim: mark, id and sentence; its number as a bar against its control; the reading."""
+    """One row per claim: mark, id and statement; its number as a bar against its control; the reading."""
     parts = [f"<p class='head'><b>{html_text(model_line(survey))}</b><br>{html_text(text_line(survey))}</p>"]
     names = ("claim", "measured", "against its control", "reading")
     head = "<thead><tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr></thead>"
@@ -65,7 +62,7 @@ def fields_html(finding: Finding) -> str:
 
 
 def tables_html(finding: Finding) -> str:
-    """Small tables open, the finding's own folded away."""
+    """Further tables open, the finding's own folded."""
     more = [f"<h2>{html_text(name)}</h2>{table_html(table)}" for name, table in finding.more_tables.items()]
     if not finding.table.rows:
         return "".join(more)
@@ -107,7 +104,8 @@ def _row(finding: Finding) -> str:
     unit = f" {html_text(statistic.unit)}" if statistic.unit else ""
     against = map(html_text, controls(finding)) if finding.controls else ["no control"]
     return (
-        f"<tr id='{html_text(finding.id)}'><td>{mark_html(finding.verdict)} <b>{html_text(finding.id)}</b> {verdict_text(finding)}"
+        f"<tr id='{html_text(finding.id)}'><td>{mark_html(finding.verdict)} <b>{html_text(finding.id)}</b> "
+        f"{verdict_text(finding)}"
         f"<br><span class='soft'>{html_text(finding.claim.statement)}</span></td>"
         f"<td><b>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{html_text(statistic.name)}</span></td>"
         f"<td>{bar_html(finding)}<span class='soft'>{'<br>'.join(against)}</span></td>"
@@ -116,7 +114,7 @@ def _row(finding: Finding) -> str:
 
 
 def bar_html(finding: Finding) -> str:
-    """The number and its interval on a line with its controls, each row on its own scale."""
+    """The number, its interval and its controls on a line; each row has its own scale."""
     scale = Scale.of(finding)
     if scale is None:
         return ""
@@ -135,7 +133,7 @@ def bar_html(finding: Finding) -> str:
     return f"<svg width='{_BAR}' height='22' role='img' aria-label='{title}'>{''.join(drawn)}</svg>"
 
 
-# The verdict's mark, drawn.
+# The verdicts' marks as SVG.
 _RING = "<circle class='hole' r='5' stroke-width='2'/>"
 _SHAPES: dict[Verdict, str] = {
     "supported": "<circle r='5.5'/>",

@@ -1,9 +1,9 @@
 // A report's page: figures drawn when they come into view, a ledger to search and sort, tables in pages.
-// Words of a model reach the page as text nodes or through plotly, whose labels were escaped when they were written.
+// Words of a model reach the page as text nodes, or through plotly with labels that were escaped before.
 "use strict";
 
 const PAGE = 25;
-// What a figure is drawn at for paper; the style sheet scales it to the page between its margins.
+// The width of a figure for print; the style sheet scales it to the page between its margins.
 const PAPER = 800;
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const read = id => JSON.parse(document.getElementById(id).textContent);
@@ -20,7 +20,7 @@ function part(index) {
   return kept.get(index);
 }
 
-// The names of a map's rows and columns are said once in the page, and in every cell here.
+// The page has the names of a map's rows and columns once; plotly needs them in every cell.
 function unfold(trace) {
   const folded = trace.hovertext;
   if (folded === undefined || Array.isArray(folded)) return;
@@ -37,7 +37,7 @@ function make(tag, text = "", attributes = {}) {
 
 // ---- figures ------------------------------------------------------------------------------------------
 
-// Only where a colour is meant: a token that reads '#FBFAF7' is data.
+// Only under keys that hold colours: a token '#FBFAF7' is data.
 function darker(value, key = "") {
   if (Array.isArray(value)) return value.map(one => darker(one, key));
   if (value !== null && typeof value === "object") {

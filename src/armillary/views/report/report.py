@@ -1,4 +1,4 @@
-"""How does a whole survey become one page: ledger, chapters, laws and settings, in one file that needs nothing else?"""
+"""A survey as one self-contained page: ledger, chapters, laws, settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,7 +11,7 @@ import plotly.io
 from armillary import __version__
 from armillary.results.store import write_whole
 from armillary.results.survey import Survey
-from armillary.views.figures import theme  # noqa: F401  (its templates are the page's)
+from armillary.views.figures import theme  # noqa: F401  (registers the templates)
 from armillary.views.figures.marks import DARK, LIGHT
 from armillary.views.page import library_script, whole_page
 from armillary.views.report.claims import model_section, settings_section, survey_chapters, survey_ledger
@@ -19,7 +19,7 @@ from armillary.views.report.data import LIMIT, TOP, Part, blocks_html, finding_p
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import chapter_title, chapters, law_line, model_line, text_line
 
-# Three rings around a small world.
+# Three rings around a small globe.
 _LOGO = (
     '<svg class="logo" viewBox="-16 -16 32 32" width="34" height="34" aria-hidden="true"><circle r="14"/>'
     '<ellipse rx="14" ry="5" transform="rotate(-23)"/><ellipse rx="5" ry="14" transform="rotate(-23)"/>'
@@ -28,7 +28,7 @@ _LOGO = (
 
 
 def save_report(survey: Survey, path: Path, figures: Mapping[str, go.Figure] | None = None) -> Path:
-    """Write the report as one file; `figures` are those of claims for which someone drew them already."""
+    """Write the report as one file; `figures` are figures of claims that were drawn before."""
     write_whole({Path(path): report_html(survey, figures)})
     return Path(path)
 
@@ -37,29 +37,27 @@ def report_html(survey: Survey, figures: Mapping[str, go.Figure] | None = None) 
     """The survey as one self-contained page."""
     name = survey.model.name
     parts = [finding_part(finding, (figures or {}).get(finding.id)) for finding in survey]
-    said = [model_line(survey), text_line(survey)]
     laws = law_line(survey)
-    above = masthead(
-        f"What the claims came to on {name}", said, f'<a href="#model">Laws</a>: {e(laws)}' if laws else ""
-    )
+    lines = [model_line(survey), text_line(survey)]
+    above = masthead(f"Verdicts on {name}", lines, f'<a href="#model">Laws</a>: {e(laws)}' if laws else "")
     places = [("ledger", "Ledger")]
     places += [(f"chapter-{i}", chapter_title(chapter)) for i, chapter in enumerate(chapters(survey))]
     places += [("model", "Model and laws"), ("settings", "Settings")]
     body = survey_ledger(survey) + survey_chapters(survey, parts) + model_section(survey) + settings_section(survey)
-    foot = "The command armillary report makes this page again from the survey.json and tables/ that lie beside it."
+    foot = "The command armillary report writes this page again from survey.json and tables/ in the same folder."
     return assembled(f"Armillary: {name}", above, places, body, foot, parts)
 
 
 def masthead(title: str, lines: Sequence[str], last: str = "") -> str:
     """The top of a page; `last` is HTML."""
-    said = "<br>".join([*map(e, lines), *([last] if last else [])])
-    return f"<header>{_LOGO}<div><h1>{e(title)}</h1><p class='soft'>{said}</p></div></header>"
+    text = "<br>".join([*map(e, lines), *([last] if last else [])])
+    return f"<header>{_LOGO}<div><h1>{e(title)}</h1><p class='soft'>{text}</p></div></header>"
 
 
 def assembled(
     title: str, above: str, places: Sequence[tuple[str, str]], body: str, foot: str, parts: Sequence[Part]
 ) -> str:
-    """A page of this machinery: what all of them share around a ledger and its claims."""
+    """The page around a ledger and its claims, for reports and comparisons."""
     links = "".join(f'<a href="#{escape(place)}">{e(name)}</a>' for place, name in places)
     here = Path(__file__).parent
     style = (here / "report.css").read_text("utf-8")
@@ -70,7 +68,7 @@ def assembled(
         "top": TOP,
     }
     library = library_script()
-    missing = "Figures, tables and the search need JavaScript; everything else on this page does not."
+    missing = "Figures, tables and the search need JavaScript."
     whole = (
         f"<style>{style}</style>{above}<nav aria-label='parts of this page'>{links}</nav>"
         f"<noscript><style>.figure, .controls, .save {{ display: none !important }}</style><p>{missing}</p></noscript>"

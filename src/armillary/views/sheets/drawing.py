@@ -1,4 +1,4 @@
-"""How does a sheet that is a drawing become a picture and a page? No browser is asked."""
+"""Sheets that are drawings, as a picture and as a page; no browser is needed."""
 
 import base64
 import json
@@ -32,13 +32,14 @@ function paint() {
 }
 for (const button of document.querySelectorAll(".save button")) {
   button.addEventListener("click", () => button.value === "png" ? paint()
-    : button.value === "svg" ? give(pack(svg.outerHTML, "image/svg+xml"), "svg") : give(pack(data.csv, "text/csv"), "csv"));
+    : button.value === "svg" ? give(pack(svg.outerHTML, "image/svg+xml"), "svg")
+    : give(pack(data.csv, "text/csv"), "csv"));
 }
 """
 
 
 def drawing_svg(sheet: Sheet, both: bool = True) -> tuple[str, int]:
-    """The document and its height; `both`: for light ground and dark, as the reader has it."""
+    """The document and its height; `both`: with styles for the light and the dark theme."""
     if isinstance(sheet.drawing, Trajectory):
         from armillary.views.travel.svg import picture_svg
 
@@ -50,7 +51,7 @@ def drawing_svg(sheet: Sheet, both: bool = True) -> tuple[str, int]:
 
 
 def drawing_page(sheet: Sheet, below: str) -> str:
-    """One self-contained page: the drawing, and what else the sheet has."""
+    """One self-contained page: the drawing and the rest of the sheet."""
     if isinstance(sheet.drawing, Trajectory):
         from armillary.views.travel.page import trajectory_page
 
@@ -63,8 +64,7 @@ def drawing_page(sheet: Sheet, below: str) -> str:
 
 
 def painted(svg: str, height: int) -> "go.Figure":
-    """An SVG as a figure that holds nothing else, for whoever paints figures: fonts are the system's, and no light library
-    has them."""
+    """An SVG as a figure that contains nothing else, for kaleido, which has the system's fonts."""
     import plotly.graph_objects as go
 
     source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode("utf-8", "replace")).decode()

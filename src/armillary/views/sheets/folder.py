@@ -1,4 +1,4 @@
-"""Which files do sheets leave in a folder, and what does its README say of them?"""
+"""The files of sheets in a folder, and the README that lists them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,24 +14,24 @@ from armillary.views.text.quoting import show_text
 
 
 def sheet_files(sheet: Sheet) -> dict[str, str]:
-    """Path → content: each table as .csv and .tex (one a layer, where there are several), the page (and the picture, where it
-    is a drawing) and the JSON."""
-    made: dict[str, str] = {}
+    """Path → content: each table as .csv and .tex (one per layer, if there are several), the page (and the picture of a
+    drawing) and the JSON."""
+    files: dict[str, str] = {}
     for name, table in sheet.tables.items():
         stem = sheet.name if len(sheet.tables) == 1 else f"{sheet.name}.{name}"
-        made[f"tables/{file_name(stem)}"] = table_csv(table)
+        files[f"tables/{file_name(stem)}"] = table_csv(table)
         for part, rows in _by_layer(table).items():
             path = f"tables/{file_name(stem + part, '.tex')}"
-            made[path] = table_latex(rows, f"{sheet.name}: {name}{part}. {sheet.caption}")
-    made[f"figures/{file_name(sheet.name, '.html')}"] = sheet_page(sheet)
+            files[path] = table_latex(rows, f"{sheet.name}: {name}{part}. {sheet.caption}")
+    files[f"figures/{file_name(sheet.name, '.html')}"] = sheet_page(sheet)
     if sheet.drawing is not None:
-        made[f"figures/{file_name(sheet.name, '.svg')}"] = drawing_svg(sheet)[0]
-    made[file_name(sheet.name, ".json")] = sheet_json(sheet)
-    return made
+        files[f"figures/{file_name(sheet.name, '.svg')}"] = drawing_svg(sheet)[0]
+    files[file_name(sheet.name, ".json")] = sheet_json(sheet)
+    return files
 
 
 def _by_layer(table: Table) -> dict[str, Table]:
-    """Lists of words layer by layer: all of them in one LaTeX table would be a book."""
+    """Lists of words layer by layer, because one LaTeX table of all would fill a book."""
     names = [column.name for column in table.columns]
     if "layer" not in names or "rank" not in names:
         return {"": table}
@@ -49,11 +49,11 @@ def readme(sheets: Sheets, files: Mapping[str, Sequence[str]]) -> str:
     lines = [f"# {_md(sheets.title)}", "", *_facts(sheets.about), ""]
     for note in sheets.notes:
         lines += [_md(note), ""]
-    lines += ["| sheet | what was found | files |", "|---|---|---|"]
+    lines += ["| sheet | result | files |", "|---|---|---|"]
     for sheet in sheets:
         listed = [f"[{_md(name.rsplit('/', 1)[-1])}]({name})" for name in _few(files[sheet.name])]
         more = len(files[sheet.name]) - len(listed)
-        listed += [f"and {count(more)} more .tex, one a layer"] if more else []
+        listed += [f"and {count(more)} more .tex, one per layer"] if more else []
         lines.append(f"| {_md(sheet.name)} | {_md(sheet.title)} | {' · '.join(listed)} |")
     for sheet in sheets:
         lines += ["", f"## {_md(sheet.name)}", "", _md(sheet.title) + ".", ""]
@@ -65,7 +65,7 @@ def readme(sheets: Sheets, files: Mapping[str, Sequence[str]]) -> str:
 
 
 def _few(names: Sequence[str]) -> list[str]:
-    """All but the tables of single layers."""
+    """All files except the tables of single layers."""
     return [name for name in names if not (name.endswith(".tex") and ".L" in name)]
 
 
@@ -82,7 +82,7 @@ def _value(value: Any) -> str:
 
 
 def _md(text: str) -> str:
-    """Words as words: nothing in them is Markdown or HTML.
+    """Text in which nothing is interpreted as Markdown or HTML.
 
     >>> _md("a|b <i>_x_")
     'a\\\\|b \\\\<i\\\\>\\\\_x\\\\_'

@@ -1,4 +1,4 @@
-"""How does a table become LaTeX that compiles, whatever its words are?"""
+"""Tables as LaTeX that compiles, whatever words they contain."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -8,21 +8,21 @@ from armillary.results.table import Table
 from armillary.views.sheets.lists import Listed, gathered, plain
 from armillary.views.text.quoting import are_numbers, show_cell, show_text, show_token
 
-# Longer than a page: an environment that breaks.
+# Rows on a page: longer tables become a longtable.
 _PAGE = 45
 _WORD = 64
-# What pdflatex has no character for comes out as its number, where it would stop; no other engine asks. Inside the table's
-# own braces, so that an author's own mistakes elsewhere are still told.
+# pdflatex prints a character it does not have as its number instead of stopping; other engines ignore this. It is
+# inside the table's braces, so that an author's mistakes elsewhere are still reported.
 _UNKNOWN = (
     r"{\makeatletter",
     r"\def\UTFviii@undefined@err#1{\expandafter\number@of\string#1\relax}%",
-    r"\def\number@of#1:#2\relax{$\langle$\expandafter\UTFviii@hexcodepoint\expandafter{\the\numexpr\decode@UTFviii#2\relax}"
-    r"$\rangle$}%",
+    r"\def\number@of#1:#2\relax{$\langle$\expandafter\UTFviii@hexcodepoint"
+    r"\expandafter{\the\numexpr\decode@UTFviii#2\relax}$\rangle$}%",
     r"\makeatother",
 )
 _ENGINES = (
-    "% It prints words outside Latin script as numbers. For the words themselves: xelatex or lualatex with",
-    r"% \usepackage{fontspec}\setmonofont{a font that has them}; of letters that the font lacks nothing is seen.",
+    "% It prints words outside Latin script as numbers. For the words themselves use xelatex or lualatex with",
+    r"% \usepackage{fontspec}\setmonofont{a font that has them}; letters that the font lacks are not shown.",
 )
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -35,7 +35,7 @@ _ESCAPES = {
     "_": r"\_",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
-    # In the old font encoding these three are other characters; quotes and dashes would join into ligatures.
+    # In the old font encoding these are other characters; quotes and dashes would form ligatures.
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
@@ -65,7 +65,7 @@ _ESCAPES = {
     "‖": r"$\Vert$",
     "·": r"\textperiodcentered{}",
     "²": r"\textsuperscript{2}",
-    # Marks that keep a terminal from turning round its line; a table cell is a box of its own.
+    # Needed in a terminal line with right-to-left text, not in a table cell.
     "\N{FIRST STRONG ISOLATE}": "",
     "\N{POP DIRECTIONAL ISOLATE}": "",
 }
@@ -76,7 +76,7 @@ def in_latex(text: str) -> str:
     >>> in_latex(r"50% of a_b\{x}")
     '50\\% of a\\_b\\textbackslash{}\\{x\\}'
     """
-    # Two commas would join into a quotation mark.
+    # Two commas would form a quotation mark.
     return "".join(_ESCAPES.get(char, char) for char in text).replace(",,", ",{},").replace(",,", ",{},")
 
 
@@ -88,7 +88,7 @@ def sheet_latex(sheet: Sheet) -> str:
 
 
 def table_latex(table: Table, caption: str) -> str:
-    """One tabular, or a longtable where a page would not hold it; lists of words on one line each."""
+    """One tabular, or a longtable if it does not fit on a page; one line per list of words."""
     listed = gathered(table) or plain(table)
     aligned = ["r" if are_numbers([row[i] for row in listed.cells]) else "l" for i in range(len(listed.columns))]
     kinds = "".join(aligned) + "l" * len(listed.lists)
@@ -100,12 +100,12 @@ def table_latex(table: Table, caption: str) -> str:
     if long:
         lines[1:2] = [r"\hline", r"\endhead"]
     needed = r"\usepackage[T1]{fontenc}" + (r", \usepackage{longtable}" if long else "")
-    said = (f"% {_comment(caption)}", f"% pdflatex needs {needed}.", *_ENGINES)
-    return "\n".join((*said, *_UNKNOWN, f"\\begin{{{name}}}{{{kinds}}}", *lines, f"\\end{{{name}}}}}", ""))
+    comments = (f"% {_comment(caption)}", f"% pdflatex needs {needed}.", *_ENGINES)
+    return "\n".join((*comments, *_UNKNOWN, f"\\begin{{{name}}}{{{kinds}}}", *lines, f"\\end{{{name}}}}}", ""))
 
 
 def _row(cells: Sequence[str]) -> str:
-    # After the end of a row a bracket would be read as a length, a star as a wish for no page break.
+    # After the end of a row, LaTeX reads a bracket as a length and a star as a command.
     return ("{}" if cells[0].startswith(("[", "*")) else "") + " & ".join(cells) + r" \\"
 
 
@@ -127,5 +127,5 @@ def _word(word: str) -> str:
 
 
 def _comment(text: str) -> str:
-    # A line break would end the comment, and what follows would be typeset.
+    # A line break would end the comment, and the rest would be typeset.
     return " ".join(show_text(text).split())

@@ -1,4 +1,4 @@
-"""How do rows that list words, one a rank, become one line a list?"""
+"""Gather rows that list words, one per rank, into one line per list."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Listed:
 
     @property
     def constant(self) -> dict[str, Cell]:
-        """Columns that say the same in every row."""
+        """Columns with the same value in every row."""
         if len(self.cells) < 2:
             return {}
         columns = zip(self.columns, zip(*self.cells, strict=True), strict=True)
@@ -37,7 +37,7 @@ def plain(table: Table) -> Listed:
 
 
 def gathered(table: Table) -> Listed | None:
-    """Rows that differ by rank alone, on one line; None of a table that ranks nothing.
+    """Rows that differ only in rank, on one line; None for a table without ranks.
 
     >>> columns = [Column(name, "") for name in ("head", "rank", "key_word", "key_id", "key_score")]
     >>> rows = [("L0H0", 1, " a", 5, 2.0), ("L0H0", 2, " b", 6, 1.0), ("L0H1", 1, " c", 7, 3.0)]

@@ -1,4 +1,4 @@
-"""How does a circle's way through norm and head become a picture? Plain SVG, written without a browser."""
+"""The drawing of a circle's stages through norm and head, as SVG."""
 
 import math
 from html import escape
@@ -14,7 +14,7 @@ from armillary.views.travel.svg import framed
 WIDTH, MARGIN, GAP = 1100, 24, 20
 PANEL = (WIDTH - 2 * MARGIN - 3 * GAP) / 4
 HALF = 74
-"""Pixels from a panel's middle to where the largest curve of its scale ends; words stand outside."""
+"""Pixels from a panel's middle to the end of its largest curve; words are outside."""
 _PLANES = {
     "seen": "the plane that its queries see most: the first two left singular vectors of W_QK",
     "gain": "the plane where the gain differs most: the coordinates of its largest and its smallest entry",
@@ -25,7 +25,7 @@ _ENDS = (("accent", 0, 1), ("accent", 0, -1), ("second", 1, 1), ("second", 1, -1
 def schematic_svg(
     drawn: Schematic, title: str, caption: str, notes: tuple[str, ...], both: bool = True
 ) -> tuple[str, int]:
-    """The document and its height; `both`: for light ground and dark, as the reader has it."""
+    """The document and its height; `both`: with styles for the light and the dark theme."""
     parts, y = [], 40.0
     # Bold letters are wider.
     for text, size, ink, weight, wide in ((title, 20, "ink", 650, 1.12), (caption, 13.5, "soft", 400, 1.0)):
@@ -51,7 +51,7 @@ def _text(text: str, x: float, y: float, size: float, ink: str, weight: int = 40
 
 
 def _row(row: Row) -> tuple[str, float]:
-    """A head's four panels side by side; the first three in one scale, for they lie in one space."""
+    """A head's four panels side by side; the first three share a scale, because they are in one space."""
     reach = [_reach(stage) for stage in row.stages]
     scales = [max(*reach[:3]), max(*reach[:3]), max(*reach[:3]), reach[3]]
     head = _text(row.head, 0, 14, 14, "ink", 650)
@@ -96,7 +96,7 @@ def _outline(stage: Stage, x: float, y: float, scale: float) -> str:
 
 
 def _axes(stage: Stage, x: float, y: float, scale: float) -> list[str]:
-    """The plane's two axes as they lie now, + solid and − hollow, with their words; and how far the middle has moved."""
+    """The plane's two axes in this stage, + solid and − hollow, with their words; and the shift of the centre."""
     made = []
     middle = x + scale * stage.centre[0], y - scale * stage.centre[1]
     if math.dist(middle, (x, y)) > 1:
@@ -118,7 +118,7 @@ def _axes(stage: Stage, x: float, y: float, scale: float) -> list[str]:
 
 
 def _tip(word: str, dx: float, dy: float, px: float, py: float, ink: str) -> str:
-    """A word beside an axis's end, outside the curve."""
+    """A word beside the end of an axis, outside the curve."""
     size = math.hypot(dx, dy) or 1.0
     dx, dy = dx / size, dy / size
     anchor = "start" if dx > 0.4 else "end" if dx < -0.4 else "middle"
@@ -126,7 +126,7 @@ def _tip(word: str, dx: float, dy: float, px: float, py: float, ink: str) -> str
 
 
 def _bar(scale: float, y: float) -> str:
-    """A stroke as long as a round number, with it."""
+    """A scale bar whose length is a round number."""
     length = 50 / scale
     power = 10.0 ** math.floor(math.log10(length))
     round_ = max(step * power for step in (1, 2, 5) if step * power <= length)

@@ -1,4 +1,4 @@
-"""How does a sheet read in a terminal, in a notebook and as a page of its own?"""
+"""A sheet as text, as static HTML, as a page and as JSON."""
 
 import json
 import math
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LINES, _PAGE_LINES = 48, 400
 _WORD, _PAGE_WORD = 16, 64
-# Headings of a terminal's narrow columns.
+# Short headings for narrow columns in a terminal.
 _SHORT = {"index": "i", "sigma": "σ", "sign": "±", "self_rank": "self", "relative": "/‖x‖"}
 
 
@@ -38,7 +38,7 @@ def sheet_text(sheet: Sheet, width: int | None = None, colour: bool = False) -> 
 
 
 def print_sheet(sheet: Sheet, console: Console, folder: Path | None = None) -> None:
-    """Title, what a screen holds of the tables, and the notes."""
+    """Title, the tables as far as they fit on a screen, and the notes."""
     width = min(console.width, 140)
     lines = wrapped(Text(show_text(sheet.title), "bold"), width, 0)
     lines += wrapped(Text(show_text(sheet.caption), "dim"), width, 0)
@@ -52,7 +52,7 @@ def print_sheet(sheet: Sheet, console: Console, folder: Path | None = None) -> N
 
 
 def sheets_text(sheets: Sheets, width: int | None = None, folder: Path | None = None) -> str:
-    """What each sheet found, in a sentence."""
+    """The title of each sheet."""
     console = new_console(width, False)
     width = min(console.width, 120)
     lines = wrapped(Text(show_text(sheets.title), "bold"), width, 0)
@@ -75,12 +75,12 @@ def _table(name: str, table: Table, width: int) -> list[Text]:
     listed = listed.without("layer", "matrix", "cumulative")
     same = {key: value for key, value in listed.constant.items() if key != "sign"}
     listed = listed.without(*same)
-    said = [f"{key} {show_cell(value, key)}" for key, value in same.items() if value != ""]
-    return [Text(" · ".join([show_text(name), *map(show_text, said)]), "bold"), *_list_lines(listed, width)]
+    constants = [f"{key} {show_cell(value, key)}" for key, value in same.items() if value != ""]
+    return [Text(" · ".join([show_text(name), *map(show_text, constants)]), "bold"), *_list_lines(listed, width)]
 
 
 def _unlayered(table: Table) -> Table:
-    """Without the column `layer`, where the head's name says it."""
+    """Without the column `layer`, where the head's name contains it."""
     names = [column.name for column in table.columns]
     if not {"layer", "head"} <= set(names):
         return table
@@ -89,7 +89,7 @@ def _unlayered(table: Table) -> Table:
 
 
 def _list_lines(listed: Listed, width: int) -> list[Text]:
-    """Aligned columns; the lists share what is left of the width, whole words each."""
+    """Aligned columns; the lists share the rest of the width, in whole words."""
     cells, words = listed.cells[:_LINES], listed.words[:_LINES]
     columns = []
     for index, column in enumerate(listed.columns):
@@ -110,7 +110,7 @@ def _list_lines(listed: Listed, width: int) -> list[Text]:
 
 
 def _quiet(texts: list[str], body: Sequence[Cell], rows: Sequence[tuple[Cell, ...]], index: int) -> list[str]:
-    """A column whose cells are blank where they, and all before them in the row, repeat the line above."""
+    """A column with blanks where a cell, and all before it in the row, repeat the line above."""
     made = texts[:2]
     for i in range(1, len(body)):
         same = rows[i][: index + 1] == rows[i - 1][: index + 1]
@@ -119,7 +119,7 @@ def _quiet(texts: list[str], body: Sequence[Cell], rows: Sequence[tuple[Cell, ..
 
 
 def _fitting(words: Sequence[str], room: int) -> str:
-    """As many whole words as there is room for, and at least the beginning of one."""
+    """As many whole words as there is room for, and at least the start of one."""
     line = ""
     for word in words:
         more = f"{line}  {show_token(word, _WORD)}" if line else show_token(word, min(_WORD, room))
@@ -130,7 +130,7 @@ def _fitting(words: Sequence[str], room: int) -> str:
 
 
 def sheet_figure(sheet: Sheet) -> "go.Figure":
-    """The sheet's quantities, a panel each, under its title; of a trajectory its globe."""
+    """The sheet's quantities, one panel each, under its title; for a trajectory its globe."""
     from textwrap import wrap
 
     from armillary.views.figures.figure import drawn
@@ -154,7 +154,7 @@ def sheet_page(sheet: Sheet) -> str:
 
 
 def sheet_html(sheet: Sheet) -> str:
-    """The sheet for a notebook, with no script at all."""
+    """The sheet as static HTML for a notebook."""
     from armillary.views.sheets.drawing import drawing_svg
 
     if sheet.drawing is None:
@@ -174,14 +174,14 @@ def _below(sheet: Sheet) -> str:
         listed = gathered(table)
         shown = table_html(table) if listed is None else _lists_html(listed)
         size = len(table.rows) if listed is None else len(listed.cells)
-        # Words are what a reader came for; a long table of numbers is there for who wants it.
+        # Lists of words are open; a long table of numbers is folded.
         opened = " open" if at == 0 and (listed is not None or size <= _LINES) else ""
         parts.append(f"<details{opened}><summary>{html_text(name)}, {count(size)} lines</summary>{shown}</details>")
     return "".join(parts)
 
 
 def _lists_html(listed: Listed) -> str:
-    """A table whose lists stand in cells, each word visible to its last space."""
+    """A table with lists in its cells; spaces in words are visible."""
     numeric = [are_numbers([row[i] for row in listed.cells]) for i in range(len(listed.columns))]
     kinds = [" class='number'" if number else "" for number in numeric]
     heads = [_head(column, kind) for column, kind in zip(listed.columns, kinds, strict=True)]
@@ -206,7 +206,7 @@ def _head(column: Column, kind: str) -> str:
 
 
 def sheet_json(sheet: Sheet) -> str:
-    """The whole sheet, as deterministic JSON, a row of a table a line; NaN and infinities become null."""
+    """The whole sheet as deterministic JSON, one line per row of a table; NaN and infinities become null."""
     record: dict[str, Any] = {key: getattr(sheet, key) for key in ("name", "title", "caption", "notes", "about")}
     record["quantities"] = [vars(quantity) for quantity in sheet.quantities]
     tables = ",\n  ".join(f"{json.dumps(name)}: {_table_json(table)}" for name, table in sheet.tables.items())
@@ -214,7 +214,7 @@ def sheet_json(sheet: Sheet) -> str:
 
 
 def _table_json(table: Table) -> str:
-    # Lists of words make hundreds of thousands of rows, which `json_text` would take apart cell by cell.
+    # Lists of words have hundreds of thousands of rows, for which `json_text` is too slow.
     columns = json.dumps([vars(column) for column in table.columns], ensure_ascii=False)
     rows = [json.dumps([_finite(cell) for cell in row], ensure_ascii=False) for row in table.rows]
     text = f'{{"columns": {columns}, "rows": [\n   ' + ",\n   ".join(rows) + "\n  ]}"

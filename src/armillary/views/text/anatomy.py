@@ -1,4 +1,4 @@
-"""How is a model's canonical form printed?"""
+"""A model's canonical form as text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ def anatomy_text(facts: Mapping[str, Any]) -> str:
         f"  {facts['layers']} layers · d {facts['d']} · {facts['heads']} heads of k {facts['k']}"
         f" · {facts['kv_heads']} key/value heads · m {facts['m']} · vocabulary {facts['vocabulary']}"
         f" · context {facts['context']}",
-        f"  norms      {facts['norm']}, {facts['order']}-norm order{', parallel sublayers' if facts['parallel'] else ''}",
+        f"  norms      {facts['norm']}, {facts['order']}-norm order" + ", parallel sublayers" * facts["parallel"],
         f"  attention  {', '.join(_attention(facts))}",
         f"  positions  {_positions(facts)}",
         f"  feed-forward {show_text(str(facts['activation']))}{' with a gate' if facts['gated'] else ''}",
@@ -30,14 +30,14 @@ def anatomy_text(facts: Mapping[str, Any]) -> str:
 
 
 def _attention(facts: Mapping[str, Any]) -> list[str]:
-    said = ["causal" if facts["causal"] else "both ways", "biased q, k, v" if facts["qkv_bias"] else "no biases"]
+    parts = ["causal" if facts["causal"] else "both ways", "biased q, k, v" if facts["qkv_bias"] else "no biases"]
     if facts["qk_norm"]:
-        said.append("q/k-norm")
+        parts.append("q/k-norm")
     if facts["attention_softcap"]:
-        said.append(f"scores capped at {facts['attention_softcap']:g}")
+        parts.append(f"scores capped at {facts['attention_softcap']:g}")
     if facts["windows"]:
-        said.append(f"sliding windows {facts['windows']}")
-    return said
+        parts.append(f"sliding windows {facts['windows']}")
+    return parts
 
 
 def _positions(facts: Mapping[str, Any]) -> str:
@@ -57,7 +57,7 @@ def _norms(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _sites(facts: Mapping[str, Any]) -> list[str]:
-    """The map, for the first block and what stands outside the blocks: the others differ by their number alone."""
+    """The map for the first block and for sites outside the blocks; other blocks differ only in their number."""
     shown = [s for s in facts["sites"] if s["site"].startswith("L0.") or not s["site"].startswith("L")]
     shown += [s for s in facts["sites"] if s["site"].startswith("ln_") and s not in shown]
     width = max(len(s["site"]) for s in shown)
@@ -68,7 +68,8 @@ def _sites(facts: Mapping[str, Any]) -> list[str]:
 def _laws(facts: Mapping[str, Any]) -> list[str]:
     width = max(len(law["name"]) for law in facts["laws"])
     lines = [
-        f"  {law['name']:<{width}}  {law['error']:.1e} of {law['tolerance']:.0e} at {law['where']:<28}  {law['statement']}"
+        f"  {law['name']:<{width}}  {law['error']:.1e} of {law['tolerance']:.0e} at {law['where']:<28}  "
+        f"{law['statement']}"
         for law in facts["laws"]
     ]
     return ["laws (largest relative error on a tiny batch, of what rounding explains)", *lines]

@@ -1,4 +1,4 @@
-"""How does a reader see that work is going on?"""
+"""A progress bar on standard error."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

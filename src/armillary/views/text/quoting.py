@@ -1,7 +1,7 @@
-"""How is a piece of text from a model or a corpus shown without harm or confusion?
+"""Text from a model or a corpus, made visible and harmless.
 
-Tokens are data: they may hold spaces, line breaks, half characters, terminal escapes, markup or letters that
-run from right to left. What is shown is one line, visible to its last character, and inert wherever it lands.
+Tokens are data: they may contain spaces, line breaks, half characters, terminal escapes, markup or right-to-left
+letters. They are shown on one line, with every character visible, and nothing in them is interpreted.
 """
 
 import html
@@ -25,7 +25,7 @@ def show_token(text: str | bytes, limit: int = 24) -> str:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogateescape")
-    byte = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", text)  # how sentencepiece spells a byte it has no token for
+    byte = re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", text)  # sentencepiece's name for a byte without a token
     if byte:
         return f"⟨{byte[1].upper()}⟩"
     return _isolated(_cut([_visible(text, i) for i in range(len(text))], limit))
@@ -47,7 +47,7 @@ def show_text(text: str, limit: int | None = None) -> str:
 
 
 def is_token_column(name: str) -> bool:
-    """Whether a column or an axis of that name holds tokens, whose every space matters.
+    """Whether a column or an axis of that name contains tokens, in which every space matters.
 
     >>> is_token_column("top tokens"), is_token_column("site")
     (True, False)
@@ -56,7 +56,7 @@ def is_token_column(name: str) -> bool:
 
 
 def show_label(text: str, name: str, limit: int | None = None) -> str:
-    """A cell or coordinate, as a token if its column or axis holds tokens."""
+    """A cell or coordinate, as a token if its column or axis contains tokens."""
     return show_token(text, limit or 10_000) if is_token_column(name) else show_text(text, limit)
 
 
@@ -76,7 +76,7 @@ def show_cell(cell: Cell, column: str, limit: int | None = None) -> str:
 
 
 def are_numbers(cells: Sequence[Cell]) -> bool:
-    """Whether a column is set flush right, on its decimal points."""
+    """Whether a column has only numbers, which are aligned on their decimal points."""
     return all(c is None or (isinstance(c, int | float) and not isinstance(c, bool)) for c in cells)
 
 
@@ -95,7 +95,7 @@ def _visible(text: str, index: int) -> str:
     if char in _SPACES:
         return _SPACES[char]
     category = unicodedata.category(char)
-    if "\udc80" <= char <= "\udcff":  # a byte that was no UTF-8, kept by surrogateescape
+    if "\udc80" <= char <= "\udcff":  # a byte that is not UTF-8, kept by surrogateescape
         return f"⟨{ord(char) - 0xDC00:02X}⟩"
     if char in _JOINERS and 0 < index < len(text) - 1:
         return char  # emoji and Indic letters need them
@@ -104,19 +104,19 @@ def _visible(text: str, index: int) -> str:
     if category == "Zs":
         return "␣"
     if category.startswith("M") and index == 0:
-        return "◌" + char  # a mark with no letter of its own would climb onto its neighbour
+        return "◌" + char  # a combining mark alone would combine with its neighbour
     return char
 
 
 def _cut(shown: list[str], limit: int | None) -> str:
     if limit is None or sum(map(len, shown)) <= limit:
         return "".join(shown)
-    kept: list[str] = []
+    start = ""
     for piece in shown:
-        if sum(map(len, kept)) + len(piece) > limit - 1:
+        if len(start) + len(piece) > limit - 1:
             break
-        kept.append(piece)
-    return "".join(kept) + "…"
+        start += piece
+    return start + "…"
 
 
 def _isolated(text: str) -> str:

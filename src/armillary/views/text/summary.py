@@ -88,7 +88,7 @@ def law_line(survey: Survey) -> str:
 
 
 def note_lines(survey: Survey) -> list[str]:
-    """The text's notes, then every claim's note once, with the claims it belongs to."""
+    """The notes on the text, then every claim's note once, with the claims that have it."""
     about = [f"text: {show_text(note)}" for note in survey.text.notes]
     owners: dict[str, list[str]] = {}
     for finding in survey:
@@ -108,7 +108,7 @@ def chapters(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
 
 
 def verdict_counts(findings: Iterable[Finding]) -> str:
-    """'● 3  ◐ 2  ✕ 2  ○ 1', leaving out what did not occur."""
+    """'● 3  ◐ 2  ✕ 2  ○ 1', without verdicts that did not occur."""
     seen = Counter(finding.verdict for finding in findings)
     return "  ".join(f"{MARKS[verdict]} {seen[verdict]}" for verdict in VERDICTS if seen[verdict])
 
@@ -163,7 +163,7 @@ def changed_rules(claim: Claim) -> list[str]:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where a finding's numbers stand on a row of its own, 0 at the left end and 1 at the right.
+    """Positions of a finding's numbers on its own row, 0 at the left end and 1 at the right.
 
     Claims have different units, so rows cannot share an axis: each runs from its smallest number to its
     largest (statistic, interval, controls) and a margin more, on a log scale if those span over two decades.
@@ -186,7 +186,7 @@ class Scale:
         return cls(ends[0] - margin, ends[1] + margin, log)
 
     def at(self, value: float) -> float | None:
-        """The value's place, None for what is not a number."""
+        """The value's position, None for NaN."""
         if not math.isfinite(value) or (self.log and value <= 0):
             return None
         return ((math.log10(value) if self.log else value) - self.low) / (self.high - self.low)
