@@ -73,6 +73,29 @@ class FeedForward:
     W_gate: Tensor | None = None
     b_gate: Tensor | None = None
 
+    def __call__(self, y: Tensor) -> Tensor:
+        """What the layer writes for y, in y's precision."""
+        up = self.up(y)
+        return self.write(self.activate(up if self.W_gate is None else self.pre(y), up))
+
+    def pre(self, y: Tensor) -> Tensor:
+        """What the activation receives."""
+        return self.up(y) if self.W_gate is None else _linear(y, self.W_gate, self.b_gate)
+
+    def up(self, y: Tensor) -> Tensor:
+        return _linear(y, self.W_in, self.b_in)
+
+    def activate(self, pre: Tensor, up: Tensor) -> Tensor:
+        """What W_out receives; `up` counts only where there is a gate."""
+        return self.activation(pre) if self.W_gate is None else self.activation(pre) * up
+
+    def write(self, post: Tensor) -> Tensor:
+        return _linear(post, self.W_out, self.b_out)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x @ weight.to(x) if bias is None else x @ weight.to(x) + bias.to(x)
+
 
 @dataclass(frozen=True, eq=False)
 class Block:

@@ -38,9 +38,13 @@ def optional(module: nn.Module, path: str | None) -> Any:
 
 def norm_at(module: nn.Module, path: str | None, family: Family, required: bool = True) -> Norm | None:
     """The norm at `path`; None without a path, or where a norm that is not `required` is missing."""
+    if not path:
+        return None
     found = optional(module, path)
-    if found is None or not path:
-        return None if not path or not required else submodule(module, path, family)
+    if found is None:
+        if not required:
+            return None
+        found = submodule(module, path, family)
     eps = getattr(found, "variance_epsilon", getattr(found, "eps", None))
     weight = getattr(found, "weight", None)
     if eps is None or (weight is None and not hasattr(found, "normalized_shape")):

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from armillary.anatomy.anatomy import Anatomy, Block, Positions
 from armillary.anatomy.families import Family, family_of
@@ -46,22 +46,17 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     ignored = check_config(config, family)
     base: nn.Module = getattr(model, "base_model", model)
     inner = submodule(base, family.backbone, family)
-    paths = {id(module): path for path, module in model.named_modules()}
-    at = paths[id(inner)] + "." if paths[id(inner)] else ""
+    at = next(f"{path}." if path else "" for path, module in model.named_modules() if module is inner)
     stack, context = submodule(inner, family.blocks, family), _context(config)
     if not len(stack) or context < 1:
-        raise ModelError(
-            f"this {family.model_type} model has {len(stack)} layers and a context of {context} tokens, so it computes "
-            "nothing; check its config."
-        )
+        found = f"{len(stack)} layers and a context of {context} tokens"
+        raise ModelError(f"this {family.model_type} model has {found}, so it computes nothing; check its config.")
     blocks = tuple(block_of(module, family, config) for module in stack)
     embed = submodule(inner, family.embed, family)
-    head: Any = getattr(model, "get_output_embeddings", lambda: None)()
-    # A model may be built without its final norm, and then says so with None.
+    W_U, b_U = _unembedding(model, family)
+    # A model that is built without a final norm has None in its place.
     has_final = bool(family.ln_final) and getattr(inner, family.ln_final or "", inner) is not None
-    ln_final = norm_at(inner, family.ln_final, family) if has_final else None
     token_type = optional(inner, family.token_type)
-    plain_head = head if family.plain_head and isinstance(head, nn.Linear) else None
     return Anatomy(
         model=model,
         backbone=base,
@@ -82,9 +77,9 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         W_E=embed.weight.detach(),
         embed_scale=float(embed.embed_scale) if family.embed_scaled else 1.0,
         ln_embed=norm_at(inner, family.ln_embed, family),
-        ln_final=ln_final,
-        W_U=None if plain_head is None else plain_head.weight.detach().T,
-        b_U=None if plain_head is None or plain_head.bias is None else plain_head.bias.detach(),
+        ln_final=norm_at(inner, family.ln_final, family) if has_final else None,
+        W_U=W_U,
+        b_U=b_U,
         logit_softcap=getattr(config, "final_logit_softcapping", None),
         sites=_sites(family, at, blocks, has_final),
         config=config.to_dict(),
@@ -92,6 +87,14 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         token_type=None if token_type is None else token_type.weight.detach(),
         rotary_path=at + family.rotary if family.rotary else "",
     )
+
+
+def _unembedding(model: nn.Module, family: Family) -> tuple[Tensor | None, Tensor | None]:
+    """W_U [d, v] and its bias; None where the model has no language-model head, or not a linear one."""
+    head: Any = getattr(model, "get_output_embeddings", lambda: None)()
+    if not family.plain_head or not isinstance(head, nn.Linear):
+        return None, None
+    return head.weight.detach().T, None if head.bias is None else head.bias.detach()
 
 
 def _context(config: Any) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.anatomy import Block, FeedForward
+from armillary.anatomy.anatomy import Block
 from armillary.anatomy.folded import fold, mlp_norm, reading_norm
 from armillary.edits import Scale, edited
 from armillary.errors import LawError, ModelError
@@ -237,42 +237,23 @@ def _hidden(seen: _Seen) -> Errors:
     a = seen.anatomy
     for i, block in enumerate(a.blocks):
         ffn, y = block.feed_forward, _wide(seen.y(mlp_norm(a, i)[0]))
-        pre, post = _wide(seen.y(f"L{i}.mlp_pre")), _wide(seen.y(f"L{i}.mlp_post"))
-        hidden = ffn.activation(pre)
-        if ffn.W_gate is None:
-            yield f"L{i}.mlp_pre", _error(_linear(y, ffn.W_in, ffn.b_in), pre)
-        else:
-            up = _wide(seen.y(f"L{i}.mlp_up"))
-            yield f"L{i}.mlp_pre", _error(_linear(y, ffn.W_gate, ffn.b_gate), pre)
-            yield f"L{i}.mlp_up", _error(_linear(y, ffn.W_in, ffn.b_in), up)
-            hidden = hidden * up
-        yield f"L{i}.mlp_post", _error(hidden, post)
-        yield f"L{i}.mlp_out", _error(_written(block, _linear(post, ffn.W_out, ffn.b_out)), seen.y(f"L{i}.mlp_out"))
+        up_site = f"L{i}.mlp_pre" if ffn.W_gate is None else f"L{i}.mlp_up"
+        pre, up, post = (_wide(seen.y(site)) for site in (f"L{i}.mlp_pre", up_site, f"L{i}.mlp_post"))
+        yield f"L{i}.mlp_pre", _error(ffn.pre(y), pre)
+        yield up_site, _error(ffn.up(y), up)
+        yield f"L{i}.mlp_post", _error(ffn.activate(pre, up), post)
+        yield f"L{i}.mlp_out", _error(_normed(block, ffn.write(post)), seen.y(f"L{i}.mlp_out"))
 
 
 def _feed_forward(seen: _Seen) -> Errors:
     """The whole layer from what it reads."""
     for i, block in enumerate(seen.anatomy.blocks):
-        write = feed(block.feed_forward, _wide(seen.y(mlp_norm(seen.anatomy, i)[0])))
-        yield f"L{i}.mlp_out", _error(_written(block, write), seen.y(f"L{i}.mlp_out"))
+        write = block.feed_forward(_wide(seen.y(mlp_norm(seen.anatomy, i)[0])))
+        yield f"L{i}.mlp_out", _error(_normed(block, write), seen.y(f"L{i}.mlp_out"))
 
 
-def _written(block: Block, write: Tensor) -> Tensor:
+def _normed(block: Block, write: Tensor) -> Tensor:
     return write if block.ln2_post is None else block.ln2_post(write)
-
-
-def feed(ffn: FeedForward, y: Tensor) -> Tensor:
-    """What the feed-forward layer writes for y, in y's precision."""
-    hidden = _linear(y, ffn.W_in, ffn.b_in)
-    if ffn.W_gate is None:
-        hidden = ffn.activation(hidden)
-    else:
-        hidden = ffn.activation(_linear(y, ffn.W_gate, ffn.b_gate)) * hidden
-    return _linear(hidden, ffn.W_out, ffn.b_out)
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x @ weight.to(x) if bias is None else x @ weight.to(x) + bias.to(x)
 
 
 def _logits(seen: _Seen) -> Errors:
