@@ -273,7 +273,7 @@ def test_every_site_is_edited_as_it_is_watched(models, name):
 
 @pytest.mark.parametrize("name", ["opt", "phi3"])
 def test_a_norm_can_be_frozen_token_by_token(models, name):
-    """One scale per token, as the norm itself would choose it, changes nothing: also in OPT, with its flattened rows."""
+    """One scale per token, as the norm itself would choose it, changes nothing: also in OPT, which flattens rows."""
     a, powers = models[name], {}
     norm = a.norms["L1.ln2"]
     with still(a.model):

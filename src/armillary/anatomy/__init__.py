@@ -1,6 +1,6 @@
 """A model's weights in one canonical geometric form.
 
-Names are imported when first asked for: the list of models at hand is answered without torch.
+Names are imported on first use, so that listing models needs no torch.
 """
 
 from typing import TYPE_CHECKING, Any

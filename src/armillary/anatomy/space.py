@@ -13,7 +13,7 @@ from torch import Tensor
 from armillary.errors import SpaceError
 
 Kind = Literal["raw", "direction", "normed", "vocabulary"]
-_SAID = {
+_NAMES = {
     "raw": "the residual stream",
     "direction": "directions",
     "normed": "normed vectors",
@@ -35,7 +35,7 @@ class Space:
     site: str = ""
 
     def __str__(self) -> str:
-        return _SAID[self.kind] + (f" at {self.site}" if self.site else "")
+        return _NAMES[self.kind] + (f" at {self.site}" if self.site else "")
 
 
 RAW, VOCABULARY = Space("raw"), Space("vocabulary")

@@ -53,7 +53,7 @@ class Vocabulary:
 
     @cached_property
     def shown(self) -> NDArray[np.bool_]:
-        """Tokens with something to see: no special ones, no broken bytes, no mere white space or control marks."""
+        """Tokens with visible text: no special tokens, broken bytes, white space or control characters."""
         fine = [text.strip() != "" and text.isprintable() and "\ufffd" not in text for text in self.texts]
         fine = [yes and i not in self.special for i, yes in enumerate(fine)]
         return np.array(fine, dtype=bool)
@@ -68,9 +68,9 @@ class Vocabulary:
         unknown = getattr(self.anatomy.tokenizer, "unk_token_id", None)
         ids = self.anatomy.tokenizer(candidates[0], add_special_tokens=False)["input_ids"]
         if not ids or unknown in ids:
-            raise WordError(f"{word!r} is no word of this vocabulary; {self._like(word)}")
+            raise WordError(f"{word!r} is not a word of this vocabulary; {self._like(word)}")
         if len(ids) == 1:
-            # The tokenizer spells it its own way, without capitals for one.
+            # The tokenizer normalises the word, for example to lower case.
             return int(ids[0])
         pieces = [self.texts[i] for i in ids]
         raise WordError(
@@ -80,16 +80,16 @@ class Vocabulary:
 
     @cached_property
     def _index(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        index: dict[str, int] = {}
         for i, text in enumerate(self.texts):
             if text and i not in self.special:
-                found.setdefault(text, i)
-        return found
+                index.setdefault(text, i)
+        return index
 
     def _like(self, word: str) -> str:
-        """The end of a message: words that are spelt like it, never the whole vocabulary."""
-        said = nearest(word, self._plain)
-        return said if said.startswith("did you mean") else "none is spelt like it, so try a shorter or a commoner one."
+        """The end of a message: words that are spelled like it, never the whole vocabulary."""
+        hint = nearest(word, self._plain)
+        return hint if hint.startswith("did you mean") else "none is spelled like it; try a shorter or more common one."
 
     @property
     def _plain(self) -> list[str]:

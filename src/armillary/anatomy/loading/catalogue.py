@@ -1,4 +1,4 @@
-"""Which models are at hand on this machine? Answered from the disk alone, without torch."""
+"""The models available on this machine, listed from the disk alone, without torch."""
 
 import json
 from importlib.resources import files
@@ -42,7 +42,7 @@ def _about(folder: Path) -> str:
 
 
 def hub_models() -> list[tuple[str, str]]:
-    """(id, architecture) of every model whose config lies in Hugging Face's cache."""
+    """(id, architecture) of every model whose config is in Hugging Face's cache."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     found = {}

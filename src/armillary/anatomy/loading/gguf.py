@@ -1,4 +1,4 @@
-"""How is a .gguf file read, and turned into a folder that loads in a second?"""
+"""Read a .gguf file, and convert it to a folder that loads in a second."""
 
 import json
 import math
@@ -23,7 +23,7 @@ DIMENSIONS = 4
 
 
 def check_gguf(path: Path) -> int:
-    """Refuse a file that is no whole GGUF; answer how many weights it holds.
+    """Refuse a file that is not a whole GGUF; return how many weights it holds.
 
     The whole header is walked here, with every length held against the file's size: the readers that come after
     believe what a damaged length says, and never come back.
@@ -65,9 +65,9 @@ class _Header:
         total = end = last = 0
         for _ in range(tensors):
             name, shape, size, offset = self._tensor()
-            # One after the other, each on its boundary: so the format wants it, and any other place is damage.
+            # The format puts tensors one after the other, each on its boundary; any other offset is damage.
             if offset != end:
-                raise ValueError(f"{name} is said to lie at {offset:,}, its place is {end:,}")
+                raise ValueError(f"{name} is listed at {offset:,}, but belongs at {end:,}")
             last, end = offset + size, -(-(offset + size) // alignment) * alignment
             total += math.prod(shape)
         start = -(-self.at // alignment) * alignment
@@ -90,7 +90,7 @@ class _Header:
         return self._take(self._number("Q")).decode("utf-8")
 
     def _value(self, kind: int) -> Any:
-        """A number or string; of an array only that it is there."""
+        """A number or string; an array is skipped."""
         if kind in NUMBERS:
             return self._number(NUMBERS[kind])
         if kind == STRING:
@@ -139,7 +139,7 @@ def load_gguf(path: Path, dtype: torch.dtype, weights: int) -> tuple[Any, Any]:
         raise
     except Exception as error:
         raise _damaged(path, error) from error
-    # Hugging Face fills a hole with noise, and keeps a tensor of the wrong shape as it is.
+    # Hugging Face fills a missing weight with noise, and keeps a tensor of the wrong shape as it is.
     wrong = [name for name, tensor in model.state_dict().items() if tuple(tensor.shape) != shapes.get(name)]
     lacking = sorted({*info["missing_keys"], *wrong})
     if lacking:
@@ -165,7 +165,7 @@ def convert(path: Path, folder: Path) -> None:
 
     with quiet():
         model, tokenizer = load_gguf(path, torch.float32, check_gguf(path))
-    # A model loaded from GGUF refuses save_pretrained; its tensors are ordinary ones all the same.
+    # A model loaded from GGUF refuses save_pretrained, though its tensors are ordinary ones.
     tied = set(model._tied_weights_keys or {}) if model.config.tie_word_embeddings else set()
     state = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name not in tied}
     try:

@@ -1,4 +1,4 @@
-"""How does a model get here: a live module, a folder, a .gguf file, a hub id, or a short name?
+"""Load a model from a live module, a folder, a .gguf file, a hub id, or a short name.
 
 Nothing local touches the network; no pickle is opened; no remote code runs unless asked for; files are checked and
 measured before a weight is loaded.
@@ -36,13 +36,13 @@ def load_model(
     copies: int = 1,
     progress: cache.Progress = lambda what, done, total: None,
 ) -> Anatomy:
-    """The canonical form of a model from anywhere; laws are the caller's to check."""
+    """The canonical form of a model from any source; the caller checks the laws."""
     where = pick_device(device)
     if isinstance(source, nn.Module):
         return _live(source, tokenizer, device, dtype)
     wanted = pick_dtype(dtype)
     if where == "cpu" and wanted is torch.bfloat16:
-        # Virtual machines may announce AMX and forbid it; oneDNN believes them and dies of an illegal instruction.
+        # Virtual machines may announce AMX and forbid it; oneDNN then stops with an illegal instruction.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     text = str(source)
     with quiet():
@@ -63,14 +63,14 @@ def load_model(
 def locate(
     source: str, progress: cache.Progress = lambda what, done, total: None, trust: bool = False
 ) -> tuple[Path, str]:
-    """Where a source lies, fetching it if it is a short name or a hub id, and of what kind it is."""
+    """The path and kind of a source; a short name or a hub id is fetched."""
     path = Path(os.path.expanduser(source))
     if source.startswith("builtin:"):
         name, known = source.removeprefix("builtin:"), catalogue.shipped()
         if name not in known:
             raise ModelError(f"there is no {source} in this version; {nearest(name, known)}")
         return known[name], "builtin"
-    # os.path answers no, where Path raises, of a name too long to be one.
+    # For a name that is too long, os.path returns False where Path raises.
     if os.path.isdir(path):
         return path, "folder"
     if os.path.isfile(path):
@@ -138,7 +138,7 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
         raise ModelError(
             f"{path} could not be loaded ({type(error).__name__}: {first}); check its files against its config.json."
         ) from error
-    # The pooler stands beside the stream, and nothing here reads it; any other hole would be filled with noise.
+    # The pooler is not part of the stream and is not read; any other missing weight would be filled with noise.
     missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
     mismatched = sorted(str(key[0]) for key in info.get("mismatched_keys") or [])
     if missing or mismatched:
@@ -154,9 +154,9 @@ def _tokenizer(where: dict[str, Any]) -> Any:
 
     try:
         found = AutoTokenizer.from_pretrained(**where)
-        # Where its files are missing, Hugging Face may make one up that knows no word.
+        # Where its files are missing, Hugging Face may build a tokenizer without any words.
         return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
-    except Exception:  # a model may come without one; whoever needs it says so
+    except Exception:  # a model may come without one; whatever needs it reports it
         return None
 
 
@@ -166,7 +166,7 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
         asked["device"] = pick_device(device)
     if dtype is not None:
         asked["dtype"] = pick_dtype(dtype)
-    # The model is the caller's and stays as it is: what moves is a copy.
+    # The model is the caller's and stays as it is: a copy is moved.
     model = deepcopy(model).to(**asked) if asked else model
     anatomy = _finish(model, "")
     home = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")

@@ -1,4 +1,4 @@
-"""How are Hugging Face's bars and warnings kept out of ours? What matters is checked and said by us."""
+"""Silence Hugging Face's progress bars and warnings: what matters is checked and reported here."""
 
 import warnings
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ def quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    # Unpacking a GGUF draws a bar that obeys no setting.
+    # Unpacking a GGUF draws a bar that no setting turns off.
     kept: Any = getattr(unpacking, "tqdm", None)
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""Are the weights on disk whole, safe to read, and small enough? Asked before anything is loaded. No torch here."""
+"""Check that weights on disk are whole, safe to read and small enough, before anything is loaded, without torch."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_folder(folder: Path) -> int:
-    """Refuse pickles and broken files; answer how many weights the safetensors hold."""
+    """Refuse pickles and broken files; return how many weights the safetensors hold."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
@@ -87,14 +87,14 @@ def _safetensors_weights(path: Path) -> int:
 
 
 def check_calls(path: Path, build: Callable[[Any], Any], config: Any, weights: int) -> dict[str, tuple[int, ...]]:
-    """Refuse a config that calls for far more than the file holds, before room is made for it; answer all shapes.
+    """Refuse a config that calls for far more than the file holds, before memory is allocated; return all shapes.
 
     What is missing in the end is named by the loader; but it makes room for what the config says first, and a config
     of another size, or with a damaged number, says gigabytes.
     """
     import torch
 
-    # No layer of ours is smaller than this, and a million of them take minutes to build even without room.
+    # No layer is smaller than this, and a million of them take minutes to build even without memory.
     called, shapes = config.num_hidden_layers * config.hidden_size**2 // 4, {}
     if called <= weights:
         with torch.device("meta"):
