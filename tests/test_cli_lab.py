@@ -20,8 +20,8 @@ from armillary import learn
 
 QUICK = ("--steps", 6, "--batch", 4, "--vocabulary", 300)
 SHOWN = re.compile(
-    r"(?P<out>\S+): (?P<steps>\d+) steps, training loss (?P<first>[\d.]+) → (?P<last>[\d.]+) nats a token\n"
-    r"held-out text: (?P<before>[\d.]+) → (?P<after>[\d.]+) bits a byte\n"
+    r"(?P<out>\S+): (?P<steps>\d+) steps, training loss (?P<first>[\d.]+) → (?P<last>[\d.]+) nats per token\n"
+    r"held-out text: (?P<before>[\d.]+) → (?P<after>[\d.]+) bits per byte\n"
     r"next: armillary survey (?P=out)   ·   armillary lab exam (?P=out)\n"
 )
 
@@ -74,7 +74,7 @@ def test_the_training_is_drawn(smoke, tmp_path):
 def test_the_exam(smoke):
     out, _, printed = smoke
     found = json.loads((out / "exam.json").read_text("utf-8"))
-    assert re.search(rf"bits per byte, what the run held out +{found['bits_per_byte']:.4f}\n", printed)
+    assert re.search(rf"bits per byte, the run's held-out text +{found['bits_per_byte']:.4f}\n", printed)
     assert found["bits_per_byte"] < 3.1
     assert found["lens"]["depths"] == ["L0.resid_pre", "L0.resid_post", "L1.resid_post"]
     assert found["lens"]["nats"][-1] < found["lens"]["nats"][0]
@@ -95,7 +95,7 @@ def test_the_card(smoke, monkeypatch):
         (out / "exam.json").write_text(json.dumps(exam), "utf-8")
     card = (out / "card.md").read_text("utf-8")
     assert card.startswith("# Tiny\n\nOwn prose.\n\n## Shape and recipe\n")
-    assert "| width | 64 |" in card and "| 200 | 2." in card and "| bits per byte, what the run held out | 2." in card
+    assert "| width | 64 |" in card and "| 200 | 2." in card and "| bits per byte, the run's held-out text | 2." in card
     assert "> line\n> ⟨1B⟩[31mred␍over⟨2028⟩⟨202E⟩\n" in card
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", card)
 
@@ -163,7 +163,7 @@ def test_help_and_refusals_are_light(tmp_path):
         (["--rate", "nan"], "rate must lie between"),
         (["--seed", "-1"], "seed must lie between"),
         (["--device", "tpu"], "--device tpu is not supported; use cpu or cuda"),
-        (["--text", ""], "an empty path names no text; pass a file"),
+        (["--text", ""], "the path is empty; pass a file"),
         (["--text", "nowhere.txt"], "there is no text at nowhere.txt; pass a file"),
         (["--heldout", "nowhere.txt"], "there is no text at nowhere.txt; pass a file"),
     ],
@@ -182,7 +182,7 @@ def test_texts_that_are_none(tmp_path):
     (tmp_path / "bad.txt.xz").write_bytes(b"no xz")
     command = ("lab", "train", "--out", tmp_path / "run", "--text")
     refused("line 1 of .*bytes.txt is not UTF-8 .*; convert the file", *command, tmp_path / "bytes.txt")
-    refused("empty.txt holds no text: it is empty; pass a file", *command, tmp_path / "empty.txt")
+    refused("empty.txt contains no text; pass a file", *command, tmp_path / "empty.txt")
     refused("bad.txt.xz cannot be read .*; check the file", *command, tmp_path / "bad.txt.xz")
 
 
@@ -190,28 +190,28 @@ def test_a_folder_that_is_anothers(text, tmp_path):
     command = ("lab", "train", "--text", text, "--out", tmp_path / "run", *QUICK)
     works(*command)
     before = (tmp_path / "run" / "model.safetensors").read_bytes()
-    refused(r"holds another run \(seed 0 there, 1 here\); choose another --out", *command, "--seed", 1)
+    refused(r"contains another run \(seed 0 there, 1 here\); choose another --out", *command, "--seed", 1)
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
     (tmp_path / "file").write_text("mine")
     refused("a file stands where a folder should be", "lab", "train", "--text", text, "--out", tmp_path / "file")
-    refused("is not empty and holds no run of ours", "lab", "train", "--text", text, "--out", tmp_path)
+    refused("is not empty and contains no run of this program", "lab", "train", "--text", text, "--out", tmp_path)
 
 
 def at_step(monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -> None:
-    real = Trainer._learn
+    real = Trainer._update
 
-    def learn_(self: Trainer) -> Any:
+    def update(self: Trainer) -> Any:
         if self.step == step:
             raise error
         return real(self)
 
-    monkeypatch.setattr(Trainer, "_learn", learn_)
+    monkeypatch.setattr(Trainer, "_update", update)
 
 
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (KeyboardInterrupt(), 130, "interrupted; the same command goes on from the run's last checkpoint"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command resumes from the run's last checkpoint"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), 2, "out of memory; use a smaller --batch"),
     ],
     ids=str,
@@ -267,10 +267,17 @@ def test_an_exam_is_quiet_and_its_samples_are_inert(gpt2, text, monkeypatch):
 
 def test_exams_that_cannot_be_taken(gpt2, text, tmp_path):
     bert = folders.model_folder("bert", tmp_path / "bert")
-    refused("bert writes no text, so there is nothing to examine; pass a causal", "lab", "exam", bert, "--text", text)
+    refused(
+        "bert does not generate text, so there is nothing to examine; pass a causal",
+        "lab",
+        "exam",
+        bert,
+        "--text",
+        text,
+    )
     (tmp_path / "short.txt").write_text("a few words")
     refused(
-        r"two windows of 64 tokens at least, and the text has \d+ tokens; pass a longer --text",
+        r"two windows of 64 tokens, and the text has \d+ tokens; pass a longer --text",
         *("lab", "exam", gpt2, "--text", tmp_path / "short.txt"),
     )
     refused("there is no text at nowhere", "lab", "exam", gpt2, "--training", "nowhere")

@@ -130,7 +130,7 @@ def test_scores_are_means_over_the_places_they_name() -> None:
         there += pattern[:, :, t, t - length + 1] / (length - 1)
         others = [j for j in range(length) if j != t - length + 1]
         elsewhere += pattern[:, :, t, others].mean(-1) / (length - 1)
-    found = exam._looks(pattern, length)
+    found = exam._copying(pattern, length)
     np.testing.assert_allclose(found, torch.stack([there, elsewhere], -1), rtol=1e-6)
 
 
@@ -157,7 +157,7 @@ def test_the_attention_in_use_comes_back(name, monkeypatch: pytest.MonkeyPatch) 
         assert model.config._attn_implementation == "eager"
         raise RuntimeError("in the middle")
 
-    monkeypatch.setattr(exam, "_looks", fail)
+    monkeypatch.setattr(exam, "_copying", fail)
     with pytest.raises(RuntimeError, match="in the middle"):
         induction(model, VOCABULARY, length=4, sequences=2)
     assert model.config._attn_implementation == "sdpa"
@@ -230,7 +230,7 @@ def test_lenses_that_cannot_be_ground() -> None:
         lens(tiny("gpt2"), _text(64), windows=1, context=16)
     with pytest.raises(ValueError, match="there are 100; give more text"):
         lens(tiny("gpt2"), _text(100), windows=2)  # the model's own 64
-    with pytest.raises(ModelError, match="a causal model with a plain unembedding, which this bert is not"):
+    with pytest.raises(ModelError, match="a causal model with an unembedding, which this bert is not"):
         lens(tiny("bert-decoder"), _text(64), windows=2, context=16)
 
 
@@ -297,5 +297,5 @@ def test_impossible_draws_are_refused(settings) -> None:
 
 
 def test_an_empty_prompt_is_refused() -> None:
-    with pytest.raises(ValueError, match="the prompt '' holds no token"):
+    with pytest.raises(ValueError, match="the prompt '' contains no token"):
         samples(tiny("gpt2"), _Numbers(), [""])

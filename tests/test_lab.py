@@ -39,7 +39,7 @@ def whole(text, tmp_path_factory):
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize(
     ("method", "step", "after"),
-    [("_learn", 2, False), ("_learn", 4, False), ("_learn", 9, True), ("_look", 5, True), ("_save", 8, False)],
+    [("_update", 2, False), ("_update", 4, False), ("_update", 9, True), ("_evaluate", 5, True), ("_save", 8, False)],
 )
 def test_a_killed_run_resumes_to_the_same_bytes(whole, text, tmp_path, monkeypatch, recipe, method, step, after):
     with monkeypatch.context() as patch:
@@ -60,7 +60,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(whole, text, tmp_path, monkeypat
 def test_a_run_killed_over_and_over(whole, text, tmp_path, monkeypatch):
     for step in (1, 5, 6, 9, 12):
         with monkeypatch.context() as patch:
-            dies(patch, "_look" if step == 12 else "_learn", lambda run, step=step: run.step == step)
+            dies(patch, "_evaluate" if step == 12 else "_update", lambda run, step=step: run.step == step)
             with pytest.raises(Killed):
                 trainer(RECIPES["gpt-dropout"], text, tmp_path / "run").run()
         with (tmp_path / "run" / "log.jsonl").open("a") as stream:
@@ -92,7 +92,7 @@ def test_a_process_killed_by_the_system(whole, text, tmp_path):
 def test_the_random_state_is_part_of_a_checkpoint(text, tmp_path, monkeypatch, whole, recipe):
     """Control for the tests above: a resumed run that draws its dropout afresh is another run."""
     with monkeypatch.context() as patch:
-        dies(patch, "_learn", lambda run: run.step == 5)
+        dies(patch, "_update", lambda run: run.step == 5)
         with pytest.raises(Killed):
             trainer(RECIPES[recipe], text, tmp_path / "run").run()
     monkeypatch.setattr(torch, "set_rng_state", lambda state: None)
@@ -112,12 +112,12 @@ def test_a_finished_run_is_not_trained_again(whole, text, monkeypatch):
 
 def test_a_damaged_checkpoint_is_named(text, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        dies(patch, "_learn", lambda run: run.step == 5)
+        dies(patch, "_update", lambda run: run.step == 5)
         with pytest.raises(Killed):
             trainer(RECIPES["gpt"], text, tmp_path / "run").run()
     path = tmp_path / "run" / CHECKPOINT
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(OutputError, match=r"checkpoint.safetensors cannot be read \(.*\); delete it to begin again"):
+    with pytest.raises(OutputError, match=r"checkpoint.safetensors cannot be read \(.*\); delete it to start again"):
         trainer(RECIPES["gpt"], text, tmp_path / "run").run()
 
 
@@ -170,13 +170,15 @@ def test_the_kept_steps_load(whole, architecture):
 
 def test_a_folder_belongs_to_one_run(text, tmp_path, whole):
     out = whole["gpt"].out
-    with pytest.raises(OutputError, match=r"holds another run \(seed 0 there, 1 here\); choose another --out"):
+    with pytest.raises(OutputError, match=r"contains another run \(seed 0 there, 1 here\); choose another --out"):
         trainer(small(seed=1), text, out).run()
-    with pytest.raises(OutputError, match=r"holds another run \(of another text\); choose another --out"):
+    with pytest.raises(OutputError, match=r"contains another run \(of another text\); choose another --out"):
         trainer(small(), prose(tmp_path / "other.txt", 4), out).run()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years")
-    with pytest.raises(OutputError, match="mine is not empty and holds no run of ours; choose another --out"):
+    with pytest.raises(
+        OutputError, match="mine is not empty and contains no run of this program; choose another --out"
+    ):
         trainer(small(), text, tmp_path / "mine").run()
     assert json.loads((out / "recipe.json").read_text())["recipe"] == small().to_dict()
     assert json.loads((out / "recipe.json").read_text())["text"] == Text.of(text).sha256

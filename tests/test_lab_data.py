@@ -191,12 +191,12 @@ def test_what_is_no_text(tmp_path):
     (tmp_path / "blank.txt").write_bytes(b" \n\n---\n\n")
     (tmp_path / "none").mkdir()
     for source, message in (
-        (tmp_path / "empty.txt", "empty.txt holds no text: it is empty; pass a file with some words"),
-        (tmp_path / "blank.txt", "blank.txt holds no text: it is empty"),
-        (tmp_path / "none", r"the folder .*none holds no text \(.txt, .md"),
+        (tmp_path / "empty.txt", "empty.txt contains no text; pass a file with some words"),
+        (tmp_path / "blank.txt", "blank.txt contains no text"),
+        (tmp_path / "none", r"the folder .*none contains no text \(.txt, .md"),
         (tmp_path / "nowhere", "there is no text at .*nowhere; pass a file or a folder"),
         ("x" * 300, "there is no text at x{300}; pass a file or a folder"),
-        ("", "an empty path names no text; pass a file or a folder"),
+        ("", "the path is empty; pass a file or a folder"),
     ):
         with pytest.raises(TextError, match=message):
             data.Text.of(source)
@@ -288,5 +288,7 @@ def test_a_text_too_small_for_a_batch(tmp_path, tokens, enough):
 
 def test_nothing_to_validate_on(tmp_path):
     (tmp_path / "v").mkdir()
-    with pytest.raises(TextError, match="no text is left to validate on; pass more text, or --heldout"):
+    with pytest.raises(
+        TextError, match="no text is left for validation; pass more text, or another text with --heldout"
+    ):
         data.check_size(small(), stream(tmp_path, np.arange(200)), stream(tmp_path / "v", np.arange(1)))

@@ -83,10 +83,10 @@ def test_a_shorter_run_warms_up_for_the_same_share():
         ({"heads": 3}, "3 heads must divide the width 64.*; change one"),
         (
             {"kv_heads": 2},
-            "a GPT has as many key/value heads as heads, and 2 and 4 .*; set both alike, or choose llama",
+            "a GPT has as many key/value heads as heads, and 2 and 4 .*; set both to the same number, or choose llama",
         ),
         ({"architecture": "llama", "kv_heads": 3}, "3 key/value heads must divide the heads; change one"),
-        ({"architecture": "llama", "heads": 64}, "heads of width 1 have one left over; choose another"),
+        ({"architecture": "llama", "heads": 64}, "heads of width 1 have an odd number; choose another"),
     ],
     ids=str,
 )

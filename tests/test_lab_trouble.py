@@ -1,4 +1,4 @@
-"""When a run goes wrong: losses that are no numbers, disks that are full. What was good stays, and can be gone on from."""
+"""Runs that fail: losses that are not finite, full disks. Earlier files stay, and the run can be resumed."""
 
 import errno
 import json
@@ -34,9 +34,9 @@ def whole(text, tmp_path_factory):
 
 def spoil(monkeypatch: pytest.MonkeyPatch, step: int, part: str, factor: float, after: bool = False) -> None:
     """Multiply one matrix of the model before (or after) the step that follows `step` steps."""
-    real = Trainer._learn
+    real = Trainer._update
 
-    def learn_(self: Trainer) -> tuple[float, float]:
+    def update(self: Trainer) -> tuple[float, float]:
         now = self.step == step
         if now and not after:
             self.model.get_submodule(part).weight.data *= factor
@@ -45,7 +45,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, step: int, part: str, factor: float, 
             self.model.get_submodule(part).weight.data *= factor
         return found
 
-    monkeypatch.setattr(Trainer, "_learn", learn_)
+    monkeypatch.setattr(Trainer, "_update", update)
 
 
 def spoil_loss(monkeypatch: pytest.MonkeyPatch, step: int, factor: float) -> None:
@@ -78,7 +78,7 @@ def test_a_loss_that_is_no_number_names_the_step_and_the_first_broken_site(
         trainer(TWO, text, tmp_path / "run").run()
     assert "the loss is nan and the gradient's length nan at step 7; " in str(said.value)
     assert f"the stream grew most at {site}, from a length of " in str(said.value)
-    assert "to nan; the checkpoint after step 4 is kept; begin again" in str(said.value)
+    assert "to nan; the checkpoint after step 4 is kept; start again" in str(said.value)
     assert saved_step(tmp_path / "run") == 4
     monkeypatch.undo()
     assert outcome(trainer(TWO, text, tmp_path / "run").run()) == whole
@@ -89,14 +89,14 @@ def test_a_finite_explosion_is_named_by_the_site_that_grew_most(text, tmp_path, 
     """The planted factor comes back, also just after a resume, when no look has been taken yet."""
     if resumed:
         with monkeypatch.context() as patch:
-            dies(patch, "_learn", lambda run: run.step == 8)
+            dies(patch, "_update", lambda run: run.step == 8)
             with pytest.raises(Killed):
                 trainer(TWO, text, tmp_path / "run").run()
     spoil(monkeypatch, 8, "transformer.h.0.mlp.c_proj", 1e8)
     spoil_loss(monkeypatch, 8, math.inf)
     with pytest.raises(TrainingError, match=r"the loss is inf .* at step 9; the stream grew most at L1.ln1, ") as said:
         trainer(TWO, text, tmp_path / "run").run()
-    before, after = str(said.value).split("from a length of ")[1].split(";")[0].split(" at the last look to ")
+    before, after = str(said.value).split("from a length of ")[1].split(";")[0].split(" at the last evaluation to ")
     assert float(after) > 1e4 > 10 > float(before)
     assert saved_step(tmp_path / "run") == 8
 
@@ -122,7 +122,7 @@ def test_a_bad_step_changes_no_weight(text, tmp_path, monkeypatch, factor):
 
 def test_before_the_first_checkpoint_there_is_none_to_keep(text, tmp_path, monkeypatch):
     spoil_loss(monkeypatch, 0, math.nan)
-    with pytest.raises(TrainingError, match=r"at step 1; .*; no checkpoint was due yet; begin again in another --out"):
+    with pytest.raises(TrainingError, match=r"at step 1; .*; no checkpoint was due yet; start again in another --out"):
         trainer(TWO, text, tmp_path / "run").run()
     assert not (tmp_path / "run" / CHECKPOINT).exists()
 
@@ -130,8 +130,8 @@ def test_before_the_first_checkpoint_there_is_none_to_keep(text, tmp_path, monke
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (4, "the held-out text costs nan bits a byte at step 5; the stream grew most at L0.ln2"),
-        (7, "a weight is no number at step 8; the stream grew most at L0.ln2"),
+        (4, "the held-out text costs nan bits per byte at step 5; the stream grew most at L0.ln2"),
+        (7, "a weight is NaN or infinite at step 8; the stream grew most at L0.ln2"),
     ],
 )
 def test_a_weight_that_is_no_number_is_found_before_it_is_kept(text, tmp_path, monkeypatch, step, message):
@@ -148,7 +148,7 @@ def test_a_stream_that_only_the_geometry_finds_broken(text, tmp_path, monkeypatc
     spoil(monkeypatch, 4, "transformer.h.0.attn.c_proj", math.nan, after=True)
     monkeypatch.setattr("armillary.lab.train.bits_per_byte", lambda *args: 1.0)
     with pytest.raises(
-        TrainingError, match=r"the stream holds NaN or infinity at step 5; the stream grew most at L0.ln2"
+        TrainingError, match=r"the stream contains NaN or infinity at step 5; the stream grew most at L0.ln2"
     ):
         learn.train("smoke", text, tmp_path / "run", progress=False, **_changes())
     assert saved_step(tmp_path / "run") == 4
@@ -173,7 +173,7 @@ def test_what_is_undefined_is_null_in_the_log(text, tmp_path):
 
 def killed(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        dies(patch, "_learn", lambda run: run.step == 6)
+        dies(patch, "_update", lambda run: run.step == 6)
         with pytest.raises(Killed):
             trainer(TWO, text, out).run()
 
@@ -226,7 +226,7 @@ def test_a_run_that_never_began_gives_its_folder_up(text, tmp_path):
     with pytest.raises(ValueError, match="a vocabulary of 60000 was asked for, but the text supports only"):
         trainer(small(vocabulary=60000), text, tmp_path / "run").run()
     trainer(small(), text, tmp_path / "run").run()
-    with pytest.raises(OutputError, match=r"holds another run \(vocabulary 280 there, 60000 here\)"):
+    with pytest.raises(OutputError, match=r"contains another run \(vocabulary 280 there, 60000 here\)"):
         trainer(small(vocabulary=60000), text, tmp_path / "run").run()
 
 
@@ -236,23 +236,23 @@ def test_a_run_that_never_began_gives_its_folder_up(text, tmp_path):
 def test_nothing_is_taken_from_a_folder_that_is_not_ours(text, tmp_path):
     (tmp_path / "notes.txt").write_text("mine", "utf-8")
     (tmp_path / ".thesis.tex.deadbeef.part").write_text("mine too", "utf-8")
-    with pytest.raises(OutputError, match="holds no run of ours"):
+    with pytest.raises(OutputError, match="contains no run of this program"):
         trainer(TWO, text, tmp_path).run()
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", ".thesis.tex.deadbeef.part"}
 
 
 def test_a_run_does_not_go_on_elsewhere(text, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        dies(patch, "_learn", lambda run: run.step == 5)
+        dies(patch, "_update", lambda run: run.step == 5)
         with pytest.raises(Killed):
             trainer(TWO, text, tmp_path / "run").run()
-    with pytest.raises(OutputError, match=r"holds another run \(device 'cpu' there, 'cuda' here\)"):
+    with pytest.raises(OutputError, match=r"contains another run \(device 'cpu' there, 'cuda' here\)"):
         trainer(TWO, text, tmp_path / "run", device="cuda:0").run()
 
 
 def test_a_damaged_shard_is_noticed(text, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        dies(patch, "_learn", lambda run: run.step == 5)
+        dies(patch, "_update", lambda run: run.step == 5)
         with pytest.raises(Killed):
             trainer(TWO, text, tmp_path / "run").run()
     shard = tmp_path / "run" / "tokens" / "train-000.u16"
@@ -270,5 +270,5 @@ def test_a_checkpoint_left_by_a_kill_at_the_very_end_goes(text, tmp_path):
 
 def test_a_text_that_can_be_read_only_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TextError, match="is a stream, and a text is read more than once; put it into a file first"):
+    with pytest.raises(TextError, match="is a stream, and a text is read more than once; save it to a file first"):
         Text.of(tmp_path / "pipe")

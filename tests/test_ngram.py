@@ -185,7 +185,7 @@ def test_the_shortest_texts() -> None:
         (np.array([], dtype=np.uint16), 5, 1, "order 1 needs at least 1 tokens, got 0; give it more text"),
         (np.array([1, 2, 3]), 5, 4, "order 4 needs at least 4 tokens, got 3"),
         (np.array([1, 2, 3]), 5, 0, "order of at least 1, got 0"),
-        (np.array([1, 5, 3]), 5, 2, "go from 1 to 5, which a vocabulary of 5 does not hold"),
+        (np.array([1, 5, 3]), 5, 2, "go from 1 to 5, outside a vocabulary of 5"),
         (np.array([1, -1, 3]), 5, 2, "go from -1 to 3"),
         (np.array([1.0, 2.0]), 5, 1, "integer token ids, got float64"),
         (np.array([[1, 2]]), 5, 1, "one stream"),

@@ -1,4 +1,4 @@
-"""From a text to a trained model: the laboratory, with the probes watching."""
+"""Train a model on a text, and examine it: the laboratory with geometry callbacks and progress."""
 
 import json
 from functools import partial
@@ -15,7 +15,7 @@ from armillary.errors import ModelError, TextError
 from armillary.lab import data, exam
 from armillary.lab.card import EXAM
 from armillary.lab.checkpoint import RECIPE
-from armillary.lab.log import looks, rows
+from armillary.lab.log import evaluations, rows
 from armillary.lab.ngram import KneserNey
 from armillary.lab.recipe import recipe
 from armillary.lab.required_words import NOUNS
@@ -55,13 +55,13 @@ def train(
 
 
 def summary(out: Path) -> str:
-    """What a finished run has come to, in three lines."""
-    seen = looks(out)
+    """A finished run in three lines."""
+    logged = evaluations(out)
     losses = [row["loss"] for row in rows(out) if "loss" in row]
-    first, last = seen[0], seen[-1]
+    first, last = logged[0], logged[-1]
     return (
-        f"{out}: {last['step']} steps, training loss {losses[0]:.3f} → {losses[-1]:.3f} nats a token\n"
-        f"held-out text: {first['valid_bits_per_byte']:.3f} → {last['valid_bits_per_byte']:.3f} bits a byte\n"
+        f"{out}: {last['step']} steps, training loss {losses[0]:.3f} → {losses[-1]:.3f} nats per token\n"
+        f"held-out text: {first['valid_bits_per_byte']:.3f} → {last['valid_bits_per_byte']:.3f} bits per byte\n"
         f"next: armillary survey {out}   ·   armillary lab exam {out}"
     )
 
@@ -74,10 +74,10 @@ def examine(
     device: str | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """What a causal language model has learnt, on a text (None: what its run held out, else the built-in sample).
+    """Examine a causal language model on a text (None: its run's held-out text, else the built-in sample).
 
-    `training`: the text it was trained on; a Kneser–Ney 5-gram of that text, in the model's own tokens, is then measured
-    beside it. Where `model` is a run's folder, exam.json is written there.
+    `training`: the text it was trained on, for a Kneser–Ney 5-gram of that text in the model's own tokens as a
+    baseline. If `model` is a run's folder, exam.json is written there.
     """
     for path in (text, training):
         if path is not None:
@@ -89,14 +89,14 @@ def examine(
         context = min(anatomy.context, 512)
         if len(tokens) < 2 * context + 1:
             raise TextError(
-                f"the exam reads two windows of {context} tokens at least, and the text has {len(tokens)} tokens; "
+                f"the exam needs two windows of {context} tokens, and the text has {len(tokens)} tokens; "
                 "pass a longer --text."
             )
         network = anatomy.model
         found = {
             "text": source,
             "bits_per_byte": exam.bits_per_byte(network, tokens, size, context),
-            "induction": _copies(exam.induction(network, anatomy.vocabulary, min(64, context // 2))),
+            "induction": _induction(exam.induction(network, anatomy.vocabulary, min(64, context // 2))),
             "lens": _lens(exam.lens(network, tokens, min(16, (len(tokens) - 1) // context), context)),
             "samples": exam.samples(network, anatomy.tokenizer, PROMPTS),
             "nouns_split": [noun for noun in NOUNS if len(_ids(anatomy, [" " + noun])[0]) > 1],
@@ -113,26 +113,28 @@ def examine(
 def _writer(model: str | Path, device: str | None, bar: Bar) -> Anatomy:
     anatomy = load_model(str(model), device=device, progress=bar.bytes)
     if anatomy.W_U is None or not anatomy.causal:
-        raise ModelError(f"{model} writes no text, so there is nothing to examine; pass a causal language model.")
+        raise ModelError(
+            f"{model} does not generate text, so there is nothing to examine; pass a causal language model."
+        )
     if anatomy.tokenizer is None:
-        raise ModelError(f"{model} came without a tokenizer, so it can read no text; add its tokenizer.json.")
+        raise ModelError(f"{model} came without a tokenizer, so it cannot read text; add its tokenizer.json.")
     return anatomy
 
 
 def _exam_text(anatomy: Anatomy, model: str | Path, text: str | Path | None) -> tuple[np.ndarray, int, str]:
-    """Tokens, bytes and name of what is examined on. A run that learnt from the sample must not be examined on it."""
+    """Tokens, bytes and name of the exam's text. A run trained on the sample must not be examined on it."""
     if text is None and (Path(model) / "tokens" / "valid.json").exists():
         stream = data.Stream(Path(model) / "tokens", "valid")
-        return stream.window(0, len(stream)), stream.bytes, "what the run held out"
+        return stream.window(0, len(stream)), stream.bytes, "the run's held-out text"
     name = "the built-in sample" if text is None else Path(text).name
     return *_tokens(anatomy, SAMPLE if text is None else text), name
 
 
 def _tokens(anatomy: Anatomy, text: str | Path) -> tuple[np.ndarray, int]:
-    """A whole text as one row of tokens, and its bytes."""
+    """A whole text as one sequence of tokens, and its bytes."""
     ids: list[np.ndarray] = []
     size = 0
-    # Hugging Face warns of a line longer than the context, not knowing that windows are cut later.
+    # Hugging Face warns of lines longer than the context, although windows are cut later.
     with quiet():
         for row, read, _ in data.encoded(
             data.lines(Path(text)), partial(_ids, anatomy), anatomy.tokenizer.eos_token_id
@@ -140,7 +142,7 @@ def _tokens(anatomy: Anatomy, text: str | Path) -> tuple[np.ndarray, int]:
             ids.append(np.array(row, dtype=np.int64))
             size += read
     if not size:
-        raise TextError(f"{text} holds no text: it is empty; pass a file with some words in it.")
+        raise TextError(f"{text} contains no text; pass a file with some words in it.")
     return np.concatenate(ids), size
 
 
@@ -148,7 +150,7 @@ def _ids(anatomy: Anatomy, texts: list[str]) -> list[list[int]]:
     return list(anatomy.tokenizer(texts, add_special_tokens=False)["input_ids"])
 
 
-def _copies(found: exam.Induction) -> dict[str, Any]:
+def _induction(found: exam.Induction) -> dict[str, Any]:
     layer, head = found.strongest
     return {
         "first": found.first,
@@ -165,16 +167,16 @@ def _lens(found: exam.Lens) -> dict[str, Any]:
 
 
 def training(model: str | Path) -> list[dict[str, Any]]:
-    """What was seen at each look of a training: of a run's folder, or of a built-in model."""
+    """The evaluations logged during training, of a run's folder or of a built-in model."""
     folder, _ = locate(str(model))
-    seen = looks(folder)
-    if not seen:
+    logged = evaluations(folder)
+    if not logged:
         raise ModelError(f"{model} has no log of its training; pass the folder of a run, or a built-in model.")
-    return seen
+    return logged
 
 
 class _Geometry:
-    """The geometry callback, made at the first look: its text is the beginning of what is held out."""
+    """The geometry callback, created at the first evaluation on the start of the held-out text."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -189,4 +191,4 @@ class _Geometry:
         try:
             return self._callback(step, model)
         except DivergedError as error:
-            raise self._trainer.broken("the stream holds NaN or infinity", step) from error
+            raise self._trainer.broken("the stream contains NaN or infinity", step) from error

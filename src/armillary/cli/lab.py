@@ -12,7 +12,7 @@ from armillary.cli.errors import friendly
 
 @click.group()
 def lab() -> None:
-    """Train small models whose geometry is watched as they learn, and examine what they learnt."""
+    """Train small models, follow their geometry during training, and examine them."""
 
 
 @lab.command()
@@ -28,24 +28,24 @@ def lab() -> None:
     type=click.Path(path_type=Path),
     required=True,
     metavar="DIR",
-    help="The run's folder; a killed run resumes in it.",
+    help="The run's folder; a killed run resumes there.",
 )
 @click.option("--architecture", default="gpt", show_default=True, metavar="A", help="gpt or llama.")
-@click.option("--steps", type=int, metavar="N", help="Steps of training, instead of the preset's.")
+@click.option("--steps", type=int, metavar="N", help="Training steps, instead of the preset's.")
 @click.option("--batch", type=int, metavar="N", help="Windows per step.")
 @click.option("--vocabulary", type=int, metavar="N", help="Tokens in the vocabulary.")
 @click.option("--rate", type=float, metavar="R", help="Highest learning rate.")
-@click.option("--seed", type=int, metavar="N", help="Of the weights and of the order of the text. [default: 0]")
+@click.option("--seed", type=int, metavar="N", help="Seed of the weights and of the order of the text. [default: 0]")
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @partial(
     friendly,
-    interrupted="the same command goes on from the run's last checkpoint, if it has one yet",
+    interrupted="the same command resumes from the run's last checkpoint, if there is one",
     smaller="use a smaller --batch",
 )
 def train(
     preset: str, text: str | None, heldout: str | None, out: Path, architecture: str, device: str | None, **given: Any
 ) -> None:
-    """Train a model on a text, writing a folder in the hub's layout that `armillary survey` reads."""
+    """Train a model on a text, and write a folder in the hub's layout that `armillary survey` reads."""
     from armillary.lab.recipe import recipe
 
     changes = {name: value for name, value in given.items() if value is not None}
@@ -59,7 +59,7 @@ def train(
     check_writable(out)
     from armillary import learn
 
-    made = learn.train(
+    folder = learn.train(
         preset,
         text,
         out,
@@ -69,36 +69,36 @@ def train(
         progress=sys.stderr.isatty(),
         **changes,
     )
-    click.echo(learn.summary(made))
+    click.echo(learn.summary(folder))
 
 
 @lab.command()
 @click.argument("model", default="builtin:gpt")
-@click.option("--text", metavar="PATH", help="Text it has not seen. [default: what its run held out, or the sample]")
-@click.option("--training", metavar="PATH", help="Its training text: measures a Kneser–Ney 5-gram of it beside.")
+@click.option("--text", metavar="PATH", help="Text it has not seen. [default: the run's held-out text, or the sample]")
+@click.option("--training", metavar="PATH", help="Its training text, for a Kneser–Ney 5-gram as a baseline.")
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @friendly
 def exam(model: str, text: str | None, training: str | None, device: str | None, as_json: bool) -> None:
-    """Examine what a causal language model has learnt: bits per byte, copying, the logit lens, samples of its writing.
+    """Examine a causal language model: bits per byte, copying, the logit lens, samples.
 
     In the folder of a run, exam.json is written as well.
     """
     import json
 
     from armillary import learn
-    from armillary.lab.card import learnt
+    from armillary.lab.card import results
 
-    found = learn.examine(model, text, training=training, device=device, progress=sys.stderr.isatty())
+    answers = learn.examine(model, text, training=training, device=device, progress=sys.stderr.isatty())
     if as_json:
-        click.echo((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), nl=False)
+        click.echo((json.dumps(answers, indent=2, ensure_ascii=False) + "\n").encode(), nl=False)
         return
     from armillary.views.text.quoting import show_text
 
-    width = max(len(name) for name, _ in learnt(found))
-    for name, value in learnt(found):
+    width = max(len(name) for name, _ in results(answers))
+    for name, value in results(answers):
         click.echo(f"{name:<{width}}  {value}")
-    for sample in found["samples"]:
+    for sample in answers["samples"]:
         click.echo("\n" + "\n".join(map(show_text, sample.split("\n"))))
 
 
@@ -114,7 +114,7 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
 )
 @friendly
 def plot(model: str, out: Path) -> None:
-    """Draw how a model's geometry changed while it learnt: MODEL is the folder of a run, or a built-in model."""
+    """Draw how a model's geometry changed during training: MODEL is the folder of a run, or a built-in model."""
     from armillary import learn
     from armillary.views.figures.training import save_training
 
@@ -124,11 +124,11 @@ def plot(model: str, out: Path) -> None:
 @lab.command("card")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--title", default="A model trained by Armillary", show_default=True, metavar="T")
-@click.option("--about", default="", metavar="TEXT", help="What should be said of the data and its licence.")
-@click.option("--command", default="armillary lab train", metavar="C", help="The command that made it.")
+@click.option("--about", default="", metavar="TEXT", help="Text about the data and its licence.")
+@click.option("--command", default="armillary lab train", metavar="C", help="The command that trained it.")
 @friendly
 def write_card(folder: Path, title: str, about: str, command: str) -> None:
-    """Write a run's card.md from its recipe, its log and its exam."""
+    """Write card.md of a run from its recipe, log and exam."""
     from armillary.lab.card import card
     from armillary.results.store import write_whole
     from armillary.views.text.quoting import show_text

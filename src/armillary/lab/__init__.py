@@ -1,1 +1,1 @@
-"""How are small models trained so that their geometry can be watched? Text → tokens → model → checkpoints."""
+"""Train small models whose geometry is measured during training: text → tokens → model → checkpoints."""

@@ -1,4 +1,4 @@
-"""What should a reader know of a model that was trained here? Written from the run's own files, nothing by hand."""
+"""The model card of a run, written from the run's own files."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ EXAM = "exam.json"
 def card(
     out: Path, title: str, about: str = "", command: str = "armillary lab train", shown: Callable[[str], str] = str
 ) -> str:
-    """The run's card in Markdown, from recipe.json, log.jsonl and exam.json; `shown` makes what a model wrote inert."""
+    """The card in Markdown, from recipe.json, log.jsonl and exam.json; `shown` escapes the model's own text."""
     recipe, exam = _record(out / RECIPE, "train"), _record(out / EXAM, "exam")
     parts = [
         f"# {title}",
@@ -23,14 +23,15 @@ def card(
         "## Shape and recipe",
         _table(("setting", "value"), recipe["recipe"].items()),
         f"Text, SHA-256 of its lines: `{recipe['text']}`.",
-        f"Made by\n\n    {command}",
-        "## What it learnt",
-        _table(("measured", "value"), learnt(exam)),
-        "## As it trained",
-        "Bits per byte of the held-out text, and the loss on the training text (nats a token, mean of the 100 steps before).",
+        f"Trained with\n\n    {command}",
+        "## Results",
+        _table(("measured", "value"), results(exam)),
+        "## During training",
+        "Bits per byte of the held-out text, and the loss on the training text (nats per token, mean of the 100 steps "
+        "before).",
         _table(("step", "bits per byte | loss"), _course(rows(out))),
-        "## What it writes",
-        "Sampled at temperature 0.8 among the 40 likeliest tokens, seed 0, nothing picked.",
+        "## Samples",
+        "Sampled at temperature 0.8 from the 40 most probable tokens, seed 0, not selected.",
         *("\n".join(f"> {shown(line)}" for line in text.split("\n")) for text in exam["samples"]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -56,14 +57,14 @@ def _course(log: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
             yield row["step"], f"{row['valid_bits_per_byte']:.4f} | {mean}"
 
 
-def learnt(exam: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """An exam's results as lines of a table."""
+def results(exam: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The results of an exam as rows of a table."""
     rows: list[tuple[str, str]] = [(f"bits per byte, {exam['text']}", f"{exam['bits_per_byte']:.4f}")]
     if "kneser_ney" in exam:
         rows.append(("the same for a Kneser–Ney 5-gram of its training tokens", f"{exam['kneser_ney']:.4f}"))
     copy = exam["induction"]
     rows += [
-        ("nats a token on random tokens", f"{copy['first']:.2f}"),
+        ("nats per token on random tokens", f"{copy['first']:.2f}"),
         ("the same on their repetition", f"{copy['second']:.2f}"),
         ("gained by the repetition", "{value:.2f} [{low:.2f}, {high:.2f}]".format(**copy["drop"])),
         (
@@ -73,7 +74,7 @@ def learnt(exam: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     lens = exam["lens"]
     depths = (f"{site} {nats:.2f}" for site, nats in zip(lens["depths"], lens["nats"], strict=True))
-    rows.append(("logit lens, nats a token by depth", " → ".join(depths)))
+    rows.append(("logit lens, nats per token by depth", " → ".join(depths)))
     if exam.get("nouns_split"):
         rows.append(("frequent nouns that are more than one token", ", ".join(exam["nouns_split"])))
     else:

@@ -1,6 +1,6 @@
-"""What lies on disk of a run, so that it can be loaded like any model, or go on as if never stopped?
+"""Files of a run: a model that loads like any other, and a checkpoint from which training resumes exactly.
 
-Everything is safetensors and JSON, written aside and renamed: a full disk or a kill leaves what was there before.
+Everything is safetensors and JSON, written to a temporary file and renamed: a full disk or a kill leaves the old files.
 """
 
 import json
@@ -24,12 +24,12 @@ CHECKPOINT = "checkpoint.safetensors"
 RECIPE = "recipe.json"
 MODEL = "model.safetensors"
 MOMENTS = ("exp_avg", "exp_avg_sq")
-# What `write_whole` was writing aside when the process was killed.
+# Temporary files of `write_whole`, left if the process was killed.
 PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 
 
 def write_model(folder: Path, model: Any, bpe: Any, dtype: torch.dtype = torch.float16) -> None:
-    """A folder in the hub's layout: config.json, model.safetensors, the tokenizer."""
+    """Write a folder in the hub's layout: config.json, model.safetensors, the tokenizer."""
     config = {**model.config.to_diff_dict(), "architectures": [type(model).__name__], "dtype": str(dtype)[6:]}
     words = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -50,7 +50,7 @@ def write_model(folder: Path, model: Any, bpe: Any, dtype: torch.dtype = torch.f
 
 
 def write_checkpoint(out: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """All that the next step depends on: weights and AdamW's moments in float32, and the random state."""
+    """Write everything the next step depends on: weights and AdamW's moments in float32, and the random state."""
     tensors = {f"model.{name}": tensor for name, tensor in _weights(model).items()}
     for name, parameter in model.named_parameters():
         state = optimizer.state.get(parameter, {})
@@ -64,17 +64,17 @@ def write_checkpoint(out: Path, step: int, model: nn.Module, optimizer: torch.op
 
 
 def read_checkpoint(out: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Put a stopped run's state back; returns how many steps it had done."""
+    """Restore the state of a stopped run; returns the number of steps done."""
     path = out / CHECKPOINT
     try:
         with safe_open(path, "pt") as file:
             step = int(file.metadata()["step"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        # Not strict, because tied weights lie there under one name; which ones must be there we know.
+        # Not strict, because tied weights are stored under one name; missing names raise a KeyError here.
         model.load_state_dict({name: tensors[f"model.{name}"] for name in _weights(model)}, strict=False)
         for name, parameter in model.named_parameters():
             state = {moment: tensors[f"{moment}.{name}"].to(parameter.device) for moment in MOMENTS}
-            # Where AdamW keeps its count of steps depends on whether it is fused.
+            # The fused AdamW keeps its step count on the device, the other one on the CPU.
             where = parameter.device if optimizer.defaults.get("fused") else "cpu"
             optimizer.state[parameter] = {"step": torch.tensor(float(step), device=where), **state}
         torch.set_rng_state(tensors["random.cpu"])
@@ -83,29 +83,29 @@ def read_checkpoint(out: Path, model: nn.Module, optimizer: torch.optim.Optimize
         return step
     except Exception as error:
         raise OutputError(
-            f"{path} cannot be read ({error}); delete it to begin again, or choose another --out."
+            f"{path} cannot be read ({error}); delete it to start again, or choose another --out."
         ) from error
 
 
 def claim_folder(out: Path, recipe: Recipe, text_sha256: str, device: str) -> bool:
-    """Make `out` this run's own, or find it so; says whether there is something to resume."""
+    """Claim `out` for this run, or check that it belongs to it; returns whether there is a checkpoint."""
     path = out / RECIPE
-    # Another kind of device rounds otherwise, and draws otherwise: to go on there would be another run.
+    # Another kind of device rounds and draws random numbers differently: resuming there would be another run.
     ours = {"recipe": recipe.to_dict(), "text": text_sha256, "device": device.split(":")[0]}
     there = {name for name in os.listdir(out) if not PART.fullmatch(name)} if out.exists() else set()
     if there and RECIPE not in there:
-        raise OutputError(f"{out} is not empty and holds no run of ours; choose another --out.")
+        raise OutputError(f"{out} is not empty and contains no run of this program; choose another --out.")
     theirs = _read(path) if there else None
-    # A run that was refused before its first step has left nothing that another could spoil.
+    # A run that was refused before its first step left nothing worth protecting.
     if theirs != ours and there & {LOG, CHECKPOINT, MODEL}:
         raise OutputError(
-            f"{out} holds another run ({_difference(ours, theirs)}); choose another --out, or delete that folder."
+            f"{out} contains another run ({_difference(ours, theirs)}); choose another --out, or delete that folder."
         )
     if theirs != ours:
         write_whole({path: json.dumps(ours, indent=2) + "\n"})
-    # What a killed writer left aside; only now is it sure that the folder is ours.
-    for aside in [file for file in out.rglob(".*.part") if PART.fullmatch(file.name)]:
-        aside.unlink(missing_ok=True)
+    # Temporary files are removed only now, when the folder is known to belong to this run.
+    for part in [file for file in out.rglob(".*.part") if PART.fullmatch(file.name)]:
+        part.unlink(missing_ok=True)
     return CHECKPOINT in there
 
 
@@ -129,14 +129,11 @@ def _difference(ours: dict[str, Any], theirs: Any) -> str:
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Each weight once, under the first of its names: tied ones share memory, which safetensors refuses."""
-    seen: set[int] = set()
-    found = {}
+    """Each weight once, under the first of its names: safetensors refuses tied weights, which share memory."""
+    first: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            found[name] = tensor.detach()
-    return found
+        first.setdefault(id(tensor), (name, tensor.detach()))
+    return dict(first.values())
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -1,8 +1,8 @@
-"""How does a text become batches of tokens, the same at every step of every run?
+"""Turn a text into batches of tokens that are the same at every step of every run.
 
-Text is read line by line, never whole. A blank line ends a document, and so does a line of what separates
-documents in a survey (---, ===, a form feed). Tokens lie in shards of two bytes each on disk and are read through memory
-maps. Which windows make up a batch follows from the seed and the step alone, so a resumed run needs to remember nothing.
+Text is read line by line, never as a whole. A blank line ends a document, and so does a line that separates documents
+in a survey (---, ===, a form feed). Tokens are stored on disk in shards, two bytes each, and read through memory maps.
+The windows of a batch depend only on the seed and the step, so a resumed run needs no state.
 """
 
 import gzip
@@ -31,7 +31,7 @@ SHARD = 1 << 24
 LINES = 2000
 VALIDATION = 0.05
 OPENERS: Mapping[str, Callable[[Path], Any]] = {".xz": lzma.open, ".gz": gzip.open}
-# The tokenizer reads each noun this often beside the text: as if it were among the thousand most frequent words.
+# Each noun is added to the tokenizer's text this often, as if it were among the thousand most frequent words.
 NOUN_WEIGHT = 4000
 
 Tick = Callable[[str, int, int], None]
@@ -39,9 +39,9 @@ Encode = Callable[[list[str]], list[list[int]]]
 
 
 def lines(source: Path) -> Iterator[str]:
-    """Every line of a file or of a folder's .txt and .md files (.xz and .gz unpacked), as strict UTF-8.
+    """Every line of a file, or of a folder's .txt and .md files (.xz and .gz are unpacked), as strict UTF-8.
 
-    Each ends in a newline; an empty one is a boundary between documents.
+    Each line ends in a newline; an empty line separates documents.
     """
     for path in _files(source):
         try:
@@ -58,16 +58,16 @@ def _plain(path: Path) -> Any:
 
 
 def _files(source: Path) -> list[Path]:
-    if os.path.isdir(source):  # Path would raise of a name too long to be one
+    if os.path.isdir(source):  # Path would raise an error for a name that is too long
         endings = (".txt", ".md", ".txt.xz", ".txt.gz")
         found = sorted(path for path in source.rglob("*") if path.is_file() and path.name.endswith(endings))
         if not found:
-            raise TextError(f"the folder {source} holds no text ({', '.join(endings)}); pass one that does.")
+            raise TextError(f"the folder {source} contains no text ({', '.join(endings)}); pass one that does.")
         return found
     if not os.path.exists(source):
         raise TextError(f"there is no text at {source}; pass a file or a folder of text files.")
     if not os.path.isfile(source):
-        raise TextError(f"{source} is a stream, and a text is read more than once; put it into a file first.")
+        raise TextError(f"{source} is a stream, and a text is read more than once; save it to a file first.")
     return [source]
 
 
@@ -85,23 +85,23 @@ def _line(raw: bytes, path: Path, number: int) -> str:
 
 @dataclass(frozen=True)
 class Text:
-    """A text to train on and what is held out of it: a file of its own, or the last twentieth of the lines' bytes."""
+    """A training text and its held-out part: a separate file, or the last twentieth of the text by bytes."""
 
     source: Path
     heldout: Path | None
     size: int
-    """Bytes of `source`, as UTF-8."""
+    """Bytes of `source` in UTF-8."""
     sha256: str
 
     @classmethod
     def of(cls, source: str | Path, heldout: str | Path | None = None) -> "Text":
         digest, size, blank = hashlib.sha256(), 0, True
-        given = [source] if heldout is None else [source, heldout]
-        for one in given:
-            check_source(str(one))
-        paths = [Path(one) for one in given]
+        paths = [Path(path) for path in (source, heldout) if path is not None]
+        for path in (source, heldout):
+            if path is not None:
+                check_source(str(path))
         for path in paths:
-            # What is held out is another part: the same lines without that cut are another text.
+            # The separator distinguishes a text with a held-out file from one file with the same lines.
             digest.update(b"" if path is paths[0] else b"\x00")
             for line in lines(path):
                 encoded = line.encode()
@@ -109,7 +109,7 @@ class Text:
                 if path is paths[0]:
                     size, blank = size + len(encoded), blank and line == "\n"
         if blank:
-            raise TextError(f"{source} holds no text: it is empty; pass a file with some words in it.")
+            raise TextError(f"{source} contains no text; pass a file with some words in it.")
         return cls(paths[0], paths[1] if len(paths) > 1 else None, size, digest.hexdigest())
 
     def part(self, name: str) -> Iterator[str]:
@@ -125,7 +125,7 @@ class Text:
 
 
 def train_tokenizer(text: Text, vocabulary: int) -> Any:
-    """A byte-level BPE of the training lines, with the commonest nouns weighed in so that each becomes one token."""
+    """Train a byte-level BPE on the training lines, with frequent nouns added so that each becomes one token."""
     import tokenizers as tk
     from tokenizers.pre_tokenizers import ByteLevel
 
@@ -135,15 +135,15 @@ def train_tokenizer(text: Text, vocabulary: int) -> Any:
     trainer = tk.trainers.BpeTrainer(
         vocab_size=vocabulary, special_tokens=[END], initial_alphabet=ByteLevel.alphabet(), show_progress=False
     )
-    # Small texts and vocabularies are not bent: the weight is a share of the text.
+    # The weight is proportional to the text, so that nouns do not dominate a small vocabulary.
     weight = min(NOUN_WEIGHT, text.size // 25_000)
-    weighed = (" " + " ".join(NOUNS) + "\n" for _ in range(weight))
-    bpe.train_from_iterator(chunks(text.part("train"), weighed), trainer)
-    found = bpe.get_vocab_size()
-    if found < vocabulary:
+    nouns = (" " + " ".join(NOUNS) + "\n" for _ in range(weight))
+    bpe.train_from_iterator(chunks(text.part("train"), nouns), trainer)
+    size = bpe.get_vocab_size()
+    if size < vocabulary:
         raise ArmillaryError(
-            f"a vocabulary of {vocabulary} was asked for, but the text supports only {found} tokens; pass more text, or "
-            f"--vocabulary {found} or less."
+            f"a vocabulary of {vocabulary} was asked for, but the text supports only {size} tokens; pass more text, "
+            f"or --vocabulary {size} or less."
         )
     return bpe
 
@@ -156,7 +156,7 @@ def chunks(*parts: Iterable[str]) -> Iterator[list[str]]:
 
 
 class Stream:
-    """A long row of tokens on disk, in shards."""
+    """A long sequence of tokens on disk, in shards."""
 
     def __init__(self, folder: Path, name: str) -> None:
         index = json.loads((folder / f"{name}.json").read_text("utf-8"))
@@ -164,14 +164,14 @@ class Stream:
         self._shards = [np.memmap(folder / shard, dtype=np.uint16, mode="r") for shard in index["shards"]]
         if sum(map(len, self._shards)) != self.tokens:
             raise TextError(
-                f"{folder} is damaged: {name} should hold {self.tokens} tokens; delete that folder and try again."
+                f"{folder} is damaged: {name} should contain {self.tokens} tokens; delete that folder and try again."
             )
 
     def __len__(self) -> int:
         return int(self.tokens)
 
     def window(self, start: int, length: int) -> np.ndarray:
-        """`length` tokens from `start`, across shards where need be; fewer at the end."""
+        """`length` tokens from `start`, across shards if necessary; fewer at the end."""
         pieces = []
         while length > 0 and start < self.tokens:
             shard, place = divmod(start, SHARD)
@@ -181,7 +181,7 @@ class Stream:
         return np.concatenate(pieces).astype(np.int64) if pieces else np.empty(0, np.int64)
 
     def batch(self, recipe: Recipe, step: int) -> np.ndarray:
-        """The windows of one step, [batch, context + 1]: every window of an epoch once, in an order of its own."""
+        """The windows of one step [batch, context + 1]; an epoch contains every window once, in its own order."""
         n = self.windows(recipe.context)
         rows = []
         for j in range(step * recipe.batch, (step + 1) * recipe.batch):
@@ -190,7 +190,7 @@ class Stream:
         return np.stack(rows)
 
     def windows(self, context: int) -> int:
-        """Windows per epoch; one is given up so that each epoch may begin at an offset of its own."""
+        """Windows per epoch; one less than fit, so that each epoch can start at its own offset."""
         return max(0, (len(self) - 1) // context - 1)
 
 
@@ -201,17 +201,17 @@ def _epoch(seed: int, epoch: int, windows: int, context: int) -> tuple[np.ndarra
 
 
 def prepare(recipe: Recipe, text: Text, folder: Path, tick: Tick = lambda what, done, total: None) -> Any:
-    """Tokenizer and shards of both parts in `folder`, made once; returns the tokenizer."""
+    """Write the tokenizer and the shards of both parts to `folder`, unless they exist; returns the tokenizer."""
     import tokenizers as tk
 
     done = folder / "done.json"
     key = json.dumps({"sha256": text.sha256, "vocabulary": recipe.vocabulary})
     if done.exists() and done.read_text("utf-8") == key:
         return tk.Tokenizer.from_file(str(folder / "bpe.json"))
-    tick("learning a vocabulary", 0, 0)
+    tick("training the tokenizer", 0, 0)
     bpe = train_tokenizer(text, recipe.vocabulary)
     try:
-        # Whatever an earlier preparation left is of no use, and must not pass for this one if this one is killed.
+        # Files of an earlier preparation must not be taken for this one if this one is killed.
         for old in (done, *folder.glob("*.u16")):
             old.unlink(missing_ok=True)
         write_whole({folder / "bpe.json": bpe.to_str()})
@@ -224,9 +224,9 @@ def prepare(recipe: Recipe, text: Text, folder: Path, tick: Tick = lambda what, 
 
 
 def encoded(part: Iterable[str], encode: Encode, end: int | None) -> Iterator[tuple[list[int], int, int]]:
-    """Lines as tokens, `end` before each document, chunk by chunk; with each the bytes and the documents in it.
+    """Lines as tokens with `end` before each document, in chunks, each with its numbers of bytes and documents.
 
-    What is trained on and what is examined on are both read here, so that their bits per byte compare.
+    Training and exam both read text here, so that their bits per byte are comparable.
     """
     fresh = True
     for chunk in chunks(part):
@@ -259,7 +259,7 @@ def _encode(bpe: Any, part: Iterator[str], folder: Path, name: str, size: int, t
 
 
 class _Shards:
-    """Files of SHARD tokens each, written one after the other."""
+    """Files of SHARD tokens each, written one after another."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
@@ -292,15 +292,15 @@ def check_size(recipe: Recipe, train: Stream, valid: Stream) -> None:
     if train.windows(recipe.context) < recipe.batch:
         need = (recipe.batch + 1) * recipe.context + 1
         raise TextError(
-            f"the text is too small for one batch: {recipe.batch} windows of {recipe.context} tokens need {need} tokens, "
-            f"and it has {len(train)}; pass more text or a smaller --batch."
+            f"the text is too small for one batch: {recipe.batch} windows of {recipe.context} tokens need {need} "
+            f"tokens, and it has {len(train)}; pass more text or a smaller --batch."
         )
     if len(valid) < 2:
-        raise TextError("no text is left to validate on; pass more text, or --heldout with a text of its own.")
+        raise TextError("no text is left for validation; pass more text, or another text with --heldout.")
 
 
 def check_source(source: str) -> None:
-    """Is there a text at all? Answered before anything slow is imported."""
+    """Refuse a path without text, before anything slow is imported."""
     if not source:
-        raise TextError("an empty path names no text; pass a file or a folder of text files.")
+        raise TextError("the path is empty; pass a file or a folder of text files.")
     _files(Path(source))

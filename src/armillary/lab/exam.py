@@ -1,7 +1,7 @@
-"""What has a trained causal language model learnt?
+"""Examine a trained causal language model.
 
-Four answers: how well it foretells text (bits per byte), whether it copies from its context (induction), after how
-many blocks its answer stands (the logit lens), and what it writes (samples). None of them changes the model.
+Four measurements: how well it predicts text (bits per byte), whether it copies from its context (induction), what it
+would predict after each block (the logit lens), and what it writes (samples). None of them changes the model.
 """
 
 import math
@@ -33,22 +33,23 @@ def bits_per_byte(
     batch: int = BATCH,
     tick: Tick = lambda n: None,
 ) -> float:
-    """What the tokens of a text of so many bytes cost, each given its window; all but the first are foretold once.
+    """Bits per byte of a text of `text_bytes` bytes; all tokens but the first are predicted once.
 
-    Windows of `context` tokens lie end to end and do not overlap, so on average a token sees half a window before it.
-    `tick` is told after every batch how many more tokens were foretold.
+    Windows of `context` tokens lie end to end without overlap, so on average a token sees half a window before it.
+    `tick` is called after every batch with the number of tokens predicted in it.
 
     >>> import transformers
     >>> config = transformers.GPT2Config(vocab_size=8, n_positions=4, n_embd=4, n_layer=1, n_head=1)
     >>> model = transformers.GPT2LMHeadModel(config)
-    >>> _ = model.lm_head.weight.data.zero_()  # every token alike: three bits each
+    >>> _ = model.lm_head.weight.data.zero_()  # all tokens equally probable: three bits each
     >>> round(bits_per_byte(model, np.arange(8), text_bytes=21, context=4), 6)
     1.0
     """
     _fits(model, context, tokens)
     if len(tokens) < 2 or text_bytes < 1:
         raise ValueError(
-            f"bits per byte need two tokens and a byte of text at least, got {len(tokens)} tokens and {text_bytes} bytes"
+            f"bits per byte need at least two tokens and one byte of text, got {len(tokens)} tokens and {text_bytes} "
+            "bytes"
         )
     total = 0.0
     with still(model):
@@ -59,7 +60,7 @@ def bits_per_byte(
 
 
 def _windows(tokens: np.ndarray, context: int, batch: int) -> Iterator[Tensor]:
-    """[b, context + 1], each window's last token being the next one's first; then what is left, alone and shorter."""
+    """Windows [b, context + 1] that share one token with the next; then the shorter rest by itself."""
     full = (len(tokens) - 1) // context
     for start in range(0, full, batch):
         rows = range(start, min(start + batch, full))
@@ -81,16 +82,16 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _nats(logits: Float[Tensor, "b t v"], targets: Int[Tensor, "b t"]) -> Float[Tensor, "b t"]:
-    """-ln p of each target; float64, because sums of millions follow, and on the CPU, since not every device has it."""
+    """-ln p of each target, in float64 for sums of millions, and on the CPU, because not every device has float64."""
     nats = functional.cross_entropy(_wide(logits).flatten(0, 1), targets.to(logits.device).flatten(), reduction="none")
     return nats.reshape(targets.shape).cpu().double()
 
 
 def _fits(model: Any, length: int, tokens: np.ndarray) -> None:
-    """Too long an input or too high an id is an index error in PyTorch, on a GPU one that ends the process."""
+    """Check lengths and ids: PyTorch raises an index error for them, which on a GPU ends the process."""
     most, vocabulary = getattr(model.config, "max_position_embeddings", length), model.config.vocab_size
     if not 1 <= length <= most:
-        raise ValueError(f"windows of {length} tokens were asked for, but the model reads 1 to {most} at once")
+        raise ValueError(f"windows of {length} tokens were asked for, but the model reads 1 to {most} tokens at once")
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
         raise ValueError(f"expected one stream of integer token ids, got {tokens.dtype} of shape {tokens.shape}")
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
@@ -102,17 +103,17 @@ def _fits(model: Any, length: int, tokens: np.ndarray) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Induction:
-    """How much better a model foretells a random sequence the second time, and which heads look where it helps."""
+    """How much better a model predicts the repetition of a random sequence, and which heads copy."""
 
     first: float
-    """Mean nats of a token in the first copy."""
+    """Mean nats per token in the first copy."""
     second: float
     drop: Interval
     """first - second, with its 95 % interval over sequences."""
     score: Float[np.ndarray, "layers heads"]
     """Mean attention from a token of the second copy to the token after its previous occurrence."""
     control: Float[np.ndarray, "layers heads"]
-    """Mean attention from there to any other token of the first copy."""
+    """Mean attention from the same token to any other token of the first copy."""
 
     @property
     def strongest(self) -> tuple[int, int]:
@@ -126,12 +127,12 @@ def induction(
 ) -> Induction:
     """Repeat uniformly random sequences of ids first_id … vocabulary-1 once, and compare the copies.
 
-    Only tokens whose predecessor belongs to the same copy count: what starts a copy cannot be known. Random ids hold
-    no language, so whatever the second copy gains was read off the first.
+    Only tokens whose predecessor belongs to the same copy count: the start of a copy cannot be predicted. Random ids
+    contain no language, so any gain on the second copy comes from reading the first.
     """
     if length < 2 or sequences < 2 or not 0 <= first_id < vocabulary - 1:
         raise ValueError(
-            "induction needs two sequences of two tokens at least, drawn from two ids or more; got "
+            "induction needs at least two sequences of two tokens, drawn from two ids or more; got "
             f"{sequences} sequences of {length} from {first_id} up to {vocabulary - 1}"
         )
     once = np.random.default_rng(seed).integers(first_id, vocabulary, (sequences, length))
@@ -139,28 +140,28 @@ def induction(
     _fits(model, 2 * length, np.array([0, vocabulary - 1]))
     anatomy = read(model)
     nats: list[np.ndarray] = []
-    looks: list[list[np.ndarray]] = [[] for _ in range(anatomy.layers)]
+    scores: list[list[np.ndarray]] = [[] for _ in range(anatomy.layers)]
 
     def watch(layer: int, pattern: Tensor) -> None:
-        looks[layer].append(_looks(pattern, length))
+        scores[layer].append(_copying(pattern, length))
 
     with still(model), watching_patterns(anatomy, watch):
         for start in range(0, sequences, BATCH):
-            some = ids[start : start + BATCH]
-            nats.append(_nats(_logits(model, some)[:, :-1], some[:, 1:]).numpy())
-    each = np.concatenate(nats)
-    copies = np.stack([each[:, : length - 1].mean(axis=1), each[:, length:].mean(axis=1)], axis=1)
+            rows = ids[start : start + BATCH]
+            nats.append(_nats(_logits(model, rows)[:, :-1], rows[:, 1:]).numpy())
+    losses = np.concatenate(nats)
+    copies = np.stack([losses[:, : length - 1].mean(axis=1), losses[:, length:].mean(axis=1)], axis=1)
     drop = bootstrap(copies, lambda sums: (sums[:, 0] - sums[:, 1]) / sequences, seed=seed)
-    score, control = np.stack([np.concatenate(layer).mean(axis=0) for layer in looks]).transpose(2, 0, 1)
+    score, control = np.stack([np.concatenate(layer).mean(axis=0) for layer in scores]).transpose(2, 0, 1)
     first, second = copies.mean(axis=0).tolist()
     return Induction(first, second, drop, score, control)
 
 
-def _looks(pattern: Float[Tensor, "b h t t"], length: int) -> Float[np.ndarray, "b h 2"]:
-    """Attention from t to t - length + 1, and the mean of what t pays to the other tokens of the first copy.
+def _copying(pattern: Float[Tensor, "b h t t"], length: int) -> Float[np.ndarray, "b h 2"]:
+    """Attention from t to t - length + 1, and the mean attention from t to the other tokens of the first copy.
 
-    The control is the expectation of a randomly drawn other place, without the noise of drawing it. The last token is
-    left out: what follows its previous occurrence is not in the first copy.
+    The control is the expectation over a random other position, without sampling noise. The last token is left out: the
+    token after its previous occurrence is not in the first copy.
     """
     looking = pattern[:, :, length : 2 * length - 1, :length].cpu().double()
     there = looking.diagonal(offset=1, dim1=-2, dim2=-1)
@@ -170,14 +171,14 @@ def _looks(pattern: Float[Tensor, "b h t t"], length: int) -> Float[np.ndarray, 
 
 @dataclass(frozen=True, eq=False)
 class Lens:
-    """What the stream would answer at each depth; intervals are 95 %, over windows."""
+    """What the stream would predict at each depth; intervals are 95 %, over windows."""
 
     depths: tuple[str, ...]
     """Sites: the stream before the first block, then after each."""
     nats: Interval
     """Mean -ln p of the true next token, [depth]."""
     kl: Interval
-    """Mean KL divergence of that answer from the model's own, KL(final ‖ lens) in nats, [depth]."""
+    """Mean KL divergence of that prediction from the model's own, KL(final ‖ lens) in nats, [depth]."""
 
 
 def lens(model: Any, tokens: Int[np.ndarray, " n"], windows: int = 16, context: int | None = None) -> Lens:
@@ -189,11 +190,12 @@ def lens(model: Any, tokens: Int[np.ndarray, " n"], windows: int = 16, context: 
     context = anatomy.context if context is None else context
     _fits(model, context, tokens)
     if anatomy.W_U is None or not anatomy.causal:
-        raise ModelError(f"the lens needs a causal model with a plain unembedding, which this {anatomy.family} is not.")
+        raise ModelError(f"the lens needs a causal model with an unembedding, which this {anatomy.family} is not.")
     if windows < 2 or len(tokens) < windows * context + 1:
         raise ValueError(
-            f"{windows} windows of {context} tokens were asked for: two or more are needed, and {windows * context + 1} "
-            f"tokens of text for these, but there are {len(tokens)}; give more text, or fewer or shorter windows"
+            f"{windows} windows of {context} tokens were asked for: two or more are needed, and "
+            f"{windows * context + 1} tokens of text for these, but there are {len(tokens)}; give more text, or fewer "
+            "or shorter windows"
         )
     starts = [i * (len(tokens) - 1 - context) // (windows - 1) for i in range(windows)]
     with still(model):
@@ -217,9 +219,9 @@ def _through(anatomy: Anatomy, window: Int[Tensor, "1 t"]) -> Float[np.ndarray, 
         final = _wide(run(anatomy, window[:, :-1], logits=True)).log_softmax(dim=-1)
     rows = []
     for stream in seen:
-        answer = _unembed(anatomy, stream)
-        apart = functional.kl_div(answer.log_softmax(dim=-1), final, reduction="none", log_target=True).sum(dim=-1)
-        rows.append([float(_nats(answer, window[:, 1:]).mean()), float(apart.cpu().double().mean())])
+        logits = _unembed(anatomy, stream)
+        kl = functional.kl_div(logits.log_softmax(dim=-1), final, reduction="none", log_target=True).sum(dim=-1)
+        rows.append([float(_nats(logits, window[:, 1:]).mean()), float(kl.cpu().double().mean())])
     return np.array(rows)
 
 
@@ -243,15 +245,15 @@ def samples(
     top_k: int = 40,
     seed: int = 0,
 ) -> list[str]:
-    """Each prompt continued by `tokens` tokens, drawn from the `top_k` likeliest; the same for a seed.
+    """Each prompt continued by `tokens` tokens, drawn from the `top_k` most probable; reproducible for a seed.
 
-    Nothing is hidden: a document's end is printed as the tokenizer spells it, and writing goes on after it. The draws
-    come from a generator of their own, one for all prompts, so a prompt given twice is continued in two ways.
+    The end of a document is printed as the tokenizer spells it, and sampling goes on after it. All prompts share one
+    random generator, so a prompt given twice is continued in two ways.
     """
     if tokens < 0 or top_k < 1 or not temperature > 0:
         raise ValueError(
             f"sampling needs tokens ≥ 0, top_k ≥ 1 and temperature > 0, got {tokens}, {top_k} and {temperature}; "
-            "for the likeliest tokens alone set top_k=1"
+            "for greedy decoding set top_k=1"
         )
     generator = torch.Generator().manual_seed(seed)
     with still(model):
@@ -265,18 +267,18 @@ def samples(
 
 
 def _encoded(tokenizer: Any, prompt: str) -> list[int]:
-    """Of either kind of tokenizer: `tokenizers` answers an Encoding, `transformers` a list."""
-    found = tokenizer.encode(prompt, add_special_tokens=False)
-    ids = list(getattr(found, "ids", found))
+    """For both kinds of tokenizer: `tokenizers` returns an Encoding, `transformers` a list."""
+    encoding = tokenizer.encode(prompt, add_special_tokens=False)
+    ids = list(getattr(encoding, "ids", encoding))
     if not ids:
-        raise ValueError(f"the prompt {prompt!r} holds no token to go on from; give it a word or a document mark")
+        raise ValueError(f"the prompt {prompt!r} contains no token; give it a word or a document mark")
     return ids
 
 
 def _continued(
     model: Any, ids: list[int], tokens: int, temperature: float, top_k: int, generator: torch.Generator
 ) -> list[int]:
-    """The last tokens that the model can hold are read again each time: no cache has to forget its oldest."""
+    """Each step reads the last tokens that fit into the context again, without a cache."""
     most = getattr(model.config, "max_position_embeddings", len(ids) + tokens)
     for _ in range(tokens):
         logits = _wide(_logits(model, torch.tensor([ids[-most:]]))[0, -1]).cpu() / temperature

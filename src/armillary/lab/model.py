@@ -1,4 +1,4 @@
-"""Which Hugging Face class, in which shape, does a recipe ask for?"""
+"""Build the Hugging Face model that a recipe describes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +14,15 @@ UNMASKED = "armillary_unmasked"
 
 
 def build(recipe: Recipe, end: int = 0) -> Any:
-    """A causal language model at random initialisation, the same for a seed on every machine; the global
-    random state stays as it was. `end` is the token between documents."""
+    """A causal language model at random initialisation, the same for a seed on every machine.
+
+    The global random state is not changed. `end` is the token between documents.
+    """
     import transformers as tr
 
     shared = {"vocab_size": recipe.vocabulary, "bos_token_id": end, "eos_token_id": end, "tie_word_embeddings": True}
     with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed, which would seed the caller's GPU as well.
+        # torch.manual_seed would also seed the caller's GPU.
         torch.default_generator.manual_seed(recipe.seed)
         if recipe.architecture == "gpt":
             config = tr.GPT2Config(
@@ -52,10 +54,10 @@ def build(recipe: Recipe, end: int = 0) -> Any:
 
 
 def _drop_writes(model: Any, share: float) -> None:
-    """Dropout where a GPT-2 has it: on what the embedding and each sublayer write to the stream.
+    """Dropout as in GPT-2: on what the embedding and each sublayer write to the stream.
 
-    Hugging Face's Llama has none to configure. Hooks leave its class, its weights' names and its config alone, so
-    what is saved is a plain Llama.
+    Hugging Face's Llama has no such setting. Hooks do not change its class, weight names or config, so the saved model
+    is a plain Llama.
     """
 
     def drop(module: nn.Module, args: Any, written: Tensor) -> Tensor:
@@ -69,10 +71,10 @@ def _drop_writes(model: Any, share: float) -> None:
 
 @contextmanager
 def unmasked(model: Any) -> Iterator[None]:
-    """Attention that is told it is causal instead of being handed a mask that says so; for rows without padding.
+    """Causal attention without an explicit mask, for rows without padding.
 
-    While it is compiled, Hugging Face always makes the mask (on torch before 2.14), and PyTorch's fastest kernel
-    takes none. An attention registered without a mask of its own is given none.
+    Under torch.compile, Hugging Face always builds a mask (before torch 2.14), and PyTorch's fastest kernel accepts
+    none. An attention function registered without a mask function gets none.
     """
     import transformers as tr
     from transformers.integrations.sdpa_attention import sdpa_attention_forward

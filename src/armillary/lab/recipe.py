@@ -1,4 +1,4 @@
-"""What must be said before a model can be trained? Everything that decides the outcome, in one frozen table."""
+"""The settings of a training run: everything that decides its outcome, in one frozen dataclass."""
 
 import math
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ Architecture = Literal["gpt", "llama"]
 ARCHITECTURES: tuple[Architecture, ...] = ("gpt", "llama")
 LEAST: Mapping[str, int] = {
     **dict.fromkeys(("layers", "width", "heads", "kv_heads", "feed_forward", "batch", "steps", "look", "save"), 1),
-    # A token alone foretells nothing; the models kept are the untrained and the trained one at least.
+    # One token predicts nothing; at least the untrained and the trained model are kept.
     **dict.fromkeys(("context", "keep"), 2),
     "warmup": 0,
 }
 BETWEEN: Mapping[str, tuple[float, float]] = {
-    # Every byte and the end of a document have a token of their own; tokens are kept in two bytes.
+    # Every byte and the end of a document have their own token; tokens are stored in two bytes.
     "vocabulary": (257, 65536),
     "rate": (1e-12, 1e3),
     "floor": (0, 1),
@@ -29,7 +29,7 @@ BETWEEN: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training run. Two runs of one recipe on one text and one machine are the same run."""
+    """The settings of one training run, which is reproducible on one text and one machine."""
 
     preset: str
     architecture: Architecture
@@ -37,7 +37,7 @@ class Recipe:
     width: int
     heads: int
     kv_heads: int
-    """Key/value heads; those of a GPT are its heads."""
+    """Key/value heads; equal to `heads` for a GPT."""
     feed_forward: int
     context: int
     vocabulary: int
@@ -45,24 +45,24 @@ class Recipe:
     """Windows of `context` tokens per step."""
     steps: int
     rate: float
-    """The highest learning rate, reached after `warmup` steps, then lowered along a cosine to `floor` times itself."""
+    """The highest learning rate, reached after `warmup` steps, then lowered along a cosine to `floor` times that."""
     warmup: int
     floor: float = 0.02
     dropout: float = 0.0
-    """On what embedding and sublayers write to the stream."""
+    """Dropout on what the embedding and the sublayers write to the stream."""
     decay: float = 0.1
-    """AdamW's weight decay, on matrices alone."""
+    """AdamW's weight decay, on matrices only."""
     clip: float = 1.0
     seed: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the products; weights and AdamW's state stay float32."""
+    """Precision of matrix products; weights and AdamW's state stay float32."""
     compiled: bool = False
     look: int = 50
-    """Steps between validations, each with a look at the geometry."""
+    """Steps between evaluations of held-out text and geometry."""
     save: int = 100
     """Steps between checkpoints from which a killed run resumes."""
     keep: int = 8
-    """How many models are kept in steps/: the untrained one, the last, and some between, each so many times as old."""
+    """Number of models kept in steps/: the untrained one, the last, and some between at geometric distances."""
 
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:
@@ -73,7 +73,7 @@ class Recipe:
             if getattr(self, name) < least:
                 raise ArmillaryError(f"{name} must be at least {least}, got {getattr(self, name)}.")
         for name, (low, high) in BETWEEN.items():
-            # NaN is between no two numbers.
+            # This also refuses NaN.
             if not low <= getattr(self, name) <= high:
                 raise ArmillaryError(f"{name} must lie between {low} and {high}, got {getattr(self, name)}.")
         self._check_heads()
@@ -87,28 +87,28 @@ class Recipe:
         if self.architecture == "gpt" and self.kv_heads != self.heads:
             raise ArmillaryError(
                 f"a GPT has as many key/value heads as heads, and {self.kv_heads} and {self.heads} were asked for; "
-                "set both alike, or choose llama."
+                "set both to the same number, or choose llama."
             )
         if self.architecture == "llama" and self.width // self.heads % 2:
             raise ArmillaryError(
-                f"Llama turns coordinates in pairs, and heads of width {self.width // self.heads} have one left over; "
-                "choose another width or number of heads."
+                f"Llama rotates coordinates in pairs, and heads of width {self.width // self.heads} have an odd "
+                "number; choose another width or number of heads."
             )
 
     @property
     def kept_steps(self) -> tuple[int, ...]:
-        """Step 0, then steps that grow by one factor, ending at the last.
+        """Step 0, then steps in a geometric progression, ending at the last.
 
         >>> recipe("smoke", steps=128, keep=8).kept_steps
         (0, 2, 4, 8, 16, 32, 64, 128)
         """
         first = min(2, self.steps)
         between = max(1, self.keep - 2)
-        grown = (first * (self.steps / first) ** (i / between) for i in range(self.keep - 2))
-        return tuple(sorted({0, *map(round, grown), self.steps}))
+        powers = (first * (self.steps / first) ** (i / between) for i in range(self.keep - 2))
+        return tuple(sorted({0, *map(round, powers), self.steps}))
 
     def looks_at(self, step: int) -> bool:
-        """Is the model looked at after this step? Most changes early, so first at steps that double."""
+        """Is the model evaluated after this step? Early changes are fast, so first at powers of two."""
         doubling = step & (step - 1) == 0 and step < self.look
         return doubling or step % self.look == 0 or step == self.steps or step in self.kept_steps
 
@@ -129,16 +129,16 @@ def recipe(preset: str, architecture: str = "gpt", **changes: Any) -> Recipe:
         raise ArmillaryError(f"there is no preset {preset!r}; {nearest(preset, PRESETS)}")
     if architecture not in PRESETS[preset]:
         raise ArmillaryError(f"there is no architecture {architecture!r}; {nearest(architecture, PRESETS[preset])}")
-    found = PRESETS[preset][architecture]
+    base = PRESETS[preset][architecture]
     for name in changes:
-        if name not in found.to_dict():
-            raise ArmillaryError(f"there is no setting {name!r}; {nearest(name, found.to_dict())}")
-    # A shorter run warms up for the same share of it: its rate would otherwise never be reached.
+        if name not in base.to_dict():
+            raise ArmillaryError(f"there is no setting {name!r}; {nearest(name, base.to_dict())}")
+    # The warmup keeps its share of a shorter run, so that the highest rate is reached.
     if "steps" in changes:
-        changes = {"warmup": found.warmup * changes["steps"] // found.steps, **changes}
+        changes = {"warmup": base.warmup * changes["steps"] // base.steps, **changes}
     if architecture == "gpt" and "heads" in changes:
         changes = {"kv_heads": changes["heads"], **changes}
-    return replace(found, **changes)
+    return replace(base, **changes)
 
 
 _SMOKE = Recipe(
@@ -156,13 +156,13 @@ _SMOKE = Recipe(
     rate=3e-3,
     warmup=20,
 )
-# What is shipped, to the step. Shapes that fill 16 MB in float16 (8 million numbers) with tied embeddings.
+# The shipped models exactly. Their shapes fill 16 MB in float16 (8 million weights) with tied embeddings.
 _BUILTIN = Recipe(
     preset="builtin",
     architecture="gpt",
     layers=7,
     width=256,
-    # Four heads of 64: to find one token among thousands again, 32 coordinates are few (LOG.md).
+    # Four heads of 64: heads of 32 coordinates found repeated tokens less well (LOG.md).
     heads=4,
     kv_heads=4,
     feed_forward=1024,
@@ -173,7 +173,7 @@ _BUILTIN = Recipe(
     # At 2.5e-3 the gradient exploded after 6000 steps (LOG.md).
     rate=1.5e-3,
     warmup=811,
-    # At 0.1 it ends 0.002 to 0.004 bits per byte higher (LOG.md).
+    # 0.1 ends 0.002 to 0.004 bits per byte higher (LOG.md).
     dropout=0.05,
     precision="bfloat16",
     compiled=True,
@@ -189,7 +189,7 @@ _BUILTIN_LLAMA = replace(
     feed_forward=672,
     steps=9000,
     warmup=599,
-    # It learns faster than the GPT; without dropout it stood still after 4000 steps (LOG.md).
+    # It trains faster than the GPT; without dropout it stopped improving after 4000 steps (LOG.md).
     dropout=0.1,
 )
 PRESETS: Mapping[str, Mapping[str, Recipe]] = {

@@ -1,8 +1,8 @@
-"""Which words shall every built-in vocabulary hold whole?
+"""Words that every built-in vocabulary contains as single tokens.
 
 The hundred most frequent nouns of the Corpus of Contemporary American English (Davies, english-corpora.org/coca), by
-frequency: the words that experiments on single tokens ask about. Books of the nineteenth century know some of them
-hardly at all, and a vocabulary trained on those books alone would split them.
+frequency: experiments on single tokens use them. Some are rare in books of the nineteenth century, and a vocabulary
+trained on those books alone would split them.
 """
 
 NOUNS = tuple(

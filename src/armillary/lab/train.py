@@ -1,4 +1,4 @@
-"""How does a model learn here: step by step, watched, and resumable to the same losses?"""
+"""The training loop: evaluated on the way, and resumable to the same losses."""
 
 import math
 import os
@@ -25,17 +25,17 @@ from armillary.lab.recipe import Recipe
 from armillary.results.store import check_writable
 
 Watch = Callable[[int, Any], dict[str, float]]
-"""Called with the step and the model at every look; what it returns goes into the log."""
+"""Called with the step and the model at every evaluation; the result goes into the log."""
 BETAS = (0.9, 0.95)
 
 
 class TrainingError(ArmillaryError):
-    """A run whose loss is no number any more."""
+    """A run whose loss, weights or stream became NaN or infinite."""
 
 
 @dataclass
 class Trainer:
-    """One run in one folder: the model in the hub's layout, log.jsonl, steps/, and what a resumed run needs."""
+    """One run in one folder: the model in the hub's layout, log.jsonl, steps/, and a checkpoint."""
 
     recipe: Recipe
     text: data.Text
@@ -46,7 +46,7 @@ class Trainer:
     step: int = field(default=0, init=False)
 
     def run(self) -> Path:
-        """Train to the end, from wherever the folder's checkpoint stands; returns the folder."""
+        """Train to the end, from the folder's checkpoint if there is one; returns the folder."""
         check_writable(self.out)
         resumed = claim_folder(self.out, self.recipe, self.text.sha256, self.device)
         if finished(self.out):
@@ -82,22 +82,22 @@ class Trainer:
     def _loop(self) -> None:
         r, began = self.recipe, time.perf_counter()
         self.model.train()
-        self._lengths = self._measure(self._start())
+        self._lengths = self._measure(self._probe_ids())
         if self.step == 0:
-            self._look(began)
+            self._evaluate(began)
         while self.step < r.steps:
             with repeatable(self.device):
-                loss, norm = self._learn()
+                loss, norm = self._update()
             self.step += 1
             self.log.write({"step": self.step, "loss": loss, "norm": norm, "rate": r.rate_at(self.step - 1)})
             if r.looks_at(self.step):
-                self._look(began)
+                self._evaluate(began)
             if self.step == r.steps or self.step % r.save == 0:
                 self._save()
             self.tick(f"step {self.step}: loss {loss:.3f}", self.step, r.steps)
 
-    def _learn(self) -> tuple[float, float]:
-        """One step, or an error before anything was changed by a loss that is no number."""
+    def _update(self) -> tuple[float, float]:
+        """One step, or an error before a loss that is not finite changes anything."""
         r = self.recipe
         rows = torch.from_numpy(self.train.batch(r, self.step)).to(self.device)
         for group in self.optimizer.param_groups:
@@ -107,27 +107,27 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), r.clip)
-        found = float(loss.detach()), float(norm)
-        if not all(math.isfinite(value) for value in found):
-            what = f"the loss is {found[0]:.3g} and the gradient's length {found[1]:.3g}"
+        values = float(loss.detach()), float(norm)
+        if not all(map(math.isfinite, values)):
+            what = f"the loss is {values[0]:.3g} and the gradient's length {values[1]:.3g}"
             raise self.broken(what, self.step + 1, rows[:, :-1])
         self.optimizer.step()
-        return found
+        return values
 
     def _loss(self, rows: Tensor) -> Tensor:
         with torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.half):
             logits = self.model(input_ids=rows[:, :-1], use_cache=False).logits
         return cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].reshape(-1))
 
-    def _look(self, began: float) -> None:
+    def _evaluate(self, began: float) -> None:
         tokens = self.valid.window(0, len(self.valid))
         bits = bits_per_byte(self.model, tokens, self.valid.bytes, self.recipe.context)
         if not math.isfinite(bits):
-            raise self.broken(f"the held-out text costs {bits:.3g} bits a byte", self.step)
-        self._lengths = self._measure(self._start())
+            raise self.broken(f"the held-out text costs {bits:.3g} bits per byte", self.step)
+        self._lengths = self._measure(self._probe_ids())
         row: dict[str, Any] = {"step": self.step, "valid_bits_per_byte": bits}
         if self.watch is not None:
-            # JSON knows no NaN, which is what is undefined on this text.
+            # JSON has no NaN, the value of what is undefined on this text.
             geometry = self.watch(self.step, self.model).items()
             row["geometry"] = {name: value if math.isfinite(value) else None for name, value in geometry}
         self.log.write({**row, "seconds": round(time.perf_counter() - began, 1)})
@@ -136,64 +136,63 @@ class Trainer:
 
     def _save(self) -> None:
         if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
-            raise self.broken("a weight is no number", self.step)
+            raise self.broken("a weight is NaN or infinite", self.step)
         write_checkpoint(self.out, self.step, self.model, self.optimizer)
         self._saved = self.step
 
-    def _start(self) -> Tensor:
-        """The beginning of the held-out text, on which lengths are compared."""
+    def _probe_ids(self) -> Tensor:
+        """The start of the held-out text, on which lengths are compared."""
         return torch.from_numpy(self.valid.window(0, self.recipe.context))[None]
 
     def _measure(self, ids: Tensor) -> dict[str, float]:
-        """The greatest length of a token at every norm site."""
-        anatomy, found = read(self.model), {}
+        """The largest length of a token at every norm site."""
+        anatomy, lengths = read(self.model), {}
 
         def watcher(site: str) -> Callable[[Tensor | None, Tensor], None]:
             def watch(x: Tensor | None, y: Tensor) -> None:
                 assert x is not None
-                found[site] = float(x.float().norm(dim=-1).max())
+                lengths[site] = float(x.float().norm(dim=-1).max())
 
             return watch
 
         with still(self.model), watching(anatomy, {site: watcher(site) for site in anatomy.norms}):
             run(anatomy, ids)
-        return found
+        return lengths
 
     def broken(self, what: str, step: int, ids: Tensor | None = None) -> TrainingError:
-        """The error that ends a run at a step, naming the site where the stream of `ids` grew most, or first broke."""
-        lengths = self._measure(self._start() if ids is None else ids)
+        """The error that ends a run at a step; it names the site where the stream of `ids` grew most or first broke."""
+        lengths = self._measure(self._probe_ids() if ids is None else ids)
         growth = {site: length / self._lengths[site] for site, length in lengths.items()}
-        wild = [site for site, factor in growth.items() if not math.isfinite(factor)]
-        worst = wild[0] if wild else max(growth, key=lambda site: growth[site])
+        infinite = [site for site, factor in growth.items() if not math.isfinite(factor)]
+        worst = infinite[0] if infinite else max(growth, key=lambda site: growth[site])
         kept = f"the checkpoint after step {self._saved} is kept" if self._saved else "no checkpoint was due yet"
         return TrainingError(
             f"{what} at step {step}; the stream grew most at {worst}, from a length of {self._lengths[worst]:.3g} at "
-            f"the last look to {lengths[worst]:.3g}; {kept}; begin again in another --out with a lower --rate."
+            f"the last evaluation to {lengths[worst]:.3g}; {kept}; start again in another --out with a lower --rate."
         )
 
 
 def finished(out: Path) -> bool:
-    """Does this folder hold a run that came to its end?"""
+    """Does this folder contain a finished run?"""
     return (out / MODEL).exists()
 
 
 @contextmanager
 def settled(device: str, seed: int) -> Iterator[None]:
-    """A random state that repeats itself; the caller's own comes back afterwards."""
+    """A seeded random state; the caller's own is restored afterwards."""
     devices = [torch.device(device).index or 0] if device.startswith("cuda") else []
     if devices:
-        # Read when CUDA's matrix library starts; without it that library may sum in another order each time.
+        # cuBLAS reads this when it starts; without it the order of its sums may vary.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with torch.random.fork_rng(devices=devices):
-        # torch.manual_seed would seed a GPU as well, which is the caller's unless it is ours.
+        # torch.manual_seed would also seed a GPU that only the caller uses.
         (torch.manual_seed if devices else torch.default_generator.manual_seed)(seed)
         yield
 
 
 @contextmanager
 def repeatable(device: str) -> Iterator[None]:
-    """Kernels that give the same bits each time. On a GPU that must be asked for: attention's gradient, among others,
-    is otherwise summed in the order in which blocks happen to finish."""
+    """Deterministic kernels. On a GPU the gradient of attention, among others, is otherwise summed in varying order."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(before[0] or device.startswith("cuda"))
     try:
