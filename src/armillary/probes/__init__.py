@@ -7,9 +7,9 @@ from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
 from armillary.probes.attention.lookup import Lookup
 from armillary.probes.attention.nullspace import Nullspace
-from armillary.probes.attention.principal_axes import Axes
+from armillary.probes.attention.principal_axes import PrincipalAxes
 from armillary.probes.attention.related import Related
-from armillary.probes.attention.score_scale import Scale
+from armillary.probes.attention.score_scale import ScoreScale
 from armillary.probes.attention.store import Store
 from armillary.probes.attention.subjects import Subjects
 from armillary.probes.attention.two_views import TwoViews
@@ -21,7 +21,7 @@ from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
-from armillary.probes.grid.specialise import Specialise
+from armillary.probes.grid.specialise import HeadSpecialisation
 from armillary.probes.machinery.probe import AnyProbe, Probe
 from armillary.probes.sphere.concentration import Concentration
 from armillary.probes.sphere.dimension import Dimension
@@ -32,12 +32,12 @@ from armillary.probes.sphere.plane import Plane
 from armillary.probes.sphere.radius import Radius
 from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.stability.drift import Drift
-from armillary.probes.stability.off_manifold import Errors
+from armillary.probes.stability.manifold_errors import ManifoldErrors
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
 from armillary.probes.words.artifact import Artifact
 from armillary.probes.words.output import Output
-from armillary.probes.words.refine import Refine
+from armillary.probes.words.refinement import Refinement
 from armillary.probes.words.travel import Travel
 from armillary.results import CHAPTERS, Claim
 
@@ -52,29 +52,29 @@ PROBES: tuple[AnyProbe, ...] = (
     Dimension(),
     TwoViews(),
     Cosine(),
-    Scale(),
+    ScoreScale(),
     Geodesic(),
     Related(),
     Lookup(),
-    Axes(),
+    PrincipalAxes(),
     Nullspace(),
     Store(),
     Subjects(),
     Travel(),
-    Refine(),
+    Refinement(),
     Artifact(),
     Output(),
     Prefix(),
     Drift(),
     Reprojection(),
-    Errors(),
+    ManifoldErrors(),
     Discard(),
     Compress(),
     Select(),
     HeadAxes(),
     Orthogonality(),
     HeadGradients(),
-    Specialise(),
+    HeadSpecialisation(),
     Nonlinear(),
     Coarse(),
 )

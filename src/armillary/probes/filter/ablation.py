@@ -1,6 +1,6 @@
-"""What does it cost to take hidden coordinates out: the discarded ones, as many at random, or the same ones for every token?"""
+"""What does removing hidden coordinates cost: the discarded ones, as many at random, or the same for every token?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,82 +8,88 @@ import torch
 from torch import Tensor
 
 from armillary.edits import Ablate, Edit
-from armillary.flow.tokens import Batch
-from armillary.probes.filter.hidden import DISCARDS, Choose, Layer, streams
+from armillary.probes.filter.hidden import DISCARDS, Choose, HiddenLayer, hidden_layers
 from armillary.probes.machinery.bench import Bench, Trials
-from armillary.probes.machinery.evidence import MODEL
-from armillary.probes.sphere.scaling import layers_of
+from armillary.probes.machinery.depth import spread_layers
+from armillary.probes.machinery.evidence import MODEL, Floats
+from armillary.probes.machinery.intervals import NAN3
+from armillary.probes.machinery.tables import Cells, cells, interval_cells, line, table
+from armillary.results import Quantity, Table
 
-ALL = "all layers"
-HOWS = ("zero", "random", "fixed")
+ALL, NATS = "all layers", "nats/token"
+ZEROED = ("zero", "random", "fixed")
 """What is zeroed: the discarded coordinates; as many of each token, drawn at random; those discarded most often."""
-INSTEAD = ("mean", "resample")
-"""What else stands in for the discarded ones: the unit's mean where it is discarded; another token's value."""
+REPLACED = ("mean", "resample")
+"""What replaces the discarded ones otherwise: the unit's mean where it is discarded; another token's value."""
 # Single layers: the first, the middle and the last.
 LAYERS, QUICK_LAYERS = 3, 2
 
 
 @dataclass(frozen=True, eq=False)
-class Selected:
-    """What every trial costs, by place, definition and how; and which share of coordinates each drops."""
+class AblationCosts:
+    """The cost of every trial, by place, definition of 'discarded' and edit; and the shares that are removed."""
 
     trials: Trials
     resampled: Trials
     places: tuple[str, ...]
-    dropped: dict[tuple[str, str], float]
+    shares: dict[tuple[str, str], float]
+    """(place, definition) → share of coordinates that are discarded."""
     exact: bool
-    """Is what lies below zero exactly zero after the activation, so that zeroing it does nothing?"""
+    """Is what lies below zero exactly zero after the activation, so that zeroing it changes nothing?"""
+
+    def cost(self, place: str, definition: str, how: str) -> tuple[float, float, float]:
+        """Nats per token with their interval; NaN for a trial that was not made."""
+        name = trial_name(place, definition, how)
+        for trials in (self.trials, self.resampled):
+            if name in trials.names:
+                return trials.cost(name)
+        return NAN3
 
 
-def name(place: str, definition: str, how: str) -> str:
+def trial_name(place: str, definition: str, how: str) -> str:
     return f"{place}, {definition}, {how}"
 
 
-def dropping(bench: Bench, decided: Callable[[Trials], bool]) -> Selected:
-    """All trials on as many documents as the rule needs."""
-    layers = streams(bench).arms[MODEL]
-    some = layers_of(bench.anatomy, QUICK_LAYERS if bench.quick else LAYERS)
-    places: dict[str, tuple[int, ...]] = {f"L{i}": (i,) for i in some} | {ALL: tuple(range(len(layers)))}
-    trials = {
-        name(place, definition, how): _edits(bench, layers, where, row, how)
-        for place, where in places.items()
+def ablation_costs(bench: Bench, decided: Callable[[Trials], bool]) -> AblationCosts:
+    """All trials, on as many documents as the rule needs."""
+    layers = hidden_layers(bench).arms[MODEL]
+    single = spread_layers(bench.anatomy, QUICK_LAYERS if bench.quick else LAYERS)
+    places: dict[str, tuple[int, ...]] = {f"L{i}": (i,) for i in single} | {ALL: tuple(range(len(layers)))}
+    edits = {
+        trial_name(place, definition, how): tuple(_edit(bench, layers[i], i, row, how) for i in numbers)
+        for place, numbers in places.items()
         for row, definition in enumerate(DISCARDS)
-        for how in (*HOWS, *(("mean",) if place == ALL else ()))
+        for how in (*ZEROED, *(("mean",) if place == ALL else ()))
     }
-    made = bench.compare(trials, decided)
-    return Selected(
-        trials=made,
-        resampled=_resampled(bench, len(layers), made),
+    trials = bench.compare(edits, decided)
+    return AblationCosts(
+        trials=trials,
+        resampled=_resampled(bench, len(layers), trials),
         places=tuple(places),
-        dropped={
-            (place, definition): float(np.mean([_share(layers[i], row) for i in where]))
-            for place, where in places.items()
+        shares={
+            (place, definition): float(np.mean([_share(layers[i], row) for i in numbers]))
+            for place, numbers in places.items()
             for row, definition in enumerate(DISCARDS)
         },
-        exact=all(one.off[0].any() and not one.sums[:, 3].any() for one in layers),
+        exact=all(layer.off[0].any() and not layer.sums[:, 3].any() for layer in layers),
     )
 
 
-def _share(layer: Layer, definition: int) -> float:
+def _share(layer: HiddenLayer, definition: int) -> float:
     return float(layer.off[definition].mean() / max(1, layer.tokens))
 
 
-def _edits(bench: Bench, layers: list[Layer], places: tuple[int, ...], definition: int, how: str) -> tuple[Edit, ...]:
+def _edit(bench: Bench, layer: HiddenLayer, number: int, definition: int, how: str) -> Edit:
     discard = list(DISCARDS.values())[definition]
-    made: list[Edit] = []
-    for i in places:
-        layer = layers[i]
-        if how == "mean":
-            made.append(Ablate(i, discard, "mean", layer.off_mean[definition].to(bench.anatomy.device)))
-            continue
-        seed = [bench.seed, i, definition]
-        choose = {"zero": discard, "random": at_random(discard, seed), "fixed": always(layer, definition)}[how]
-        made.append(Ablate(i, choose))
-    return tuple(made)
+    if how == "mean":
+        return Ablate(number, discard, "mean", layer.off_mean[definition].to(bench.anatomy.device))
+    if how == "random":
+        return Ablate(number, at_random(discard, [bench.seed, number, definition]))
+    return Ablate(number, discard if how == "zero" else most_often(layer, definition))
 
 
 def at_random(discard: Choose, seed: list[int]) -> Choose:
-    """As many coordinates of each token as `discard` names there, drawn anew for each token."""
+    """As many coordinates of each token as `discard` marks there, drawn anew for each token."""
     rng = np.random.default_rng(seed)
 
     def choose(pre: Tensor, post: Tensor) -> Tensor:
@@ -95,8 +101,8 @@ def at_random(discard: Choose, seed: list[int]) -> Choose:
     return choose
 
 
-def always(layer: Layer, definition: int) -> Choose:
-    """The units that are discarded most often, as many as are discarded on average, for every token alike."""
+def most_often(layer: HiddenLayer, definition: int) -> Choose:
+    """The units that are discarded most often, as many as are discarded on average, the same for every token."""
     off = layer.off[definition]
     number = round(float(off.sum()) / max(1, layer.tokens))
     fixed = torch.zeros(len(off), dtype=torch.bool)
@@ -107,14 +113,58 @@ def always(layer: Layer, definition: int) -> Choose:
 def _resampled(bench: Bench, layers: int, trials: Trials) -> Trials:
     """Every discarded coordinate of every layer at another token's value, on the documents that `trials` read.
 
-    Not by `compare`: which tokens are no padding, and may lend their values, differs from batch to batch.
+    Not by `compare`: which tokens are not padding, and may lend their values, differs from batch to batch.
     """
-    batches: list[Batch] = [batch for part in bench.instalments()[: trials.looks] for batch in part]
     loss = np.zeros((1 + len(DISCARDS), bench.corpus.groups))
-    for batch in batches:
+    for batch in (batch for part in bench.instalments[: trials.looks] for batch in part):
         loss[0] += bench.losses([batch])[:, 1]
         for row, discard in enumerate(DISCARDS.values(), 1):
             edits = [Ablate(i, discard, "resample", seed=bench.seed + i, kept=batch.mask) for i in range(layers)]
             loss[row] += bench.losses([batch], *edits)[:, 1]
-    names = tuple(name(ALL, definition, "resample") for definition in DISCARDS)
+    names = tuple(trial_name(ALL, definition, "resample") for definition in DISCARDS)
     return Trials(names, loss, trials.count, trials.looks, trials.level, bench.seed)
+
+
+def cost_ratio(above: Floats, under: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(under > 0, above / under, np.nan))
+
+
+def cost_table(result: AblationCosts) -> Table:
+    rows = [(place, definition) for definition in DISCARDS for place in result.places]
+    costs = {how: np.array([result.cost(*row, how) for row in rows]) for how in (*ZEROED, *REPLACED)}
+
+    def cost(name: str, how: str, meaning: str) -> Iterable[Cells]:
+        return interval_cells(name, meaning, costs[how], NATS, level=result.trials.level)
+
+    return table(
+        cells(
+            "where", "one layer, or all at once; and which coordinates count as discarded", list(map(", ".join, rows))
+        ),
+        cells("dropped", "share of hidden coordinates that are discarded", [result.shares[row] for row in rows]),
+        cost("cost", "zero", "change of the next-token loss when they are zeroed"),
+        cost("random", "random", "the same for as many coordinates of each token, drawn at random"),
+        cost("fixed", "fixed", "the same for as many units, the same for every token: those discarded most often"),
+        cells(
+            "ratio",
+            "cost over the cost of as many at random; empty where those cost nothing",
+            cost_ratio(costs["zero"][:, 0], costs["random"][:, 0]),
+        ),
+        cost("mean", "mean", "change when they take the unit's mean over tokens that discard it; empty for one layer"),
+        cost("resample", "resample", "change when they take another token's value; empty for one layer"),
+    )
+
+
+def cost_lines(result: AblationCosts, definition: str) -> Quantity:
+    costs = {h: np.array([result.cost(p, definition, h) for p in result.places]) for h in ("zero", "random", "fixed")}
+    return line(
+        f"loss without the coordinates {definition}",
+        "zeroed before W_out, in one layer or in all",
+        NATS,
+        "where",
+        result.places,
+        costs["zero"],
+        {"as many at random": costs["random"][:, 0], "the same units everywhere": costs["fixed"][:, 0]},
+        {"no change: 0": np.zeros(len(result.places))},
+        label="the discarded",
+    )

@@ -1,7 +1,7 @@
-"""What do a feed-forward's hidden coordinates do while the text passes?
+"""What values do the hidden coordinates of a feed-forward layer take on the evaluation text?
 
-One pass an arm over the evaluation text, shared by the chapter. Every layer is reduced batch by batch: sums per document,
-extremes per unit, and the activations of a few tokens of each document; nothing else is kept.
+One pass per arm, shared by the chapter. Every layer is reduced batch by batch to sums per document, extremes per unit,
+and the activations of a few tokens of each document.
 """
 
 from collections.abc import Callable
@@ -15,52 +15,53 @@ from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
 from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.depth import spread_layers
 from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Floats, Ints
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.sphere.scaling import layers_of
 
 FIELDS = ("tokens", "below", "quiet", "carried")
-"""Sums over tokens: 1; share of coordinates below zero; share below 1 % of the token's peak; share of the squared length
-of what W_out gets that coordinates below zero carry."""
-# So many tokens of each document are kept for coding and for ranks, and in so many layers.
-KEPT, CODED_LAYERS, QUICK_LAYERS = 16, 8, 4
+"""Sums over tokens: 1; the share of coordinates below zero; the share below 1 % of the token's peak; the share of the
+squared length of W_out's input that coordinates below zero carry."""
+# Tokens of each document whose activations are stored, for coding and for ranks; and in how many layers.
+SAMPLED, CODED_LAYERS, QUICK_LAYERS = 16, 8, 4
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 BELOW, QUIET = "below zero", "below 1 % of the peak"
+NO_TOKENS = "No document has a second token, and first tokens are left out. Give longer documents, or more text."
 
 
 def below(pre: Tensor, post: Tensor) -> Tensor:
-    """What the activation got is negative (the gate's product where there is a gate)."""
+    """The input of the activation is negative (that of the gate, where there is a gate)."""
     return pre < 0
 
 
 def quiet(pre: Tensor, post: Tensor) -> Tensor:
-    """What W_out gets is next to nothing beside the token's largest."""
+    """The input of W_out is small beside the token's largest coordinate."""
     size = post.abs()
     return size <= T.discard_peak * size.amax(-1, keepdim=True)
 
 
 DISCARDS: dict[str, Choose] = {BELOW: below, QUIET: quiet}
-"""Both meanings of 'discarded'."""
+"""Both definitions of 'discarded'."""
 
 
 @dataclass(eq=False)
-class Layer:
-    """One layer's hidden coordinates on one text."""
+class HiddenLayer:
+    """One layer's hidden coordinates on one text. m is the number of hidden units."""
 
     sums: Floats
     """[group, field] over all tokens but first ones."""
     peak: Tensor
-    """[m] the largest |post| on any token."""
+    """[m]: the largest |post| on any token."""
     least: Tensor
     most: Tensor
-    """[m] extremes of pre on any token."""
+    """[m]: extremes of pre on any token."""
     off: Tensor
-    """[definition, m]: for how many tokens a unit is discarded."""
+    """[definition, m]: on how many tokens a unit is discarded."""
     off_sum: Tensor
-    """[definition, m]: the sum of post there."""
-    documents: list[Tensor] = field(default_factory=list)
-    kept: dict[str, list[Tensor]] = field(default_factory=dict)
+    """[definition, m]: the sum of post over those tokens."""
+    sample_groups: list[Tensor] = field(default_factory=list)
+    sample_rows: dict[str, list[Tensor]] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -68,42 +69,46 @@ class Layer:
 
     @property
     def off_mean(self) -> Tensor:
-        """[definition, m]: what a unit gives on average where it is discarded."""
+        """[definition, m]: the mean output of a unit where it is discarded."""
         return self.off_sum / self.off.clamp_min(1)
 
     def sample(self, name: str) -> Floats:
-        """[token, width] of 'y' (what W_in gets), 'pre' or 'post', in float64."""
-        return torch.cat(self.kept[name]).double().numpy()
+        """[token, width] of 'y' (the input of W_in), 'pre' or 'post', in float64."""
+        return torch.cat(self.sample_rows[name]).double().numpy()
 
     @property
-    def sampled(self) -> Ints:
-        """The document group of each kept token."""
-        return torch.cat(self.documents).numpy()
+    def groups(self) -> Ints:
+        """The document group of each sampled token."""
+        return torch.cat(self.sample_groups).numpy()
 
 
 @dataclass(frozen=True, eq=False)
-class Streams:
-    """arm → layers, and the layers in which everything was kept of a few tokens."""
+class HiddenLayers:
+    """arm → layers, and the numbers of the layers whose activations were stored."""
 
-    arms: dict[str, list[Layer]]
+    arms: dict[str, list[HiddenLayer]]
     coded: tuple[int, ...]
     gated: bool
 
-
-def streams(bench: Bench) -> Streams:
-    """The chapter's passes, made once."""
-    if "filter" not in bench.kept:
-        arms = [MODEL, SHUFFLED] if bench.twin is None else [MODEL, RANDOM, SHUFFLED]
-        coded = layers_of(bench.anatomy, QUICK_LAYERS if bench.quick else CODED_LAYERS)
-        found = {arm: _pass(bench.arm(arm), () if arm == SHUFFLED else coded, arm == MODEL) for arm in arms}
-        gated = bench.anatomy.blocks[0].feed_forward.W_gate is not None
-        bench.kept["filter"] = Streams(found, coded, gated)
-    made: Streams = bench.kept["filter"]
-    return made
+    def sums(self, arm: str, name: str) -> Floats:
+        """[group, layer, (tokens, sum)] of one field."""
+        return np.stack([layer.sums[:, [0, FIELDS.index(name)]] for layer in self.arms[arm]], 1)
 
 
-def _pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[Layer]:
-    """All layers of one arm; `y`, `pre` and `post` are kept in the coded ones, `post` in all of them if `every`."""
+def hidden_layers(bench: Bench) -> HiddenLayers:
+    """The chapter's passes, made once per bench."""
+    return bench.once(_read)
+
+
+def _read(bench: Bench) -> HiddenLayers:
+    arms = [MODEL, SHUFFLED] if bench.twin is None else [MODEL, RANDOM, SHUFFLED]
+    coded = spread_layers(bench.anatomy, QUICK_LAYERS if bench.quick else CODED_LAYERS)
+    layers = {arm: _pass(bench.arm(arm), () if arm == SHUFFLED else coded, arm == MODEL) for arm in arms}
+    return HiddenLayers(layers, coded, bench.anatomy.blocks[0].feed_forward.W_gate is not None)
+
+
+def _pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[HiddenLayer]:
+    """All layers of one arm. `y`, `pre` and `post` are stored in the coded ones, `post` in all of them if `every`."""
     anatomy = bench.anatomy
     layers = [_empty(anatomy, bench.corpus.groups) for _ in anatomy.blocks]
     for batch in bench.batches():
@@ -121,7 +126,7 @@ def _pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[Layer]:
 
 
 class _Tokens:
-    """Which flat rows of a batch are tokens, which of these are not first, and which are kept."""
+    """Which flat rows of a batch are tokens, which of these are not first, and which are sampled."""
 
     def __init__(self, bench: Bench, batch: Batch) -> None:
         self.real = batch.mask.flatten()
@@ -129,50 +134,50 @@ class _Tokens:
         mask[:, 0] = False
         self.ordinary = mask.flatten()
         self.group = bench.groups(batch)[:, None].expand(mask.shape).flatten()
-        kept = torch.zeros_like(mask)
+        sampled = torch.zeros_like(mask)
         for row, n in enumerate(batch.mask.sum(1).tolist()):
-            kept[row, np.unique(np.linspace(1, n - 1, KEPT).round().astype(int)) if n > 1 else []] = True
-        self.kept = kept.flatten()
+            sampled[row, np.unique(np.linspace(1, n - 1, SAMPLED).round().astype(int)) if n > 1 else []] = True
+        self.sampled = sampled.flatten()
 
 
-def _empty(anatomy: Anatomy, groups: int) -> Layer:
+def _empty(anatomy: Anatomy, groups: int) -> HiddenLayer:
     m = anatomy.m
     inf = torch.full((m,), torch.inf, dtype=torch.float64)
     none = torch.zeros(len(DISCARDS), m, dtype=torch.float64)
-    return Layer(np.zeros((groups, len(FIELDS))), torch.zeros(m, dtype=torch.float64), inf, -inf, none, none.clone())
+    peak = torch.zeros(m, dtype=torch.float64)
+    return HiddenLayer(np.zeros((groups, len(FIELDS))), peak, inf, -inf, none, none.clone())
 
 
 def _see(before: dict[str, Tensor]) -> Watcher:
-    def watch(given: Tensor | None, output: Tensor) -> None:
+    def watch(given: Tensor | None, value: Tensor) -> None:
         assert given is not None, "a projection takes a tensor"
-        before.update(y=given.detach(), pre=output.detach())
+        before.update(y=given.detach(), pre=value.detach())
 
     return watch
 
 
-def _reduce(layer: Layer, before: dict[str, Tensor], tokens: _Tokens, names: tuple[str, ...]) -> Watcher:
-    def watch(given: Tensor | None, output: Tensor) -> None:
-        assert given is not None, "a projection takes a tensor"
-        rows = {name: x.reshape(-1, x.shape[-1]).float() for name, x in (*before.items(), ("post", given.detach()))}
+def _reduce(layer: HiddenLayer, before: dict[str, Tensor], tokens: _Tokens, names: tuple[str, ...]) -> Watcher:
+    def watch(given: Tensor | None, value: Tensor) -> None:
+        rows = {name: x.reshape(-1, x.shape[-1]).float() for name, x in (*before.items(), ("post", value.detach()))}
         before.clear()
-        real, ordinary = tokens.real.to(given.device), tokens.ordinary.to(given.device)
+        real, ordinary = tokens.real.to(value.device), tokens.ordinary.to(value.device)
         pre, post = rows["pre"][real], rows["post"][real]
         layer.peak = torch.maximum(layer.peak, post.abs().amax(0).double().cpu())
         layer.least = torch.minimum(layer.least, pre.amin(0).double().cpu())
         layer.most = torch.maximum(layer.most, pre.amax(0).double().cpu())
         _count(layer, rows["pre"][ordinary], rows["post"][ordinary], tokens.group[tokens.ordinary].numpy())
         if names:
-            layer.documents.append(tokens.group[tokens.kept])
+            layer.sample_groups.append(tokens.group[tokens.sampled])
         for name in names:
-            layer.kept.setdefault(name, []).append(rows[name][tokens.kept.to(given.device)].cpu())
+            layer.sample_rows.setdefault(name, []).append(rows[name][tokens.sampled.to(value.device)].cpu())
 
     return watch
 
 
-def _count(layer: Layer, pre: Tensor, post: Tensor, group: Ints) -> None:
+def _count(layer: HiddenLayer, pre: Tensor, post: Tensor, group: Ints) -> None:
     chosen = [choose(pre, post) for choose in DISCARDS.values()]
     power = post.square()
-    # A token whose every coordinate is nothing has no energy to share out.
+    # A token whose coordinates are all 0 has no squared length to share out.
     carried = (power * chosen[0]).sum(-1) / power.sum(-1).clamp_min(1e-30)
     shares = [torch.ones(len(post)), *(c.float().mean(-1) for c in chosen), carried]
     np.add.at(layer.sums, group, torch.stack([s.double().cpu() for s in shares], 1).numpy())

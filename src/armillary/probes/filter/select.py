@@ -1,40 +1,28 @@
-"""Is what a feed-forward discards irrelevant, and is the choice made in context?"""
+"""Are the coordinates that a feed-forward layer discards irrelevant, and are they chosen in context?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from armillary.probes.filter.unmeasured import unmeasured
-from armillary.probes.machinery.evidence import Evidence, Floats
-from armillary.probes.machinery.probe import Instrument
+from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
+from armillary.probes.machinery.verdicts import undecided
+from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why
+from armillary.results.numbers import say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.filter.ablation import Selected
+    from armillary.probes.filter.ablation import AblationCosts
     from armillary.probes.machinery.bench import Bench, Trials
 
-BELOW, QUIET, ALL = "below zero", "below 1 % of the peak", "all layers"
-NATS = "nats/token"
 
-
-def _measured(key: str, meaning: str) -> tuple[Column, ...]:
-    ends = (("", meaning), ("_low", "its interval over documents, low end"), ("_high", "its interval, high end"))
-    return tuple(Column(f"{key}{end}", told, NATS) for end, told in ends)
-
-
-COLUMNS = (
-    Column("where", "one layer, or all at once; and which coordinates count as discarded"),
-    Column("dropped", "share of hidden coordinates that are"),
-    *_measured("cost", "change of the next-token loss when they are zeroed"),
-    *_measured("random", "the same for as many coordinates of each token, drawn at random"),
-    *_measured("fixed", "the same for as many units, alike for every token: those discarded most often"),
-    Column("ratio", "cost over what as many at random cost; nothing where those cost nothing"),
-    *_measured("mean", "change when they take the unit's mean over tokens that discard it; nothing for single layers"),
-    *_measured("resample", "change when they take another token's value; nothing for single layers"),
-)
+class Decision(NamedTuple):
+    verdict: Verdict
+    why: Why | None
+    reason: str
+    """For the reading: what the costs amount to."""
 
 
 @dataclass(frozen=True)
@@ -47,161 +35,119 @@ class Select:
         statement="What is discarded is irrelevant in this context.",
         source="S3",
         definition=(
-            "Change of the next-token loss when the coordinates that are below zero before the activation (of the gate, where there "
-            "is one) are zeroed before W_out, in all layers at once. Beside it the same for coordinates below 1 % of their token's "
-            "peak, for single layers, and with the unit's mean over the tokens that discard it, or another token's value, in place of "
-            "zero. After ReLU what lies below zero is zero already, so zeroing it changes nothing, by construction; what is left to "
-            "measure there is whether the choice depends on the token."
+            "Change of the next-token loss when the coordinates below zero before the activation (of the gate, where "
+            "there is one) are set to zero before W_out, in all layers at once. Also reported: the same for "
+            "coordinates below 1 % of their token's peak; for single layers; and with the unit's mean over the tokens "
+            "that discard it, or another token's value, in place of zero. After ReLU the values below zero are zero "
+            "already, so zeroing them changes nothing, by construction; what remains to measure there is whether the "
+            "choice depends on the token."
         ),
         control=(
-            "as many coordinates of each token drawn at random; as many units on average, alike for every token, those discarded "
-            "most often (random initialisation has no loss to lose)"
+            "as many coordinates of each token drawn at random; as many units on average, the same for every token: "
+            "those discarded most often (random initialisation has no loss to lose)"
         ),
         rule=(
-            f"With all layers at once and below zero: irrelevant when zeroing costs at most {T.select_cost} nats a token; chosen in "
-            f"context when the same units for every token cost {T.select_cost} more. Supported: both, and random ones cost {T.select_cost} "
-            f"more too. Qualified: irrelevant, but not chosen in context; or not irrelevant, but less than {T.select_half:.0%} of what random "
-            f"ones cost. Refuted: at least {T.select_half:.0%} of it. Undecided where random ones cost at most {T.select_cost}, where an interval "
-            "spans a limit, and for a model without next-token loss. Each with its whole interval, documents read until it decides."
+            "All layers at once, coordinates below zero; a condition must hold for the whole interval. The discarded "
+            f"coordinates are irrelevant if zeroing them costs at most {T.select_cost} nats per token. They are chosen "
+            f"in context if zeroing the same units for every token costs {T.select_cost} more. Supported if both hold "
+            f"and zeroing random ones also costs {T.select_cost} more. Refuted if they are not irrelevant and cost at "
+            f"least {T.select_half:.0%} of what random ones cost. Qualified if they are irrelevant but not chosen in "
+            f"context, or not irrelevant but below {T.select_half:.0%} of the random cost. Undecided if random ones "
+            f"cost at most {T.select_cost}, if an interval spans a limit, or if the model has no next-token loss. "
+            "Documents are read until the rule decides."
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ()
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.filter.ablation import HOWS, INSTEAD, LAYERS
-        from armillary.probes.sphere.scaling import layers_of
+        from armillary.probes.filter.ablation import LAYERS, REPLACED, ZEROED
+        from armillary.probes.machinery.depth import spread_layers
 
-        # The chapter's three arms, the untouched model, both definitions in all layers and in some.
-        return 3 + 1 + 2 * (len(HOWS) + len(INSTEAD)) + 2 * len(HOWS) * len(layers_of(anatomy, LAYERS))
+        # The chapter's three arms, the unedited model, both definitions in all layers and in some.
+        return 3 + 1 + 2 * (len(ZEROED) + len(REPLACED)) + 2 * len(ZEROED) * len(spread_layers(anatomy, LAYERS))
 
-    def experiment(self, bench: "Bench") -> "Selected | None":
-        from armillary.probes.filter.ablation import dropping
+    def experiment(self, bench: "Bench") -> "AblationCosts | None":
+        from armillary.probes.filter.ablation import ablation_costs
 
-        return dropping(bench, lambda trials: judged(trials)[0] != "undecided") if bench.scored else None
+        return ablation_costs(bench, lambda trials: decide(trials).why is None) if bench.scored else None
 
-    def conclude(self, evidence: Evidence) -> Finding:
-        found: Selected | None = evidence.found[self.claim.id]
-        if found is None:
-            why = "This model gives no next-token loss, so nothing tells what a coordinate is worth; load a causal language model."
-            return unmeasured(self.claim, COLUMNS[0], why)
-        verdict, why = judged(found.trials)
-        cost, random, fixed = (found.trials.cost(_name(ALL, BELOW, how)) for how in ("zero", "random", "fixed"))
-        rows = _rows(found)
+    def conclude(self, evidence: Evidence, result: "AblationCosts | None") -> Finding:
+        from armillary.probes.filter.ablation import ALL, cost_lines, cost_table
+        from armillary.probes.filter.hidden import BELOW, DISCARDS
+
+        if result is None:
+            reading = "This model has no next-token loss, so an edit has no cost. Load a causal language model."
+            return undecided(self.claim, Why.NOT_APPLICABLE, reading)
+        decision = decide(result.trials)
+        zero, random, fixed = (result.cost(ALL, BELOW, how) for how in ("zero", "random", "fixed"))
+        costs = [say(cost[0], ".2g") for cost in (zero, random, fixed)]
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            statistic=Statistic("loss when all that is below zero is zeroed, all layers", *cost, NATS),
-            n=int(found.trials.count.sum()),
+            verdict=decision.verdict,
+            why=decision.why,
+            statistic=Statistic("loss when all coordinates below zero are zeroed, all layers", *zero, "nats/token"),
+            n=int(result.trials.count.sum()),
             controls=(Control("as many at random", *random), Control("the same units for every token", *fixed)),
-            reading=_reading(found, rows, why),
-            headline=f"Zeroing the {found.dropped[ALL, BELOW]:.0%} below zero costs {cost[0]:.2g} nats a token, as many at "
-            f"random {random[0]:.2g}, fixed ones {fixed[0]:.2g}",
-            table=Table.of(COLUMNS, rows),
-            quantities=tuple(_quantity(found, rows, definition) for definition in (BELOW, QUIET)),
-            notes=_notes(found),
+            reading=_reading(result, decision.reason),
+            headline=f"Zeroing the {say(result.shares[ALL, BELOW], '.0%')} below zero costs {costs[0]} nats per token, "
+            f"as many at random {costs[1]}, fixed units {costs[2]}",
+            table=cost_table(result),
+            quantities=tuple(cost_lines(result, definition) for definition in DISCARDS),
+            notes=(
+                f"{result.trials.documents} documents were read; intervals are taken at "
+                f"{100 * result.trials.level:.3g} %, so that up to three looks count as one",
+            ),
         )
 
 
-def _name(place: str, definition: str, how: str) -> str:
-    return f"{place}, {definition}, {how}"
+def decide(trials: "Trials") -> Decision:
+    """The rule, on the trials with all layers at once."""
+    from armillary.probes.filter.ablation import ALL, cost_ratio, trial_name
+    from armillary.probes.filter.hidden import BELOW
 
-
-def judged(trials: "Trials") -> tuple[Verdict, str]:
-    """The verdict of the trials with all layers at once, and why."""
-    zero, random, fixed = (_name(ALL, BELOW, how) for how in ("zero", "random", "fixed"))
+    zero, random, fixed = (trial_name(ALL, BELOW, how) for how in ("zero", "random", "fixed"))
     cost, chance = trials.cost(zero), trials.cost(random)
     context, luck = trials.beside(fixed, zero), trials.beside(random, zero)
     if np.isnan([*cost, *chance]).any():
-        return "undecided", "too few documents for an interval: give more text"
+        return Decision("undecided", Why.NO_INTERVAL, "there are too few documents for an interval")
     if chance[2] <= T.select_cost:
-        return (
-            "undecided",
-            "this model loses next to nothing without them whichever are chosen, so its loss cannot tell",
-        )
-    ratio = trials.interval(lambda loss, count: _ratio(loss, trials, zero, random))
+        return Decision("undecided", Why.UNDEFINED, "the loss hardly changes whichever coordinates are removed")
+    above, under = (1 + trials.names.index(name) for name in (zero, random))
+    ratio = trials.interval(lambda loss, count: cost_ratio(loss[:, above] - loss[:, 0], loss[:, under] - loss[:, 0]))
     if cost[1] > T.select_cost and ratio[1] >= T.select_half:
-        return "refuted", f"that is {ratio[0]:.0%} of what random ones cost"
+        return Decision("refuted", None, f"they cost {say(ratio[0], '.0%')} of what random ones cost")
     if cost[1] > T.select_cost and ratio[2] < T.select_half:
-        return "qualified", f"not irrelevant, but {ratio[0]:.1%} of what random ones cost"
+        return Decision("qualified", None, f"not irrelevant, but {say(ratio[0], '.1%')} of the random cost")
     if cost[2] <= T.select_cost and luck[1] > T.select_cost:
         if context[1] > T.select_cost:
-            return "supported", "irrelevant, and chosen in context"
+            return Decision("supported", None, "irrelevant, and chosen in context")
         if context[2] <= T.select_cost:
-            return "qualified", "irrelevant, but not chosen in context: the same units for every token do as well"
-    return "undecided", f"an interval spans {T.select_cost} nats or half of the random cost: more text would decide"
+            return Decision("qualified", None, "irrelevant, but not chosen in context: fixed units do as well")
+    return Decision("undecided", Why.SPANS_LIMIT, f"an interval spans {T.select_cost} nats or half of the random cost")
 
 
-def _ratio(loss: Floats, trials: "Trials", name: str, other: str) -> Floats:
-    above, under = (loss[:, 1 + trials.names.index(n)] - loss[:, 0] for n in (name, other))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(under > 0, above / under, np.nan))
+def _reading(result: "AblationCosts", reason: str) -> str:
+    from armillary.probes.filter.ablation import ALL
+    from armillary.probes.filter.hidden import BELOW, QUIET
 
+    def cost(how: str, definition: str = BELOW, place: str = ALL) -> float:
+        return result.cost(place, definition, how)[0]
 
-def _rows(found: "Selected") -> list[dict[str, Any]]:
-    rows = []
-    for definition in (BELOW, QUIET):
-        for place in found.places:
-            costs = {how: found.trials.cost(_name(place, definition, how)) for how in ("zero", "random", "fixed")}
-            row: dict[str, Any] = {"where": f"{place}, {definition}", "dropped": found.dropped[place, definition]}
-            for key, how in (("cost", "zero"), ("random", "random"), ("fixed", "fixed")):
-                row |= _ends(key, costs[how])
-            row["ratio"] = costs["zero"][0] / costs["random"][0] if costs["random"][0] > 0 else None
-            for how, where in (("mean", found.trials), ("resample", found.resampled)):
-                ends = where.cost(_name(ALL, definition, how)) if place == ALL else (np.nan,) * 3
-                row |= _ends(how, ends)
-            rows.append(row)
-    return rows
-
-
-def _ends(key: str, ends: tuple[float, float, float]) -> dict[str, float | None]:
-    names = (key, f"{key}_low", f"{key}_high")
-    return {name: None if np.isnan(value) else float(value) for name, value in zip(names, ends, strict=True)}
-
-
-def _reading(found: "Selected", rows: list[dict[str, Any]], why: str) -> str:
-    by = {row["where"]: row for row in rows}
-    row, quiet = by[f"{ALL}, {BELOW}"], by[f"{ALL}, {QUIET}"]
-    told = (
-        f"Without the {row['dropped']:.0%} of coordinates below zero the loss changes by {row['cost']:.2g} nats a token"
+    share, quiet = (say(result.shares[ALL, definition], ".0%") for definition in (BELOW, QUIET))
+    text = f"Zeroing the {share} of coordinates below zero costs {say(cost('zero'), '.2g')} nats per token"
+    if result.exact:
+        text += " (exactly 0 by construction: the activation has zeroed them already)"
+    text += (
+        f"; as many at random: {say(cost('random'), '.2g')}; the same units for every token: "
+        f"{say(cost('fixed'), '.2g')}. Conclusion: {reason}. With each unit's mean in place of zero the cost is "
+        f"{say(cost('mean'), '.2g')}"
     )
-    if found.exact:
-        told += " (nothing at all, by construction: the activation has zeroed them already)"
-    told += f", without as many at random by {row['random']:.2g}, without the same units everywhere by {row['fixed']:.2g}: {why}"
-    told += f". With each unit's mean there in place of zero it is {row['mean']:.2g}"
-    if row["cost"] > T.select_cost and row["mean"] < row["cost"]:
-        told += f", so {1 - max(row['mean'], 0) / row['cost']:.0%} of the cost is that of a constant"
-    told += f"; with another token's value {row['resample']:.2g}"
-    alone = [by[f"{place}, {BELOW}"] for place in found.places if place != ALL]
-    worst = max(alone, key=lambda one: float(one["cost"]))
-    told += f". Of single layers {worst['where'].split(',')[0]} loses most ({worst['cost']:.2g})"
-    return f"{told}; without the {quiet['dropped']:.0%} below 1% of the peak it is {quiet['cost']:.2g} (random {quiet['random']:.2g})."
-
-
-def _notes(found: "Selected") -> tuple[str, ...]:
+    if cost("zero") > T.select_cost and cost("mean") < cost("zero"):
+        text += f", so {say(1 - max(cost('mean'), 0) / cost('zero'), '.0%')} of the cost is that of a constant"
+    single = [place for place in result.places if place != ALL]
+    worst = max(single, key=lambda place: cost("zero", place=place))
     return (
-        f"{found.trials.documents} documents were read; intervals are taken at {100 * found.trials.level:.3g} %, so "
-        "that looking up to three times counts as one",
-    )
-
-
-def _quantity(found: "Selected", rows: list[dict[str, Any]], definition: str) -> Quantity:
-    mine = [row for row in rows if row["where"].endswith(definition)]
-
-    def column(key: str) -> Floats:
-        return np.array([np.nan if row[key] is None else row[key] for row in mine], dtype=float)
-
-    low, high = column("cost_low"), column("cost_high")
-    unsure = bool(np.isnan(low).any())
-    return Quantity(
-        f"loss without what is {definition}",
-        "zeroed before W_out, in one layer or in all",
-        NATS,
-        ("where",),
-        {"where": list(found.places)},
-        column("cost"),
-        None if unsure else low,
-        None if unsure else high,
-        {"as many at random": column("random"), "the same units everywhere": column("fixed")},
-        {"no change: 0": np.zeros(len(mine))},
-        label="the discarded",
+        f"{text}; with another token's value it is {say(cost('resample'), '.2g')}. Of single layers {worst} costs most "
+        f"({say(cost('zero', place=worst), '.2g')}). Zeroing the {quiet} below 1% of the peak costs "
+        f"{say(cost('zero', QUIET), '.2g')} (as many at random: {say(cost('random', QUIET), '.2g')})."
     )

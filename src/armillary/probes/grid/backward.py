@@ -1,8 +1,8 @@
-"""What does the loss, or a head's result, ask of each head's slices of W_Q, W_K and W_V?
+"""What are the gradients of the loss, or of a head's result, at each head's slices of W_Q, W_K and W_V?
 
-The gradient of a slice is yᵀg, with y what the projection reads and g the gradient at what it gives, summed over tokens. So
-gradients are taken at the projections' outputs: no parameter is asked for one, and none keeps one. Products of two such
-gradients follow from t × t matrices, without the d × k ones.
+The gradient of a slice is yᵀg summed over tokens, with y the input of the projection and g the gradient at its output.
+So gradients are taken at the projections' outputs: no parameter requires one, and none stores one. Inner products of
+two such gradients follow from t × t matrices, without the d × k ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from armillary.edits.edit import Change, changing
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Batch
 
-# float16 cannot hold small gradients; every number asked for here is a ratio of two of them.
+# float16 cannot represent small gradients; every number computed here is a ratio of two of them.
 LOSS_SCALE = 1024.0
 
 
@@ -33,14 +33,12 @@ class Slices:
 
     def products(self, other: "Slices", side: str) -> Tensor:
         """⟨yᵀg, y'ᵀg'⟩ of every document and head [b, heads], for the slices of W_Q, W_K or W_V."""
-        mine, theirs = getattr(self, side), getattr(other, side)
-        tokens = self.y @ other.y.mT
-        return torch.einsum("bts,bthk,bshk->bh", tokens, mine, theirs)
+        return torch.einsum("bts,bthk,bshk->bh", self.y @ other.y.mT, getattr(self, side), getattr(other, side))
 
 
 @contextmanager
 def _tracked(anatomy: Anatomy) -> Iterator[None]:
-    """Gradients from the first block on, whether or not any parameter asks for one; the model stays in evaluation mode."""
+    """Gradients from the first block on, whether or not a parameter requires them, in evaluation mode."""
 
     def root(stream: Tensor, given: Tensor | None) -> Tensor:
         return stream.detach().requires_grad_(True)
@@ -49,8 +47,8 @@ def _tracked(anatomy: Anatomy) -> Iterator[None]:
         yield
 
 
-class _Seen:
-    """Where the layers' projections stand in the graph of one pass."""
+class _Graph:
+    """The layers' projections in the autograd graph of one pass."""
 
     def __init__(self, anatomy: Anatomy, layers: Sequence[int]) -> None:
         self.anatomy, self.layers = anatomy, layers
@@ -60,7 +58,7 @@ class _Seen:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """As edits that change nothing: a view that only a watcher holds is no part of the graph."""
+        """By edits that change nothing: a view that only a watcher holds is not part of the graph."""
         with ExitStack() as stack:
             for at in self.layers:
                 for part in "qkvz":
@@ -80,47 +78,47 @@ class _Seen:
         return keep
 
     def slices(self, target: Tensor, layers: Sequence[int], keep: bool = False) -> dict[int, Slices]:
-        """The gradients of one number; where the graph does not lead, they are 0."""
+        """The gradients of a scalar; 0 at outputs that it does not depend on."""
         names = [(at, part) for at in layers for part in "qkv"]
         outputs = [self.outputs[name] for name in names]
         grads = torch.autograd.grad(target, outputs, retain_graph=keep, allow_unused=True)
-        by = {
+        gradients = {
             name: (torch.zeros_like(output) if grad is None else grad).double() / LOSS_SCALE
             for name, output, grad in zip(names, outputs, grads, strict=True)
         }
-        return {at: Slices(self.given[at].double(), *(by[at, part] for part in "qkv")) for at in layers}
+        return {at: Slices(self.given[at].double(), *(gradients[at, part] for part in "qkv")) for at in layers}
 
 
 def loss_slices(
     anatomy: Anatomy, batch: Batch, layers: Sequence[int], edits: Sequence[Edit] = ()
 ) -> tuple[dict[int, Slices], Tensor]:
     """The loss's gradients at the slices of these layers, and every document's loss [b]."""
-    seen = _Seen(anatomy, layers)
-    with _tracked(anatomy), edited(anatomy, *edits), seen.watching():
+    graph = _Graph(anatomy, layers)
+    with _tracked(anatomy), edited(anatomy, *edits), graph.watching():
         logits = run(anatomy, batch.ids, batch.mask, logits=True).float()
         target = batch.following.to(logits.device)
         nll = torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), target.flatten(), reduction="none", ignore_index=-1
         ).reshape(target.shape)
-        found = seen.slices(nll.sum() * LOSS_SCALE, layers)
-    return found, nll.detach().double().sum(1).cpu()
+        slices = graph.slices(nll.sum() * LOSS_SCALE, layers)
+    return slices, nll.detach().double().sum(1).cpu()
 
 
 def result_slices(anatomy: Anatomy, batch: Batch, layers: Sequence[int]) -> dict[int, dict[int, dict[int, Slices]]]:
-    """layer → head → layer → the gradients of a random sum of this head's results: at its own layer's slices for every
-    head, and for the first head at those of the earlier layers too."""
-    seen = _Seen(anatomy, layers)
-    made: dict[int, dict[int, dict[int, Slices]]] = {}
-    with _tracked(anatomy), seen.watching():
+    """layer → head → layer → the gradients of a random sum of this head's results: at the slices of its own layer for
+    every head, and for the first head at those of the earlier layers too."""
+    graph = _Graph(anatomy, layers)
+    gradients: dict[int, dict[int, dict[int, Slices]]] = {}
+    with _tracked(anatomy), graph.watching():
         run(anatomy, batch.ids, batch.mask)
         draw = torch.Generator().manual_seed(0)
         for at in layers:
-            results = seen.results[at]
+            results = graph.results[at]
             weights = torch.randn(results.shape[:2] + results.shape[3:], generator=draw).to(results)
             weights = weights * batch.mask.to(results)[..., None]
-            made[at] = {}
+            gradients[at] = {}
             for head in range(anatomy.n_heads):
-                reached = [other for other in layers if other == at or (other < at and head == 0)]
+                inputs = [other for other in layers if other == at or (other < at and head == 0)]
                 target = (results[:, :, head] * weights).sum() * LOSS_SCALE
-                made[at][head] = seen.slices(target, reached, keep=True)
-    return made
+                gradients[at][head] = graph.slices(target, inputs, keep=True)
+    return gradients

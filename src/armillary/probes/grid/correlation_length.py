@@ -1,4 +1,4 @@
-"""Over how many tokens do states of the stream agree, and in how many directions do they spread?"""
+"""Over how many tokens are states of the stream correlated, and over how many directions do they spread?"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,22 @@ from torch import Tensor
 from armillary.anatomy import Anatomy, Norm
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.geometry.spectrum import eigenvalues, entropy_rank, participation_ratio
-from armillary.probes.machinery.evidence import Floats, Ints
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Floats, Ints
+from armillary.probes.machinery.tables import cells, interval_cells, line, table
+from armillary.results import Quantity, Table
 
 BATCH = 512
 DISTANCE = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
-    """Products of states by distance [group, state, distance], each document's mean over its tokens; and their spread."""
+class StateCorrelations:
+    """Products of states by distance [group, state, distance], each document's mean over its tokens; and their
+    spread over directions [state]."""
 
     products: Floats
     participation: Floats
-    entropy: Floats
+    entropy_rank: Floats
 
 
 def correlation(products: Floats) -> Floats:
@@ -32,17 +35,17 @@ def correlation(products: Floats) -> Floats:
 
 
 def shared(products: Floats) -> Floats:
-    """[..., state]: the mean correlation over the farthest quarter of distances, which all of a document shares."""
+    """[..., state]: the mean correlation over the farthest quarter of distances, which the whole document shares."""
     curve = correlation(products)
     return np.asarray(curve[..., _far(curve.shape[-1] - 1) :].mean(-1))
 
 
 def length(products: Floats) -> Floats:
-    """The integrated correlation length [..., state] in tokens: ½ + Σ C(Δ) over the nearer distances, C less what all of a
-    document shares and over what is left of the variance; ξ of e^(−Δ/ξ) where ξ is large.
+    """The integrated correlation length [..., state] in tokens: ½ + Σ (C(Δ) − P)/(1 − P) over the nearer distances,
+    where P is what the whole document shares. It equals ξ of e^(−Δ/ξ) where ξ is large.
 
-    Without that a length would say what documents are about: the sum of C over all pairs of a document is the same
-    however its tokens are shuffled.
+    With P included the length would measure what documents are about: the sum of C over all pairs of a document is the
+    same in any order of its tokens.
 
     >>> decay = 0.9 ** np.arange(200.0)
     >>> round(float(length(decay[None])[0]), 1), round(float(-1 / np.log(0.9)), 1)
@@ -57,49 +60,127 @@ def length(products: Floats) -> Floats:
 
 
 def _far(distances: int) -> int:
-    """From which distance on the farthest quarter lies."""
+    """The distance at which the farthest quarter begins."""
     return 1 + distances - max(1, distances // 4)
 
 
-def states(
+def growth(products: Floats) -> Floats:
+    """The last state's length over the first's."""
+    lengths = length(products)
+    # A sum of correlations may be negative by chance; a length below a quarter of a token counts as a quarter.
+    return np.asarray(np.maximum(lengths[..., -1], 0.25) / np.maximum(lengths[..., 0], 0.25))
+
+
+def centred_states(
     anatomy: Anatomy, ids: Ints, sites: Sequence[str], first: int, tick: Callable[[int], None] = lambda tokens: None
 ) -> Mapping[str, Tensor]:
-    """Directions [text, t, d] at these sites from position `first` on, less the mean of all texts at the same position: what
-    only depends on the position is no correlation."""
+    """Directions [text, t, d] at these sites from position `first` on, minus the mean of all texts at the same
+    position: what depends on the position alone is not a correlation."""
     norm = anatomy.blocks[0].ln1
-    found: dict[str, list[Tensor]] = {site: [] for site in sites}
+    parts: dict[str, list[Tensor]] = {site: [] for site in sites}
     step = max(1, BATCH // ids.shape[1])
     for start in range(0, len(ids), step):
         rows = ids[start : start + step]
-        watchers = {site: _keep(norm, first, found[site]) for site in sites}
+        watchers = {site: _watcher(norm, first, parts[site]) for site in sites}
         with still(anatomy.model), watching(anatomy, watchers):
             run(anatomy, torch.as_tensor(rows))
         tick(rows.size)
-    joined = {site: torch.cat(parts) for site, parts in found.items()}
+    joined = {site: torch.cat(rows) for site, rows in parts.items()}
     return {site: z - z.mean(0) for site, z in joined.items()}
 
 
-def _keep(norm: Norm, first: int, found: list[Tensor]) -> Watcher:
+def _watcher(norm: Norm, first: int, parts: list[Tensor]) -> Watcher:
     def watch(given: Tensor | None, value: Tensor) -> None:
-        found.append(norm.direction(value)[:, first:].float().cpu())
+        parts.append(norm.direction(value)[:, first:].float().cpu())
 
     return watch
 
 
-def reach(found: Mapping[str, Tensor], documents: Ints, groups: int) -> Reach:
-    """Sums by document group of every state's products, and the spread of each state."""
-    count, tokens = next(iter(found.values())).shape[:2]
-    furthest = min(DISTANCE, tokens // 2)
-    products = np.zeros((groups, len(found), 1 + furthest))
+def state_correlations(states: Mapping[str, Tensor], documents: Ints, groups: int) -> StateCorrelations:
+    """Sums of every state's products per document group, and the spread of each state."""
+    count, tokens = next(iter(states.values())).shape[:2]
+    farthest = min(DISTANCE, tokens // 2)
+    products = np.zeros((groups, len(states), 1 + farthest))
     spread = []
-    for at, z in enumerate(found.values()):
-        mine = np.zeros((count, 1 + furthest))
-        for apart in range(1 + furthest):
-            pairs = (z[:, : tokens - apart] * z[:, apart:]).sum(-1, dtype=torch.float64)
-            mine[:, apart] = pairs.mean(1).numpy()
-        np.add.at(products[:, at], documents % groups, mine)
-        rows = z.reshape(-1, z.shape[-1]).double()
-        values = eigenvalues(rows.mT @ rows / len(rows)).values
-        flat = float(values.sum()) == 0.0
-        spread.append((1.0, 1.0) if flat else (participation_ratio(values), entropy_rank(values)))
-    return Reach(products, np.array(spread)[:, 0], np.array(spread)[:, 1])
+    for at, z in enumerate(states.values()):
+        rows = np.zeros((count, 1 + farthest))
+        for distance in range(1 + farthest):
+            pairs = (z[:, : tokens - distance] * z[:, distance:]).sum(-1, dtype=torch.float64)
+            rows[:, distance] = pairs.mean(1).numpy()
+        np.add.at(products[:, at], documents % groups, rows)
+        flat = z.reshape(-1, z.shape[-1]).double()
+        values = eigenvalues(flat.mT @ flat / len(flat)).values
+        constant = float(values.sum()) == 0.0
+        spread.append((1.0, 1.0) if constant else (participation_ratio(values), entropy_rank(values)))
+    return StateCorrelations(products, *np.array(spread).T)
+
+
+@dataclass(frozen=True, eq=False)
+class CorrelationResult:
+    """arm → correlations of the states at these sites, on so many texts of so many tokens."""
+
+    sites: tuple[str, ...]
+    arms: Mapping[str, StateCorrelations]
+    texts: int
+    tokens: int
+
+    def lengths(self, arm: str) -> Floats:
+        """[state]."""
+        return length(self.arms[arm].products.sum(0))
+
+    def shared(self, arm: str) -> Floats:
+        """[state]."""
+        return shared(self.arms[arm].products.sum(0))
+
+
+def correlation_table(result: CorrelationResult, lengths: Floats) -> Table:
+    model = result.arms[MODEL]
+    neighbours = correlation(model.products.sum(0))[:, 1]
+    return table(
+        cells("state", "state of the stream", result.sites),
+        interval_cells(
+            "length", "integrated correlation length beyond what the whole document shares", lengths, "tokens", ends=""
+        ),
+        cells("neighbour", "C(1): correlation with the next token's state", neighbours),
+        cells("shared", "mean C over the farthest quarter of distances: shared by the document", result.shared(MODEL)),
+        cells("random_shared", "the same at random initialisation", result.shared(RANDOM)),
+        cells("random_length", "the length at random initialisation", result.lengths(RANDOM), "tokens"),
+        cells("shuffled_length", "the length on shuffled text", result.lengths(SHUFFLED), "tokens"),
+        cells("participation", "(Σλ)²/Σλ² of the states' covariance", model.participation, "directions"),
+        cells("entropy_rank", "exp of the entropy of its eigenvalues' shares", model.entropy_rank, "directions"),
+    )
+
+
+def correlation_lines(result: CorrelationResult, lengths: Floats) -> tuple[Quantity, ...]:
+    # Full site names are too long for the rows of a map.
+    states = ["input", *(site.split(".")[0] for site in result.sites[1:])]
+    curves = correlation(result.arms[MODEL].products.sum(0))[:, 1:]
+    distances = [str(distance) for distance in range(1, curves.shape[1] + 1)]
+    return (
+        line(
+            "correlation length",
+            "of directions of the stream, beyond what position and the whole document explain",
+            "tokens",
+            "state",
+            states,
+            lengths,
+            {arm: result.lengths(arm) for arm in (RANDOM, SHUFFLED)},
+        ),
+        Quantity(
+            "correlation by distance",
+            "C(Δ) of two states of a document, Δ tokens apart",
+            "correlation",
+            ("state", "distance"),
+            {"state": states, "distance": distances},
+            curves,
+        ),
+        line(
+            "directions over which states spread",
+            "participation ratio of the covariance, position means removed",
+            "directions",
+            "state",
+            states,
+            result.arms[MODEL].participation,
+            {arm: result.arms[arm].participation for arm in (RANDOM, SHUFFLED)},
+        ),
+    )

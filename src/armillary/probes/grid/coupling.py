@@ -1,8 +1,7 @@
-"""How much does one head's silence change what the loss asks of another?"""
+"""How much does zeroing one head's result change the loss gradient of another head?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,25 +13,47 @@ from armillary.flow.tokens import Batch
 from armillary.probes.grid.backward import Slices, loss_slices, result_slices
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import Floats
+from armillary.probes.machinery.tables import cells, table
+from armillary.results import Quantity, Table
 
 SIDES = ("q", "k", "v")
 
 
+def relative_change(stats: Floats) -> Floats:
+    """|g − g'|/|g| from (|g|², ⟨g, g'⟩, |g'|²) along the last axis; NaN of a gradient that vanishes."""
+    change = np.maximum(stats[..., 0] - 2 * stats[..., 1] + stats[..., 2], 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.sqrt(change / stats[..., 0]))
+
+
+def _cosine(stats: Floats) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(stats[..., 1] / np.sqrt(stats[..., 0] * stats[..., 2]))
+
+
+def _median(values: Floats) -> float:
+    return float(np.nanmedian(values)) if np.isfinite(values).any() else float("nan")
+
+
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """Loss gradients of heads' slices, g of the model as it is and g' with one head silenced, per document group."""
+    """Loss gradients of heads' slices per document group: g of the unedited model, g' with one head silenced."""
 
     silenced: tuple[tuple[int, int], ...]
     """Layer and number of each head that was silenced."""
     layers: tuple[int, ...]
-    """Whose heads' slices were looked at."""
+    """The layers whose heads' slices were measured."""
     products: Floats
     """[group, silenced, layer, head, (|g|², ⟨g, g'⟩, |g'|²)]."""
     losses: Floats
     """[group, (tokens, loss, loss with the first head silenced, …)]."""
 
+    @property
+    def names(self) -> list[str]:
+        return [f"L{layer}H{head}" for layer, head in self.silenced]
+
     def pairs(self, at: int) -> Floats:
-        """[document, head, 3] of the silenced head's neighbours."""
+        """[document, head, 3] of the silenced head's neighbours in its layer."""
         layer, head = self.silenced[at]
         others = [h for h in range(self.products.shape[3]) if h != head]
         return np.asarray(self.products[:, at, self.layers.index(layer)][:, others])
@@ -41,11 +62,44 @@ class Coupling:
         """[document, pair, 3] of all silenced heads."""
         return np.concatenate([self.pairs(at) for at in range(len(self.silenced))], axis=1)
 
+    def cosines(self) -> list[float]:
+        """Of g and g', the median neighbour of each silenced head."""
+        return [_median(_cosine(self.pairs(at).sum(0))) for at in range(len(self.silenced))]
 
-def measure(
+    def in_layers(self, later: bool) -> list[float]:
+        """Relative change at the heads of later (or earlier) layers, median; NaN where none was measured."""
+        changes = relative_change(self.products.sum(0))
+        return [
+            _median(changes[at, [other > layer if later else other < layer for other in self.layers]])
+            for at, (layer, _) in enumerate(self.silenced)
+        ]
+
+    def costs(self) -> Floats:
+        """Nats per token that silencing each head costs."""
+        losses = self.losses.sum(0)
+        return np.asarray((losses[2:] - losses[1]) / max(losses[0], 1.0))
+
+    def map(self) -> Quantity:
+        """The effect of silencing each chosen head on every head of the measured layers."""
+        values = relative_change(self.products.sum(0)).reshape(len(self.silenced), -1)
+        heads = [f"L{layer}H{head}" for layer in self.layers for head in range(self.products.shape[3])]
+        # A silenced head gets no gradient through its own result: its own entry is not a coupling.
+        for row, name in enumerate(self.names):
+            values[row, heads.index(name)] = np.nan
+        return Quantity(
+            "change of the loss gradient of a head's slices",
+            "|g − g'|/|g| at the head across when the head down is silenced; a head's own entry is empty",
+            "relative change",
+            ("silenced", "head"),
+            {"silenced": self.names, "head": heads},
+            values,
+        )
+
+
+def measure_coupling(
     bench: Bench, batches: Sequence[Batch], layers: tuple[int, ...], chosen: tuple[tuple[int, int], ...]
 ) -> Coupling:
-    """What silencing each of the chosen heads does to the loss gradients of these layers' heads."""
+    """The effect of silencing each of the chosen heads on the loss gradients of these layers' heads."""
     groups = bench.corpus.groups
     products = np.zeros((groups, len(chosen), len(layers), bench.anatomy.n_heads, 3))
     losses = np.zeros((groups, 2 + len(chosen)))
@@ -64,35 +118,52 @@ def measure(
     return Coupling(chosen, layers, products, losses)
 
 
-def _products(one: Slices, other: Slices) -> Tensor:
+def _products(plain: Slices, silenced: Slices) -> Tensor:
     """[document, head, 3]: |g|², ⟨g, g'⟩ and |g'|² of each head's own slices."""
-    shared = one.k.shape[2] < one.q.shape[2]
+    shared = plain.k.shape[2] < plain.q.shape[2]
     sides = SIDES[:1] if shared else SIDES
-    both = ((one, one), (one, other), (other, other))
-    return torch.stack([sum((a.products(b, s) for s in sides), torch.zeros(())) for a, b in both], -1)
+    pairs = ((plain, plain), (plain, silenced), (silenced, silenced))
+    return torch.stack([sum((a.products(b, s) for s in sides), torch.zeros(())) for a, b in pairs], -1)
 
 
-def derivatives(anatomy: Anatomy, batch: Batch, layers: Sequence[int]) -> list[dict[str, Any]]:
-    """Where the gradients of each head's result lie."""
+@dataclass(frozen=True)
+class Derivative:
+    """Lengths of the gradient of one head's result."""
+
+    head: str
+    own: float
+    """At its own slices."""
+    foreign: float
+    """The largest at another head's slices of its layer, over its own."""
+    earlier: float
+    """The largest at an earlier layer, over its own; NaN where none was measured."""
+
+
+def derivatives(anatomy: Anatomy, batch: Batch, layers: Sequence[int]) -> list[Derivative]:
+    """At which slices the gradients of each head's result are not zero."""
     rows = []
     for layer, heads in result_slices(anatomy, batch, layers).items():
-        for head, reached in heads.items():
-            lengths = {side: _lengths(reached[layer], side) for side in SIDES}
-            mine = {side: head * len(found) // anatomy.n_heads for side, found in lengths.items()}
-            own = float(np.sqrt(sum(lengths[side][mine[side]] ** 2 for side in SIDES)))
-            foreign = max((v for s in SIDES for i, v in enumerate(lengths[s]) if i != mine[s]), default=0.0)
-            before = [_lengths(found, side).max() for at, found in reached.items() if at < layer for side in SIDES]
-            rows.append(
-                {
-                    "head": f"L{layer}H{head}",
-                    "own": own,
-                    "foreign": float(foreign / max(own, 1e-300)),
-                    "earlier": float(max(before) / max(own, 1e-300)) if before else None,
-                }
-            )
+        for head, gradients in heads.items():
+            lengths = {side: _lengths(gradients[layer], side) for side in SIDES}
+            place = {side: head * len(values) // anatomy.n_heads for side, values in lengths.items()}
+            own = float(np.sqrt(sum(lengths[side][place[side]] ** 2 for side in SIDES)))
+            foreign = max((v for s in SIDES for i, v in enumerate(lengths[s]) if i != place[s]), default=0.0)
+            earlier = [_lengths(slices, side).max() for at, slices in gradients.items() if at < layer for side in SIDES]
+            scale = max(own, 1e-300)
+            rows.append(Derivative(f"L{layer}H{head}", own, foreign / scale, max(earlier, default=np.nan) / scale))
     return rows
 
 
-def _lengths(found: Slices, side: str) -> Floats:
+def _lengths(slices: Slices, side: str) -> Floats:
     """|yᵀg| of every head or group, summed over the documents."""
-    return np.asarray(found.products(found, side).sum(0).clamp_min(0).sqrt().cpu().numpy())
+    return np.asarray(slices.products(slices, side).sum(0).clamp_min(0).sqrt().cpu().numpy())
+
+
+def derivative_table(rows: Sequence[Derivative]) -> Table:
+    meanings = {
+        "head": "the head whose result is differentiated",
+        "own": "length of the gradient at its own slices: W_Q, and W_K and W_V of its group",
+        "foreign": "largest length at another head's slice of W_Q, or another group's of W_K and W_V, over its own",
+        "earlier": "largest length at a measured head of an earlier layer, over its own; of each layer's first head",
+    }
+    return table(*(cells(name, meaning, [getattr(row, name) for row in rows]) for name, meaning in meanings.items()))

@@ -1,4 +1,4 @@
-"""Which matrices act on which directions, and what do rotations and tangent-linear maps leave of what they do to them?"""
+"""How much of the action of a matrix on directions do rotations and tangent-linear maps leave unexplained?"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,13 @@ from armillary.flow.capture import Watcher, run, still, watching
 from armillary.geometry.induced import NOTHING, differential, exp_map, induced, log_map, polar_factor, procrustes
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import Floats, Ints
+from armillary.probes.machinery.tables import cells, interval_cells, table
+from armillary.results import Quantity, Table
 
 POINTS = 768
 RIDGE = 1e-2
 SCALES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
-# Heads whose d × d matrices are looked at in every chosen layer.
+# Heads whose d × d matrices are measured in every chosen layer.
 HEADS = 2
 
 
@@ -39,13 +41,13 @@ class Matrix:
 
     @cached_property
     def singular_values(self) -> Tensor:
-        """Those that are not rounding."""
+        """Those above rounding."""
         values = torch.linalg.svdvals(self.values)
         return values[values > NOTHING * values[0]]
 
 
 def matrices(anatomy: Anatomy, layer: int) -> list[Matrix]:
-    """Folded where a norm stands before them, raw elsewhere; biases left out, and matrices of zeros, which send nothing anywhere."""
+    """Folded where a norm precedes them, raw elsewhere. Biases are left out, and so are matrices of zeros."""
     return [matrix for matrix in _matrices(anatomy, layer) if bool(matrix.values.any())]
 
 
@@ -69,8 +71,8 @@ def _matrices(anatomy: Anatomy, layer: int) -> Iterator[Matrix]:
 
 
 def directions(bench: Bench, sites: Sequence[str]) -> tuple[Mapping[str, Tensor], Ints]:
-    """Unit vectors [n, width] that the modules at these sites receive, before gain and shift where a norm stands before them;
-    and the document of each. First tokens and those the tokenizer added are left out."""
+    """Unit vectors [n, width] that the modules at these sites receive, before gain and shift where a norm precedes
+    them; and the document of each. First tokens and those the tokenizer added are left out."""
     anatomy = bench.anatomy
     parts: dict[str, list[Tensor]] = {site: [] for site in sites}
     documents: list[Tensor] = []
@@ -78,22 +80,22 @@ def directions(bench: Bench, sites: Sequence[str]) -> tuple[Mapping[str, Tensor]
         place = torch.arange(batch.ids.shape[1])
         first = torch.tensor([max(1, w.prefix) for w in batch.windows])[:, None]
         last = torch.tensor([len(w.ids) - w.suffix for w in batch.windows])[:, None]
-        kept = (place >= first) & (place < last)
-        watchers = {site: _keep(anatomy, site, kept.to(anatomy.device), parts[site]) for site in sites}
+        ordinary = (place >= first) & (place < last)
+        watchers = {site: _watcher(anatomy, site, ordinary.to(anatomy.device), parts[site]) for site in sites}
         with still(anatomy.model), watching(anatomy, watchers):
             run(anatomy, batch.ids, batch.mask)
-        documents.append(batch.documents[:, None].expand(kept.shape)[kept])
+        documents.append(batch.documents[:, None].expand(ordinary.shape)[ordinary])
         bench.tick(batch.tokens)
     every = torch.cat(documents)
     some = np.sort(np.random.default_rng([bench.seed, 71]).permutation(len(every))[:POINTS])
-    found = {site: torch.nn.functional.normalize(torch.cat(rows)[some], dim=-1) for site, rows in parts.items()}
-    return found, every.numpy()[some]
+    units = {site: torch.nn.functional.normalize(torch.cat(rows)[some], dim=-1) for site, rows in parts.items()}
+    return units, every.numpy()[some]
 
 
-def _keep(anatomy: Anatomy, site: str, kept: Tensor, rows: list[Tensor]) -> Watcher:
-    def watch(given: Tensor | None, output: Tensor) -> None:
+def _watcher(anatomy: Anatomy, site: str, ordinary: Tensor, rows: list[Tensor]) -> Watcher:
+    def watch(given: Tensor | None, value: Tensor) -> None:
         assert given is not None, f"{site} takes no tensor"
-        x = given.reshape(*kept.shape, -1)[kept].double()
+        x = given.reshape(*ordinary.shape, -1)[ordinary].double()
         layer, _, part = site.partition(".")
         number, block = int(layer[1:]), anatomy.blocks[int(layer[1:])]
         norm = reading_norm(anatomy, number)[1] if part == "q" else None
@@ -109,79 +111,159 @@ def _keep(anatomy: Anatomy, site: str, kept: Tensor, rows: list[Tensor]) -> Watc
 
 
 @dataclass(frozen=True, eq=False)
-class Left:
-    """Sums by document group [group, (y², g², y·g)] of centred images y and the best guesses g at them, for each way to guess."""
+class Unexplained:
+    """Sums [group, (y², g², y·g)] of centred images y and the best predictions g of them, for each kind of map."""
 
     sums: Mapping[str, Floats]
 
-    def share(self, way: str) -> float:
-        return float(unexplained(self.sums[way].sum(0)))
+    def share(self, kind: str) -> float:
+        return float(unexplained(self.sums[kind].sum(0)))
 
     @property
     def best(self) -> str:
-        """Of the rotation and the tangent-linear map, the one that leaves less."""
+        """The one of the rotation and the tangent-linear map that leaves less."""
         return min(("rotation", "tangent"), key=self.share)
 
 
 def unexplained(sums: Floats) -> Floats:
-    """1 − R² from (y², g², y·g) along the last axis; 1 where a guess does not vary."""
+    """1 − R² from (y², g², y·g) along the last axis; 1 where a prediction does not vary."""
     with np.errstate(invalid="ignore", divide="ignore"):
         r2 = sums[..., 2] ** 2 / (sums[..., 0] * sums[..., 1])
     return np.asarray(1 - np.where(np.isfinite(r2), np.minimum(r2, 1.0), 0.0))
 
 
-def leftover(matrix: Tensor, x: Tensor, documents: Ints, groups: int) -> Left:
-    """At the model's own directions: guesses are fitted on one half of the documents and tried on the other, either way round."""
+def unexplained_at(matrix: Tensor, x: Tensor, documents: Ints, groups: int) -> Unexplained:
+    """At the model's own directions: maps are fitted on one half of the documents and tested on the other, and back."""
     y, polar = induced(x, matrix), polar_factor(matrix)
     half = torch.as_tensor(documents % 2 == 0)
-    made: dict[str, Floats] = {way: np.zeros((groups, 3)) for way in ("rotation", "tangent", "linear")}
+    total: dict[str, Floats] = {kind: np.zeros((groups, 3)) for kind in ("rotation", "tangent", "linear")}
     for fit in (half, ~half):
         test = ~fit
         if not (bool(fit.any()) and bool(test.any())):
             continue
-        turned = [induced(x[test], polar), induced(x[test], procrustes(x[fit], y[fit]))]
-        guesses = {"rotation": turned, "tangent": _tangents(matrix, x, y, fit), "linear": [x[test] @ matrix]}
-        for way, tried in guesses.items():
-            sums = [_sums(y[test], guess) for guess in tried]
-            best = min(sums, key=lambda found: float(unexplained(found.sum(0))))
-            np.add.at(made[way], documents[test.numpy()] % groups, best)
-    return Left(made)
+        rotated = [induced(x[test], polar), induced(x[test], procrustes(x[fit], y[fit]))]
+        predictions = {"rotation": rotated, "tangent": _tangents(matrix, x, y, fit), "linear": [x[test] @ matrix]}
+        for kind, candidates in predictions.items():
+            sums = [_sums(y[test], candidate) for candidate in candidates]
+            best = min(sums, key=lambda rows: float(unexplained(rows.sum(0))))
+            np.add.at(total[kind], documents[test.numpy()] % groups, best)
+    return Unexplained(total)
 
 
-def uniform_leftover(matrix: Tensor, seed: int) -> Left:
-    """At uniform directions, where the best rotation is known and the differential at its best scale is the best linear map to
-    within what `tests/test_grid_maps.py` shows."""
+def unexplained_at_uniform(matrix: Tensor, seed: int) -> Unexplained:
+    """At uniform directions, where the best rotation is known, and where the differential at its best scale is close to
+    the best linear map (`tests/test_grid_maps.py` shows how close)."""
     draw = np.random.default_rng([seed, *matrix.shape])
     x = torch.nn.functional.normalize(torch.as_tensor(draw.standard_normal((POINTS, len(matrix)))), dim=-1)
     y = induced(x, matrix)
     fit = torch.arange(len(x)) % 2 == 0
-    guesses = {"rotation": induced(x, polar_factor(matrix)), "linear": x @ matrix}
-    made = {way: _sums(y, guess).sum(0)[None] for way, guess in guesses.items()}
-    return Left(made | {"tangent": _sums(y[~fit], _tangents(matrix, x, y, fit, False)[0]).sum(0)[None]})
+    predictions = {"rotation": induced(x, polar_factor(matrix)), "linear": x @ matrix}
+    sums = {kind: _sums(y, prediction).sum(0)[None] for kind, prediction in predictions.items()}
+    return Unexplained(sums | {"tangent": _sums(y[~fit], _tangents(matrix, x, y, fit, False)[0]).sum(0)[None]})
 
 
-def _sums(y: Tensor, guess: Tensor) -> Floats:
-    y, guess = y - y.mean(0), guess - guess.mean(0)
-    return torch.stack((y.square().sum(1), guess.square().sum(1), (y * guess).sum(1)), 1).numpy()
+def _sums(y: Tensor, prediction: Tensor) -> Floats:
+    y, g = y - y.mean(0), prediction - prediction.mean(0)
+    return torch.stack((y.square().sum(1), g.square().sum(1), (y * g).sum(1)), 1).numpy()
 
 
 def _tangents(matrix: Tensor, x: Tensor, y: Tensor, fit: Tensor, squares: bool = True) -> list[Tensor]:
-    """Images of the other half by maps that are linear between tangent spaces at the mean direction and at its image: the
-    differential there, at the scale that suits this half best, and the least-squares map of this half."""
+    """Images of the other half by maps that are linear between the tangent spaces at the mean direction and at its
+    image: the differential there, at the scale that fits this half best, and the least-squares map of this half."""
     point = torch.nn.functional.normalize(x[fit].mean(0), dim=0)
     image = induced(point[None], matrix)[0]
     if float(image.norm()) == 0.0:
         return [torch.zeros_like(y[~fit])]
     slope = differential(point, matrix)
     inside, outside = log_map(point, x[fit]), log_map(point, x[~fit])
-    walked = inside @ slope
-    left = [float(unexplained(_sums(y[fit], exp_map(image, scale * walked)).sum(0))) for scale in SCALES]
-    scale = SCALES[int(np.argmin(left))]
-    guess = exp_map(image, scale * (outside @ slope))
+    mapped = inside @ slope
+    errors = [float(unexplained(_sums(y[fit], exp_map(image, scale * mapped)).sum(0))) for scale in SCALES]
+    scale = SCALES[int(np.argmin(errors))]
+    prediction = exp_map(image, scale * (outside @ slope))
     if not squares:
-        return [guess]
+        return [prediction]
     # Rows may be fewer than axes: the ridge in its dual form.
     product = inside @ inside.mT
     ridge = RIDGE * product.trace() / min(inside.shape) * torch.eye(len(product), dtype=x.dtype)
     weights = torch.linalg.solve(product + ridge, log_map(image, y[fit]))
-    return [guess, exp_map(image, outside @ inside.mT @ weights)]
+    return [prediction, exp_map(image, outside @ inside.mT @ weights)]
+
+
+@dataclass(frozen=True, eq=False)
+class MapResult:
+    """Matrices; what is left unexplained at the model's own directions, at uniform ones, and of Gaussian matrices."""
+
+    matrices: tuple[Matrix, ...]
+    own: Mapping[str, Unexplained]
+    uniform: Mapping[str, Unexplained]
+    gaussian: Mapping[str, Unexplained]
+    orthogonal: float
+    points: int
+
+    def shares(self, kind: str) -> Floats:
+        """[matrix] at the model's own directions."""
+        return np.array([self.own[matrix.name].share(kind) for matrix in self.matrices])
+
+    def uniform_shares(self, kind: str) -> Floats:
+        return np.array([self.uniform[matrix.name].share(kind) for matrix in self.matrices])
+
+
+def map_table(result: MapResult, left: Floats) -> Table:
+    """One row per matrix; `left` [matrix, (value, low, high)]."""
+
+    def law(matrix: Matrix) -> float:
+        values = matrix.singular_values
+        return float(1 - values.mean() ** 2 / values.square().mean())
+
+    return table(
+        cells(
+            "matrix",
+            "weight matrix, acting on rows; all heads side by side unless one is named",
+            [matrix.name for matrix in result.matrices],
+        ),
+        cells(
+            "reads",
+            "folded: directions at the norm before it; raw: directions of its input; biases left out",
+            [matrix.gauge for matrix in result.matrices],
+        ),
+        cells("rotation", "share of the images that no rotation explains, 1 − R²", result.shares("rotation")),
+        cells("tangent", "share that no tangent-linear map at the mean direction explains", result.shares("tangent")),
+        interval_cells("left", "the smaller of the two", left, ends=""),
+        cells(
+            "linear",
+            "share that the matrix itself leaves with one scale for all: the effect of the lengths |xA| alone",
+            result.shares("linear"),
+        ),
+        cells("rotation_uniform", "as `rotation`, at uniform directions", result.uniform_shares("rotation")),
+        cells("tangent_uniform", "as `tangent`, at uniform directions", result.uniform_shares("tangent")),
+        cells(
+            "law",
+            "1 − (mean σ)²/mean σ² of its singular values: `rotation_uniform` in many dimensions",
+            [law(matrix) for matrix in result.matrices],
+        ),
+    )
+
+
+def map_grid(result: MapResult, left: Floats) -> Quantity:
+    """Kinds of matrices by layers."""
+    layers = sorted({matrix.layer for matrix in result.matrices})
+    kinds = list(dict.fromkeys(matrix.kind for matrix in result.matrices))
+
+    def grid(values: Floats) -> Floats:
+        values_by_kind = np.full((len(kinds), len(layers)), np.nan)
+        for matrix, value in zip(result.matrices, values, strict=True):
+            values_by_kind[kinds.index(matrix.kind), layers.index(matrix.layer)] = value
+        return values_by_kind
+
+    return Quantity(
+        "share of the induced map left unexplained",
+        "by the best tangent-linear map or rotation at the model's directions; by a rotation; at uniform directions",
+        "1 − R²",
+        ("matrix", "layer"),
+        {"matrix": kinds, "layer": [f"L{layer}" for layer in layers]},
+        grid(left),
+        controls={
+            "by the best rotation": grid(result.shares("rotation")),
+            "uniform directions": grid(result.uniform_shares("tangent")),
+        },
+    )

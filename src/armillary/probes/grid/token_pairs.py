@@ -1,4 +1,4 @@
-"""How far from orthogonal are vectors of different words from different documents, in the stream and in each head's space?"""
+"""How large is |cos| between vectors of different words from different documents, in the stream and in every head?"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from armillary.flow.tokens import Batch, Window
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import Floats, Ints
 
-TOKENS = 12  # of every document: pairs grow with the square
+TOKENS = 12  # of every document: the number of pairs grows with the square
 RANDOM_HEADS = 4
 
 
@@ -28,15 +28,15 @@ def law(n: int) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Sampled:
-    """Tokens and what passed at them: y [n, d] that heads read; q [n, h, k], k and v of their group, for each layer."""
+class TokenVectors:
+    """Sampled tokens and, for each layer, the heads' input y [n, d] and q, k, v [n, h, k] (k and v of their group)."""
 
     documents: Ints
     words: Ints
     vectors: Mapping[int, Mapping[str, Tensor]]
 
 
-def sample(bench: Bench, layers: Sequence[int]) -> Sampled:
+def sample_vectors(bench: Bench, layers: Sequence[int]) -> TokenVectors:
     """Seeded tokens of every document, first ones and those the tokenizer added left out."""
     rng = np.random.default_rng([bench.seed, 61])
     chosen = {window: _places(window, rng) for window in bench.text.windows}
@@ -50,10 +50,8 @@ def sample(bench: Bench, layers: Sequence[int]) -> Sampled:
             documents += [batch.windows[row].document for row, _ in at]
             words += [batch.windows[row].ids[place] for row, place in at]
             bench.tick(batch.tokens)
-    vectors = {
-        layer: {name: torch.cat(found) for name, found in named.items() if found} for layer, named in parts.items()
-    }
-    return Sampled(np.array(documents, dtype=np.int64), np.array(words, dtype=np.int64), vectors)
+    vectors = {layer: {name: torch.cat(rows) for name, rows in named.items() if rows} for layer, named in parts.items()}
+    return TokenVectors(np.array(documents, dtype=np.int64), np.array(words, dtype=np.int64), vectors)
 
 
 def _places(window: Window, rng: np.random.Generator) -> list[int]:
@@ -81,39 +79,40 @@ def _see(anatomy: Anatomy, batch: Batch, at: list[tuple[int, int]], parts: dict[
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
-    """Sums of |cos| [spaces, group, group] and how many pairs [group, group]; one of a pair from either group."""
+class PairSums:
+    """Sums of |cos| [space, group, group] and numbers of pairs [group, group], a token of a pair from each group."""
 
     total: Floats
     count: Floats
 
     def means(self, weights: Floats) -> Floats:
-        """[draw, space] when each group counts as often as it was drawn [draw, group]."""
+        """[draw, space], every group counted as often as it was drawn [draw, group]."""
         pairs = np.einsum("ag,gk,ak->a", weights, self.count, weights)
         sums = np.einsum("ag,sgk,ak->as", weights, self.total, weights, optimize=True)
         return np.asarray(sums / np.maximum(pairs, 1e-300)[:, None])
 
 
-def pairs(sampled: Sampled, one: Tensor, other: Tensor, groups: int) -> Pairs:
-    """|cos| between the rows of two sets of vectors [n, spaces, width], different words of different documents."""
-    member = torch.zeros(len(one), groups, dtype=torch.float64)
-    member[torch.arange(len(one)), torch.as_tensor(sampled.documents % groups)] = 1
+def pair_sums(sampled: TokenVectors, first: Tensor, second: Tensor, groups: int) -> PairSums:
+    """|cos| between the rows of two sets of vectors [n, space, width], for different words of different documents."""
+    member = torch.zeros(len(first), groups, dtype=torch.float64)
+    member[torch.arange(len(first)), torch.as_tensor(sampled.documents % groups)] = 1
     words = torch.as_tensor(sampled.words)
     apart = (words[:, None] != words[None]).double()
-    left, right = (torch.nn.functional.normalize(side.double(), dim=-1).transpose(0, 1) for side in (one, other))
+    left, right = (torch.nn.functional.normalize(side.double(), dim=-1).transpose(0, 1) for side in (first, second))
     total = member.T @ ((left @ right.mT).abs() * apart) @ member
     count = member.T @ apart @ member
     mixed = 1 - torch.eye(groups, dtype=torch.float64)
-    return Pairs((total * mixed).numpy(), (count * mixed).numpy())
+    return PairSums((total * mixed).numpy(), (count * mixed).numpy())
 
 
-def spaces(sampled: Sampled, layer: int, groups: int, centred: bool) -> dict[str, Pairs]:
-    """The full space (one), each head's q, k, v and q against k, plain slices of the full space, and random heads on it."""
-    found = {name: v - v.mean(0) if centred else v for name, v in sampled.vectors[layer].items()}
-    y, k = found["y"], found["q"].shape[-1]
+def space_sums(sampled: TokenVectors, layer: int, groups: int, centred: bool) -> dict[str, PairSums]:
+    """The full space, each head's q, k, v and q against k, plain slices of the full space, and random heads on it."""
+    vectors = {name: v - v.mean(0) if centred else v for name, v in sampled.vectors[layer].items()}
+    y, k = vectors["y"], vectors["q"].shape[-1]
     rng = np.random.default_rng([layer, 67])
     random = torch.as_tensor(rng.standard_normal((RANDOM_HEADS, y.shape[1], k)))
     slices = y[:, : y.shape[1] // k * k].reshape(len(y), -1, k)
-    made = {"full": y[:, None], "slices": slices, "random": torch.einsum("nd,rdk->nrk", y, random)}
-    both = {name: pairs(sampled, v, v, groups) for name, v in ({**made, **{n: found[n] for n in "qkv"}}).items()}
-    return both | {"match": pairs(sampled, found["q"], found["k"], groups)}
+    spaces = {"full": y[:, None], "slices": slices, "random": torch.einsum("nd,rdk->nrk", y, random)}
+    spaces |= {name: vectors[name] for name in "qkv"}
+    sums = {name: pair_sums(sampled, v, v, groups) for name, v in spaces.items()}
+    return sums | {"match": pair_sums(sampled, vectors["q"], vectors["k"], groups)}

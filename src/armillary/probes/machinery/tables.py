@@ -33,13 +33,19 @@ def cells(name: str, meaning: str, values: Iterable[Any], unit: str = "") -> Cel
     return Cells(Column(name, meaning, unit), tuple(map(cell, np.asarray(values, dtype=object).ravel().tolist())))
 
 
-def interval_cells(name: str, meaning: str, values: Floats, unit: str = "") -> tuple[Cells, Cells, Cells]:
-    """Three columns, `name`, `name_low` and `name_high`, from [row, (value, low, high)]."""
+def interval_cells(
+    name: str, meaning: str, values: Floats, unit: str = "", ends: str | None = None, level: float = 0.95
+) -> tuple[Cells, Cells, Cells]:
+    """Three columns, `name`, `name_low` and `name_high`, from [row, (value, low, high)].
+
+    `ends` stands before `low` and `high` in place of `name_`.
+    """
     value, low, high = np.moveaxis(values, -1, 0)
+    ends, level_text = f"{name}_" if ends is None else ends, f"its {100 * level:.3g} % interval over documents"
     return (
         cells(name, meaning, value, unit),
-        cells(f"{name}_low", "its 95 % interval over documents, low end", low, unit),
-        cells(f"{name}_high", "its 95 % interval over documents, high end", high, unit),
+        cells(f"{ends}low", f"{level_text}, low end", low, unit),
+        cells(f"{ends}high", f"{level_text}, high end", high, unit),
     )
 
 
