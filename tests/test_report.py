@@ -351,7 +351,7 @@ def test_what_hovering_says_in_a_map_is_folded_and_can_be_unfolded(survey: Surve
         folded = trace["hovertext"]
         rows = [
             [r + c + "<br>" + s for c, s in zip(folded["columns"], line, strict=True)]
-            for r, line in zip(folded["rows"], folded["said"], strict=True)
+            for r, line in zip(folded["rows"], folded["cells"], strict=True)
         ]
         assert rows == whole["hovertext"]
         assert len(json.dumps(folded)) < len(json.dumps(rows)) / 2

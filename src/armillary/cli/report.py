@@ -21,10 +21,10 @@ def report(folder: Path, out: Path | None) -> None:
     from armillary.results.store import read_survey
     from armillary.views.report.report import save_report
 
-    made = read_survey(folder)
+    stored = read_survey(folder)
     home = folder.parent if folder.name == "survey.json" else folder
-    path = save_report(made, _html(out) if out else home / "report.html")
-    click.echo(f"{path} contains {len(made)} claims, {path.stat().st_size / 1e6:.1f} MB")
+    path = save_report(stored, _html(out) if out else home / "report.html")
+    click.echo(f"{path} contains {len(stored)} claims, {path.stat().st_size / 1e6:.1f} MB")
 
 
 @click.command()
@@ -63,8 +63,8 @@ def compare(a: str, b: str, out: Path | None, as_json: bool, **asked: Any) -> No
     from armillary.results.compare import read_loosely
 
     read = [None if folder is None else read_loosely(folder) for folder in folders]
-    notes = tuple(note for one in read if one is not None for note in one[1])
-    surveys: list[Any] = [None if one is None else one[0] for one in read]
+    notes = tuple(note for entry in read if entry is not None for note in entry[1])
+    surveys: list[Any] = [None if entry is None else entry[0] for entry in read]
     if None in surveys:
         surveys = _surveyed(surveys, (a, b), out, asked)
     first, second = surveys
@@ -141,20 +141,20 @@ def _folders(out: Path | None) -> list[Path | None]:
     return [out / "a", out / "b"]
 
 
-def _write(made: Any, out: Path | None, as_json: bool) -> None:
+def _write(comparison: Any, out: Path | None, as_json: bool) -> None:
     from armillary.views.compare.comparison import comparison_json, print_comparison, save_all
 
     if out is not None:
         if out.suffix.lower() in _ENDINGS:
-            made.save(out)
+            comparison.save(out)
         else:
-            save_all(made, out)
+            save_all(comparison, out)
     if as_json:
-        click.echo(comparison_json(made).encode(), nl=False)
+        click.echo(comparison_json(comparison).encode(), nl=False)
         return
     from rich.console import Console
 
-    print_comparison(made, Console(file=sys.stdout), out)
+    print_comparison(comparison, Console(file=sys.stdout), out)
 
 
 def _html(path: Path) -> Path:

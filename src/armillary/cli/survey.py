@@ -59,7 +59,7 @@ def survey(
 
     # The stream as it is now: a progress bar on the same terminal may replace sys.stdout later.
     ledger = GrowingLedger(Console(file=sys.stdout), max(len(probe.claim.id) for probe in probes))
-    made = run.survey(
+    result = run.survey(
         model or run.DEFAULT_MODEL,
         source,
         claims=claims,
@@ -69,10 +69,10 @@ def survey(
         **more,
     )
     if as_json:
-        echo_json(survey_json(made))
+        echo_json(survey_json(result))
     else:
-        ledger.end(made, folder)
-    _report_failures(made, more["debug"])
+        ledger.end(result, folder)
+    _report_failures(result, more["debug"])
 
 
 def _text(path: str | None, dataset: str | None) -> Any:
@@ -83,15 +83,15 @@ def _text(path: str | None, dataset: str | None) -> Any:
     return None if path is None else from_path(path)
 
 
-def _report_failures(made: "Survey", debug: bool) -> None:
+def _report_failures(result: "Survey", debug: bool) -> None:
     """One line naming the claims that failed, and exit code 3."""
-    failed = [finding.id for finding in made if finding.verdict == "failed"]
+    failed = [finding.id for finding in result if finding.verdict == "failed"]
     if not failed:
         return
-    for note in made.notes:
+    for note in result.notes:
         click.echo(note, err=True)
     hint = "" if debug else "; --debug shows the tracebacks"
-    click.echo(f"armillary: {len(failed)} of {len(made)} claims failed: {', '.join(failed)}{hint}.", err=True)
+    click.echo(f"armillary: {len(failed)} of {len(result)} claims failed: {', '.join(failed)}{hint}.", err=True)
     sys.exit(FAILED)
 
 

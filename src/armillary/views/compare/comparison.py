@@ -94,7 +94,7 @@ def print_comparison(comparison: Comparison, console: Console, folder: Path | No
         lines += [_line(pair, room, width), *wrapped(Text(show_text(reading(pair))), width, 3, 4)]
     foot = [summary(comparison), *(f"Note: {note}." for note in comparison.notes), _KEY]
     foot += [f"Files: {folder}"] if folder else []
-    lines += [Text(), *(line for said in foot for line in wrapped(Text(show_text(said), "dim"), width, 0))]
+    lines += [Text(), *(row for line in foot for row in wrapped(Text(show_text(line), "dim"), width, 0))]
     print_lines(lines, console)
 
 
@@ -102,9 +102,9 @@ def _line(pair: Pair, room: int, width: int) -> Text:
     line = Text(f" {SIGNS[pair.outcome]} ").append(show_text(pair.id).ljust(room), "bold").append("  ")
     for index, finding in enumerate((pair.a, pair.b)):
         line.append(" → " if index else "").append(MARKS[finding.verdict], COLOURS[finding.verdict])
-    said = numbers(pair)
-    fits = line.cell_len + 2 + len(said) <= width
-    return line.append(f"  {said if fits else step(pair)}", "bold")
+    text = numbers(pair)
+    fits = line.cell_len + 2 + len(text) <= width
+    return line.append(f"  {text if fits else step(pair)}", "bold")
 
 
 def title(comparison: Comparison) -> str:
@@ -136,14 +136,14 @@ def difference(pair: Pair) -> str:
     if pair.change is None:
         return "the numbers are not compared"
     gap = pair.change.difference
-    said = interval_of(gap)
+    gap_text = interval_of(gap)
     match pair.outcome:
         case "differs":
-            return f"differs by {said}"
+            return f"differs by {gap_text}"
         case "not distinguished":
-            return f"not distinguished: the difference is {said}"
+            return f"not distinguished: the difference is {gap_text}"
         case "unequal":
-            return f"unequal by {said}, without an interval"
+            return f"unequal by {gap_text}, without an interval"
         case "the same":
             return "the same number"
         case _:
@@ -233,11 +233,11 @@ def comparison_html(comparison: Comparison) -> str:
         f"<td>{bar_html(against(pair, comparison.names[0]))}</td><td>{html_text(reading(pair))}</td></tr>"
         for pair in comparison
     )
-    said = "<br>".join(map(html_text, [summary(comparison) + ".", *comparison.notes, RULE]))
+    foot = "<br>".join(map(html_text, [summary(comparison) + ".", *comparison.notes, RULE]))
     return (
         f"<div class='armillary'><style>{CSS}</style><h1>{html_text(title(comparison))}</h1>"
         f"<div class='wide'><table class='ledger'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-        f"<p class='soft'>{said}</p></div>"
+        f"<p class='soft'>{foot}</p></div>"
     )
 
 

@@ -55,15 +55,15 @@ def comparison_page(comparison: Comparison) -> str:
     above = masthead(title(comparison), [*lines, summary(comparison) + "."])
     if comparison.notes:
         above += f"<ul class='notes'>{''.join(f'<li>{e(note)}</li>' for note in comparison.notes)}</ul>"
-    found = list(dict.fromkeys(pair.claim.chapter for pair in comparison))
-    places = [("ledger", "Ledger"), *((f"chapter-{i}", chapter_title(name)) for i, name in enumerate(found))]
+    chapters = list(dict.fromkeys(pair.claim.chapter for pair in comparison))
+    places = [("ledger", "Ledger"), *((f"chapter-{i}", chapter_title(name)) for i, name in enumerate(chapters))]
     places += [("rule", "How they were compared"), ("sides", "Both surveys")]
     kinds = [Chip(o, SIGNS[o], n, plural(o, n)) for o, n in outcomes(comparison.pairs).items()]
     headings = (Heading("verdict", True), Heading("claim"), Heading("A → B", True), Heading("◇ A, mark B", True))
     ledger = ledger_section(
         (*headings, Heading("what differs")), [_row(p, comparison.names) for p in comparison], kinds
     )
-    body = ledger + _chapters(comparison, found, parts)
+    body = ledger + _chapters(comparison, chapters, parts)
     body += f'<section id="rule"><h2>How they were compared</h2><p class="prose">{e(RULE)}</p></section>'
     body += _sides(comparison)
     foot = "The command armillary compare writes this page from two stored surveys; with --out DIR also every row."
@@ -94,14 +94,14 @@ def _briefly(pair: Pair) -> str:
     return interval(*gap) if gap is not None and gap.is_interval else pair.outcome
 
 
-def _chapters(comparison: Comparison, found: Sequence[str], parts: Sequence[Part]) -> str:
-    made = []
-    for index, chapter in enumerate(found):
+def _chapters(comparison: Comparison, chapters: Sequence[str], parts: Sequence[Part]) -> str:
+    sections = []
+    for index, chapter in enumerate(chapters):
         claims = "".join(
             _article(pair, i, parts[i]) for i, pair in enumerate(comparison) if pair.claim.chapter == chapter
         )
-        made.append(f'<section id="chapter-{index}"><h2>{e(chapter_title(chapter))}</h2>{claims}</section>')
-    return "".join(made)
+        sections.append(f'<section id="chapter-{index}"><h2>{e(chapter_title(chapter))}</h2>{claims}</section>')
+    return "".join(sections)
 
 
 def _article(pair: Pair, index: int, part: Part) -> str:
@@ -135,24 +135,24 @@ def _part(pair: Pair, names: tuple[str, str]) -> Part:
     quantities = pair_quantities(pair, names)
     subtitle = "<br>".join(map(in_html, wrap(show_text(f"{names[1]} (B) against {names[0]} (A)"), 110)))
     if quantities:
-        made = drawn([thinned(one) for one in quantities], headline(pair), subtitle)
+        drawing = drawn([thinned(quantity) for quantity in quantities], headline(pair), subtitle)
         numbers_csv = quantities_csv(quantities)
     else:
-        made = figure(replace(against(pair, names[0]), quantities=(), headline=headline(pair)))
+        drawing = figure(replace(against(pair, names[0]), quantities=(), headline=headline(pair)))
         numbers_csv = table_csv(pair.table)
-    return Part(file_name(f"compare.{pair.id}", ""), bare(made), numbers_csv, tables, {})
+    return Part(file_name(f"compare.{pair.id}", ""), bare(drawing), numbers_csv, tables, {})
 
 
 def pair_quantities(pair: Pair, names: tuple[str, str]) -> tuple[Quantity, ...]:
     """Differences row by row where there are intervals, then both levels where the axes agree."""
-    made = [_gap(pair, tally) for tally in pair.tallies if tally.with_interval and not tally.table]
+    quantities = [_gap(pair, tally) for tally in pair.tallies if tally.with_interval and not tally.table]
     others = {quantity.name: quantity for quantity in pair.a.quantities}
     for mine in pair.b.quantities:
         other = others.get(mine.name)
         if other is not None and _same_axes(mine, other):
-            one = _levels(other, mine, names) if len(mine.axes) == 1 else _map(other, mine)
-            made += [] if any(_is_same(one, other) for other in made) else [one]
-    return tuple(made[:_PANELS])
+            quantity = _levels(other, mine, names) if len(mine.axes) == 1 else _map(other, mine)
+            quantities += [] if any(_is_same(quantity, other) for other in quantities) else [quantity]
+    return tuple(quantities[:_PANELS])
 
 
 def _gap(pair: Pair, tally: Tally) -> Quantity:
@@ -164,7 +164,7 @@ def _gap(pair: Pair, tally: Tally) -> Quantity:
         np.array([row[at[f"difference{end}"]] for row in rows], dtype=float) for end in ("", "_low", "_high")
     )
     name, meaning = f"{tally.column}: B minus A", _meaning(pair.b.table, tally.column)
-    heads = [_HEAD.fullmatch(one) for one in where]
+    heads = [_HEAD.fullmatch(name) for name in where]
     if where and all(heads):
         places = [(int(h[1]), int(h[2])) for h in heads if h]
         apart = np.array([row[at["outcome"]] == "differs" for row in rows])
@@ -178,12 +178,12 @@ def _head_map(
     name: str, meaning: str, unit: str, places: Sequence[tuple[int, int]], value: Any, apart: Any
 ) -> Quantity:
     shape = (max(layer for layer, _ in places) + 1, max(head for _, head in places) + 1)
-    whole, said = np.full(shape, np.nan), np.full(shape, np.nan)
+    whole, differing = np.full(shape, np.nan), np.full(shape, np.nan)
     for place, gap, is_apart in zip(places, value, apart, strict=True):
         whole[place] = gap
-        said[place] = gap if is_apart else np.nan
+        differing[place] = gap if is_apart else np.nan
     coords = {"layer": [f"L{i}" for i in range(shape[0])], "head": [f"H{i}" for i in range(shape[1])]}
-    shown = {f"where the intervals do not overlap: {int(np.sum(apart))} of {len(places)}": said}
+    shown = {f"where the intervals do not overlap: {int(np.sum(apart))} of {len(places)}": differing}
     return Quantity(name, meaning, unit, ("layer", "head"), coords, whole, controls=shown, label="all heads")
 
 
@@ -250,7 +250,7 @@ def _record(survey: Survey, name: str) -> Mapping[str, Any]:
 def _sides(comparison: Comparison) -> str:
     """Model, text and run of both surveys, with differences marked."""
     columns = (Column("", ""), Column("A", comparison.names[0]), Column("B", comparison.names[1]), Column("alike", ""))
-    made = []
+    groups = []
     for name in ("model", "text", "provenance", "thresholds"):
         ours: list[Mapping[str, str]] = [settings(_record(s, name)) for s in (comparison.a, comparison.b)]
         keys = [key for key in {**ours[0], **ours[1]} if key != "notes"]
@@ -259,5 +259,5 @@ def _sides(comparison: Comparison) -> str:
             rows = [row for row in rows if row[1] != row[2]]
         if rows:
             marked = tuple((*row, "yes" if row[1] == row[2] else "no") for row in rows)
-            made.append(f"<div><h3>{name.capitalize()}</h3>{table_html(Table(columns, marked))}</div>")
-    return f'<section id="sides"><h2>Both surveys</h2><div class="groups wider">{"".join(made)}</div></section>'
+            groups.append(f"<div><h3>{name.capitalize()}</h3>{table_html(Table(columns, marked))}</div>")
+    return f'<section id="sides"><h2>Both surveys</h2><div class="groups wider">{"".join(groups)}</div></section>'

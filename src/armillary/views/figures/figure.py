@@ -42,23 +42,23 @@ def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str) -> go.Fi
     above = [_HEADER + LINE_HEIGHT * len(_meaning(p)) + _cell_titles(p) for p in panels]
     below = [_FOOTER + p.depth for p in panels]
     total = sum(above) + sum(below) + sum(p.height for p in panels)
-    made = go.Figure()
+    canvas = go.Figure()
     layout: dict[str, Any] = {"annotations": []}
     top, axes = total, 0
-    for index, (one, over, under) in enumerate(zip(panels, above, below, strict=True)):
-        top -= over + one.height
-        axes = _add(made, layout, one, (top / total, (top + one.height) / total), axes, index)
+    for index, (part, over, under) in enumerate(zip(panels, above, below, strict=True)):
+        top -= over + part.height
+        axes = _add(canvas, layout, part, (top / total, (top + part.height) / total), axes, index)
         top -= under
     right = _LABEL_MARGIN if any(p.labels for p in panels) else _BAR_MARGIN
     margin = {"l": 76, "r": right, "t": titles.pop("top"), "b": 6}
     size = {"height": total + margin["t"] + margin["b"], "margin": margin}
-    made.update_layout(template="armillary", **titles, **layout, **size)
-    return made
+    canvas.update_layout(template="armillary", **titles, **layout, **size)
+    return canvas
 
 
 def ledger_figure(survey: Survey) -> go.Figure:
     """One row per claim: dot and interval against the controls, each row on its own axis (`Scale`)."""
-    findings = [f for found in chapters(survey).values() for f in found]
+    findings = [f for group in chapters(survey).values() for f in group]
     subtitle = in_html(f"{model_line(survey)}  |  {text_line(survey)}")
     seen = Counter(finding.verdict for finding in findings)
     parts = [f"{seen[verdict]} {verdict}" for verdict in VERDICTS if seen[verdict]]
@@ -66,12 +66,12 @@ def ledger_figure(survey: Survey) -> go.Figure:
 
 
 def _add(
-    made: go.Figure, layout: dict[str, Any], one: Panel, domain: tuple[float, float], axes: int, index: int
+    canvas: go.Figure, layout: dict[str, Any], part: Panel, domain: tuple[float, float], axes: int, index: int
 ) -> int:
     """Draw one panel into its part of the page; returns the number of axes so far."""
     gap = 0.04
-    width = (1 - gap * (len(one.cells) - 1)) / len(one.cells)
-    for column, cell in enumerate(one.cells):
+    width = (1 - gap * (len(part.cells) - 1)) / len(part.cells)
+    for column, cell in enumerate(part.cells):
         axes += 1
         left = column * (width + gap)
         name = "" if axes == 1 else str(axes)
@@ -83,17 +83,17 @@ def _add(
             )
         for trace in cell.traces:
             trace.update(xaxis=f"x{name}", yaxis=f"y{name}")
-            if one.coloraxis:
+            if part.coloraxis:
                 trace.update(coloraxis=f"coloraxis{index + 1 if index else ''}")
-            made.add_trace(trace)
-    if one.coloraxis:
-        bar = {**one.coloraxis["colorbar"], "x": 1.015, "xanchor": "left", "len": domain[1] - domain[0]}
+            canvas.add_trace(trace)
+    if part.coloraxis:
+        bar = {**part.coloraxis["colorbar"], "x": 1.015, "xanchor": "left", "len": domain[1] - domain[0]}
         bar |= {"y": domain[0], "yanchor": "bottom", "outlinewidth": 0}
-        layout[f"coloraxis{index + 1 if index else ''}"] = {**one.coloraxis, "colorbar": bar}
-    said = "<br>".join([f"<b>{html_text(one.title)}</b>", *map(in_html, _meaning(one))])
-    shift = 6 + _cell_titles(one)
-    layout["annotations"].append(_note(said, 0, domain[1], 13, LIGHT.ink, yshift=shift, yanchor="bottom"))
-    for label, place in zip(one.labels, spread(one.labels, one.height), strict=True):
+        layout[f"coloraxis{index + 1 if index else ''}"] = {**part.coloraxis, "colorbar": bar}
+    title = "<br>".join([f"<b>{html_text(part.title)}</b>", *map(in_html, _meaning(part))])
+    shift = 6 + _cell_titles(part)
+    layout["annotations"].append(_note(title, 0, domain[1], 13, LIGHT.ink, yshift=shift, yanchor="bottom"))
+    for label, place in zip(part.labels, spread(part.labels, part.height), strict=True):
         text = "<br>".join(map(in_html, label.lines))
         at = domain[0] + place * (domain[1] - domain[0])
         layout["annotations"].append(_note(text, 1, at, 12, label.color, xshift=8, yanchor="middle"))
@@ -101,7 +101,7 @@ def _add(
 
 
 def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Figure:
-    made = go.Figure()
+    canvas = go.Figure()
     notes: list[dict[str, Any]] = []
     headed = len({f.claim.chapter for f in findings}) > 1
     level, chapter = 0.0, ""
@@ -111,14 +111,14 @@ def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Fi
             notes.append(_at(f"<b>{in_html(chapter_title(chapter))}</b>", level, "left", LIGHT.soft, 12, -6))
             level -= 0.75
         for trace in _row_traces(finding, level):
-            made.add_trace(trace)
+            canvas.add_trace(trace)
         notes += _row_notes(finding, level)
         level -= 1
-    said = "each row on its own scale, from its smallest number to its largest; ◇ control; bars: 95 % intervals"
-    titles = heading(headline, f"{subtitle}<br>{said}")
+    key = "each row on its own scale, from its smallest number to its largest; ◇ control; bars: 95 % intervals"
+    titles = heading(headline, f"{subtitle}<br>{key}")
     margin = {"l": 310, "r": 270, "t": titles.pop("top"), "b": 16}
     height = round(_ROW * -level) + margin["t"] + margin["b"]
-    made.update_layout(
+    canvas.update_layout(
         template="armillary",
         xaxis={"visible": False, "range": [0, 1], "fixedrange": True},
         yaxis={"visible": False, "range": [level + 0.5, 0.5], "fixedrange": True},
@@ -127,7 +127,7 @@ def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Fi
         height=height,
         **titles,
     ).update_layout(title={"xref": "container", "x": 0, "pad": {"l": 14}})
-    return made
+    return canvas
 
 
 def _row_traces(finding: Finding, level: float) -> list[Any]:
@@ -136,20 +136,20 @@ def _row_traces(finding: Finding, level: float) -> list[Any]:
     if scale is None:
         return traces
     for control in finding.controls:
-        said = f"{html_text(control.name)}<br>{interval_of(control)}"
+        hover = f"{html_text(control.name)}<br>{interval_of(control)}"
         marker = {"symbol": "diamond-open", "size": 10, "color": LIGHT.control, "line": {"width": 1.8}}
         traces.append(_stroke([scale.at(control.low), scale.at(control.high)], level, LIGHT.control, 3))
-        traces.append(_point(scale.at(control.value), level, said, mode="markers", marker=marker))
+        traces.append(_point(scale.at(control.value), level, hover, mode="markers", marker=marker))
     statistic, colour = finding.statistic, COLOURS[finding.verdict]
-    said = f"<b>{in_html(finding.id)}</b><br>{html_text(statistic.name)}<br>"
-    said += interval_of(statistic)
+    hover = f"<b>{in_html(finding.id)}</b><br>{html_text(statistic.name)}<br>"
+    hover += interval_of(statistic)
     traces.append(_stroke([scale.at(statistic.low), scale.at(statistic.high)], level, colour, 5))
     symbol = {"symbol": _SYMBOLS[finding.verdict], "size": 13, "line": {"width": 2, "color": colour}}
     symbol["color"] = LIGHT.ground if finding.verdict == "undecided" else colour
-    traces.append(_point(scale.at(statistic.value), level, said, mode="markers", marker=symbol))
+    traces.append(_point(scale.at(statistic.value), level, hover, mode="markers", marker=symbol))
     if finding.verdict == "qualified":
         half = {"symbol": "circle", "size": 6, "color": LIGHT.ground}
-        traces.append(_point(scale.at(statistic.value), level, said, mode="markers", marker=half))
+        traces.append(_point(scale.at(statistic.value), level, hover, mode="markers", marker=half))
     return traces
 
 
@@ -168,8 +168,8 @@ def _stroke(x: list[float | None], level: float, colour: str, width: float) -> A
     return go.Scatter(x=x, y=[level, level], mode="lines", line=line, opacity=1, hoverinfo="skip")
 
 
-def _point(x: float | None, level: float, said: str, **style: Any) -> Any:
-    return go.Scatter(x=[x], y=[level], hovertext=[said], hovertemplate="%{hovertext}<extra></extra>", **style)
+def _point(x: float | None, level: float, hover: str, **style: Any) -> Any:
+    return go.Scatter(x=[x], y=[level], hovertext=[hover], hovertemplate="%{hovertext}<extra></extra>", **style)
 
 
 def _row_notes(finding: Finding, level: float) -> list[dict[str, Any]]:
@@ -200,12 +200,12 @@ def _note(text: str, x: float, y: float, size: int, colour: str, **more: Any) ->
     return {"text": text, "x": x, "y": y, "font": {"size": size, "color": colour}, **style, **more}
 
 
-def _cell_titles(one: Panel) -> int:
-    return 18 if any(cell.title for cell in one.cells) else 0
+def _cell_titles(part: Panel) -> int:
+    return 18 if any(cell.title for cell in part.cells) else 0
 
 
-def _meaning(one: Panel) -> list[str]:
-    return wrap(show_text(one.meaning), 100)
+def _meaning(part: Panel) -> list[str]:
+    return wrap(show_text(part.meaning), 100)
 
 
 def _subtitle(finding: Finding) -> str:

@@ -82,10 +82,10 @@ def spread(labels: list[Label], height: int) -> list[float]:
             (b, m), (a, n) = pools.pop(), pools.pop()
             pools.append(((a * n + b * m) / (n + m), n + m))
     places = [middle for middle, size in pools for _ in range(size)]
-    made = [0.0] * len(labels)
+    heights = [0.0] * len(labels)
     for i, place, offset in zip(order, places, offsets, strict=False):
-        made[i] = float(place + offset)
-    return made
+        heights[i] = float(place + offset)
+    return heights
 
 
 def _line_panel(quantity: Quantity) -> Panel:
@@ -125,12 +125,12 @@ def _across(quantity: Quantity, axis: str) -> tuple[Floats, dict[str, Any], int]
 
 def _beside(quantity: Quantity) -> list[tuple[Label, Floats, str]]:
     """Theories as dotted lines, controls as grey dashes."""
-    made = [(Label(show_text(name), LIGHT.ink, 0), v, "dot") for name, v in quantity.theory.items()]
+    lines = [(Label(show_text(name), LIGHT.ink, 0), v, "dot") for name, v in quantity.theory.items()]
     for index, (name, values) in enumerate(quantity.controls.items()):
         dash, sample = _DASHES[index % len(_DASHES)]
         text = sample + show_text(name) if len(quantity.controls) > 1 else show_text(name)
-        made.append((Label(text, LIGHT.control, 0), values, dash))
-    return made
+        lines.append((Label(text, LIGHT.control, 0), values, dash))
+    return lines
 
 
 def _others(
@@ -143,7 +143,7 @@ def _others(
     if len(x) and np.ptp(values) == 0:
         runs = [everywhere]
     label.at = _end(y, values[runs[-1]])
-    said = [f"{in_html(label.text)}<br>{number(float(value))}" for value in values]
+    hover = [f"{in_html(label.text)}<br>{number(float(value))}" for value in values]
     line = {"mode": "lines", "line": {"dash": dash, "width": 1.3 if dash == "dot" else 1.6, "color": label.color}}
     tick = {"symbol": "line-ew", "size": 10, "line": {"width": 1.6, "color": label.color}}
     # Single sites, words, and a theory about two points are drawn as short strokes instead of a line.
@@ -155,7 +155,7 @@ def _others(
         go.Scatter(
             x=x[places],
             y=placed[places],
-            hovertext=[said[i] for i in places],
+            hovertext=[hover[i] for i in places],
             hovertemplate="%{hovertext}<extra></extra>",
             **style,
         )
@@ -174,19 +174,19 @@ def _model(
     if quantity.low is not None and quantity.high is not None:
         low, high = (np.where(zeros, np.nan, y.place(end[places])) for end in (quantity.low, quantity.high))
         traces.append(_band(x[places], low, high, band) if joined else _whiskers(x[places], low, high, colour))
-    said = {"hovertext": [hover[i] for i in places], "hovertemplate": "%{hovertext}<extra></extra>"}
-    said["name"] = html_text(quantity.name)
+    style = {"hovertext": [hover[i] for i in places], "hovertemplate": "%{hovertext}<extra></extra>"}
+    style["name"] = html_text(quantity.name)
     mode = "lines+markers" if joined and size else "lines" if joined else "markers"
     line = {"color": colour, "width": 1.5 if size else 2}
     shown = np.where(zeros, np.nan, values)
     traces.append(
-        go.Scatter(x=x[places], y=shown, mode=mode, line=line, marker={"color": colour, "size": size}, **said)
+        go.Scatter(x=x[places], y=shown, mode=mode, line=line, marker={"color": colour, "size": size}, **style)
     )
     if zeros.any():
         # On a log scale a zero is infinitely far down, so no line leads to it.
         marker = {"symbol": "triangle-down-open", "size": 8, "color": colour}
         floor = np.where(zeros, y.place(values), np.nan)
-        traces.append(go.Scatter(x=x[places], y=floor, mode="markers", marker=marker, **said))
+        traces.append(go.Scatter(x=x[places], y=floor, mode="markers", marker=marker, **style))
     return traces
 
 
@@ -218,11 +218,11 @@ def _hover(quantity: Quantity, axis: str) -> list[str]:
     for i, name in enumerate(names):
         low = np.nan if quantity.low is None else quantity.low[i]
         high = np.nan if quantity.high is None else quantity.high[i]
-        said = [f"<b>{name}</b>", interval(float(quantity.values[i]), float(low), float(high)) + unit]
+        parts = [f"<b>{name}</b>", interval(float(quantity.values[i]), float(low), float(high)) + unit]
         for other, values in {**quantity.controls, **quantity.theory}.items():
             if np.isfinite(values[i]):
-                said.append(f"{html_text(other)} {number(float(values[i]))}")
-        lines.append("<br>".join(said))
+                parts.append(f"{html_text(other)} {number(float(values[i]))}")
+        lines.append("<br>".join(parts))
     return lines
 
 

@@ -73,12 +73,12 @@ class Numbers:
         powers = range(math.ceil(bottom), math.floor(self.high) + 1)
         if len(powers) >= 3:
             step = math.ceil(len(powers) / 7)
-            made = {10.0**p: _power(p) for p in powers if p % step == 0}
+            ticks = {10.0**p: _power(p) for p in powers if p % step == 0}
         else:
             exponents = range(math.floor(bottom) - 1, math.ceil(self.high) + 1)
             marks = [m * 10.0**p for p in exponents for m in (1, 2, 5)]
-            made = {v: number(v, 1) for v in marks if bottom <= math.log10(v) <= self.high}
-        return made if self.floor is None else {self.floor: "0", **made}
+            ticks = {v: number(v, 1) for v in marks if bottom <= math.log10(v) <= self.high}
+        return ticks if self.floor is None else {self.floor: "0", **ticks}
 
 
 @dataclass(frozen=True)
@@ -118,17 +118,17 @@ def label_axis(labels: Sequence[str], axis: str) -> Labels:
         site = _SITE.fullmatch(label)
         layers.setdefault(site[1] if site else label, i)
     if len(labels) <= _TICKS + 2:
-        kept = {i: short[i] for i in range(len(labels))}
+        ticks = {i: short[i] for i in range(len(labels))}
     elif len(layers) < len(labels):
         names = list(layers.items())
         step = _step(len(names))
-        kept = {i: in_html(show_label(name, axis, 14)) for name, i in names[::step]}
+        ticks = {i: in_html(show_label(name, axis, 14)) for name, i in names[::step]}
         # The last layer already has a tick, and the full name of its last site would run into the legend.
         last = short[-1] if labels[-1] in layers else "end"
-        kept = _with_last(kept, len(labels) - 1, last, step * len(labels) / len(names))
+        ticks = _with_last(ticks, len(labels) - 1, last, step * len(labels) / len(names))
     else:
-        kept = {i: short[i] for i in range(0, len(labels), _step(len(labels)))}
-    return Labels(full, tuple(kept), tuple(kept.values()))
+        ticks = {i: short[i] for i in range(0, len(labels), _step(len(labels)))}
+    return Labels(full, tuple(ticks), tuple(ticks.values()))
 
 
 def site_kinds(labels: Sequence[str]) -> dict[str, list[int]]:
@@ -156,9 +156,9 @@ def is_ordered(quantity: Quantity, axis: str) -> bool:
     return sites > 0.8 * len(labels)
 
 
-def _with_last(kept: dict[int, str], last: int, text: str, step: float) -> dict[int, str]:
+def _with_last(ticks: dict[int, str], last: int, text: str, step: float) -> dict[int, str]:
     """With the last site always named; a tick that would touch it is dropped."""
-    return {i: name for i, name in kept.items() if last - i > 0.6 * step} | {last: text}
+    return {i: name for i, name in ticks.items() if last - i > 0.6 * step} | {last: text}
 
 
 def _step(n: int) -> int:

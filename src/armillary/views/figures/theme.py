@@ -61,9 +61,9 @@ plotly.io.templates["armillary-dark"] = template(DARK)
 def darkened(figure: go.Figure) -> go.Figure:
     """The same figure in the dark theme: every colour of the light palette is replaced."""
     other = dict(zip(asdict(LIGHT).values(), asdict(DARK).values(), strict=True))
-    made = _exchanged(figure.to_dict(), other)
-    made["layout"]["template"] = "armillary-dark"
-    return go.Figure(made)
+    record = _exchanged(figure.to_dict(), other)
+    record["layout"]["template"] = "armillary-dark"
+    return go.Figure(record)
 
 
 def _exchanged(value: Any, other: dict[str, str], key: str = "") -> Any:

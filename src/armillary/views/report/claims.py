@@ -34,7 +34,7 @@ HEADINGS = (Heading("claim"), Heading("measured", True), Heading("against its co
 def survey_ledger(survey: Survey) -> str:
     seen = Counter(finding.verdict for finding in survey)
     chips = [Chip(verdict, mark_html(verdict), seen[verdict]) for verdict in VERDICTS]
-    rows = [_row(finding) for found in chapters(survey).values() for finding in found]
+    rows = [_row(finding) for findings in chapters(survey).values() for finding in findings]
     # Verdicts sort from supported to failed.
     return ledger_section((Heading("verdict", True), *HEADINGS), rows, chips)
 
@@ -66,12 +66,12 @@ def _key(value: float) -> str | float:
 
 def survey_chapters(survey: Survey, parts: Sequence[Part]) -> str:
     """Every chapter with its claims in full; `parts` are in the survey's order."""
-    made, places = [], {finding.id: i for i, finding in enumerate(survey)}
+    sections, places = [], {finding.id: i for i, finding in enumerate(survey)}
     for index, (chapter, findings) in enumerate(chapters(survey).items()):
         claims = "".join(_article(f, places[f.id], parts[places[f.id]]) for f in findings)
         tally = f"<span class='soft'>{verdict_counts(findings)}</span>"
-        made.append(f'<section id="chapter-{index}"><h2>{e(chapter_title(chapter))} {tally}</h2>{claims}</section>')
-    return "".join(made)
+        sections.append(f'<section id="chapter-{index}"><h2>{e(chapter_title(chapter))} {tally}</h2>{claims}</section>')
+    return "".join(sections)
 
 
 def _article(finding: Finding, index: int, part: Part) -> str:
@@ -164,13 +164,13 @@ def settings_section(survey: Survey) -> str:
     versions, notes = run.pop("versions"), text.pop("notes")
     listed = f"<ul>{''.join(f'<li>{e(note)}</li>' for note in notes)}</ul>" if notes else ""
     groups = [("Text", facts(text) + listed), ("Run", facts(run)), ("Versions", facts(versions) if versions else "")]
-    made = "".join(f"<div><h3>{name}</h3>{body}</div>" for name, body in groups if body)
+    columns = "".join(f"<div><h3>{name}</h3>{body}</div>" for name, body in groups if body)
     raised = "".join(
         f"<details><summary>Traceback</summary><pre>{_lines(note)}</pre></details>" for note in survey.notes
     )
     about = "Every number that a rule compares with; the same command with the same settings gives the same survey."
     return (
-        f'<section id="settings"><h2>Settings</h2><div class="groups">{made}</div><h3>Thresholds</h3>'
+        f'<section id="settings"><h2>Settings</h2><div class="groups">{columns}</div><h3>Thresholds</h3>'
         f"<p class='soft'>{about}</p><div class='columns'>{facts(survey.thresholds)}</div>{raised}</section>"
     )
 

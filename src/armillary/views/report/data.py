@@ -56,21 +56,21 @@ class Part:
 TOP = 10
 
 
-def finding_part(finding: Finding, made: Any = None) -> Part:
+def finding_part(finding: Finding, drawing: Any = None) -> Part:
     """`made` is the finding's figure, if it was drawn before."""
     drawn = replace(finding, quantities=tuple(map(thinned, finding.quantities)))
-    if made is None or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
-        made = figure(drawn)
+    if drawing is None or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
+        drawing = figure(drawn)
     tables = {"": finding.table} if finding.table.rows else {}
     tables |= {name: table for name, table in finding.more_tables.items() if table.rows}
     files = {name: file_name(f"{finding.id}.{name}" if name else finding.id) for name in tables}
     numbers = quantities_csv(finding.quantities) if finding.quantities else table_csv(finding.table)
-    return Part(file_name(finding.id, ""), bare(made), numbers, tables, files)
+    return Part(file_name(finding.id, ""), bare(drawing), numbers, tables, files)
 
 
-def bare(made: Any) -> dict[str, Any]:
+def bare(drawing: Any) -> dict[str, Any]:
     """A figure as a JSON record, with maps folded and without the template, which the page has once."""
-    record: dict[str, Any] = json.loads(made.to_json(engine="json"))
+    record: dict[str, Any] = json.loads(drawing.to_json(engine="json"))
     record["layout"].pop("template", None)
     for trace in record["data"]:
         if trace["type"] == "heatmap":
@@ -88,12 +88,12 @@ def _fold(trace: dict[str, Any]) -> None:
         return
     rows = [row[0].partition(_BETWEEN)[0] for row in cells]
     columns = ["".join(cell.partition(_BETWEEN)[1:]).rpartition(_BREAK)[0] for cell in cells[0]]
-    said = [[cell.rpartition(_BREAK)[2] for cell in row] for row in cells]
+    values = [[cell.rpartition(_BREAK)[2] for cell in row] for row in cells]
     again = [
-        [r + c + _BREAK + s for c, s in zip(columns, line, strict=True)] for r, line in zip(rows, said, strict=True)
+        [r + c + _BREAK + s for c, s in zip(columns, line, strict=True)] for r, line in zip(rows, values, strict=True)
     ]
     if again == cells:
-        trace["hovertext"] = {"rows": rows, "columns": columns, "said": said}
+        trace["hovertext"] = {"rows": rows, "columns": columns, "cells": values}
 
 
 _BETWEEN, _BREAK = " · ", "<br>"
@@ -104,14 +104,16 @@ def thinned(quantity: Quantity) -> Quantity:
     picks = [_picks(quantity, i) for i in range(len(quantity.axes))]
     if all(pick is None for pick in picks):
         return quantity
-    kept = [np.arange(len(quantity.coords[a])) if p is None else p for a, p in zip(quantity.axes, picks, strict=True)]
-    places = np.ix_(*kept)
+    indices = [
+        np.arange(len(quantity.coords[a])) if p is None else p for a, p in zip(quantity.axes, picks, strict=True)
+    ]
+    places = np.ix_(*indices)
 
     def at(array: Floats | None) -> Any:
         return None if array is None else array[places]
 
-    coords = {a: [quantity.coords[a][i] for i in pick] for a, pick in zip(quantity.axes, kept, strict=True)}
-    drawn, all_of_it = (count(int(np.prod(shape))) for shape in ([len(k) for k in kept], quantity.values.shape))
+    coords = {a: [quantity.coords[a][i] for i in pick] for a, pick in zip(quantity.axes, indices, strict=True)}
+    drawn, all_of_it = (count(int(np.prod(shape))) for shape in ([len(k) for k in indices], quantity.values.shape))
     return replace(
         quantity,
         meaning=f"{quantity.meaning} (drawn at {drawn} of {all_of_it} points; the CSV has all)",
@@ -138,15 +140,15 @@ def _picks(quantity: Quantity, axis: int) -> NDArray[np.int64] | None:
         if name in quantity.logs and at.min() > 0:
             at = np.log10(at)
     bucket = np.floor((at - at.min()) / (np.ptp(at) or 1.0) * (POINTS // 4 - 1)).astype(np.int64)
-    kept: set[int] = set()
-    for one in np.unique(bucket):
-        inside = np.flatnonzero(bucket == one)
-        kept |= {int(inside[0]), int(inside[-1])}
+    picked: set[int] = set()
+    for number in np.unique(bucket):
+        inside = np.flatnonzero(bucket == number)
+        picked |= {int(inside[0]), int(inside[-1])}
         finite = inside[np.isfinite(quantity.values[inside])]
         if finite.size:
             values = quantity.values[finite]
-            kept |= {int(finite[values.argmin()]), int(finite[values.argmax()])}
-    return np.array(sorted(kept), dtype=np.int64)
+            picked |= {int(finite[values.argmin()]), int(finite[values.argmax()])}
+    return np.array(sorted(picked), dtype=np.int64)
 
 
 def blocks_html(parts: Sequence[Part], common: Mapping[str, Any], limit: int = LIMIT, least: int = LEAST) -> str:
@@ -155,14 +157,14 @@ def blocks_html(parts: Sequence[Part], common: Mapping[str, Any], limit: int = L
     room = max(least, limit - sum(len(text.encode()) for text in figures))
     sizes = [[_size(table) for table in part.tables.values()] for part in parts]
     level = fair_share([size for row in sizes for size in row], room)
-    made = [_block("common", _json(common))]
+    blocks = [_block("common", _json(common))]
     for index, (part, row, figure_json) in enumerate(zip(parts, sizes, figures, strict=True)):
         tables = []
         for (name, table), size in zip(part.tables.items(), row, strict=True):
-            kept = len(table.rows) if size <= level else int(len(table.rows) * level / size)
-            tables.append(_table_record(name, table, part.files.get(name, ""), kept))
-        made.append(_block(f"part-{index}", f'{figure_json[:-1]},"tables":{_json(tables)}}}'))
-    return "".join(made)
+            rows = len(table.rows) if size <= level else int(len(table.rows) * level / size)
+            tables.append(_table_record(name, table, part.files.get(name, ""), rows))
+        blocks.append(_block(f"part-{index}", f'{figure_json[:-1]},"tables":{_json(tables)}}}'))
+    return "".join(blocks)
 
 
 def fair_share(sizes: Sequence[float], room: float) -> float:
@@ -187,8 +189,8 @@ def _size(table: Table) -> float:
     return len(_json(record).encode()) * len(table.rows) / max(1, len(some))
 
 
-def _table_record(name: str, table: Table, file: str, kept: int) -> dict[str, Any]:
-    rows = table.rows[:kept]
+def _table_record(name: str, table: Table, file: str, limit: int) -> dict[str, Any]:
+    rows = table.rows[:limit]
     numeric = [are_numbers([row[i] for row in rows]) for i in range(len(table.columns))]
     columns = [
         {

@@ -49,7 +49,7 @@ def ledger_section(headings: Sequence[Heading], rows: Sequence[Row], chips: Sequ
         f'<th scope="col"><button type="button" data-sort="{i}" data-number="{int(h.number)}">{e(h.name)}</button></th>'
         for i, h in enumerate(headings)
     )
-    bodies = "".join(_body(chapter, found, len(headings)) for chapter, found in chapters.items())
+    bodies = "".join(_body(chapter, entries, len(headings)) for chapter, entries in chapters.items())
     return (
         f'<section id="ledger" aria-label="ledger">{_controls(chapters, chips, len(rows))}'
         f'<table class="ledger"><thead><tr>{head}</tr></thead>{bodies}<tbody class="all"></tbody></table>'

@@ -24,8 +24,8 @@ function part(index) {
 function unfold(trace) {
   const folded = trace.hovertext;
   if (folded === undefined || Array.isArray(folded)) return;
-  trace.hovertext = folded.said.map((line, i) =>
-    line.map((said, j) => folded.rows[i] + folded.columns[j] + "<br>" + said));
+  trace.hovertext = folded.cells.map((line, i) =>
+    line.map((cell, j) => folded.rows[i] + folded.columns[j] + "<br>" + cell));
 }
 
 function make(tag, text = "", attributes = {}) {

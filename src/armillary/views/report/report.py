@@ -80,6 +80,6 @@ def assembled(
 
 
 def _template(name: str) -> dict[str, object]:
-    made: go.layout.Template = plotly.io.templates[name]
-    record: dict[str, object] = made.to_plotly_json()
+    template: go.layout.Template = plotly.io.templates[name]
+    record: dict[str, object] = template.to_plotly_json()
     return record

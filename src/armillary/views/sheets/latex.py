@@ -110,11 +110,11 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _body(listed: Listed) -> list[list[str]]:
-    made = []
+    rows = []
     for cells, lists in zip(listed.cells, listed.words, strict=True):
         shown = [show_cell(cell, column.name) for cell, column in zip(cells, listed.columns, strict=True)]
-        made.append([in_latex(cell) for cell in shown] + [_words(words) for words in lists])
-    return made
+        rows.append([in_latex(cell) for cell in shown] + [_words(words) for words in lists])
+    return rows
 
 
 def _words(words: Sequence[str]) -> str:

@@ -18,9 +18,9 @@ class Listed:
     """For each row, each list's words, best first."""
 
     def without(self, *names: str) -> "Listed":
-        kept = [i for i, column in enumerate(self.columns) if column.name not in names]
-        cells = tuple(tuple(row[i] for i in kept) for row in self.cells)
-        return Listed(tuple(self.columns[i] for i in kept), self.lists, cells, self.words)
+        columns = [i for i, column in enumerate(self.columns) if column.name not in names]
+        cells = tuple(tuple(row[i] for i in columns) for row in self.cells)
+        return Listed(tuple(self.columns[i] for i in columns), self.lists, cells, self.words)
 
     @property
     def constant(self) -> dict[str, Cell]:
@@ -50,20 +50,20 @@ def gathered(table: Table) -> Listed | None:
         return None
     lists = [name.removesuffix("_word") for name in names if name.endswith("_word")]
     parts = {f"{name}{part}" for name in lists for part in _PARTS} | {"rank"}
-    kept = [i for i, name in enumerate(names) if name not in parts]
+    plain_at = [i for i, name in enumerate(names) if name not in parts]
     words_at = [names.index(f"{name}_word") for name in lists]
     rank_at = names.index("rank")
     cells: list[tuple[Cell, ...]] = []
     words: list[list[list[str]]] = []
     for row in table.rows:
         if row[rank_at] == 1:
-            cells.append(tuple(row[i] for i in kept))
+            cells.append(tuple(row[i] for i in plain_at))
             words.append([[] for _ in lists])
         for held, at in zip(words[-1], words_at, strict=True):
             held.append(str(row[at]))
     return Listed(
-        tuple(table.columns[i] for i in kept),
+        tuple(table.columns[i] for i in plain_at),
         tuple(lists),
         tuple(cells),
-        tuple(tuple(tuple(one) for one in row) for row in words),
+        tuple(tuple(tuple(entry) for entry in row) for row in words),
     )

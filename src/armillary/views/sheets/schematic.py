@@ -33,8 +33,8 @@ def schematic_svg(
             parts.append(_text(line, MARGIN, y, size, ink, weight))
             y += size * 1.35
     for row in drawn.rows:
-        made, height = _row(row)
-        parts.append(f'<g transform="translate({MARGIN} {y + 8:.1f})">{made}</g>')
+        drawing, height = _row(row)
+        parts.append(f'<g transform="translate({MARGIN} {y + 8:.1f})">{drawing}</g>')
         y += height + 8
     for note in notes:
         for line in lines(show_text(note), 12.5, WIDTH - 2 * MARGIN):
@@ -59,8 +59,8 @@ def _row(row: Row) -> tuple[str, float]:
     parts, lowest = [head], 0.0
     for index, (stage, scale) in enumerate(zip(row.stages, scales, strict=True)):
         before = row.stages[index - 1] if index in (1, 2) else None
-        made, height = _panel(stage, before, HALF / max(scale, 1e-300))
-        parts.append(f'<g transform="translate({index * (PANEL + GAP):.1f} 28)">{made}</g>')
+        drawing, height = _panel(stage, before, HALF / max(scale, 1e-300))
+        parts.append(f'<g transform="translate({index * (PANEL + GAP):.1f} 28)">{drawing}</g>')
         lowest = max(lowest, height)
     return "".join(parts), lowest + 38
 
@@ -83,8 +83,8 @@ def _panel(stage: Stage, before: Stage | None, scale: float) -> tuple[str, float
     parts += _axes(stage, x, y, scale)
     parts.append(_bar(scale, y + HALF + 30))
     at = y + HALF + 54
-    for said in stage.said:
-        for line in lines(said, 12.5, PANEL):
+    for text in stage.said:
+        for line in lines(text, 12.5, PANEL):
             parts.append(_text(line, 0, at, 12.5, "soft"))
             at += 16
     return "".join(parts), at
@@ -97,24 +97,24 @@ def _outline(stage: Stage, x: float, y: float, scale: float) -> str:
 
 def _axes(stage: Stage, x: float, y: float, scale: float) -> list[str]:
     """The plane's two axes in this stage, + solid and − hollow, with their words; and the shift of the centre."""
-    made = []
+    parts = []
     middle = x + scale * stage.centre[0], y - scale * stage.centre[1]
     if math.dist(middle, (x, y)) > 1:
-        made.append(f'<path {stroke("control")} stroke-width="2" d="M{x} {y}L{middle[0]:.1f} {middle[1]:.1f}"/>')
-    made.append(f'<circle {fill("control")} cx="{x}" cy="{y}" r="2.2"/>')
+        parts.append(f'<path {stroke("control")} stroke-width="2" d="M{x} {y}L{middle[0]:.1f} {middle[1]:.1f}"/>')
+    parts.append(f'<circle {fill("control")} cx="{x}" cy="{y}" r="2.2"/>')
     for place, (ink, axis, sign) in enumerate(_ENDS):
         point = stage.centre + sign * stage.matrix[axis]
         px, py = x + scale * point[0], y - scale * point[1]
         faint = "" if sign > 0 else ' opacity=".45"'
-        made.append(
+        parts.append(
             f'<path {stroke(ink)} stroke-width="1.6"{faint} d="M{middle[0]:.1f} {middle[1]:.1f}L{px:.1f} {py:.1f}"/>'
         )
         inside = ink if sign > 0 else "ground"
         look = f'class="f-{inside} s-{ink}" fill="{INKS[inside][0]}" stroke="{INKS[ink][0]}" stroke-width="1.6"'
-        made.append(f'<circle {look} cx="{px:.1f}" cy="{py:.1f}" r="3.6"/>')
+        parts.append(f'<circle {look} cx="{px:.1f}" cy="{py:.1f}" r="3.6"/>')
         if stage.tips:
-            made.append(_tip(stage.tips[place], px - middle[0], py - middle[1], px, py, ink))
-    return made
+            parts.append(_tip(stage.tips[place], px - middle[0], py - middle[1], px, py, ink))
+    return parts
 
 
 def _tip(word: str, dx: float, dy: float, px: float, py: float, ink: str) -> str:

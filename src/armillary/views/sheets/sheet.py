@@ -102,7 +102,7 @@ def _list_lines(listed: Listed, width: int) -> list[Text]:
     head = [set_cell_size(show_text(name), room) for name in listed.lists]
     lines = [Text("    " + "  ".join([column[0] for column in columns] + head), "dim")]
     for i, row in enumerate(words):
-        lists = [set_cell_size(_fitting(one, room), room) for one in row]
+        lists = [set_cell_size(_fitting(entry, room), room) for entry in row]
         lines.append(Text("    " + "  ".join([column[i + 1] for column in columns] + lists)))
     if len(listed.cells) > len(cells):
         lines.append(Text(f"    … {count(len(listed.cells) - len(cells))} more lines in the saved table", "dim"))
@@ -111,11 +111,11 @@ def _list_lines(listed: Listed, width: int) -> list[Text]:
 
 def _quiet(texts: list[str], body: Sequence[Cell], rows: Sequence[tuple[Cell, ...]], index: int) -> list[str]:
     """A column with blanks where a cell, and all before it in the row, repeat the line above."""
-    made = texts[:2]
+    shown = texts[:2]
     for i in range(1, len(body)):
         same = rows[i][: index + 1] == rows[i - 1][: index + 1]
-        made.append(" " * cell_len(texts[i + 1]) if same else texts[i + 1])
-    return made
+        shown.append(" " * cell_len(texts[i + 1]) if same else texts[i + 1])
+    return shown
 
 
 def _fitting(words: Sequence[str], room: int) -> str:
@@ -189,11 +189,11 @@ def _lists_html(listed: Listed) -> str:
     rows = []
     for cells, lists in zip(listed.cells[:_PAGE_LINES], listed.words, strict=False):
         shown = [escape(show_cell(cell, c.name)) for cell, c in zip(cells, listed.columns, strict=True)]
-        made = "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(shown, kinds, strict=True))
-        made += "".join(
+        row = "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(shown, kinds, strict=True))
+        row += "".join(
             f"<td>{'&emsp;'.join(escape(show_token(word, _PAGE_WORD)) for word in words)}</td>" for words in lists
         )
-        rows.append(f"<tr>{made}</tr>")
+        rows.append(f"<tr>{row}</tr>")
     left = len(listed.cells) - _PAGE_LINES
     rest = f"<p class='soft'>{count(left)} more lines in the saved table.</p>" if left > 0 else ""
     head = f"<thead><tr>{''.join(heads)}</tr></thead>"

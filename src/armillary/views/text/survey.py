@@ -163,7 +163,7 @@ def edits_text(edits: Iterable[tuple[str, str, str]], width: int | None = None) 
 
 
 def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
-    tallies = (f"{show_text(chapter)} {verdict_counts(found)}" for chapter, found in chapters(survey).items())
+    tallies = (f"{show_text(chapter)} {verdict_counts(findings)}" for chapter, findings in chapters(survey).items())
     foot = [f"Verdicts: {'   '.join(tallies)}"] if len(survey) else []
     foot += [f"Laws: {law_line(survey)}"] if law_line(survey) else []
     notes = note_lines(survey)
