@@ -1,9 +1,12 @@
-"""Text in: documents stay documents, padding never counts, and everything cut or dropped is said."""
+"""Text in: documents stay documents, padding never counts, and everything that is cut or dropped is noted."""
 
 import io
 import json
 import sys
+from functools import reduce
+from operator import add
 
+import numpy as np
 import pytest
 import torch
 from planted import corpus
@@ -14,8 +17,13 @@ from armillary.errors import ModelError, TextError
 from armillary.flow.capture import run, still, watching
 from armillary.flow.documents import Documents, from_any, from_dataset, from_path, sample
 from armillary.flow.glimpse import FIRST, ORDINARY, OUTLIER, Glimpse, Tokens
-from armillary.flow.tokens import collate, encode
+from armillary.flow.tokens import Corpus, collate, encode
+from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.instruments.lengths import ALL_KINDS, LENGTHS
+from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.shared_pass import observe
+
+INSTRUMENTS = (LENGTHS, COVARIANCES, SAMPLES)
 
 
 class Letters:
@@ -48,17 +56,17 @@ def test_a_folder_holds_one_document_per_file(tmp_path):
 def test_separators_make_documents(tmp_path, mark):
     path = tmp_path / "t.txt"
     path.write_text(f"first{mark}second{mark}third")
-    found = from_path(path)
-    assert [text.strip() for text in found.texts] == ["first", "second", "third"]
-    assert "3 documents between separators" in found.notes[0]
+    documents = from_path(path)
+    assert [text.strip() for text in documents.texts] == ["first", "second", "third"]
+    assert "3 documents between separators" in documents.notes[0]
 
 
 def test_a_long_plain_file_is_cut_at_blank_lines_and_says_so(tmp_path):
     path = tmp_path / "book.txt"
     path.write_text("\n\n".join(" ".join(["word"] * 150) for _ in range(8)))
-    found = from_path(path)
-    assert len(list(found.texts)) == 4
-    assert "cut at blank lines into 4 passages" in found.notes[0]
+    documents = from_path(path)
+    assert len(list(documents.texts)) == 4
+    assert "cut at blank lines into 4 passages" in documents.notes[0]
 
 
 def test_standard_input(monkeypatch):
@@ -77,9 +85,9 @@ def test_a_local_dataset_is_streamed(tmp_path):
     pytest.importorskip("datasets")
     rows = [{"text": f"document {i}", "label": i} for i in range(5)]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = from_dataset(str(tmp_path))
-    assert found.ordered
-    assert list(found.texts) == [row["text"] for row in rows]
+    documents = from_dataset(str(tmp_path))
+    assert documents.ordered
+    assert list(documents.texts) == [row["text"] for row in rows]
 
 
 def test_an_unknown_dataset_is_one_sentence(tmp_path):
@@ -123,14 +131,14 @@ def test_missing_text_and_empty_folder(tmp_path):
 
 def test_windows_stay_in_their_document_and_the_budget_holds():
     documents = Documents("t", ("a" * 150, "b", "c" * 20), ordered=True)
-    made = encode(documents, Letters(before=[1], after=[2]), context=64, budget=1000)
-    assert [(w.document, len(w.ids)) for w in made.windows] == [(0, 64), (0, 64), (0, 28), (1, 3), (2, 22)]
-    assert all(w.ids[0] == 1 and w.ids[-1] == 2 for w in made.windows)
-    assert made.one_token == 1
-    assert made.longer == 1
-    assert any("1 documents of one token" in note for note in made.notes)
-    assert any("1 documents longer than the context of 64 tokens" in note for note in made.notes)
-    assert any("1 documents read in windows of 62 tokens" in note for note in made.notes)
+    text = encode(documents, Letters(before=[1], after=[2]), context=64, budget=1000)
+    assert [(w.document, len(w.ids)) for w in text.windows] == [(0, 64), (0, 64), (0, 28), (1, 3), (2, 22)]
+    assert all(w.ids[0] == 1 and w.ids[-1] == 2 for w in text.windows)
+    assert text.one_token == 1
+    assert text.longer == 1
+    assert any("1 documents of one token" in note for note in text.notes)
+    assert any("1 documents longer than the context of 64 tokens" in note for note in text.notes)
+    assert any("1 documents read in windows of 62 tokens" in note for note in text.notes)
     short = encode(documents, Letters(), context=64, budget=100)
     assert short.tokens == 100
 
@@ -141,51 +149,52 @@ def test_no_budget_is_refused():
 
 
 def test_batches_never_mix_halves_and_cover_every_token_once():
-    made = corpus(documents=9, length=50)
+    text = corpus(documents=9, length=50)
     seen = []
-    for batch in made.batches():
+    for batch in text.batches():
         assert {int(d) % 2 for d in batch.documents} == {batch.fold}
         for row, document in enumerate(batch.documents.tolist()):
-            kept = batch.ids[row][batch.mask[row]]
-            seen.append((document, tuple(kept.tolist())))
-            assert batch.following[row][batch.mask[row]].tolist()[:-1] == kept.tolist()[1:]
-    assert sorted(seen) == sorted((w.document, w.ids) for w in made.windows)
+            ids = batch.ids[row][batch.mask[row]].tolist()
+            seen.append((document, tuple(ids)))
+            assert batch.following[row][batch.mask[row]].tolist()[:-1] == ids[1:]
+    assert sorted(seen) == sorted((w.document, w.ids) for w in text.windows)
 
 
 def test_shuffling_keeps_documents_and_special_tokens():
     documents = Documents("t", ("abcdefghij" * 12, "klmnop"), ordered=True)
-    made = encode(documents, Letters(before=[1], after=[2]), context=64, budget=1000)
-    mixed = made.shuffled(0)
-    assert mixed.windows != made.windows
+    text = encode(documents, Letters(before=[1], after=[2]), context=64, budget=1000)
+    shuffled = text.shuffled(0)
+    assert shuffled.windows != text.windows
     for document in (0, 1):
-        tokens = [sorted(t for w in c.windows if w.document == document for t in w.ids) for c in (made, mixed)]
+        tokens = [sorted(t for w in c.windows if w.document == document for t in w.ids) for c in (text, shuffled)]
         assert tokens[0] == tokens[1]
-    assert all(w.ids[0] == 1 and w.ids[-1] == 2 for w in mixed.windows)
-    assert made.shuffled(0).windows == mixed.windows
+    assert all(w.ids[0] == 1 and w.ids[-1] == 2 for w in shuffled.windows)
+    assert text.shuffled(0).windows == shuffled.windows
 
 
 def test_padding_never_counts():
-    """The same documents, batched together with padding or one by one without, give the same record."""
+    """The same documents, batched together with padding or one by one without, give the same states."""
     anatomy = read(tiny("llama"))
     documents = Documents("t", tuple("abcdefgh" * n for n in (1, 2, 3, 4, 5, 7)), ordered=True)
     padded = encode(documents, Letters(), context=64, budget=1000)
-    instruments = ("lengths", "spectra", "sample")
-    together = observe(anatomy, padded, instruments)
-    alone = None
-    for window in padded.windows:
-        single = type(padded)((window,), "t", padded.documents, len(window.ids), ())
-        records = observe(anatomy, single, instruments)
-        alone = records if alone is None else {site: alone[site] + records[site] for site in records}
-    for site, record in together.items():
-        assert int(record.lengths.count.sum()) == padded.tokens
-        assert torch.equal(record.lengths.count, alone[site].lengths.count)
-        column = record.lengths.names.index("length")
-        assert torch.allclose(record.lengths.sum[:, column], alone[site].lengths.sum[:, column], rtol=1e-5)
-        for fold in (0, 1):
-            ours, theirs = record.spectra[fold], alone[site].spectra[fold]
+    singles = [Corpus((window,), "t", padded.documents, len(window.ids), ()) for window in padded.windows]
+    together = observe(anatomy, padded, INSTRUMENTS)
+    apart = [observe(anatomy, single, INSTRUMENTS) for single in singles]
+    lengths, covariances, samples = (
+        (together[instrument], reduce(add, (states[instrument] for states in apart))) for instrument in INSTRUMENTS
+    )
+    assert (lengths[0].sums("length").sum(1)[:, 0] == padded.tokens).all()
+    for kind in ALL_KINDS:
+        ours, theirs = (state.sums("length", [kind]) for state in lengths)
+        assert np.array_equal(ours[:, :, 0], theirs[:, :, 0])
+        assert np.allclose(ours, theirs, rtol=1e-5)
+    for site in anatomy.norms:
+        for ours, theirs in zip(*(state.halves(site) for state in covariances), strict=True):
             assert ours.count == theirs.count
             assert torch.allclose(ours.covariance(), theirs.covariance(), atol=1e-4)
-        assert torch.equal(record.sample.sample().payload[:, :4], alone[site].sample.sample().payload[:, :4])
+        ours, theirs = (state.rows[site].sample() for state in samples)
+        assert torch.equal(ours.payload, theirs.payload)
+        assert torch.allclose(ours.rows, theirs.rows, atol=1e-5)
 
 
 def test_kinds_of_token():
@@ -196,7 +205,6 @@ def test_kinds_of_token():
     x[1, 3, 5] = 5000.0
     norm = anatomy.norms["L0.ln1"]
     glimpse = Glimpse(norm, x, norm(x), tokens)
-    glimpse.typical = glimpse.pilot()[1]
     kind = glimpse.kind.reshape(2, 8)
     assert (kind[:, 0] == FIRST).all()
     assert kind[1, 3] == OUTLIER

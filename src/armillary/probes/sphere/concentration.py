@@ -148,7 +148,7 @@ def _massive_activations(evidence: Evidence) -> tuple[str, ...]:
 def _reading(evidence: Evidence, follows: Flags, thin: Flags, value: float, law: float) -> str:
     names = [site for site, flag in zip(evidence.sites, thin, strict=True) if flag]
     return (
-        f"Lengths before the median norm spread by {say(value, '.1%')}, {say(value / law, '.2g')} times the "
+        f"Lengths before the norm spread by {say(value, '.1%')} (median site), {say(value / law, '.2g')} times the "
         f"{say(law, '.1%')} of a Gaussian vector. The Gaussian law holds at {int(follows.sum())} of {len(follows)} "
         f"norms; a spread below {T.shell_thin:.0%} is possible at {int(thin.sum())}"
         + (f" ({name_sites(names)})." if names else ".")

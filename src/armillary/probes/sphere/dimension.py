@@ -31,7 +31,7 @@ class Dimension:
         source="S3",
         definition=(
             "The statistic is the participation ratio (Σλ)²/Σλ² of the eigenvalues λ of Cov(z), divided by d − 2, at "
-            "the median norm. It is 1 if all d − 2 axes carry the same variance. Its tr C² is the product of the "
+            "the median site. It is 1 if all d − 2 axes carry the same variance. Its tr C² is the product of the "
             "covariances of the two halves of the documents, which removes the bias of few tokens. The table adds the "
             "entropy rank (exp of the entropy of the eigenvalues), TwoNN and maximum-likelihood dimension. The last "
             "two count coordinates near a token; with few tokens they come out too low, so they are compared with as "
@@ -60,7 +60,7 @@ class Dimension:
             n=min(tokens),
             controls=_controls(evidence, full),
             reading=_reading(verdict, by_site, value, full),
-            headline=f"Features use {axes} of {full} dimensions (participation ratio, median norm); near a token {near}",
+            headline=f"Features use {axes} of {full} dimensions (participation ratio, median site); near a token {near}",
             table=_table(evidence, by_site, tokens),
             quantities=_quantities(evidence, by_site, full),
             why=missing_interval(low, high) if verdict == "undecided" else None,

@@ -118,20 +118,20 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
 
 def _reading(evidence: Evidence, value: float, warped: Flags, displaced: Flags, displacements: Floats) -> str:
     shape = (
-        f"The longest semi-axis is {say(value)} times the shortest (median norm). γ makes an ellipsoid at "
-        f"{_count(evidence, warped)} norms"
+        f"The longest semi-axis is {say(value)} times the shortest (median site). γ makes an ellipsoid at "
+        f"{_count(evidence, warped)}"
     )
     if np.isnan(displacements).all():
         return f"{shape}. These norms have no β, so the centre stays at the origin."
     centre = say(float(np.nanmedian(displacements)), ".2g")
-    return f"{shape}. β moves the centre at {_count(evidence, displaced)} (median: {centre} of a semi-axis)."
+    return f"{shape}. β moves the centre by {centre} of a semi-axis (median site), enough to count at {_count(evidence, displaced)}."
 
 
 def _count(evidence: Evidence, flags: Flags) -> str:
-    """'5 of 6 (all but L0.ln1)'."""
+    """'5 of 6 norms (not at L0.ln1)'."""
     missing = [site for site, flag in zip(evidence.sites, flags, strict=True) if not flag]
-    exceptions = f" (all but {name_sites(missing)})" if missing and flags.any() else ""
-    return f"{int(flags.sum())} of {len(flags)}{exceptions}"
+    exceptions = f" (not at {name_sites(missing)})" if missing and flags.any() else ""
+    return f"{int(flags.sum())} of {len(flags)} norms{exceptions}"
 
 
 def _headline(value: float, warped: Flags, displaced: Flags, displacements: Floats) -> str:

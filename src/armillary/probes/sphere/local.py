@@ -37,13 +37,13 @@ class Local:
             "centre's document. Tokens are tens of degrees apart, so no such ball is small. Each ball is therefore "
             "contracted towards its centre before the norm, to ¼, ⅛, 1/16 and 1/32, and then normalised. The statistic "
             "is the slope of log(variance along the ball's mean direction / mean tangential variance) on log α, pooled "
-            "over balls, at the median norm. On a sphere it is 2. The table also holds the slope in balls that are not "
+            "over balls, at the median site. On a sphere it is 2. The table also holds the slope in balls that are not "
             "contracted (own_slope). Under LayerNorm the plane shows as zero variance along 1."
         ),
         control="the same balls before the norm (slope 0); random initialisation; shuffled text",
         rule=(
             f"Supported if the slope's interval lies within {T.local_slope:.0f} ± {T.local_slope_within} and own_slope "
-            f"is at least {LEAST_OWN_SLOPE} at the median norm. Refuted if the interval lies below "
+            f"is at least {LEAST_OWN_SLOPE} at the median site. Refuted if the interval lies below "
             f"{T.local_slope_none}. Qualified otherwise; any norm with a small ε gives the slope in contracted balls, "
             "so without own_slope it is no support. Undecided without an interval (too few tokens or documents)."
         ),
@@ -153,10 +153,10 @@ def _headline(verdict: Verdict, value: float, own: float) -> str:
     if verdict == "undecided":
         return "Nothing can be concluded: too few tokens for balls of nearest tokens"
     if verdict == "refuted":
-        return f"Radial variance does not fall: it goes like {power} of the tangential at the median norm"
+        return f"Radial variance does not fall: it goes like {power} of the tangential at the median site"
     if verdict == "supported":
-        return f"Radial variance falls as on a sphere: like {power} of the tangential at the median norm"
-    return f"Radial variance falls like {power} in contracted balls, like α^{say(own, '.2g')} in balls of tokens"
+        return f"Radial variance falls as on a sphere: like {power} of the tangential at the median site"
+    return f"Radial/tangential variance: {power} in contracted balls, but α^{say(own, '.2g')} in balls of tokens as they are"
 
 
 def _quantities(balls: dict[str, SiteBalls], slopes: Floats) -> tuple[Quantity, ...]:

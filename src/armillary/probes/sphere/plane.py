@@ -111,12 +111,12 @@ def _reading(evidence: Evidence, inside: Flags, interval: tuple[float, float, fl
     if verdict == "undecided":
         return "Too few documents for an interval. Give more text."
     value, low, high = interval
-    ratio = f"The component of z along 1 is {say(value, '.2g')} times a random direction's (squared, median norm)"
+    ratio = f"Along 1, z has {say(value, '.2g')} times the squared component of a random direction (median site)"
     names = [[site for site, flag in zip(evidence.sites, inside, strict=True) if flag == yes] for yes in (True, False)]
     if {norm.kind for norm in evidence.anatomy.norms.values()} == {"layernorm"}:
         rest = f"; more than rounding at {name_sites(names[1])}" if names[1] else ", which is rounding error"
         return f"{ratio}{rest}. LayerNorm subtracts the mean, so the plane holds by construction."
-    chance = ", as for a random direction" if low <= 1 <= high else ""
+    chance = "; the interval contains 1" if low <= 1 <= high else ""
     where = f" ({name_sites(names[0])})" if inside.any() else ""
     return (
         f"{ratio}{chance}. RMSNorm subtracts no mean, so nothing forces the plane: {int(inside.sum())} of "
@@ -129,7 +129,7 @@ def _headline(verdict: Verdict, value: float, inside: Flags) -> str:
     if verdict == "supported":
         return f"Features lie in the plane ⟂ 1 at {count}"
     if verdict == "refuted":
-        return f"No plane: the squared component along 1 is {say(value, '.2g')} times a random direction's"
+        return f"No plane: along 1, z has {say(value, '.2g')} times the squared component of a random direction"
     return f"Features lie in the plane ⟂ 1 at only {count}"
 
 

@@ -123,8 +123,8 @@ def _reading(evidence: Evidence, value: float, failing: list[str], wrong: list[s
         return f"{name_sites(wrong)}: the module does not compute the norm that its weights and ε describe."
     exact = "The length √d follows from the norm's formula; only ε can shorten a token."
     before = across_sites(evidence, evidence[LENGTHS][MODEL].sums("before_near"))[0]
-    share = f"At the worst norm {say(value, '.1%')} of tokens lie within 1 % of √d; before the median norm, "
-    share += f"{say(before, '.1%')} lie within 1 % of the median length."
+    share = f"At the worst site {say(value, '.1%')} of tokens lie within 1 % of √d; before the norm, "
+    share += f"{say(before, '.1%')} lie within 1 % of the median length (median site)."
     if failing:
         return f"{share} ε shortens tokens at {len(failing)} of {len(evidence.sites)} norms ({name_sites(failing)})."
     short = float(mean(evidence[LENGTHS][MODEL].sums("short").sum((0, 1))))
@@ -135,8 +135,8 @@ def _headline(verdict: Verdict, value: float, failing: list[str], wrong: list[st
     if wrong:
         return f"{name_sites(wrong)} do not compute the norm that their weights describe"
     if verdict == "supported":
-        return f"Every norm puts its tokens on the sphere: {say(value, '.1%')} within 1 % of √d at the worst norm"
-    return f"ε shortens tokens at {len(failing)} norms: at the worst, {say(value, '.1%')} are within 1 % of √d"
+        return f"Every norm puts its tokens on the sphere: {say(value, '.1%')} within 1 % of √d at the worst site"
+    return f"ε shortens tokens at {len(failing)} norms: at the worst site {say(value, '.1%')} are within 1 % of √d"
 
 
 def _quantities(evidence: Evidence, shares: Floats) -> tuple[Quantity, ...]:

@@ -15,9 +15,9 @@ from armillary.probes.sphere.site_spectra import FLOAT32_NOISE, Spectrum, spectr
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
 
 CLAIMED = 2
-WHY_ALGEBRA = {
-    "layernorm": "under LayerNorm only the plane ⟂ 1 is one, which gives one zero",
-    "rmsnorm": "under RMSNorm there is none, which gives no zero",
+LINEAR_CONSTRAINTS = {
+    "layernorm": "LayerNorm has one linear constraint, the plane ⟂ 1",
+    "rmsnorm": "RMSNorm has no linear constraint",
 }
 
 
@@ -153,7 +153,7 @@ def _reading(evidence: Evidence, verdict: Verdict, counts: Floats, zeros_y: Floa
     agree = int((counts == predicted).sum())
     return (
         f"{agree} of {len(counts)} norms have the number of zeros that linear algebra predicts. Only linear constraints "
-        f"give zeros, and constant length is not linear: {'; '.join(WHY_ALGEBRA[kind] for kind in kinds)}.{flat}"
+        f"give zeros, and constant length is not linear. {'; '.join(LINEAR_CONSTRAINTS[kind] for kind in kinds)}.{flat}"
     )
 
 
@@ -164,7 +164,7 @@ def _headline(verdict: Verdict, counts: Floats, predicted: Floats) -> str:
     names = {0: "No eigenvalue vanishes", 1: "One eigenvalue vanishes", 2: "Two eigenvalues vanish"}
     vanish = names.get(int(value), f"{value:g} eigenvalues vanish")
     two = int((counts == CLAIMED).sum())
-    return f"{vanish} at the median norm (two at {two} of {len(counts)}): S3 predicts 2, linear algebra {algebra:.0f}"
+    return f"{vanish} at the median site (two at {two} of {len(counts)}): S3 predicts 2, linear algebra {algebra:.0f}"
 
 
 def _quantities(evidence: Evidence, by_site: list[Spectrum], ends: Floats, predicted: Floats) -> tuple[Quantity, ...]:

@@ -1,0 +1,286 @@
+"""The sphere: every claim is supported where its truth is planted and refuted where its opposite is."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from planted import CONTEXT, VOCABULARY, D, bag, bench_of, chained, concluded, corpus, evidence, gaussian, generator
+from tiny import tiny
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.read import read
+from armillary.geometry.spectrum import participation_ratio
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.sphere.concentration import Concentration, shell_table
+from armillary.probes.sphere.dimension import Dimension
+from armillary.probes.sphere.direction import Direction
+from armillary.probes.sphere.ellipsoid import Ellipsoid
+from armillary.probes.sphere.local import Local
+from armillary.probes.sphere.plane import Plane
+from armillary.probes.sphere.radius import Radius
+from armillary.probes.sphere.site_spectra import spectra
+from armillary.probes.sphere.two_zeros import TwoZeros
+from armillary.results import Why
+
+
+def spheres(dimension: int) -> torch.Tensor:
+    """Embeddings uniform on a sphere of the given dimension, inside the plane ⟂ 1 (LayerNorm leaves them unchanged)."""
+    points = torch.randn(VOCABULARY, dimension + 1, generator=generator(3))
+    frame = torch.randn(D, D, generator=generator(4))
+    frame = torch.linalg.qr(frame - frame.mean(0))[0].T[: dimension + 1]
+    return torch.nn.functional.normalize(points, dim=1) @ (frame - frame.mean(1, keepdim=True)) * 5
+
+
+def lengths(spread: float) -> torch.Tensor:
+    """Gaussian directions at log-normal lengths."""
+    factor = torch.exp(spread * torch.randn(VOCABULARY, 1, generator=generator(5)))
+    return torch.nn.functional.normalize(gaussian(), dim=1) * math.sqrt(D) * factor
+
+
+def centred_llama() -> Anatomy:
+    """An RMSNorm model in the plane: nothing it embeds or writes has a mean."""
+    model = tiny("llama")
+    with torch.no_grad():
+        model.model.embed_tokens.weight -= model.model.embed_tokens.weight.mean(1, keepdim=True)
+        for layer in model.model.layers:
+            for projection in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                projection.weight -= projection.weight.mean(0, keepdim=True)
+    return read(model, "centred")
+
+
+def twinned(columns: int) -> torch.Tensor:
+    """Embeddings whose first coordinates repeat: each repetition is a linear constraint besides the plane."""
+    embedding = gaussian()
+    for column in range(columns):
+        embedding[:, column + 1] = embedding[:, 0]
+    return embedding
+
+
+def separated_by_direction() -> Evidence:
+    """Tokens of equal length in random directions; positions disturb length more than direction."""
+    embedding = torch.nn.functional.normalize(torch.randn(60, D, generator=generator(6)), dim=1) * 8
+    positions = torch.randn(CONTEXT, D, generator=generator(7))
+    return evidence(bag(embedding, positions), chained())
+
+
+def separated_by_length() -> Evidence:
+    """All tokens in one direction, separated by length alone."""
+    ray = torch.randn(1, D, generator=generator(8))
+    embedding = ray * torch.linspace(1, 9, 60)[:, None] + 1e-3 * torch.randn(60, D, generator=generator(9))
+    return evidence(bag(embedding, 1e-3 * torch.randn(CONTEXT, D, generator=generator(7))), chained())
+
+
+def default_gpt2() -> Evidence:
+    import transformers as tr
+
+    config = tr.GPT2Config(n_embd=D, n_layer=2, n_head=2, vocab_size=VOCABULARY, n_positions=CONTEXT)
+    return evidence(read(tr.GPT2LMHeadModel(config).eval()), corpus())
+
+
+CASES = {
+    "radius, ordinary": (Radius, "supported", lambda: evidence(bag(gaussian()), corpus())),
+    "radius, ε as large as the variance": (Radius, "refuted", lambda: evidence(bag(gaussian(), eps=1.0), corpus())),
+    "radius, ε bites on a few short tokens": (
+        Radius,
+        "refuted",
+        lambda: evidence(bag(gaussian() * torch.linspace(1e-4, 1, VOCABULARY)[:, None]), corpus()),
+    ),
+    "plane, LayerNorm": (Plane, "supported", lambda: evidence(bag(gaussian()), corpus())),
+    "plane, RMSNorm with centred weights": (
+        Plane,
+        "supported",
+        lambda: evidence(centred_llama(), corpus(vocabulary=97)),
+    ),
+    "plane, RMSNorm": (
+        Plane,
+        "refuted",
+        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
+    ),
+    "ellipsoid, perturbed LayerNorm": (
+        Ellipsoid,
+        "supported",
+        lambda: evidence(read(tiny("gpt2")), corpus(vocabulary=97)),
+    ),
+    "ellipsoid, RMSNorm cannot displace": (
+        Ellipsoid,
+        "qualified",
+        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
+    ),
+    "ellipsoid, gains of one": (Ellipsoid, "refuted", default_gpt2),
+    "concentration, Gaussian": (Concentration, "supported", lambda: evidence(bag(gaussian()), corpus())),
+    "concentration, lengths of every size": (
+        Concentration,
+        "refuted",
+        lambda: evidence(bag(lengths(1.0)), corpus()),
+    ),
+    "direction, tokens separated by direction": (Direction, "supported", separated_by_direction),
+    "direction, tokens separated by length": (Direction, "refuted", separated_by_length),
+    "two zeros, a second constraint": (TwoZeros, "supported", lambda: evidence(bag(twinned(1)), corpus())),
+    "two zeros, LayerNorm alone": (TwoZeros, "refuted", lambda: evidence(bag(gaussian()), corpus())),
+    "two zeros, RMSNorm alone": (
+        TwoZeros,
+        "refuted",
+        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
+    ),
+    "two zeros, too few tokens": (TwoZeros, "undecided", lambda: evidence(bag(gaussian()), corpus(10, 6))),
+    "local, a sphere of four dimensions": (Local, "supported", lambda: evidence(bag(spheres(4)), corpus())),
+    "local, ε lets lengths through": (
+        Local,
+        "refuted",
+        lambda: evidence(bag(lengths(0.5), eps=1e4), corpus()),
+    ),
+    "local, too few tokens": (Local, "undecided", lambda: evidence(bag(spheres(4)), corpus(4, 5))),
+    "dimension, isotropic": (Dimension, "supported", lambda: evidence(bag(gaussian()), corpus())),
+    "dimension, four axes": (Dimension, "refuted", lambda: evidence(bag(gaussian(4)), corpus())),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_planted_truth_comes_back(case):
+    probe, verdict, make = CASES[case]
+    finding = concluded(probe(), make())
+    assert finding.verdict == verdict, f"{finding.statistic}: {finding.reading}"
+    assert (finding.why is Why.TOO_LITTLE_TEXT) if verdict == "undecided" else finding.why is None
+    assert finding.headline
+    assert finding.reading
+
+
+@pytest.fixture(scope="module")
+def ordinary() -> Evidence:
+    return evidence(read(tiny("gpt2")), corpus(vocabulary=97))
+
+
+# Mutations: a measurement that is wrong in one way must be detected.
+
+
+def test_a_norm_that_is_not_what_its_weights_say_refutes_the_radius():
+    anatomy = bag(gaussian())
+    wrong = replace(anatomy, blocks=tuple(replace(b, ln1=replace(b.ln1, eps=0.5)) for b in anatomy.blocks))
+    finding = Radius().conclude(evidence(wrong, corpus()))
+    assert finding.verdict == "refuted"
+    assert "L0.ln1" in finding.reading
+    gaps = finding.to_frame().set_index("site").module_gap
+    assert gaps["L0.ln2"] < 1e-5 < 0.01 < gaps["L0.ln1"]
+
+
+def test_a_gain_taken_for_the_direction_would_not_be_on_the_sphere():
+    anatomy = read(tiny("gpt2"))
+    norm = anatomy.norms["L1.ln1"]
+    x = evidence(anatomy, corpus(vocabulary=97))[SAMPLES][MODEL].rows["L1.ln1"].sample().rows
+    z, y = norm.direction(x), norm(x)
+    radius = [float((v.norm(dim=-1) / D**0.5 - 1).abs().max()) for v in (z, y)]
+    assert radius[0] < 1e-3 < 0.01 < radius[1]
+
+
+def test_forgetting_the_mean_loses_the_plane():
+    anatomy = bag(gaussian())
+    wrong = replace(anatomy, blocks=tuple(replace(b, ln1=replace(b.ln1, kind="rmsnorm")) for b in anatomy.blocks))
+    finding = Plane().conclude(evidence(wrong, corpus()))
+    assert finding.verdict == "qualified"
+    frame = finding.to_frame().set_index("site")
+    assert not frame.loc["L0.ln1", "in_plane"]
+    assert frame.loc["L0.ln2", "in_plane"]
+
+
+def test_counting_first_positions_would_move_the_concentration():
+    positions = torch.zeros(CONTEXT, D)
+    positions[0] = 40.0 * torch.nn.functional.normalize(torch.randn(D, generator=generator(2)), dim=0)
+    finding = Concentration().conclude(evidence(bag(gaussian(), positions), corpus()))
+    row = finding.to_frame().iloc[0]
+    assert row.cv_length < 0.15 < 0.5 < row.cv_length_all
+    assert row.first_length > 35
+
+
+def test_permuted_labels_lose_the_direction():
+    finding = concluded(Direction(), separated_by_direction())
+    permuted = finding.controls[0]
+    assert permuted.name == "permuted labels"
+    assert permuted.low < 0 < permuted.high
+    assert finding.statistic.low > 0.1 > permuted.high
+
+
+def test_scaling_after_the_last_block_is_undone_by_the_final_norm(ordinary):
+    table = concluded(Direction(), ordinary).more_tables["scaling"].to_frame()
+    last = table[table.layer == table.layer.max()]
+    assert np.abs(last.delta_nll).max() < 1e-4
+    assert np.abs(table[table.layer == 0].delta_nll).max() > 1e-3
+
+
+def test_too_few_tokens_would_make_zeros_of_their_own():
+    starved = TwoZeros().conclude(evidence(bag(gaussian()), corpus(4, 7)))
+    assert starved.verdict == "undecided"
+    assert starved.why is Why.TOO_LITTLE_TEXT
+    assert starved.to_frame().zeros_z.min() > 2
+
+
+def test_null_vectors_are_one_and_one_over_gain():
+    frame = TwoZeros().conclude(evidence(read(tiny("gpt2")), corpus(vocabulary=97))).to_frame()
+    assert (frame.zeros_z == 1).all()
+    assert (frame.zeros_y == 1).all()
+    assert frame.ones_variance.abs().max() < 1e-6
+    assert frame.inverse_gain_variance.abs().max() < 1e-6
+    assert frame.radial_variance.min() > 1e-3  # constant length leaves no zero
+
+
+def test_without_the_norm_the_local_law_is_lost():
+    finding = Local().conclude(evidence(bag(lengths(0.3)), corpus()))
+    before = next(control for control in finding.controls if control.name == "before the norm")
+    assert before.value < 0.5 < 1.5 < finding.statistic.value
+
+
+def test_dimension_of_a_covariance_with_itself_would_be_biased():
+    """The two halves remove the bias of d/n that few tokens bring to the participation ratio."""
+    gathered = evidence(bag(gaussian()), corpus(12, 16))
+    naive = participation_ratio(spectra(gathered, MODEL)["L0.ln1"].values)
+    unbiased = Dimension().conclude(gathered).to_frame().participation[0]
+    assert naive < 28 < unbiased < 35
+
+
+def test_every_estimator_finds_a_low_dimension():
+    frame = Dimension().conclude(evidence(bag(gaussian(4)), corpus())).to_frame()
+    for column in ("participation", "entropy_rank", "two_nn", "mle"):
+        assert frame[column].between(2.4, 4.6).all(), frame[column]
+
+
+def test_controls_are_measured_not_assumed(ordinary):
+    finding = Ellipsoid().conclude(ordinary)
+    assert finding.controls[0].name == RANDOM
+    assert finding.controls[0].value == 1.0
+    assert finding.statistic.value > 2
+
+
+def test_monte_carlo_shows_both_readings_of_four_and_a_half_percent():
+    rows = {row[0]: row for row in shell_table().rows}
+    assert rows[1000][1] == pytest.approx(0.0224, rel=0.06)
+    assert rows[1000][3] == pytest.approx(0.0447, rel=0.06)
+    assert rows[1000][4] == pytest.approx(0.0447, rel=1e-2)
+    assert sorted(rows) == [3, 10, 30, 100, 300, 1000, 3000, 10_000]
+
+
+def test_long_documents_leave_the_scaling_with_enough_of_them():
+    gathered = evidence(bag(gaussian()), corpus(12, 60))
+    trials = Direction().experiment(bench_of(gathered))
+    assert trials.documents == 12
+    table = Direction().conclude(gathered, trials).more_tables["scaling"].to_frame()
+    assert table.low.notna().all()
+
+
+def test_less_text_cannot_support_the_shell():
+    """The high end of the interval decides for the law, so that uncertainty never counts as agreement."""
+    many, few = (Concentration().conclude(evidence(bag(gaussian()), corpus(n, 60))).to_frame() for n in (60, 9))
+    assert (few.cv_length_high - few.cv_length_low).mean() > (many.cv_length_high - many.cv_length_low).mean()
+    wide = Concentration().conclude(evidence(bag(lengths(0.24)), corpus(9, 12)))
+    row = wide.to_frame().iloc[0]
+    assert row.cv_length_low < 2 * row.law_length < row.cv_length_high
+    assert wide.verdict != "supported"
+
+
+def test_a_zero_is_counted_although_a_few_axes_hold_most_of_the_variance():
+    """float32 noise on a covariance would hide LayerNorm's null behind axes a hundred times larger."""
+    embedding = gaussian()
+    embedding[:, :3] *= 60
+    finding = TwoZeros().conclude(evidence(bag(embedding), corpus(60, 60)))
+    assert (finding.to_frame().zeros_z == 1).all()
