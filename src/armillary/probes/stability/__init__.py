@@ -1,1 +1,1 @@
-"""Chapter D: does a state stay what it was when text is added, when the window slides, when it is pushed a little?"""
+"""Chapter D: are states stable when text is appended, when the window slides, and when they are perturbed?"""

@@ -1,4 +1,4 @@
-"""What becomes of a small turn on its way through the blocks, with norms as they are and with norms frozen?"""
+"""Rotates every token's state by a small angle and follows it through the blocks, with norms live and frozen."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,25 +16,25 @@ from armillary.flow.capture import Watcher, watching
 from armillary.flow.tokens import Batch
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import RANDOM, Floats
-from armillary.probes.stability.perturbation_record import APART, FROZEN, LIVE, OWN, Nudged
-from armillary.probes.stability.windows import by_group, even_windows, stations, stream, turned
+from armillary.probes.stability.growth import APART, FROZEN, LIVE, OWN, RotationGrowth
+from armillary.probes.stability.windows import angles_between, by_group, even_windows, stations, stream
 
 WINDOW, DOCUMENTS, QUICK_DOCUMENTS = 64, 16, 8
 SLID_WINDOW, SLID_DOCUMENTS = 128, 12
-BEGINNING, END = 8, 16
-"""Tokens that are turned at a slid window's beginning, and tokens that are looked at at its end."""
+START, END = 8, 16
+"""How many tokens are rotated at the start of a slid window, and how many are measured at its end."""
 ANGLE = 1e-3
-# Turn draws by torch, as the random twin was drawn: another seed than the survey's, so that the draws differ.
+# Turn and the random twin both draw from torch: another seed than the survey's keeps the draws apart.
 SEED = 9001
 
 
 @dataclass(frozen=True)
-class Only:
-    """Let an edit of what the first block receives act on the first `stop` positions alone."""
+class FirstTokens:
+    """Restrict an edit of the first block's input to the first `stop` positions."""
 
     edit: Edit
     stop: int
-    example: ClassVar[str] = "Only(Turn(layer=-1, angle=0.01), stop=8)"
+    example: ClassVar[str] = "FirstTokens(Turn(layer=-1, angle=0.01), stop=8)"
 
     @contextmanager
     def on(self, anatomy: Anatomy) -> Iterator[None]:
@@ -52,50 +52,50 @@ class Only:
             yield
 
 
-def nudge(bench: Bench) -> Nudged | None:
-    """Every condition on the same windows, then slid windows; None where no document is long enough."""
+def perturb(bench: Bench) -> RotationGrowth | None:
+    """Every condition on the same windows, then slid windows; None if no document is long enough."""
     windows = even_windows(bench.corpus, WINDOW, QUICK_DOCUMENTS if bench.quick else DOCUMENTS)
     if not windows:
         return None
     batches = bench.batches(windows)
-    # Half precision rounds a smaller turn away.
+    # Half precision would round a smaller rotation away.
     angle = max(ANGLE, 16 * torch.finfo(bench.anatomy.dtype).eps)
-    model = _Nudging(bench, angle)
+    model = Perturbation(bench, angle)
     frozen = model.live_then_frozen(batches)
     sums = dict(model.sums)
     if bench.twin is not None:
-        twin = _Nudging(bench.arm(RANDOM), angle, fully=False)
+        twin = Perturbation(bench.arm(RANDOM), angle, fully=False)
         twin.live_then_frozen(batches)
-        sums |= {(f"{RANDOM}, {name}", what): made for (name, what), made in twin.sums.items()}
+        sums |= {(f"{RANDOM}, {name}", what): part for (name, what), part in twin.sums.items()}
     slides, slid = _slid(bench, angle, frozen)
     tokens = len(windows) * (len(windows[0].ids) - 1)
-    return Nudged(stations(bench.anatomy), angle, sums, slides, slid, len(windows), tokens)
+    return RotationGrowth(stations(bench.anatomy), angle, sums, slides, slid, len(windows), tokens)
 
 
 @dataclass
-class _Nudging:
-    """One model; sums [group, state, (count, sum)] by condition and by what was measured."""
+class Perturbation:
+    """The conditions of one model; sums [group, state, (count, sum)] per condition and quantity."""
 
     bench: Bench
     angle: float
     fully: bool = True
-    """Also twice the turn, a turn after the first block, each token's own scale, and first tokens apart."""
+    """Also twice the rotation, a rotation after the first block, each token's own scale, and first tokens apart."""
     sums: dict[tuple[str, str], Floats] = field(default_factory=dict)
 
     def live_then_frozen(self, batches: Sequence[Batch]) -> tuple[Edit, ...]:
-        """Every condition; returns the freezing, which needs the live pass over all batches."""
+        """Measure every condition; returns the edits that freeze all norms, known after the live passes."""
         norms = self.bench.anatomy.norms
-        seen: list[dict[str, Tensor]] = []
+        powers_of: list[dict[str, Tensor]] = []
         for number, batch in enumerate(batches):
             powers: dict[str, Tensor] = {}
             with watching(self.bench.anatomy, {site: _first_power(norms[site], site, powers) for site in norms}):
                 before = self.respond(LIVE, batch, number)
-            seen.append(powers)
+            powers_of.append(powers)
             if self.fully:
                 own = stream(self.bench, batch, *self.frozen(powers), Turn(-1, self.angle, SEED + number))
                 self.add(OWN, "angle", batch, _log_angles(self.bench, before, own, self.angle))
-        typical = {site: _typical([powers[site] for powers in seen], batches) for site in norms}
-        for number, (batch, powers) in enumerate(zip(batches, seen, strict=True)):
+        typical = {site: _typical([powers[site] for powers in powers_of], batches) for site in norms}
+        for number, (batch, powers) in enumerate(zip(batches, powers_of, strict=True)):
             self.respond(FROZEN, batch, number, *self.frozen(typical))
             if self.fully:
                 apart = {site: _first_apart(power, typical[site], batch) for site, power in powers.items()}
@@ -103,13 +103,13 @@ class _Nudging:
         return self.frozen(typical)
 
     def frozen(self, powers: Mapping[str, Tensor]) -> tuple[Edit, ...]:
-        """Every norm frozen to the scale that goes with a power: one for all, or one for each token."""
+        """Edits that freeze every norm to the scale of a power: one for all tokens, or one per token."""
         norms = self.bench.anatomy.norms
-        # Freeze multiplies: a tensor that has the tokens' shape does as well as one number.
+        # Freeze multiplies by its scale, so a tensor of the tokens' shape works as well as a number.
         return tuple(Freeze(site, _scale(norms[site], power)) for site, power in powers.items())
 
     def respond(self, name: str, batch: Batch, number: int, *edits: Edit) -> Tensor:
-        """Lengths, and how turns have grown; returns the stream without them."""
+        """Measure lengths and the growth of rotations; returns the unrotated stream."""
         bench, angle, seed = self.bench, self.angle, SEED + number
         before = stream(bench, batch, *edits)
         once = _log_angles(bench, before, stream(bench, batch, *edits, Turn(-1, angle, seed)), angle)
@@ -129,26 +129,26 @@ class _Nudging:
 
 
 def _slid(bench: Bench, angle: float, frozen: tuple[Edit, ...]) -> tuple[tuple[int, ...], dict[str, Floats]]:
-    """[group, slide, (count, sum)] of how much a turn at a slid window's beginning has grown at its end."""
+    """[group, slide, (count, sum)] of the log growth at a slid window's end of a rotation at its start."""
     windows = even_windows(bench.corpus, SLID_WINDOW, QUICK_DOCUMENTS if bench.quick else SLID_DOCUMENTS)
     length = len(windows[0].ids)
     slides = (0, length // 2) if bench.quick else (0, length // 4, length // 2)
-    made: dict[str, list[Floats]] = {LIVE: [], FROZEN: []}
+    sums: dict[str, list[Floats]] = {LIVE: [], FROZEN: []}
     batches = bench.batches(windows)
     for name, edits in ((LIVE, ()), (FROZEN, frozen)):
         for by in slides:
             total = np.zeros((bench.corpus.groups, 1, 2))
             for number, batch in enumerate(batches):
-                turn = Only(Turn(-1, angle, SEED + number), min(BEGINNING, length // 8))
+                turn = FirstTokens(Turn(-1, angle, SEED + number), min(START, length // 8))
                 before, after = (stream(bench, batch, Slide(by), *edits, *more)[-1:] for more in ((), (turn,)))
                 grown = _log_angles(bench, before, after, angle)
                 total += by_group(bench, batch, grown[:, :, -min(END, length // 8) :])
-            made[name].append(total[:, 0])
-    return slides, {name: np.stack(parts, 1) for name, parts in made.items()}
+            sums[name].append(total[:, 0])
+    return slides, {name: np.stack(parts, 1) for name, parts in sums.items()}
 
 
 def _first_power(norm: Norm, site: str, powers: dict[str, Tensor]) -> Watcher:
-    """Keep what a norm divides out, squared, the first time it is passed: before any edit."""
+    """Keep the squared length that a norm divides by in the first pass, before any edit."""
 
     def see(given: Tensor | None, output: Tensor) -> None:
         assert given is not None, "a norm takes a tensor"
@@ -158,13 +158,13 @@ def _first_power(norm: Norm, site: str, powers: dict[str, Tensor]) -> Watcher:
 
 
 def _typical(powers: Sequence[Tensor], batches: Sequence[Batch]) -> Tensor:
-    """The median power at a site, first tokens left out; some families' norms see all tokens in one row."""
+    """The median power at a site, without first tokens."""
     rows = [power.reshape(batch.ids.shape)[:, 1:] for power, batch in zip(powers, batches, strict=True)]
     return torch.cat([part.flatten() for part in rows]).median()
 
 
 def _first_apart(power: Tensor, typical: Tensor, batch: Batch) -> Tensor:
-    """The typical power for all tokens but first ones, in the shape the norm sees."""
+    """The typical power for all tokens except first ones, in the shape that the norm sees."""
     first = torch.arange(batch.ids.shape[1], device=power.device) == 0
     return torch.where(first, power.reshape(batch.ids.shape), typical).reshape(power.shape)
 
@@ -174,12 +174,12 @@ def _scale(norm: Norm, power: Tensor) -> Any:
 
 
 def _log_angles(bench: Bench, before: Tensor, after: Tensor, angle: float) -> Tensor:
-    """Logarithm of the angle between two streams over the turn's, first tokens left out; what is below rounding is rounding."""
+    """Log of the angle between two streams over the rotation's angle, without first tokens; at least one rounding."""
     least = torch.finfo(bench.anatomy.dtype).eps
-    return (turned(bench.anatomy, before, after)[:, :, 1:].clamp_min(least) / angle).log()
+    return (angles_between(bench.anatomy, before, after)[:, :, 1:].clamp_min(least) / angle).log()
 
 
 def _log_lengths(streams: Tensor) -> Tensor:
-    """Logarithm of the stream's length over its length before the first block, first tokens left out."""
+    """Log of the stream's length over its length before the first block, without first tokens."""
     length = streams[:, :, 1:].norm(dim=-1)
     return (length / length[:1]).log()

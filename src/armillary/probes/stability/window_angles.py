@@ -1,72 +1,86 @@
-"""By what angle do states turn when the window slides on and its first tokens are forgotten?"""
+"""Angles between the states of the same tokens in windows that slid, and how they grow with the slide."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from armillary.edits import Slide
-from armillary.flow.tokens import Batch
-from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import RANDOM, Floats
-from armillary.probes.stability.drift import BANDS, Drifted
-from armillary.probes.stability.windows import by_group, even_windows, stations, stream, turned
+from armillary.probes.machinery.evidence import RANDOM, Evidence, Floats
+from armillary.probes.machinery.intervals import mean
+from armillary.probes.machinery.tables import cells, interval_cells, table
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.results import Table
 
-WINDOW, DOCUMENTS, QUICK_DOCUMENTS = 128, 16, 8
-
-
-def slides_of(length: int) -> tuple[int, ...]:
-    """1, 2, 4 … and half the window.
-
-    >>> slides_of(60)
-    (1, 2, 4, 8, 16, 30)
-    """
-    return (*(2**i for i in range(length.bit_length()) if 2**i < length // 2), length // 2)
+BANDS = ((1, 4), (4, 16), (16, 32), (32, 64), (64, 10**9))
+"""Distances from the start of the slid window: from, and below."""
+RESTARTED, KEPT = "positions restarted", "positions kept"
 
 
-def slide(bench: Bench) -> Drifted | None:
-    """Windows slid by 1, 2, 4 … against the window as it stood; None where no document is long enough."""
-    windows = even_windows(bench.corpus, WINDOW, QUICK_DOCUMENTS if bench.quick else DOCUMENTS)
-    if not windows:
-        return None
-    length = len(windows[0].ids)
-    slides = slides_of(length)
-    slides = tuple(sorted({*slides[::2], slides[-1]})) if bench.quick else slides
-    far = slides[-1] + length // 8
-    # Under rotation both are the same: one slide shows it.
-    several = bench.anatomy.positions.kind == "learned" and not bench.quick
-    kept = sorted({1, slides[len(slides) // 2], slides[-1]}) if several else [slides[-1]]
-    sums: dict[str, dict[int, Floats]] = {"restart": {}, "keep": {}, RANDOM: {}}
-    bands = {by: np.zeros((bench.corpus.groups, len(BANDS), 2)) for by in slides}
-    for batch in bench.batches(windows):
-        before = stream(bench, batch)
-        for by in (0, *slides):
-            moved = turned(bench.anatomy, before[:, :, by:], stream(bench, batch, Slide(by)))
-            _add(sums["restart"], by, by_group(bench, batch, moved[:, :, far - by :]))
-            if by:
-                bands[by] += _banded(bench, batch, moved[-1])
-        for by in kept:
-            moved = turned(bench.anatomy, before[:, :, by:], stream(bench, batch, Slide(by, "keep")))
-            _add(sums["keep"], by, by_group(bench, batch, moved[:, :, far - by :]))
-        if bench.twin is not None:
-            twin = bench.arm(RANDOM)
-            last = slides[-1]
-            moved = turned(twin.anatomy, stream(twin, batch)[:, :, last:], stream(twin, batch, Slide(last)))
-            _add(sums[RANDOM], last, by_group(bench, batch, moved[:, :, far - last :]))
-    tokens = len(windows) * (length - far)
-    epsilon = torch.finfo(bench.anatomy.dtype).eps
-    return Drifted(stations(bench.anatomy), slides, sums, bands, length, far, len(windows), tokens, epsilon)
+@dataclass(frozen=True, eq=False)
+class WindowAngles:
+    """Angles in radians between a token's states before and after the window slides."""
+
+    states: tuple[str, ...]
+    slides: tuple[int, ...]
+    sums: Mapping[str, Mapping[int, Floats]]
+    """condition → slide → [group, state, (count, sum)]."""
+    bands: Mapping[int, Floats]
+    """slide → [group, band, (count, sum)] of the last state."""
+    window: int
+    far: int
+    """The first position that is compared."""
+    documents: int
+    tokens: int
+    epsilon: float
+
+    def stacked(self) -> Floats:
+        """[group, slide, state, (count, sum)] with positions restarted."""
+        return np.stack([self.sums[RESTARTED][by] for by in self.slides], 1)
+
+    def random(self) -> Floats:
+        """[state]: mean angle in degrees at random initialisation, half of the window slid out; NaN if not measured."""
+        sums = self.sums[RANDOM].get(self.slides[-1])
+        return np.full(len(self.states), np.nan) if sums is None else np.rad2deg(mean(sums.sum(0)))
 
 
-def _add(sums: dict[int, Floats], by: int, more: Floats) -> None:
-    sums[by] = sums[by] + more if by in sums else more
+def exponents(evidence: Evidence, result: WindowAngles) -> Floats:
+    """[(all, first, last slides), state, (value, low, high)] of the exponent in the slide."""
+    parts = (slice(None), slice(0, 3), slice(-3, None))
+    stats = result.stacked()
+    return np.stack([evidence.intervals(stats, partial(exponent, result=result, part=part)) for part in parts])
 
 
-def _banded(bench: Bench, batch: Batch, moved: Tensor) -> Floats:
-    """[group, band, (count, sum)] of the last state's angles [b, t] by distance from where the slid window begins."""
-    distance = torch.arange(moved.shape[1], device=moved.device)
-    nothing = torch.full_like(moved, torch.nan)
-    return by_group(bench, batch, torch.stack([torch.where(_within(distance, band), moved, nothing) for band in BANDS]))
+def exponent(stats: Floats, result: WindowAngles, part: slice) -> Floats:
+    """Slope of the log mean angle [draw, slide, state] on the log slide; NaN where an angle is only rounding."""
+    angle = mean(stats)[:, part]
+    x = np.log(np.array(result.slides[part], dtype=float))
+    x = x - x.mean()
+    least = min(T.roundings * result.epsilon, np.deg2rad(T.drift_degrees / 10))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        y = np.where(angle > least, np.log(angle), np.nan)
+    return np.asarray(np.einsum("s,dsk->dk", x, y) / (x @ x))
 
 
-def _within(distance: Tensor, band: tuple[int, int]) -> Tensor:
-    return (distance >= band[0]) & (distance < band[1])
+def slide_table(result: WindowAngles, angles: Floats, kept: dict[int, Floats]) -> Table:
+    bands = np.rad2deg([mean(result.bands[by].sum(0)) for by in result.slides])
+    ranges = [f"{low} to {high - 1}" for low, high in BANDS[:-1]] + [f"{BANDS[-1][0]} or more"]
+    return table(
+        cells("slide", "tokens that slid out of the window", result.slides, "tokens"),
+        interval_cells("angle", "mean angle moved by the last state, over the same tokens", angles[:, -1], "degrees"),
+        cells(
+            "kept",
+            "the same with positions kept (empty: not measured)",
+            [kept[by][-1, 0] if by in kept else None for by in result.slides],
+            "degrees",
+        ),
+        *(
+            cells(
+                f"from_{low}",
+                f"mean angle of all tokens {where} tokens from the start of the slid window (empty: none)",
+                bands[:, i],
+                "degrees",
+            )
+            for i, ((low, _), where) in enumerate(zip(BANDS, ranges, strict=True))
+        ),
+    )

@@ -1,4 +1,4 @@
-"""Which states of which windows are compared, and how far apart are they?"""
+"""Windows of equal length, the states compared in them, and sums of comparisons per document group."""
 
 from dataclasses import replace
 
@@ -14,20 +14,20 @@ from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import Floats
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 
-# A window of fewer tokens has nothing to append to, or to slide out of.
+# A shorter window has nothing to append to or to slide out of.
 LEAST = 8
 
 
 def stations(anatomy: Anatomy) -> tuple[str, ...]:
-    """Where the stream is looked at: before the first block and after each."""
+    """The states that are compared: before the first block and after each block."""
     return ("L0.resid_pre", *(f"L{i}.resid_post" for i in range(anatomy.layers)))
 
 
 def even_windows(corpus: Corpus, length: int, documents: int) -> tuple[Window, ...]:
-    """Windows of one length, at most `length`, one a document: as long as three quarters of the documents allow.
+    """One window per document, all of one length: at most `length`, as long as three quarters of the documents allow.
 
-    Where that leaves too few of them for intervals, down to half as long, so that more fit. Tokens that the tokenizer
-    added are left out, so that a window that slides does not lose them with its first step.
+    If that leaves too few documents for an interval, windows may be down to half as long. Tokens that the tokenizer
+    added are left out, so that a sliding window does not lose them with its first step.
     """
     bodies: dict[int, tuple[int, ...]] = {}
     for window in corpus.windows:
@@ -45,37 +45,37 @@ def even_windows(corpus: Corpus, length: int, documents: int) -> tuple[Window, .
 
 
 def stream(bench: Bench, batch: Batch, *edits: Edit) -> Tensor:
-    """The stream at every station [state, b, t, d] in float64."""
-    found = bench.states(batch, stations(bench.anatomy), *edits)
-    return torch.stack([found[name].double() for name in stations(bench.anatomy)])
+    """The stream at every station [state, b, t, d], in float64."""
+    states = bench.states(batch, stations(bench.anatomy), *edits)
+    return torch.stack([states[name].double() for name in stations(bench.anatomy)])
 
 
-def turned(anatomy: Anatomy, one: Tensor, other: Tensor) -> Tensor:
-    """Angles between two streams as the norms see them, in radians: without their mean where a LayerNorm takes it out.
+def angles_between(anatomy: Anatomy, a: Tensor, b: Tensor) -> Tensor:
+    """Angles between two streams in radians, as the norms see them: centred if the norms are LayerNorms.
 
-    A state of zero length, or one that overflowed, has no direction: NaN.
+    A state of length zero, or one that overflowed, has no direction: its angle is NaN.
     """
     if anatomy.blocks[0].ln1.kind == "layernorm":
-        one, other = one - one.mean(-1, keepdim=True), other - other.mean(-1, keepdim=True)
-    return angle(one, other)
+        a, b = a - a.mean(-1, keepdim=True), b - b.mean(-1, keepdim=True)
+    return angle(a, b)
 
 
 def by_group(bench: Bench, batch: Batch, values: Tensor) -> Floats:
     """[group, state, (count, sum)] of values [state, b, t] over the tokens where they are finite."""
-    real = torch.isfinite(values)
-    rows = torch.stack((real.double().sum(2), torch.where(real, values, 0).sum(2)), -1)
-    made = np.zeros((bench.corpus.groups, len(values), 2))
-    np.add.at(made, bench.groups(batch).numpy(), rows.transpose(0, 1).cpu().numpy())
-    return made
+    finite = torch.isfinite(values)
+    rows = torch.stack((finite.double().sum(2), torch.where(finite, values, 0).sum(2)), -1)
+    sums = np.zeros((bench.corpus.groups, len(values), 2))
+    np.add.at(sums, bench.groups(batch).numpy(), rows.transpose(0, 1).cpu().numpy())
+    return sums
 
 
 def largest_by_group(bench: Bench, batch: Batch, values: Tensor) -> Floats:
-    """[group, state]: the largest of values [state, b, t] in each document; 0 where it has none."""
-    made = np.zeros((bench.corpus.groups, len(values)))
-    np.maximum.at(made, bench.groups(batch).numpy(), values.amax(2).T.cpu().numpy())
-    return made
+    """[group, state]: the largest of values [state, b, t] in each group; 0 for a group without tokens."""
+    largest = np.zeros((bench.corpus.groups, len(values)))
+    np.maximum.at(largest, bench.groups(batch).numpy(), values.amax(2).T.cpu().numpy())
+    return largest
 
 
 def cut(batch: Batch, stop: int) -> Batch:
-    """The same rows, their first `stop` tokens."""
+    """The first `stop` tokens of every row."""
     return replace(batch, ids=batch.ids[:, :stop], mask=batch.mask[:, :stop], following=batch.following[:, :stop])

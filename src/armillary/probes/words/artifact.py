@@ -1,104 +1,108 @@
-"""Is the picture of travelling words an artefact of its projection?"""
+"""Is a three-dimensional picture of tokens an artefact of its projection?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
-from armillary.probes.machinery.probe import Instrument
+from armillary.probes.instruments.words import WORDS
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats, Ints
+from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.tables import cells, line, table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why
+from armillary.results.numbers import say
 
 if TYPE_CHECKING:
     from armillary.geometry.projection import Fidelity
 
 POINTS = 900
 UNROLLED = "pca, unrolled"
-DRAWN = ("pca", UNROLLED, "pacmap", "umap")
+PROJECTIONS = ("pca", UNROLLED, "pacmap", "umap")
+SCORES = ("correlation", "trustworthiness", "continuity", "stability")
 BLOCKS = 8
-COLUMNS = (
-    Column("projection", "how many dimensions were brought to three"),
-    Column("correlation", "rank correlation of distances on the drawing with true angles, all pairs of states"),
-    Column("trustworthiness", "are points near on the drawing near in truth? (10 neighbours)"),
-    Column("continuity", "are points near in truth near on the drawing? (10 neighbours)"),
-    Column("stability", "rank correlation of distances with those of a drawing from another seed"),
-    Column("control", "the same correlation for directions at random, as many and as wide"),
-)
+NOISE = "directions at random"
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """Scores of the projections that `armillary travel` draws, on states of sampled tokens."""
+    """Scores of the projections that `armillary travel` draws, on the states of sampled tokens."""
 
     claim: ClassVar[Claim] = Claim(
         id="words.artifact",
         chapter="C",
-        statement="A picture of words in three dimensions shows where they are: it is no artefact of the projection.",
+        statement="A picture of tokens in three dimensions shows where they are: it is no artefact of its projection.",
         source="R (S1)",
         definition=(
-            "All states of a few sampled tokens, as directions, drawn on a globe as `armillary travel` draws them: pca always "
-            "(from the sphere's centre along its three principal axes), pacmap and umap where installed; beside them pca "
-            "unrolled, in the tangent space at the mean. The statistic is the rank correlation of distances on pca's globe "
-            "with the true angles over all pairs; beside it trustworthiness, continuity and stability over seeds. Its "
-            "interval is a jackknife over groups of documents."
+            "The directions of all states of a few sampled tokens are drawn on a globe, as `armillary travel` draws "
+            "them: by pca (seen from the sphere's centre along the three principal axes), and by pacmap and umap where "
+            "installed. For comparison, pca unrolled: the tangent space at the mean. The statistic is the rank "
+            "correlation of distances on pca's globe with the true angles, over all pairs; its interval is a jackknife "
+            "over groups of documents. Also measured: trustworthiness, continuity, and stability over seeds."
         ),
-        control="as many directions at random in as many dimensions, which no drawing can keep; random initialisation",
+        control=(
+            "as many random directions in as many dimensions, which no drawing in three dimensions can preserve; "
+            "random initialisation"
+        ),
         rule=(
-            f"Supported: the correlation of pca lies above {T.picture_faithful} with its whole interval. Refuted: below "
-            f"{T.picture_misleading}. Qualified otherwise: the drawing tells far from near, and not much more."
+            f"Supported if pca's correlation lies above {T.picture_faithful} with its whole interval. Refuted if it "
+            f"lies below {T.picture_misleading} with its whole interval. Qualified otherwise. Undecided if there is no "
+            "interval."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-15",
+                "The rule scores the globe that is drawn (0.74), not the tangent plane (0.32), which had refuted it.",
+            ),
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ("travel",)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
 
     def conclude(self, evidence: Evidence) -> Finding:
         from armillary.geometry.projection import fidelity, globe, installed
 
         u, document = _directions(evidence, MODEL)
-        noise = _noise(u, evidence.seed)
-        rows: list[dict[str, Any]] = []
-        chance: list[Fidelity] = []
-        for name in filter(installed, DRAWN):
-            score, blank = (fidelity(each, *_drawn(name, each, evidence.seed)) for each in (u, noise))
-            rows.append({"projection": name, **vars(score), "control": blank.correlation})
-            chance.append(blank)
-        drawn = globe("pca", u, evidence.seed)
-        value, error = rows[0]["correlation"], _error(u, drawn, document)
-        verdict = _verdict(value - error, value + error)
-        controls = [Control("directions at random", rows[0]["control"], rows[0]["control"], rows[0]["control"])]
-        if RANDOM in evidence.travel:
+        noise = np.random.default_rng(evidence.seed).standard_normal(u.shape)
+        noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+        names = list(filter(installed, PROJECTIONS))
+        scores, by_chance = ([_score(name, points, evidence.seed) for name in names] for points in (u, noise))
+        value, error = scores[0].correlation, _error(u, globe("pca", u, evidence.seed), document)
+        low, high, chance = value - error, value + error, by_chance[0].correlation
+        controls = [Control(NOISE, chance, chance, chance)]
+        if RANDOM in evidence[WORDS]:
             twin, _ = _directions(evidence, RANDOM)
-            seen = fidelity(twin, globe("pca", twin, evidence.seed)).correlation
-            controls.append(Control(RANDOM, seen, seen, seen))
+            untrained = fidelity(twin, globe("pca", twin, evidence.seed)).correlation
+            controls.append(Control(RANDOM, untrained, untrained, untrained))
+        verdict = _verdict(low, high)
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic(
-                "rank correlation of drawn distance and true angle, pca", value, value - error, value + error
-            ),
+            why=Why.NO_INTERVAL if verdict == "undecided" else None,
+            statistic=Statistic("rank correlation of drawn distance and true angle, pca", value, low, high),
             n=len(u),
             controls=tuple(controls),
-            reading=_reading(rows, verdict),
-            headline=f"Distances on the picture rank as true angles do by {value:.2f}",
-            table=Table.of(COLUMNS, rows),
-            quantities=_quantities(rows, chance),
-            notes=tuple(f"{name} is not installed, and was not scored" for name in DRAWN if not installed(name)),
+            reading=_reading(names, scores, chance, verdict),
+            headline=f"Distances on the picture have a rank correlation of {say(value, '.2f')} with the true angles",
+            table=_table(names, scores, by_chance),
+            quantities=tuple(
+                line(
+                    f"scores of {name}",
+                    "1 preserves everything",
+                    "score",
+                    "score",
+                    SCORES,
+                    _array(score),
+                    {NOISE: _array(blank)},
+                )
+                for name, score, blank in zip(names, scores, by_chance, strict=True)
+            ),
+            notes=tuple(f"{name} is not installed and was not scored." for name in PROJECTIONS if name not in names),
         )
 
 
-def _drawn(name: str, u: Floats, seed: int) -> tuple[Floats, Floats]:
-    """The drawing, and the same from another seed."""
-    from armillary.geometry.projection import globe, project
-
-    first, second = (
-        project("pca", u, 3, each) if name == UNROLLED else globe(name, u, each) for each in (seed, seed + 1)
-    )
-    return first, second
-
-
-def _directions(evidence: Evidence, arm: str) -> tuple[Floats, Any]:
-    """Unit directions of the first sampled tokens' states, stacked, and each one's document."""
-    states, places = evidence.travel[arm].sampled()
+def _directions(evidence: Evidence, arm: str) -> tuple[Floats, Ints]:
+    """Unit directions of the first sampled tokens' states, stacked, and the document of each."""
+    states, places = evidence[WORDS][arm].sampled()
     tokens = max(2, POINTS // states.shape[1])
     x = states[:tokens].double().numpy()
     if next(iter(evidence.anatomy.norms.values())).kind == "layernorm":
@@ -107,22 +111,30 @@ def _directions(evidence: Evidence, arm: str) -> tuple[Floats, Any]:
     return u.reshape(-1, u.shape[-1]), places[:tokens, 0].repeat(states.shape[1])
 
 
-def _noise(u: Floats, seed: int) -> Floats:
-    drawn = np.random.default_rng(seed).standard_normal(u.shape)
-    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+def _score(name: str, u: Floats, seed: int) -> "Fidelity":
+    """A drawing's scores; its stability is that against a drawing from another seed."""
+    from armillary.geometry.projection import fidelity, globe, project
+
+    first, second = (
+        project("pca", u, 3, each) if name == UNROLLED else globe(name, u, each) for each in (seed, seed + 1)
+    )
+    return fidelity(u, first, second)
 
 
-def _error(u: Floats, points: Floats, document: Any) -> float:
-    """1.96 standard errors of the correlation, leaving out groups of documents in turn."""
+def _array(score: "Fidelity") -> Floats:
+    return np.array([getattr(score, name) for name in SCORES])
+
+
+def _error(u: Floats, points: Floats, document: Ints) -> float:
+    """1.96 standard errors of the correlation, by a jackknife over groups of documents."""
     from armillary.geometry.projection import fidelity
     from armillary.geometry.resample import jackknife_se
 
     groups = document % BLOCKS
-    kept = [groups != group for group in np.unique(groups)]
-    if len(kept) < 2:
+    rest = [groups != group for group in np.unique(groups)]
+    if len(rest) < 2:
         return float("nan")
-    found = [fidelity(u[rows], points[rows]).correlation for rows in kept]
-    return 1.96 * float(jackknife_se(np.array(found)))
+    return 1.96 * float(jackknife_se(np.array([fidelity(u[rows], points[rows]).correlation for rows in rest])))
 
 
 def _verdict(low: float, high: float) -> Verdict:
@@ -133,33 +145,31 @@ def _verdict(low: float, high: float) -> Verdict:
     return "refuted" if high < T.picture_misleading else "qualified"
 
 
-def _reading(rows: list[dict[str, Any]], verdict: Verdict) -> str:
-    first = rows[0]
-    told = (
-        f"On pca's globe distances rank as true angles do by {first['correlation']:.2f} (random directions: "
-        f"{first['control']:.2f}), and {first['trustworthiness']:.0%} of nearness can be trusted"
-    )
-    for row in rows[1:]:
-        told += f"; {row['projection']}: {row['correlation']:.2f}, {row['stability']:.2f} over seeds"
-    end = {
-        "supported": "it can be read",
-        "refuted": "do not read distances off it",
-        "qualified": "read far and near, not how far",
+def _reading(names: list[str], scores: list["Fidelity"], chance: float, verdict: Verdict) -> str:
+    advice = {
+        "supported": "Distances can be read off the picture.",
+        "refuted": "Distances cannot be read off the picture.",
+        "qualified": "The picture shows what is near and what is far, but not how far.",
+        "undecided": "More text would decide.",
     }
-    return f"{told}: {end.get(verdict, 'more text would decide')}."
+    others = "; ".join(
+        f"{name}: {say(score.correlation, '.2f')}, and {say(score.stability, '.2f')} between two seeds"
+        for name, score in zip(names[1:], scores[1:], strict=True)
+    )
+    return (
+        f"Distances on pca's globe have a rank correlation of {say(scores[0].correlation, '.2f')} with the true angles "
+        f"(random directions: {say(chance, '.2f')}); its neighbours are true neighbours to "
+        f"{scores[0].trustworthiness:.0%} (trustworthiness). {advice[verdict]} Other projections: {others}."
+    )
 
 
-def _quantities(rows: list[dict[str, Any]], chance: list["Fidelity"]) -> tuple[Quantity, ...]:
-    scores = ("correlation", "trustworthiness", "continuity", "stability")
-    return tuple(
-        Quantity(
-            f"scores of {row['projection']}",
-            "1 keeps everything",
-            "score",
-            ("score",),
-            {"score": list(scores)},
-            np.array([row[name] for name in scores]),
-            controls={"directions at random": np.array([getattr(blank, name) for name in scores])},
-        )
-        for row, blank in zip(rows, chance, strict=True)
+def _table(names: list[str], scores: list["Fidelity"], by_chance: list["Fidelity"]) -> Table:
+    correlation, trustworthiness, continuity, stability = np.array([_array(score) for score in scores]).T
+    return table(
+        cells("projection", "projection to three dimensions", names),
+        cells("correlation", "rank correlation of drawn distances with true angles, all pairs of states", correlation),
+        cells("trustworthiness", "are neighbours on the drawing true neighbours? (10 neighbours)", trustworthiness),
+        cells("continuity", "are true neighbours also neighbours on the drawing? (10 neighbours)", continuity),
+        cells("stability", "rank correlation of distances with those of a drawing from another seed", stability),
+        cells("control", "the same correlation for random directions", [blank.correlation for blank in by_chance]),
     )

@@ -1,6 +1,5 @@
-"""How far are embeddings from their directions, and which words have the longest vectors? (E1, E2 of the paper)"""
+"""How far are embeddings from their directions, and which words have the longest vectors? (E1 and E2 of S0)"""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.probes.machinery.evidence import Floats
-from armillary.results import Column
+from armillary.probes.machinery.tables import cells, table
+from armillary.results import Table
 from armillary.results.table import Cell
 
 if TYPE_CHECKING:
@@ -18,31 +18,12 @@ if TYPE_CHECKING:
     from armillary.anatomy.vocabulary import Vocabulary
 
 ENDS = 5
+VARIANTS = ("E", "E centred", "E scaled", "E both")
 _ROWS = 8192
-DISTANCES = (
-    Column(
-        "variant",
-        "E as it is, centred, scaled or both, compared with its directions z (no gain, no shift) of length √d",
-    ),
-    Column("distance", "Euclidean distance, mean over the vocabulary", "‖x‖"),
-    Column("distance_sd", "its standard deviation", "‖x‖"),
-    Column("cosine", "cosine, mean over the vocabulary"),
-    Column("cosine_sd", "its standard deviation"),
-    Column("tokens", "tokens counted"),
-)
-EXTREMES = (
-    Column("measure", "what tokens are ranked by"),
-    Column("among", "words: tokens that can be shown; all: every token with a text"),
-    Column("end", "highest or lowest"),
-    Column("rank", "place, 1 is the extreme"),
-    Column("token_word", "token"),
-    Column("token_id", "its number in the vocabulary"),
-    Column("token_score", "its value", "‖x‖"),
-)
 
 
 def named(anatomy: "Anatomy") -> "Vocabulary":
-    """The vocabulary, also of a model without a tokenizer: then no token has a text."""
+    """The vocabulary; without a tokenizer no token has a text."""
     from armillary.anatomy.vocabulary import Vocabulary
 
     if anatomy.tokenizer is None:
@@ -50,14 +31,28 @@ def named(anatomy: "Anatomy") -> "Vocabulary":
     return Vocabulary.of(anatomy)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Distances:
-    """E1: rows for E as it is, centred, scaled, and both; whose directions, and what scaled means."""
+    """E1: `distance` and `cosine` [variant, (mean, standard deviation)] of embeddings to the directions at a site."""
 
-    rows: list[dict[str, Cell]]
+    distance: Floats
+    cosine: Floats
     site: str
     tokens: int
     factor: float
+    """What `scaled` multiplies by: √d over the mean length of an embedding."""
+
+    @property
+    def table(self) -> Table:
+        meaning = "E as it is, centred, scaled or both, compared with its directions z (no gain, no shift) of length √d"
+        return table(
+            cells("variant", meaning, VARIANTS),
+            cells("distance", "Euclidean distance, mean over the vocabulary", self.distance[:, 0], "‖x‖"),
+            cells("distance_sd", "its standard deviation", self.distance[:, 1], "‖x‖"),
+            cells("cosine", "cosine, mean over the vocabulary", self.cosine[:, 0]),
+            cells("cosine_sd", "its standard deviation", self.cosine[:, 1]),
+            cells("tokens", "tokens counted", [self.tokens] * len(VARIANTS)),
+        )
 
 
 def distances_of(anatomy: "Anatomy") -> Distances:
@@ -71,71 +66,76 @@ def distances_of(anatomy: "Anatomy") -> Distances:
     ids = torch.from_numpy(np.flatnonzero(counted) if counted.any() else np.arange(len(counted))).to(anatomy.device)
     site, norm = reading_norm(anatomy, 0)
     norm = norm or anatomy.blocks[0].ln1
-    factor = float(np.sqrt(anatomy.d)) / float(_lengths(vocabulary, ids).mean())
-    variants = {"E": (False, 1.0), "E centred": (True, 1.0), "E scaled": (False, factor), "E both": (True, factor)}
-    rows = [{"variant": name, **_distance(vocabulary, ids, norm, *how)} for name, how in variants.items()]
-    return Distances(rows, site, len(ids), factor)
+    lengths = torch.cat([vocabulary.embedded(some).values.norm(dim=-1) for some in torch.split(ids, _ROWS)])
+    factor = float(np.sqrt(anatomy.d)) / float(lengths.mean())
+    settings = ((False, 1.0), (True, 1.0), (False, factor), (True, factor))
+    moments = np.array([_moments(vocabulary, ids, norm, centre, scale) for centre, scale in settings])
+    return Distances(moments[:, 0], moments[:, 1], site, len(ids), factor)
 
 
-def _lengths(vocabulary: "Vocabulary", ids: "Tensor") -> "Tensor":
+def _moments(vocabulary: "Vocabulary", ids: "Tensor", norm: "Norm", centre: bool, scale: float) -> Floats:
+    """[(distance, cosine), (mean, standard deviation)] over the vocabulary."""
     import torch
 
-    return torch.cat([vocabulary.embedded(some).values.norm(dim=-1) for some in torch.split(ids, _ROWS)])
-
-
-def _distance(vocabulary: "Vocabulary", ids: "Tensor", norm: "Norm", centre: bool, scale: float) -> dict[str, Cell]:
-    import torch
-
-    found = []
+    parts = []
     for some in torch.split(ids, _ROWS):
         e = vocabulary.embedded(some).values
         z, x = norm.direction(e), (e - e.mean(-1, keepdim=True) if centre else e) * scale
-        found.append(torch.stack(((x - z).norm(dim=-1), torch.nn.functional.cosine_similarity(x, z, dim=-1))))
-    distance, cosine = torch.cat(found, 1).cpu().numpy()
-    row: dict[str, Cell] = {"distance": float(distance.mean()), "cosine": float(cosine.mean()), "tokens": len(ids)}
-    return row | {"distance_sd": float(distance.std()), "cosine_sd": float(cosine.std())}
+        parts.append(torch.stack(((x - z).norm(dim=-1), torch.nn.functional.cosine_similarity(x, z, dim=-1))))
+    values = torch.cat(parts, 1).cpu().numpy()
+    return np.stack([values.mean(1), values.std(1)], 1)
 
 
-@dataclass(frozen=True)
-class Measure:
+@dataclass(frozen=True, eq=False)
+class VectorLengths:
+    """One measure of how long every word's output vector is."""
+
     name: str
     meaning: str
     values: Floats
 
 
-def extreme_rows(anatomy: "Anatomy") -> tuple[list[dict[str, Cell]], list[Measure]]:
-    """E2: words with the longest and shortest output vectors, by every measure there is."""
-    vocabulary = named(anatomy)
-    found = measures(anatomy)
+def extremes_of(anatomy: "Anatomy") -> tuple[Table, list[VectorLengths]]:
+    """E2: words with the longest and shortest output vectors, by every measure that the final norm allows."""
+    vocabulary, lengths = named(anatomy), vector_lengths(anatomy)
     groups = {"words": vocabulary.shown, "all": np.array([text != "" for text in vocabulary.texts])}
-    return [row for one in found for row in _ends(one, vocabulary, groups)], found
+    rows = [
+        (measure.name, group, end, rank + 1, vocabulary.texts[token], int(token), float(measure.values[token]))
+        for measure in lengths
+        for group, chosen in groups.items()
+        for end, tokens in _ends(measure.values, chosen).items()
+        for rank, token in enumerate(tokens)
+    ]
+    columns: list[tuple[Cell, ...]] = list(zip(*rows, strict=True)) if rows else [()] * 7
+    return table(
+        cells("measure", "what tokens are ranked by", columns[0]),
+        cells("among", "words: tokens that can be shown; all: every token with a text", columns[1]),
+        cells("end", "highest or lowest", columns[2]),
+        cells("rank", "rank, 1 is the extreme", columns[3]),
+        cells("token_word", "text of the token", columns[4]),
+        cells("token_id", "its number in the vocabulary", columns[5]),
+        cells("token_score", "its value", columns[6], "‖x‖"),
+    ), lengths
 
 
-def _ends(one: Measure, vocabulary: "Vocabulary", groups: dict[str, NDArray[np.bool_]]) -> Iterator[dict[str, Cell]]:
-    for group, chosen in groups.items():
-        numbers = np.flatnonzero(chosen[: len(one.values)])
-        order = numbers[np.argsort(-one.values[numbers], kind="stable")]
-        for end, some in (("highest", order[:ENDS]), ("lowest", order[::-1][:ENDS])):
-            for rank, number in enumerate(some):
-                row: dict[str, Cell] = {"measure": one.name, "among": group, "end": end, "rank": rank + 1}
-                row |= {"token_word": vocabulary.texts[number], "token_id": int(number)}
-                yield {**row, "token_score": float(one.values[number])}
+def _ends(values: Floats, chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.int64]]:
+    tokens = np.flatnonzero(chosen[: len(values)])
+    order = tokens[np.argsort(-values[tokens], kind="stable")]
+    return {"highest": order[:ENDS], "lowest": order[::-1][:ENDS]}
 
 
-def measures(anatomy: "Anatomy") -> list[Measure]:
+def vector_lengths(anatomy: "Anatomy") -> list[VectorLengths]:
+    """With the final norm's gain and shift and without them."""
     rows = (anatomy.W_E if anatomy.W_U is None else anatomy.W_U.T).double()
     norm = anatomy.ln_final
-    made = [Measure("‖e‖", "length of a token's output vector", _numbers(rows.norm(dim=-1)))]
+    plain = rows.norm(dim=-1).cpu().numpy()
+    lengths = [VectorLengths("‖e‖", "length of a token's output vector", plain)]
     if norm is None:
-        return made
-    scaled = _numbers((rows * norm.gain.double()).norm(dim=-1))
-    made.append(Measure("‖γ⊙e‖", "the same with the final norm's gain", scaled))
+        return lengths
+    scaled = (rows * norm.gain.double()).norm(dim=-1).cpu().numpy()
+    lengths.append(VectorLengths("‖γ⊙e‖", "the same with the final norm's gain", scaled))
     if norm.shift is not None:
-        shift = _numbers(rows @ norm.shift.double())
-        made.append(Measure("‖e‖ + β·e", "length and the final norm's bias together", made[0].values + shift))
-        made.append(Measure("‖γ⊙e‖ + β·e", "both", scaled + shift))
-    return made
-
-
-def _numbers(values: "Tensor") -> Floats:
-    return np.asarray(values.cpu().numpy())
+        shift = (rows @ norm.shift.double()).cpu().numpy()
+        lengths.append(VectorLengths("‖e‖ + β·e", "the length plus the final norm's bias", plain + shift))
+        lengths.append(VectorLengths("‖γ⊙e‖ + β·e", "both", scaled + shift))
+    return lengths

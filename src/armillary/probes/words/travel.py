@@ -1,169 +1,167 @@
-"""Do words travel along the sphere from themselves to the next word?"""
+"""Do tokens move along the sphere from their own word towards the next word?"""
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import MODEL, Evidence, Floats, mean
-from armillary.probes.machinery.probe import Instrument
+from armillary.probes.instruments.words import WORDS, WordSums
+from armillary.probes.machinery.evidence import MODEL, Evidence, Floats
+from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.tables import cells, line, table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.words.lens import reads
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table, Verdict
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, Why
 
-COLUMNS = (
-    Column("state", "state of the stream"),
-    Column("own", "angle to the word itself", "°"),
-    Column("next", "angle to the true next word", "°"),
-    Column("other", "angle to a random other word, as frequent as next words are", "°"),
-    Column("length", "length of the stream |x|"),
-    Column("moved", "angle moved since the state before", "°"),
-    Column("turning", "turn against the move before; 90° is a move at random in many dimensions", "°"),
-    Column("radial", "share of the write's square along the stream, which moves nothing on the sphere"),
-)
+MARGIN = 0.5 + T.travel_margin
 
 
 @dataclass(frozen=True)
 class Travel:
-    """Angles to the word itself and to the next one, state by state, for all tokens."""
+    """Angles of every token's states to its own word and to the next word."""
 
     claim: ClassVar[Claim] = Claim(
         id="words.travel",
         chapter="C",
-        statement="Words travel along the sphere from themselves to the next word.",
+        statement="Layer by layer, a token moves along the sphere away from its own word and towards the next word.",
         source="S0 S1",
         definition=(
-            "For every token but first ones: the angle between its states before and after each sublayer, and the angles of "
-            "each state, sent through the final norm, to the word's own vector and to the true next word's, both rows of the "
-            "unembedding (the space in which the model reads words out). The statistic is the share of tokens that end "
-            "farther from themselves and nearer to the next word than they started. Beside it the share that come nearer to "
-            "the next word by more than to a random other one."
+            "Every state of a token, before and after each sublayer, is sent through the final norm. Measured are its "
+            "angles to two rows of the unembedding: the token's own word and the true next word. The first token of a "
+            "window is left out. The statistic is the share of tokens whose last state is farther from their own word "
+            "and closer to the next word than their first state. Also measured: the share of tokens that approach the "
+            "next word by more than a random word, and the angle from each state to the one after it."
         ),
-        control="the same with a random other word for the next one; random initialisation; shuffled text",
+        control=(
+            "a random word in place of the next one, equally frequent; random initialisation; shuffled text. A token "
+            "approaches the next word by more than a random word in 50 % of cases by chance."
+        ),
         rule=(
-            f"Supported: the share is ≥ {T.travel_most:.0%} with its whole interval, and ≥ {0.5 + T.travel_margin:.0%} come nearer to "
-            f"the next word by more than to another (chance: 50%). Refuted: the share lies below {T.travel_half:.0%}, or those "
-            f"below {0.5 + T.travel_margin:.0%}. Qualified otherwise. Undecided for a model that reads out no next word, or when "
-            "an interval spans a limit."
+            f"Supported if the share is at least {T.travel_most:.0%} with its whole interval and at least {MARGIN:.0%} "
+            "of tokens approach the next word by more than a random word, with the whole interval. Refuted if the "
+            f"share lies below {T.travel_half:.0%}, or the tokens that approach the next word by more lie below "
+            f"{MARGIN:.0%}, with the whole interval. Qualified otherwise. Undecided if an interval spans "
+            f"{T.travel_half:.0%} or {MARGIN:.0%}, or if the model predicts no next token."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-15",
+                "The rule also compares by how much tokens approach the next word and a random word, after a planted "
+                "model had approached all words by a tiny amount.",
+            ),
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ("travel",)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        record = evidence.travel[MODEL]
-        share = evidence.interval(record.sums("path", "both"), mean)
-        more = evidence.interval(record.sums("path", "more"), mean)
-        verdict = _verdict(evidence, share, more)
-        path, geodesic = (float(mean(record.sums("path", name).sum(0)[None])[0]) for name in ("path", "geodesic"))
+        words = evidence[WORDS][MODEL]
+        share, more, other = (evidence.interval(words.sums("path", name)) for name in ("both", "more", "both_other"))
+        arms = {arm: evidence[WORDS][arm].sums("path", "both") for arm in evidence.controls(WORDS)}
+        predicts = reads(evidence.anatomy)
+        verdict, why = _decide(predicts, share, more)
+        headline = f"{share[0]:.0%} of tokens move away from their own word and towards the next word"
+        first = words.names[0]
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("share of tokens that leave themselves and approach the next word", *share),
-            n=record.tokens,
+            why=why,
+            statistic=Statistic("share of tokens that leave their own word and approach the next word", *share),
+            n=words.tokens,
             controls=(
-                Control("a random other word", *evidence.interval(record.sums("path", "both_other"), mean)),
-                *(
-                    Control(arm, *evidence.interval(evidence.travel[arm].sums("path", "both"), mean))
-                    for arm in evidence.controls()
-                ),
+                Control("a random other word", *other),
+                *(Control(arm, *evidence.interval(sums)) for arm, sums in arms.items()),
             ),
-            reading=_reading(evidence, verdict, share[0], path, geodesic),
-            headline=f"{share[0]:.0%} of words leave themselves and approach the next word"
-            + ("" if reads(evidence.anatomy) else ", in a model that reads out none"),
-            table=_table(evidence),
+            reading=_reading(words, predicts) + (" More text would decide." if predicts and why else ""),
+            headline=headline if predicts else f"{headline}, in a model that predicts none",
+            table=_table(words),
             quantities=_quantities(evidence),
-            notes=()
-            if record.names[0].endswith("pre")
-            else (f"No norm stands before {record.names[0]}: the way is followed from there on.",),
+            notes=() if first.endswith("pre") else (f"No norm stands before {first}: tokens are followed from there.",),
         )
 
 
-def _verdict(evidence: Evidence, share: tuple[float, ...], more: tuple[float, ...]) -> Verdict:
-    chance = 0.5 + T.travel_margin
-    if not reads(evidence.anatomy) or np.isnan([*share, *more]).any():
-        return "undecided"
-    if share[2] < T.travel_half or more[2] < chance:
-        return "refuted"
-    if share[1] < T.travel_half or more[1] < chance:
-        return "undecided"
-    return "supported" if share[1] >= T.travel_most else "qualified"
+def _decide(
+    predicts: bool, share: tuple[float, float, float], more: tuple[float, float, float]
+) -> tuple[Verdict, Why | None]:
+    if not predicts:
+        return "undecided", Why.NOT_APPLICABLE
+    if np.isnan([*share, *more]).any():
+        return "undecided", Why.NO_INTERVAL
+    if share[2] < T.travel_half or more[2] < MARGIN:
+        return "refuted", None
+    if share[1] < T.travel_half or more[1] < MARGIN:
+        return "undecided", Why.SPANS_LIMIT
+    return "supported" if share[1] >= T.travel_most else "qualified", None
 
 
-def _means(evidence: Evidence, arm: str, part: str, name: str) -> Floats:
-    return mean(evidence.travel[arm].sums(part, name).sum(1))
-
-
-def _table(evidence: Evidence) -> Table:
-    record = evidence.travel[MODEL]
-    angles = {name: np.degrees(_means(evidence, MODEL, "state", name)) for name in ("own", "next", "other")}
-    length = _means(evidence, MODEL, "state", "length")
-    moves = {name: _means(evidence, MODEL, "move", name) for name in ("moved", "turning", "radial")}
-    rows: list[dict[str, Any]] = []
-    for i, state in enumerate(record.names):
-        row: dict[str, Any] = {"state": state, "length": float(length[i])}
-        row |= {name: float(values[i]) for name, values in angles.items()}
-        for name, values in moves.items():
-            known = i > (1 if name == "turning" else 0)
-            value = float(values[i - 1]) if known else None
-            row[name] = value if value is None or name == "radial" else float(np.degrees(value))
-        rows.append(row)
-    return Table.of(COLUMNS, rows)
-
-
-def _reading(evidence: Evidence, verdict: Verdict, share: float, path: float, geodesic: float) -> str:
-    record = evidence.travel[MODEL]
-    other = float(mean(record.sums("path", "both_other").sum(0)[None])[0])
-    more = float(mean(record.sums("path", "more").sum(0)[None])[0])
-    start, end = (float(np.degrees(_means(evidence, MODEL, "state", "next")[i])) for i in (0, -1))
-    way = (
-        f"They walk {np.degrees(path):.0f}° to get {np.degrees(geodesic):.0f}° away ({path / max(geodesic, 1e-9):.1f} times the "
-        f"great circle), and end {end:.0f}° from the next word, where they began at {start:.0f}°"
+def _reading(words: WordSums, predicts: bool) -> str:
+    both, other, more, path, geodesic = (
+        float(words.means("path", name)) for name in ("both", "both_other", "more", "path", "geodesic")
     )
-    if not reads(evidence.anatomy):
-        return f"This model reads out no next word, so nothing is decided. {way}."
-    unsure = "; more text would decide" if verdict == "undecided" else ""
+    start, *_, end = np.degrees(words.means("state", "next"))
+    shares = (
+        f"{both:.0%} of tokens end farther from their own word and closer to the next word than they began; with a "
+        f"random word in place of the next one: {other:.0%}. {more:.0%} approach the next word by more than a random "
+        "word (chance: 50%)."
+        if predicts
+        else "This model predicts no next token, so nothing is decided."
+    )
     return (
-        f"{share:.0%} end farther from themselves and nearer to the next word, {other:.0%} would with a random one; {more:.0%} come "
-        f"nearer to the next word by more than to that. {way}{unsure}."
+        f"{shares} A token's moves add up to {np.degrees(path):.0f}°, and it ends {np.degrees(geodesic):.0f}° from its "
+        f"start: the path is {path / max(geodesic, 1e-9):.1f} times as long as the great circle. The mean angle "
+        f"to the next word goes from {start:.0f}° to {end:.0f}°."
     )
+
+
+def _table(words: WordSums) -> Table:
+    own, following, other = (np.degrees(words.means("state", name)) for name in ("own", "next", "other"))
+    moved, turning = (np.degrees(words.means("move", name)) for name in ("moved", "turning"))
+    return table(
+        cells("state", "state of the stream", words.names),
+        cells("own", "mean angle to the token's own word", own, "°"),
+        cells("next", "mean angle to the true next word", following, "°"),
+        cells("other", "mean angle to a random word, as frequent as next words are", other, "°"),
+        cells("length", "mean length ‖x‖ of the stream", words.means("state", "length")),
+        cells("moved", "mean angle from the state before", _from_state(1, moved), "°"),
+        cells(
+            "turning", "mean angle between this move and the one before; 90° by chance", _from_state(2, turning), "°"
+        ),
+        cells(
+            "radial",
+            "share of the write's square along the stream, which changes the length and not the direction",
+            _from_state(1, words.means("move", "radial")),
+        ),
+    )
+
+
+def _from_state(first: int, values: Floats) -> Floats:
+    """Values of moves as a column of states, empty before state `first`."""
+    return np.concatenate([np.full(first, np.nan), values[first - 1 :]])[: len(values) + 1]
 
 
 def _quantities(evidence: Evidence) -> tuple[Quantity, ...]:
-    record = evidence.travel[MODEL]
+    words, arms = evidence[WORDS][MODEL], evidence.controls(WORDS)
 
-    def over_states(name: str, meaning: str) -> Quantity:
-        stats = record.sums("state", name)
-        values, low, high = np.degrees(evidence.site_intervals(stats, mean)).T
-        controls = {arm: np.degrees(_means(evidence, arm, "state", name)) for arm in evidence.controls()}
+    def angles(part: str, name: str, title: str, meaning: str, axis: str, labels: list[str]) -> Quantity:
+        controls = {arm: np.degrees(evidence[WORDS][arm].means(part, name)) for arm in arms}
         if name == "next":
-            controls = {"a random other word": np.degrees(_means(evidence, MODEL, "state", "other")), **controls}
-        coords = {"state": list(record.names)}
-        return Quantity(
-            f"angle to {meaning}",
-            "after the final norm, mean over tokens",
-            "°",
-            ("state",),
-            coords,
-            values,
-            low,
-            high,
-            controls,
-        )
+            controls = {"a random other word": np.degrees(words.means("state", "other")), **controls}
+        values = np.degrees(evidence.intervals(words.sums(part, name)))
+        return line(title, meaning, "°", axis, labels, values, controls)
 
-    values, low, high = np.degrees(evidence.site_intervals(record.sums("move", "moved"), mean)).T
-    moves = Quantity(
-        "angle moved by each sublayer",
-        "between the states before and after it, mean over tokens",
-        "°",
-        ("sublayer",),
-        {"sublayer": move_names(record.names)},
-        values,
-        low,
-        high,
-        {arm: np.degrees(_means(evidence, arm, "move", "moved")) for arm in evidence.controls()},
+    states, after = list(words.names), "after the final norm, mean over tokens"
+    return (
+        angles("state", "own", "angle to the token's own word", after, "state", states),
+        angles("state", "next", "angle to the next word", after, "state", states),
+        angles(
+            "move",
+            "moved",
+            "angle moved by each sublayer",
+            "between the states before and after it, mean over tokens",
+            "sublayer",
+            move_names(words.names),
+        ),
     )
-    return over_states("own", "the word itself"), over_states("next", "the next word"), moves
 
 
 def move_names(states: tuple[str, ...]) -> list[str]:
@@ -172,13 +170,13 @@ def move_names(states: tuple[str, ...]) -> list[str]:
     >>> move_names(("L0.resid_pre", "L0.resid_mid", "L1.resid_pre", "L1.resid_post"))
     ['L0.attn', 'L0.mlp', 'L1']
     """
-    made = []
+    names = []
     for before, after in pairwise(states):
         layer, place = before.split(".")
         if place == "resid_mid":
-            made.append(f"{layer}.mlp")
+            names.append(f"{layer}.mlp")
         elif place == "resid_post":
-            made.append(f"{after.split('.')[0]}.attn")
+            names.append(f"{after.split('.')[0]}.attn")
         else:
-            made.append(f"{layer}.attn" if after.endswith("mid") else layer)
-    return made
+            names.append(f"{layer}.attn" if after.endswith("mid") else layer)
+    return names

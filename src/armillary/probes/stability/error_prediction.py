@@ -1,4 +1,4 @@
-"""How well does a score foretell which tokens are hard, beside what is known of them without looking at their states?"""
+"""How well does a score predict which tokens have a large loss, compared with frequency and position?"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,24 +7,26 @@ from functools import cached_property
 import numpy as np
 
 from armillary.probes.machinery.evidence import Flags, Floats, Ints
+from armillary.probes.machinery.intervals import NAN3
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.stability.said import Interval
 
 DRAWS = 300
+Interval = tuple[float, float, float]
+FREQUENCY, ENTROPY = "frequency and place", "entropy of the prediction"
 
 
 @dataclass(frozen=True, eq=False)
-class Strayed:
-    """One number a token [n]; scores are ranks within a half, fitted on the other."""
+class ScoredTokens:
+    """One number per token [n]; scores are ranks within one half of the documents, fitted on the other half."""
 
     sites: tuple[str, ...]
     scores: Mapping[tuple[str, str], Floats]
     loss: Floats
     entropy: Floats
     rare: Floats
-    """−log of how frequent the model takes the token itself to be, by its mean prediction over the other half."""
+    """−log of the token's frequency, estimated by the model's mean prediction over the other half."""
     rare_next: Floats
-    """The same of the token that follows."""
+    """The same for the next token."""
     place: Floats
     group: Ints
     fold: Ints
@@ -36,51 +38,74 @@ class Strayed:
 
     @cached_property
     def known(self) -> Floats:
-        """[n, feature]: what is known of a token without looking at its state."""
+        """[n, feature]: what is known of a token without its state."""
         return np.stack([self.rare, self.rare_next, self.rare**2, self.rare_next**2, self.place], 1)
 
     @property
     def enough(self) -> bool:
-        """Do both halves hold enough tokens, of either kind?"""
+        """Do both halves hold enough tokens, hard ones and others?"""
         halves = [self.hard[self.fold == half] for half in (0, 1)]
         return all(len(h) >= T.tokens_least and 0 < h.sum() < len(h) for h in halves)
 
 
-class Trial:
-    """One model's tokens, their documents drawn again and again, and the baseline's AUC on every draw."""
+@dataclass(frozen=True)
+class ScoreRow:
+    """How well one score predicts errors: AUC, AUC beyond frequency's, what it adds to frequency, and its rarity."""
 
-    def __init__(self, tokens: Strayed, seed: int) -> None:
+    name: str
+    auc: Interval
+    beats: Interval
+    adds: Interval
+    rarity: float
+
+
+class ErrorPrediction:
+    """AUCs of scores for the hard tokens, on the text and on bootstrap draws of its documents."""
+
+    def __init__(self, tokens: ScoredTokens, seed: int) -> None:
         self.tokens = tokens
         groups = np.unique(tokens.group)
         drawn = np.random.default_rng(seed).multinomial(len(groups), np.full(len(groups), 1 / len(groups)), DRAWS)
-        # The text itself first, then its draws.
+        # The first row is the text itself.
         counts = np.concatenate([np.ones((1, len(groups))), drawn])
         self.weights = counts[:, np.searchsorted(groups, tokens.group)]
         self.few = len(groups) < T.documents_least
         self.known = self.auc(crossed(tokens.known, tokens))
 
     def auc(self, score: Floats) -> Floats:
-        """AUC on the text and on each draw."""
+        """[1 + draws]: the AUC on the text and on each draw."""
         from armillary.geometry.resample import weighted_auc
 
         return np.asarray(weighted_auc(score, self.tokens.hard, self.weights))
 
-    def said(self, values: Floats) -> Interval:
+    def interval(self, values: Floats) -> Interval:
         low, high = (np.nan, np.nan) if self.few else np.nanquantile(values[1:], [0.025, 0.975])
         return float(values[0]), float(low), float(high)
 
     def adds(self, score: Floats) -> Interval:
-        """What the score adds to the AUC of what is known; one that speaks against errors adds nothing."""
+        """By how much the score raises the AUC of what is known; a score with a negative weight adds nothing."""
         together = np.concatenate([self.tokens.known, score[:, None]], 1)
-        return self.said(self.auc(crossed(together, self.tokens, rising=True)) - self.known)
+        return self.interval(self.auc(crossed(together, self.tokens, rising=True)) - self.known)
+
+    def rows(self) -> list[ScoreRow]:
+        """Every score at every site, then the entropy, then frequency and place."""
+        tokens = self.tokens
+        scores = {f"{score} at {site}": values for (site, score), values in tokens.scores.items()}
+        rows = []
+        for name, values in {**scores, f"{ENTROPY} at the output": tokens.entropy}.items():
+            auc = self.auc(values)
+            intervals = self.interval(auc), self.interval(auc - self.known), self.adds(values)
+            rows.append(ScoreRow(name, *intervals, spearman(values, tokens.rare)))
+        rarity = spearman(crossed(tokens.known, tokens), tokens.rare)
+        return [*rows, ScoreRow(FREQUENCY, self.interval(self.known), NAN3, NAN3, rarity)]
 
 
-def crossed(features: Floats, tokens: Strayed, rising: bool = False) -> Floats:
-    """Log odds of `hard` by a logistic fit on features [n, f], each half foretold by the other's, ranked within the half.
+def crossed(features: Floats, tokens: ScoredTokens, rising: bool = False) -> Floats:
+    """Log odds of `hard` by a logistic fit on features [n, f]: each half predicted by the other half's fit, as ranks.
 
-    `rising`: the last feature counts only with a positive weight.
+    `rising`: the last feature is used only with a positive weight.
     """
-    made = np.zeros(len(features))
+    scores = np.zeros(len(features))
     for half in (0, 1):
         mine = tokens.fold == half
         x, y = _standardised(features, ~mine), tokens.hard[~mine]
@@ -88,8 +113,8 @@ def crossed(features: Floats, tokens: Strayed, rising: bool = False) -> Floats:
         if rising and weights[-1] <= 0:
             x = x[:, :-1]
             weights = logistic(x[~mine], y)
-        made[mine] = ranked(x[mine] @ weights[1:])
-    return made
+        scores[mine] = ranked(x[mine] @ weights[1:])
+    return scores
 
 
 def _standardised(features: Floats, fit: Flags) -> Floats:
@@ -97,7 +122,7 @@ def _standardised(features: Floats, fit: Flags) -> Floats:
 
 
 def logistic(x: Floats, y: Flags) -> Floats:
-    """Intercept and weights of a logistic fit of y [n] on x [n, f], with a prior worth one token a feature.
+    """Intercept and weights of a logistic fit of y [n] on x [n, f], with a prior worth one token per feature.
 
     >>> x = np.random.default_rng(0).standard_normal((4000, 1))
     >>> y = np.random.default_rng(1).random(4000) < 1 / (1 + np.exp(-1 - 2 * x[:, 0]))
@@ -115,14 +140,14 @@ def logistic(x: Floats, y: Flags) -> Floats:
 
 
 def ranked(values: Floats) -> Floats:
-    """Ranks from 0 to 1, those that tie alike."""
+    """Ranks from 0 to 1; ties share their mean rank."""
     from scipy.stats import rankdata
 
     return np.asarray(rankdata(values) / len(values))
 
 
 def spearman(a: Floats, b: Floats) -> float:
-    """Rank correlation; 0 where one of them does not vary."""
+    """Rank correlation; 0 if one of them is constant."""
     ranks = [ranked(v) - ranked(v).mean() for v in (a, b)]
     scale = np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum())
     return float(ranks[0] @ ranks[1] / scale) if scale > 0 else 0.0

@@ -1,4 +1,4 @@
-"""How far off the cloud of the other documents' states is each token, and what did it cost the model to foretell the next?"""
+"""Scores how far every token's state lies from the states of other documents, beside the loss of its prediction."""
 
 from collections.abc import Callable
 
@@ -10,35 +10,35 @@ from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import RANDOM, Floats
-from armillary.probes.stability.off_manifold import SCORES
-from armillary.probes.stability.prediction import Strayed, ranked
+from armillary.probes.machinery.evidence import MODEL, RANDOM, Floats
+from armillary.probes.stability.error_prediction import ScoredTokens, ranked
+from armillary.probes.stability.manifold_errors import SCORES
 
-# All windows of the default budget; of a larger one no more than neighbours can be found among in seconds.
+# All windows of the default budget; with more, the search for neighbours would take longer than seconds.
 TOKENS, DOCUMENTS = 4096, 64
 NEIGHBOUR = 10
 
 
 def sites_of(anatomy: Anatomy) -> tuple[str, ...]:
-    """The last norm, and the first norm of the middle block."""
+    """The last norm of the model, and the first norm of its middle block."""
     return tuple(dict.fromkeys((list(anatomy.norms)[-1], f"L{anatomy.layers // 2}.ln1")))
 
 
-def stray(bench: Bench) -> dict[str, Strayed] | None:
-    """The model's tokens, and the random twin's; None where no next token is foretold."""
+def score_tokens(bench: Bench) -> dict[str, ScoredTokens] | None:
+    """The tokens of the model and of its random twin; None if the model predicts no next token."""
     if not bench.scored:
         return None
-    return {"": _strayed(bench)} | ({} if bench.twin is None else {RANDOM: _strayed(bench.arm(RANDOM))})
+    return {MODEL: _scored(bench)} | ({} if bench.twin is None else {RANDOM: _scored(bench.arm(RANDOM))})
 
 
-def _strayed(bench: Bench) -> Strayed:
+def _scored(bench: Bench) -> ScoredTokens:
     sites = sites_of(bench.anatomy)
     text = bench.corpus.thinned(TOKENS, DOCUMENTS)
     parts = [_read(bench, batch, sites) for batch in bench.batches(text.windows)]
     y = {site: torch.cat([part[1][site] for part in parts]).double().cpu().numpy() for site in sites}
     columns = {name: torch.cat([part[0][name] for part in parts]).cpu().numpy() for name in parts[0][0]}
     fold = columns["fold"]
-    # The other half's mean prediction: how frequent the model takes each word to be.
+    # The mean prediction over the other half estimates how frequent each word is.
     unigram = [np.log(_average(parts, 1 - half) + 1e-12) for half in (0, 1)]
     rarity = {
         name: -np.where(fold == 0, unigram[0][columns[name]], unigram[1][columns[name]])
@@ -49,7 +49,7 @@ def _strayed(bench: Bench) -> Strayed:
         for site in sites
         for name, score in zip(SCORES, (mahalanobis, angle_to_mean, neighbour), strict=True)
     }
-    return Strayed(
+    return ScoredTokens(
         sites,
         scores,
         columns["loss"],
@@ -63,25 +63,22 @@ def _strayed(bench: Bench) -> Strayed:
 
 
 def _read(bench: Bench, batch: Batch, sites: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
-    """Of every token that another follows, first ones apart: columns [n], y [n, d] at each site, and the mean prediction."""
+    """Of every token that has a next one, except first ones: columns [n], y [n, d] per site, and summed predictions."""
     anatomy, seen = bench.anatomy, dict[str, Tensor]()
 
-    def keep(site: str) -> Watcher:
-        def see(given: Tensor | None, output: Tensor) -> None:
-            seen[site] = output.detach().reshape(*batch.ids.shape, -1)
+    def watcher(site: str) -> Watcher:
+        return lambda given, value: seen.update({site: value.detach()})
 
-        return see
-
-    with still(anatomy.model), watching(anatomy, {site: keep(site) for site in sites}):
-        said = run(anatomy, batch.ids, batch.mask, logits=True).float().log_softmax(-1)
+    with still(anatomy.model), watching(anatomy, {site: watcher(site) for site in sites}):
+        scores = run(anatomy, batch.ids, batch.mask, logits=True).float().log_softmax(-1)
     bench.tick(batch.tokens)
     place = torch.arange(batch.ids.shape[1]).expand(batch.ids.shape)
     rows = (batch.following >= 0) & (place > 0)
-    said, target = said[rows.to(said.device)], batch.following[rows]
-    likely = said.exp()
+    scores, target = scores[rows.to(scores.device)], batch.following[rows]
+    likely = scores.exp()
     columns = {
-        "loss": -said.gather(1, target.to(said.device)[:, None])[:, 0].double().cpu(),
-        "entropy": -(likely * said).sum(1).double().cpu(),
+        "loss": -scores.gather(1, target.to(scores.device)[:, None])[:, 0].double().cpu(),
+        "entropy": -(likely * scores).sum(1).double().cpu(),
         "current": batch.ids[rows],
         "target": target,
         "place": place[rows],
@@ -99,25 +96,25 @@ def _average(parts: list[tuple[dict[str, Tensor], dict[str, Tensor], Tensor]], f
 
 
 def _crossed(y: Floats, fold: Floats, score: Callable[[Floats, Floats], Floats]) -> Floats:
-    """Each half scored by the other, as ranks from 0 to 1 within the half: two fits have two scales."""
-    made = np.zeros(len(y))
+    """Each half scored by a fit on the other, as ranks from 0 to 1 within the half: two fits have two scales."""
+    ranks = np.zeros(len(y))
     for half in (0, 1):
         mine = fold == half
         if mine.any() and (~mine).sum() > NEIGHBOUR:
-            made[mine] = ranked(score(y[~mine], y[mine]))
-    return made
+            ranks[mine] = ranked(score(y[~mine], y[mine]))
+    return ranks
 
 
 def mahalanobis(fit: Floats, other: Floats) -> Floats:
-    """Distance from the mean in units of the covariance, shrunk towards a sphere as Ledoit and Wolf (2004) say."""
+    """Distance from the mean in units of the covariance, shrunk towards a sphere (Ledoit and Wolf 2004)."""
     mean = fit.mean(0)
     x = fit - mean
     n, d = x.shape
     covariance = x.T @ x / n
     level = np.trace(covariance) / d
-    apart = ((covariance - level * np.eye(d)) ** 2).sum()
+    away = ((covariance - level * np.eye(d)) ** 2).sum()
     noise = ((x**2).sum(1) ** 2).sum() / n**2 - (covariance**2).sum() / n
-    share = min(1.0, max(noise / max(apart, 1e-300), 1e-6))
+    share = min(1.0, max(noise / max(away, 1e-300), 1e-6))
     shrunk = (1 - share) * covariance + share * level * np.eye(d)
     white = np.linalg.solve(np.linalg.cholesky(shrunk), (other - mean).T)
     return np.asarray(np.sqrt((white**2).sum(0)))
