@@ -5,156 +5,148 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
-from armillary.probes.machinery.per_head import (
-    by_share,
-    change_sides,
-    grid,
-    head_map,
-    head_table,
-    mean,
-    means,
+from armillary.probes.attention.sampled_queries import (
+    LATER,
+    WITHOUT_FIRST,
+    changed_heads,
+    largest_head,
     median_head,
-    name_heads,
-    sums,
+    sampling_note,
 )
-from armillary.probes.machinery.probe import Instrument
+from armillary.probes.instruments.heads import HEADS
+from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
+from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.intervals import mean, spread
+from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Verdict
-
-WITHOUT_FIRST, LATER = "without the first key", "_later"
-COLUMNS = (
-    Column("head", "head"),
-    Column("r2", "share of the variance of a query's scores that cos(q, k) explains, one slope a head"),
-    Column("r2_low", "its 95 % interval over documents, low end"),
-    Column("r2_high", "its 95 % interval over documents, high end"),
-    Column("variation", "total variation of the pattern when every key has the mean length"),
-    Column("r2_later", "r2 without the first key"),
-    Column("variation_later", "variation without the first key"),
-    Column("q_spread", "coefficient of variation of |q|, all tokens but first ones"),
-    Column("k_spread", "coefficient of variation of |k|, all tokens but first ones"),
-)
+from armillary.probes.machinery.verdicts import by_share, name_heads
+from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why
 
 
 @dataclass(frozen=True)
 class Cosine:
-    """R² of score on cosine, and what levelling the keys' lengths does to the pattern."""
+    """R² of score on cosine, and how much attention moves when all keys get the same length."""
 
     claim: ClassVar[Claim] = Claim(
         id="attention.cosine",
         chapter="B",
-        statement="Norms being constrained, the score is mostly the cosine of query and key.",
+        statement="Because norms are constrained, the attention score is mostly the cosine of query and key.",
         source="S3",
         definition=(
-            "Per head, R² of the score on cos(q, k), both less their mean over the keys of the query (softmax ignores what is "
-            "the same for all keys), one slope for the head; q and k as they meet, rotated and normed. And the total "
-            "variation between the pattern and the one in which every |k| is the mean of those the query sees. On a seeded "
-            "sample of queries that see eight other keys at least; lengths of q and k on all tokens. Both once more without "
-            "the key at position 0, where many heads leave the attention that they have no use for."
+            "Per head, R² of the score on cos(q, k) with one slope for the head. Both are centred over the keys of a "
+            "query, because softmax ignores what all keys share. q and k are taken as the model multiplies them, "
+            "rotated and normed. Also, the share of attention that moves (total variation) when every |k| is set to "
+            "the mean over the keys that the query sees. Both are measured at sampled queries that see at least eight "
+            "other keys; lengths of q and k at all tokens. Both are repeated without the key at position 0, where "
+            "many heads put attention that they do not need."
         ),
         control="the first key left out; random initialisation; shuffled text",
         rule=(
-            f"A head's score is mostly cosine when R² > {T.cosine_share}. Supported: at ≥ {T.sites_most:.0%} of heads, and "
-            f"levelling the keys moves ≤ {T.cosine_variation} of the attention in the median head. Refuted: at "
-            f"≤ {T.sites_few:.0%} of heads. Qualified otherwise. The first key is left out for comparison alone."
+            f"A head counts as mostly cosine if R² > {T.cosine_share}. Supported if at least {T.sites_most:.0%} of "
+            f"heads do, and equal key lengths move at most {T.cosine_variation} of the attention in the median head. "
+            f"Refuted if at most {T.sites_few:.0%} of heads do. Qualified otherwise. Undecided if the median head's R² "
+            "has no interval. The numbers without the first key are for comparison only."
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        value, low, high = grid(evidence, _moments(evidence, MODEL), _r2)
-        later = _r2(_moments(evidence, MODEL, LATER).sum(0))
-        moved, moved_later = (
-            mean(means(evidence.attention[MODEL], "variation" + which).sum(0)) for which in ("", LATER)
-        )
-        holds = value > T.cosine_share
-        statistic = median_head(evidence, _moments(evidence, MODEL), _r2)
-        verdict = by_share(holds)
-        if np.isnan(statistic[1]):
-            verdict = "undecided"
-        elif verdict == "supported" and np.median(moved) > T.cosine_variation:
-            verdict = "qualified"
+        rows, stats = evidence[HEADS][MODEL], _moments(evidence, MODEL)
+        r2, median = evidence.intervals(stats, _r2), median_head(evidence, stats, _r2)
+        later_stats = _moments(evidence, MODEL, LATER)
+        later = _r2(later_stats.sum(0))
+        moved, moved_later = (mean(rows.means(f"variation{which}").sum(0)) for which in ("", LATER))
+        holds = r2[..., 0] > T.cosine_share
+        verdict, why = _verdict(holds, moved, stats, median)
+        arms = {arm: _moments(evidence, arm) for arm in evidence.controls(HEADS)}
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("R² of score on cosine, median head", *statistic),
-            n=evidence.attention[MODEL].queries,
-            controls=(
-                *(Control(arm, *median_head(evidence, _moments(evidence, arm), _r2)) for arm in evidence.controls()),
-                Control(WITHOUT_FIRST, *median_head(evidence, _moments(evidence, MODEL, LATER), _r2)),
+            statistic=Statistic("R² of score on cosine, median head", *median),
+            n=rows.queries,
+            controls=tuple(
+                Control(name, *median_head(evidence, sums, _r2))
+                for name, sums in {**arms, WITHOUT_FIRST: later_stats}.items()
             ),
-            reading=_reading(verdict, holds, statistic[0], moved) + _without_first(holds, later, moved_later),
-            headline=f"Score is {'mostly' if statistic[0] > T.cosine_share else 'not mostly'} cosine: R² "
-            f"{statistic[0]:.2f} in the median head",
-            table=head_table(evidence, COLUMNS, (value, low, high, moved, later, moved_later, *_spreads(evidence))),
-            quantities=_maps(evidence, value, later, moved, moved_later),
-            notes=(sampled_note(evidence),),
+            reading=_reading(verdict, holds, median[0], moved) + _without_first(holds, later, moved_later),
+            headline=f"Cosine explains {median[0]:.0%} of the variance of scores in the median head",
+            table=_table(evidence, r2, later, moved, moved_later),
+            quantities=(
+                head_map(
+                    "R² of score on cosine",
+                    "share of the variance of a query's scores that cos(q, k) explains",
+                    "R²",
+                    r2[..., 0],
+                    {WITHOUT_FIRST: later, **{arm: _r2(sums.sum(0)) for arm, sums in arms.items()}},
+                ),
+                head_map(
+                    "attention moved by equal key lengths",
+                    "total variation between the pattern and the pattern with every |k| at its mean",
+                    "share of attention",
+                    moved,
+                    {WITHOUT_FIRST: moved_later},
+                ),
+            ),
+            notes=(sampling_note(evidence),),
+            why=why,
         )
 
 
-def _maps(evidence: Evidence, value: Floats, later: Floats, moved: Floats, moved_later: Floats) -> tuple[Quantity, ...]:
-    return (
-        head_map(
-            "R² of score on cosine",
-            "share of the variance of a query's scores that cos(q, k) explains",
-            "R²",
-            value,
-            {WITHOUT_FIRST: later, **{arm: _r2(_moments(evidence, arm).sum(0)) for arm in evidence.controls()}},
-        ),
-        head_map(
-            "attention moved by levelling keys",
-            "total variation between the pattern and the one with every |k| at its mean",
-            "share of attention",
-            moved,
-            {WITHOUT_FIRST: moved_later},
-        ),
-    )
-
-
-def sampled_note(evidence: Evidence) -> str:
-    record = evidence.attention[MODEL]
-    return f"scores were looked at for {record.queries} sampled queries ({record.rate:.1%} of all tokens)"
-
-
 def _moments(evidence: Evidence, arm: str, which: str = "") -> Floats:
-    record = evidence.attention[arm]
-    return sums(record, [record.sampled(name + which) for name in ("score_power", "cosine_power", "score_cosine")])
+    rows = evidence[HEADS][arm]
+    return rows.sums(*(rows.sampled(name + which) for name in ("score_power", "cosine_power", "score_cosine")))
 
 
 def _r2(stats: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         r2 = stats[..., 2] ** 2 / (stats[..., 0] * stats[..., 1])
-    # Scores that are all alike, as with a matrix of zeros, leave nothing for a cosine to explain.
+    # Scores without variance, as from a matrix of zeros, leave nothing for a cosine to explain.
     return np.where(np.isfinite(r2), r2, 0.0)
 
 
-def _spreads(evidence: Evidence) -> list[Floats]:
-    """[layer, head] coefficients of variation of the exact lengths of q and k."""
-    return [_spread(evidence, name) for name in ("q_length", "k_length")]
+def _verdict(
+    holds: Flags, moved: Floats, stats: Floats, median: tuple[float, float, float]
+) -> tuple[Verdict, Why | None]:
+    if np.isnan(median[1]):
+        return "undecided", Why.NO_INTERVAL if stats.any() else Why.UNDEFINED
+    verdict = by_share(holds)
+    if verdict == "supported" and np.median(moved) > T.cosine_variation:
+        return "qualified", None
+    return verdict, None
 
 
-def _spread(evidence: Evidence, name: str) -> Floats:
-    count, total, square = np.moveaxis(evidence.attention[MODEL].exact(name).sum(2), -1, 0)
-    average = total / np.maximum(count, 1)
-    deviation = np.sqrt(np.maximum(square / np.maximum(count, 1) - average**2, 0))
-    return np.asarray(deviation / np.maximum(average, 1e-300))
+def _table(evidence: Evidence, r2: Floats, later: Floats, moved: Floats, moved_later: Floats) -> Table:
+    lengths = (
+        cells(
+            f"{side}_spread",
+            f"coefficient of variation of |{side}| over all tokens except first ones",
+            spread(evidence[HEADS][MODEL].exact(f"{side}_length").sum(2)),
+        )
+        for side in "qk"
+    )
+    return head_table(
+        evidence.anatomy,
+        interval_cells("r2", "share of the variance of a query's scores that cos(q, k) explains", r2),
+        cells("variation", "share of attention that moves when every key has the mean length", moved),
+        cells("r2_later", "r2 without the first key", later),
+        cells("variation_later", "variation without the first key", moved_later),
+        lengths,
+    )
 
 
-def _reading(verdict: Verdict, holds: Flags, median: float, variation: Floats) -> str:
-    moved = float(np.median(variation))
-    told = f"Cosine explains {median:.0%} of a query's scores in the median head, more than half in {holds.sum()} of {holds.size}"
-    if verdict == "qualified" and holds.mean() < T.sites_most:
-        told += f" (not in {name_heads(~holds)})"
-    most = np.unravel_index(int(np.argmax(variation)), variation.shape)
+def _reading(verdict: Verdict, holds: Flags, median: float, moved: Floats) -> str:
+    exceptions = f" (not in {name_heads(~holds)})" if verdict == "qualified" and holds.mean() < T.sites_most else ""
     return (
-        f"{told}; with all keys at one length {moved:.0%} of the attention moves "
-        f"(at most {variation.max():.0%}, L{most[0]}H{most[1]})"
+        f"Cosine explains {median:.0%} of the variance of a query's scores in the median head, and more than half in "
+        f"{holds.sum()} of {holds.size} heads{exceptions}. Giving all keys the same length moves "
+        f"{np.median(moved):.0%} of the attention in the median head, at most {moved.max():.0%} "
+        f"({largest_head(moved)}). "
     )
 
 
 def _without_first(holds: Flags, later: Floats, moved: Floats) -> str:
-    sides = change_sides(holds, later > T.cosine_share, "mostly cosine")
+    changes = changed_heads(holds, later > T.cosine_share, "mostly cosine")
     return (
-        f"; without the first key it explains {np.median(later):.0%} in the median head, levelling moves {np.median(moved):.0%}, "
-        f"and {sides}."
+        f"Without the first key cosine explains {np.median(later):.0%} and equal lengths move {np.median(moved):.0%} "
+        f"in the median head; {changes}."
     )

@@ -5,105 +5,111 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.cosine import LATER, WITHOUT_FIRST, sampled_note
-from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
-from armillary.probes.machinery.per_head import (
-    by_share,
-    change_sides,
-    grid,
-    head_map,
-    head_table,
-    mean,
-    means,
+from armillary.probes.attention.sampled_queries import (
+    LATER,
+    WITHOUT_FIRST,
+    changed_heads,
+    largest_head,
     median_head,
-    name_heads,
+    sampling_note,
 )
-from armillary.probes.machinery.probe import Instrument
+from armillary.probes.instruments.heads import HEADS
+from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
+from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.intervals import mean
+from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.results import Claim, Column, Control, Finding, Statistic, Verdict
-
-COLUMNS = (
-    Column("head", "head"),
-    Column("rho", "Spearman's ρ of score and −angle(z_i, z_j), per query, mean over queries"),
-    Column("rho_low", "its 95 % interval over documents, low end"),
-    Column("rho_high", "its 95 % interval over documents, high end"),
-    Column("rho_later", "rho without the first key"),
-    Column("negative", "share of queries that prefer keys farther away (ρ < 0)"),
-)
+from armillary.probes.machinery.verdicts import by_share, name_heads
+from armillary.results import Claim, Control, Finding, Statistic, Verdict
+from armillary.results.numbers import say
 
 
 @dataclass(frozen=True)
 class Geodesic:
-    """Rank correlation of score and nearness on the sphere before W_Q and W_K."""
+    """Rank correlation of the score and nearness on the sphere before W_Q and W_K."""
 
     claim: ClassVar[Claim] = Claim(
         id="attention.geodesic",
         chapter="B",
-        statement="The score is a direct measure of geodesic distance on the post-norm sphere.",
+        statement="The attention score is a direct measure of geodesic distance on the sphere after the norm.",
         source="S3",
         definition=(
-            "Per query, Spearman's ρ over the keys it sees, itself left out (its angle is 0 by definition), of the score and "
-            "−angle(z_i, z_j), where z is what the norm before attention gives, before gain and shift; mean over sampled "
-            "queries of each head; once more without the key at position 0. That the score is a function of the angle between q and k themselves is true by "
-            "definition, and is not the claim."
+            "z is the output of the norm before attention, without gain and shift. Per query, Spearman's ρ of the "
+            "score and −angle(z_i, z_j) over the keys that the query sees. The query's own key is left out because "
+            "its angle is 0. The mean over sampled queries is taken per head, and again without the key at position "
+            "0. That the score is a function of the angle between q and k is true by definition and is not the claim."
         ),
-        control="the first key left out; random initialisation; shuffled text; keys in another order have ρ = 0",
+        control="the first key left out; random initialisation; shuffled text; keys in random order would give ρ = 0",
         rule=(
-            f"Supported: the median head's ρ lies above {T.geodesic_rho} with its whole interval. Refuted: at most "
-            f"{T.sites_few:.0%} of heads reach {T.geodesic_rho}. Qualified otherwise, naming the heads that do. The first key is "
-            "left out for comparison alone."
+            f"Supported if the whole interval of the median head's ρ lies above {T.geodesic_rho}. Refuted if at most "
+            f"{T.sites_few:.0%} of heads reach {T.geodesic_rho}. Qualified otherwise; the reading names the heads that "
+            "reach it. The numbers without the first key are for comparison only."
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        stats = means(evidence.attention[MODEL], "rho")
-        rho, low, high = grid(evidence, stats, mean)
-        median = median_head(evidence, stats, mean)
-        negative = (evidence.attention[MODEL].sampled("rho") < 0).mean(-1)
+        rows = evidence[HEADS][MODEL]
+        stats = rows.means("rho")
+        intervals, median = evidence.intervals(stats), median_head(evidence, stats)
+        rho = intervals[..., 0]
         reaching = rho >= T.geodesic_rho
         verdict: Verdict = by_share(reaching)
         if verdict != "refuted":
             verdict = "supported" if median[1] > T.geodesic_rho else "qualified"
-        controls = {arm: means(evidence.attention[arm], "rho") for arm in evidence.controls()}
-        controls[WITHOUT_FIRST] = means(evidence.attention[MODEL], "rho" + LATER)
+        controls = {arm: evidence[HEADS][arm].means("rho") for arm in evidence.controls(HEADS)}
+        controls[WITHOUT_FIRST] = rows.means("rho" + LATER)
         later = mean(controls[WITHOUT_FIRST].sum(0))
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("Spearman ρ of score and −angle, median head", *median),
-            n=evidence.attention[MODEL].queries,
-            controls=tuple(Control(arm, *median_head(evidence, found, mean)) for arm, found in controls.items()),
+            n=rows.queries,
+            controls=tuple(Control(name, *median_head(evidence, sums)) for name, sums in controls.items()),
             reading=_reading(verdict, rho, median[0]) + _without_first(reaching, later),
-            headline=f"Score follows the angle on the sphere with ρ = {median[0]:.2f} in the median head",
-            table=head_table(evidence, COLUMNS, (rho, low, high, later, negative)),
+            headline=f"The score follows the angle on the sphere with ρ = {say(median[0], '.2f')} in the median head",
+            table=head_table(
+                evidence.anatomy,
+                interval_cells(
+                    "rho", "Spearman's ρ of score and −angle(z_i, z_j) per query, mean over queries", intervals
+                ),
+                cells("rho_later", "rho without the first key", later),
+                cells(
+                    "negative", "share of queries that prefer distant keys (ρ < 0)", (rows.sampled("rho") < 0).mean(-1)
+                ),
+            ),
             quantities=(
                 head_map(
                     "Spearman ρ of score and nearness",
-                    "rank correlation, per query, of score and −angle of the directions before W_Q and W_K",
+                    "rank correlation per query of the score and −angle between directions before W_Q and W_K",
                     "ρ",
                     rho,
-                    {arm: mean(found.sum(0)) for arm, found in controls.items()},
+                    {name: mean(sums.sum(0)) for name, sums in controls.items()},
                 ),
             ),
-            notes=(sampled_note(evidence),),
+            notes=(sampling_note(evidence),),
         )
 
 
 def _reading(verdict: Verdict, rho: Floats, median: float) -> str:
-    reaching, against = rho >= T.geodesic_rho, rho < 0
-    best = np.unravel_index(int(np.argmax(rho)), rho.shape)
+    reaching, distant = rho >= T.geodesic_rho, rho < 0
     if verdict == "supported":
-        return f"Near directions get the higher score: ρ = {median:.2f} in the median head"
-    told = f"ρ is {median:.2f} in the median head and {rho.max():.2f} at most (L{best[0]}H{best[1]})"
+        return f"Keys that lie nearer get higher scores: ρ = {say(median, '.2f')} in the median head. "
+    summary = (
+        f"Score and nearness correlate with ρ = {say(median, '.2f')} in the median head and {say(rho.max(), '.2f')} at "
+        f"most ({largest_head(rho)}). "
+    )
     if verdict == "qualified":
         return (
-            f"{told}; it is a measure of distance in {int(reaching.sum())} of {rho.size} heads ({name_heads(reaching)})"
+            f"{summary}The score measures distance in {reaching.sum()} of {rho.size} heads ({name_heads(reaching)}). "
         )
-    far = f", and {int(against.sum())} of {rho.size} heads prefer what is farther away" if against.any() else ""
-    return f"{told}{far}: W_Q and W_K choose which differences count, so the sphere's own distance tells little"
+    if distant.any():
+        summary += f"{distant.sum()} of {rho.size} heads prefer distant keys. "
+    return (
+        f"{summary}W_Q and W_K select which differences count, so distance on the sphere says little about the score. "
+    )
 
 
 def _without_first(reaching: Flags, later: Floats) -> str:
-    sides = change_sides(reaching, later >= T.geodesic_rho, f"at {T.geodesic_rho} or above")
-    return f"; without the first key ρ is {np.median(later):.2f} in the median head, and {sides}."
+    changes = changed_heads(reaching, later >= T.geodesic_rho, f"at {T.geodesic_rho} or above")
+    return f"Without the first key ρ is {say(float(np.median(later)), '.2f')} in the median head; {changes}."

@@ -1,116 +1,107 @@
-"""Are per-head slices and one big matrix the same computation?"""
+"""Are per-head slices and one large matrix the same computation?"""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import MODEL, Evidence
-from armillary.probes.machinery.probe import Instrument
-from armillary.results import Claim, Column, Control, Finding, Quantity, Statistic, Table
-
-COLUMNS = (
-    Column("layer", "layer"),
-    Column("scores_error", "scores rebuilt from W_QK on directions: largest difference over the largest score"),
-    Column(
-        "results_error",
-        "heads' results likewise, from the pattern and W_VO, per unit of the largest score (softmax magnifies its rounding)",
-    ),
-    Column("unfolded_error", "the scores' error if the norm's gain and shift were left out"),
-    Column("tolerance", "what rounding of the model's dtype explains"),
-)
+from armillary.probes.instruments.heads import HEADS
+from armillary.probes.machinery.evidence import MODEL, Evidence, Floats
+from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.tables import cells, layer_table, line
+from armillary.results import Claim, Control, Finding, Statistic, Table
+from armillary.results.numbers import say
 
 
 @dataclass(frozen=True)
 class TwoViews:
-    """Scores and results of a few windows, rebuilt in float64 from the folded matrices."""
+    """Rebuilds the scores and results of a few windows in float64 from the folded matrices."""
 
     claim: ClassVar[Claim] = Claim(
         id="attention.two-views",
         chapter="B",
-        statement="Per-head slices and one big matrix are the same computation.",
+        statement="Per-head slices and one large matrix are the same computation.",
         source="S3",
         definition=(
-            "For a few windows of text, the scores of every head are rebuilt from its W_QK and the heads' results from the "
-            "pattern and W_VO, both folded with the norm's gain, shift and centring so that they act on directions (biases, "
-            "rotation, grouped heads, q/k-norm and soft cap included), in float64; they are compared with what the "
-            "running model's own modules give. The statistic is the largest error, relative to the largest value (and, for "
-            "results, to the largest score: softmax turns its rounding into a share of attention). Not a sample of "
-            "anything, so no interval."
+            "For a few windows of text, the scores of every head are rebuilt from its matrix W_QK, and the heads' "
+            "results from the attention pattern and W_VO. Both matrices have the norm's gain, shift and centring "
+            "folded in, so that they act on directions. Biases, rotation, grouped heads, q/k-norm and soft cap are "
+            "included. The rebuilt values, in float64, are compared with those of the running model. The statistic is "
+            "the largest error divided by the largest value; for results also by the largest score, because softmax "
+            "amplifies the rounding of scores that much. It is not an average over a sample, so it has no interval."
         ),
-        control="the same with the norm's gain and shift left out; random initialisation; shuffled text",
+        control="the same without the norm's gain and shift; random initialisation; shuffled text",
         rule=(
-            "Supported: no error beyond 64 roundings of float32 (8 of a half-precision dtype). Refuted otherwise. Exact by "
-            "definition: what is measured is our instrument and this model's rounding."
+            "Supported if no error exceeds 64 roundings of float32 (8 of a half-precision dtype). Refuted otherwise. "
+            "The claim is exact by definition: the measurement tests this implementation and the model's rounding."
         ),
     )
-    instruments: ClassVar[tuple[Instrument, ...]] = ("attention",)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
 
     def conclude(self, evidence: Evidence) -> Finding:
         import torch
 
         from armillary.flow.laws import ROUNDINGS
 
-        layers = evidence.attention[MODEL].layers
-        dtype = evidence.anatomy.dtype
-        # Below float32 the model rounds what it hands on, and so do its q and k.
+        dtype, rows = evidence.anatomy.dtype, evidence[HEADS][MODEL]
         tolerance = ROUNDINGS[dtype] * torch.finfo(dtype).eps
-        errors = {arm: max(_errors(evidence, arm)) for arm in evidence.attention}
-        worst = errors[MODEL]
-        rows: list[dict[str, Any]] = [
-            {
-                "layer": f"L{i}",
-                "scores_error": layer.scores_error,
-                "results_error": layer.results_error,
-                "unfolded_error": layer.unfolded_error,
-                "tolerance": tolerance,
-            }
-            for i, layer in enumerate(layers)
-        ]
-        bare = float(np.median([layer.unfolded_error for layer in layers]))
-        fine = bool(worst <= tolerance)
-        exact = "exact by definition; what is measured is this model's deviation"
-        where = max(rows, key=lambda row: max(row["scores_error"], row["results_error"]))["layer"]
-        reading = (
-            f"W_QK and W_VO on directions give every head's scores and results to {worst:.1g} ({exact}); without the norm's "
-            f"gain and shift the scores would be off by {bare:.2g}."
-            if fine
-            else f"Rebuilt scores or results differ by {worst:.2g} at {where}, and rounding explains {tolerance:.1g}: the "
-            "model does something that its weights do not say."
-        )
-        headline = f"Both views agree to {worst:.1g}" if fine else f"The two views differ by {worst:.2g} at {where}"
+        scores, results, bare = (rows.error(f"{what}_error") for what in ("scores", "results", "unfolded"))
+        worst = _worst(evidence, MODEL)
+        agree = bool(worst <= tolerance)
+        where = f"L{int(np.argmax(np.maximum(scores, results)))}"
+        unfolded = float(np.median(bare))
         return Finding(
             claim=self.claim,
-            verdict="supported" if fine else "refuted",
+            verdict="supported" if agree else "refuted",
             statistic=Statistic("largest relative error, scores and results", worst, worst, worst),
-            n=len(layers) * evidence.anatomy.n_heads,
+            n=len(scores) * evidence.anatomy.n_heads,
             controls=(
-                Control("gain and shift left out", bare, bare, bare),
-                *(Control(arm, errors[arm], errors[arm], errors[arm]) for arm in evidence.controls() if arm in errors),
+                Control("gain and shift left out", unfolded, unfolded, unfolded),
+                *(Control(arm, *[_worst(evidence, arm)] * 3) for arm in evidence.controls(HEADS)),
             ),
-            reading=reading,
-            headline=headline,
-            table=Table.of(COLUMNS, rows),
-            quantities=(_quantity(rows, tolerance),),
+            reading=(
+                "W_QK and W_VO reproduce the scores and results of every head to a relative error of "
+                f"{say(worst, '.1g')}. They must, by definition; what is left is rounding. Without the norm's gain and "
+                f"shift the scores would be off by {say(unfolded, '.2g')}."
+                if agree
+                else f"Rebuilt scores or results differ by {say(worst, '.2g')} at {where}. Rounding explains only "
+                f"{say(tolerance, '.1g')}, so the model computes something that its weights do not show."
+            ),
+            headline=f"Both views agree to {say(worst, '.1g')}"
+            if agree
+            else f"The two views differ by {say(worst, '.2g')} at {where}",
+            table=_table(scores, results, bare, tolerance),
+            quantities=(
+                line(
+                    "error of the scores",
+                    "scores rebuilt from W_QK compared with the running model's: largest error over the largest score",
+                    "relative error",
+                    "layer",
+                    [f"L{layer}" for layer in range(len(scores))],
+                    scores,
+                    controls={"gain and shift left out": bare, "heads' results": results},
+                    theory={f"rounding: {tolerance:.0e}": np.full(len(scores), tolerance)},
+                    logs=("value",),
+                ),
+            ),
         )
 
 
-def _errors(evidence: Evidence, arm: str) -> list[float]:
-    return [max(layer.scores_error, layer.results_error) for layer in evidence.attention[arm].layers]
-
-
-def _quantity(rows: list[dict[str, Any]], tolerance: float) -> Quantity:
-    def column(name: str) -> np.ndarray:
-        return np.array([row[name] for row in rows], dtype=float)
-
-    return Quantity(
-        "error of the scores",
-        "scores rebuilt from W_QK on directions against the running model's, largest difference over the largest score",
-        "relative error",
-        ("layer",),
-        {"layer": [str(row["layer"]) for row in rows]},
-        column("scores_error"),
-        controls={"gain and shift left out": column("unfolded_error"), "heads' results": column("results_error")},
-        theory={f"rounding: {tolerance:.0e}": np.full(len(rows), tolerance)},
-        logs=("value",),
+def _table(scores: Floats, results: Floats, bare: Floats, tolerance: float) -> Table:
+    return layer_table(
+        len(scores),
+        cells("scores_error", "largest error of scores rebuilt from W_QK, divided by the largest score", scores),
+        cells(
+            "results_error",
+            "largest error of the heads' results rebuilt from the pattern and W_VO, divided by the largest result "
+            "and the largest score (softmax amplifies the rounding of scores)",
+            results,
+        ),
+        cells("unfolded_error", "error of the scores if the norm's gain and shift were left out", bare),
+        cells("tolerance", "error that rounding in the model's dtype explains", [tolerance] * len(scores)),
     )
+
+
+def _worst(evidence: Evidence, arm: str) -> float:
+    errors: Floats = np.maximum(*(evidence[HEADS][arm].error(name) for name in ("scores_error", "results_error")))
+    return float(errors.max())

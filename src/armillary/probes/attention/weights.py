@@ -1,8 +1,10 @@
-"""What do all heads' matrices look like once the norm before them is folded in? Decomposed once for every claim."""
+"""All heads' matrices with the norm before them folded in, and their singular vectors: decomposed once per survey."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
+
+import numpy as np
 
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
     from armillary.geometry.factored import SVD
 
 ROOM = 2 << 30
+# Weights of 16 or 8 bits leave a matrix known to about 1e-3 of σ1, and an error E rotates a singular vector by |E|/gap.
+# Closer than this, in units of σ1, vectors are uncertain by a fifth of a radian or more: only their span has a meaning.
+TIE = 0.005
+TIE_MEANING = "numbers of the directions whose singular values nearly tie with this one: only their span has a meaning"
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,15 +29,15 @@ class LayerHeads:
     vo: "SVD"
 
 
-class Heads(Sequence[LayerHeads]):
-    """Every layer's heads, decomposed when first asked for; kept while there is room, worked out again where not."""
+class DecomposedHeads(Sequence[LayerHeads]):
+    """Every layer's heads, decomposed on first use. Layers are cached while there is room and recomputed beyond it."""
 
     def __init__(self, anatomy: "Anatomy") -> None:
         self.anatomy = anatomy
-        # Four folded matrices and four of singular vectors, of eight bytes a number.
+        # Four folded matrices and four of singular vectors, eight bytes per number.
         size = 64 * anatomy.n_heads * anatomy.d * anatomy.k
         self._room = max(1, ROOM // size)
-        self._kept: dict[int, LayerHeads] = {}
+        self._cache: dict[int, LayerHeads] = {}
 
     def __len__(self) -> int:
         return self.anatomy.layers
@@ -41,30 +47,68 @@ class Heads(Sequence[LayerHeads]):
     @overload
     def __getitem__(self, layer: slice) -> Sequence[LayerHeads]: ...
     def __getitem__(self, layer: int | slice) -> LayerHeads | Sequence[LayerHeads]:
+        from armillary.anatomy.folded import fold
+
         if isinstance(layer, slice):
             return [self[i] for i in range(*layer.indices(len(self)))]
         if not 0 <= layer < len(self):
             raise IndexError(layer)
-        found = self._kept.get(layer) or decompose(self.anatomy, layer)
-        if len(self._kept) < self._room:
-            self._kept[layer] = found
-        return found
+        if layer in self._cache:
+            return self._cache[layer]
+        folded = fold(self.anatomy, layer)
+        heads = LayerHeads(folded, folded.qk().svd(), folded.vo().svd())
+        if len(self._cache) < self._room:
+            self._cache[layer] = heads
+        return heads
 
 
-def heads(evidence: Evidence, arm: str = MODEL) -> Heads:
-    """Every layer's heads, of the model or (arm RANDOM) of its twin; worked out once a survey."""
+def model_of(evidence: Evidence, arm: str) -> "Anatomy":
+    """The model whose weights an arm reads: the random twin or the model itself."""
     anatomy = evidence.twin if arm == RANDOM else evidence.anatomy
     assert anatomy is not None
-    return evidence.kept.setdefault(("heads", arm == RANDOM), Heads(anatomy))
+    return anatomy
 
 
-def decompose(anatomy: "Anatomy", layer: int) -> LayerHeads:
-    from armillary.anatomy.folded import fold
-
-    folded = fold(anatomy, layer)
-    return LayerHeads(folded, folded.qk().svd(), folded.vo().svd())
+def decomposed(evidence: Evidence, arm: str = MODEL) -> DecomposedHeads:
+    return evidence.once(_decomposed, arm)
 
 
-def head_names(anatomy: "Anatomy") -> list[str]:
-    """L0H0, L0H1 … in the order in which every [layer, head] array is flattened."""
-    return [f"L{layer}H{head}" for layer in range(anatomy.layers) for head in range(anatomy.n_heads)]
+def _decomposed(evidence: Evidence, arm: str) -> DecomposedHeads:
+    return DecomposedHeads(model_of(evidence, arm))
+
+
+def ties(svd: "SVD") -> list[list[str]]:
+    """For each head and singular value the run of near ties that contains it; empty where it stands alone.
+
+    >>> import torch
+    >>> from armillary.geometry.factored import Factored
+    >>> diagonal = torch.diag(torch.tensor([3.0, 2.0, 1.999, 1.0]))[None]
+    >>> ties(Factored(torch.eye(4)[None], diagonal).svd())
+    [['', '2–3', '2–3', '']]
+    """
+    labels = []
+    for groups in svd.clusters(TIE).cpu().numpy():
+        runs = np.split(np.arange(len(groups)), np.flatnonzero(np.diff(groups)) + 1)
+        labels.append([f"{run[0] + 1}–{run[-1] + 1}" if len(run) > 1 else "" for run in runs for _ in run])
+    return labels
+
+
+def vo_ties(evidence: Evidence) -> list[list[str]]:
+    """The ties of W_VO for every head, layer by layer."""
+    return evidence.once(_vo_ties)
+
+
+def _vo_ties(evidence: Evidence) -> list[list[str]]:
+    return [labels for layer in decomposed(evidence) for labels in ties(layer.vo)]
+
+
+def tie_note(evidence: Evidence, directions: int | None = None) -> str:
+    """How many of the heads' (first so many) directions nearly tie with another."""
+    heads = [labels[:directions] for labels in vo_ties(evidence)]
+    tied, total = sum(bool(label) for labels in heads for label in labels), sum(map(len, heads))
+    firsts = sum(bool(labels[0]) for labels in heads)
+    return (
+        f"{tied} of {total} directions have singular values that nearly tie with a neighbour's (closer than {TIE:.1%} "
+        f"of the largest); so does the first direction of {firsts} of {len(heads)} heads. Tied directions, listed "
+        "under 'tie', are known only up to a rotation among them, and so are their tokens."
+    )

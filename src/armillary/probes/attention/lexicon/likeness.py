@@ -1,4 +1,4 @@
-"""How alike are the tokens that a head's directions promote, and how alike would others be?"""
+"""How similar are the tokens that a head's directions promote, and how similar are tokens by chance?"""
 
 import math
 from collections.abc import Sequence
@@ -9,31 +9,32 @@ import numpy as np
 
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.lexicon.known_words import sampled_words, vocabulary, whole
-from armillary.probes.attention.lexicon.written_words import Words, onto_stream, turned
+from armillary.probes.attention.lexicon.word_directions import oriented
+from armillary.probes.attention.lexicon.word_statistics import Estimate, p_values
+from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream
 from armillary.probes.machinery.evidence import Evidence, Floats, Ints
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 DIRECTIONS, TOP = 8, 10
-RANDOM_DIRECTIONS, SPREAD, MATCHES = 512, 100, 4
-# The largest principal axes of embeddings tell how frequent a token is, not what it means; one in a hundred axes is what
-# Mu and Viswanath (All-but-the-Top, 2018) take away. Left in, tokens that training hardly saw are as alike as synonyms.
+RANDOM_DIRECTIONS, SPREAD, MATCHES, DRAWS = 512, 100, 4, 999
+# The largest principal axes of embeddings encode how frequent a token is, not its meaning. Mu and Viswanath
+# (All-but-the-Top, 2018) remove one axis in a hundred. With them, rarely trained tokens are as similar as synonyms.
 COMMON = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
-    """Top tokens of the first right vectors of every head, and how alike they are; [layer, head, direction]."""
+class PromotedTokens:
+    """Top tokens of the first right singular vectors of every head, and how similar they are."""
 
     layers: tuple[int, ...]
-    tokens: Ints  # [layer, head, direction, top]
-    coherence: Floats
-    values: Floats
-    topics: Ints  # [layer, head, 2]
-    matched: Floats  # [layer, head, direction, match]: tokens of like frequency
-    random: Floats  # [direction]: top tokens of random directions
-    plain: "Read | None" = None  # the same by embeddings that were centred only
+    tokens: Ints  # [layer, head, direction, rank]
+    coherence: Floats  # [layer, head, direction]
+    values: Floats  # [layer, head, direction]: singular values
+    topics: Ints  # [layer, head, 2]: tokens of the first direction that are most similar to the others
+    matched: Floats  # [layer, head, direction, match]: coherence of random tokens of similar frequency
+    random: Floats  # [direction]: coherence of the top tokens of random directions
 
     @property
     def weights(self) -> Floats:
@@ -42,65 +43,96 @@ class Read:
         return np.where(total > 0, self.values / np.where(total > 0, total, 1), 1 / self.values.shape[-1])
 
     @property
-    def found(self) -> Floats:
-        return (self.weights * self.coherence).sum(-1)
+    def head_coherence(self) -> Floats:
+        """[layer, head]: mean over directions, weighted by singular value."""
+        return np.asarray((self.weights * self.coherence).sum(-1))
 
     @property
     def chances(self) -> Floats:
-        """[layer, head, (random directions, tokens of like frequency)]."""
+        """[layer, head, (random directions, tokens of similar frequency)]."""
         frequency = (self.weights * self.matched.mean(-1)).sum(-1)
         return np.stack([np.full_like(frequency, self.random.mean()), frequency], -1)
 
     @property
     def excess(self) -> Floats:
-        """[layer, head] above the harder kind of chance."""
-        return self.found - self.chances.max(-1)
+        """[layer, head]: coherence above the larger chance level."""
+        return self.head_coherence - self.chances.max(-1)
+
+    def p(self, seed: int) -> Floats:
+        """[layer, head]: the larger p-value against random directions and against tokens of similar frequency."""
+        draw = np.random.default_rng(seed)
+        parts = []
+        for pool in (self.random, self.matched.reshape(-1)):
+            null = draw.choice(pool, (DRAWS, DIRECTIONS))[:, : self.coherence.shape[-1]]
+            parts.append(p_values(self.head_coherence, np.einsum("lhr,nr->nlh", self.weights, null)))
+        return np.maximum(*parts)
+
+    def slope(self, seed: int, last: int, draws: int = 400) -> Estimate:
+        """Rise of the mean excess over the whole depth (layers 0 to `last`) by least squares, with its interval.
+
+        The interval is a bootstrap over heads within layers and directions within heads.
+        """
+        depth = np.array(self.layers) / last
+        fit = (depth - depth.mean()) / np.square(depth - depth.mean()).sum()
+        excess = self.coherence - self.chances.max(-1)[..., None]
+        layers, heads, size = excess.shape
+        draw = np.random.default_rng(seed)
+        slopes = []
+        for _ in range(draws):
+            which = (np.arange(layers)[:, None, None], draw.integers(heads, size=(layers, heads))[..., None])
+            picked = (*which, draw.integers(size, size=(layers, heads, size)))
+            weight = self.weights[picked]
+            slopes.append(fit @ ((weight * excess[picked]).sum(-1) / weight.sum(-1)).mean(1))
+        low, high = np.quantile(slopes, [0.025, 0.975])
+        return float(fit @ self.excess.mean(1)), float(low), float(high)
 
 
-def read_subjects(evidence: Evidence, arm: str, layers: Sequence[int]) -> Read:
-    """Read the right vectors of the given layers in tokens, and measure how alike these are."""
+def promoted_tokens(evidence: Evidence, arm: str, layers: Sequence[int]) -> tuple[PromotedTokens, PromotedTokens]:
+    """The right singular vectors of the given layers as tokens, and how similar these are.
+
+    Twice: by embeddings without common axes and forms of one word, and by embeddings that were only centred.
+    """
     import torch
 
-    words = Words.of(evidence, arm, letters=True)
+    readable = ReadableTokens.of(evidence, arm, letters=True)
     anatomy = vocabulary(evidence, arm).anatomy
     ids = sampled_words(evidence, whole(evidence, NOUNS))
     places, values = [], []
     for layer in layers:
-        svd = turned(evidence, arm, layer, ids)
+        svd = oriented(evidence, arm, layer, ids)
         right = onto_stream(anatomy, layer, svd.right[..., :DIRECTIONS].mT)
-        tokens = words.top(right.flatten(0, 1), min(TOP, len(words.ids)))
-        places.append(np.searchsorted(words.ids, tokens).reshape(*right.shape[:2], -1))
+        tokens = readable.top(right.flatten(0, 1), min(TOP, len(readable.ids)))
+        places.append(np.searchsorted(readable.ids, tokens).reshape(*right.shape[:2], -1))
         values.append(svd.values[:, :DIRECTIONS].cpu().numpy())
     place = np.stack(places)
     draw = np.random.default_rng(evidence.seed)
     step = draw.integers(-SPREAD, SPREAD + 1, (*place.shape[:3], MATCHES, place.shape[-1]))
-    near = np.clip(place[..., None, :] + step, 0, len(words.ids) - 1)
+    near = np.clip(place[..., None, :] + step, 0, len(readable.ids) - 1)
     # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised the random twin.
     normal = torch.from_numpy(draw.standard_normal((RANDOM_DIRECTIONS, anatomy.d)))
-    chance = np.searchsorted(words.ids, words.top(normal.to(words.rows), place.shape[-1]))
-    rows = vocabulary(evidence, arm).embedded(torch.from_numpy(words.ids)).values.float()
+    chance = np.searchsorted(readable.ids, readable.top(normal.to(readable.rows), place.shape[-1]))
+    rows = vocabulary(evidence, arm).embedded(torch.from_numpy(readable.ids)).values.float()
 
-    stems = _stems(evidence, words)
-    lists = (place, near, chance)
+    def measured(unit: "Tensor", stems: Ints) -> PromotedTokens:
+        own, matched, random = (coherence(unit, lists, stems) for lists in (place, near, chance))
+        topics = readable.ids[_medoids(unit, place[:, :, 0])]
+        return PromotedTokens(tuple(layers), readable.ids[place], own, np.stack(values), topics, matched, random)
 
-    def by(unit: "Tensor", apart: Ints, plain: Read | None) -> Read:
-        found, matched, random = (coherence(unit, each, apart) for each in lists)
-        topics = words.ids[_medoids(unit, place[:, :, 0])]
-        return Read(tuple(layers), words.ids[place], found, np.stack(values), topics, matched, random, plain)
-
-    plain = by(specific(rows, 0), np.arange(len(words.ids)), None)
-    return by(specific(rows, COMMON * anatomy.d), stems, plain)
+    return (
+        measured(specific(rows, COMMON * anatomy.d), _stems(evidence, readable.ids)),
+        measured(specific(rows, 0), np.arange(len(readable.ids))),
+    )
 
 
-def _stems(evidence: Evidence, words: Words) -> Ints:
-    """A number for every token of letters, the same for the forms of one word."""
+def _stems(evidence: Evidence, ids: Ints) -> Ints:
+    """A number for every token, the same for the forms of one word."""
     texts = vocabulary(evidence).texts
     numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(stem(texts[i]), len(numbers)) for i in words.ids])
+    return np.array([numbers.setdefault(stem(texts[i]), len(numbers)) for i in ids])
 
 
 def stem(text: str) -> str:
-    """A token without space, case and a few endings: by spelling alone, so that forms of one word fall together.
+    """A token without space, case and a few endings, by spelling alone, so that forms of one word have one stem.
 
     >>> stem(" Houses") == stem("house"), stem(" Playing") == stem("plays"), stem(" sing") == stem("s")
     (True, True, False)
@@ -113,7 +145,7 @@ def stem(text: str) -> str:
 
 
 def specific(rows: "Tensor", common: float) -> "Tensor":
-    """Embeddings on the unit sphere without their mean and so many of their largest principal axes (rounded up)."""
+    """Embeddings on the unit sphere without their mean and this many of their largest principal axes (rounded up)."""
     import torch
 
     rows = rows - rows.mean(0)
@@ -122,20 +154,20 @@ def specific(rows: "Tensor", common: float) -> "Tensor":
 
 
 def coherence(unit: "Tensor", place: Ints, stems: Ints) -> Floats:
-    """Mean cosine between the tokens of every list [..., top] that are no forms of one word; 0 where all are."""
+    """Mean cosine between the tokens of every list […, rank] that are not forms of one word; 0 where all are."""
     import torch
 
-    made = []
+    means = []
     for part in np.array_split(place.reshape(-1, place.shape[-1]), 1 + place.size // 2**16):
         rows = unit[torch.from_numpy(part)]
-        apart = stems[part][:, :, None] != stems[part][:, None]
+        different = stems[part][:, :, None] != stems[part][:, None]
         cosines = (rows @ rows.mT).double().cpu().numpy()
-        made.append((cosines * apart).sum((1, 2)) / np.maximum(apart.sum((1, 2)), 1))
-    return np.concatenate(made).reshape(place.shape[:-1])
+        means.append((cosines * different).sum((1, 2)) / np.maximum(different.sum((1, 2)), 1))
+    return np.concatenate(means).reshape(place.shape[:-1])
 
 
 def _medoids(unit: "Tensor", place: Ints) -> Ints:
-    """[..., 2]: of every list the two tokens most like all others."""
+    """[…, 2]: of every list the two tokens that are most similar to all others."""
     import torch
 
     rows = unit[torch.from_numpy(place)]

@@ -1,4 +1,4 @@
-"""Which nouns are related, which are not, and how far does a score set the two kinds of pairs apart?"""
+"""Related and unrelated pairs of nouns, and how well a score separates them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,23 +38,23 @@ def related_pairs() -> tuple[Pair, ...]:
 
 @cache
 def related() -> Mapping[str, frozenset[str]]:
-    """For every listed noun those it is paired with.
+    """Each listed noun and the nouns that it is paired with.
 
     >>> sorted(related()["sea"])
     ['fish', 'land', 'ocean']
     """
-    found: dict[str, set[str]] = {}
+    partners: dict[str, set[str]] = {}
     for _, first, second in related_pairs():
-        found.setdefault(first, set()).add(second)
-        found.setdefault(second, set()).add(first)
-    return MappingProxyType({word: frozenset(others) for word, others in found.items()})
+        partners.setdefault(first, set()).add(second)
+        partners.setdefault(second, set()).add(first)
+    return MappingProxyType({word: frozenset(others) for word, others in partners.items()})
 
 
 @cache
 def near(word: str) -> frozenset[str]:
-    """The nouns at most two steps of the list away, itself included: none of them may pass for unrelated."""
-    one = related().get(word, frozenset())
-    return frozenset({word, *one, *(far for between in one for far in related()[between])})
+    """The nouns at most two pairs of the list away, itself included: none of them may count as unrelated."""
+    partners = related().get(word, frozenset())
+    return frozenset({word, *partners, *(far for partner in partners for far in related()[partner])})
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +64,16 @@ class Pairing:
     kind: str
     first: Ints
     second: Ints
-    turned: Ints
-    often: Floats
-    """How often each first word [row] met each second word [column] in them."""
+    repaired: Ints
+    counts: Floats
+    """How often each first word [row] was paired with each second word [column] in them."""
 
 
 def pairings_of(evidence: Evidence, pairs: Sequence[Pair]) -> tuple[dict[str, int], tuple[Pairing, ...]]:
-    """Token ids of the words of all pairs that are whole here, and the pairs with their re-pairings, by kind."""
+    """Token ids of the words of all pairs of single tokens, and these pairs with their re-pairings, by kind."""
     known = whole(evidence, [word for pair in pairs for word in pair[1:]])
-    kept = tuple(pair for pair in pairs if pair.first in known and pair.second in known)
-    return {word: known[word] for word in _words(kept)}, _repaired(kept, evidence.seed)
+    usable = tuple(pair for pair in pairs if pair.first in known and pair.second in known)
+    return {word: known[word] for word in _words(usable)}, _repaired(usable, evidence.seed)
 
 
 def _words(pairs: Sequence[Pair]) -> list[str]:
@@ -85,26 +85,26 @@ def _repaired(pairs: tuple[Pair, ...], seed: int) -> tuple[Pairing, ...]:
     """By kind, with rows in the order of `_words`; a kind that cannot be re-paired is left out."""
     row = {word: i for i, word in enumerate(_words(pairs))}
     draw = np.random.default_rng(seed)
-    made = []
+    pairings = []
     for kind in RELATIONS:
-        mine = [pair for pair in pairs if pair.kind == kind]
-        allowed = np.array([[b.second not in near(a.first) for b in mine] for a in mine], dtype=bool)
-        turned = repair(allowed, REPAIRINGS, draw)
-        if turned is not None:
-            first, second = (np.array([row[pair[side]] for pair in mine]) for side in (1, 2))
-            often = np.zeros(allowed.shape)
-            np.add.at(often, (np.arange(len(mine)), turned), 1)
-            made.append(Pairing(kind, first, second, turned, often))
-    return tuple(made)
+        members = [pair for pair in pairs if pair.kind == kind]
+        allowed = np.array([[b.second not in near(a.first) for b in members] for a in members], dtype=bool)
+        repaired = repair(allowed, REPAIRINGS, draw)
+        if repaired is not None:
+            first, second = (np.array([row[pair[side]] for pair in members]) for side in (1, 2))
+            counts = np.zeros(allowed.shape)
+            np.add.at(counts, (np.arange(len(members)), repaired), 1)
+            pairings.append(Pairing(kind, first, second, repaired, counts))
+    return tuple(pairings)
 
 
 def repair(allowed: Flags, draws: int, draw: np.random.Generator, tries: int = 1000) -> Ints | None:
-    """Random one-to-one re-pairings [draw, pair] that use allowed places only; None where none was found.
+    """Random one-to-one re-pairings [draw, pair] that use allowed pairs only; None where the search fails.
 
     >>> repair(~np.eye(2, dtype=bool), 1, np.random.default_rng(0))
     array([[1, 0]])
     """
-    n, made = len(allowed), []
+    n, orders = len(allowed), []
     for _ in range(draws if n > 1 else 0):
         order = draw.permutation(n)
         for _ in range(tries):
@@ -112,32 +112,34 @@ def repair(allowed: Flags, draws: int, draw: np.random.Generator, tries: int = 1
             if not len(bad):
                 break
             i = bad[0]
-            # Any exchange that mends i without breaking another; if there is none, any at all, to go on from there.
+            # An exchange that repairs i without breaking another pair; if there is none, any exchange.
             fits = np.flatnonzero(allowed[i, order] & allowed[np.arange(n), order[i]])
             j = draw.choice(fits) if len(fits) else draw.integers(n)
             order[[i, j]] = order[[j, i]]
         else:
             return None
-        made.append(order)
-    return np.stack(made) if made else None
+        orders.append(order)
+    return np.stack(orders) if orders else None
 
 
-def placed(scores: Floats, pairings: Sequence[Pairing], null: bool = False) -> tuple[Floats, dict[str, Floats]]:
-    """For scores [head, word, word] the place [pair, head] of every related pair among the unrelated of its kind, ties
-    counting half: its mean is the AUC. With `null` also the mean places [draw, head] of every re-pairing."""
-    places, nulls = [], {}
-    for one in pairings:
-        rows = np.arange(len(one.first))
-        grids = scores[:, one.first[:, None], one.second[None]]
-        ranked = np.stack([_rank(grid, one.often) for grid in grids], -1)
-        places.append(ranked[rows, rows])
+def exceeded(scores: Floats, pairings: Sequence[Pairing], null: bool = False) -> tuple[Floats, dict[str, Floats]]:
+    """For scores [head, word, word] the share [pair, head] of unrelated pairs of its kind that a related pair exceeds.
+
+    Ties count half, so the mean share is the AUC. With `null` also the mean shares [draw, head] of every re-pairing.
+    """
+    shares, nulls = [], {}
+    for pairing in pairings:
+        rows = np.arange(len(pairing.first))
+        grids = scores[:, pairing.first[:, None], pairing.second[None]]
+        ranked = np.stack([_rank(grid, pairing.counts) for grid in grids], -1)
+        shares.append(ranked[rows, rows])
         if null:
-            nulls[one.kind] = ranked[rows, one.turned].mean(1)
-    return np.concatenate(places), nulls
+            nulls[pairing.kind] = ranked[rows, pairing.repaired].mean(1)
+    return np.concatenate(shares), nulls
 
 
 def _rank(grid: Floats, weight: Floats) -> Floats:
-    """Each entry's share of the weight that lies below it, equals counting half."""
+    """For each entry the share of the weight below it, ties counting half."""
     _, inverse = np.unique(grid, return_inverse=True)
-    held = np.bincount(inverse.reshape(-1), weight.reshape(-1))
-    return np.asarray(((np.cumsum(held) - held / 2) / weight.sum())[inverse.reshape(grid.shape)])
+    weights = np.bincount(inverse.reshape(-1), weight.reshape(-1))
+    return np.asarray(((np.cumsum(weights) - weights / 2) / weight.sum())[inverse.reshape(grid.shape)])
