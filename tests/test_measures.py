@@ -4,20 +4,19 @@ import doctest
 import importlib
 import math
 
-import numpy as np
 import pytest
 import torch
 from laws.bounds import moments_merge
 from torch import Tensor
 
-from armillary.measures import GroupedScalars, Histogram, Moments, QuantileSketch, Reservoir, TopK
+from armillary.measures import GroupedScalars, Moments, Reservoir, TopK
 from armillary.measures import moments as moments_module
 
 # The largest of some 20 000 entries' errors varies less than this between two draws of the rows.
 DRAWS = 4
 
 
-@pytest.mark.parametrize("name", ["histogram", "moments", "quantile", "reservoir", "scalars", "topk"])
+@pytest.mark.parametrize("name", ["largest", "moments", "reservoir", "rows", "scalars", "topk", "totals"])
 def test_examples_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"armillary.measures.{name}"))
     assert result.attempted
@@ -252,40 +251,6 @@ def test_scalars_by_group() -> None:
     for read in (found.mean, found.additive):
         with pytest.raises(ValueError, match="the values of b contain NaN"):
             read()
-
-
-def test_histogram_agrees_with_numpy() -> None:
-    values = torch.randn(5000, generator=_random())
-    edges = np.linspace(-2, 2, 21)
-    found = Histogram.of(values.reshape(50, 100), edges.tolist())
-    inside = values[(values >= -2) & (values <= 2)].double().numpy()
-    assert found.counts.tolist() == np.histogram(inside, edges)[0].tolist()
-    assert found.below == int((values < -2).sum())
-    assert found.above == int((values > 2).sum())
-    for q in (0.1, 0.5, 0.9):
-        assert abs(found.quantile(q) - float(values.quantile(q))) < 0.2  # the width of a bin
-    assert found.quantile(0.001) == -math.inf
-    assert found.quantile(0.999) == math.inf
-    with pytest.raises(ValueError, match="different edges"):
-        found + Histogram.empty((0.0, 1.0))
-
-
-@pytest.mark.parametrize("accuracy", [0.001, 0.01, 0.1])
-def test_sketch_keeps_its_relative_accuracy(accuracy: float) -> None:
-    random = np.random.default_rng(0)
-    values = np.exp(random.normal(size=4001) * 8) * random.choice([-1, 0, 1, 1], 4001)
-    found = QuantileSketch.of(torch.tensor(values), accuracy)
-    for q in np.linspace(0, 1, 13):
-        true = np.quantile(values, q, method="lower")
-        assert abs(found.quantile(float(q)) - true) <= accuracy * abs(true) * (1 + 1e-9)
-
-
-def test_sketch_counts_what_has_no_size() -> None:
-    found = QuantileSketch.of(torch.tensor([math.nan, 0.0, -0.0, 1e-300, math.inf, -math.inf]).double())
-    assert (found.nan, found.zero, found.count) == (1, 3, 5)
-    assert found.quantile(0.0) == -math.inf
-    assert found.quantile(0.5) == 0
-    assert found.quantile(1.0) == math.inf
 
 
 def test_topk_orders_ties_by_place() -> None:

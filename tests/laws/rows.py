@@ -9,7 +9,7 @@ import torch
 from laws.bounds import Bound, exact, moments_batch, moments_merge, scalars_bound
 from torch import Tensor
 
-from armillary.measures import GroupedScalars, Histogram, Moments, QuantileSketch, Reservoir, TopK
+from armillary.measures import GroupedScalars, Largest, Moments, Reservoir, Rows, TopK, Totals
 
 Stream = tuple[Tensor, ...]  # aligned along the first axis
 State = Mapping[str, Tensor]
@@ -53,21 +53,24 @@ def _scalars(m: GroupedScalars) -> State:
     return exact_parts | {"sum": m.sum, "square": m.square}
 
 
-def _numbers(random: np.random.Generator, n: int) -> Stream:
-    values = random.normal(size=n) * 10.0 ** random.integers(-45, 40, n)
-    values[random.random(n) < 0.3] = random.choice([0.0, -0.0, 1.0, 2.0, 0.5, np.nan, np.inf, -np.inf])
-    return (torch.tensor(values),)
+def _sizes(random: np.random.Generator, n: int) -> Stream:
+    return (torch.tensor(random.random((n, D)) * 10.0 ** random.integers(-30, 30, (n, 1))),)
 
 
-EDGES = (-10.0, 0.0, 0.5, 1.0, 2.0)
+def _included(measure: Any, *stream: Tensor) -> Any:
+    measure.include(*stream)
+    return measure
 
 
-def _histogram(m: Histogram) -> State:
-    return {"all": torch.cat([m.counts, torch.tensor([m.below, m.above, m.nan])]).double()}
+def _whole_totals(random: np.random.Generator, n: int) -> Stream:
+    # Sums of small whole numbers are exact in any order.
+    return torch.tensor(random.integers(0, 4, n)), torch.tensor(random.integers(-9, 9, (n, D)), dtype=torch.float64)
 
 
-def _sketch(m: QuantileSketch) -> State:
-    return {"all": torch.cat([m.negative, m.positive, torch.tensor([m.zero, m.nan])]).double()}
+def _joined(m: Rows) -> State:
+    # Rows come in any order: what reads them sorts them by place.
+    rows = m.joined().double()
+    return {"count": torch.tensor(float(len(rows))), "sorted": rows[rows[:, 0].argsort()] if len(rows) else rows}
 
 
 def _tied(random: np.random.Generator, n: int) -> Stream:
@@ -100,13 +103,20 @@ TABLE = (
         merge=scalars_bound,
         batch=scalars_bound,
     ),
-    Row(Histogram, _numbers, lambda: Histogram.empty(EDGES), lambda v: Histogram.of(v, EDGES), _histogram),
+    Row(Largest, _sizes, lambda: Largest(D), lambda v: _included(Largest(D), v), lambda m: {"values": m.values}),
     # 60 rows are squared in float64; the longer streams reach the float32 products.
     *(
         Row(Moments, _rows, lambda: Moments.empty(D), Moments.of, _moments, moments_merge, moments_batch, longest)
         for longest in (20, 100, 3000)
     ),
-    Row(QuantileSketch, _numbers, QuantileSketch.empty, QuantileSketch.of, _sketch),
+    Row(Rows, _sizes, lambda: Rows((D,), torch.float64), lambda v: _included(Rows((D,), torch.float64), v), _joined),
+    Row(
+        Totals,
+        _whole_totals,
+        lambda: Totals(4, (D,)),
+        lambda *s: _included(Totals(4, (D,)), *s),
+        lambda m: {"sum": m.sum},
+    ),
     Row(
         Reservoir,
         _tokens,

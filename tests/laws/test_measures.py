@@ -102,6 +102,18 @@ def test_include_is_addition(row: Row, seed: int, sizes: tuple[int, int, int]) -
 
 
 @law
+def test_arrays_give_the_measure_back(row: Row, seed: int, sizes: tuple[int, int, int]) -> None:
+    """Loaded into an empty one it is the same, and goes on as if nothing had been saved."""
+    a, b, _ = _three(row, seed, sizes)
+    m, again = row.of(*a), row.empty()
+    again.load({name: array.clone() for name, array in m.arrays().items()})
+    assert _same(row, again, m, {})
+    again.include(*b)
+    m.include(*b)
+    assert _same(row, again, m, {})
+
+
+@law
 def test_addition_changes_nothing_else(row: Row, seed: int, sizes: tuple[int, int, int]) -> None:
     a, b, c = _three(row, seed, sizes)
     left, right = row.of(*a), row.of(*b)

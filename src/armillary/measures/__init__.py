@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "GroupedScalars": "scalars",
-    "Histogram": "histogram",
-    "QuantileSketch": "quantile",
     "Largest": "largest",
     "Moments": "moments",
     "Reservoir": "reservoir",
@@ -32,7 +30,7 @@ _HOMES = {
     "TopK": "topk",
     "Totals": "totals",
 }
-_MEASURES = ("GroupedScalars", "Histogram", "Moments", "QuantileSketch", "Reservoir", "TopK")
+_MEASURES = ("GroupedScalars", "Largest", "Moments", "Reservoir", "Rows", "TopK", "Totals")
 
 
 def __getattr__(name: str) -> Any:

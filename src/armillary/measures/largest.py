@@ -20,9 +20,11 @@ class Largest:
     def __init__(self, count: int = 1) -> None:
         self.values = torch.zeros(count, dtype=torch.float64)
 
-    def include(self, values: Tensor) -> None:
-        values = values.detach().to(home(values.device), torch.float64).reshape(-1)
-        self.values = torch.maximum(self.values.to(values.device), values)
+    def include(self, rows: Tensor) -> None:
+        """Rows of n numbers, or one such row."""
+        rows = rows.detach().to(home(rows.device), torch.float64).reshape(-1, len(self.values))
+        if len(rows):
+            self.values = torch.maximum(self.values.to(rows.device), rows.amax(0))
 
     def __add__(self, other: "Largest") -> "Largest":
         both = Largest(len(self.values))
