@@ -39,8 +39,8 @@ def ordinary() -> Evidence:
     return evidence(read(tiny("gpt2")), corpus(vocabulary=97))
 
 
-# Probes that read words need a tokenizer and are tested in test_attention_words; those that make passes of their own are
-# tested beside their planted models.
+# Probes that read words need a tokenizer and are tested in test_attention_words; those that make passes of their own
+# are tested beside their planted models.
 OWN_PASSES = [probe for probe in PROBES if isinstance(probe, Experimenter) and not isinstance(probe, Direction)]
 WITHOUT_WORDS = [
     probe for probe in PROBES if type(probe) not in test_attention_words.PROBES and probe not in OWN_PASSES

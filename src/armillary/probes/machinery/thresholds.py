@@ -27,12 +27,13 @@ class Thresholds:
     warp_ratio: float = 2.0
     flat_axis: float = 0.01
     displacement: float = 0.05
-    # sphere.concentration: 'follows the Gaussian law' means within a factor of two. A shell is thin below 10 % spread; S2
-    # calls 4.5 % (or 2.2 %) thin. The rule uses the end of the interval that makes the verdict harder to reach.
+    # sphere.concentration: 'follows the Gaussian law' means within a factor of two. A shell is thin below 10 % spread;
+    # S2 calls 4.5 % (or 2.2 %) thin. The rule uses the end of the interval that makes the verdict harder to reach.
     shell_law_factor: float = 2.0
     shell_thin: float = 0.10
     # sphere.direction: the cosine must beat |Δ length| by 0.1 of AUC and have an AUC of 0.6 itself. 'Length carries
-    # nothing' means that scaling the stream by ½ or 2 costs at most 0.05 nats per token, half of what a good fine-tune gains.
+    # nothing' means that scaling the stream by ½ or 2 costs at most 0.05 nats per token: half of the gain of a good
+    # fine-tune.
     direction_margin: float = 0.10
     direction_auc: float = 0.60
     scaling_cost: float = 0.05

@@ -60,7 +60,8 @@ class Dimension:
             n=min(tokens),
             controls=_controls(evidence, full),
             reading=_reading(verdict, by_site, value, full),
-            headline=f"Features use {axes} of {full} dimensions (participation ratio, median site); near a token {near}",
+            headline=f"Features use {axes} of {full} dimensions (participation ratio, median site); near a token, "
+            f"{near}",
             table=_table(evidence, by_site, tokens),
             quantities=_quantities(evidence, by_site, full),
             why=missing_interval(low, high) if verdict == "undecided" else None,

@@ -46,8 +46,8 @@ class Direction:
         rule=(
             f"Supported if the interval of the difference lies above {T.direction_margin}, AUC(cosine) is at least "
             f"{T.direction_auc}, and no scaling changes the loss by more than {T.scaling_cost} nats per token. Refuted "
-            f"if the interval lies below {T.direction_margin}. Qualified if it lies above, but AUC(cosine) is lower, or "
-            "a scaling changes the loss by more, or the model has no next-token loss. Undecided if the interval "
+            f"if the interval lies below {T.direction_margin}. Qualified if it lies above, but AUC(cosine) is lower, "
+            "or a scaling changes the loss by more, or the model has no next-token loss. Undecided if the interval "
             "spans the limit or is missing."
         ),
     )

@@ -124,7 +124,8 @@ def _reading(evidence: Evidence, value: float, warped: Flags, displaced: Flags, 
     if np.isnan(displacements).all():
         return f"{shape}. These norms have no β, so the centre stays at the origin."
     centre = say(float(np.nanmedian(displacements)), ".2g")
-    return f"{shape}. β moves the centre by {centre} of a semi-axis (median site), enough to count at {_count(evidence, displaced)}."
+    count = _count(evidence, displaced)
+    return f"{shape}. β moves the centre by {centre} of a semi-axis (median site), enough to count at {count}."
 
 
 def _count(evidence: Evidence, flags: Flags) -> str:

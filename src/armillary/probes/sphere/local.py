@@ -156,7 +156,9 @@ def _headline(verdict: Verdict, value: float, own: float) -> str:
         return f"Radial variance does not fall: it goes like {power} of the tangential at the median site"
     if verdict == "supported":
         return f"Radial variance falls as on a sphere: like {power} of the tangential at the median site"
-    return f"Radial/tangential variance: {power} in contracted balls, but α^{say(own, '.2g')} in balls of tokens as they are"
+    return (
+        f"Radial variance goes like {power} of the tangential in contracted balls, like α^{say(own, '.2g')} in others"
+    )
 
 
 def _quantities(balls: dict[str, SiteBalls], slopes: Floats) -> tuple[Quantity, ...]:

@@ -1,4 +1,4 @@
-"""How well do angle, distance and length separate pairs of tokens that share their next token from pairs that do not?"""
+"""How well do angle, distance and length separate pairs of tokens with the same next token from other pairs?"""
 
 from dataclasses import dataclass
 

@@ -41,7 +41,7 @@ class TwoZeros:
         rule=(
             f"Supported if exactly 2 eigenvalues vanish at {T.sites_most:.0%} or more of the norms. Refuted if at "
             f"{T.sites_few:.0%} or fewer. Qualified otherwise. Undecided with fewer than {T.tokens_per_axis:.0f} "
-            "tokens per axis, or with so few different words that most eigenvalues vanish: both make zeros of their own."
+            "tokens per axis, or with so few different words that most eigenvalues vanish: both make zeros anyway."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES,)
@@ -150,10 +150,11 @@ def _reading(evidence: Evidence, verdict: Verdict, counts: Floats, zeros_y: Floa
             f"Two eigenvalues vanish at {name_sites(two)}: there the features satisfy a second linear constraint.{flat}"
         )
     kinds = sorted({norm.kind for norm in evidence.anatomy.norms.values()})
+    linear = "; ".join(LINEAR_CONSTRAINTS[kind] for kind in kinds)
     agree = int((counts == predicted).sum())
     return (
-        f"{agree} of {len(counts)} norms have the number of zeros that linear algebra predicts. Only linear constraints "
-        f"give zeros, and constant length is not linear. {'; '.join(LINEAR_CONSTRAINTS[kind] for kind in kinds)}.{flat}"
+        f"{agree} of {len(counts)} norms have the number of zeros that linear algebra predicts. Only linear "
+        f"constraints give zeros, and constant length is not linear. {linear}.{flat}"
     )
 
 
