@@ -496,7 +496,7 @@ def test_tensorboard_in_the_trainers_own_folder(board, tmp_path, monkeypatch):
     assert board[0].folder.startswith(str(tmp_path / "runs"))
     assert {step for _, _, step in board[0].rows} == {0, 5}
     assert board[0].closed
-    with pytest.raises(ArmillaryError, match="here name a folder"):
+    with pytest.raises(ArmillaryError, match="without it, name a folder"):
         GeometryCallback(TEXT, tensorboard=True)(0, tiny("gpt2"))
 
 
@@ -542,7 +542,7 @@ def test_text_that_does_not_fit_the_model():
 
 
 def test_settings_that_cannot_be(tmp_path):
-    with pytest.raises(ArmillaryError, match="every=0 is no interval"):
+    with pytest.raises(ArmillaryError, match="every=0 is not an interval"):
         GeometryCallback(TEXT, every=0)
     with pytest.raises(OutputError, match="cannot be written"):
         GeometryCallback(TEXT, log=tmp_path)(0, tiny("gpt2"))

@@ -21,12 +21,12 @@ from armillary.errors import ArmillaryError, OutputError, WordError
 from armillary.geometry.factored import Factored
 from armillary.readouts.head_spectra import Decomposed, folded_at, ties
 from armillary.readouts.reader import Reader
-from armillary.readouts.singular import bias_vectors, directions_table
+from armillary.readouts.singular_vectors import bias_vectors, directions_table
 from armillary.results import Column, Table
 from armillary.results.store import table_csv
-from armillary.views.sheet import sheet_html, sheet_json, sheet_text
-from armillary.views.text.latex import in_latex, table_latex
-from armillary.views.text.lists import gathered
+from armillary.views.sheets.latex import in_latex, table_latex
+from armillary.views.sheets.lists import gathered
+from armillary.views.sheets.sheet import sheet_html, sheet_json, sheet_text
 
 FAMILIES = (
     "gpt2",
@@ -99,7 +99,7 @@ def test_singular_vectors_name_the_words_they_were_made_of():
     # One pair: queries along word 10, keys along word 20; W_VO of the same pair.
     left, right = (torch.nn.functional.normalize(row, dim=0)[:, None] for row in z)
     one = Decomposed(0, "qk", Factored(left[None], 3 * right[None]).svd())
-    frame = directions_table(reader, [one], [0], 5).to_frame()
+    frame = directions_table(reader, one, [0], 5).to_frame()
     assert list(frame.sign) == ["+", "−"] and list(frame["index"]) == [1, 1]
     assert (frame.left_word[0], frame.right_word[0]) == ("w6", "w16"), "ids 10 and 20, after four special tokens"
     assert frame.sigma[0] == pytest.approx(3)
@@ -112,9 +112,9 @@ def test_the_sign_is_the_datas_and_a_pair_turns_as_one():
     left, right = (torch.nn.functional.normalize(row, dim=0)[:, None] for row in z)
     one = Decomposed(0, "qk", Factored(left[None], right[None]).svd())
     turned = Decomposed(0, "qk", replace(one.svd, left=-one.svd.left, right=-one.svd.right))
-    assert directions_table(reader, [one], [0], 1) == directions_table(reader, [turned], [0], 1)
+    assert directions_table(reader, one, [0], 1) == directions_table(reader, turned, [0], 1)
     half = Decomposed(0, "qk", replace(one.svd, right=-one.svd.right))
-    frame = directions_table(reader, [half], [0], 1).to_frame()
+    frame = directions_table(reader, half, [0], 1).to_frame()
     assert frame.left_word[0] == "w6" and frame.right_word[1] == "w16", "turned against each other they stay so"
 
 
@@ -299,22 +299,25 @@ def test_what_cannot_be_answered_is_refused():
         ({"directions": 0, "layer": 0}, r"--directions 0 would read no direction; give at least 1"),
         ({"matrix": "kq"}, r"there is no matrix 'kq'; choose qk or vo"),
         ({"ranking": "cosin"}, r"there is no ranking 'cosin'; did you mean 'cosine'"),
-        ({"offset": 2}, r"--offset 2 was given, but gpt2 turns no queries or keys \(its positions are learned\)"),
-        ({"word": " "}, r"' ' is no word; give one with a letter in it"),
+        (
+            {"offset": 2},
+            r"--offset 2 was given, but gpt2 does not rotate queries and keys \(its positions are learned\)",
+        ),
+        ({"word": " "}, r"' ' is not a word; give one with a letter in it"),
     ):
         with pytest.raises(ArmillaryError, match=message):
             readouts.heads(plain, **asked)
     for asked, message in (
         ({"offset": 64}, r"--offset 64 lies beyond the context of 64 tokens; give less than 64"),
-        ({"offset": -1}, r"--offset -1 puts the key after its query, where a causal model never looks"),
-        ({"offset": 1, "matrix": "vo"}, r"--offset 1 was given with W_VO, which knows no places"),
+        ({"offset": -1}, r"--offset -1 puts the key after its query, which a causal model cannot attend to"),
+        ({"offset": 1, "matrix": "vo"}, r"--offset 1 was given with W_VO, which does not depend on positions"),
     ):
         with pytest.raises(ArmillaryError, match=message):
             readouts.heads(rotary, **asked)
 
 
 def test_layers_by_place():
-    from armillary.readouts.ask import pick_layers
+    from armillary.readouts.settings import pick_layers
 
     anatomy = specimen("gpt2")
     assert pick_layers("first,middle,last", anatomy) == (0, 1, 2)
@@ -357,7 +360,7 @@ def test_json_comes_back(wild):
     assert set(record["tables"]) == set(wild.tables)
     for name, table in wild.tables.items():
         assert [tuple(row) for row in record["tables"][name]["rows"]] == list(table.rows)
-    assert record["about"]["gauge"]["ranking"] == "dot"
+    assert record["about"]["settings"]["ranking"] == "dot"
     assert record["about"]["model"]["family"] == "gpt2"
 
 
@@ -419,7 +422,7 @@ def test_the_terminal_is_inert_and_fits(wild):
 def test_every_sheet_is_whole(asked, tmp_path):
     anatomy = replace(specimen("llama"), tokenizer=folders.tokenizer() if not asked else tokenizer([]))
     sheet = readouts.heads(anatomy, **asked)
-    assert sheet.title and sheet.caption and sheet.quantities and sheet.about["gauge"]["offset"] == 0
+    assert sheet.title and sheet.caption and sheet.quantities and sheet.about["settings"]["offset"] == 0
     assert "Δ = 0" in sheet.caption
     assert len(sheet.to_frame()) == len(sheet.table.rows) > 0
     assert all(column.meaning for table in sheet.tables.values() for column in table.columns)
@@ -482,11 +485,11 @@ def test_the_atlas_and_a_word_in_the_terminal(llama):
 def test_refusals_on_the_command_line(gpt2, llama, tmp_path):
     split = r"'thorough' is \d tokens here \('th' · .*\), and one is needed; choose one of them"
     refused(split, "heads", gpt2, "--word", "thorough")
-    refused("'жж' is no word of this vocabulary; none is spelt like it", "heads", gpt2, "--word", "жж")
+    refused("'жж' is not a word of this vocabulary; none is spelled like it", "heads", gpt2, "--word", "жж")
     refused("layer 7 was asked for", "heads", gpt2, "--layer", 7)
     refused("head 9 was asked for", "heads", gpt2, "--layer", 0, "--head", 9)
     refused("--offset 64 lies beyond the context", "heads", llama, "--offset", 64)
-    refused("turns no queries or keys", "heads", gpt2, "--offset", 1)
+    refused("does not rotate queries and keys", "heads", gpt2, "--offset", 1)
     missing = tmp_path / "none"
     refused("--top 0 would list no word", "heads", missing, "--top", 0)
     refused("there is no format 'latx'; did you mean 'latex'", "heads", missing, "--format", "latx")

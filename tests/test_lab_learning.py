@@ -10,11 +10,11 @@ import torch
 from runs import RECIPES, finished, log, noise, prose, small, trainer
 
 import armillary
+from armillary import learn
 from armillary.lab.data import END, Stream
 from armillary.lab.exam import bits_per_byte
 from armillary.lab.model import build, unmasked
 from armillary.lab.recipe import ARCHITECTURES
-from armillary.training import learn
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ import torch
 from runs import Killed, dies, fill_disk, log, outcome, prose, small, trainer
 from safetensors import safe_open
 
+from armillary import learn
 from armillary.errors import OutputError, TextError
 from armillary.lab.checkpoint import CHECKPOINT
 from armillary.lab.data import Text
 from armillary.lab.train import Trainer, TrainingError
-from armillary.training import learn
 
 TWO = small(layers=2)
 

@@ -18,11 +18,11 @@ from armillary import readouts
 from armillary.anatomy.vocabulary import Vocabulary
 from armillary.errors import WordError
 from armillary.lab.required_words import NOUNS
-from armillary.readouts.nouns import find_nouns
+from armillary.readouts.experiments.nouns import find_nouns
 
 SOME = NOUNS[:12]
 SHEETS = ("E1-distances", "E2-extremes", "E3-keys", "E4-values", "E5-directions", "E6-biases", "E7-spectra")
-SHEETS += ("E8-journey", "E9-schematic", "E10-approach")
+SHEETS += ("E8-trajectory", "E9-schematic", "E10-approach")
 
 
 def made(name: str, **asked):
@@ -145,7 +145,7 @@ def test_biases_of_a_model_that_has_none():
 
 def test_what_replaces_a_missing_unembedding_is_said():
     paper = made("bert", layers="first")
-    assert "the norm behind attention, then the embedding itself, for there is no unembedding" in paper.notes[0]
+    assert "the norm after attention, then the embedding (there is no unembedding)" in paper.notes[0]
     assert any("No unembedding" in note for note in paper["E2"].notes)
     assert "W_QK at Δ = 0" in made("llama", layers="first").notes[0]
 
@@ -162,10 +162,8 @@ def test_nouns_with_a_space_before_them_and_without():
     spaced, bare = find_nouns(known(words)), find_nouns(known(words), bare=True)
     assert list(spaced.ids) == list(NOUNS[:3]) and list(bare.ids) == list(NOUNS[2:5])
     assert spaced.ids["people"] != bare.ids["people"]
-    assert spaced.said().startswith(
-        "3 of the 100 nouns are single tokens here, with the space before them; left out: way ("
-    )
-    assert bare.said().startswith("3 of the 100 nouns are single tokens here, as bare strings; left out: time (")
+    assert spaced.note.startswith("3 of the 100 nouns are single tokens here, with a leading space; left out: way (")
+    assert bare.note.startswith("3 of the 100 nouns are single tokens here, as bare strings; left out: time (")
     table = spaced.table(known(words))
     assert len(table.rows) == 100
     assert table.rows[0] == ("time", " time", 4, "")
@@ -175,8 +173,8 @@ def test_nouns_with_a_space_before_them_and_without():
 def test_a_vocabulary_without_spaces_is_read_bare_and_says_so():
     found = find_nouns(known(SOME))
     assert list(found.ids) == list(SOME)
-    assert "as bare strings (this vocabulary has no tokens that begin with a space)" in found.said()
-    assert "no tokens that begin" not in find_nouns(known(SOME), bare=True).said()
+    assert "as bare strings (this vocabulary has no tokens that begin with a space)" in found.note
+    assert "no tokens that begin" not in find_nouns(known(SOME), bare=True).note
 
 
 def test_no_noun_at_all():
@@ -243,7 +241,7 @@ def test_the_command(tmp_path):
     printed = works("paper", model, "--out", out, "--layers", "0,2", "--top", 2).stdout
     for name in SHEETS:
         assert name in printed
-    assert "12 of the 100 nouns are single tokens here, with the space before them" in " ".join(printed.split())
+    assert "12 of the 100 nouns are single tokens here, with a leading space" in " ".join(printed.split())
     assert "Δ = 0" in printed and f"Files: {out}" in printed.replace("\n", "")
     with (out / "tables" / "E3-keys.keys.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))

@@ -1,4 +1,4 @@
-"""E8 to E10: a stream that walks to the next word by known steps, circles through known norms, and the paper's sentence."""
+"""E8 to E10: a stream that moves to the next word by known steps, circles through known norms, the paper's sentence."""
 
 import re
 from dataclasses import replace
@@ -21,11 +21,12 @@ from armillary.flow.capture import run, still
 from armillary.flow.documents import Documents
 from armillary.flow.tokens import Window, collate
 from armillary.lab.required_words import NOUNS
-from armillary.readouts.ask import Gauge
+from armillary.readouts.experiments.approach import approach, intervals, means, other_words, windows_of
+from armillary.readouts.experiments.paper import SENTENCE
+from armillary.readouts.experiments.schematic import Plane, planes_of, schematic_sheet
 from armillary.readouts.head_spectra import decompose
-from armillary.readouts.paper.approach import approach, intervals, means, other_words, windows_of
-from armillary.readouts.paper.schematic import Plane, planes_of, schematic
-from armillary.readouts.trajectory import SENTENCE, journey
+from armillary.readouts.settings import Settings
+from armillary.readouts.trajectory import trajectory
 
 PROSE = " ".join(NOUNS[:12])
 
@@ -69,7 +70,7 @@ def test_a_stream_that_walks_to_the_next_word_rises_as_it_must():
 
 
 def test_a_text_that_goes_the_other_way_is_not_approached():
-    """The walker walks to t + 1 whatever comes: where t − 1 comes, the true next word stays where a word stays that is not met."""
+    """The walker always moves to t + 1: if t − 1 follows, the true next word is as far as a word that never occurs."""
     found = means(approach(walker(), steady(-1)).by_state.sum(0))
     np.testing.assert_allclose(found[:, 2], walked()[2], rtol=1e-3, atol=1e-4)
     # A random word is now and then the one that the walker goes to; the next one never is.
@@ -185,7 +186,7 @@ def test_what_is_drawn_is_what_norm_and_head_do(name):
 def test_without_a_norm_or_a_plane_there_is_no_schematic():
     anatomy = read(tiny("gpt2"))
     found = decompose(anatomy, 0, ("vo",))
-    assert schematic(anatomy, found, Gauge(0, "dot", 5), None) is None
+    assert schematic_sheet(anatomy, found, Settings(0, "dot", 5), None) is None
 
 
 # The folder.
@@ -200,7 +201,7 @@ def folder(tmp_path_factory):
 
 
 def test_pictures_are_saved_without_a_browser(folder):
-    for name in ("E8-journey", "E9-schematic"):
+    for name in ("E8-trajectory", "E9-schematic"):
         text = (folder / "figures" / f"{name}.svg").read_text("utf-8")
         ElementTree.fromstring(text)
         assert "<script" not in text and "<i>" not in text and "a|b" in text
@@ -208,7 +209,7 @@ def test_pictures_are_saved_without_a_browser(folder):
         assert "Content-Security-Policy" in page and "<script>alert" not in page
     assert (folder / "figures" / "E10-approach.html").exists()
     for name in (
-        "E8-journey",
+        "E8-trajectory",
         "E9-schematic.stages",
         "E9-schematic.points",
         "E10-approach.by-layer",
@@ -228,9 +229,9 @@ def test_a_sheet_s_picture_is_its_drawing(tmp_path):
 # E8, and models that do not read out a next word.
 
 
-def test_the_sentence_s_way_is_the_journey_s():
+def test_the_sentence_s_sheet_is_its_trajectory():
     anatomy = specimen("gpt2", NOUNS[:12])
-    sheet, way = readouts.paper(anatomy, layers="0")["E8"], journey(anatomy, SENTENCE)
+    sheet, way = readouts.paper(anatomy, layers="0")["E8"], trajectory(anatomy, SENTENCE)
     frame = sheet.to_frame()
     np.testing.assert_allclose(frame.itself, way.own.ravel())
     assert list(frame.state.unique()) == list(way.states) and SENTENCE in sheet.title
@@ -239,10 +240,13 @@ def test_the_sentence_s_way_is_the_journey_s():
 def test_an_encoder_says_what_it_leaves_out():
     paper = readouts.paper(specimen("bert", NOUNS[:12]), layers="0")
     names = [sheet.name for sheet in paper]
-    assert "E8-journey" in names and "E9-schematic" in names and "E10-approach" not in names
-    assert any("E10 compares states with the next word, and bert reads out none" in note for note in paper.notes)
+    assert "E8-trajectory" in names and "E9-schematic" in names and "E10-approach" not in names
+    assert any(
+        "E10 was left out: it compares states with the next word, which bert does not predict" in note
+        for note in paper.notes
+    )
 
 
 def test_a_text_without_sentences_is_said():
     paper = readouts.paper(specimen("gpt2", NOUNS[:12]), layers="0", text=["time year", "way"])
-    assert any("E10 was left out: 2 texts given holds no sentence of 6 tokens or more" in note for note in paper.notes)
+    assert any("E10 was left out: 2 texts given contains no sentence of 6 tokens or more" in note for note in paper.notes)

@@ -1,4 +1,4 @@
-"""Is a sentence's journey what the model computes, and does its picture show that and nothing else?"""
+"""Is a sentence's trajectory what the model computes, and does its picture show exactly that?"""
 
 import csv
 import io
@@ -21,12 +21,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from armillary import load
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.geometry.projection import angles
-from armillary.readouts.trajectory import MOST, SAMPLE, journey, moves
-from armillary.views.travel import flat, scene
-from armillary.views.travel.page import journey_page
+from armillary.readouts.trajectory import MOST, SAMPLE, moves, trajectory
+from armillary.views.travel import angle_panel, scene
+from armillary.views.travel.captions import plain, title
+from armillary.views.travel.formats import check_out
+from armillary.views.travel.page import trajectory_page
 from armillary.views.travel.svg import picture_svg
-from armillary.views.travel.trajectory import check_out
-from armillary.views.travel.words import plain, title
 
 SENTENCE = "to kill two birds with one stone"
 EVIL = [
@@ -52,7 +52,7 @@ def anatomy():
 
 @pytest.fixture(scope="module")
 def made(anatomy):
-    return journey(anatomy, SENTENCE)
+    return trajectory(anatomy, SENTENCE)
 
 
 def evil_tokenizer() -> tr.PreTrainedTokenizerFast:
@@ -65,7 +65,7 @@ def evil_tokenizer() -> tr.PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="module")
 def hostile():
-    return journey(load(tiny("gpt2"), tokenizer=evil_tokenizer(), progress=False), " ".join(EVIL), top=97)
+    return trajectory(load(tiny("gpt2"), tokenizer=evil_tokenizer(), progress=False), " ".join(EVIL), top=97)
 
 
 def degrees(a: torch.Tensor, b: torch.Tensor) -> np.ndarray:
@@ -73,7 +73,7 @@ def degrees(a: torch.Tensor, b: torch.Tensor) -> np.ndarray:
     return np.degrees(np.arccos(cosine.clamp(-1, 1).numpy()))
 
 
-# ---- the journey ----------------------------------------------------------------------------------------
+# ---- the trajectory ----------------------------------------------------------------------------------------
 
 
 def test_angles_and_readings_are_the_models_own(anatomy, made):
@@ -93,10 +93,12 @@ def test_angles_and_readings_are_the_models_own(anatomy, made):
     said = output.logits[0].softmax(-1)
     np.testing.assert_allclose(made.probability[:-1, -1], said[:-1].gather(1, ids[0, 1:, None])[:, 0], atol=1e-6)
     best = said.topk(5)
-    for t, way in enumerate(made.readings):
-        assert [r.text for r in way[-1]] == [tokenizer().convert_ids_to_tokens(int(i)) for i in best.indices[t]]
-        np.testing.assert_allclose([r.probability for r in way[-1]], best.values[t], atol=1e-6)
-    assert made.next_words[-1] == made.readings[-1][-1][0].text, "nothing follows the last word but the model's choice"
+    for t, states in enumerate(made.readings):
+        assert [r.text for r in states[-1]] == [tokenizer().convert_ids_to_tokens(int(i)) for i in best.indices[t]]
+        np.testing.assert_allclose([r.probability for r in states[-1]], best.values[t], atol=1e-6)
+    assert made.next_words[-1] == made.readings[-1][-1][0].text, (
+        "nothing follows the last word but the model's prediction"
+    )
     assert made.next_words[:-1] == made.words[1:]
 
 
@@ -107,14 +109,14 @@ def test_the_last_words_choice_counts_in_no_average(made):
     own, following = made.own[:-1], made.following[:-1]
     assert both == sum((own[:, -1] > own[:, 0]) & (following[:, -1] < following[:, 0]))
     assert f"{both} of {count} words" in title(made)
-    np.testing.assert_allclose(flat.bold(made)[1], made.following[:-1].mean(0))
+    np.testing.assert_allclose(angle_panel.bold(made)[1], made.following[:-1].mean(0))
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "gemma2", "opt-post", "bert", "bert-decoder"])
 @pytest.mark.parametrize("sublayers", [False, True])
 def test_every_kind_of_model_can_be_drawn(name, sublayers):
     one = load(tiny(name), tokenizer=tokenizer(), progress=False)
-    made = journey(one, "to kill two", sublayers=sublayers)
+    made = trajectory(one, "to kill two", sublayers=sublayers)
     count = 3 if not sublayers or one.parallel else 6
     assert len(made.states) == count + (name != "opt-post" or not sublayers)
     assert len(made.moves) == len(made.states) - 1
@@ -125,9 +127,9 @@ def test_every_kind_of_model_can_be_drawn(name, sublayers):
         assert np.isnan(made.following).all()
         assert np.isnan(made.probability).all()
         assert set(made.next_words) == {None}
-        assert "reads out no next word" in " ".join(made.notes)
-        assert "from themselves on average" in title(made)
-        assert all(r.probability is None for way in made.readings for words in way for r in words)
+        assert "does not predict a next word" in " ".join(made.notes)
+        assert "On average, words start" in title(made) and "away from themselves" in title(made)
+        assert all(r.probability is None for states in made.readings for words in states for r in words)
 
 
 def test_moves_between_states():
@@ -135,7 +137,7 @@ def test_moves_between_states():
 
 
 def test_span_shows_true_angles(anatomy):
-    made = journey(anatomy, SENTENCE, "span", word=3)
+    made = trajectory(anatomy, SENTENCE, "span", word=3)
     assert made.drawn == (2,)
     assert "Drawn: word 3 of" in made.notes[0]
     start, end, goal = made.points[0, 0], made.points[0, -1], made.targets[0]
@@ -148,64 +150,64 @@ def test_span_shows_true_angles(anatomy):
         assert np.degrees(np.arccos(np.clip(p @ goal, -1, 1))) == pytest.approx(made.following[2, state], abs=1e-3)
     sides = {round(side.degrees, 2) for side in scene.sides(made)}
     assert {round(made.following[2, -1], 2), round(made.following[2, 0], 2)} <= sides
-    assert journey(anatomy, SENTENCE, "span").word == len(made.words) - 1, "the last one by default"
+    assert trajectory(anatomy, SENTENCE, "span").word == len(made.words) - 1, "the last one by default"
     drawn = picture_svg(made)[0]
     assert f">{made.following[2, -1]:.0f}°<" in drawn
 
 
 def test_a_long_sentence_is_sampled_and_measured_whole(anatomy):
     text = " ".join(["the birds"] * 10)
-    made = journey(anatomy, text)
+    made = trajectory(anatomy, text)
     count = len(made.words)
     assert MOST < count <= CONTEXT
     assert len(made.drawn) == SAMPLE == len(made.points)
     assert count - 1 in made.drawn
     assert made.own.shape == (count, 4)
     assert f"{SAMPLE} of {count} words, chosen at random (seed 0)" in " ".join(made.notes)
-    assert journey(anatomy, text).drawn == made.drawn
-    assert journey(anatomy, text, seed=1).drawn != made.drawn
-    assert 6 in journey(anatomy, text, word=7).drawn
-    assert journey_page(made).count("<button class=") == SAMPLE
+    assert trajectory(anatomy, text).drawn == made.drawn
+    assert trajectory(anatomy, text, seed=1).drawn != made.drawn
+    assert 6 in trajectory(anatomy, text, word=7).drawn
+    assert trajectory_page(made).count("<button class=") == SAMPLE
 
 
 def test_a_sentence_beyond_the_context_is_cut_and_it_is_said(anatomy):
-    made = journey(anatomy, " ".join(["stone"] * 10_000))
+    made = trajectory(anatomy, " ".join(["stone"] * 10_000))
     assert len(made.words) == CONTEXT
     assert re.search(rf"Only the first {CONTEXT} of [\d,]+ tokens were read", made.notes[0])
-    assert made.notes[0] in journey_page(made)
+    assert made.notes[0] in trajectory_page(made)
     assert len(picture_svg(made)[0]) < 200_000
 
 
 def test_one_token_is_enough(anatomy):
     for projection in ("pca", "span"):
-        made = journey(anatomy, "e", projection)
+        made = trajectory(anatomy, "e", projection)
         assert len(made.words) == 1
-        assert "walks" in title(made)
+        assert "in total; it starts" in title(made)
         assert made.scores["correlation"] <= 1
-        for text in (picture_svg(made)[0], str(made), journey_page(made)):
+        for text in (picture_svg(made)[0], str(made), trajectory_page(made)):
             assert "nan" not in text.replace("nance", "").lower()
 
 
 def test_what_no_model_could_answer_is_refused(anatomy):
     for text in ("", " \n\t"):
         with pytest.raises(TextError, match="the sentence is empty"):
-            journey(anatomy, text)
-    with pytest.raises(TextError, match="no valid UTF-8"):
-        journey(anatomy, "half \udce2 a letter")
+            trajectory(anatomy, text)
+    with pytest.raises(TextError, match="not valid UTF-8"):
+        trajectory(anatomy, "half \udce2 a letter")
     with pytest.raises(ArmillaryError, match="no projection 'spam'; did you mean 'span'"):
-        journey(anatomy, SENTENCE, "spam")
+        trajectory(anatomy, SENTENCE, "spam")
     with pytest.raises(
         ArmillaryError, match=r"--word 99 was asked for, and this model reads the sentence as \d+ tokens"
     ):
-        journey(anatomy, SENTENCE, word=99)
+        trajectory(anatomy, SENTENCE, word=99)
     with pytest.raises(ArmillaryError, match="--word 0 names no word"):
-        journey(anatomy, SENTENCE, word=0)
+        trajectory(anatomy, SENTENCE, word=0)
     with pytest.raises(ArmillaryError, match="--top 0 leaves no word"):
-        journey(anatomy, SENTENCE, top=0)
+        trajectory(anatomy, SENTENCE, top=0)
     with pytest.raises(TextError, match="came without a tokenizer"):
-        journey(load(tiny("gpt2"), progress=False), SENTENCE)
+        trajectory(load(tiny("gpt2"), progress=False), SENTENCE)
     with pytest.raises(TextError, match=r"beyond the model's 97"):
-        journey(load(tiny("gpt2"), tokenizer=tokenizer(150), progress=False), "".join(map(chr, range(33, 127))))
+        trajectory(load(tiny("gpt2"), tokenizer=tokenizer(150), progress=False), "".join(map(chr, range(33, 127))))
 
 
 # ---- the drawing ----------------------------------------------------------------------------------------
@@ -226,9 +228,9 @@ def test_an_arc_inside_the_globe_is_the_true_arcs_shadow():
 
 
 def test_arcs_join_their_states(made):
-    for way, points in zip(scene.paths(made), made.points, strict=True):
-        np.testing.assert_allclose(way[:, 0], points[:-1], atol=1e-12)
-        np.testing.assert_allclose(way[:, -1], points[1:], atol=1e-12)
+    for arcs, points in zip(scene.paths(made), made.points, strict=True):
+        np.testing.assert_allclose(arcs[:, 0], points[:-1], atol=1e-12)
+        np.testing.assert_allclose(arcs[:, -1], points[1:], atol=1e-12)
 
 
 def test_the_view_is_a_turn_and_shows_most(made):
@@ -237,8 +239,8 @@ def test_the_view_is_a_turn_and_shows_most(made):
     assert np.linalg.det(turn) == pytest.approx(1)
     front = (made.points @ turn.T)[..., 2]
     assert (front > 0).mean() >= 0.5
-    travelled = ((made.points[:, -1] - made.points[:, 0]) @ turn.T).mean(0)
-    assert travelled[0] >= 0, "words travel to the right"
+    moved = ((made.points[:, -1] - made.points[:, 0]) @ turn.T).mean(0)
+    assert moved[0] >= 0, "words move to the right"
 
 
 def test_labels_cover_no_other():
@@ -258,32 +260,32 @@ def test_labels_cover_no_other():
         boxes.append(box)
 
 
-def test_the_picture_says_how_far_to_believe_it(made):
+def test_the_picture_shows_its_scores(made):
     drawn, height = picture_svg(made)
     assert 600 < height < 1000
     tree = ElementTree.fromstring(drawn)
     said = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert f"{made.scores['correlation']:.2f} rank correlation with true angles" in said
-    assert f"{made.scores['trustworthiness']:.2f} trustworthiness (near here, near in truth)" in said
+    assert f"{made.scores['trustworthiness']:.2f} trustworthiness (near here, near in full dimension)" in said
     assert {"○", "●", "★"} <= set(said)
     assert "prefers-color-scheme: dark" in drawn
     assert "prefers-color-scheme" not in picture_svg(made, both=False)[0]
 
 
 def test_more_words_than_colours_are_coloured_by_layer(anatomy):
-    few, many = journey(anatomy, "e e e"), journey(anatomy, "e " * 20)
+    few, many = trajectory(anatomy, "e e e"), trajectory(anatomy, "e " * 20)
     assert 's-w0"' in picture_svg(few)[0]
     drawn = picture_svg(many)[0]
     assert 'class="s-w0"' not in drawn
     assert 'class="s-l7"' in drawn
 
 
-def test_flat_panel_puts_degrees_where_they_belong(made):
-    assert flat.y_of(made, 0) == flat.HEIGHT - flat.BOTTOM
-    assert flat.y_of(made, flat.most(made)) == flat.TOP
-    last = flat.x_of(made, len(made.states) - 1)
-    assert last == flat.WIDTH - flat.RIGHT
-    assert f"{last} {flat.y_of(made, float(made.own[:, -1].mean()))}" in flat.flat_svg(made)
+def test_the_angle_panel_puts_degrees_where_they_belong(made):
+    assert angle_panel.y_of(made, 0) == angle_panel.HEIGHT - angle_panel.BOTTOM
+    assert angle_panel.y_of(made, angle_panel.most(made)) == angle_panel.TOP
+    last = angle_panel.x_of(made, len(made.states) - 1)
+    assert last == angle_panel.WIDTH - angle_panel.RIGHT
+    assert f"{last} {angle_panel.y_of(made, float(made.own[:, -1].mean()))}" in angle_panel.panel_svg(made)
 
 
 # ---- words are data -------------------------------------------------------------------------------------
@@ -306,13 +308,13 @@ class Page(HTMLParser):
 
 
 def payload(page: str) -> dict:
-    found = re.search(r'<script type="application/json" id="journey">(.*?)</script>', page, re.DOTALL)
+    found = re.search(r'<script type="application/json" id="trajectory">(.*?)</script>', page, re.DOTALL)
     assert found
     return json.loads(found[1])
 
 
 def test_a_hostile_vocabulary_stays_words(hostile, made):
-    page, clean = journey_page(hostile), Page(journey_page(made))
+    page, clean = trajectory_page(hostile), Page(trajectory_page(made))
     assert "<script>alert" not in page
     assert "\u202e" not in page
     parsed = Page(page)
@@ -339,11 +341,11 @@ def test_a_hostile_vocabulary_stays_words(hostile, made):
 
 def test_bytes_that_are_no_letter_are_shown_as_bytes():
     anatomy = load("builtin:gpt", progress=False)
-    made = journey(anatomy, "I 🙂 cafe\u0301")
+    made = trajectory(anatomy, "I 🙂 cafe\u0301")
     shown = [plain(word) for word in made.words]
     assert "⟨F0⟩⟨9F⟩" in "".join(shown)
     assert "�" not in "".join(shown)
-    for text in (picture_svg(made)[0], journey_page(made), str(made)):
+    for text in (picture_svg(made)[0], trajectory_page(made), str(made)):
         text.encode("utf-8")
 
 
@@ -370,7 +372,7 @@ def test_every_ending_holds_the_same_numbers(made, tmp_path):
 
 
 def test_the_page_is_small_and_whole(made):
-    page = journey_page(made)
+    page = trajectory_page(made)
     assert len(page) < 300_000, "no drawing library is needed"
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     assert page.index("class='paper'") < page.index("<canvas"), "a picture stands there before any script runs"
@@ -388,7 +390,7 @@ def test_files_that_cannot_be_written_are_refused_at_once(made, tmp_path, monkey
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="a file stands where a folder should be"):
         check_out(tmp_path / "file" / "t.html")
-    monkeypatch.setattr("armillary.views.travel.trajectory.find_spec", lambda name: None)
+    monkeypatch.setattr("armillary.views.travel.formats.find_spec", lambda name: None)
     with pytest.raises(OutputError, match=r"pip install 'armillary\[png\]', or save as .svg or .html"):
         check_out(tmp_path / "t.png")
 
@@ -417,7 +419,7 @@ def test_the_command_draws_and_prints(folder, tmp_path):
     said = works("travel", folder, SENTENCE, "--out", out).stdout
     assert out.exists()
     assert "words end farther from themselves" in said
-    assert "how far to believe it, of 1" in said
+    assert "how faithful it is (1 is best)" in said
     assert str(out) in said.replace("\n", "")
     works("travel", folder, "-", "--projection", "span", "--word", 2, "--out", tmp_path / "t.svg", input="to kill two")
     assert "Drawn: word 2 of" in (tmp_path / "t.svg").read_text("utf-8")

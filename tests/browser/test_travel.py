@@ -1,4 +1,4 @@
-"""Does a journey's page turn, play and answer in a real browser, from a file, with no network and no stray script?"""
+"""Does a trajectory's page rotate, play and respond in a real browser, from a file, without network or stray scripts?"""
 
 import re
 import runpy
@@ -23,17 +23,17 @@ def pages(tmp_path_factory: Any) -> dict[str, Path]:
     from tiny import tiny
 
     from armillary import load
-    from armillary.readouts.trajectory import journey
+    from armillary.readouts.trajectory import trajectory
 
     folder = tmp_path_factory.mktemp("travel")
     plain = load(tiny("gpt2"), tokenizer=TRAVEL["tokenizer"](), progress=False)
     evil = load(tiny("gpt2"), tokenizer=TRAVEL["evil_tokenizer"](), progress=False)
     made = {
-        "short": journey(plain, "to kill"),
-        "middle": journey(plain, TRAVEL["SENTENCE"]),
-        "long": journey(plain, "the birds " * 12),
-        "span": journey(plain, TRAVEL["SENTENCE"], "span"),
-        "evil": journey(evil, " ".join(TRAVEL["EVIL"])),
+        "short": trajectory(plain, "to kill"),
+        "middle": trajectory(plain, TRAVEL["SENTENCE"]),
+        "long": trajectory(plain, "the birds " * 12),
+        "span": trajectory(plain, TRAVEL["SENTENCE"], "span"),
+        "evil": trajectory(evil, " ".join(TRAVEL["EVIL"])),
     }
     return {name: one.save(folder / f"{name}.html") for name, one in made.items()}
 
@@ -62,8 +62,8 @@ def test_the_page_opens(browser: Any, pages: dict[str, Path], scheme: str, width
     page.wait_for_selector(".travel.alive canvas")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == GROUND[scheme]
-    assert "rank correlation with true angles" in page.locator(".believe").inner_text()
-    assert page.locator(".believe").is_visible()
+    assert "rank correlation with true angles" in page.locator(".scores").inner_text()
+    assert page.locator(".scores").is_visible()
     box = page.locator("canvas").bounding_box()
     assert box["width"] == box["height"] > 300
     shades = page.evaluate(
@@ -190,7 +190,7 @@ def test_without_script_a_picture_stands_there(browser: Any, pages: dict[str, Pa
     page = opened(browser, pages["middle"], [], java_script_enabled=False)
     assert page.locator(".paper svg").is_visible()
     assert not page.locator("canvas").is_visible()
-    assert page.locator(".flat svg").is_visible()
+    assert page.locator(".angles svg").is_visible()
     page.context.close()
 
 
@@ -199,10 +199,10 @@ def test_the_svg_follows_the_readers_ground(browser: Any, tmp_path: Path, scheme
     from tiny import tiny
 
     from armillary import load
-    from armillary.readouts.trajectory import journey
+    from armillary.readouts.trajectory import trajectory
 
     plain = load(tiny("gpt2"), tokenizer=TRAVEL["tokenizer"](), progress=False)
-    path = journey(plain, "to kill two").save(tmp_path / "t.svg")
+    path = trajectory(plain, "to kill two").save(tmp_path / "t.svg")
     page = opened(browser, path, [], color_scheme=scheme)
     assert page.evaluate("getComputedStyle(document.querySelector('rect')).fill") == GROUND[scheme]
     page.context.close()
@@ -213,9 +213,9 @@ def test_png_through_the_installed_browser(tmp_path: Path) -> None:
     from tiny import tiny
 
     from armillary import load
-    from armillary.readouts.trajectory import journey
+    from armillary.readouts.trajectory import trajectory
 
     plain = load(tiny("gpt2"), tokenizer=TRAVEL["tokenizer"](), progress=False)
-    content = journey(plain, "to kill two").save(tmp_path / "t.png").read_bytes()
+    content = trajectory(plain, "to kill two").save(tmp_path / "t.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert len(content) > 50_000

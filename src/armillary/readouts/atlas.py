@@ -1,6 +1,6 @@
-"""How do all heads of a model differ? One map for each number: from the weights, and from a short pass over text."""
+"""The atlas of all heads: one map per number, from the weights and from a short pass over text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,61 +8,60 @@ import torch
 from numpy.typing import NDArray
 
 from armillary.anatomy import Anatomy
-from armillary.errors import TextError
 from armillary.flow.documents import sample
 from armillary.flow.tokens import Corpus, encode
 from armillary.geometry.factored import n99, participation
-from armillary.probes.instruments.heads_record import AttentionRecord
-from armillary.probes.instruments.heads_watch import AttentionWatch
-from armillary.probes.instruments.patterns import FIELDS, LENGTH_LEAST, induction, repeated, scores, texts
+from armillary.probes.instruments.heads import HEADS, HeadRows
+from armillary.probes.instruments.patterns import LENGTH_LEAST, measure_patterns, repeated, texts
 from armillary.probes.instruments.roles import MEANINGS, ROLES, letters, name_roles
+from armillary.probes.machinery.intervals import mean
 from armillary.probes.machinery.shared_pass import observe
-from armillary.readouts.ask import SHOWN, Gauge, Matrix
-from armillary.readouts.head_spectra import matrices_of
+from armillary.readouts.head_spectra import Floats, Progress, head_map, matrices_of
+from armillary.readouts.sentence_states import check_ids
+from armillary.readouts.settings import SHOWN, Matrix, Settings
 from armillary.results import Column, Quantity, Table
 from armillary.results.sheet import Sheet
 from armillary.results.table import Cell
 
-Floats = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 TOKENS, SEED = 1500, 0
 
 
 @dataclass(frozen=True)
 class Map:
-    """One number for every head: its column, and its values [layer, head]."""
+    """One number per head: its column, and its values [layer, head]."""
 
     column: Column
     values: Floats
 
 
-def atlas(anatomy: Anatomy, matrices: Sequence[Matrix], gauge: Gauge, progress: Progress) -> Sheet:
-    maps = from_weights(anatomy, matrices, gauge.offset, progress)
+def atlas(anatomy: Anatomy, matrices: Sequence[Matrix], settings: Settings, progress: Progress) -> Sheet:
+    maps = from_weights(anatomy, matrices, settings.offset, progress)
     notes: list[str] = []
-    seen: tuple[Map, ...] = ()
+    measured: tuple[Map, ...] = ()
     if anatomy.tokenizer is None:
         notes.append(f"From the weights alone: {anatomy.name} came without a tokenizer, so no text was read.")
     else:
         corpus = text_for(anatomy)
-        seen = (*from_text(watched(anatomy, corpus, progress)), *attended(anatomy, corpus, progress))
+        measured = (*from_text(watched(anatomy, corpus, progress)), *attended(anatomy, corpus, progress))
         notes.append(
-            f"Read: {corpus.source}, {corpus.documents} documents, {corpus.tokens} tokens; a capital names what takes half of "
-            "a head's attention, a small letter what takes a quarter: "
-            + ", ".join(f"{letter} {said}" for letter, said in ROLES.values())
+            f"Read: {corpus.source}, {corpus.documents} documents, {corpus.tokens} tokens. A capital marks a head that "
+            "gives half of its attention to one kind of token, a small letter one that gives a quarter: "
+            + ", ".join(f"{letter} {meaning}" for letter, meaning in ROLES.values())
             + "."
         )
-    kinds = {m.column.name: m.values for m in seen if m.column.name in ROLES}
+    kinds = {m.column.name: m.values for m in measured if m.column.name in ROLES}
     shape = (anatomy.layers, anatomy.n_heads)
     roles = name_roles(kinds) if kinds else np.full(shape, "", dtype="<U9")
-    every = (*maps, *seen)
+    every = (*maps, *measured)
     return Sheet(
         name="atlas",
         title=_title(maps, roles),
-        caption=gauge.caption(anatomy).rsplit(" · ", 1)[0],
+        caption=settings.short_caption(anatomy),
         tables={"heads": _table(every, roles)},
-        quantities=_quantities(maps, seen),
+        quantities=_quantities(maps, measured),
         notes=tuple(notes),
-        about=gauge.about(anatomy) | ({"text": {"source": corpus.source, "tokens": corpus.tokens}} if seen else {}),
+        about=settings.about(anatomy)
+        | ({"text": {"source": corpus.source, "tokens": corpus.tokens}} if measured else {}),
         screen={
             "layers, median head": _layers(every, letters(kinds) if kinds else [""] * anatomy.layers),
             "heads that stand out": _extremes(every),
@@ -72,35 +71,29 @@ def atlas(anatomy: Anatomy, matrices: Sequence[Matrix], gauge: Gauge, progress: 
 
 def from_weights(anatomy: Anatomy, matrices: Sequence[Matrix], offset: int, progress: Progress) -> tuple[Map, ...]:
     """Singular values of every head, in a few numbers."""
-    found = []
+    spectra = []
     for layer in range(anatomy.layers):
         progress("decomposing heads", layer, anatomy.layers)
-        found.append([one.values() for one in matrices_of(anatomy, layer, matrices, offset)])
-    made = []
+        spectra.append([factored.values() for factored in matrices_of(anatomy, layer, matrices, offset)])
+    maps = []
     for at, matrix in enumerate(matrices):
-        values, name = torch.stack([layer[at] for layer in found]).cpu(), SHOWN[matrix]
+        values, name = torch.stack([layer[at] for layer in spectra]).cpu(), SHOWN[matrix]
         columns = (
             (f"sigma_1_{matrix}", f"largest singular value of folded {name}", "", values[..., 0]),
             (f"participation_{matrix}", f"(Σσ²)²/Σσ⁴ of {name}", "directions", participation(values)),
             (f"n99_{matrix}", f"singular values that hold 99 % of Σσ of {name}", "directions", n99(values)),
         )
-        made += [Map(Column(*said), grid.double().numpy()) for *said, grid in columns]
-    return tuple(made)
+        maps += [Map(Column(*column), grid.double().numpy()) for *column, grid in columns]
+    return tuple(maps)
 
 
 def text_for(anatomy: Anatomy) -> Corpus:
     corpus = encode(sample(), anatomy.tokenizer, anatomy.context, TOKENS, SEED)
-    top = max(max(window.ids) for window in corpus.windows)
-    if top >= anatomy.vocabulary:
-        raise TextError(
-            f"the tokenizer gives token {top}, but the model knows {anatomy.vocabulary}: they do not belong together; pass "
-            "the model's own tokenizer."
-        )
+    check_ids(anatomy, corpus.windows)
     return corpus
 
 
-def watched(anatomy: Anatomy, corpus: Corpus, progress: Progress) -> AttentionRecord:
-    watch = AttentionWatch(anatomy, corpus, SEED)
+def watched(anatomy: Anatomy, corpus: Corpus, progress: Progress) -> HeadRows:
     read = 0
 
     def tick(tokens: int) -> None:
@@ -109,30 +102,32 @@ def watched(anatomy: Anatomy, corpus: Corpus, progress: Progress) -> AttentionRe
         progress(f"reading {corpus.tokens} tokens", read, corpus.tokens)
 
     progress(f"reading {corpus.tokens} tokens", 0, corpus.tokens)
-    with torch.no_grad():
-        observe(anatomy, corpus, (), tick, watch)
-    return watch.record
+    state: HeadRows = observe(anatomy, corpus, [HEADS], SEED, tick)[HEADS]
+    return state
 
 
-def from_text(record: AttentionRecord) -> tuple[Map, ...]:
-    """What the sampled queries of a pass say of every head; nothing where the text was too short for any."""
+def from_text(record: HeadRows) -> tuple[Map, ...]:
+    """What the sampled queries of a pass show of every head; nothing if the text was too short to sample."""
     if not record.queries:
         return ()
     score, cosine, both = (record.sampled(name).sum(-1) for name in ("score_power", "cosine_power", "score_cosine"))
     with np.errstate(invalid="ignore", divide="ignore"):
         explained = both**2 / (score * cosine)
-    made = [
-        Map(Column("null_query", "share of |z|² that W_QK cannot see, queries"), _mean(record, "null_query")),
-        Map(Column("null_key", "the same of keys"), _mean(record, "null_key")),
-        Map(Column("null_value", "share of |z|² that W_VO cannot see, by attention"), _mean(record, "null_value")),
+    maps = [
+        Map(Column("null_query", "share of |z|² in the null space of W_QK, queries"), _mean(record, "null_query")),
+        Map(Column("null_key", "the same, keys"), _mean(record, "null_key")),
+        Map(
+            Column("null_value", "share of |z|² in the null space of W_VO, weighted by attention"),
+            _mean(record, "null_value"),
+        ),
         Map(Column("r2_cosine", "R² of scores on cos(q, k), each query centred"), explained),
         Map(Column("rho", "Spearman ρ of score and −angle of directions, mean over queries"), _mean(record, "rho")),
         Map(Column("entropy", "of attention, over ln(keys): 1 is uniform"), _mean(record, "entropy")),
     ]
-    return tuple(made)
+    return tuple(maps)
 
 
-def _mean(record: AttentionRecord, name: str) -> Floats:
+def _mean(record: HeadRows, name: str) -> Floats:
     values = record.sampled(name)
     counted = np.isfinite(values)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -140,25 +135,19 @@ def _mean(record: AttentionRecord, name: str) -> Floats:
 
 
 def attended(anatomy: Anatomy, corpus: Corpus, progress: Progress) -> tuple[Map, ...]:
-    """What every head attends to, as `heads.specialise` measures it; nothing where the text was too short."""
-    ids, _ = texts(corpus.windows, 1)
-    if ids.size == 0 or ids.shape[1] < LENGTH_LEAST:
+    """What every head attends to, as `heads.specialise` measures it; nothing if the text was too short."""
+    text = texts(corpus, 1)
+    if not text.windows or len(text.windows[0].ids) < LENGTH_LEAST:
         return ()
-    progress("looking at patterns", 0, 2)
-    sums = scores(anatomy, ids).sum(0)
-    progress("looking at patterns", 1, 2)
-    prefix = corpus.windows[0].prefix
-    again = repeated(corpus.windows, len(ids), anatomy.context, SEED)
-    if again.shape[1] - prefix >= 4:
-        sums[FIELDS.index("induction")] = induction(anatomy, again, prefix).sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = sums[..., 1] / sums[..., 0]
-    return tuple(Map(Column(kind, MEANINGS[kind]), found[FIELDS.index(kind)]) for kind in ROLES)
+    progress("looking at patterns", 0, 1)
+    documents = [window.document for window in text.windows]
+    state = measure_patterns(anatomy, text, repeated(corpus, documents, anatomy.context, SEED))
+    return tuple(Map(Column(kind, MEANINGS[kind]), mean(state.of(kind).sum(0))) for kind in ROLES)
 
 
 def _table(maps: Sequence[Map], roles: NDArray[np.str_]) -> Table:
     columns = [Column("layer", "layer"), Column("head", "head"), *(m.column for m in maps)]
-    columns += [Column("role", "what takes half of its attention or more")] if roles.any() else []
+    columns += [Column("role", "the kind of token that gets half of its attention or more")] if roles.any() else []
     rows: list[dict[str, Cell]] = []
     for layer, head in np.ndindex(*roles.shape):
         row: dict[str, Cell] = {"layer": layer, "head": f"L{layer}H{head}"}
@@ -168,10 +157,10 @@ def _table(maps: Sequence[Map], roles: NDArray[np.str_]) -> Table:
     return Table.of(columns, rows)
 
 
-def _cell(found: Map, value: float) -> Cell:
+def _cell(m: Map, value: float) -> Cell:
     if np.isnan(value):
         return None
-    return int(value) if found.column.name.startswith("n99") else value
+    return int(value) if m.column.name.startswith("n99") else value
 
 
 _SHORT = {
@@ -187,83 +176,80 @@ _SHORT = {
 
 
 def _layers(maps: Sequence[Map], letters: Sequence[str]) -> Table:
-    """A line a layer: the median head, and every head's role by its letter."""
+    """One row per layer: the median head, and every head's role by its letter."""
     chosen = [m for m in maps if m.column.name in _SHORT]
     columns = [Column("layer", "layer")]
     columns += [Column(_SHORT[m.column.name], m.column.meaning, m.column.unit) for m in chosen]
-    columns += [Column("roles", "one letter a head")] if any(letters) else []
+    columns += [Column("roles", "one letter per head")] if any(letters) else []
     rows: list[tuple[Cell, ...]] = []
-    for layer, said in enumerate(letters):
+    for layer, roles in enumerate(letters):
         medians = [float(np.nanmedian(m.values[layer])) if np.isfinite(m.values[layer]).any() else None for m in chosen]
-        rows.append((f"L{layer}", *medians, *([said] if said else [])))
+        rows.append((f"L{layer}", *medians, *([roles] if roles else [])))
     return Table(tuple(Column(c.name, c.meaning) for c in columns), tuple(rows))
 
 
 def _extremes(maps: Sequence[Map]) -> Table:
-    """Who leads in each number."""
+    """The three heads that lead in each number."""
     wanted = {
         "sigma_1_qk": "strongest W_QK, σ1",
         "sigma_1_vo": "strongest W_VO, σ1",
         "r2_cosine": "most cosine, R²",
         "rho": "nearest to geodesic, ρ",
-        **{name: f"to {said}" for name, (letter, said) in ROLES.items()},
+        **{name: f"to {meaning}" for name, (_, meaning) in ROLES.items()},
     }
     rows: list[tuple[Cell, ...]] = []
     for m in maps:
         if m.column.name in wanted and np.isfinite(m.values).any():
             order = np.argsort(-np.nan_to_num(m.values.ravel(), nan=-np.inf), kind="stable")[:3]
             places = [np.unravel_index(i, m.values.shape) for i in order]
-            said = [f"L{place[0]}H{place[1]} {m.values[place]:.3g}" for place in places]
-            rows.append((wanted[m.column.name], *said, *[""] * (3 - len(said))))
+            cells = [f"L{place[0]}H{place[1]} {m.values[place]:.3g}" for place in places]
+            rows.append((wanted[m.column.name], *cells, *[""] * (3 - len(cells))))
     return Table((Column("", "what"), *(Column(name, "head and value") for name in ("1st", "2nd", "3rd"))), tuple(rows))
 
 
-def _quantities(maps: Sequence[Map], seen: Sequence[Map]) -> tuple[Quantity, ...]:
+def _quantities(maps: Sequence[Map], measured: Sequence[Map]) -> tuple[Quantity, ...]:
     """Maps of layer × head; numbers of one kind side by side on one scale."""
-    named = {m.column.name: m for m in (*maps, *seen)}
-    made = [_map(named[f"sigma_1_{m}"], f"σ1 of {SHOWN[m]}", "σ1", log=True) for m in SHOWN if f"sigma_1_{m}" in named]
+    named = {m.column.name: m for m in (*maps, *measured)}
+    strengths = {f"σ1 of {SHOWN[m]}": named[f"sigma_1_{m}"] for m in SHOWN if f"sigma_1_{m}" in named}
+    quantities = [_map(m, name, "σ1", log=True) for name, m in strengths.items()]
     both = {SHOWN[m]: named[f"participation_{m}"] for m in SHOWN if f"participation_{m}" in named}
-    made.append(_row("participation ratio", "(Σσ²)²/Σσ⁴ of either matrix", "directions", "matrix", both))
-    if not seen:
-        return tuple(made)
+    quantities.append(_row("participation ratio", "(Σσ²)²/Σσ⁴ of either matrix", "directions", "matrix", both))
+    if not measured:
+        return tuple(quantities)
     null = {side: named[f"null_{side}"] for side in ("query", "key", "value")}
-    made.append(
-        _row("null-space energy", "share of |z|² that the head cannot see, mean of tokens", "share", "side", null)
-    )
-    made.append(_map(named["r2_cosine"], "R² of the score on cos(q, k)", "R²"))
-    made.append(_map(named["rho"], "Spearman ρ of score and −angle", "ρ"))
-    made.append(_map(named["entropy"], "attention entropy", "share of ln(keys)"))
+    meaning = "share of |z|² in the null space of the head, mean over tokens"
+    quantities += [
+        _row("null-space energy", meaning, "share", "side", null),
+        _map(named["r2_cosine"], "R² of the score on cos(q, k)", "R²"),
+        _map(named["rho"], "Spearman ρ of score and −angle", "ρ"),
+        _map(named["entropy"], "attention entropy", "share of ln(keys)"),
+    ]
     kinds = {name: named[name] for name in ROLES if name in named and np.isfinite(named[name].values).any()}
-    if kinds:
-        made.append(
-            _row("attention to", "mean share of attention, where there is such a token", "share", "kind", kinds)
-        )
-    return tuple(made)
+    meaning = "mean share of attention, over queries that see such a token"
+    return (*quantities, *([_row("attention to", meaning, "share", "kind", kinds)] if kinds else []))
 
 
-def _coords(shape: tuple[int, ...]) -> dict[str, list[str]]:
-    return {"layer": [f"L{i}" for i in range(shape[0])], "head": [f"H{i}" for i in range(shape[1])]}
-
-
-def _map(one: Map, name: str, unit: str, log: bool = False) -> Quantity:
-    logs = ("value",) if log else ()
-    return Quantity(name, one.column.meaning, unit, ("layer", "head"), _coords(one.values.shape), one.values, logs=logs)
+def _map(m: Map, name: str, unit: str, log: bool = False) -> Quantity:
+    layers, heads = map(range, m.values.shape)
+    return head_map(name, m.column.meaning, unit, m.values, layers, heads, log)
 
 
 def _row(name: str, meaning: str, unit: str, axis: str, maps: dict[str, Map]) -> Quantity:
     stacked = np.stack([m.values for m in maps.values()])
-    coords = {axis: list(maps), **_coords(stacked.shape[1:])}
+    layers, heads = ([f"{letter}{i}" for i in range(n)] for letter, n in zip("LH", stacked.shape[1:], strict=True))
+    coords = {axis: list(maps), "layer": layers, "head": heads}
     return Quantity(name, meaning, unit, (axis, "layer", "head"), coords, stacked)
 
 
 def _title(maps: Sequence[Map], roles: NDArray[np.str_]) -> str:
-    counts = sorted(((int((roles == name).sum()), said) for name, (_, said) in ROLES.items()), reverse=True)
-    others = "".join(f", {n} to {said}" for n, said in counts[1:] if n)
+    counts = sorted(((int((roles == name).sum()), meaning) for name, (_, meaning) in ROLES.items()), reverse=True)
+    others = "".join(f", {n} to {meaning}" for n, meaning in counts[1:] if n)
     first = next(m for m in maps if m.column.name.startswith("sigma_1"))
-    ends = f"σ1 of {SHOWN['qk' if first.column.name.endswith('qk') else 'vo']} runs from {first.values.min():.3g} to {first.values.max():.3g}"
+    matrix = SHOWN["qk" if first.column.name.endswith("qk") else "vo"]
+    ends = f"σ1 of {matrix} runs from {first.values.min():.3g} to {first.values.max():.3g}"
     if not roles.any():
         return f"{roles.size} heads: {ends}"
-    most, said = counts[0]
+    most, meaning = counts[0]
     if not most:
         return f"None of {roles.size} heads attends mostly to one kind of token; {ends}"
-    return f"{most} of {roles.size} heads attend{'s' if most == 1 else ''} mostly to {said}{others}; {ends}"
+    return f"{most} of {roles.size} heads attend{'s' if most == 1 else ''} mostly to {meaning}{others}; {ends}"

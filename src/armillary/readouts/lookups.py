@@ -1,7 +1,7 @@
-"""Which keys does a word look for, which queries look for it, and what does a head write for it?
+"""A word's preferred keys, the queries that prefer it, and what each head writes for it.
 
-Words stand alone: their embeddings without position or context, as a layer's heads would see them. Scores are the
-model's own: biases, q/k-norms, rotation and cap included.
+Words stand alone: their embeddings without position or context, as a layer's heads see them. Scores are the model's
+own, with biases, q/k-norms, rotation and cap.
 """
 
 from collections.abc import Sequence
@@ -17,26 +17,26 @@ from armillary.anatomy.folded import Folded, reading_norm
 from armillary.anatomy.space import RAW, Vectors
 from armillary.readouts.head_spectra import folded_at
 from armillary.readouts.reader import Lists, Reader
-from armillary.readouts.singular import landed
+from armillary.readouts.singular_vectors import into_stream
 
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """Of one layer, for heads × words: the keys each word prefers, and which queries prefer it as a key."""
+    """One layer, heads × words: the keys that each word prefers, and the queries that prefer it as a key."""
 
     keys: Lists
     queries: Lists | None
     self_rank: NDArray[np.int64]
-    """[h, n]: the word's own place among all words that can be shown, as a key of itself."""
+    """[h, n]: the rank of the word among its own keys, over all words that can be shown."""
 
 
 def look_up(
     reader: Reader, layer: int, ids: Tensor, heads: Sequence[int], offset: int = 0, both: bool = True
 ) -> Lookup:
-    """With `both`, also the queries that prefer each word."""
+    """The keys that words prefer; with `both`, also the queries that prefer each word."""
     folded = folded_at(reader.anatomy, layer, offset, torch.float32)
     plain = reader.ranking == "dot" and folded.attention.q_norm is None
-    # A few words are quicker compared in the model's width, all heads at once; many in the width of one head.
+    # Few words are compared faster in the model's width, all heads at once; many words in the width of one head.
     if plain and 2 * len(ids) < reader.anatomy.k:
         return _by_direction(reader, folded, ids, heads)
     return _by_head(reader, folded, ids, heads, both)
@@ -49,7 +49,7 @@ def _by_direction(reader: Reader, folded: Folded, ids: Tensor, heads: Sequence[i
     A_Q, a_Q, A_K, a_K = (getattr(folded, name)[chosen] for name in ("A_Q", "a_Q", "A_K", "a_K"))
     for_keys, shift = q @ A_K.mT, (q @ a_K[..., None])[..., 0]
     mean = words.values[reader.allowed].mean(0)
-    # Softmax compares keys of one query: what a query gives to all keys alike is no preference.
+    # Softmax compares the keys of one query: a score that a query adds to all keys equally is no preference.
     target = (k - (mean @ A_K + a_K)[:, None]) @ turn.mT
     for_queries, more = target @ A_Q.mT, (target @ a_Q[..., None])[..., 0]
     shape = (2, len(chosen), len(ids))
@@ -68,29 +68,29 @@ def _by_head(reader: Reader, folded: Folded, ids: Tensor, heads: Sequence[int], 
     keys, queries, ranks = [], [], []
     group, k = -1, words.values
     for head in heads:
-        one = _only(folded, head)
+        single = _only(folded, head)
         if head // folded.attention.group != group:
-            group, k = head // folded.attention.group, one.keys(words)[0]
-        q = one.queries(words[ids])[0] @ turn
+            group, k = head // folded.attention.group, single.keys(words)[0]
+        q = single.queries(words[ids])[0] @ turn
         keys.append(_capped(reader, folded, reader.best(q, k)))
         ranks.append(_self_ranks(reader, q, k, ids))
         if both:
             target = k[ids] if reader.ranking == "cosine" else k[ids] - k[reader.allowed].mean(0)
-            queries.append(reader.best(target, one.queries(words)[0] @ turn))
+            queries.append(reader.best(target, single.queries(words)[0] @ turn))
     return Lookup(_stacked(keys), _stacked(queries) if both else None, np.stack(ranks))
 
 
 def _only(folded: Folded, head: int) -> Folded:
-    """One head of a layer: all keys of all heads at once would be gigabytes in a large vocabulary."""
+    """One head of a layer: the keys of all heads at once would take gigabytes for a large vocabulary."""
     names = ("A_Q", "A_K", "A_V", "a_Q", "a_K", "a_V", "W_O")
     return replace(folded, **{name: getattr(folded, name)[head : head + 1] for name in names})
 
 
-def _capped(reader: Reader, folded: Folded, found: Lists) -> Lists:
+def _capped(reader: Reader, folded: Folded, lists: Lists) -> Lists:
     cap = folded.attention.softcap
     if cap is None or reader.ranking == "cosine":
-        return found
-    return Lists(found.ids, cap * np.tanh(found.scores / cap))
+        return lists
+    return Lists(lists.ids, cap * np.tanh(lists.scores / cap))
 
 
 def _self_ranks(reader: Reader, q: Tensor, k: Tensor, ids: Tensor) -> NDArray[np.int64]:
@@ -102,21 +102,21 @@ def _self_ranks(reader: Reader, q: Tensor, k: Tensor, ids: Tensor) -> NDArray[np
 
 
 def _stacked(lists: list[Lists]) -> Lists:
-    return Lists(np.stack([one.ids for one in lists]), np.stack([one.scores for one in lists]))
+    return Lists(np.stack([part.ids for part in lists]), np.stack([part.scores for part in lists]))
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Of one layer, for heads and last of all their sum × words: what is written, and how it reads."""
+    """One layer, heads (last: their sum) × words: what is written, and which words it reads as."""
 
     promoted: Lists
     """The write alone, read through the final norm's gain and the unembedding."""
     result: Lists
     """Word and write together, through the norm itself."""
     length: NDArray[np.float64]
-    """[h + 1, n] of the write as it reaches the stream."""
+    """[h + 1, n]: length of the write as it reaches the stream."""
     stream: NDArray[np.float64]
-    """[n] of what it is added to."""
+    """[n]: length of the stream that it is added to."""
 
 
 def values(reader: Reader, layer: int, ids: Tensor) -> Values:
@@ -125,8 +125,8 @@ def values(reader: Reader, layer: int, ids: Tensor) -> Values:
     stream = stream_before(reader, layer, ids)
     writes = head_writes(anatomy, folded, reader.vocabulary.directions(layer, ids))
     h, n, d = writes.shape
-    # In post-norm order the layer's own norm stands between a write and whoever reads it.
-    through = landed(anatomy, layer, Vectors(writes, RAW)).values if anatomy.order == "post" else writes
+    # In post-norm order the layer's own norm lies between a write and its readers.
+    through = into_stream(anatomy, layer, Vectors(writes, RAW)).values if anatomy.order == "post" else writes
     promoted = Vectors(through.reshape(h * n, d).float(), RAW)
     rows, bias = reader.unembedding
     states = final(anatomy, layer, stream + writes).reshape(h * n, d).float()
@@ -139,7 +139,7 @@ def values(reader: Reader, layer: int, ids: Tensor) -> Values:
 
 
 def stream_before(reader: Reader, layer: int, ids: Tensor) -> Tensor:
-    """What a layer's write is added to, for words alone [n, d]: the embedding, or in post-norm order its normed self."""
+    """What a layer's write is added to [n, d]: the embedding, normalised first in post-norm order."""
     x = reader.vocabulary.embedded(ids).values
     if reader.anatomy.order == "pre":
         return x
@@ -148,10 +148,10 @@ def stream_before(reader: Reader, layer: int, ids: Tensor) -> Tensor:
 
 
 def head_writes(anatomy: Anatomy, folded: Folded, z: Vectors) -> Tensor:
-    """What every head and, last, their sum with b_O adds to the stream [h + 1, n, d] where all attend to this word alone.
+    """What every head, and last their sum with b_O, adds to the stream [h + 1, n, d] if all attend to this word alone.
 
-    b_O belongs to the layer, so it counts in the sum only. A norm between writes and stream divides all heads by the
-    length of their sum: each head's share of the outcome.
+    b_O belongs to the layer, so it counts only in the sum. A norm between the writes and the stream divides all heads
+    by the length of their sum.
     """
     writes = folded.updates(z).values
     total = writes.sum(0) if folded.b_O is None else writes.sum(0) + folded.b_O
@@ -159,12 +159,12 @@ def head_writes(anatomy: Anatomy, folded: Folded, z: Vectors) -> Tensor:
     norm = anatomy.blocks[folded.layer].ln1_post
     if norm is None:
         return writes
-    assert norm.kind == "rmsnorm" and norm.shift is None, "a norm after attention that is not Gemma's"
+    assert norm.kind == "rmsnorm" and norm.shift is None, "a norm after attention other than Gemma's"
     return writes * norm.gain.to(writes) * torch.rsqrt(norm.power(total) + norm.eps)
 
 
 def final(anatomy: Anatomy, layer: int, x: Tensor) -> Tensor:
-    """A state of the stream as it is compared with words: through the final norm, or the layer's own in post-norm order."""
+    """A state as it is compared with words: after the final norm, or after the layer's own in post-norm order."""
     if anatomy.order == "post":
         return anatomy.blocks[layer].ln1(x)
     return x if anatomy.ln_final is None else anatomy.ln_final(x)

@@ -1,7 +1,7 @@
-"""Which words does a vector say?
+"""Read vectors as words: rank the vocabulary against a vector.
 
-A reader holds a model's words as vectors, in the spaces where vectors are read: directions at a layer's norm, and the
-rows that the stream meets at the end. Scans of the vocabulary are float32: ranks, not algebra.
+A reader holds a model's words as vectors in the spaces where vectors are read: directions at a layer's norm, and the
+rows of the unembedding. Scans of the vocabulary use float32, which is enough for ranks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from armillary.anatomy.space import RAW, Space, Vectors
 from armillary.anatomy.vocabulary import Vocabulary
 from armillary.errors import WordError
 from armillary.geometry.readout import top_tokens
-from armillary.readouts.ask import Ranking
+from armillary.readouts.settings import Ranking
 from armillary.results import Column
 from armillary.results.table import Cell
 
@@ -31,8 +31,8 @@ class Lists:
     ids: NDArray[np.int64]
     scores: NDArray[np.float64]
 
-    def __getitem__(self, place: int | tuple[int, ...]) -> "Lists":
-        return Lists(np.asarray(self.ids[place]), np.asarray(self.scores[place]))
+    def __getitem__(self, index: int | tuple[int, ...]) -> "Lists":
+        return Lists(np.asarray(self.ids[index]), np.asarray(self.scores[index]))
 
     def shaped(self, *shape: int) -> "Lists":
         return Lists(self.ids.reshape(*shape, -1), self.scores.reshape(*shape, -1))
@@ -46,7 +46,7 @@ class Reader:
     vocabulary: Vocabulary
     top: int = 5
     ranking: Ranking = "dot"
-    _seen: dict[object, Tensor] = field(default_factory=dict)
+    _directions: dict[object, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, anatomy: Anatomy, top: int = 5, ranking: Ranking = "dot") -> "Reader":
@@ -54,7 +54,7 @@ class Reader:
         if not reader.vocabulary.shown.any():
             raise WordError(
                 f"no token of {anatomy.name} can be shown (all are special, blank or broken bytes), so nothing can be "
-                "read in words; singular values and the atlas need none."
+                "read in words; singular values and the atlas do not need words."
             )
         return reader
 
@@ -63,22 +63,22 @@ class Reader:
         return torch.from_numpy(self.vocabulary.shown).to(self.anatomy.device)
 
     def directions(self, layer: int) -> Vectors:
-        """Every word as a layer's heads would see it alone, in float32."""
+        """Every word as a layer's heads see it when it stands alone, in float32."""
         site, norm = reading_norm(self.anatomy, layer)
-        # The words' directions depend on the kind of norm and its ε alone, so layers share them.
+        # Directions depend only on the kind of norm and its ε, so layers share them.
         key = None if norm is None else (norm.kind, norm.eps)
-        if key not in self._seen:
-            self._seen[key] = self.vocabulary.directions(layer).values.float()
-        return Vectors(self._seen[key], RAW if norm is None else Space("direction", site))
+        if key not in self._directions:
+            self._directions[key] = self.vocabulary.directions(layer).values.float()
+        return Vectors(self._directions[key], RAW if norm is None else Space("direction", site))
 
     @cached_property
     def outputs(self) -> Vectors:
-        """What the stream is compared with, final norm folded in, in float32."""
+        """The vectors that the stream is compared with, final norm folded in, in float32."""
         return Vectors(self.vocabulary.outputs().values.float(), RAW)
 
     @cached_property
     def unembedding(self) -> tuple[Tensor, Tensor | None]:
-        """Rows that a final state is compared with, and their bias; the embedding where there is no unembedding."""
+        """Rows that a final state is compared with, and their bias; without an unembedding, the embedding."""
         a = self.anatomy
         if a.W_U is None:
             return a.W_E.float(), None
@@ -89,16 +89,16 @@ class Reader:
         return self.best(vectors.values, words.of(vectors.space, "a read-out"))
 
     def best(self, vectors: Tensor, words: Tensor, bias: Tensor | None = None) -> Lists:
-        """The same of plain numbers, in whatever space both are; a bias counts in products, not in cosines."""
+        """The same for plain tensors in one common space; a bias counts in products, not in cosines."""
         cosine = self.ranking == "cosine"
         if bias is not None and not cosine:
             vectors = torch.cat((vectors, torch.ones_like(vectors[:, :1])), 1)
             words = torch.cat((words, bias[:, None].to(words)), 1)
-        found = top_tokens(vectors, words, self.top, allowed=self.allowed, cosine=cosine)
-        return Lists(found.ids.cpu().numpy(), found.scores.double().cpu().numpy())
+        tokens = top_tokens(vectors, words, self.top, allowed=self.allowed, cosine=cosine)
+        return Lists(tokens.ids.cpu().numpy(), tokens.scores.double().cpu().numpy())
 
     def ranked(self, start: Mapping[str, Cell], **sides: Lists) -> Iterator[dict[str, Cell]]:
-        """A row for each rank: `start`, and every side's word at that rank."""
+        """One row per rank: `start`, and every side's word at that rank."""
         for rank in range(next(iter(sides.values())).ids.shape[-1]):
             row: dict[str, Cell] = {**start, "rank": rank + 1}
             for side, lists in sides.items():
@@ -108,11 +108,11 @@ class Reader:
             yield row
 
 
-RANK = Column("rank", "place in the list, 1 is best")
+RANK = Column("rank", "rank in the list, 1 is best")
 
 
 def side_columns(side: str, meaning: str, score: str) -> tuple[Column, ...]:
-    """The three columns of one list."""
+    """The three columns of one list of words."""
     return (
         Column(f"{side}_word", meaning),
         Column(f"{side}_id", "its number in the vocabulary"),

@@ -1,7 +1,7 @@
-"""Which way do one sentence's words take over the sphere, layer by layer?
+"""The trajectory of a sentence's words over the sphere, layer by layer.
 
-Angles are measured in full dimension, of every word; what is drawn is three dimensions of it, with scores of how far the
-drawing can be believed.
+Angles of every word are measured in full dimension. The drawing is a projection to three dimensions, with scores of how
+faithful it is.
 """
 
 from dataclasses import replace
@@ -12,28 +12,23 @@ import numpy as np
 
 from armillary.errors import ArmillaryError, TextError, nearest
 from armillary.geometry.projection import check_installed, fidelity, globe, principal, span
-from armillary.readouts.ask import Gauge
-from armillary.results.quantity import Quantity
-from armillary.results.sheet import Sheet
-from armillary.results.trajectory import Floats, Journey, Reading
+from armillary.results.trajectory import Floats, Reading, Trajectory
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
 
-__all__ = ["Journey", "Reading", "check", "journey", "journey_sheet"]
-# The paper's own.
-SENTENCE = "To kill two birds with one stone"
+__all__ = ["Reading", "Trajectory", "check", "trajectory"]
 PROJECTIONS = ("pca", "span", "pacmap", "umap")
 MOST, SAMPLE = 40, 12
-"""Words drawn at once; of a longer sentence, a sample of so many."""
+"""Most words drawn at once, and the size of the sample of a longer sentence."""
 
 
 def check(sentence: str, projection: str = "pca", top: int = 5, word: int | None = None) -> None:
-    """Refuse, before a model is loaded, what no model could answer."""
+    """Refuse, before a model is loaded, what no model can answer."""
     if not sentence.strip():
         raise TextError("the sentence is empty; give some words, such as 'To kill two birds with one stone'.")
     if any("\ud800" <= letter <= "\udfff" for letter in sentence):
-        raise TextError("the sentence is no valid UTF-8 text; type or save it as UTF-8.")
+        raise TextError("the sentence is not valid UTF-8; type or save it as UTF-8.")
     if projection not in PROJECTIONS:
         raise ArmillaryError(f"there is no projection {projection!r}; {nearest(projection, PROJECTIONS)}")
     check_installed(projection)
@@ -43,7 +38,7 @@ def check(sentence: str, projection: str = "pca", top: int = 5, word: int | None
         raise ArmillaryError(f"--word {word} names no word; 1 is the first.")
 
 
-def journey(
+def trajectory(
     anatomy: "Anatomy",
     sentence: str,
     projection: str = "pca",
@@ -51,22 +46,22 @@ def journey(
     seed: int = 0,
     top: int = 5,
     word: int | None = None,
-) -> Journey:
-    """The sentence's words from state to state: angles in full dimension, what each state reads as, and a drawing.
+) -> Trajectory:
+    """A sentence's words from state to state: angles in full dimension, what each state reads as, and a projection.
 
-    `projection` is pca, span (of one word: its start, its end and the next word, with true angles), pacmap or umap.
-    `word` counts from 1; under span it is the last word by default.
+    `projection` is pca, span (for one word: its start, its end and the next word, with true angles), pacmap or umap.
+    `word` counts from 1; for span it is the last word by default.
     """
     check(sentence, projection, top, word)
-    from armillary.readouts.trajectory_states import body, first_window, passage
+    from armillary.readouts.sentence_states import body, first_window, sentence_states
 
     window, whole = first_window(anatomy, sentence)
     count = len(body(window))
     chosen = _chosen(word, count, projection)
     drawn = (chosen,) if projection == "span" and chosen is not None else _sample(count, chosen, seed)
-    seen = passage(anatomy, window, drawn, sublayers, top)
-    kept = ("words", "next_words", "states", "moved", "own", "following", "readings", "probability")
-    made = Journey(
+    seen = sentence_states(anatomy, window, drawn, sublayers, top)
+    copied = ("words", "next_words", "states", "moved", "own", "following", "readings", "probability")
+    path = Trajectory(
         model=anatomy.name,
         sentence=sentence,
         about="",
@@ -77,63 +72,37 @@ def journey(
         word=chosen,
         projection=projection,
         seed=seed,
-        **{name: getattr(seen, name) for name in kept},
-        **_picture(projection, seen.units, seen.targets, seed),
+        **{name: getattr(seen, name) for name in copied},
+        **_projected(projection, seen.units, seen.targets, seed),
     )
-    return replace(made, about=_about(made), notes=tuple(_notes(made, whole)))
-
-
-def journey_sheet(anatomy: "Anatomy", gauge: Gauge) -> Sheet:
-    """E8: the paper's sentence through all layers, in one drawing that is fitted to all of its words."""
-    made = journey(anatomy, SENTENCE, top=gauge.top)
-    own, following = made.own.mean(0), made.following[:-1]
-    after = {"after": ["start", *made.moves]}
-    meaning = "mean over the sentence's words, in full dimension"
-    lines = [Quantity("angle to the word itself", meaning, "°", ("after",), after, own)]
-    title = f"The words of ‘{SENTENCE}’ end {own[-1]:.0f}° from themselves, where they began {own[0]:.0f}° away"
-    if made.reads and len(following):
-        both, count, start, end = made.travelled
-        lines.append(Quantity("angle to the next word", meaning, "°", ("after",), after, following.mean(0)))
-        title = (
-            f"{both} of {count} words of ‘{SENTENCE}’ leave themselves and approach the next: {start:.0f}° → {end:.0f}°"
-        )
-    scores = ", ".join(f"{name} {score:.2f}" for name, score in made.scores.items())
-    return Sheet(
-        name="E8-journey",
-        title=title,
-        caption=f"{anatomy.name} · {_many(len(made.words))}, {len(made.states)} states each · directions {made.space}",
-        tables={"way": made.table},
-        quantities=tuple(lines),
-        notes=(made.about, f"How far to believe the drawing, of 1: {scores or 'too few points'}.", *made.notes),
-        about=gauge.about(anatomy),
-        drawing=made,
-    )
+    return replace(path, about=_about(path), notes=tuple(_notes(path, whole)))
 
 
 def moves(states: tuple[str, ...]) -> list[str]:
-    """What lies between two states: a sublayer, or a whole layer where the states between its sublayers are left out.
+    """What lies between two states: a sublayer, or a whole layer if the states between its sublayers are left out.
 
     >>> moves(("L0.resid_pre", "L0.resid_mid", "L1.resid_pre", "L1.resid_post"))
     ['L0.attn', 'L0.mlp', 'L1']
     >>> moves(("L0.resid_pre", "L0.resid_post", "L1.resid_post"))
     ['L0', 'L1']
     """
-    made = []
+    names = []
     for before, after in pairwise(states):
         (layer, place), (later, arrived) = before.split("."), after.split(".")
         if arrived == "resid_mid":
-            made.append(f"{later}.attn")
+            names.append(f"{later}.attn")
         elif place == "resid_mid":
-            made.append(f"{layer}.mlp")
+            names.append(f"{layer}.mlp")
         else:
-            made.append(layer if arrived == "resid_pre" else later)
-    return made
+            names.append(layer if arrived == "resid_pre" else later)
+    return names
 
 
 def _chosen(word: int | None, count: int, projection: str) -> int | None:
     if word is not None and word > count:
         raise ArmillaryError(
-            f"--word {word} was asked for, and this model reads the sentence as {_many(count)}; name one of them."
+            f"--word {word} was asked for, and this model reads the sentence as {plural(count, 'token')}; name one of "
+            "them."
         )
     if word is None:
         return count - 1 if projection == "span" else None
@@ -141,68 +110,69 @@ def _chosen(word: int | None, count: int, projection: str) -> int | None:
 
 
 def _sample(count: int, chosen: int | None, seed: int) -> tuple[int, ...]:
-    """All words, or of a long sentence some at random, the last and the chosen one always among them."""
+    """All words, or a random sample of a long sentence that always contains the last and the chosen word."""
     if count <= MOST:
         return tuple(range(count))
-    some = np.random.default_rng(seed).choice(count, SAMPLE, replace=False).tolist()
-    kept = dict.fromkeys([count - 1, *([] if chosen is None else [chosen]), *some])
-    return tuple(sorted(list(kept)[:SAMPLE]))
+    random = np.random.default_rng(seed).choice(count, SAMPLE, replace=False).tolist()
+    sample = dict.fromkeys([count - 1, *([] if chosen is None else [chosen]), *random])
+    return tuple(sorted(list(sample)[:SAMPLE]))
 
 
-def _picture(projection: str, units: Floats, targets: Floats, seed: int) -> dict[str, Any]:
-    """States [n, S, d] and vectors of words [n, d] drawn together: what is drawn is what was fitted, and scored."""
+def _projected(projection: str, units: Floats, targets: Floats, seed: int) -> dict[str, Any]:
+    """States [n, S, d] and vectors of words [n, d] projected together: exactly what is fitted is drawn and scored."""
     count, steps, width = units.shape
     stacked = np.concatenate([units.reshape(-1, width), targets])
-    again = None
+    second = None
     if projection in ("pca", "span"):
         axes = principal(stacked) if projection == "pca" else span(units[0, 0], units[0, -1], targets[0])
         shown = np.linalg.norm(units @ axes.T, axis=-1)
         drawn = globe("pca", stacked) if projection == "pca" else stacked @ axes.T
     else:
         shown = np.full((count, steps), np.nan)
-        drawn, again = (globe(projection, stacked, chance) for chance in (seed, seed + 1))
-    scores = dict(vars(fidelity(stacked, drawn, again))) if len(stacked) > 2 else {}
+        drawn, second = (globe(projection, stacked, s) for s in (seed, seed + 1))
+    scores = dict(vars(fidelity(stacked, drawn, second))) if len(stacked) > 2 else {}
     points = drawn[: count * steps].reshape(count, steps, 3)
     return {"points": points, "targets": drawn[count * steps :], "shown": shown, "scores": scores}
 
 
-def _about(made: Journey) -> str:
-    if made.projection == "pca":
+def _about(path: Trajectory) -> str:
+    if path.projection == "pca":
         return (
-            "Seen from the sphere's centre along the three principal axes of all that is drawn: great circles stay great "
-            f"circles, and {np.median(made.shown):.0%} of a state's length lies in these axes (median)."
+            "Projection from the sphere's centre onto the three principal axes of everything drawn: great circles "
+            f"stay great circles, and the axes hold {np.median(path.shown):.0%} of a state's length (median)."
         )
-    if made.projection == "span":
-        goal, between = "the next word" if made.reads else "its own vector", made.shown[:, 1:-1]
-        kept = f", where {np.median(between):.0%} of their length lies (median)" if between.size else ""
+    if path.projection == "span":
+        goal, between = "the next word" if path.reads else "its own vector", path.shown[:, 1:-1]
+        share = f", which holds {np.median(between):.0%} of their length (median)" if between.size else ""
         return (
             f"The space of the word's start, its end and {goal}. Angles with these three are true; the states between "
-            f"lie inside the globe as far as they lie in this space{kept}."
+            f"are projected into this space{share}, so they lie inside the globe."
         )
     return (
-        f"Three coordinates of {made.projection} (seed {made.seed}), pushed out onto the globe from their middle: made to "
-        "keep neighbours; angles and arcs are not to be read."
+        f"Three coordinates of {path.projection} (seed {path.seed}), projected onto the globe from their mean. The "
+        "method preserves neighbours; angles and arcs have no meaning."
     )
 
 
-def _notes(made: Journey, whole: int) -> list[str]:
-    count, notes = len(made.words), []
+def _notes(path: Trajectory, whole: int) -> list[str]:
+    count, notes = len(path.words), []
     if whole > count:
-        notes.append(f"Only the first {count:,} of {whole:,} tokens were read: what fits one window of this model.")
-    if made.projection == "span":
-        notes.append(f"Drawn: word {made.drawn[0] + 1} of {count:,}; the others are left out.")
-    elif len(made.drawn) < count:
-        notes.append(
-            f"Drawn: {len(made.drawn)} of {count:,} words, chosen at random (seed {made.seed}); angles by layer are of all."
-        )
-    if not made.reads:
-        notes.append("This model reads out no next word; drawn are the states and each word's own vector.")
-    elif count - 1 in made.drawn:
-        notes.append(
-            "Nothing follows the last word: its next word is the model's own choice, and counts in no average."
-        )
+        notes.append(f"Only the first {count:,} of {whole:,} tokens were read: one window of this model.")
+    if path.projection == "span":
+        notes.append(f"Drawn: word {path.drawn[0] + 1} of {count:,}; the others are left out.")
+    elif len(path.drawn) < count:
+        sample = f"{len(path.drawn)} of {count:,} words, chosen at random (seed {path.seed})"
+        notes.append(f"Drawn: {sample}; angles by layer are those of all words.")
+    if not path.reads:
+        notes.append("This model does not predict a next word; the drawing shows states and each word's own vector.")
+    elif count - 1 in path.drawn:
+        notes.append("The last word has no true next word: the model's prediction is shown, and counts in no average.")
     return notes
 
 
-def _many(count: int) -> str:
-    return f"{count:,} token{'' if count == 1 else 's'}"
+def plural(count: int, noun: str) -> str:
+    """
+    >>> plural(1, "token"), plural(1200, "token")
+    ('1 token', '1,200 tokens')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

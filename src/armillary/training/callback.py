@@ -1,8 +1,7 @@
-"""How does a transformer's geometry change while it trains?
+"""Record how a transformer's geometry changes during training.
 
-A `GeometryCallback` takes a snapshot of the model as it stands, on one fixed text, every so often, and writes it down.
-It serves Hugging Face's Trainer and, as a plain callable, any other. This module imports torch and transformers: import
-it on demand.
+A `GeometryCallback` takes snapshots of the model on one fixed text and logs them. It works with Hugging Face's Trainer and,
+as a plain callable, with any training loop. This module imports torch and transformers: import it on demand.
 """
 
 import json
@@ -23,18 +22,18 @@ from armillary.lab.log import cut
 from armillary.training.snapshot import DivergedError, Snapshot, check_rows, plain, snapshot
 
 
-# Compared by identity: Hugging Face's Trainer looks callbacks up by ==.
+# Compared by identity: Hugging Face's Trainer finds callbacks by ==.
 @dataclass(eq=False)
 class GeometryCallback(TrainerCallback):
-    """Looks at a model's geometry while it trains.
+    """Measures a model's geometry during training.
 
     tokens       the text: ids [rows, width], each row a document, or a `Corpus`; 8 × 128 is plenty for a small model
-    every        steps between looks; None: at every evaluation (as a plain callable: at every call)
-    log          a file to append one line of JSON to for every look
-    tensorboard  a folder to write events to; True: where Hugging Face's Trainer writes its own
+    every        steps between snapshots; None: at every evaluation (as a plain callable: at every call)
+    log          a file to which every snapshot appends one line of JSON
+    tensorboard  a folder for events; True: the folder of Hugging Face's Trainer
 
-    Under Hugging Face's Trainer there is also a look before the first step and after the last, and the numbers join
-    `state.log_history`.
+    Under Hugging Face's Trainer there is also a snapshot before the first step and after the last, and the numbers are
+    added to `state.log_history`.
     """
 
     tokens: Any = field(repr=False)
@@ -44,26 +43,28 @@ class GeometryCallback(TrainerCallback):
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
-            raise ArmillaryError(f"every={self.every} is no interval; give 1 step or more, or None for evaluations.")
+            raise ArmillaryError(
+                f"every={self.every} is not an interval; give 1 step or more, or None for evaluations."
+            )
         self._corpus = _corpus(self.tokens)
-        self._looked: int | None = None
+        self._last_step: int | None = None
         self._writer: Any = None
         self._folder = self.tensorboard
         if self.tensorboard:
             self._open = _summary_writer(self.tensorboard)
 
     def snapshot(self, model: nn.Module) -> Snapshot:
-        """Look once. Runs in evaluation mode without gradients; everything is afterwards as it was, bit for bit."""
+        """One snapshot, in evaluation mode without gradients; the model and the random state are left unchanged."""
         return snapshot(unwrap(model), self._corpus)
 
     def __call__(self, step: int, model: nn.Module) -> dict[str, float]:
-        """Look, write, and hand the scalars back; nothing between looks where `every` is given."""
+        """Take a snapshot, log it and return its scalars; an empty dict between snapshots if `every` is given."""
         if self.every is not None and step % self.every:
             return {}
         return self._record(step, model)
 
     def close(self) -> None:
-        """Close TensorBoard's file, where there is one."""
+        """Close TensorBoard's file, if there is one."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -71,42 +72,44 @@ class GeometryCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         if self.tensorboard is True:
             self._folder = _trainer_folder(args)
-        self._looked = None
+        self._last_step = None
         if self.log is not None and state.global_step and state.is_world_process_zero:
             cut(Path(self.log), state.global_step - 1)
-        self._look(state, given["model"])
+        self._take(state, given["model"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         if self.every is not None and state.global_step % self.every == 0:
-            self._look(state, given["model"])
+            self._take(state, given["model"])
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         if self.every is None:
-            self._look(state, given["model"])
+            self._take(state, given["model"])
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        self._look(state, given["model"])
+        self._take(state, given["model"])
         self.close()
 
-    def _look(self, state: Any, model: nn.Module) -> None:
-        """One look per step, by the first process alone."""
-        if not state.is_world_process_zero or state.global_step == self._looked:
+    def _take(self, state: Any, model: nn.Module) -> None:
+        """One snapshot per step, by the first process only."""
+        if not state.is_world_process_zero or state.global_step == self._last_step:
             return
-        self._looked = state.global_step
+        self._last_step = state.global_step
         try:
             scalars = self._record(state.global_step, model)
         except DivergedError as error:
-            # A watcher does not end the run it watches: Hugging Face's Trainer goes on past NaN, and so do we.
+            # A callback does not end the run: Hugging Face's Trainer continues after NaN, and so does this.
             warnings.warn(f"step {state.global_step}: {error}", RuntimeWarning, stacklevel=2)
             return self._write({"step": state.global_step, "error": str(error)})
         state.log_history.append({**scalars, "epoch": state.epoch, "step": state.global_step})
 
     def _record(self, step: int, model: nn.Module) -> dict[str, float]:
         if self._folder is True:
-            raise ArmillaryError("tensorboard=True is the folder of Hugging Face's Trainer; here name a folder.")
-        found = self.snapshot(model)
-        scalars = found.scalars()
-        notes = {name: value for name, value in vars(found).items() if isinstance(value, int)}
+            raise ArmillaryError(
+                "tensorboard=True means the folder of Hugging Face's Trainer; without it, name a folder."
+            )
+        taken = self.snapshot(model)
+        scalars = taken.scalars()
+        notes = {name: value for name, value in vars(taken).items() if isinstance(value, int)}
         self._write({"step": step, **notes, **scalars})
         if self._folder:
             self._writer = self._writer or self._open(str(self._folder))
@@ -131,7 +134,7 @@ def _summary_writer(asked: Any) -> Callable[[str], Any]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ArmillaryError(
-            f"tensorboard={str(asked)!r} was asked for and TensorBoard is not installed; pip install tensorboard, or "
+            f"tensorboard={str(asked)!r} was asked for, and TensorBoard is not installed; pip install tensorboard, or "
             "write JSON lines with log=."
         ) from None
     return SummaryWriter

@@ -1,1 +1,1 @@
-"""A sentence's trajectory as a picture and as a page."""
+"""A sentence's trajectory as a picture, a page and text."""

@@ -1,4 +1,4 @@
-"""How far is a word from itself and from the next one, state by state? A flat panel, true to the degree."""
+"""The panel of exact angles: how far a word is from itself and from the next word, state by state."""
 
 from html import escape
 
@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.results.trajectory import Trajectory
+from armillary.views.travel.captions import MOST_LINES
 from armillary.views.travel.colours import fill, stroke
-from armillary.views.travel.captions import ENOUGH
 
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 450, 290
@@ -28,20 +28,20 @@ def most(trajectory: Trajectory) -> float:
     return float(max(100.0, 10 * np.ceil(highest / 10)))
 
 
-def flat_svg(trajectory: Trajectory) -> str:
+def panel_svg(trajectory: Trajectory) -> str:
     """The panel's elements, in a frame of WIDTH × HEIGHT."""
     parts = _axes(trajectory)
     ends: list[tuple[float, str, str]] = []
     for name, colour, angles, strong in zip(*_CURVES, _words(trajectory), bold(trajectory), strict=True):
         if np.isnan(strong).all():
             continue
-        if len(trajectory.words) > ENOUGH:
+        if len(trajectory.words) > MOST_LINES:
             low, high = np.quantile(angles, [0.1, 0.9], axis=0)
             outline = [*enumerate(high), *reversed([*enumerate(low)])]
             parts.append(f'<path {fill(colour)} opacity=".16" d="{_line(trajectory, outline)}Z"/>')
         else:
             thin = f'{stroke(colour)} fill="none" opacity=".3"'
-            parts += [f'<path {thin} d="{_line(trajectory, [*enumerate(one)])}"/>' for one in angles]
+            parts += [f'<path {thin} d="{_line(trajectory, [*enumerate(row)])}"/>' for row in angles]
         look = f'{stroke(colour)} fill="none" stroke-width="2.6" stroke-linejoin="round"'
         parts.append(f'<path {look} d="{_line(trajectory, [*enumerate(strong)])}"/>')
         parts.append(_dots(trajectory, strong, colour))
@@ -53,7 +53,7 @@ _CURVES = (("itself", "the next word"), ("second", "accent"))
 
 
 def bold(trajectory: Trajectory) -> tuple[Floats, Floats]:
-    """The bold lines [S], to itself and to the next word: of the one word asked for, or the mean; NaN where there is none."""
+    """The bold lines [S], to itself and to the next word: the word asked for, or the mean; NaN if there is none."""
     if trajectory.word is not None:
         return trajectory.own[trajectory.word], trajectory.following[trajectory.word]
     own, following = _words(trajectory)
@@ -61,7 +61,7 @@ def bold(trajectory: Trajectory) -> tuple[Floats, Floats]:
 
 
 def _words(trajectory: Trajectory) -> tuple[Floats, Floats]:
-    # The last word's next one was chosen by the model for being near: it would flatter the mean.
+    # The last word's next word is the model's own prediction, which would bias the mean.
     return trajectory.own, trajectory.following[:-1] if len(trajectory.words) > 1 else trajectory.following
 
 
@@ -83,7 +83,7 @@ def _axes(trajectory: Trajectory) -> list[str]:
 
 
 def ticks(trajectory: Trajectory) -> list[int]:
-    """States that get a name under the axis: the first, the last, and as many between as have room."""
+    """States that get a tick label: the first, the last, and as many between as fit."""
     last = len(trajectory.states) - 1
     room = 6 if any("." in move for move in trajectory.moves) else 8
     step = max(1, -(-last // (room - 1)))
@@ -97,19 +97,21 @@ def _line(trajectory: Trajectory, points: list[tuple[int, float]]) -> str:
 def _dots(trajectory: Trajectory, angles: Floats, colour: str) -> str:
     if len(angles) > 20:
         return ""
-    spots = (f'<circle cx="{x_of(trajectory, s)}" cy="{y_of(trajectory, float(a))}" r="2.8"/>' for s, a in enumerate(angles))
+    spots = (
+        f'<circle cx="{x_of(trajectory, s)}" cy="{y_of(trajectory, float(a))}" r="2.8"/>' for s, a in enumerate(angles)
+    )
     return f"<g {fill(colour)}>{''.join(spots)}</g>"
 
 
 def _names(ends: list[tuple[float, str, str]]) -> list[str]:
-    """Direct labels at the right end, apart from each other."""
+    """Direct labels at the right end, without overlap."""
     ends = sorted(ends)
     if len(ends) == 2 and ends[1][0] - ends[0][0] < 30:
         middle = (ends[0][0] + ends[1][0]) / 2
         ends = [(middle - 15, *ends[0][1:]), (middle + 15, *ends[1][1:])]
     x = WIDTH - RIGHT + 8
-    made = []
+    labels = []
     for y, name, colour in ends:
-        made.append(f'<text {fill(colour)} x="{x}" y="{y - 2:.1f}">to</text>')
-        made.append(f'<text {fill(colour)} x="{x}" y="{y + 12:.1f}" font-weight="650">{name}</text>')
-    return made
+        labels.append(f'<text {fill(colour)} x="{x}" y="{y - 2:.1f}">to</text>')
+        labels.append(f'<text {fill(colour)} x="{x}" y="{y + 12:.1f}" font-weight="650">{name}</text>')
+    return labels

@@ -1,7 +1,7 @@
-"""Which colour has what in a trajectory's picture, on light ground and on dark?
+"""Colours of a trajectory's picture, on light and on dark ground.
 
-An element carries the light colour as an attribute, which every reader of SVG understands, and a class that exchanges it
-where the reader's setting is dark.
+An SVG element has the light colour as an attribute, which every viewer understands, and a class that replaces it in
+dark mode.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from dataclasses import asdict
 from armillary.results.trajectory import Trajectory
 from armillary.views.figures.marks import DARK, LIGHT
 
-# More words than this: then colour says the layer.
+# With more words than this, colour shows the layer instead of the word.
 CATEGORIES = 8
-# Okabe–Ito, its black being the ink. Yellow is darkened on paper and the two deep ones are lightened on the night, where
-# they would be lost.
+# Okabe–Ito, with the ink for its black. Yellow is darker on light ground and the two deep colours are lighter on dark
+# ground, for contrast.
 _WORDS = (
     ("#0072B2", "#4BA3DB"),
     ("#D55E00", "#EC7B3C"),
@@ -24,7 +24,7 @@ _WORDS = (
     (LIGHT.ink, DARK.ink),
     ("#A89600", "#F0E442"),
 )
-# Cividis from its pale end to its deep one on paper, the other way round on the night: late states stand out on both.
+# Cividis from pale to deep on light ground, reversed on dark ground: late states stand out on both.
 _CIVIDIS = (
     "#00224E",
     "#123570",
@@ -38,7 +38,7 @@ _CIVIDIS = (
     "#FEE838",
 )
 _LAYERS = tuple(zip(reversed(_CIVIDIS[:8]), _CIVIDIS[2:], strict=True))
-# The globe's own shades: lit from above, darker towards its edge.
+# Shades of the globe: lit from above, darker towards its edge.
 _GLOBE = {"lit": ("#FFFFFF", "#1D2839"), "body": ("#F6F3EB", "#151E2D"), "edge": ("#E9E4D6", "#0B101A")}
 
 
@@ -57,7 +57,7 @@ def by_layer(trajectory: Trajectory) -> bool:
 
 
 def ink(trajectory: Trajectory, word: int, step: int) -> str:
-    """The name of the ink of a drawn word's way at a state or step."""
+    """The name of the ink of a drawn word at a state or step."""
     if not by_layer(trajectory):
         return f"w{word}"
     return f"l{round(step / max(1, len(trajectory.states) - 1) * (len(_LAYERS) - 1))}"
@@ -75,8 +75,8 @@ def stop(name: str, at: float, opacity: float = 1) -> str:
     return f'<stop class="g-{name}" offset="{at}" stop-color="{INKS[name][0]}" stop-opacity="{opacity}"/>'
 
 
-def night() -> str:
-    """The style that exchanges colours on dark ground."""
+def dark_style() -> str:
+    """The style sheet for dark mode."""
     rules = [
         f".s-{name}{{stroke:{dark}}}.f-{name}{{fill:{dark}}}.g-{name}{{stop-color:{dark}}}"
         for name, (light, dark) in INKS.items()

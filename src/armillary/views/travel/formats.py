@@ -1,4 +1,4 @@
-"""Under which ending does a trajectory become which file, and how does it read in a terminal?"""
+"""Save a trajectory as a page, a picture, a table or JSON, and print it in a terminal."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -13,23 +13,30 @@ from armillary.results.store import check_writable, json_text, table_csv, write_
 from armillary.results.trajectory import Trajectory
 from armillary.views.text.quoting import show_text
 from armillary.views.text.survey import new_console, print_lines, printed, table_lines, wrapped
-from armillary.views.travel.captions import caption, score_lines, summary, title, told
+from armillary.views.travel.captions import caption, notes, score_lines, summary, title
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["check_out", "trajectory_figure", "trajectory_html", "trajectory_text", "print_trajectory", "save_trajectory"]
+__all__ = [
+    "check_out",
+    "print_trajectory",
+    "save_trajectory",
+    "trajectory_figure",
+    "trajectory_html",
+    "trajectory_text",
+]
 _ENDINGS = (".html", ".svg", ".png", ".csv", ".json")
 
 
 def check_out(path: Path) -> None:
-    """Refuse, before anything is computed, a file that could not be written."""
+    """Refuse, before anything is computed, a file that cannot be written."""
     _check_ending(path)
     if path.is_dir():
         raise OutputError(f"{path} is a folder; name a file in it, such as {path / 'travel.html'}.")
     if path.suffix.lower() == ".png" and find_spec("kaleido") is None:
         raise OutputError(
-            "a .png needs kaleido: pip install 'armillary[png]', or save as .svg or .html, which need nothing."
+            "a .png needs kaleido: pip install 'armillary[png]', or save as .svg or .html, which need no extra."
         )
     check_writable(path.parent)
 
@@ -43,13 +50,13 @@ def save_trajectory(trajectory: Trajectory, path: Path) -> Path:
     _check_ending(path)
     if path.suffix.lower() == ".png":
         return _save_png(trajectory, path)
-    makers: dict[str, Callable[[], str]] = {
+    writers: dict[str, Callable[[], str]] = {
         ".html": lambda: trajectory_page(trajectory),
         ".svg": lambda: picture_svg(trajectory)[0],
         ".csv": lambda: table_csv(trajectory.table),
         ".json": lambda: trajectory_json(trajectory),
     }
-    write_whole({path: makers[path.suffix.lower()]()})
+    write_whole({path: writers[path.suffix.lower()]()})
     return path
 
 
@@ -60,9 +67,9 @@ def _check_ending(path: Path) -> None:
 
 
 def _save_png(trajectory: Trajectory, path: Path) -> Path:
-    """The picture as a browser paints it."""
-    from armillary.views.figures.drawing import painted
+    """The picture as a browser renders it."""
     from armillary.views.save import save_figure
+    from armillary.views.sheets.drawing import painted
     from armillary.views.travel.svg import picture_svg
 
     return save_figure(painted(*picture_svg(trajectory, both=False)), str, "", path)
@@ -73,15 +80,15 @@ def trajectory_json(trajectory: Trajectory) -> str:
     record: dict[str, Any] = (
         {"title": title(trajectory)}
         | vars(trajectory)
-        | {"readings": [[[vars(reading) for reading in words] for words in way] for way in trajectory.readings]}
+        | {"readings": [[[vars(reading) for reading in words] for words in states] for states in trajectory.readings]}
     )
     return json_text(record)
 
 
 def trajectory_html(trajectory: Trajectory) -> str:
-    from armillary.views.travel.page import trajectory_html as made
+    from armillary.views.travel.page import notebook_html
 
-    return made(trajectory)
+    return notebook_html(trajectory)
 
 
 def trajectory_figure(trajectory: Trajectory) -> "go.Figure":
@@ -97,14 +104,14 @@ def trajectory_text(trajectory: Trajectory, width: int | None = None, colour: bo
 
 
 def print_trajectory(trajectory: Trajectory, console: Console, path: Path | None = None) -> None:
-    """Title, a line a word, and how far to believe the drawing."""
+    """Print the title, one row per word, and the scores of the projection."""
     width = min(console.width, 140)
     lines = wrapped(Text(title(trajectory), "bold"), width, 0)
     lines += wrapped(Text(caption(trajectory), "dim"), width, 0)
     lines += [Text(), *table_lines(summary(trajectory), width, 48), Text()]
     first, *scores = score_lines(trajectory)
     lines += wrapped(Text(f"{first}: {' · '.join(scores)}" if scores else first), width, 0)
-    for note in told(trajectory)[1:]:
+    for note in notes(trajectory)[1:]:
         lines += wrapped(Text(note, "dim"), width, 0)
     lines += wrapped(Text(f"File: {show_text(str(path))}", "dim"), width, 0) if path else []
     print_lines(lines, console)

@@ -1,4 +1,4 @@
-"""How does a trajectory's globe look on paper? SVG elements, written without a browser."""
+"""The globe of a trajectory as SVG elements."""
 
 from collections.abc import Iterator
 from html import escape
@@ -8,18 +8,18 @@ import numpy as np
 
 from armillary.results.trajectory import Trajectory
 from armillary.views.text.quoting import show_token
+from armillary.views.travel.captions import marks, plain, score_lines
 from armillary.views.travel.colours import INKS, by_layer, fill, ink, stop, stroke
 from armillary.views.travel.scene import Box, Floats, Label, paths, place, rings, sides, view
-from armillary.views.travel.captions import marks, plain, score_lines
 
 WIDTH, HEIGHT, RADIUS = 600, 650, 272
 _X, _Y = WIDTH / 2, RADIUS + 12
-# Behind the globe's middle everything is fainter.
+# Opacity of what lies behind the globe's centre.
 _BEHIND = 0.3
 
 
 def globe_svg(trajectory: Trajectory) -> str:
-    """The globe in a frame of WIDTH × HEIGHT, its scores in one corner and what its marks mean in the other."""
+    """The globe in a frame of WIDTH × HEIGHT, with scores in one corner and a key to the marks in the other."""
     turn = view(trajectory)
     behind, before = _arcs(trajectory, turn)
     dots_behind, dots_before = _dots(trajectory, turn)
@@ -44,7 +44,7 @@ def globe_svg(trajectory: Trajectory) -> str:
 
 
 def faded(trajectory: Trajectory, word: int) -> float:
-    """How strong a drawn word is where another was asked for."""
+    """Opacity of a drawn word: lower if another word was asked for."""
     return 1.0 if trajectory.word is None or trajectory.drawn[word] == trajectory.word else 0.22
 
 
@@ -60,8 +60,8 @@ def _halves(line: Floats) -> Iterator[tuple[bool, str]]:
     """(in front?, path) for each stretch of a line on one side of the globe."""
     front = (line[:-1, 2] + line[1:, 2]) >= 0
     for side, group in groupby(range(len(front)), key=lambda i: bool(front[i])):
-        some = list(group)
-        yield side, _path(line[some[0] : some[-1] + 2])
+        part = list(group)
+        yield side, _path(line[part[0] : part[-1] + 2])
 
 
 def _rings(trajectory: Trajectory, turn: Floats, front: bool) -> list[str]:
@@ -71,34 +71,34 @@ def _rings(trajectory: Trajectory, turn: Floats, front: bool) -> list[str]:
 
 
 def _arcs(trajectory: Trajectory, turn: Floats) -> tuple[list[str], list[str]]:
-    """Behind and in front; later steps are stronger."""
-    made: tuple[list[str], list[str]] = ([], [])
-    for word, way in enumerate(paths(trajectory)):
-        for step, line in enumerate(way @ turn.T, 1):
+    """Arcs behind and in front; later steps are stronger."""
+    sides: tuple[list[str], list[str]] = ([], [])
+    for word, arcs in enumerate(paths(trajectory)):
+        for step, line in enumerate(arcs @ turn.T, 1):
             depth = step / len(trajectory.moves)
             look = f'{stroke(ink(trajectory, word, step))} stroke-width="{1 + 1.4 * depth:.1f}"'
             look += f' opacity="{faded(trajectory, word) * (0.4 + 0.6 * depth):.2f}"'
             for front, path in _halves(line):
-                made[front].append(f'<path {look} d="{path}"/>')
-    return made
+                sides[front].append(f'<path {look} d="{path}"/>')
+    return sides
 
 
 def _dots(trajectory: Trajectory, turn: Floats) -> tuple[list[str], list[str]]:
-    made: tuple[list[str], list[str]] = ([], [])
+    sides: tuple[list[str], list[str]] = ([], [])
     last = len(trajectory.states) - 1
-    for word, way in enumerate(trajectory.points @ turn.T):
+    for word, points in enumerate(trajectory.points @ turn.T):
         opacity = f'opacity="{faded(trajectory, word):.2f}"'
-        for state, p in enumerate(way):
-            # Nearer to the reader, larger.
+        for state, p in enumerate(points):
+            # Nearer dots are larger.
             size = (0.86 + 0.14 * p[2]) * (4.8 if state in (0, last) else 2.0)
             x, y = _at(p)
             name = ink(trajectory, word, max(1, state))
             look = _hollow(name) if state == 0 else fill(name)
-            made[int(p[2] >= 0)].append(f'<circle cx="{x}" cy="{y}" r="{size:.1f}" {look} {opacity}/>')
+            sides[int(p[2] >= 0)].append(f'<circle cx="{x}" cy="{y}" r="{size:.1f}" {look} {opacity}/>')
         goal = trajectory.targets[word] @ turn.T
         name = "accent" if by_layer(trajectory) else ink(trajectory, word, last)
-        made[int(goal[2] >= 0)].append(f'<path {_edged(name)} {opacity} d="{_target(trajectory, goal)}"/>')
-    return made
+        sides[int(goal[2] >= 0)].append(f'<path {_edged(name)} {opacity} d="{_target(trajectory, goal)}"/>')
+    return sides
 
 
 def _hollow(name: str) -> str:
@@ -110,7 +110,7 @@ def _edged(name: str) -> str:
 
 
 def _target(trajectory: Trajectory, p: Floats) -> str:
-    """A star where the next word is, a diamond where the word's own vector is."""
+    """A star at the next word, or a diamond at the word's own vector."""
     count = 10 if trajectory.reads else 4
     angle = np.pi / 2 + 2 * np.pi * np.arange(count) / count
     reach = np.where(np.arange(count) % 2 == 0, 9.5, 4.0) if trajectory.reads else np.full(count, 6.5)
@@ -119,18 +119,18 @@ def _target(trajectory: Trajectory, p: Floats) -> str:
 
 
 def _sides(trajectory: Trajectory, turn: Floats) -> list[str]:
-    made = []
+    parts = []
     for side in sides(trajectory):
         for i, p in enumerate(side.marks @ turn.T, 1):
             x, y = _at(p)
-            made.append(f'<circle {fill("accent")} cx="{x}" cy="{y}" r="{3 if i % 3 == 0 else 1.7}" opacity=".85"/>')
+            parts.append(f'<circle {fill("accent")} cx="{x}" cy="{y}" r="{3 if i % 3 == 0 else 1.7}" opacity=".85"/>')
         x, y = _at(side.middle @ turn.T)
-        made.append(_text(f"{side.degrees:.0f}°", x + 9, y - 8, "accent", ' font-size="14" font-weight="650"'))
-    return made
+        parts.append(_text(f"{side.degrees:.0f}°", x + 9, y - 8, "accent", ' font-size="14" font-weight="650"'))
+    return parts
 
 
 def _labels(trajectory: Trajectory, turn: Floats) -> list[str]:
-    """Ends first, then stars, then what the one word reads as on its way."""
+    """Ends first, then stars, then what the chosen word reads as between."""
     ends, stars, between = [], {}, []
     last = len(trajectory.states) - 1
     for word, t in enumerate(trajectory.drawn):
@@ -138,13 +138,13 @@ def _labels(trajectory: Trajectory, turn: Floats) -> list[str]:
             continue
         name = "ink" if by_layer(trajectory) else ink(trajectory, word, last)
         ends += _label(trajectory.points[word, -1] @ turn.T, trajectory.words[t], 14, 10, name, ' font-weight="650"')
-        # Words with the same next one share its star, and its name.
+        # Words with the same next word share its star and its label.
         goal = trajectory.next_words[t]
         if goal is not None:
             stars[goal] = _label(trajectory.targets[word] @ turn.T, goal, 12.5, 11, name, ' font-style="italic"')
         if len(trajectory.drawn) == 1 or trajectory.word is not None:
             between = _readings(trajectory, word, turn)
-    wanted = [*ends, *(label for some in stars.values() for label in some), *between]
+    wanted = [*ends, *(label for labels in stars.values() for label in labels), *between]
     placed = place(wanted, (2, 2, WIDTH - 2, HEIGHT - 90), _taken(trajectory, turn))
     return [
         _text(p.label.text, p.x, p.y + p.label.size * 0.36, p.label.ink,
@@ -158,38 +158,36 @@ def _label(p: Floats, text: str, size: float, gap: float, name: str, style: str)
 
 
 def _readings(trajectory: Trajectory, word: int, turn: Floats) -> list[Label]:
-    """What a state reads as, wherever that changes."""
-    said = [words[0].text if words else "" for words in trajectory.readings[word]]
-    made = []
+    """What a state reads as, where that changes."""
+    first = [words[0].text if words else "" for words in trajectory.readings[word]]
+    labels = []
     for state, p in enumerate(trajectory.points[word] @ turn.T):
-        if p[2] >= -0.05 and said[state] and (state == 0 or said[state] != said[state - 1]):
-            made.append(Label(show_token(said[state], 14), *_at(p), 11.5, 6, "soft"))
-    return made
+        if p[2] >= -0.05 and first[state] and (state == 0 or first[state] != first[state - 1]):
+            labels.append(Label(show_token(first[state], 14), *_at(p), 11.5, 6, "soft"))
+    return labels
 
 
 def _taken(trajectory: Trajectory, turn: Floats) -> list[Box]:
-    """What no label may cover: ends and stars."""
+    """Boxes that no label may cover: ends and stars."""
     spots = np.concatenate([trajectory.points[:, -1], trajectory.targets]) @ turn.T
     return [(x - 5, y - 5, x + 5, y + 5) for x, y in map(_at, spots[spots[:, 2] >= 0])]
 
 
 def _text(text: str, x: float, y: float, name: str, more: str) -> str:
-    """Text with the ground around it, so that no line runs into its letters."""
+    """Text with a halo in the background colour, so that lines do not cross its letters."""
     look = f'class="f-{name} s-ground" fill="{INKS[name][0]}" stroke="{INKS["ground"][0]}" stroke-width="3.5"'
     look += ' stroke-opacity=".8" paint-order="stroke" stroke-linejoin="round"'
     return f'<text {look} x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}</text>'
 
 
 def _corners(trajectory: Trajectory) -> list[str]:
-    made = []
-    scores = score_lines(trajectory)
+    parts = []
+    scores, rows = score_lines(trajectory), marks(trajectory)
     for i, line in enumerate(scores):
-        weight = "" if i else ' font-weight="650"'
-        y = HEIGHT - 8 - 16 * (len(scores) - 1 - i)
-        made.append(f'<text {fill("soft" if i else "ink")} x="8" y="{y}"{weight}>{escape(line)}</text>')
-    rows = marks(trajectory)
+        look = fill("soft") if i else f'{fill("ink")} font-weight="650"'
+        parts.append(f'<text {look} x="8" y="{HEIGHT - 8 - 16 * (len(scores) - 1 - i)}">{escape(line)}</text>')
     for i, (mark, name) in enumerate(rows):
         y = HEIGHT - 8 - 16 * (len(rows) - 1 - i)
-        made.append(f'<text {fill("ink")} x="{WIDTH - 16}" y="{y}" text-anchor="middle">{mark}</text>')
-        made.append(f'<text {fill("soft")} x="{WIDTH - 28}" y="{y}" text-anchor="end">{escape(name)}</text>')
-    return made
+        parts.append(f'<text {fill("ink")} x="{WIDTH - 16}" y="{y}" text-anchor="middle">{mark}</text>')
+        parts.append(f'<text {fill("soft")} x="{WIDTH - 28}" y="{y}" text-anchor="end">{escape(name)}</text>')
+    return parts

@@ -1,4 +1,4 @@
-"""How does a trajectory turn and play in a notebook? A plotly figure: the globe beside the angles by layer."""
+"""A trajectory as an interactive plotly figure: the globe, and the angles by layer beside it."""
 
 from typing import Any
 
@@ -7,34 +7,34 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from armillary.results.trajectory import Trajectory
-from armillary.views.figures import theme  # noqa: F401  (its template is the figure's)
+from armillary.views.figures import theme  # noqa: F401  (registers the template)
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import LIGHT
 from armillary.views.text.quoting import in_html, show_token
 from armillary.views.travel.angle_panel import bold
+from armillary.views.travel.captions import caption, plain, score_lines, title
 from armillary.views.travel.colours import INKS, by_layer, ink
 from armillary.views.travel.scene import Floats, paths, rings, view
-from armillary.views.travel.captions import caption, plain, score_lines, title
 
 SECONDS = 5
 _GAP = np.full((1, 3), np.nan)
 
 
 def figure(trajectory: Trajectory) -> go.Figure:
-    """The globe with a slider over the states and a button that plays them in five seconds; angles beside it."""
-    made = make_subplots(rows=1, cols=2, specs=[[{"type": "scene"}, {"type": "xy"}]], column_widths=[0.62, 0.38])
-    ways = paths(trajectory)
+    """The globe with a slider over the states and a button that plays them in five seconds, beside the angles."""
+    result = make_subplots(rows=1, cols=2, specs=[[{"type": "scene"}, {"type": "xy"}]], column_widths=[0.62, 0.38])
+    arcs = paths(trajectory)
     for trace in (*_globe(trajectory), _targets(trajectory)):
-        made.add_trace(trace, row=1, col=1)
-    moving = [len(made.data), len(made.data) + 1]
-    for trace in _ways(trajectory, ways, len(trajectory.states) - 1):
-        made.add_trace(trace, row=1, col=1)
+        result.add_trace(trace, row=1, col=1)
+    moving = [len(result.data), len(result.data) + 1]
+    for trace in _paths(trajectory, arcs, len(trajectory.states) - 1):
+        result.add_trace(trace, row=1, col=1)
     for trace in _angles(trajectory):
-        made.add_trace(trace, row=1, col=2)
+        result.add_trace(trace, row=1, col=2)
     states = range(len(trajectory.states))
-    made.frames = [go.Frame(name=str(state), data=_ways(trajectory, ways, state), traces=moving) for state in states]
-    made.update_layout(**_layout(trajectory))
-    return made
+    result.frames = [go.Frame(name=str(state), data=_paths(trajectory, arcs, state), traces=moving) for state in states]
+    result.update_layout(**_layout(trajectory))
+    return result
 
 
 def _spread(points: Floats) -> dict[str, Any]:
@@ -60,20 +60,20 @@ def _targets(trajectory: Trajectory) -> Any:
     goals = [trajectory.next_words[t] for t in trajectory.drawn]
     names = ["" if goal is None else f"→ {in_html(plain(goal))}" for goal in goals]
     last = len(trajectory.states) - 1
-    # Plotly has no star in three dimensions.
+    # Plotly has no three-dimensional star.
     marker = {"symbol": "diamond", "size": 6, "color": [_colour(trajectory, i, last) for i in range(len(goals))]}
     text = {"mode": "markers+text", "text": names, "textfont": {"size": 11, "color": LIGHT.soft}}
     return go.Scatter3d(**_spread(trajectory.targets), **text, marker=marker, hoverinfo="skip")
 
 
-def _ways(trajectory: Trajectory, ways: list[Floats], until: int) -> list[Any]:
+def _paths(trajectory: Trajectory, arcs: list[Floats], until: int) -> list[Any]:
     """All words' lines up to a state, in one trace with gaps between words, and all their dots in another."""
     lines, tints = [], []
-    for word, way in enumerate(ways):
-        lines += [way[:until].reshape(-1, 3), _GAP]
-        tints += [_colour(trajectory, word, step + 1) for step in range(until) for _ in way[step]]
+    for word, steps in enumerate(arcs):
+        lines += [steps[:until].reshape(-1, 3), _GAP]
+        tints += [_colour(trajectory, word, step + 1) for step in range(until) for _ in steps[step]]
         tints.append(LIGHT.ground)
-    states = [(word, state) for word in range(len(ways)) for state in range(until + 1)]
+    states = [(word, state) for word in range(len(arcs)) for state in range(until + 1)]
     marker = {
         "symbol": ["circle-open" if state == 0 else "circle" for _, state in states],
         "size": [7 if state in (0, until) else 3 for _, state in states],
@@ -84,49 +84,49 @@ def _ways(trajectory: Trajectory, ways: list[Floats], until: int) -> list[Any]:
         for word, state in states
     ]
     look = {"mode": "markers+text", "text": label, "textposition": "middle right", "marker": marker}
-    told = {"hovertext": [_told(trajectory, *place) for place in states], "hovertemplate": "%{hovertext}<extra></extra>"}
+    template, hover = "%{hovertext}<extra></extra>", [_hover(trajectory, *place) for place in states]
     line = {"color": tints, "width": 4}
     return [
         go.Scatter3d(**_spread(np.concatenate(lines)), mode="lines", line=line, hoverinfo="skip"),
-        go.Scatter3d(**_spread(trajectory.points[:, : until + 1]), **look, **told),
+        go.Scatter3d(**_spread(trajectory.points[:, : until + 1]), **look, hovertext=hover, hovertemplate=template),
     ]
 
 
-def _told(trajectory: Trajectory, word: int, state: int) -> str:
+def _hover(trajectory: Trajectory, word: int, state: int) -> str:
     t = trajectory.drawn[word]
-    said = [f"<b>{in_html(show_token(trajectory.words[t]))}</b> {trajectory.labels[state]}"]
+    facts = [f"<b>{in_html(show_token(trajectory.words[t]))}</b> {trajectory.labels[state]}"]
     if state:
-        said.append(f"moved {trajectory.moved[t, state - 1]:.0f}°")
-    said.append(f"{trajectory.own[t, state]:.0f}° from itself")
+        facts.append(f"moved {trajectory.moved[t, state - 1]:.0f}°")
+    facts.append(f"{trajectory.own[t, state]:.0f}° from itself")
     goal = trajectory.next_words[t]
     if goal is not None:
         near = f"{trajectory.following[t, state]:.0f}° from {in_html(show_token(goal))}"
-        said.append(f"{near}, probability {trajectory.probability[word, state]:.1%}")
-    read = [
+        facts.append(f"{near}, probability {trajectory.probability[word, state]:.1%}")
+    readings = [
         in_html(show_token(r.text)) + ("" if r.probability is None else f" {r.probability:.1%}") + f" {r.angle:.0f}°"
         for r in trajectory.readings[word][state]
     ]
-    return "<br>".join([*said, "reads as", *read])
+    return "<br>".join([*facts, "reads as", *readings])
 
 
 def _angles(trajectory: Trajectory) -> list[Any]:
-    made = []
+    traces = []
     curves = (("to itself", LIGHT.second), ("to the next word", LIGHT.accent))
     for (name, colour), values in zip(curves, bold(trajectory), strict=True):
         if not np.isnan(values).all():
             line = {"color": colour, "width": 2.6}
             text = [*[""] * (len(values) - 1), name]
             look = {"mode": "lines+text", "textposition": "top left", "textfont": {"color": colour}}
-            made.append(go.Scatter(x=["start", *trajectory.moves], y=values, text=text, line=line, **look))
-    return made
+            traces.append(go.Scatter(x=["start", *trajectory.moves], y=values, text=text, line=line, **look))
+    return traces
 
 
 def _layout(trajectory: Trajectory) -> dict[str, Any]:
     titles = heading(title(trajectory), in_html(caption(trajectory)))
     hidden = {"visible": False, "showspikes": False}
-    eye = 1.5 * view(trajectory)[2]
-    up = view(trajectory)[1]
-    camera = {"eye": dict(zip("xyz", eye, strict=True)), "up": dict(zip("xyz", up, strict=True)), "projection": {"type": "orthographic"}}  # fmt: skip
+    _, up, eye = view(trajectory)
+    camera = {name: dict(zip("xyz", axis, strict=True)) for name, axis in (("eye", 1.5 * eye), ("up", up))}
+    camera["projection"] = {"type": "orthographic"}
     scene = {"xaxis": hidden, "yaxis": hidden, "zaxis": hidden, "camera": camera, "aspectmode": "manual"}
     scene["aspectratio"] = dict.fromkeys("xyz", 1.8)
     wait = round(1000 * SECONDS / max(1, len(trajectory.states) - 1))
@@ -136,17 +136,13 @@ def _layout(trajectory: Trajectory) -> dict[str, Any]:
         {"label": label, "method": "animate", "args": [[str(state)], jump]}
         for state, label in enumerate(["start", *trajectory.moves])
     ]
-    said = "<br>".join(in_html(line) for line in score_lines(trajectory))
-    about = "" if not by_layer(trajectory) else "<br>colour runs with the layers"
-    note = {
-        "text": said + about,
-        "xref": "paper",
-        "yref": "paper",
-        "x": 0,
-        "y": 0,
-        "xanchor": "left",
-        "yanchor": "bottom",
-    }
+    scores = [in_html(line) for line in score_lines(trajectory)]
+    scores += ["colour shows the layer"] if by_layer(trajectory) else []
+    note = {"text": "<br>".join(scores), "xref": "paper", "yref": "paper", "x": 0, "y": 0}
+    note |= {"xanchor": "left", "yanchor": "bottom", "align": "left", "showarrow": False}
+    slider = {"active": len(steps) - 1, "steps": steps, "len": 0.55, "x": 0.08, "y": 0}
+    button = {"label": "▶", "method": "animate", "args": [None, play]}
+    buttons = {"type": "buttons", "x": 0.06, "y": 0, "yanchor": "top", "pad": {"t": 24}, "buttons": [button]}
     top = titles.pop("top")
     return {
         "template": "armillary",
@@ -155,8 +151,7 @@ def _layout(trajectory: Trajectory) -> dict[str, Any]:
         "height": 620 + top,
         "margin": {"t": top, "l": 20, "r": 20, "b": 90},
         "yaxis": {"title": "angle", "ticksuffix": "°", "rangemode": "tozero"},
-        "annotations": [{**note, "align": "left", "showarrow": False, "font": {"size": 11, "color": LIGHT.soft}}],
-        "sliders": [{"active": len(steps) - 1, "steps": steps, "len": 0.55, "x": 0.08, "y": 0, "currentvalue": {"visible": False}}],
-        "updatemenus": [{"type": "buttons", "x": 0.06, "y": 0, "yanchor": "top", "pad": {"t": 24},
-                         "buttons": [{"label": "▶", "method": "animate", "args": [None, play]}]}],
-    }  # fmt: skip
+        "annotations": [{**note, "font": {"size": 11, "color": LIGHT.soft}}],
+        "sliders": [{**slider, "currentvalue": {"visible": False}}],
+        "updatemenus": [buttons],
+    }

@@ -1,10 +1,11 @@
-"""Where on the page does a trajectory's globe put its arcs, dots, stars and words? Drawn by nobody yet.
+"""Geometry of the globe: arcs, rings, the view, and where labels go.
 
-Coordinates of the scene: the globe has radius 1; after turning, x runs to the right, y up and z towards the reader.
+The globe has radius 1. After rotation x points to the right, y up and z towards the viewer.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +15,20 @@ from armillary.results.trajectory import Trajectory
 
 Floats = NDArray[np.float64]
 PIECES = 12
-"""Straight pieces in an arc."""
+"""Straight pieces per arc."""
 
 
 def view(trajectory: Trajectory) -> Floats:
-    """The turn [3, 3] that shows most ends, stars and states in front, with words travelling to the right."""
+    """The rotation [3, 3] that shows most ends, stars and states in front, with words moving to the right."""
     towards = _directions(400)
-    # Where one word was asked for, the reader looks at that one.
-    some = [i for i, t in enumerate(trajectory.drawn) if trajectory.word in (None, t)]
-    points, targets = trajectory.points[some], trajectory.targets[some]
-    # What stands in front counts in full wherever it stands there; a word's states between count as one.
+    # If one word was asked for, the view is chosen for it.
+    chosen = [i for i, t in enumerate(trajectory.drawn) if trajectory.word in (None, t)]
+    points, targets = trajectory.points[chosen], trajectory.targets[chosen]
+    # tanh: what is in front counts fully wherever it is; all states of a word together count as one point.
     ends, stars, between = (np.tanh(2.5 * p @ towards.T) for p in (points[:, -1], targets, points))
     z = towards[int((ends + stars + between.mean(1)).sum(0).argmax())]
-    travelled = (points[:, -1] - points[:, 0]).mean(0)
-    x = travelled - (travelled @ z) * z
+    moved = (points[:, -1] - points[:, 0]).mean(0)
+    x = moved - (moved @ z) * z
     if np.linalg.norm(x) < 1e-6:
         x = np.eye(3)[int(np.abs(z).argmin())]
         x = x - (x @ z) * z
@@ -46,8 +47,8 @@ def _directions(count: int) -> Floats:
 def arc(a: Floats, b: Floats, angle: float | None = None) -> Floats:
     """Points of the great-circle arc from a to b [PIECES + 1, 3].
 
-    `angle` (in radians) is the true one where a and b are the shadows, inside the globe, of points in more dimensions: the
-    arc is then the true arc's shadow.
+    `angle` (in radians) is the true angle if a and b are projections, inside the globe, of points in more dimensions:
+    the result is then the projection of the true arc.
 
     >>> middle = arc(np.array([1.0, 0, 0]), np.array([0, 1.0, 0]))[PIECES // 2]
     >>> bool(np.allclose(middle, [0.5**0.5, 0.5**0.5, 0]))
@@ -57,24 +58,24 @@ def arc(a: Floats, b: Floats, angle: float | None = None) -> Floats:
         angle = float(2 * np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)))
     t = np.linspace(0, 1, PIECES + 1)[:, None]
     if angle < 1e-6 or angle > np.pi - 1e-6:
-        # No step, or one to the very opposite, which no great circle is the shortest to.
+        # The arc is a point, or it joins opposite points, for which no great circle is the shortest.
         return (1 - t) * a + t * b
     return (np.sin((1 - t) * angle) * a + np.sin(t * angle) * b) / np.sin(angle)
 
 
 def paths(trajectory: Trajectory) -> list[Floats]:
-    """Every drawn word's way [S − 1, PIECES + 1, 3]."""
+    """Arcs of every drawn word [S − 1, PIECES + 1, 3]."""
     true = np.radians(trajectory.moved[list(trajectory.drawn)])
     inside = trajectory.projection == "span"
-    made = []
-    for i, way in enumerate(trajectory.points):
-        steps = [arc(way[s], way[s + 1], float(true[i, s]) if inside else None) for s in range(len(way) - 1)]
-        made.append(np.array(steps).reshape(-1, PIECES + 1, 3))
-    return made
+    arcs = []
+    for i, points in enumerate(trajectory.points):
+        steps = [arc(a, b, float(true[i, s]) if inside else None) for s, (a, b) in enumerate(pairwise(points))]
+        arcs.append(np.array(steps).reshape(-1, PIECES + 1, 3))
+    return arcs
 
 
 def corners(trajectory: Trajectory) -> Floats:
-    """What the three rings run through in pairs: the axes, or under `span` the word's start, its end and its goal."""
+    """Points that the three rings run through in pairs: the axes, or for `span` the word's start, end and target."""
     if trajectory.projection != "span":
         return np.eye(3)
     return np.stack([trajectory.points[0, 0], trajectory.points[0, -1], trajectory.targets[0]])
@@ -83,18 +84,18 @@ def corners(trajectory: Trajectory) -> Floats:
 def rings(trajectory: Trajectory) -> list[Floats]:
     """Three great circles [97, 3]; fewer where two corners coincide."""
     turn = np.linspace(0, 2 * np.pi, 97)[:, None]
-    made = []
-    for a, b in _pairs(corners(trajectory)):
+    circles = []
+    for a, b in combinations(corners(trajectory), 2):
         rest = b - (b @ a) * a
         size = float(np.linalg.norm(rest))
         if size > 1e-9:
-            made.append(np.cos(turn) * a + np.sin(turn) * rest / size)
-    return made
+            circles.append(np.cos(turn) * a + np.sin(turn) * rest / size)
+    return circles
 
 
 @dataclass(frozen=True)
 class Side:
-    """Under `span`, the arc between two corners: its length, its middle, and a mark at every ten degrees."""
+    """For `span`, the arc between two corners: its length, its middle, and a mark at every ten degrees."""
 
     degrees: float
     middle: Floats
@@ -104,23 +105,19 @@ class Side:
 def sides(trajectory: Trajectory) -> list[Side]:
     if trajectory.projection != "span":
         return []
-    made = []
-    for a, b in _pairs(corners(trajectory)):
+    arcs = []
+    for a, b in combinations(corners(trajectory), 2):
         degrees = float(np.degrees(2 * np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b))))
         if 1 < degrees < 179:
             at = np.concatenate([[degrees / 2], np.arange(10, degrees, 10)])[:, None]
             points = (np.sin(np.radians(degrees - at)) * a + np.sin(np.radians(at)) * b) / np.sin(np.radians(degrees))
-            made.append(Side(degrees, points[0], points[1:]))
-    return made
-
-
-def _pairs(three: Floats) -> list[tuple[Floats, Floats]]:
-    return [(three[0], three[1]), (three[0], three[2]), (three[1], three[2])]
+            arcs.append(Side(degrees, points[0], points[1:]))
+    return arcs
 
 
 @dataclass(frozen=True)
 class Label:
-    """Words that want a place near a point, the more urgent the sooner."""
+    """Text to be placed near a point."""
 
     text: str
     x: float
@@ -143,9 +140,9 @@ Box = tuple[float, float, float, float]
 
 
 def place(labels: Sequence[Label], bounds: Box, taken: Iterable[Box] = ()) -> list[Placed]:
-    """Each label beside its point where it covers no other; one without room is left out (hover still tells it)."""
+    """Each label beside its point, without overlap, in order of priority; labels without room are left out."""
     boxes = list(taken)
-    made = []
+    placed = []
     for label in labels:
         width, height = text_width(label.text, label.size), label.size * 1.2
         for dx, dy in _AROUND:
@@ -157,12 +154,12 @@ def place(labels: Sequence[Label], bounds: Box, taken: Iterable[Box] = ()) -> li
             if inside and not any(_overlap(box, other) for other in boxes):
                 boxes.append(box)
                 anchor = "start" if dx > 0 else "end" if dx < 0 else "middle"
-                made.append(Placed(label, x, y, anchor))
+                placed.append(Placed(label, x, y, anchor))
                 break
-    return made
+    return placed
 
 
-# Beside, above, below, then aslant: in this order a label looks for room.
+# Positions that are tried in order: beside, above, below, then diagonal.
 _AROUND: list[tuple[float, float]] = [(1, 0), (-1, 0), (0, -1), (0, 1)]
 _AROUND += [(x, y) for y in (0.9, 1.8) for x, y in ((0.8, -y), (-0.8, -y), (0.8, y), (-0.8, y))]
 
@@ -172,18 +169,18 @@ def _overlap(a: Box, b: Box) -> bool:
 
 
 def text_width(text: str, size: float) -> float:
-    """About how wide a line of text is, without a font at hand: rather too wide than too narrow."""
+    """The approximate width of a line of text without font metrics; rather too wide than too narrow."""
     narrow = sum(letter in "iljtfrI.,:;'|!()[] ·°" for letter in text)
     return size * (0.62 * cell_len(text) - 0.26 * narrow)
 
 
 def lines(text: str, size: float, width: float) -> list[str]:
     """A paragraph broken into lines of at most that width."""
-    made = [""]
+    rows = [""]
     for word in text.split(" "):
-        longer = f"{made[-1]} {word}" if made[-1] else word
-        if made[-1] and text_width(longer, size) > width:
-            made.append(word)
+        longer = f"{rows[-1]} {word}" if rows[-1] else word
+        if rows[-1] and text_width(longer, size) > width:
+            rows.append(word)
         else:
-            made[-1] = longer
-    return made
+            rows[-1] = longer
+    return rows

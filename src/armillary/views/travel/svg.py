@@ -1,20 +1,20 @@
-"""How does a whole trajectory fit one picture: title, globe, angles by layer, notes? Plain SVG, written without a browser."""
+"""A whole trajectory as one SVG picture: title, globe, angles by layer, notes."""
 
 from html import escape
 
 from armillary.results.trajectory import Trajectory
 from armillary.views.figures.marks import FONT
 from armillary.views.travel import angle_panel, globe
-from armillary.views.travel.colours import fill, night
+from armillary.views.travel.captions import caption, legend, notes, title
+from armillary.views.travel.colours import dark_style, fill
 from armillary.views.travel.scene import lines
-from armillary.views.travel.captions import caption, legend, title, told
 
 WIDTH = 1100
 _MARGIN, _GAP = 24, 24
 
 
 def picture_svg(trajectory: Trajectory, both: bool = True) -> tuple[str, int]:
-    """The document and its height; `both`: for light ground and dark, as the reader has it."""
+    """The document and its height; `both`: with light and dark mode."""
     top, head = _heading(trajectory)
     aside, end = _aside(trajectory, _MARGIN + globe.WIDTH + _GAP, top + 26)
     height = round(max(top + globe.HEIGHT, end) + 18)
@@ -31,36 +31,36 @@ def framed(body: str, width: float, height: float, name: str, both: bool = True)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'font-family="{font}" font-size="12" style="font-variant-numeric:tabular-nums" role="img">'
-        f"<title>{escape(name)}</title>{night() if both else ''}{body}</svg>"
+        f"<title>{escape(name)}</title>{dark_style() if both else ''}{body}</svg>"
     )
 
 
 def _heading(trajectory: Trajectory) -> tuple[float, str]:
     """Title and caption; and where they end."""
-    made, y = [], 40.0
     room = WIDTH - 2 * _MARGIN
     # Bold letters are wider.
-    for line in lines(title(trajectory), 1.12 * 20, room):
-        made.append(f'<text {fill("ink")} x="{_MARGIN}" y="{y}" font-size="20" font-weight="650">{escape(line)}</text>')
-        y += 26
-    for line in lines(caption(trajectory), 13.5, room):
-        made.append(f'<text {fill("soft")} x="{_MARGIN}" y="{y}" font-size="13.5">{escape(line)}</text>')
-        y += 19
-    return y, "".join(made)
+    head, y = _paragraph(lines(title(trajectory), 1.12 * 20, room), _MARGIN, 40, "ink", 20, 26, ' font-weight="650"')
+    text, y = _paragraph(lines(caption(trajectory), 13.5, room), _MARGIN, y, "soft", 13.5, 19)
+    return y, head + text
 
 
 def _aside(trajectory: Trajectory, x: float, y: float) -> tuple[str, float]:
-    """The flat panel and the notes; and where they end."""
-    made = [f'<text {fill("ink")} x="{x}" y="{y}" font-size="14" font-weight="650">Angle by layer</text>']
-    y += 19
-    for line in lines(legend(trajectory), 12.5, angle_panel.WIDTH - 12):
-        made.append(f'<text {fill("soft")} x="{x}" y="{y}" font-size="12.5">{escape(line)}</text>')
-        y += 17
-    made.append(f'<g transform="translate({x - 6} {y - 6})">{angle_panel.flat_svg(trajectory)}</g>')
+    """The angle panel and the notes; and where they end."""
+    head, y = _paragraph(["Angle by layer"], x, y, "ink", 14, 19, ' font-weight="650"')
+    text, y = _paragraph(lines(legend(trajectory), 12.5, angle_panel.WIDTH - 12), x, y, "soft", 12.5, 17)
+    parts = [head, text, f'<g transform="translate({x - 6} {y - 6})">{angle_panel.panel_svg(trajectory)}</g>']
     y += angle_panel.HEIGHT + 22
-    for paragraph in told(trajectory):
-        for line in lines(paragraph, 12.5, angle_panel.WIDTH - 12):
-            made.append(f'<text {fill("soft")} x="{x}" y="{y}" font-size="12.5">{escape(line)}</text>')
-            y += 17
+    for note in notes(trajectory):
+        text, y = _paragraph(lines(note, 12.5, angle_panel.WIDTH - 12), x, y, "soft", 12.5, 17)
+        parts.append(text)
         y += 7
-    return "".join(made), y
+    return "".join(parts), y
+
+
+def _paragraph(
+    rows: list[str], x: float, y: float, ink: str, size: float, height: float, style: str = ""
+) -> tuple[str, float]:
+    """Lines of text below each other; and where they end."""
+    look = f'{fill(ink)} x="{x}" font-size="{size}"{style}'
+    texts = [f'<text {look} y="{y + i * height}">{escape(row)}</text>' for i, row in enumerate(rows)]
+    return "".join(texts), y + len(rows) * height

@@ -1,12 +1,13 @@
-// One sentence's words on the globe: turned by hand, played by layer. Canvas only, no WebGL: the scene is a few thousand lines.
+// A sentence's words on the globe, rotated by hand and played by layer. Canvas, no WebGL: a few thousand lines.
 const data = JSON.parse(document.getElementById("trajectory").textContent);
 const root = document.querySelector(".travel"), canvas = root.querySelector("canvas"), tip = root.querySelector(".tip");
-const slider = root.querySelector("input"), playing = root.querySelector(".layers button"), where = root.querySelector("output");
-const card = root.querySelector(".card"), flat = root.querySelector(".flat svg");
-const night = matchMedia("(prefers-color-scheme: dark)"), calm = matchMedia("(prefers-reduced-motion: reduce)");
+const slider = root.querySelector("input"), playing = root.querySelector(".layers button");
+const output = root.querySelector("output"), card = root.querySelector(".card");
+const panel = root.querySelector(".angles svg");
+const dark = matchMedia("(prefers-color-scheme: dark)"), still = matchMedia("(prefers-reduced-motion: reduce)");
 const LAST = data.labels.length - 1, SECONDS = 5, PIECES = 12, FADED = 0.13;
 const state = {turn: data.view, time: LAST, word: data.word, hover: null, play: null};
-const ink = name => data.inks[name][night.matches ? 1 : 0];
+const ink = name => data.inks[name][dark.matches ? 1 : 0];
 
 // ---- geometry -------------------------------------------------------------------------------------------
 
@@ -16,23 +17,24 @@ const mix = (a, b, s, t) => [s * a[0] + t * b[0], s * a[1] + t * b[1], s * a[2] 
 const turned = p => state.turn.map(row => dot(row, p));
 const times = (a, b) => a.map(row => [0, 1, 2].map(j => row[0] * b[0][j] + row[1] * b[1][j] + row[2] * b[2][j]));
 
-// A point of the arc from a to b; `angle` is the true one where a and b are shadows inside the globe.
+// A point of the arc from a to b; `angle` is the true one if a and b are projections inside the globe.
 function along(a, b, t, angle) {
   if (angle === null) angle = 2 * Math.atan2(length(mix(a, b, 1, -1)), length(mix(a, b, 1, 1)));
   if (angle < 1e-6 || angle > Math.PI - 1e-6) return mix(a, b, 1 - t, t);
   return mix(a, b, Math.sin((1 - t) * angle) / Math.sin(angle), Math.sin(t * angle) / Math.sin(angle));
 }
 const trueAngle = (word, step) => data.span ? data.moved[word][step] * Math.PI / 180 : null;
-const arcs = data.points.map((way, word) => way.slice(1).map((b, step) =>
-  Array.from({length: PIECES + 1}, (_, i) => along(way[step], b, i / PIECES, trueAngle(word, step)))));
+const arcs = data.points.map((path, word) => path.slice(1).map((b, step) =>
+  Array.from({length: PIECES + 1}, (_, i) => along(path[step], b, i / PIECES, trueAngle(word, step)))));
 const rings = [[0, 1], [0, 2], [1, 2]].map(([i, j]) => {
   const a = data.corners[i], rest = mix(data.corners[j], a, 1, -dot(a, data.corners[j])), size = length(rest);
   if (size < 1e-9) return [];
-  return Array.from({length: 97}, (_, k) => mix(a, rest, Math.cos(k * Math.PI / 48), Math.sin(k * Math.PI / 48) / size));
+  const at = k => [Math.cos(k * Math.PI / 48), Math.sin(k * Math.PI / 48) / size];
+  return Array.from({length: 97}, (_, k) => mix(a, rest, ...at(k)));
 });
 function position(word, time) {
-  const step = Math.min(Math.floor(time), LAST - 1), way = data.points[word];
-  return LAST === 0 ? way[0] : along(way[step], way[step + 1], time - step, trueAngle(word, step));
+  const step = Math.min(Math.floor(time), LAST - 1), path = data.points[word];
+  return LAST === 0 ? path[0] : along(path[step], path[step + 1], time - step, trueAngle(word, step));
 }
 
 // ---- pens: the same strokes on the screen and in a saved picture ----------------------------------------
@@ -83,24 +85,28 @@ function screenPen(context, font) {
 const escaped = text => text.replace(/[&<>"']/g, c => `&#${c.charCodeAt(0)};`);
 function paperPen(measure) {
   const out = [], at = n => n.toFixed(1);
-  const looks = look => `fill="${look.fill ?? "none"}" stroke="${look.stroke ?? "none"}" stroke-width="${look.width ?? 1}" `
-    + `opacity="${(look.alpha ?? 1).toFixed(2)}" stroke-linecap="round" stroke-linejoin="round"`;
+  const looks = look => `fill="${look.fill ?? "none"}" stroke="${look.stroke ?? "none"}" `
+    + `stroke-width="${look.width ?? 1}" opacity="${(look.alpha ?? 1).toFixed(2)}" `
+    + `stroke-linecap="round" stroke-linejoin="round"`;
   return {
     out,
     path(points, look, closed) {
-      out.push(`<path ${looks(look)} d="M${points.map(([x, y]) => at(x) + " " + at(y)).join("L")}${closed ? "Z" : ""}"/>`);
+      const line = points.map(([x, y]) => at(x) + " " + at(y)).join("L");
+      out.push(`<path ${looks(look)} d="M${line}${closed ? "Z" : ""}"/>`);
     },
     circle(x, y, r, look) { out.push(`<circle cx="${at(x)}" cy="${at(y)}" r="${at(r)}" ${looks(look)}/>`); },
     globe(x, y, r) {
-      const stops = [["lit", 0], ["body", .55], ["edge", 1]].map(([n, o]) => `<stop offset="${o}" stop-color="${ink(n)}"/>`);
+      const shades = [["lit", 0], ["body", .55], ["edge", 1]];
+      const stops = shades.map(([name, at]) => `<stop offset="${at}" stop-color="${ink(name)}"/>`);
       out.push(`<defs><radialGradient id="ball" cx=".36" cy=".3" r=".8">${stops.join("")}</radialGradient></defs>`);
       this.circle(x, y, r, {fill: "url(#ball)"});
     },
     text(text, x, y, look) {
       const anchor = {center: "middle", right: "end"}[look.align] ?? "start";
-      out.push(`<text x="${at(x)}" y="${at(y + look.size * .36)}" font-size="${look.size}" font-weight="${look.weight ?? 400}" `
-        + `font-style="${look.style || "normal"}" text-anchor="${anchor}" fill="${look.fill}" opacity="${look.alpha ?? 1}" `
-        + `stroke="${ink("ground")}" stroke-width="3.5" stroke-opacity=".8" paint-order="stroke">${escaped(text)}</text>`);
+      out.push(`<text x="${at(x)}" y="${at(y + look.size * .36)}" font-size="${look.size}" `
+        + `font-weight="${look.weight ?? 400}" font-style="${look.style || "normal"}" text-anchor="${anchor}" `
+        + `fill="${look.fill}" opacity="${look.alpha ?? 1}" stroke="${ink("ground")}" stroke-width="3.5" `
+        + `stroke-opacity=".8" paint-order="stroke">${escaped(text)}</text>`);
     },
     width: measure,
   };
@@ -109,15 +115,17 @@ function paperPen(measure) {
 // ---- the scene ------------------------------------------------------------------------------------------
 
 const strength = word => state.word === null || state.word === word ? 1 : FADED;
-const tint = (word, step) => ink(data.layered ? data.layers[Math.round(step / Math.max(1, LAST) * (data.layers.length - 1))] : `w${word}`);
+const shade = step => data.layers[Math.round(step / Math.max(1, LAST) * (data.layers.length - 1))];
+const tint = (word, step) => ink(data.layered ? shade(step) : `w${word}`);
+const wordInk = word => data.layered ? ink("ink") : tint(word, LAST);
 function scene(pen, cx, cy, r) {
   const flatten = p => [cx + r * p[0], cy - r * p[1]];
-  const sides = [[], []];  // what is behind the globe's middle, and what in front
+  const sides = [[], []];  // what is behind the globe's centre, and what is in front
   for (const ring of rings) split(ring.map(turned), (line, front) =>
     sides[front].push(() => pen.path(line.map(flatten), {stroke: ink("accent"), alpha: front ? .55 : .22})));
   const spots = [];
-  arcs.forEach((way, word) => {
-    way.forEach((line, step) => {
+  arcs.forEach((path, word) => {
+    path.forEach((line, step) => {
       const gone = Math.max(0, Math.min(1, state.time - step));
       if (!gone) return;
       const shown = line.slice(0, Math.floor(gone * PIECES) + 1);
@@ -182,8 +190,9 @@ function ringed(pen, spots) {
   if (found) pen.circle(found.x, found.y, 8, {stroke: ink("ink"), width: 1.4});
 }
 
-// Words beside their points, where they cover no other; one without room is left out, and hover tells it.
-const AROUND = [[1, 0], [-1, 0], [0, -1], [0, 1]].concat(...[.9, 1.8].map(y => [[.8, -y], [-.8, -y], [.8, y], [-.8, y]]));
+// Labels beside their points, without overlap; a label without room is left out and appears on hover.
+const AROUND = [[1, 0], [-1, 0], [0, -1], [0, 1]];
+for (const y of [.9, 1.8]) AROUND.push([.8, -y], [-.8, -y], [.8, y], [-.8, y]);
 function names(pen, flatten, cx, cy, r) {
   const boxes = [], wanted = [], stars = new Set();
   const want = (p, text, gap, look, keep) => {
@@ -195,13 +204,12 @@ function names(pen, flatten, cx, cy, r) {
   };
   data.words.forEach((word, i) => {
     if (strength(i) < 1) return;
-    const fill = data.layered ? ink("ink") : tint(i, LAST);
-    want(position(i, state.time), word.label, 10, {size: 14, weight: 650, fill}, true);
+    want(position(i, state.time), word.label, 10, {size: 14, weight: 650, fill: wordInk(i)}, true);
   });
   data.words.forEach((word, i) => {
     if (strength(i) < 1 || word.nextLabel === null || stars.has(word.nextLabel)) return;
     stars.add(word.nextLabel);
-    want(data.targets[i], word.nextLabel, 11, {size: 12.5, style: "italic", fill: data.layered ? ink("ink") : tint(i, LAST)}, true);
+    want(data.targets[i], word.nextLabel, 11, {size: 12.5, style: "italic", fill: wordInk(i)}, true);
   });
   const one = data.words.length === 1 ? 0 : state.word;
   if (one !== null) data.readings[one].forEach((words, step) => {
@@ -214,7 +222,8 @@ function names(pen, flatten, cx, cy, r) {
     const width = pen.width(text, look), height = look.size * 1.2;
     for (const [dx, dy] of AROUND) {
       const px = x + dx * gap, py = y + dy * (gap + (dx ? 0 : height / 2));
-      const left = dx > 0 ? px : dx < 0 ? px - width : px - width / 2, box = [left - 2, py - height / 2, left + width + 2, py + height / 2];
+      const left = dx > 0 ? px : dx < 0 ? px - width : px - width / 2;
+      const box = [left - 2, py - height / 2, left + width + 2, py + height / 2];
       const inside = box[0] >= cx - r - 14 && box[2] <= cx + r + 14 && box[1] >= cy - r - 14 && box[3] <= cy + r + 14;
       if (!inside || boxes.some(b => box[0] < b[2] && b[0] < box[2] && box[1] < b[3] && b[1] < box[3])) continue;
       boxes.push(box);
@@ -241,33 +250,35 @@ function paint() {
   const step = Math.round(state.time);
   slider.value = step;
   slider.setAttribute("aria-valuetext", data.labels[step]);
-  where.textContent = data.labels[step];
+  output.textContent = data.labels[step];
   tell(step);
   mark(step);
 }
 const focus = () => state.hover ? state.hover.word : state.word ?? data.words.length - 1;
 const part = (tag, text, kind) => {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (kind) made.className = kind;
-  return made;
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (kind) element.className = kind;
+  return element;
 };
-const percent = p => p >= .0995 ? `${(100 * p).toFixed(0)}\u202f%` : p >= .0005 ? `${(100 * p).toFixed(1)}\u202f%` : "<\u202f0.1\u202f%";
+const percent = p => p < .0005 ? "<\u202f0.1\u202f%" : `${(100 * p).toFixed(p >= .0995 ? 0 : 1)}\u202f%`;
 function facts(word, step) {
-  const said = [];
-  if (step) said.push(`moved ${data.moved[word][step - 1].toFixed(0)}°`);
-  said.push(`${data.own[word][step].toFixed(0)}° from itself`);
-  const goal = data.words[word];
-  if (goal.next !== null) said.push(`${data.next[word][step].toFixed(0)}° from ${goal.chosen ? "its own choice" : "the next word"} ‘${goal.next}’, `
-    + `whose probability is ${percent(data.probability[word][step])}`);
-  if (data.shown[word][step] !== null) said.push(`${(100 * data.shown[word][step]).toFixed(0)}\u202f% of its length lies in the picture`);
-  return said.join(" · ");
+  const parts = [], {next, predicted} = data.words[word], share = data.shown[word][step];
+  if (step) parts.push(`moved ${data.moved[word][step - 1].toFixed(0)}°`);
+  parts.push(`${data.own[word][step].toFixed(0)}° from itself`);
+  if (next !== null) {
+    const name = `${predicted ? "its prediction" : "the next word"} ‘${next}’`;
+    const p = percent(data.probability[word][step]);
+    parts.push(`${data.next[word][step].toFixed(0)}° from ${name}, probability ${p}`);
+  }
+  if (share !== null) parts.push(`the drawing holds ${(100 * share).toFixed(0)}\u202f% of its length`);
+  return parts.join(" · ");
 }
-let told = "";
+let shownKey = "";
 function tell(step) {
-  const word = focus(), at = state.hover ? state.hover.step : step, key = `${word} ${at} ${night.matches}`;
-  if (key === told) return;
-  told = key;
+  const word = focus(), at = state.hover ? state.hover.step : step, key = `${word} ${at} ${dark.matches}`;
+  if (key === shownKey) return;
+  shownKey = key;
   const head = part("h2"), table = part("table"), body = part("tbody");
   head.append(part("span", `‘${data.words[word].text}’`), part("span", ` ${data.labels[at]}`, "soft"));
   head.firstChild.style.color = data.layered ? "" : tint(word, LAST);
@@ -275,41 +286,43 @@ function tell(step) {
     const row = part("tr"), bar = part("td", undefined, "bar"), fill = part("span");
     fill.style.width = `${(100 * (p === null ? Math.max(0, 1 - angle / 90) : p)).toFixed(1)}%`;
     bar.append(fill);
-    row.append(part("td", text, "word"), bar, part("td", p === null ? "" : percent(p), "number"), part("td", `${angle.toFixed(0)}°`, "number"));
+    const numbers = [p === null ? "" : percent(p), `${angle.toFixed(0)}°`].map(number => part("td", number, "number"));
+    row.append(part("td", text, "word"), bar, ...numbers);
     body.append(row);
   }
   table.append(body);
-  const what = data.reads ? "It reads as (likeliest next words, and how far away they are):" : "Words nearest to it, by angle:";
+  const what = data.reads ? "It reads as (most probable next words, with their angles):" : "Nearest words, by angle:";
   card.replaceChildren(head, part("p", facts(word, at), "soft"), part("p", what, "soft"), table);
 }
 const SVG = "http://www.w3.org/2000/svg", cursor = document.createElementNS(SVG, "g");
-flat.append(cursor);
-const flatX = s => data.flat.left + (data.flat.width - data.flat.left - data.flat.right) * s / Math.max(1, LAST);
-const flatY = d => data.flat.top + (data.flat.height - data.flat.top - data.flat.bottom) * (1 - d / data.flat.most);
+panel.append(cursor);
+const {left, right, top: upper, bottom, width: panelWidth, height: panelHeight, most} = data.panel;
+const panelX = s => left + (panelWidth - left - right) * s / Math.max(1, LAST);
+const panelY = d => upper + (panelHeight - upper - bottom) * (1 - d / most);
 function mark(step) {
   const add = (tag, look) => {
-    const made = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(look)) made.setAttribute(name, value);
-    cursor.append(made);
+    const element = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(look)) element.setAttribute(name, value);
+    cursor.append(element);
   };
   cursor.replaceChildren();
-  // Of the one word that is followed, or of the bold lines.
-  const time = state.time, x = flatX(time), word = state.hover ? state.hover.word : state.word;
+  // The cursor follows the chosen word, or the bold lines.
+  const time = state.time, x = panelX(time), word = state.hover ? state.hover.word : state.word;
   const [own, next] = word === null ? data.bold : [data.own[word], data.next[word]];
-  add("path", {d: `M${x} ${data.flat.top}V${data.flat.height - data.flat.bottom}`, stroke: ink("ink"), opacity: .45});
+  add("path", {d: `M${x} ${upper}V${panelHeight - bottom}`, stroke: ink("ink"), opacity: .45});
   for (const [angles, colour] of [[own, "second"], [next, "accent"]]) {
     if (angles[0] === null) continue;
-    if (word !== null) add("path", {d: "M" + angles.map((a, s) => `${flatX(s)} ${flatY(a)}`).join("L"),
+    if (word !== null) add("path", {d: "M" + angles.map((a, s) => `${panelX(s)} ${panelY(a)}`).join("L"),
       stroke: ink(colour), fill: "none", "stroke-width": 2, "stroke-dasharray": "5 3"});
     const s = Math.floor(time), at = angles[s] + (time - s) * ((angles[s + 1] ?? angles[s]) - angles[s]);
-    add("circle", {cx: x, cy: flatY(at), r: 4, fill: ink("ground"), stroke: ink(colour), "stroke-width": 2});
+    add("circle", {cx: x, cy: panelY(at), r: 4, fill: ink("ground"), stroke: ink(colour), "stroke-width": 2});
   }
 }
 const chips = [...root.querySelectorAll(".sentence button")];
 function paintWords() {
   chips.forEach((chip, i) => {
     chip.setAttribute("aria-pressed", String(state.word === i));
-    chip.style.setProperty("--tint", data.layered ? ink("ink") : tint(i, LAST));
+    chip.style.setProperty("--tint", wordInk(i));
     chip.style.opacity = strength(i) < 1 ? .45 : 1;
   });
 }
@@ -331,7 +344,7 @@ function play() {
   const tick = now => {
     exact = Math.min(LAST, exact + (now - (last ?? now)) / 1000 * LAST / SECONDS);
     last = now;
-    state.time = calm.matches ? Math.floor(exact) : exact;
+    state.time = still.matches ? Math.floor(exact) : exact;
     paint();
     if (exact >= LAST) return stop();
     state.play = requestAnimationFrame(tick);
@@ -348,7 +361,7 @@ function under(event) {
   let best = null, least = event.pointerType === "touch" ? 24 : 13;
   for (const spot of spots) {
     if (strength(spot.word) < 1) continue;
-    // What is behind the globe gives way to what is in front.
+    // Points in front win over points behind the globe.
     const apart = Math.hypot(spot.x - x, spot.y - y) + (spot.z < 0 ? 6 : 0);
     if (apart < least) [best, least] = [spot, apart];
   }
@@ -359,8 +372,10 @@ function point(found) {
   tip.hidden = !found;
   canvas.style.cursor = found ? "pointer" : "";
   if (found) {
-    const readings = data.readings[found.word][found.step].map(([text, angle, p]) => p === null ? `${text} ${angle.toFixed(0)}°` : `${text} ${percent(p)}`);
-    tip.replaceChildren(part("b", `‘${data.words[found.word].text}’ ${data.labels[found.step]}`), part("span", facts(found.word, found.step), "soft"),
+    const {word, step} = found, words = data.readings[word][step];
+    const readings = words.map(([text, angle, p]) => `${text} ${p === null ? `${angle.toFixed(0)}°` : percent(p)}`);
+    tip.replaceChildren(part("b", `‘${data.words[word].text}’ ${data.labels[step]}`),
+      part("span", facts(word, step), "soft"),
       part("span", `${data.reads ? "reads as" : "near"} ${readings.join(" · ")}`));
     const left = Math.min(found.x + 14, canvas.clientWidth - tip.offsetWidth - 4);
     tip.style.left = `${Math.max(4, left)}px`;
@@ -369,10 +384,14 @@ function point(found) {
   draw();
 }
 let grip = null;
-canvas.addEventListener("pointerdown", event => { grip = {x: event.clientX, y: event.clientY, far: 0}; canvas.setPointerCapture(event.pointerId); });
+canvas.addEventListener("pointerdown", event => {
+  grip = {x: event.clientX, y: event.clientY, far: 0};
+  canvas.setPointerCapture(event.pointerId);
+});
 canvas.addEventListener("pointermove", event => {
   if (!grip) {
-    const found = under(event), same = state.hover && found && found.word === state.hover.word && found.step === state.hover.step;
+    const found = under(event), {word, step} = state.hover ?? {};
+    const same = found && found.word === word && found.step === step;
     return same || (!found && !state.hover) ? undefined : point(found);
   }
   const [dx, dy] = [event.clientX - grip.x, event.clientY - grip.y], size = canvas.clientWidth / 2;
@@ -392,12 +411,12 @@ canvas.addEventListener("pointerleave", () => { if (state.hover) point(null); })
 slider.addEventListener("input", () => go(Number(slider.value)));
 playing.addEventListener("click", play);
 chips.forEach((chip, i) => chip.addEventListener("click", () => follow(state.word === i ? null : i)));
-const fromFlat = event => {
-  const box = flat.getBoundingClientRect(), x = (event.clientX - box.left) * data.flat.width / box.width;
-  go(Math.round((x - data.flat.left) / (data.flat.width - data.flat.left - data.flat.right) * LAST));
+const fromPanel = event => {
+  const box = panel.getBoundingClientRect(), x = (event.clientX - box.left) * panelWidth / box.width;
+  go(Math.round((x - left) / (panelWidth - left - right) * LAST));
 };
-flat.addEventListener("pointerdown", fromFlat);
-flat.addEventListener("pointermove", event => { if (event.buttons) fromFlat(event); });
+panel.addEventListener("pointerdown", fromPanel);
+panel.addEventListener("pointermove", event => { if (event.buttons) fromPanel(event); });
 document.addEventListener("keydown", event => {
   const tag = event.target.tagName, at = Math.round(state.time), count = data.words.length;
   if (event.ctrlKey || event.metaKey || event.altKey || tag === "INPUT" || tag === "SUMMARY") return;
@@ -405,7 +424,8 @@ document.addEventListener("keydown", event => {
   const nudge = {ArrowLeft: [-.12, 0], ArrowRight: [.12, 0], ArrowUp: [0, -.12], ArrowDown: [0, .12]}[event.key];
   const act = event.shiftKey && nudge ? () => spin(...nudge) : {
     ArrowLeft: () => go(at - 1), ArrowRight: () => go(at + 1), Home: () => go(0), End: () => go(LAST), " ": play,
-    ArrowUp: () => follow(((state.word ?? count) + count - 1) % count), ArrowDown: () => follow(((state.word ?? -1) + 1) % count),
+    ArrowUp: () => follow(((state.word ?? count) + count - 1) % count),
+    ArrowDown: () => follow(((state.word ?? -1) + 1) % count),
     Escape: () => { point(null); follow(null); },
   }[event.key];
   if (act) { event.preventDefault(); act(); }
@@ -415,34 +435,40 @@ document.addEventListener("keydown", event => {
 
 function paper() {
   const pen = paperPen((text, look) => screenPen(context, font).width(text, look)), [width, size] = [1120, 600];
-  const heads = [...fold(data.title, 20, 650).map(line => [line, 20, 650, "ink"]), ...fold(data.caption, 13, 400).map(line => [line, 13, 400, "soft"])];
-  function fold(text, size, weight) {
-    const made = [""];
+  const fold = (text, size, weight, colour) => {
+    const lines = [""];
     for (const word of text.split(" ")) {
-      const longer = made.at(-1) ? `${made.at(-1)} ${word}` : word;
-      if (made.at(-1) && pen.width(longer, {size, weight}) > width - 60) made.push(word); else made[made.length - 1] = longer;
+      const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+      if (lines.at(-1) && pen.width(longer, {size, weight}) > width - 60) lines.push(word);
+      else lines[lines.length - 1] = longer;
     }
-    return made;
-  }
+    return lines.map(line => [line, size, weight, colour]);
+  };
+  const heads = [...fold(data.title, 20, 650, "ink"), ...fold(data.caption, 13, 400, "soft")];
   let y = 14;
   pen.path([[0, 0], [width, 0], [width, 4000], [0, 4000]], {fill: ink("ground")}, true);
-  for (const [line, size, weight, colour] of heads) { y += size * .75; pen.text(line, 26, y, {size, weight, fill: ink(colour)}); y += size * .7; }
+  for (const [line, size, weight, colour] of heads) {
+    pen.text(line, 26, y + size * .75, {size, weight, fill: ink(colour)});
+    y += size * 1.45;
+  }
   scene(pen, 318, y + 40 + size / 2 - 28, size / 2 - 28);
-  data.scores.forEach((line, i) => pen.text(line, 26, y + size + 14 + 16 * i, {size: 12, weight: i ? 400 : 650, fill: ink(i ? "soft" : "ink")}));
+  data.scores.forEach((line, i) => pen.text(line, 26, y + size + 14 + 16 * i,
+    {size: 12, weight: i ? 400 : 650, fill: ink(i ? "soft" : "ink")}));
   pen.text(data.labels[Math.round(state.time)], 26, y + 40, {size: 13, weight: 650, fill: ink("soft")});
-  const panel = flat.cloneNode(true), colours = ["stroke", "fill"];
-  for (const item of panel.querySelectorAll("[class]")) for (const name of item.classList) {
+  const copy = panel.cloneNode(true);
+  for (const item of copy.querySelectorAll("[class]")) for (const name of item.classList) {
     const kind = {s: "stroke", f: "fill"}[name[0]];
     if (kind) item.setAttribute(kind, ink(name.slice(2)));
   }
-  panel.querySelectorAll("[class]").forEach(item => item.removeAttribute("class"));
-  panel.querySelectorAll("style, title").forEach(item => item.remove());
-  const inner = new XMLSerializer().serializeToString(panel).replace(/^<svg[^>]*>|<\/svg>$/g, "");
+  copy.querySelectorAll("[class]").forEach(item => item.removeAttribute("class"));
+  copy.querySelectorAll("style, title").forEach(item => item.remove());
+  const inner = new XMLSerializer().serializeToString(copy).replace(/^<svg[^>]*>|<\/svg>$/g, "");
   const height = Math.round(y + size + 14 + 16 * data.scores.length + 12);
-  return {height, width, text: `<svg xmlns="${SVG}" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="${escaped(font)}" font-size="12">`
+  const box = `width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`;
+  return {height, width, text: `<svg xmlns="${SVG}" ${box} font-family="${escaped(font)}" font-size="12">`
     + `${pen.out.join("")}<g transform="translate(646 ${y + 50})">${inner}</g></svg>`};
 }
-function hand(blob, kind) {
+function download(blob, kind) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
   link.download = `travel.${kind}`;
@@ -450,21 +476,21 @@ function hand(blob, kind) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 function save(kind) {
-  if (kind === "csv") return hand(new Blob([data.csv], {type: "text/csv"}), kind);
+  if (kind === "csv") return download(new Blob([data.csv], {type: "text/csv"}), kind);
   const {text, width, height} = paper(), blob = new Blob([text], {type: "image/svg+xml"});
-  if (kind === "svg") return hand(blob, kind);
+  if (kind === "svg") return download(blob, kind);
   const image = new Image(), sheet = document.createElement("canvas");
   image.onload = () => {
     [sheet.width, sheet.height] = [2 * width, 2 * height];
     sheet.getContext("2d").drawImage(image, 0, 0, 2 * width, 2 * height);
     URL.revokeObjectURL(image.src);
-    sheet.toBlob(made => hand(made, kind), "image/png");
+    sheet.toBlob(png => download(png, kind), "image/png");
   };
   image.src = URL.createObjectURL(blob);
 }
 root.querySelectorAll(".save button").forEach(button => button.addEventListener("click", () => save(button.value)));
 root.classList.add("alive");
-night.addEventListener("change", () => { told = ""; paintWords(); draw(); });
+dark.addEventListener("change", () => { shownKey = ""; paintWords(); draw(); });
 new ResizeObserver(draw).observe(canvas);
 paintWords();
 paint();

@@ -1,4 +1,4 @@
-"""What was asked for, and can this model answer it? Everything that can be refused is refused here, without torch."""
+"""Check what was asked of a model's heads, and refuse what it cannot answer; imports no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,29 +13,29 @@ Matrix = Literal["qk", "vo"]
 MATRICES: tuple[Matrix, ...] = get_args(Matrix)
 SHOWN: dict[Matrix, str] = {"qk": "W_QK", "vo": "W_VO"}
 Ranking = Literal["dot", "cosine"]
-RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
+RANKINGS: dict[Ranking, str] = {"dot": "dot product", "cosine": "cosine"}
 PLACES = ("first", "middle", "last", "all")
 Layers = str | int | Sequence[int] | None
 
 
 def pick_layers(asked: Layers, anatomy: "Anatomy") -> tuple[int, ...]:
-    """Layers by number, by place ('first,middle,last') or 'all'; None is all of them."""
+    """Layers by number, by place ('first,middle,last') or 'all'; None means all of them."""
     if asked is None:
         return tuple(range(anatomy.layers))
-    words = asked.split(",") if isinstance(asked, str) else [asked] if isinstance(asked, int) else list(asked)
-    found: list[int] = []
+    names = asked.split(",") if isinstance(asked, str) else [asked] if isinstance(asked, int) else list(asked)
+    layers: list[int] = []
     last = anatomy.layers - 1
-    # The middle of twelve is 5: what the paper took.
+    # The paper's middle layer of twelve is 5.
     places = {"first": [0], "middle": [last // 2], "last": [last], "all": list(range(anatomy.layers))}
-    for word in words:
-        name = str(word).strip().lower()
+    for given in names:
+        name = str(given).strip().lower()
         if name in places:
-            found += places[name]
+            layers += places[name]
         elif name.lstrip("+-").isdecimal():
-            found.append(_within(int(name), anatomy.layers, "layer", anatomy))
+            layers.append(_within(int(name), anatomy.layers, "layer", anatomy))
         else:
             raise ArmillaryError(f"there is no layer {name!r}; give numbers from 0 to {last}, or {', '.join(PLACES)}.")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(layers))
 
 
 def pick_heads(asked: int | None, anatomy: "Anatomy") -> tuple[int, ...]:
@@ -74,27 +74,24 @@ def pick_ranking(asked: str) -> Ranking:
     raise ArmillaryError(f"there is no ranking {asked!r}; {nearest(asked, RANKINGS)}")
 
 
-def check_top(top: int) -> None:
+def check_counts(top: int, directions: int = 1) -> None:
     if top < 1:
         raise ArmillaryError(f"--top {top} would list no word; give at least 1.")
-
-
-def check_directions(directions: int) -> None:
     if directions < 1:
         raise ArmillaryError(f"--directions {directions} would read no direction; give at least 1.")
 
 
 def check_offset(offset: int | None, anatomy: "Anatomy", matrices: Sequence[Matrix] = MATRICES) -> int:
-    """Δ, how many places a query stands after its key; 0 where none was asked for."""
+    """Δ, how many positions a query stands after its key; 0 if none was asked for."""
     if offset is None:
         return 0
     if "qk" not in matrices:
         raise ArmillaryError(
-            f"--offset {offset} was given with W_VO, which knows no places; drop it, or use --matrix qk."
+            f"--offset {offset} was given with W_VO, which does not depend on positions; drop it, or use --matrix qk."
         )
     if not anatomy.rotary_path:
         raise ArmillaryError(
-            f"--offset {offset} was given, but {anatomy.name} turns no queries or keys (its positions are "
+            f"--offset {offset} was given, but {anatomy.name} does not rotate queries and keys (its positions are "
             f"{anatomy.positions.kind}), so W_QK is the same at every offset; drop --offset."
         )
     if abs(offset) >= anatomy.context:
@@ -103,13 +100,13 @@ def check_offset(offset: int | None, anatomy: "Anatomy", matrices: Sequence[Matr
         )
     if offset < 0 and anatomy.causal:
         raise ArmillaryError(
-            f"--offset {offset} puts the key after its query, where a causal model never looks; give 0 or more."
+            f"--offset {offset} puts the key after its query, which a causal model cannot attend to; give 0 or more."
         )
     return offset
 
 
 @dataclass(frozen=True)
-class Gauge:
+class Settings:
     """The choices behind every number of a sheet."""
 
     offset: int
@@ -117,30 +114,31 @@ class Gauge:
     top: int
 
     def about(self, anatomy: "Anatomy") -> dict[str, Any]:
-        """The model and these choices, for whoever reads the files without us."""
+        """The model and these choices, for the files that are saved."""
         facts = {"name": anatomy.name, "family": anatomy.family, **anatomy.provenance}
         facts |= {"layers": anatomy.layers, "heads": anatomy.n_heads, "d": anatomy.d, "k": anatomy.k}
-        gauge = {
-            "folded": "centring, gain and shift of the norm before attention, and all biases, are multiplied in",
+        settings = {
+            "folded": "the centring, gain and shift of the norm before attention, and all biases, are folded in",
             "offset": self.offset if anatomy.rotary_path else None,
             "ranking": self.ranking,
             "top": self.top,
             "words": "token embeddings alone, without position, as directions at the norm that attention reads",
-            "output": output_said(anatomy),
+            "output": describe_output(anatomy),
         }
-        return {"model": facts, "gauge": gauge}
+        return {"model": facts, "settings": settings}
 
     def caption(self, anatomy: "Anatomy") -> str:
-        turned = f"Δ = {self.offset}" if anatomy.rotary_path else "no rotation"
-        return f"{anatomy.name} · folded onto directions · {turned} · ranked by {SAID[self.ranking]}"
+        return f"{self.short_caption(anatomy)} · ranked by {RANKINGS[self.ranking]}"
+
+    def short_caption(self, anatomy: "Anatomy") -> str:
+        """The caption without the ranking, for sheets that list no words."""
+        rotation = f"Δ = {self.offset}" if anatomy.rotary_path else "no rotation"
+        return f"{anatomy.name} · folded onto directions · {rotation}"
 
 
-def output_said(anatomy: "Anatomy") -> str:
-    """What stands where the stream is read as words."""
-    end = "the unembedding" if anatomy.W_U is not None else "the embedding itself, for there is no unembedding"
+def describe_output(anatomy: "Anatomy") -> str:
+    """What the stream passes through before it is compared with words."""
+    end = "the unembedding" if anatomy.W_U is not None else "the embedding (there is no unembedding)"
     if anatomy.order == "post":
-        return f"the norm behind attention, then {end}"
+        return f"the norm after attention, then {end}"
     return f"the final norm, then {end}" if anatomy.ln_final is not None and anatomy.W_U is not None else end
-
-
-SAID: dict[Ranking, str] = {"dot": "dot product", "cosine": "cosine"}
