@@ -1,6 +1,8 @@
-"""Attention's claims come out supported where their truth is planted and refuted where its opposite is."""
+"""Attention's claims are supported where they are planted and refuted where their opposite is; the instrument of heads."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 import pytest
@@ -10,23 +12,36 @@ from tiny import MAKERS, tiny
 
 from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
-from armillary.flow.attention import visible
-from armillary.flow.capture import run, still, watching_patterns
+from armillary.flow.attention import placed, rotation, visible
+from armillary.flow.capture import run, still, watching, watching_patterns
 from armillary.flow.tokens import Corpus
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
 from armillary.probes.attention.nullspace import Nullspace
-from armillary.probes.attention.principal_axes import Axes
-from armillary.probes.attention.score_scale import Scale, random_law
+from armillary.probes.attention.principal_axes import PrincipalAxes
+from armillary.probes.attention.sampled_queries import WITHOUT_FIRST
+from armillary.probes.attention.score_scale import ScoreScale, random_growth
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.instruments.head_nullspaces import senses
-from armillary.probes.instruments.head_scores import Looked, look, ranks
-from armillary.probes.instruments.heads_record import FIELDS, LEAST, ONE_IN, QUERIES, WINDOWS, AttentionRecord, Sampling
-from armillary.probes.instruments.heads_watch import AttentionWatch
+from armillary.probes.instruments.head_scores import QueryScores, fields_of, ranks
+from armillary.probes.instruments.heads import (
+    ERRORS,
+    EXACT,
+    FIELDS,
+    HEADS,
+    LEAST,
+    ONE_IN,
+    QUERIES,
+    WINDOWS,
+    HeadRows,
+    Heads,
+    Sampling,
+)
+from armillary.probes.instruments.heads_watch import HeadWatch
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import observe
-from armillary.results import VERDICTS
+from armillary.results import VERDICTS, Why
 
 EYE = torch.eye(D)
 
@@ -106,12 +121,12 @@ CASES = {
     "two views, a gain misread": (TwoViews, "refuted", misread),
     "cosine, random heads": (Cosine, "supported", normal),
     "cosine, one direction and many lengths": (Cosine, "refuted", one_key_direction),
-    "scale, random heads": (Scale, "supported", normal),
-    "scale, sixty times too loud": (Scale, "refuted", loud),
+    "scale, random heads": (ScoreScale, "supported", normal),
+    "scale, sixty times too loud": (ScoreScale, "refuted", loud),
     "geodesic, W_Q and W_K the identity": (Geodesic, "supported", the_sphere_itself),
     "geodesic, random heads": (Geodesic, "refuted", normal),
-    "axes, heads that read the long ones": (Axes, "supported", along_the_data),
-    "axes, heads that read the others": (Axes, "refuted", across_the_data),
+    "axes, heads that read the long ones": (PrincipalAxes, "supported", along_the_data),
+    "axes, heads that read the others": (PrincipalAxes, "refuted", across_the_data),
     "null space, words half seen": (Nullspace, "supported", half_blind),
     "null space, a bias asks for all": (Nullspace, "refuted", query_bias_alone),
 }
@@ -132,21 +147,23 @@ def ordinary() -> Evidence:
 
 
 def test_random_heads_stay_insignificant(ordinary):
-    frame = Axes().conclude(ordinary).to_frame()
+    frame = PrincipalAxes().conclude(ordinary).to_frame()
     assert not frame.leans.any()
 
 
+def places_of(rows: HeadRows) -> list[tuple[int, int]]:
+    """Document and position of every sampled query."""
+    return list(zip(rows.documents().tolist(), rows.positions().tolist(), strict=True))
+
+
 def test_an_exact_null_space_is_counted():
-    found = half_blind()
-    words = torch.tensor([w.ids[t] for w in found.corpus.windows for t in range(len(w.ids))])
-    record = found.attention[MODEL]
-    share = record.sampled("null_query")[0, 0]
-    z = found.anatomy.blocks[0].ln1.direction(found.anatomy.W_E[words].double())
-    tokens = {(w.document, t): w.ids[t] for w in found.corpus.windows for t in range(len(w.ids))}
-    asked = [tokens[place] for place in zip(record.documents().tolist(), record.positions().tolist(), strict=True)]
-    folded = fold(found.anatomy, 0)
-    basis = torch.linalg.svd(folded.qk().dense()[0]).U[:, : D // 2]
-    z = found.anatomy.blocks[0].ln1.direction(found.anatomy.W_E[asked].double())
+    gathered = half_blind()
+    rows, anatomy = gathered[HEADS][MODEL], gathered.anatomy
+    share = rows.sampled("null_query")[0, 0]
+    tokens = {(w.document, t): w.ids[t] for w in gathered.corpus.windows for t in range(len(w.ids))}
+    queries = [tokens[place] for place in places_of(rows)]
+    basis = torch.linalg.svd(fold(anatomy, 0).qk().dense()[0]).U[:, : D // 2]
+    z = anatomy.blocks[0].ln1.direction(anatomy.W_E[queries].double())
     expected = 1 - (z @ basis).square().sum(-1) / z.square().sum(-1)
     assert np.allclose(share, expected.numpy(), atol=1e-5)
 
@@ -167,16 +184,13 @@ def test_rank_lost_by_the_keys_is_lost_to_the_queries():
 
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_statistics_agree_with_the_model_s_own_patterns(name):
-    """Entropy, attention to first and previous tokens, and two views, on every family against eager attention."""
+    """Entropy and two views, on every family, compared with eager attention."""
     anatomy, text = read(tiny(name)), corpus(6, 24, 97)
-    watch = AttentionWatch(anatomy, text, 0)
-    observe(anatomy, text, ("lengths",), attention=watch)
-    record = watch.record
-    assert max(layer.scores_error for layer in record.layers) < 2e-6
-    assert max(layer.results_error for layer in record.layers) < 2e-6
-    assert min(layer.unfolded_error for layer in record.layers) > 0.05
-    fields = {field: record.sampled(field) for field in ("entropy", "first", "previous", "self")}
-    places = list(zip(record.documents().tolist(), record.positions().tolist(), strict=True))
+    heads = observe(anatomy, text, [HEADS])[HEADS]
+    assert max(heads.error("scores_error")) < 2e-6
+    assert max(heads.error("results_error")) < 2e-6
+    assert min(heads.error("unfolded_error")) > 0.05
+    sampled, places = heads.sampled("entropy"), places_of(heads)
     checked = 0
     for batch in text.batches():
         patterns = {}
@@ -189,35 +203,29 @@ def test_statistics_agree_with_the_model_s_own_patterns(name):
             for layer, pattern in patterns.items():
                 p = pattern[rows[document], :, t]
                 entropy = -torch.xlogy(p, p).sum(-1) / (p > 0).sum(-1).log()
-                expected = {"entropy": entropy, "first": p[:, 0], "previous": p[:, t - 1], "self": p[:, t]}
-                for field, values in expected.items():
-                    assert np.allclose(fields[field][layer, :, index], values.numpy(), atol=2e-6), field
+                assert np.allclose(sampled[layer, :, index], entropy.numpy(), atol=2e-6)
                 checked += 1
-    assert checked == record.queries * anatomy.layers
+    assert checked == heads.queries * anatomy.layers
 
 
 @pytest.mark.parametrize("name", ["mistral", "bert", "qwen3"])
 def test_exact_lengths_are_those_of_every_token(name):
-    """And the mean score that of every sampled query: against the model's own projections, window and groups included."""
+    """And the mean score of every sampled query, compared with the model's own projections, window and groups included."""
     anatomy, text = read(tiny(name)), corpus(6, 24, 97)
-    watch = AttentionWatch(anatomy, text, 0)
-    observe(anatomy, text, ("lengths",), attention=watch)
+    heads = observe(anatomy, text, [HEADS])[HEADS]
     q, k, scores = _by_hand(anatomy, text)
     for side, expected in (("q_length", q), ("k_length", k)):
-        count, total, square = np.moveaxis(watch.record.exact(side).sum(2), -1, 0)
+        count, total, square = np.moveaxis(heads.exact(side).sum(2), -1, 0)
         assert (count == 6 * 23).all()
         assert np.allclose(total, expected.sum((1, 3))), side
         assert np.allclose(square, (expected**2).sum((1, 3))), side
-    places = (watch.record.documents(), watch.record.positions() - 1)
-    assert np.allclose(watch.record.sampled("mean_score"), scores.transpose(0, 2, 1, 3)[:, :, *places], atol=1e-5)
+    places = (heads.documents(), heads.positions() - 1)
+    assert np.allclose(heads.sampled("mean_score"), scores.transpose(0, 2, 1, 3)[:, :, *places], atol=1e-5)
 
 
 def _by_hand(anatomy, text):
     """|q|, |k| and the mean score [layer, document, head, token], first tokens left out."""
-    from armillary.flow.attention import placed, rotation, visible
-    from armillary.flow.capture import watching
-
-    found = np.zeros((3, anatomy.layers, 6, anatomy.n_heads, 23))
+    sums = np.zeros((3, anatomy.layers, 6, anatomy.n_heads, 23))
     for batch in text.batches():
         at = {}
         sites = {f"L{i}.{s}" for i in range(anatomy.layers) for s in "qk"}
@@ -231,26 +239,50 @@ def _by_hand(anatomy, text):
             sees = visible(block.attention, q.shape[1], anatomy.causal, q.device)
             mean = (scores * sees).sum(-1) / sees.sum(-1)
             parts = (q.norm(dim=-1).transpose(1, 2), k.norm(dim=-1).transpose(1, 2), mean)
-            for kept, part in zip(found, parts, strict=True):
-                kept[layer, batch.documents] = part[..., 1:].numpy()
-    return found
+            for values, part in zip(sums, parts, strict=True):
+                values[layer, batch.documents] = part[..., 1:].numpy()
+    return sums
 
 
-def test_a_record_of_parts_is_the_record_of_the_whole():
-    anatomy, text = read(tiny("llama")), corpus(8, 24, 97)
-    whole = AttentionWatch(anatomy, text, 0)
-    observe(anatomy, text, ("lengths",), attention=whole)
-    parts = []
-    for fold_ in (0, 1):
-        half = replace(text, windows=tuple(w for w in text.windows if w.document % 2 == fold_))
-        watch = AttentionWatch(anatomy, text, 0)
-        observe(anatomy, half, ("lengths",), attention=watch)
-        parts.append(watch.record)
-    both = parts[1] + parts[0]
-    assert isinstance(both, AttentionRecord)
+@dataclass(frozen=True)
+class HeadsOf(Heads):
+    """The instrument, with its queries chosen from a whole text of which it reads a part."""
+
+    text: Corpus | None = None
+
+    def start(self, anatomy, corpus, seed):
+        return HeadWatch(anatomy, self.text, seed)
+
+
+def heads_of_part(anatomy, text: Corpus, windows) -> HeadRows:
+    instrument = HeadsOf(text=text)
+    return observe(anatomy, replace(text, windows=tuple(windows)), [instrument])[instrument]
+
+
+def assert_same(one: HeadRows, other: HeadRows, atol: float) -> None:
+    assert one.queries == other.queries > 0
     for field in FIELDS:
-        assert np.allclose(both.sampled(field), whole.record.sampled(field), atol=1e-6), field
-    assert np.allclose(both.exact("k_length"), whole.record.exact("k_length"))
+        assert np.allclose(one.sampled(field), other.sampled(field), atol=atol), field
+    for name in EXACT:
+        assert np.allclose(one.exact(name), other.exact(name), atol=atol), name
+
+
+def test_the_state_of_a_text_is_the_sum_of_its_halves():
+    anatomy, text = read(tiny("llama")), corpus(8, 24, 97)
+    whole = observe(anatomy, text, [HEADS])[HEADS]
+    even, odd = (heads_of_part(anatomy, text, [w for w in text.windows if w.document % 2 == half]) for half in (0, 1))
+    assert_same(odd + even, whole, atol=1e-6)
+
+
+def test_a_state_comes_back_from_its_arrays():
+    anatomy, text = read(tiny("llama")), corpus(8, 24, 97)
+    state = observe(anatomy, text, [HEADS])[HEADS]
+    loaded = HEADS.start(anatomy, text, 0).state
+    loaded.load(state.arrays())
+    assert_same(loaded, state, atol=0)
+    for name in ERRORS:
+        assert np.array_equal(loaded.error(name), state.error(name)), name
+    assert HEADS.count(loaded) == HEADS.count(state)
 
 
 def test_the_sample_is_a_share_between_a_least_and_a_most():
@@ -275,8 +307,8 @@ def test_ranks_are_scipy_s():
 
 
 def test_the_exponent_at_random_weights_is_one():
-    law = random_law(64, 0)
-    slope = np.polyfit(np.log(list(law)), [np.log(v.mean()) for v in law.values()], 1)[0]
+    growth = random_growth(64, 0)
+    slope = np.polyfit(np.log(list(growth)), [np.log(v.mean()) for v in growth.values()], 1)[0]
     assert slope == pytest.approx(1, abs=0.05)
 
 
@@ -288,12 +320,10 @@ def test_positions_do_not_pass_for_null_space():
 
 def test_forgetting_the_mean_per_query_would_count_what_softmax_ignores():
     """A key-independent part of the score, made huge by a bias, moves R² only if it is not taken out."""
-    found = evidence(
-        attentive(gaussian(), 2, random(1), random(2), b_K=40 * torch.randn(D, generator=generator(2))), corpus()
-    )
-    record = found.attention[MODEL]
-    power = record.sampled("score_power").sum(-1) / record.sampled("keys").sum(-1)
-    assert ((record.sampled("mean_score") ** 2).mean(-1) > 5 * power).all()
+    bias = 40 * torch.randn(D, generator=generator(2))
+    rows = evidence(attentive(gaussian(), 2, random(1), random(2), b_K=bias), corpus())[HEADS][MODEL]
+    power = rows.sampled("score_power").sum(-1) / rows.sampled("keys").sum(-1)
+    assert ((rows.sampled("mean_score") ** 2).mean(-1) > 5 * power).all()
 
 
 def test_the_twin_is_a_control(ordinary):
@@ -344,7 +374,7 @@ def test_a_score_that_is_cosine_for_the_sake_of_a_sink_is_not_without_it():
     frame = finding.to_frame()
     assert (frame.r2 > 0.9).all()
     assert (frame.r2_later < 0.2).all()
-    assert {control.name: control.high < 0.1 for control in finding.controls}["without the first key"]
+    assert {control.name: control.high < 0.1 for control in finding.controls}[WITHOUT_FIRST]
     assert "L0H0, L0H1, L1H0 and L1H1 are no longer mostly cosine" in finding.reading
 
 
@@ -374,16 +404,16 @@ def test_a_query_s_statistics_are_those_of_plain_sums(window, cap):
     query = torch.tensor([[8, 11, 12, 19], [9, 10, 17, 18]])
     sees = visible(attention, t, True, z.device)[query]
     null = torch.rand(b, h, t, generator=draw)
-    seen = Looked(attention, q, keys, z, torch.rand(b, h, n), query, sees, torch.zeros(b, t, dtype=torch.long))
-    rows = look(seen, (null[..., :n], null[..., :n], null), FIELDS)
+    scores = QueryScores(attention, q, keys, z, torch.rand(b, h, n), query, sees)
+    rows = fields_of(scores, (null[..., :n], null[..., :n], null), FIELDS)
     for i, j, m in np.ndindex(b, h, n):
         asked = (attention, q[i, j, m], keys[i, j], z[i], int(query[i, m]))
         places = np.flatnonzero(sees[i, m])
         expected = plain(*asked, places)
         expected |= {f"{name}_later": value for name, value in plain(*asked, places[places > 0]).items()}
-        found = dict(zip(FIELDS, rows[i, m, j].double().tolist(), strict=True))
+        fields = dict(zip(FIELDS, rows[i, m, j].double().tolist(), strict=True))
         for name in set(FIELDS) & set(expected):
-            assert found[name] == pytest.approx(expected[name], abs=2e-5, rel=2e-5), name
+            assert fields[name] == pytest.approx(expected[name], abs=2e-5, rel=2e-5), name
 
 
 def plain(attention, q, keys, z, query, places):
@@ -427,15 +457,9 @@ def ragged() -> Corpus:
 def test_padding_counts_for_nothing(name):
     """A batch of unequal rows says what each row says alone."""
     anatomy, text = read(tiny(name)), ragged()
-    together = AttentionWatch(anatomy, text, 0)
-    observe(anatomy, text, ("lengths",), attention=together)
-    apart = AttentionWatch(anatomy, text, 0)
-    for window in text.windows:
-        observe(anatomy, replace(text, windows=(window,)), ("lengths",), attention=apart)
-    for field in FIELDS:
-        assert np.allclose(together.record.sampled(field), apart.record.sampled(field), atol=2e-3), field
-    for name in ("q_length", "k_length"):
-        assert np.allclose(together.record.exact(name), apart.record.exact(name), atol=1e-3), name
+    together = observe(anatomy, text, [HEADS])[HEADS]
+    alone = [heads_of_part(anatomy, text, [window]) for window in text.windows]
+    assert_same(together, reduce(add, alone), atol=1e-3)
 
 
 def blind() -> Evidence:
@@ -446,23 +470,23 @@ def blind() -> Evidence:
 def test_heads_that_see_nothing_decide_nothing(probe):
     finding = probe().conclude(blind())
     assert finding.verdict == "undecided", finding.reading
+    assert finding.why is Why.UNDEFINED
     assert not finding.to_frame().isna().any(axis=None) or probe is Cosine
 
 
 def test_a_head_as_wide_as_the_stream_has_no_null_space():
     """It sees every query whole; what rounding leaves of the shares must not pass for an answer."""
-    found = evidence(attentive(gaussian(), 1, random(1), random(2)), corpus())
-    share = found.attention[MODEL].sampled("null_query")
-    assert share.max() < 1e-4
-    finding = Nullspace().conclude(found)
+    gathered = evidence(attentive(gaussian(), 1, random(1), random(2)), corpus())
+    assert gathered[HEADS][MODEL].sampled("null_query").max() < 1e-4
+    finding = Nullspace().conclude(gathered)
     assert finding.verdict == "undecided", finding.reading
+    assert finding.why is Why.UNDEFINED
 
 
 def test_queries_at_one_place_need_no_partial_correlation():
     """Documents of nine tokens: every sampled query stands at position 8."""
-    full = half_blind()
-    short = evidence(full.anatomy, corpus(300, 9))
-    assert set(short.attention[MODEL].positions()) == {8}
+    short = evidence(half_blind().anatomy, corpus(300, 9))
+    assert set(short[HEADS][MODEL].positions()) == {8}
     assert Nullspace().conclude(short).statistic.value > 0.3
 
 
@@ -476,7 +500,7 @@ def test_untrained_heads_do_not_pass_for_a_finding():
     assert finding.verdict != "supported"
 
 
-@pytest.mark.parametrize("probe", [TwoViews, Cosine, Scale, Geodesic, Axes, Nullspace])
+@pytest.mark.parametrize("probe", [TwoViews, Cosine, ScoreScale, Geodesic, PrincipalAxes, Nullspace])
 @pytest.mark.parametrize("text", [lambda: corpus(1, 60), lambda: corpus(300, 2), lambda: corpus(40, 9)])
 def test_hardly_any_text_is_survived(probe, text):
     finding = judge(probe(), evidence(attentive(gaussian(), 2, random(1), random(2)), text()))

@@ -1,4 +1,4 @@
-"""What heads say in words: planted truths come back, their opposites too, and the measurement done wrong is found out."""
+"""Claims that read heads in words: planted truths and their opposites come back, and wrong measurements are caught."""
 
 import math
 from dataclasses import replace
@@ -11,63 +11,67 @@ import torch
 from armillary.anatomy.read import read
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention import related as related_module
-from armillary.probes.attention.lexicon.known_words import discoveries, forms, marks, whole
+from armillary.probes.attention.lexicon.key_matches import concentration
+from armillary.probes.attention.lexicon.known_words import forms, marks, whole
 from armillary.probes.attention.lexicon.likeness import coherence, specific, stem
 from armillary.probes.attention.lexicon.related_nouns import near, pairings_of, related, related_pairs, repair
+from armillary.probes.attention.lexicon.word_statistics import discoveries
 from armillary.probes.attention.lookup import Lookup
 from armillary.probes.attention.related import Related
-from armillary.probes.attention.store import Store, concentration
+from armillary.probes.attention.store import Store
 from armillary.probes.attention.subjects import Subjects
-from armillary.probes.attention.weights import head_names
 from armillary.probes.machinery.evidence import RANDOM, Evidence
+from armillary.probes.machinery.tables import head_names
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.results import Why
 
 PROBES = (Related, Lookup, Store, Subjects)
 ALL, FIRST, LAST = range(planted.LAYERS), range(1), range(planted.LAYERS - 1, planted.LAYERS)
 
 
-def made(embedding, plant, shape=planted.gpt2):
+def model(embedding, plant, shape=planted.gpt2):
     return lambda: planted.evidence(shape(embedding(), plant))
 
 
 CASES = {
-    "related, heads that match pairs": (Related, "supported", made(lambda: planted.coded(False), planted.matching())),
+    "related, heads that match pairs": (Related, "supported", model(lambda: planted.coded(False), planted.matching())),
     "related, the same in a grouped, rotated model": (
         Related,
         "supported",
-        made(lambda: planted.coded(False), planted.matching(), planted.llama),
+        model(lambda: planted.coded(False), planted.matching(), planted.llama),
     ),
-    "related, random heads": (Related, "refuted", made(lambda: planted.coded(False), planted.randoms())),
+    "related, random heads": (Related, "refuted", model(lambda: planted.coded(False), planted.randoms())),
     "related, near before and lost by the head": (
         Related,
         "refuted",
-        made(lambda: planted.coded(True), planted.matching()),
+        model(lambda: planted.coded(True), planted.matching()),
     ),
     "related, near before and nearer by the head": (
         Related,
         "supported",
-        made(lambda: planted.coded(True), planted.same_code()),
+        model(lambda: planted.coded(True), planted.same_code()),
     ),
     "related, near before and less so by the head": (
         Related,
         "qualified",
-        made(lambda: planted.coded(True), planted.copying(ALL)),
+        model(lambda: planted.coded(True), planted.copying(ALL)),
     ),
-    "lookup, early copies": (Lookup, "supported", made(planted.gaussian, planted.copying(FIRST))),
+    "lookup, early copies": (Lookup, "supported", model(planted.gaussian, planted.copying(FIRST))),
     "lookup, early copies in a grouped, rotated model": (
         Lookup,
         "supported",
-        made(planted.gaussian, planted.copying(FIRST), planted.llama),
+        model(planted.gaussian, planted.copying(FIRST), planted.llama),
     ),
-    "lookup, random heads": (Lookup, "refuted", made(planted.gaussian, planted.randoms())),
-    "lookup, deep copies": (Lookup, "refuted", made(planted.gaussian, planted.copying(LAST))),
-    "lookup, copies everywhere": (Lookup, "qualified", made(planted.gaussian, planted.copying(ALL))),
-    "store, one key a word": (Store, "supported", made(planted.one_axis_each, planted.storing())),
-    "store, random heads": (Store, "refuted", made(planted.gaussian, planted.randoms())),
-    "store, one key for all words": (Store, "refuted", made(planted.one_axis_for_all, planted.shared_key())),
-    "subjects, deep topics": (Subjects, "supported", made(planted.clustered, planted.on_topic(LAST))),
-    "subjects, random heads": (Subjects, "refuted", made(planted.clustered, planted.randoms())),
-    "subjects, early topics": (Subjects, "refuted", made(planted.clustered, planted.on_topic(FIRST))),
-    "subjects, topics everywhere": (Subjects, "qualified", made(planted.clustered, planted.on_topic(ALL))),
+    "lookup, random heads": (Lookup, "refuted", model(planted.gaussian, planted.randoms())),
+    "lookup, deep copies": (Lookup, "refuted", model(planted.gaussian, planted.copying(LAST))),
+    "lookup, copies everywhere": (Lookup, "qualified", model(planted.gaussian, planted.copying(ALL))),
+    "store, one key a word": (Store, "supported", model(planted.one_axis_each, planted.storing())),
+    "store, random heads": (Store, "refuted", model(planted.gaussian, planted.randoms())),
+    "store, one key for all words": (Store, "refuted", model(planted.one_axis_for_all, planted.shared_key())),
+    "subjects, deep topics": (Subjects, "supported", model(planted.clustered, planted.on_topic(LAST))),
+    "subjects, random heads": (Subjects, "refuted", model(planted.clustered, planted.randoms())),
+    "subjects, early topics": (Subjects, "refuted", model(planted.clustered, planted.on_topic(FIRST))),
+    "subjects, topics everywhere": (Subjects, "qualified", model(planted.clustered, planted.on_topic(ALL))),
 }
 
 
@@ -90,7 +94,7 @@ def ordinary() -> Evidence:
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_findings_are_whole(ordinary, probe):
+def test_findings_are_complete(ordinary, probe):
     finding = probe().conclude(ordinary)
     claim = finding.claim
     assert all((claim.statement, claim.source, claim.definition, claim.control, claim.rule))
@@ -99,7 +103,7 @@ def test_findings_are_whole(ordinary, probe):
     assert finding.n > 0
     assert finding.statistic.low <= finding.statistic.value <= finding.statistic.high
     assert finding.table.columns[0].name == "head"
-    assert [row[0] for row in finding.table.rows] == head_names(ordinary.anatomy)
+    assert [row[0] for row in finding.table.rows] == head_names(ordinary.anatomy.layers, ordinary.anatomy.n_heads)
     assert any(quantity.axes == ("layer", "head") for quantity in finding.quantities)
     for table in (finding.table, *finding.more_tables.values()):
         assert table.rows
@@ -137,7 +141,7 @@ def test_random_heads_are_no_discoveries(probe):
     assert (np.concatenate(p) <= 0.1).mean() <= 0.25
 
 
-# Mutations: the measurement, done wrong in one way, must give itself away.
+# Mutations: a measurement that is wrong in one way must be noticed.
 
 
 def without_gain(anatomy):
@@ -184,21 +188,21 @@ def test_a_frequent_word_does_not_pass_for_a_related_one():
         side = torch.cat([planted.frame(2)[0][:, None], 0.2 * planted.normal(planted.D, planted.K - 1, seed=head)], 1)
         return replace(planted.random_head(head + 1), W_Q=side, W_K=side)
 
-    found = planted.evidence(planted.gpt2(embedding, plant))
-    finding = Related().conclude(found)
+    gathered = planted.evidence(planted.gpt2(embedding, plant))
+    finding = Related().conclude(gathered)
     assert finding.verdict == "refuted"
     assert abs(finding.statistic.value - 0.5) < 0.03
 
 
-def test_turning_the_frame_alone_would_call_a_shared_axis_a_key():
+def test_rotating_the_keys_alone_would_call_a_shared_axis_a_key():
     finding = Store().conclude(planted.evidence(planted.gpt2(planted.one_axis_for_all(), planted.shared_key())))
     alone = {control.name: control.value for control in finding.controls}
-    assert alone["over the frame turned alone"] > 1.5
-    assert alone["over the words turned alone"] == pytest.approx(1, abs=0.05)
+    assert alone["over rotated keys alone"] > 1.5
+    assert alone["over rotated words alone"] == pytest.approx(1, abs=0.05)
     assert finding.verdict == "refuted"
 
 
-def test_tokens_of_like_frequency_alone_would_give_every_direction_a_subject():
+def test_tokens_of_similar_frequency_alone_would_give_every_direction_a_subject():
     finding = Subjects().conclude(planted.evidence(planted.gpt2(planted.clustered(), planted.randoms())))
     frame = finding.to_frame()
     assert (frame.coherence - frame.chance_frequency).min() > 0.05
@@ -239,18 +243,18 @@ def test_topics_are_named_by_their_own_tokens():
 
 
 def tied_heads() -> planted.Plant:
-    """Odd heads write all their directions equally strongly, even ones each with a strength of its own."""
+    """Odd heads write all directions with the same strength, even ones each with another."""
 
     def plant(layer: int, head: int) -> planted.Head:
-        one = planted.storing()(layer, head)
-        return replace(one, W_V=one.W_V.sign()) if head % 2 else one
+        store = planted.storing()(layer, head)
+        return replace(store, W_V=store.W_V.sign()) if head % 2 else store
 
     return plant
 
 
 def test_directions_that_nearly_tie_are_marked_and_counted():
-    found = planted.evidence(planted.gpt2(planted.clustered(), tied_heads()))
-    store, subjects = Store().conclude(found), Subjects().conclude(found)
+    gathered = planted.evidence(planted.gpt2(planted.clustered(), tied_heads()))
+    store, subjects = Store().conclude(gathered), Subjects().conclude(gathered)
     for table in (store.more_tables["directions L0"].to_frame(), subjects.more_tables["subjects L0"].to_frame()):
         alone = table["head"].isin(["L0H0", "L0H2"])
         assert set(table.tie[alone]) == {""}
@@ -258,8 +262,8 @@ def test_directions_that_nearly_tie_are_marked_and_counted():
         assert set(table.tie[~alone]) == {"1–15"}
     assert store.to_frame().tie.tolist() == ["", "1–15"] * 6
     assert subjects.to_frame().tied.tolist() == [0, 8] * 6
-    assert any("90 of 192 directions, 6 of 12 heads' first ones among them" in note for note in store.notes)
-    assert any("48 of 96 directions, 6 of 12 heads' first ones among them" in note for note in subjects.notes)
+    assert any(note.startswith("90 of 192 directions") and "6 of 12 heads" in note for note in store.notes)
+    assert any(note.startswith("48 of 96 directions") and "6 of 12 heads" in note for note in subjects.notes)
 
 
 def test_a_store_is_read_and_written_where_it_was_planted():
@@ -329,8 +333,9 @@ def test_without_a_tokenizer_nothing_is_decided(probe):
     anatomy = replace(planted.gpt2(planted.gaussian(), planted.randoms(), layers=2), tokenizer=None)
     finding = probe().conclude(Evidence(anatomy))
     assert finding.verdict == "undecided"
-    assert "tokenizer" in finding.reading
-    assert [row[0] for row in finding.table.rows] == head_names(anatomy)
+    assert finding.why is Why.UNDEFINED
+    assert finding.n == 0
+    assert [row[0] for row in finding.table.rows] == head_names(anatomy.layers, anatomy.n_heads)
 
 
 @pytest.mark.parametrize("probe", PROBES)
@@ -338,24 +343,25 @@ def test_too_few_whole_words_decide_nothing(probe):
     anatomy = planted.gpt2(planted.gaussian()[:30], planted.randoms(), layers=2)
     finding = probe().conclude(Evidence(anatomy))
     assert finding.verdict == "undecided"
-    assert "single tokens" in finding.reading
+    assert finding.why is Why.UNDEFINED
+    assert finding.n < T.words_least
 
 
 @pytest.mark.parametrize("probe", [Lookup, Subjects])
 def test_one_layer_has_no_depth(probe):
     finding = probe().conclude(planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms(), layers=1)))
     assert finding.verdict == "undecided"
-    assert "deeper" in finding.reading
+    assert finding.why is Why.NOT_APPLICABLE
 
 
 def test_heads_that_write_nothing_are_survived():
     def silent(layer, head):
-        one = planted.random_head(head + 1)
-        return replace(one, W_O=torch.zeros_like(one.W_O), W_Q=torch.zeros_like(one.W_Q))
+        random = planted.random_head(head + 1)
+        return replace(random, W_O=torch.zeros_like(random.W_O), W_Q=torch.zeros_like(random.W_Q))
 
-    found = planted.evidence(planted.gpt2(planted.gaussian(), silent, layers=2))
+    gathered = planted.evidence(planted.gpt2(planted.gaussian(), silent, layers=2))
     for probe in PROBES:
-        finding = probe().conclude(found)
+        finding = probe().conclude(gathered)
         assert finding.verdict == "refuted", finding.reading
         assert math.isfinite(finding.statistic.value)
 
@@ -372,13 +378,13 @@ def test_the_list_is_clean():
 
 
 def test_unrelated_pairs_use_every_word_as_often_and_no_relation():
-    found = planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms()))
-    words, pairings = pairings_of(found, related_pairs())
+    gathered = planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms()))
+    words, pairings = pairings_of(gathered, related_pairs())
     names = list(words)
-    for one in pairings:
-        assert (np.sort(one.turned, 1) == np.arange(len(one.first))).all()
-        for turned in one.turned[:20]:
-            for a, b in zip(one.first, one.second[turned], strict=True):
+    for pairing in pairings:
+        assert (np.sort(pairing.repaired, 1) == np.arange(len(pairing.first))).all()
+        for order in pairing.repaired[:20]:
+            for a, b in zip(pairing.first, pairing.second[order], strict=True):
                 assert names[b] not in near(names[a])
 
 
@@ -392,17 +398,17 @@ def test_forms_and_marks():
     assert {"lives", "life"} <= forms("life")
     assert "other" in forms("others")
     assert "woman" not in forms("man")
-    found = planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms()))
-    marked = marks(found, [["year"]])[0]
+    gathered = planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms()))
+    marked = marks(gathered, [["year"]])[0]
     assert {planted.words()[i] for i in np.flatnonzero(marked)} == {"year", "years"}
 
 
 def test_whole_words_prefer_a_space_and_say_so():
     vocabulary = ("[UNK]", "Ġtime", "time", "year", "english")
     anatomy = planted.gpt2(planted.gaussian()[:5], planted.randoms(), layers=1)
-    found = Evidence(replace(anatomy, tokenizer=planted.tokenizer(vocabulary)))
-    assert whole(found, ["time", "year", "English", "absent"]) == {"time": 1, "year": 3, "English": 4}
-    assert whole(found, ["time"], spaced=False) == {"time": 2}
+    gathered = Evidence(replace(anatomy, tokenizer=planted.tokenizer(vocabulary)))
+    assert whole(gathered, ["time", "year", "English", "absent"]) == {"time": 1, "year": 3, "English": 4}
+    assert whole(gathered, ["time"], spaced=False) == {"time": 2}
 
 
 def test_concentration_counts_keys():
