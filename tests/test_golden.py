@@ -19,7 +19,7 @@ AROUND_ZERO = {
     "sphere.direction/control/shuffled text/value",
     "qk.lookup/control/permuted queries/value",
     "qk.lookup/control/random initialisation/value",
-    "rank.nullspace/control/null shares dealt to other tokens/value",
+    "rank.nullspace/control/null shares shuffled between tokens/value",
     "vo.subjects/control/random initialisation/value",
     "stability.reprojection/control/random initialisation, norms live/value",
     "stability.reprojection/control/random initialisation, frozen to one scale/value",
