@@ -47,7 +47,7 @@ def survey_json(survey: Survey) -> str:
     record |= {key: getattr(survey, key).to_dict() for key in ("model", "text", "provenance")}
     record |= {"thresholds": survey.thresholds, "laws": [law.to_dict() for law in survey.laws]}
     record |= {"claims": [_finding_record(finding) for finding in survey.findings]}
-    return json_text(record | {"times": survey.times.to_dict(), "notes": survey.notes})
+    return json_text(record | {"notes": survey.notes, "times": survey.times.to_dict()})
 
 
 def finding_json(finding: Finding) -> str:
