@@ -14,34 +14,34 @@ from armillary.flow.tokens import Corpus, Window
 
 
 def leaky(size: float) -> Anatomy:
-    """A GPT-2 in which the second block lets a little of what comes later through."""
-    made = read(tiny("gpt2"), "leaky")
-    made.model.transformer.h[1].register_forward_hook(lambda module, args, x: x + size * x.mean(1, keepdim=True))
-    return made
+    """A GPT-2 whose second block adds a little of the mean over all tokens, later ones included."""
+    anatomy = read(tiny("gpt2"), "leaky")
+    anatomy.model.transformer.h[1].register_forward_hook(lambda module, args, x: x + size * x.mean(1, keepdim=True))
+    return anatomy
 
 
 def averaging(strength: float = 1.0) -> Anatomy:
-    """Every layer adds the mean of all directions so far: attention over everything alike."""
-    made = bag(torch.randn(97, D, generator=generator(3)))
+    """Every layer adds the mean of all directions so far: uniform attention."""
+    anatomy = bag(torch.randn(97, D, generator=generator(3)))
     with torch.no_grad():
-        for block in made.model.transformer.h:
+        for block in anatomy.model.transformer.h:
             block.attn.c_attn.weight.zero_()
             block.attn.c_attn.bias.zero_()
             block.attn.c_attn.weight[:, 2 * D :] = torch.eye(D)
             block.attn.c_proj.weight.copy_(strength * torch.eye(D))
-    return read(made.model, "averaging")
+    return read(anatomy.model, "averaging")
 
 
 def long_first() -> Anatomy:
-    """The same, where the first place makes a token a thousand times as long as others are."""
-    made = averaging()
+    """The same, but a token at the first position is a thousand times as long as others."""
+    anatomy = averaging()
     with torch.no_grad():
-        made.model.transformer.wpe.weight[0] = 1000 * torch.randn(D, generator=generator(14))
-    return read(made.model, "long first")
+        anatomy.model.transformer.wpe.weight[0] = 1000 * torch.randn(D, generator=generator(14))
+    return read(anatomy.model, "long first")
 
 
 def short_sighted() -> Anatomy:
-    """Three layers that see one token back each, with rotated positions: four tokens from the beginning nothing is left of it."""
+    """Three layers that each see one token back, with rotary positions: beyond three tokens nothing is remembered."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         settings = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -52,9 +52,9 @@ def short_sighted() -> Anatomy:
 
 
 def stretching(factor: float, layers: int = 2) -> Anatomy:
-    """Every block multiplies whatever stands across the stream by a factor, and leaves the stream alone.
+    """Every block multiplies what is orthogonal to the stream by a factor, and leaves the stream as it is.
 
-    All tokens lie on one line u with variance 1; each block adds (factor − 1) times the part of z across u.
+    All tokens lie on one line u with variance 1; each block adds (factor − 1) times the part of z orthogonal to u.
     """
     u = torch.randn(D, generator=generator(4))
     u = torch.nn.functional.normalize(u - u.mean(), dim=0)
@@ -85,7 +85,7 @@ def stretching(factor: float, layers: int = 2) -> Anatomy:
 
 
 def squaring(layers: int = 8) -> Anatomy:
-    """Feed-forwards that multiply z by z: on a sphere that is bounded, off it a length is squared by every block."""
+    """Feed-forward layers that multiply z by z: bounded on a sphere; off it every block squares the length."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
         settings = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
@@ -102,12 +102,12 @@ def squaring(layers: int = 8) -> Anatomy:
 
 
 def reading(embedding: Tensor, unembedding: Tensor, positions: Tensor | None = None) -> Anatomy:
-    """A bag that reads out by a matrix [v, d] of its own."""
-    made = bag(embedding, positions)
-    made.model.lm_head = torch.nn.Linear(*reversed(unembedding.shape), bias=False)
+    """A bag with an unembedding [v, d] of its own."""
+    anatomy = bag(embedding, positions)
+    anatomy.model.lm_head = torch.nn.Linear(*reversed(unembedding.shape), bias=False)
     with torch.no_grad():
-        made.model.lm_head.weight.copy_(unembedding)
-    return read(made.model.eval(), "reading")
+        anatomy.model.lm_head.weight.copy_(unembedding)
+    return read(anatomy.model.eval(), "reading")
 
 
 WORDS, RARE = 24, 8
@@ -119,16 +119,16 @@ def _documents(ids: Tensor) -> Corpus:
 
 
 def _circle(words: int) -> Tensor:
-    """Words round a closed curve in six of the D axes."""
+    """Words on a closed curve in six of the D axes."""
     angle = 2 * math.pi * torch.arange(words) / words
     curve = torch.stack([f(k * angle) for k in (1, 2, 3) for f in (torch.cos, torch.sin)], 1)
     return torch.cat((curve, torch.zeros(words, D - 6)), 1)
 
 
 def pushed_off(pushed: bool = True) -> tuple[Anatomy, Corpus]:
-    """Text that goes round and round, a model that knows how; at every fourth place or so it is pushed off, and errs.
+    """Text that goes round the circle, and a model that predicts it; at 15 positions a state is pushed off, and errs.
 
-    Not pushed, it errs for another reason: there the text itself jumps, and nothing is off.
+    Not pushed, the model errs for another reason: the text itself jumps, and no state is off the manifold.
     """
     ids = (torch.randint(0, WORDS, (40, 1), generator=generator(7)) + torch.arange(60)) % WORDS
     positions = torch.zeros(CONTEXT, D)
@@ -144,13 +144,13 @@ def pushed_off(pushed: bool = True) -> tuple[Anatomy, Corpus]:
             row += jumps.cumsum(0)
             row %= WORDS
     embedding = _circle(WORDS)
-    # What is nearly a plane curve has no volume to be off from: a little noise gives it some.
+    # A thin curve has no volume around it: a little noise gives it some.
     noise = 0.1 * torch.randn(WORDS, D, generator=generator(10))
     return reading(embedding + noise, 1.5 * embedding.roll(1, 0), positions), _documents(ids)
 
 
 def rare_words() -> tuple[Anatomy, Corpus]:
-    """Rare words lie off the cloud of the frequent ones, and nobody can tell what follows them: frequency is all there is."""
+    """Rare words lie far from frequent ones, and what follows them is random: frequency explains every error."""
     draw = generator(11)
     common = WORDS - RARE
     ids = torch.zeros(40, 60, dtype=torch.long)

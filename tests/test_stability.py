@@ -1,4 +1,4 @@
-"""Stability: models that leak, drift, stretch or are pushed off by known amounts, and some that do none of it."""
+"""Stability: models that leak, drift, stretch or leave the manifold by known amounts, and models that do not."""
 
 import math
 from dataclasses import replace
@@ -7,32 +7,33 @@ import numpy as np
 import pytest
 import torch
 import transformers as tr
-from planted import CONTEXT, D, bag, corpus, experimented, gaussian, generator, tried
+from planted import CONTEXT, D, bag, bench_of, corpus, gaussian, generator, tried
 from planted_stability import averaging, leaky, long_first, pushed_off, rare_words, short_sighted, squaring, stretching
 from tiny import MAKERS, tiny
 
 from armillary.anatomy.read import read
 from armillary.edits import Turn
+from armillary.flow.capture import watching
 from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
 from armillary.geometry.resample import auc
 from armillary.geometry.sphere import angle
-from armillary.probes.machinery.bench import TOKENS, Bench
-from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery import bench as benches
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import MODEL, Evidence
 from armillary.probes.machinery.probe import judge
-from armillary.probes.stability import appended_text as appending
-from armillary.probes.stability import manifold
-from armillary.probes.stability import perturbation as nudging
-from armillary.probes.stability import window_angles as sliding
+from armillary.probes.stability import perturbation
+from armillary.probes.stability.appended_text import relative_change
 from armillary.probes.stability.drift import Drift
-from armillary.probes.stability.off_manifold import Errors
-from armillary.probes.stability.prediction import Trial, crossed, logistic
+from armillary.probes.stability.error_prediction import ErrorPrediction, ScoredTokens, crossed, logistic
+from armillary.probes.stability.manifold_errors import SCORES, ManifoldErrors
+from armillary.probes.stability.manifold_scores import DOCUMENTS, TOKENS, mahalanobis, neighbour, score_tokens
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
-from armillary.probes.stability.windows import even_windows, stations, stream
-from armillary.results import VERDICTS
+from armillary.probes.stability.windows import angles_between, even_windows, stations, stream
+from armillary.results import VERDICTS, Why
 
-PROBES = (Prefix, Drift, Reprojection, Errors)
+PROBES = (Prefix, Drift, Reprojection, ManifoldErrors)
 
 
 def words(documents: int = 12, length: int = 60) -> Corpus:
@@ -40,17 +41,17 @@ def words(documents: int = 12, length: int = 60) -> Corpus:
 
 
 def still_bag():
-    """Neither attention nor positions: a state is its word, wherever it stands."""
+    """Neither attention nor positions: a state depends on its word alone."""
     return bag(gaussian())
 
 
 def table_bag():
-    """No attention, but positions: only the table moves a state."""
+    """No attention, but positions: only the position table moves a state."""
     return bag(gaussian(), 0.5 * torch.randn(CONTEXT, D, generator=generator(2)))
 
 
 def long_gpt2():
-    """Three blocks and room for the longest windows that are looked at."""
+    """Three blocks and enough positions for the longest windows."""
     config = tr.GPT2Config(
         n_embd=D, n_layer=3, n_head=2, vocab_size=97, n_positions=128, bos_token_id=0, eos_token_id=0
     )
@@ -65,7 +66,7 @@ CASES = {
         lambda: (read(tiny("gemma2")), words()),
     ),
     "prefix, an encoder": (Prefix, "refuted", lambda: (read(tiny("bert")), words())),
-    "prefix, a thousandth leaks back": (Prefix, "refuted", lambda: (leaky(1e-3), words())),
+    "prefix, a thousandth of the future leaks": (Prefix, "refuted", lambda: (leaky(1e-3), words())),
     "drift, the mean of all that was read": (Drift, "supported", lambda: (averaging(), words())),
     "drift, no memory and no positions": (Drift, "refuted", lambda: (still_bag(), corpus(12))),
     "drift, a short sight": (Drift, "refuted", lambda: (short_sighted(), words())),
@@ -74,8 +75,8 @@ CASES = {
     "reprojection, a doubling that no norm sees": (Reprojection, "refuted", lambda: (stretching(2.0, 5), words())),
     "reprojection, the first token alone": (Reprojection, "qualified", lambda: (long_first(), words())),
     "reprojection, nothing happens": (Reprojection, "refuted", lambda: (still_bag(), corpus(12))),
-    "errors, pushed off": (Errors, "supported", pushed_off),
-    "errors, rare words": (Errors, "refuted", rare_words),
+    "errors, pushed off": (ManifoldErrors, "supported", pushed_off),
+    "errors, rare words": (ManifoldErrors, "refuted", rare_words),
 }
 
 
@@ -97,8 +98,9 @@ def test_every_family_is_survived_and_no_cell_is_nan(name, probe):
     assert "nan" not in (finding.reading + finding.headline).lower().split()
     if finding.n:
         assert finding.controls and finding.quantities and finding.table.rows
-    if probe is Errors and name.startswith("bert"):
-        assert "no next token" in finding.reading
+    assert (finding.why is not None) == (finding.verdict == "undecided")
+    if probe is ManifoldErrors and name.startswith("bert"):
+        assert finding.why is Why.NOT_APPLICABLE
 
 
 @pytest.mark.parametrize("probe", PROBES)
@@ -125,10 +127,11 @@ def test_one_block_one_head_and_documents_of_all_lengths(probe):
 @pytest.mark.parametrize("probe", PROBES)
 @pytest.mark.parametrize(("documents", "length"), [(3, 60), (30, 3), (9, 1)])
 def test_too_little_text_decides_nothing(probe, documents, length):
-    made = Evidence(bag(gaussian()), corpus(documents, length))
-    finding = judge(probe(), experimented(probe(), made))
+    text = Evidence(bag(gaussian()), corpus(documents, length))
+    finding = judge(probe(), text, bench_of(text))
     assert finding.verdict == "undecided"
-    assert "more text" in finding.reading or "longer documents" in finding.reading
+    assert finding.why in (Why.TOO_LITTLE_TEXT, Why.NO_INTERVAL)
+    assert "more text" in finding.reading.lower()
 
 
 @pytest.mark.parametrize("probe", [Drift, Reprojection])
@@ -136,8 +139,7 @@ def test_many_documents_of_which_few_are_long_leave_no_interval(probe):
     """Nine documents, seven of which fit: enough for the survey, and too few for these windows."""
     windows = tuple(Window(i, w.ids[: 4 if i > 6 else 60]) for i, w in enumerate(words(9).windows))
     finding = tried(probe(), read(tiny("gpt2")), Corpus(windows, "planted", 9, 428, ()))
-    assert finding.verdict == "undecided"
-    assert "too few documents are long enough" in finding.reading
+    assert (finding.verdict, finding.why) == ("undecided", Why.NO_INTERVAL)
 
 
 # Prefix.
@@ -153,13 +155,13 @@ def test_places_compared_one_off_would_give_themselves_away():
     bench = Bench(read(tiny("gpt2")), words())
     batch = bench.batches(even_windows(bench.corpus, 64, 12))[0]
     whole = stream(bench, batch)
-    right, wrong = (appending._apart(whole[:, :, :20], whole[:, :, k:]) for k in (0, 1))
+    right, wrong = (relative_change(whole[:, :, :20], whole[:, :, k:]) for k in (0, 1))
     assert right.max() == 0
     assert wrong.max() > 0.1
 
 
 def test_a_cache_read_at_wrong_places_is_found(monkeypatch):
-    """Positions that begin again for the appended tokens: what a careless cache would do."""
+    """Positions that restart for the appended tokens: what a careless cache would do."""
     anatomy = read(tiny("gpt2"))
     forward = anatomy.backbone.forward
 
@@ -232,7 +234,7 @@ def test_tokens_taken_for_their_neighbours_would_drift():
     bench = Bench(anatomy, corpus(12))
     batch = bench.batches(even_windows(bench.corpus, 64, 12))[0]
     x = stream(bench, batch)
-    assert sliding.turned(anatomy, x[:, :, 1:], x[:, :, :-1]).mean() > 1
+    assert angles_between(anatomy, x[:, :, 1:], x[:, :, :-1]).mean() > 1
 
 
 # Reprojection.
@@ -246,7 +248,7 @@ def test_a_known_exponent_comes_back(factor):
     for column in ("live", "own", "frozen"):
         assert list(frame[column]) == pytest.approx([1, factor, factor**2], rel=1e-3)
     assert list(frame.later_live)[1:] == pytest.approx([1, factor], rel=1e-3)
-    assert "linear" in finding.notes[1] and "no longer" not in finding.notes[1]
+    assert "linear" in finding.notes[1] and "not linear" not in finding.notes[1]
 
 
 def test_norms_frozen_to_each_tokens_own_scale_leave_the_stream_as_it_was():
@@ -255,18 +257,18 @@ def test_norms_frozen_to_each_tokens_own_scale_leave_the_stream_as_it_was():
     batch = bench.batches(even_windows(bench.corpus, 24, 12))[0]
     powers: dict[str, torch.Tensor] = {}
     norms = bench.anatomy.norms
-    with nudging.watching(bench.anatomy, {s: nudging._first_power(norms[s], s, powers) for s in norms}):
+    with watching(bench.anatomy, {s: perturbation._first_power(norms[s], s, powers) for s in norms}):
         before = stream(bench, batch)
-    making = nudging._Nudging(bench, 1e-3)
-    right, wrong = making.frozen(powers), making.frozen({s: p.flip(1) for s, p in powers.items()})
+    perturbing = perturbation.Perturbation(bench, 1e-3)
+    right, wrong = perturbing.frozen(powers), perturbing.frozen({s: p.flip(1) for s, p in powers.items()})
     far = [float((stream(bench, batch, *edits) - before).abs().max() / before.abs().max()) for edits in (right, wrong)]
     assert far[0] < 1e-5 < 1e-3 < far[1]
 
 
-def test_a_stream_that_overflows_is_said_to_and_never_nan():
+def test_a_stream_that_overflows_is_reported_and_never_nan():
     finding = tried(Reprojection(), squaring(), words())
     frame = finding.to_frame()
-    assert "diverged at L" in finding.reading
+    assert "diverges at L" in finding.reading
     assert frame.diverged.iloc[0] == 0 and frame.diverged.iloc[-1] == 1
     assert frame.live.notna().all() and frame.length_live.notna().all()
     assert math.isnan(frame.frozen.iloc[-1])
@@ -275,24 +277,24 @@ def test_a_stream_that_overflows_is_said_to_and_never_nan():
     assert all(math.isfinite(v) for control in finding.controls for v in (control.value, control.low, control.high))
 
 
-def test_first_tokens_are_told_apart():
-    """One token in each window a thousand times as long: frozen as the others, it is all that the others hear."""
+def test_first_tokens_are_frozen_apart():
+    """One token per window is a thousand times as long: frozen like the others, it dominates what they read."""
     finding = tried(Reprojection(), long_first(), words())
     frame = finding.to_frame()
     assert frame.length_frozen.iloc[-1] > 5 * frame.length_live.iloc[-1]
     assert frame.length_apart.iloc[-1] == pytest.approx(frame.length_live.iloc[-1], rel=0.2)
-    assert "the first tokens alone" in finding.reading
+    assert "Only the first tokens" in finding.reading
 
 
-def test_only_the_beginning_is_turned():
+def test_only_the_first_tokens_are_rotated():
     bench = Bench(read(tiny("llama")), words())
     batch = bench.batches(even_windows(bench.corpus, 64, 12))[0]
     before = stream(bench, batch)
-    after = stream(bench, batch, nudging.Only(Turn(-1, 0.1, 3), 5))
-    turned = nudging.turned(bench.anatomy, before, after)
-    assert (turned[0, :, :5] - 0.1).abs().max() < 1e-5
-    assert turned[0, :, 5:].max() == 0
-    assert turned[-1, :, 5:].min() > 1e-6
+    after = stream(bench, batch, perturbation.FirstTokens(Turn(-1, 0.1, 3), 5))
+    moved = angles_between(bench.anatomy, before, after)
+    assert (moved[0, :, :5] - 0.1).abs().max() < 1e-5
+    assert moved[0, :, 5:].max() == 0
+    assert moved[-1, :, 5:].min() > 1e-6
     untouched = stream(bench, batch)
     assert torch.equal(before, untouched)
 
@@ -310,57 +312,55 @@ def test_in_slid_windows_what_nothing_carries_does_not_arrive():
 def test_losses_are_the_benchs_own_and_first_tokens_are_left_out():
     anatomy, text = read(tiny("gpt2")), words()
     bench = Bench(anatomy, text)
-    found = manifold.stray(bench)[""]
-    batches = bench.batches(text.thinned(manifold.TOKENS, manifold.DOCUMENTS).windows)
+    tokens = score_tokens(bench)[MODEL]
+    batches = bench.batches(text.thinned(TOKENS, DOCUMENTS).windows)
     wanted = torch.cat([bench.token_losses(b)[:, 1:-1].flatten() for b in batches])
-    assert found.loss == pytest.approx(wanted.numpy(), rel=1e-5)
-    assert len(found.loss) == 12 * 58
+    assert tokens.loss == pytest.approx(wanted.numpy(), rel=1e-5)
+    assert len(tokens.loss) == 12 * 58
+
+
+def scored(anatomy, text) -> ScoredTokens:
+    return score_tokens(Bench(anatomy, text))[MODEL]
 
 
 def test_the_confound_is_strong_and_leaving_it_out_would_be_fooled():
-    """Distance and rarity go together; with the rarity of the word itself forgotten, distance would seem to tell something."""
+    """Distance and rarity are correlated: without rarity in the baseline, distance would seem to add something."""
     anatomy, text = rare_words()
-    made = experimented(Errors(), Evidence(anatomy, text))
-    finding = Errors().conclude(made)
+    tokens = scored(anatomy, text)
+    finding = ManifoldErrors().conclude(Evidence(anatomy, text), {MODEL: tokens})
     first = finding.to_frame().iloc[0]
     assert first.auc > 0.65 and first.rarity > 0.5
     assert first.adds_high < 0.02
-    tokens = made.found["manifold.errors"][""]
     blind = replace(tokens, rare=np.zeros_like(tokens.rare), rare_next=np.zeros_like(tokens.rare))
-    trial = Trial(blind, 0)
-    assert trial.adds(tokens.scores[tokens.sites[0], "Mahalanobis distance"])[1] > 0.02
+    assert ErrorPrediction(blind, 0).adds(tokens.scores[tokens.sites[0], SCORES[0]])[1] > 0.02
 
 
-def test_errors_that_are_the_texts_own_are_not_laid_to_the_manifold():
-    finding = tried(Errors(), *pushed_off(pushed=False))
+def test_errors_of_the_text_itself_are_not_blamed_on_the_manifold():
+    finding = tried(ManifoldErrors(), *pushed_off(pushed=False))
     assert finding.verdict not in ("supported", "qualified")
 
 
-def test_scores_of_other_tokens_tell_nothing():
-    finding = tried(Errors(), *pushed_off())
+def test_scores_of_other_tokens_predict_nothing():
+    finding = tried(ManifoldErrors(), *pushed_off())
     other = finding.controls[0]
     assert other.name == "scores of other tokens"
     assert abs(other.value) < 0.05 < 0.4 < finding.statistic.low
 
 
-def test_a_score_that_speaks_against_errors_adds_nothing():
-    anatomy, text = pushed_off()
-    made = experimented(Errors(), Evidence(anatomy, text))
-    tokens = made.found["manifold.errors"][""]
-    trial = Trial(tokens, 0)
-    score = tokens.scores[tokens.sites[0], "Mahalanobis distance"]
-    assert trial.adds(score)[1] > 0.3
-    assert trial.adds(-score) == (0, 0, 0)
+def test_a_score_with_a_negative_weight_adds_nothing():
+    tokens = scored(*pushed_off())
+    prediction = ErrorPrediction(tokens, 0)
+    score = tokens.scores[tokens.sites[0], SCORES[0]]
+    assert prediction.adds(score)[1] > 0.3
+    assert prediction.adds(-score) == (0, 0, 0)
 
 
-def test_a_fit_on_the_half_it_foretells_would_flatter_itself():
-    """Thirty features of noise: crossed, they foretell nothing; fitted and asked on the same half, something."""
-    anatomy, text = pushed_off(pushed=False)
-    tokens = experimented(Errors(), Evidence(anatomy, text)).found["manifold.errors"][""]
+def test_a_fit_on_the_half_it_predicts_would_overestimate_itself():
+    """200 features of noise: crossed, they predict nothing; fitted and tested on the same half, something."""
+    tokens = scored(*pushed_off(pushed=False))
     noise = np.random.default_rng(0).standard_normal((len(tokens.loss), 200))
-    honest = crossed(noise, tokens)
-    flattered = noise @ logistic(noise, tokens.hard)[1:]
-    scores = [auc(score[tokens.hard], score[~tokens.hard]) for score in (honest, flattered)]
+    held_out, fitted = crossed(noise, tokens), noise @ logistic(noise, tokens.hard)[1:]
+    scores = [auc(score[tokens.hard], score[~tokens.hard]) for score in (held_out, fitted)]
     assert abs(scores[0] - 0.5) < 0.05 < 0.1 < scores[1] - 0.5
 
 
@@ -369,25 +369,25 @@ def test_mahalanobis_is_what_its_name_says_where_tokens_are_many():
     shape = draw.standard_normal((6, 6))
     fit, other = (draw.standard_normal((n, 6)) @ shape + 3 for n in (20_000, 50))
     exact = np.sqrt((np.linalg.solve(shape.T, (other - 3).T) ** 2).sum(0))
-    assert manifold.mahalanobis(fit, other) == pytest.approx(exact, rel=0.05)
+    assert mahalanobis(fit, other) == pytest.approx(exact, rel=0.05)
     # Fewer tokens than axes: still a number, where the plain covariance has no inverse.
-    assert np.isfinite(manifold.mahalanobis(fit[:4], other)).all()
+    assert np.isfinite(mahalanobis(fit[:4], other)).all()
 
 
 def test_nearest_neighbours_are_counted():
     fit = np.arange(30.0)[:, None]
-    assert manifold.neighbour(fit, np.array([[0.0], [-2.0]])) == pytest.approx([9, 11])
+    assert neighbour(fit, np.array([[0.0], [-2.0]])) == pytest.approx([9, 11])
 
 
 def test_windows_are_even_and_without_what_the_tokenizer_added():
     windows = [Window(i, (1, *range(10, 10 + n), 2), 1, 1) for i, n in enumerate((5, 40, 30, 20, 40, 50, 31, 8))]
-    made = even_windows(Corpus(tuple(windows), "", 8, 0, ()), 64, 24)
-    assert {len(w.ids) for w in made} == {20}
-    assert [w.document for w in made] == [1, 2, 3, 4, 5, 6]
-    assert all(w.ids[0] == 10 for w in made)
+    even = even_windows(Corpus(tuple(windows), "", 8, 0, ()), 64, 24)
+    assert {len(w.ids) for w in even} == {20}
+    assert [w.document for w in even] == [1, 2, 3, 4, 5, 6]
+    assert all(w.ids[0] == 10 for w in even)
     windows[0], windows[-1] = Window(0, tuple(range(18))), Window(7, tuple(range(16)))
-    made = even_windows(Corpus(tuple(windows), "", 8, 0, ()), 64, 24)
-    assert [len(w.ids) for w in made] == [16] * 8  # eight documents, which intervals need, for windows a fifth shorter
+    even = even_windows(Corpus(tuple(windows), "", 8, 0, ()), 64, 24)
+    assert [len(w.ids) for w in even] == [16] * 8  # eight documents, which intervals need, for windows a fifth shorter
 
 
 def test_states_are_named_and_passes_stated():
@@ -395,6 +395,6 @@ def test_states_are_named_and_passes_stated():
     anatomy = long_gpt2()
     twin = random_twin(anatomy, 0)
     for probe in PROBES:
-        seen = []
-        probe().experiment(Bench(anatomy, words(24, 128), twin, tick=seen.append))
-        assert sum(seen) <= probe().passes(anatomy) * TOKENS, (probe, sum(seen) / TOKENS)
+        counts = []
+        probe().experiment(Bench(anatomy, words(24, 128), twin, tick=counts.append))
+        assert sum(counts) <= probe().passes(anatomy) * benches.TOKENS, (probe, sum(counts) / benches.TOKENS)

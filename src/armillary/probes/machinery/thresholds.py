@@ -80,34 +80,36 @@ class Thresholds:
     # vo.subjects: a subject when the top tokens' mean cosine is 0.05 above chance: related words in trained embeddings
     # have a few tenths, and lists of ten tokens that differ by less look alike to a reader.
     subject_excess: float = 0.05
-    # words.travel: 'words travel' read as nine in ten of them, and not as fewer than half; and a random other word must be
-    # approached by less, more often by a tenth of the tokens than chance would have it.
+    # words.travel: 'words travel' means nine in ten tokens; fewer than half refute it. The next word must be approached
+    # by more than a random word in 60 % of cases: a tenth of all tokens above chance.
     travel_most: float = 0.90
     travel_half: float = 0.50
     travel_margin: float = 0.10
-    # words.refine: falling with depth read as a mean rank correlation of 0.8 (two steps in three orderly); none below 0.2.
+    # words.refine: falling with depth means a mean rank correlation of −0.8 (two in three steps in order); above −0.2
+    # there is no fall.
     refine_most: float = 0.80
     refine_least: float = 0.20
-    # words.artifact: a picture is faithful when nearness on it ranks as the true angles do (0.9), misleading below 0.5.
+    # words.artifact: a picture is faithful if its distances have a rank correlation of 0.9 with the true angles, and
+    # misleading below 0.5.
     picture_faithful: float = 0.90
     picture_misleading: float = 0.50
-    # words.output: the logit is mostly the cosine above half of its variance over the vocabulary, and the angle alone must
-    # name the same word in nine of ten cases to stand for the output layer.
+    # words.output: the logit is mostly the cosine above half of its variance over the vocabulary. To replace the output
+    # layer, the angle alone must rank the same word first for nine in ten tokens.
     output_share: float = 0.50
     output_same_word: float = 0.90
-    # stability.prefix: unchanged within `roundings` of the dtype, or within four times what another shape of batch alone makes
-    # of the same tokens (kernels then sum in another order); and never beyond a twentieth of the state's length, because 64
-    # roundings of bfloat16 would be half of it.
+    # stability.prefix: unchanged within `roundings` machine epsilons of the dtype, or within four times the change that
+    # another batch shape alone causes (kernels then sum in another order). Never beyond a twentieth of the state's
+    # length: 64 machine epsilons of bfloat16 would be half of it.
     prefix_floor: float = 4.0
     prefix_most: float = 0.05
-    # stability.drift: a state has drifted by one degree: ten times what storing it in bfloat16 turns it by (0.095°), which
-    # everyday inference lives with.
+    # stability.drift: a state has drifted when it moved by one degree: ten times what storing it in bfloat16 causes
+    # (0.095°), which inference tolerates.
     drift_degrees: float = 1.0
-    # stability.reprojection: growth over the whole depth is clearly larger from a factor of two on, which a drawing shows; and a
-    # perturbation has run away when it is ten times what it was, so that one of 6° has left its token's neighbourhood.
+    # stability.reprojection: growth over all blocks is clearly larger from a factor of two on, which one sees in a
+    # drawing. A perturbation has diverged at ten times its size: one of 6° has then left its token's neighbourhood.
     reprojection_factor: float = 2.0
     reprojection_bound: float = 10.0
-    # manifold.errors: a score beats another, or adds to it, from 0.02 of AUC on: one comparison in fifty.
+    # manifold.errors: a score beats another, or adds to it, from an AUC difference of 0.02 on: one pair in fifty.
     errors_margin: float = 0.02
     # heads.axes: 'hurts more' read as a quarter more: of what crossing heads costs, a fifth is then due to crossing. A shuffle
     # that costs less than a hundredth of a nat a token has nothing to divide.

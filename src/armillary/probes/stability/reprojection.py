@@ -23,6 +23,7 @@ from armillary.probes.stability.growth import (
     window_table,
 )
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why
+from armillary.results.numbers import say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -49,8 +50,8 @@ class Reprojection:
             "growth per block with norms live, as a logarithm (like a Lyapunov exponent)."
         ),
         control=(
-            "norms frozen to one scale; the same without the first tokens; norms frozen to each token's own scale; "
-            "random initialisation; twice the rotation (is the response linear?)"
+            "norms frozen to one scale; the same with first tokens at their own scale; norms frozen to each token's "
+            "own; random initialisation; twice the rotation (is the response linear?)"
         ),
         rule=(
             f"Bounded: with norms live the rotation grows to at most {T.reprojection_bound:g} times its size at every "
@@ -64,7 +65,7 @@ class Reprojection:
         changes=(
             RuleChange(
                 "2026-11-15",
-                "The rule asks for both ways of freezing, with and without the first tokens, after the first numbers "
+                "The rule asks for both ways of freezing, with first tokens and without, after the first numbers "
                 "of builtin:gpt and before the other models were measured.",
             ),
         ),
@@ -148,10 +149,10 @@ def _reading(
 ) -> str:
     live = np.exp(angles[LIVE][:, 0])
     most, own = int(live.argmax()), angles[OWN][-1, 0] - angles[LIVE][-1, 0]
-    peak = "" if most == result.blocks else f" (at most {live[most]:.2g} times, at {result.states[most]})"
+    peak = "" if most in (0, result.blocks) else f" (at most {live[most]:.2g} times, at {result.states[most]})"
     sentences = [
         f"With norms live a small rotation is {live[-1]:.2g} times its size after {result.blocks} blocks{peak}.",
-        f"With norms frozen to one scale, {_frozen(result, FROZEN, ratios)}; without the first tokens, "
+        f"With norms frozen to one scale, {_frozen(result, FROZEN, ratios)}; with first tokens at their own scale, "
         f"{_frozen(result, APART, ratios)}.",
         f"Rotated at the start of a slid window, the end moves by at most {np.exp(slid[LIVE][:, 0].max()):.2g} of it.",
     ]
@@ -164,7 +165,7 @@ def _frozen(result: RotationGrowth, name: str, ratios: dict[str, Floats]) -> str
     if result.overflows(name):
         return f"the stream diverges at {result.states[int(np.flatnonzero(result.diverged(name) > 0.5)[0])]}"
     angle, length = np.exp(ratios[name][:, 0])
-    return f"it is {angle:.2g} times as large as live, and ‖x‖ {length:.2g} times as long"
+    return f"it is {say(angle, '.2g')} times as large as live, and ‖x‖ is {say(length, '.2g')} times as long"
 
 
 def _first_tokens_alone(verdict: Verdict, held: Flags) -> str:
