@@ -1,4 +1,4 @@
-"""Models with heads of known purpose: they match listed pairs, copy, store, write topics, or do nothing in particular."""
+"""Models whose heads have a known purpose: they match listed pairs, copy, store, write topics, or are random."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,11 +31,11 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 @cache
 def words() -> tuple[str, ...]:
-    """[UNK], every listed noun, plurals of the frequent ones, and words that mean nothing."""
+    """[UNK], every listed noun, plurals of the frequent ones, and words without meaning."""
     listed = [word for pair in related_pairs() for word in pair[1:]]
     plurals = [noun + "s" for noun in NOUNS[:40]]
-    nothing = ["zq" + "".join(letters) for letters in product("abcfhk", repeat=3)]
-    return ("[UNK]", *dict.fromkeys([*NOUNS, *listed, *plurals, *nothing]))
+    meaningless = ["zq" + "".join(letters) for letters in product("abcfhk", repeat=3)]
+    return ("[UNK]", *dict.fromkeys([*NOUNS, *listed, *plurals, *meaningless]))
 
 
 def tokenizer(vocabulary: tuple[str, ...]) -> tr.PreTrainedTokenizerFast:
@@ -54,7 +54,7 @@ class Head:
 
 
 Plant = Callable[[int, int], Head]
-"""From layer and head to what stands there."""
+"""From layer and head to the planted matrices."""
 
 
 def random_head(seed: int) -> Head:
@@ -66,7 +66,7 @@ def randoms(seed: int = 0) -> Plant:
 
 
 def gpt2(embedding: Tensor, plant: Plant, layers: int = LAYERS) -> Anatomy:
-    """Gains of either sign and biases stand before the heads, so that whoever forgets them finds nothing."""
+    """Gains of either sign and biases stand before the heads: a measurement that ignores them fails."""
     config = tr.GPT2Config(
         n_embd=D,
         n_layer=layers,
@@ -138,23 +138,23 @@ def gaussian(seed: int = 0) -> Tensor:
 
 
 def coded(together: bool, seed: int = 0) -> Tensor:
-    """Each listed pair shares a code: its second word in the coordinates of the first (they lie together), or in others."""
+    """Each listed pair shares a code: in the same coordinates (so the words lie together), or in different ones."""
     row = {word: i for i, word in enumerate(words())}
-    made = 0.3 * gaussian(seed)
-    made[:, 2 * K :] *= 4
+    rows = 0.3 * gaussian(seed)
+    rows[:, 2 * K :] *= 4
     for i, pair in enumerate(related_pairs()):
         code = normal(K, seed=10_000 + i)
-        made[row[pair.first], :K] += code
+        rows[row[pair.first], :K] += code
         second = slice(0, K) if together else slice(K, 2 * K)
-        made[row[pair.second], second] += code
-    return made
+        rows[row[pair.second], second] += code
+    return rows
 
 
 def one_axis_each(seed: int = 0) -> Tensor:
-    """Every word on one coordinate, and a little of all."""
-    made = 0.3 * gaussian(seed)
-    made[torch.arange(len(made)), torch.randint(0, D, (len(made),), generator=generator(seed + 1))] += 6
-    return made
+    """Every word has one large coordinate and small ones elsewhere."""
+    rows = 0.3 * gaussian(seed)
+    rows[torch.arange(len(rows)), torch.randint(0, D, (len(rows),), generator=generator(seed + 1))] += 6
+    return rows
 
 
 def one_axis_for_all(seed: int = 0) -> Tensor:
@@ -172,20 +172,20 @@ def clustered(topics: int = 40, seed: int = 0) -> Tensor:
 
 
 def matching(layers: range = range(LAYERS)) -> Plant:
-    """In the given layers queries read the code of first words, keys that of second ones; elsewhere heads are random."""
+    """In the given layers queries read the code of first words and keys that of second ones; other heads are random."""
 
     def plant(layer: int, head: int) -> Head:
-        turn = frame(10 * layer + head, K)
+        rotation = frame(10 * layer + head, K)
         other = random_head(10 * layer + head + 1)
         first, second = torch.zeros(D, K), torch.zeros(D, K)
-        first[:K], second[K : 2 * K] = turn, turn
+        first[:K], second[K : 2 * K] = rotation, rotation
         return replace(other, W_Q=first, W_K=second) if layer in layers else other
 
     return plant
 
 
 def same_code() -> Plant:
-    """Queries and keys alike read the coordinates of the code: words that lie together before do so after."""
+    """Queries and keys both read the coordinates of the code: words that lie together before do so after."""
 
     def plant(layer: int, head: int) -> Head:
         side = torch.zeros(D, K)
@@ -196,7 +196,7 @@ def same_code() -> Plant:
 
 
 def copying(layers: range) -> Plant:
-    """In the given layers a query likes its own key best; elsewhere heads are random. The heads of a pair share keys."""
+    """In the given layers a query scores its own key highest; other heads are random. Pairs of heads share keys."""
 
     def plant(layer: int, head: int) -> Head:
         other = random_head(10 * layer + head + 1)
@@ -217,7 +217,7 @@ def storing() -> Plant:
 
 
 def shared_key() -> Plant:
-    """The strongest left vector is what all words share: every word 'matches' it, and nothing is looked up."""
+    """The strongest left vector is what all words share: every word matches it, and nothing is looked up."""
 
     def plant(layer: int, head: int) -> Head:
         rest = frame(30 + 10 * layer + head)[:, : K - 1]

@@ -1,7 +1,7 @@
-"""What do one layer's scores say of a few queries? Pure arithmetic on what the watch laid out.
+"""The statistics of one layer's sampled queries, from their scores.
 
-A query's own sums run over its keys in float32, the precision of the model's q and k; sums over queries meet in float64.
-Masks are numbers, added or multiplied: choosing by a broadcast condition takes ten times as long.
+Sums over the keys of a query are float32, the precision of the model's q and k; sums over queries are float64. Masks
+are numbers that are added or multiplied: selecting by a broadcast condition takes ten times as long.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from torch import Tensor
 from armillary.anatomy import Attention
 from armillary.flow.attention import capped
 
-# Added to a score it leaves no attention, and absorbs the score.
+# Subtracted from a score it leaves no attention; the score itself is lost to rounding.
 HIDDEN = 1e30
-# A length that divides nothing by nothing, and whose square float32 still holds.
+# The smallest length to divide by; float32 can represent its square.
 LEAST = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
 class QueryScores:
-    """b windows with n sampled queries each and t keys: q [b, h, n, k], k [b, h, t, k] as they meet, z [b, t, d]."""
+    """b windows with n queries and t keys each: q [b, h, n, k] and k [b, h, t, k] rotated and normed, z [b, t, d]."""
 
     attention: Attention
     q: Tensor
@@ -65,29 +65,29 @@ class QueryScores:
         return self.products / self.k_length[:, :, None]
 
 
-def fields_of(seen: QueryScores, lost: tuple[Tensor, Tensor, Tensor], fields: tuple[str, ...]) -> Tensor:
-    """[b, n, h, fields]; `lost` holds null shares of queries and keys [b, h, n] and of values [b, h, t]."""
+def fields_of(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor], fields: tuple[str, ...]) -> Tensor:
+    """[b, n, h, fields]; `null` holds null shares of queries and keys [b, h, n] and of values [b, h, t]."""
     pattern, unscaled = (attended(values, seen.among) for values in (seen.scores, seen.products))
     count = seen.among.sum(-1)
-    room = count.log().clamp_min(1e-9)
-    null_query, null_key, null_value = lost
-    found = {
+    largest = count.log().clamp_min(1e-9)
+    null_query, null_key, null_value = null
+    columns = {
         "keys": count.expand(pattern.shape[:3]),
         **_cosine(seen),
         **_variation(seen, pattern),
         **_geodesic(seen),
-        "entropy": entropy_of(pattern, seen.scores, seen.among) / room,
-        "entropy_unscaled": entropy_of(unscaled, seen.products, seen.among) / room,
+        "entropy": entropy_of(pattern, seen.scores, seen.among) / largest,
+        "entropy_unscaled": entropy_of(unscaled, seen.products, seen.among) / largest,
         "null_query": null_query,
         "null_key": null_key,
         "null_value": (pattern @ null_value[..., None])[..., 0],
         "update": seen.update,
     }
-    return torch.stack([found[name] for name in fields], -1).transpose(1, 2)
+    return torch.stack([columns[name] for name in fields], -1).transpose(1, 2)
 
 
 def attended(scores: Tensor, among: Tensor) -> Tensor:
-    """The pattern that softmax makes of the scores among the keys marked by 1.
+    """The attention pattern: softmax of the scores over the keys marked by 1.
 
     >>> attended(torch.zeros(1, 3), torch.tensor([[1.0, 1.0, 0.0]]))
     tensor([[0.5000, 0.5000, 0.0000]])
@@ -96,7 +96,7 @@ def attended(scores: Tensor, among: Tensor) -> Tensor:
 
 
 def entropy_of(pattern: Tensor, scores: Tensor, among: Tensor) -> Tensor:
-    """In nats; with logarithms from the scores, which reach where those of a pattern are rounded to nothing."""
+    """In nats. Logarithms come from the scores: a pattern may be rounded to 0 where they are still finite."""
     return -(pattern * _hiding(scores, among).log_softmax(-1)).sum(-1)
 
 
@@ -105,47 +105,48 @@ def _hiding(scores: Tensor, among: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
-    """How values over keys differ from their mean over the keys after position 0, which is added where it is asked for."""
+class Deviations:
+    """Deviations of values from their mean over the keys after position 0; position 0 is added on request."""
 
     values: Tensor
-    """Less that mean; 0 where the query does not see, and at position 0."""
+    """Deviations; 0 at keys that the query does not see, and at position 0."""
     later_mean: Tensor
     first: Tensor
-    """What position 0 has above it."""
+    """The deviation of position 0."""
     share: Tensor
-    """1 / (m + 1) for m later keys, what position 0 is of all keys; 0 where it is not seen."""
+    """The share of position 0 among all keys, 1 / (m + 1) for m later keys; 0 where it is not seen."""
 
     @staticmethod
-    def of(values: Tensor, among: Tensor, later: Tensor) -> "Spread":
+    def of(values: Tensor, among: Tensor, later: Tensor) -> "Deviations":
         """
-        >>> spread = Spread.of(torch.tensor([6.0, 1.0, 1.0, 4.0]), torch.ones(4), torch.tensor([0.0, 1.0, 1.0, 1.0]))
-        >>> spread.mean(), spread.products(spread)
+        >>> values, later = torch.tensor([6.0, 1.0, 1.0, 4.0]), torch.tensor([0.0, 1.0, 1.0, 1.0])
+        >>> deviations = Deviations.of(values, torch.ones(4), later)
+        >>> deviations.mean(), deviations.products(deviations)
         (tensor(3.), (tensor(18.), tensor(6.)))
         """
         count = later.sum(-1).clamp_min(1)
         mean = (values * later).sum(-1) / count
-        return Spread((values - mean[..., None]) * later, mean, values[..., 0] - mean, among[..., 0] / (count + 1))
+        return Deviations((values - mean[..., None]) * later, mean, values[..., 0] - mean, among[..., 0] / (count + 1))
 
     def mean(self) -> Tensor:
         return self.later_mean + self.share * self.first
 
-    def products(self, other: "Spread") -> tuple[Tensor, Tensor]:
-        """Sums over keys of products, each value less its mean: with position 0, and without it."""
+    def products(self, other: "Deviations") -> tuple[Tensor, Tensor]:
+        """Sums over keys of products of centred values, with position 0 and without it."""
         without = (self.values * other.values).sum(-1)
-        # A value that joins m others raises the sum of squares by m / (m + 1) of its own.
+        # A value that joins m others adds m / (m + 1) of its squared deviation to the sum of squares.
         joins = torch.where(self.share > 0, 1 - self.share, 0.0)
         return without + joins * self.first * other.first, without
 
 
 def _cosine(seen: QueryScores) -> dict[str, Tensor]:
-    score, along = (Spread.of(values, seen.among, seen.later) for values in (seen.scores, seen.along))
+    score, along = (Deviations.of(values, seen.among, seen.later) for values in (seen.scores, seen.along))
     power = score.products(score)
     product_power = power[0] / seen.attention.scale**2
     if seen.attention.softcap is not None:
-        product = Spread.of(seen.products, seen.among, seen.later)
+        product = Deviations.of(seen.products, seen.among, seen.later)
         product_power = product.products(product)[0]
-    # The query's length is one factor for all its keys.
+    # The query's length is the same factor for all its keys.
     length = seen.q.norm(dim=-1).clamp_min(LEAST)
     square = [sums / length.square() for sums in along.products(along)]
     both = [sums / length for sums in score.products(along)]
@@ -162,12 +163,12 @@ def _cosine(seen: QueryScores) -> dict[str, Tensor]:
 
 
 def _variation(seen: QueryScores, pattern: Tensor) -> dict[str, Tensor]:
-    """How much attention moves when every key has the mean length of those that the query sees."""
+    """How much attention moves when every key gets the mean length of the keys that the query sees."""
 
     def moved(true: Tensor, among: Tensor) -> Tensor:
         mean = (among[:, 0] @ seen.k_length.mT).mT[..., None] / among.sum(-1, keepdim=True).clamp_min(1)
-        level = attended(capped(seen.attention, seen.along * mean), among)
-        return (1 - torch.minimum(true, level).sum(-1)).clamp_min(0)
+        equal = attended(capped(seen.attention, seen.along * mean), among)
+        return (1 - torch.minimum(true, equal).sum(-1)).clamp_min(0)
 
     return {
         "variation": moved(pattern, seen.among),
@@ -178,7 +179,7 @@ def _variation(seen: QueryScores, pattern: Tensor) -> dict[str, Tensor]:
 def _geodesic(seen: QueryScores) -> dict[str, Tensor]:
     """Spearman's ρ of score and −angle over the other keys: at the token itself the angle is 0 by definition."""
     rows = torch.arange(len(seen.z), device=seen.z.device)[:, None]
-    # A falling function of the angle: −angle and the cosine have the same ranks, whatever the query's own length.
+    # −angle and the cosine have the same ranks, whatever the query's own length.
     cosines = seen.z[rows, seen.query] @ seen.z.mT / seen.z.norm(dim=-1)[:, None].clamp_min(LEAST)
     itself = torch.zeros_like(cosines).scatter_(-1, seen.query[..., None], 1.0)[:, None]
     others, rest = seen.among - itself, seen.later - itself
@@ -194,33 +195,33 @@ def _correlation(a: Tensor, b: Tensor, among: Tensor) -> Tensor:
     count = among.sum(-1)
     mean = ((count + 1) / 2)[..., None]
     a = (a - mean) * among
-    # Ranks 1 … m have one mean, ties or not, and what is paired with it here has none.
+    # Ranks 1 … m have a known mean, ties or not, and a is centred already.
     b_power = b.square().sum(-1) - count * mean[..., 0].square()
     return (a * b).sum(-1) / (a.square().sum(-1) * b_power).clamp_min(1e-30).sqrt()
 
 
 def _without_first(ranked: Tensor) -> Tensor:
-    """Ranks of the later keys among themselves: above position 0 one less, level with it a half."""
+    """Ranks of the later keys among themselves: one less above position 0, a half less where tied with it."""
     first = ranked[..., :1]
     return ranked - ((ranked - first).sign_() + 1) * ((first > 0).float() / 2)
 
 
 def ranks(values: Tensor, among: Tensor) -> Tensor:
-    """Ranks along the last axis among the entries marked by 1, ties at their middle; 0 elsewhere.
+    """Ranks along the last axis among the entries marked by 1, ties at their mean rank; 0 elsewhere.
 
     >>> ranks(torch.tensor([3.0, 1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 1.0, 0.0]))
     tensor([2.5000, 1.0000, 2.5000, 0.0000])
     """
-    given = values + (1 - among) * HIDDEN
-    # NumPy sorts ten times as fast as torch on a CPU.
-    on_cpu = given.device.type == "cpu"
-    order = torch.from_numpy(np.argsort(given.numpy(), axis=-1)) if on_cpu else given.argsort(-1)
-    ranked = torch.empty_like(given).scatter_(-1, order, _middles(given.gather(-1, order)))
+    shifted = values + (1 - among) * HIDDEN
+    # On a CPU NumPy sorts ten times as fast as torch.
+    on_cpu = shifted.device.type == "cpu"
+    order = torch.from_numpy(np.argsort(shifted.numpy(), axis=-1)) if on_cpu else shifted.argsort(-1)
+    ranked = torch.empty_like(shifted).scatter_(-1, order, _middles(shifted.gather(-1, order)))
     return ranked * among
 
 
 def _middles(ordered: Tensor) -> Tensor:
-    """Ranks of rows that are in order, equal neighbours at their middle."""
+    """Ranks of sorted rows, equal neighbours at their mean rank."""
     place = torch.arange(1, ordered.shape[-1] + 1, device=ordered.device, dtype=ordered.dtype).expand_as(ordered)
     equal = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] < HIDDEN / 2)
     if ordered.device.type == "cpu" and not bool(equal.any()):

@@ -1,8 +1,8 @@
-"""What do heads do at a few queries, and how long are their q and k?
+"""The instrument of heads: lengths of q and k at all tokens, and statistics of attention at sampled queries.
 
-Two tiers. Exact, over all tokens: lengths of q and k. Sampled, on seeded queries of seeded windows: everything that needs
-the scores themselves, one row of numbers per query and head. The sample is a share of the tokens, so that it costs a
-share of the pass, between a least size that short texts need and a most beyond which intervals hardly shrink.
+Whatever needs scores is computed at a seeded sample of queries, one row of numbers per query and head. The sample is a
+share of the tokens, so its cost is a share of the pass. It has a minimum that short texts need, and a maximum beyond
+which intervals hardly shrink.
 """
 
 import math
@@ -31,7 +31,7 @@ FIELDS = (
     "score_cosine",  # sum of products of both
     "variation",  # total variation to the pattern with every key at the mean key length
     "rho",  # Spearman correlation over the other keys of score and −angle(z_i, z_j)
-    "score_power_later",  # these five again without position 0, a key that many heads attend to for want of another
+    "score_power_later",  # these five again without position 0, where many heads put attention that they do not need
     "cosine_power_later",
     "score_cosine_later",
     "variation_later",
@@ -45,21 +45,21 @@ FIELDS = (
 )
 EXACT = ("q_length", "k_length")
 ERRORS = ("scores_error", "results_error", "unfolded_error")
-"""Largest difference of scores rebuilt from the folded matrices, over the largest score; the same of the heads' results
-(over the size of the largest score too: softmax magnifies a score's rounding so); and of scores rebuilt without the
-norm's gain and shift, which is what forgetting them would cost."""
-# One query in forty, with what its window needs, costs about a tenth of the pass. Fewer than 512 would widen the
-# intervals of short texts; with more than 2048 in 64 windows they hardly shrink (in SmolLM2 at 20 000 tokens, 640
-# queries in 63 documents gave intervals 1.15 to 1.35 times as wide as 2016).
+"""Largest error of scores rebuilt from the folded matrices, divided by the largest score; the same of results, divided
+by the largest score as well (softmax amplifies a score's rounding that much); and of scores rebuilt without the norm's
+gain and shift."""
+# One query in forty costs about a tenth of the pass. Fewer than 512 would widen the intervals of short texts; with more
+# than 2048 in 64 windows they hardly shrink (SmolLM2, 20 000 tokens, 63 documents: with 640 queries intervals are 1.15
+# to 1.35 times as wide as with 2016).
 ONE_IN, LEAST = 40, 512
 WINDOWS, QUERIES = 64, 32
-# A correlation over fewer keys is luck.
+# A correlation over fewer keys is mostly noise.
 KEYS_LEAST = 8
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which queries of which windows are looked at closely: the same for every layer, head and arm."""
+    """The sampled queries of each window: the same for every layer, head and arm."""
 
     chosen: "dict[Window, tuple[int, ...]]"
     windows: int
@@ -70,14 +70,14 @@ class Sampling:
     def of(cls, corpus: "Corpus", seed: int) -> "Sampling":
         rng = np.random.default_rng([seed, 41])
         windows = [w for w in corpus.windows if len(w.ids) > KEYS_LEAST]
-        picked = sorted(rng.choice(len(windows), min(WINDOWS, len(windows)), replace=False)) if windows else []
+        sampled = sorted(rng.choice(len(windows), min(WINDOWS, len(windows)), replace=False)) if windows else []
         wanted = max(LEAST, corpus.tokens // ONE_IN)
-        each = min(QUERIES, math.ceil(wanted / max(1, len(picked))))
+        each = min(QUERIES, math.ceil(wanted / max(1, len(sampled))))
         chosen = {}
-        for i in picked:
+        for i in sampled:
             places = np.arange(KEYS_LEAST, len(windows[i].ids))
-            some = rng.choice(places, min(each, len(places)), replace=False)
-            chosen[windows[i]] = tuple(int(t) for t in np.sort(some))
+            queries = rng.choice(places, min(each, len(places)), replace=False)
+            chosen[windows[i]] = tuple(int(t) for t in np.sort(queries))
         count = sum(map(len, chosen.values()))
         return cls(chosen, len(windows), count / max(1, corpus.tokens))
 

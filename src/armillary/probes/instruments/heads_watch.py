@@ -1,4 +1,4 @@
-"""How are heads watched as a batch passes? q, k, v and results come from the model's modules; scores from q and k."""
+"""Watches heads during a pass: q, k, v and results come from the model's modules; scores are computed from q and k."""
 
 import torch
 from torch import Tensor
@@ -10,18 +10,18 @@ from armillary.flow.attention import rotation, turned, visible
 from armillary.flow.glimpse import Tokens
 from armillary.flow.tokens import Corpus
 from armillary.measures import GroupedScalars, Largest, Named, Rows
-from armillary.probes.instruments.head_nullspaces import senses
+from armillary.probes.instruments.head_nullspaces import null_shares
 from armillary.probes.instruments.head_rebuilding import Rebuilding
 from armillary.probes.instruments.head_scores import QueryScores, fields_of
 from armillary.probes.instruments.heads import ERRORS, EXACT, FIELDS, HeadRows, Sampling
 from armillary.probes.machinery.instrument import View
 
-# Rebuilding scores in float64 is a proof, not a statistic: a few windows prove it.
+# Rebuilding scores in float64 is a proof, not a statistic: a few windows are enough.
 REBUILT = 2
 
 
 class HeadWatch:
-    """Fills a `HeadRows`. Which queries are looked at is known before the pass; nothing here waits for the device."""
+    """Fills a `HeadRows`. The sampled queries are known before the pass, and nothing here waits for the device."""
 
     def __init__(self, anatomy: Anatomy, corpus: Corpus, seed: int) -> None:
         self.anatomy, self.sampling = anatomy, Sampling.of(corpus, seed)
@@ -39,9 +39,9 @@ class HeadWatch:
         first = sorted(self.sampling.chosen, key=lambda w: (w.document % 2, -len(w.ids), w.document))
         self._rebuilt = set(first[:REBUILT])
         self._sides: dict[str, Tensor] = {}
-        half = torch.finfo(anatomy.dtype).bits < 32
-        self._senses = [senses(fold(anatomy, layer), half) for layer in range(anatomy.layers)]
-        # Where no norm stands before attention, the input of its projections is what is folded.
+        rounded = torch.finfo(anatomy.dtype).bits < 32
+        self._null = [null_shares(fold(anatomy, layer), rounded) for layer in range(anatomy.layers)]
+        # Where no norm stands before attention, the heads read the input of its projections.
         norms = [reading_norm(anatomy, layer)[0] for layer in range(anatomy.layers)]
         self._stream = {site or f"L{layer}.q" for layer, site in enumerate(norms)}
         parts = [f"L{layer}.{part}" for layer in range(anatomy.layers) for part in "qkvz"]
@@ -50,16 +50,17 @@ class HeadWatch:
     def begin(self, tokens: Tokens) -> None:
         batch, device = tokens.batch, tokens.device
         self._tokens, self._shape = tokens, batch.mask.shape
-        self._turn = rotation(self.anatomy, batch.ids.shape[1])
+        self._rotation = rotation(self.anatomy, batch.ids.shape[1])
         rows = [i for i, window in enumerate(batch.windows) if window in self.sampling.chosen]
         windows = [batch.windows[i] for i in rows]
         places = [self.sampling.chosen[w] for w in windows]
         most = max(map(len, places), default=0)
-        # Windows with fewer queries repeat their last one; the copies are dropped when rows are kept.
+        # Windows with fewer queries repeat their last one; the copies are dropped before rows are stored.
         query = torch.tensor([[*p, *[p[-1]] * (most - len(p))] for p in places]).long()
-        kept = [i * most + j for i, p in enumerate(places) for j in range(len(p))]
-        self._rows, self._query, self._kept = (
-            part.to(device, non_blocking=True) for part in (torch.tensor(rows).long(), query, torch.tensor(kept).long())
+        unique = [i * most + j for i, p in enumerate(places) for j in range(len(p))]
+        self._rows, self._query, self._unique = (
+            part.to(device, non_blocking=True)
+            for part in (torch.tensor(rows).long(), query, torch.tensor(unique).long())
         )
         self._rebuild = [(i, rows[i], len(w.ids)) for i, w in enumerate(windows) if w in self._rebuilt]
         if rows:
@@ -82,12 +83,12 @@ class HeadWatch:
     def _see_results(self, layer: int, result: Tensor) -> None:
         self._lengths(layer)
         if len(self._rows):
-            rows = self._sampled(layer, result).flatten(0, 1).index_select(0, self._kept)
+            rows = self._sampled(layer, result).flatten(0, 1).index_select(0, self._unique)
             self.state.rows[f"L{layer}"].include(rows)
             self._compare(layer, result)
 
     def _lengths(self, layer: int) -> None:
-        """Lengths at all tokens; a rotation leaves them as they are (YaRN's factor apart, which no spread notices)."""
+        """Lengths at all tokens. A rotation does not change them (YaRN's factor does, but not their spread)."""
         attention = self.anatomy.blocks[layer].attention
         q = turned(attention.q_norm, self._sides["q"], None).norm(dim=-1)
         k = turned(attention.k_norm, self._sides["k"], None).norm(dim=-1)
@@ -97,26 +98,27 @@ class HeadWatch:
 
     def _sampled(self, layer: int, result: Tensor) -> Tensor:
         """[b, n, h, FIELDS] for the sampled queries of the sampled windows."""
-        attention, sense = self.anatomy.blocks[layer].attention, self._senses[layer]
+        attention, null = self.anatomy.blocks[layer].attention, self._null[layer]
         at = (self._rows[:, None], self._query)
         q, k = self._sides["q"][at], self._sides["k"][at]
         keys, values = self._sides["k"][self._rows], self._sides["v"][self._rows]
         z = _direction(reading_norm(self.anatomy, layer)[1], self._x.float())
-        asked = z[torch.arange(len(z), device=z.device)[:, None], self._query]
-        turn = None if self._turn is None else (self._turn[0][0, self._query], self._turn[1][0, self._query])
+        query_z = z[torch.arange(len(z), device=z.device)[:, None], self._query]
+        whole = self._rotation
+        at_queries = None if whole is None else (whole[0][0, self._query], whole[1][0, self._query])
         sees = visible(attention, z.shape[1], self.anatomy.causal, z.device)[self._query]
         real = self._tokens.real.reshape(self._shape)[self._rows]
         scores = QueryScores(
             attention=attention,
-            q=turned(attention.q_norm, q, turn).transpose(1, 2),
-            k=turned(attention.k_norm, keys, self._turn).repeat_interleave(attention.group, 2).transpose(1, 2),
+            q=turned(attention.q_norm, q, at_queries).transpose(1, 2),
+            k=turned(attention.k_norm, keys, whole).repeat_interleave(attention.group, 2).transpose(1, 2),
             z=z,
-            update=(result[at].float().transpose(1, 2) @ sense.writes.to(z)).norm(dim=-1),
+            update=(result[at].float().transpose(1, 2) @ null.writes.to(z)).norm(dim=-1),
             query=self._query,
             sees=sees & real[:, None],
         )
-        lost = (sense.query.share(q, asked), sense.key.share(k, asked), sense.value.share(values, z))
-        return fields_of(scores, lost, FIELDS)
+        shares = (null.query.of(q, query_z), null.key.of(k, query_z), null.value.of(values, z))
+        return fields_of(scores, shares, FIELDS)
 
     def _compare(self, layer: int, result: Tensor) -> None:
         folded = fold(self.anatomy, layer) if self._rebuild else None
@@ -124,7 +126,7 @@ class HeadWatch:
             assert folded is not None
             z = _direction(folded.norm, self._x[i, :t].double())
             q, k = (self._sides[side][row, :t] for side in "qk")
-            window = Rebuilding(z, q, k, result[row, :t], self._turn, self.anatomy.causal)
+            window = Rebuilding(z, q, k, result[row, :t], self._rotation, self.anatomy.causal)
             self.state.errors[f"L{layer}"].include(window.errors(folded))
 
 
