@@ -1,5 +1,5 @@
-"""Models with a grid that is known: heads whose axes can change places, heads with one purpose, states that agree over a
-known distance; and text that a model wrote itself, so that whatever is changed in it costs something."""
+"""Models with known heads: heads whose axes can change places, heads with one purpose, states correlated over a known
+distance; and text that a model wrote itself, so that any change of it costs something."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
-from armillary.probes.grid.specialise import Specialise
+from armillary.probes.grid.specialise import HeadSpecialisation
 from armillary.results import VERDICTS, Finding
 
 D, HEADS, K, LAYERS, WORDS, CONTEXT = 32, 4, 8, 2, 60, 64
@@ -68,7 +68,7 @@ def gpt2(
 
 
 def written(anatomy: Anatomy, documents: int = 24, length: int = 40, seed: int = 5) -> Corpus:
-    """Text drawn from the model itself, token by token: no other model foretells it better on average."""
+    """Text drawn from the model itself, token by token: no other model predicts it better on average."""
     draw = generator(seed)
     ids = torch.randint(0, anatomy.vocabulary, (documents, 1), generator=draw)
     with still(anatomy.model):
@@ -103,7 +103,7 @@ PLACE, WORD, BEFORE = slice(0, 64), slice(64, 128), slice(128, 192)
 
 
 def purposeful(plan: Sequence[Sequence[str]], words: int = 40) -> Anatomy:
-    """For every layer a purpose a head: previous, first, self, same, induction (a layer after a previous one), uniform, random."""
+    """One purpose per head of every layer: previous, first, self, same, induction (after a previous one), uniform, random."""
     codes = torch.eye(192)
     table = 6 * codes[WORD][:words]
     places = 6 * codes[PLACE]
@@ -137,7 +137,7 @@ def purposeful(plan: Sequence[Sequence[str]], words: int = 40) -> Anatomy:
 
 
 def writing(size: float) -> Anatomy:
-    """Random heads that write much or little: the less, the less one's silence matters to another."""
+    """Random heads that write much or little: the less they write, the less they depend on each other."""
 
     def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
         W_O.mul_(size)
@@ -149,7 +149,7 @@ def writing(size: float) -> Anatomy:
 
 
 def reading(rank: int, words: Tensor | None = None) -> Anatomy:
-    """Heads that read so many directions each, and write nothing."""
+    """Heads that read `rank` directions each, and write nothing."""
 
     def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
         W_O.zero_()
@@ -174,7 +174,7 @@ def bending(steep: float) -> Anatomy:
     """Every matrix with singular values 1 down to 10^−steep, on the plane ⟂ 1 that LayerNorm leaves; 0 makes isometries."""
     plane = torch.linalg.qr(torch.cat((torch.ones(D, 1), normal(D, D - 1, seed=21)), 1))[0][:, 1:]
 
-    def made(rows: int, columns: int, seed: int) -> Tensor:
+    def steep_matrix(rows: int, columns: int, seed: int) -> Tensor:
         left = plane if rows == D else torch.linalg.qr(normal(rows, D - 1, seed=seed))[0]
         right = torch.linalg.qr(normal(columns, D - 1, seed=seed + 1))[0]
         return (left * torch.logspace(0, -steep, D - 1)) @ right.T
@@ -191,16 +191,16 @@ def bending(steep: float) -> Anatomy:
     anatomy = gpt2(change)
     with torch.no_grad():
         for layer, block in enumerate(anatomy.model.transformer.h):
-            block.mlp.c_fc.weight.copy_(made(D, 4 * D, 31 + layer))
-            block.mlp.c_proj.weight.copy_(made(4 * D, D, 41 + layer))
+            block.mlp.c_fc.weight.copy_(steep_matrix(D, 4 * D, 31 + layer))
+            block.mlp.c_proj.weight.copy_(steep_matrix(4 * D, D, 41 + layer))
     return read(anatomy.model, "planted")
 
 
-# States that agree over a distance.
+# States that are correlated over a distance.
 
 
 def averaging(windows: Sequence[int], size: float = 3.0) -> Anatomy:
-    """Layers that add the mean of the last so many words to each, found by their places; 0 adds nothing."""
+    """Layers that add the mean of the last n words to each word, by position; 0 adds nothing."""
     codes = torch.eye(128)
     table = torch.cat((torch.zeros(WORDS, 64), normal(WORDS, 64, seed=1)), 1)
 
@@ -218,7 +218,7 @@ def averaging(windows: Sequence[int], size: float = 3.0) -> Anatomy:
 
 
 def undone() -> Anatomy:
-    """A wide window first, whose mean is taken away again in part, layer after layer: longer than at first, and shrinking."""
+    """A wide window first, whose mean is partly subtracted again, layer by layer: longer than at first, and shrinking."""
     anatomy = averaging([8, 8, 8], 6.0)
     with torch.no_grad():
         for block in anatomy.model.transformer.h[1:]:
@@ -227,7 +227,7 @@ def undone() -> Anatomy:
 
 
 def two_words(stay: float, documents: int = 24, length: int = 60) -> Corpus:
-    """Documents of two words that follow each other with this chance: states of them agree by (2·stay − 1)^Δ."""
+    """Documents of two words; a word repeats with this chance, so that C(Δ) = (2·stay − 1)^Δ."""
     draw = generator(8)
     turns = torch.rand(documents, length, generator=draw) > stay
     start = torch.randint(0, 2, (documents, 1), generator=draw)
@@ -261,20 +261,24 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "axes, each with a part of its own": (HeadAxes, "refuted", lambda: on_its_own_text(gpt2())),
     "axes, one head": (HeadAxes, "undecided", lambda: on_its_own_text(gpt2(heads=1))),
     "roles, three purposes": (
-        Specialise,
+        HeadSpecialisation,
         "supported",
         lambda: on_few_words(purposeful([["previous", "same", "first"]] * 2)),
     ),
     "roles, some heads": (
-        Specialise,
+        HeadSpecialisation,
         "qualified",
         lambda: on_few_words(purposeful([["previous", "random", "uniform"]] * 2)),
     ),
-    "roles, a sink": (Specialise, "qualified", lambda: on_few_words(purposeful([["first", "first", "previous"]] * 2))),
-    "roles, uniform": (Specialise, "refuted", lambda: on_few_words(purposeful([["uniform"] * 3] * 2))),
-    "roles, all alike": (Specialise, "refuted", lambda: on_few_words(purposeful([["previous"] * 3] * 2))),
-    "roles, random and sharp": (Specialise, "refuted", lambda: on_few_words(purposeful([["random"] * 3] * 2))),
-    "roles, one head": (Specialise, "undecided", lambda: on_few_words(gpt2(heads=1))),
+    "roles, a sink": (
+        HeadSpecialisation,
+        "qualified",
+        lambda: on_few_words(purposeful([["first", "first", "previous"]] * 2)),
+    ),
+    "roles, uniform": (HeadSpecialisation, "refuted", lambda: on_few_words(purposeful([["uniform"] * 3] * 2))),
+    "roles, all alike": (HeadSpecialisation, "refuted", lambda: on_few_words(purposeful([["previous"] * 3] * 2))),
+    "roles, random and sharp": (HeadSpecialisation, "refuted", lambda: on_few_words(purposeful([["random"] * 3] * 2))),
+    "roles, one head": (HeadSpecialisation, "undecided", lambda: on_few_words(gpt2(heads=1))),
     "gradients, heads that write little": (HeadGradients, "supported", lambda: on_its_own_text(writing(0.05))),
     "gradients, heads that write some": (HeadGradients, "qualified", lambda: on_its_own_text(writing(0.3))),
     "gradients, heads that write much": (HeadGradients, "refuted", lambda: on_its_own_text(writing(1.0))),
@@ -291,15 +295,16 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
 
 
 @cache
-def found(case: str) -> Finding:
-    """What a case's probe concludes; the same for every test that asks."""
+def finding_of(case: str) -> Finding:
+    """What a case's probe concludes, computed once for all tests."""
     probe, _, make = CASES[case]
     return tried(probe(), *make())
 
 
 def whole(finding: Finding) -> None:
-    """Every cell is a number or a word, every column is described, and the interval holds the value."""
+    """Every cell is a number or a word, every column is described, and the interval contains the value."""
     assert finding.verdict in VERDICTS and finding.reading and finding.headline
+    assert (finding.why is not None) == (finding.verdict == "undecided")
     for table in (finding.table, *finding.more_tables.values()):
         assert all(column.meaning for column in table.columns)
         for cell in (cell for row in table.rows for cell in row):

@@ -1,28 +1,28 @@
-"""Heads as a grid: axes that may change places or may not, and heads with a purpose or without one."""
+"""Heads as a grid: axes that can change places or not, and heads with a purpose or without one."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from planted import corpus, tried
-from planted_grid import CASES, found, gpt2, purposeful, whole, written
+from planted import bench_of, corpus, tried
+from planted_grid import CASES, finding_of, gpt2, purposeful, whole, written
 from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.edits import Shuffle, across, edited
 from armillary.flow.capture import run, still
-from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes import PROBES
-from armillary.probes.grid.document_shuffles import Dealt
-from armillary.probes.grid.head_axes import DEALS, Case, HeadAxes, cases
-from armillary.probes.grid.specialise import Specialise
-from armillary.probes.instruments.patterns import FIELDS, induction, repeated, scores, texts
+from armillary.probes.grid.axis_shuffles import SHUFFLES, DocumentShuffle, ShuffleCase, shuffle_cases
+from armillary.probes.grid.head_axes import HeadAxes
+from armillary.probes.grid.specialise import HeadSpecialisation
+from armillary.probes.instruments.patterns import measure_patterns, repeated, texts
 from armillary.probes.instruments.roles import letters, name_roles
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.probe import judge
+from armillary.probes.machinery.shared_pass import gather
+from armillary.results import Why
 
 # One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, parallel sublayers, encoders.
 FAMILIES = ("gpt2", "llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt-post", "bert")
@@ -30,12 +30,12 @@ FAMILIES = ("gpt2", "llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt-post
 
 @pytest.mark.parametrize("case", list(CASES))
 def test_planted_truth_comes_back(case):
-    finding = found(case)
+    finding = finding_of(case)
     whole(finding)
     assert finding.verdict == CASES[case][1], f"{finding.statistic}: {finding.reading}"
 
 
-@pytest.mark.parametrize("probe", [HeadAxes(), Specialise()], ids=lambda probe: probe.claim.id)
+@pytest.mark.parametrize("probe", [HeadAxes(), HeadSpecialisation()], ids=lambda probe: probe.claim.id)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_can_be_asked(name, probe):
     whole(tried(probe, read(tiny(name)), corpus(9, 18, vocabulary=97)))
@@ -43,7 +43,7 @@ def test_every_family_can_be_asked(name, probe):
 
 def test_half_precision_can_be_asked():
     model = tiny("llama").to(torch.float16)
-    for probe in (HeadAxes(), Specialise()):
+    for probe in (HeadAxes(), HeadSpecialisation()):
         whole(tried(probe, read(model), corpus(9, 18, vocabulary=97)))
 
 
@@ -68,177 +68,183 @@ EDGES = {
 @pytest.mark.parametrize("edge", list(EDGES))
 def test_the_edges_are_survived(edge, probe):
     anatomy, text = EDGES[edge]()
-    found = Evidence(anatomy, text, random_twin(anatomy, 0))
-    found.found[probe.claim.id] = probe.experiment(Bench(anatomy, text, found.twin))
-    finding = judge(probe, found)
+    evidence = gather(anatomy, text, ())
+    finding = judge(probe, evidence, bench_of(evidence))
     whole(finding)
-    if edge in ("three documents", "one document", "one-token documents"):
-        assert finding.verdict == "undecided"
-        assert "more text" in finding.reading or "Only" in finding.reading
+    if edge in ("one document", "one-token documents"):
+        assert finding.why is Why.TOO_LITTLE_TEXT
+    if edge == "three documents":
+        assert finding.why in (Why.TOO_LITTLE_TEXT, Why.NO_INTERVAL)
 
 
 # Axes.
 
 
 def test_interchangeable_axes_cost_nothing_within_their_head():
-    finding = found("axes, interchangeable within heads")
+    finding = finding_of("axes, interchangeable within heads")
     frame = finding.to_frame()
     assert frame.within.abs().max() < 1e-5 < 0.05 < frame.across.min()
     assert finding.statistic.value == pytest.approx(1, abs=1e-3)
 
 
 def test_q_and_k_alike_are_the_exact_zero():
-    finding = found("axes, each with a part of its own")
+    finding = finding_of("axes, each with a part of its own")
     alike = next(control for control in finding.controls if "alike" in control.name)
     assert abs(alike.value) < 1e-5 < 0.05 < finding.to_frame().across.min()
 
 
 def test_fewer_axes_within_than_across_would_support_anything():
-    """The mutation that moving the same axes guards against: a quarter of them within beside all of them across."""
+    """The mutation that moving the same axes guards against: a quarter of them within, all of them across."""
     anatomy = gpt2()
     trials = HeadAxes().experiment(Bench(anatomy, written(anatomy)))
-    some = {case.moved: case for case in cases(anatomy) if case.where == "z" and len(case.layers) == 2}
-    quarter, full = some[2], some[8]
+    cases = {case.moved: case for case in shuffle_cases(anatomy) if case.where == "z" and len(case.layers) == 2}
+    quarter, full = cases[2], cases[8]
 
-    def cost(case: Case, kind: str) -> float:
-        return float(np.mean([trials.cost(case.name(kind, deal))[0] for deal in range(DEALS)]))
+    def cost(case: ShuffleCase, kind: str) -> float:
+        return float(np.mean([trials.cost(case.trial(kind, n))[0] for n in range(SHUFFLES)]))
 
     assert 1 - cost(quarter, "within") / cost(full, "across") > 0.2 > 1 - cost(full, "within") / cost(full, "across")
 
 
 @pytest.mark.parametrize("where", ["z", "q"])
-def test_every_document_is_dealt_its_own_shuffle(where):
-    """The n-th document by the n-th order, over batches too, as the plain edit would shuffle it alone."""
+def test_every_document_has_its_own_shuffle(where):
+    """The n-th document by the n-th order, across batches too, as the plain edit would shuffle it alone."""
     anatomy, text = gpt2(), torch.randint(0, 60, (5, 12), generator=torch.Generator().manual_seed(0))
 
     def order(n: int) -> tuple[int, ...]:
         return across(4, 8, n)
 
-    dealt = Dealt(0, order, where)
+    shuffle = DocumentShuffle(0, order, where)
     with still(anatomy.model):
         before = run(anatomy, text)
-        with edited(anatomy, dealt):
-            made = torch.cat((run(anatomy, text[:2]), run(anatomy, text[2:])))
+        with edited(anatomy, shuffle):
+            shuffled = torch.cat((run(anatomy, text[:2]), run(anatomy, text[2:])))
         for n in range(5):
             with edited(anatomy, Shuffle(0, order(n), where)):
-                assert torch.allclose(made[n], run(anatomy, text[n : n + 1])[0], atol=1e-5)
+                assert torch.allclose(shuffled[n], run(anatomy, text[n : n + 1])[0], atol=1e-5)
         assert torch.equal(run(anatomy, text), before)
 
 
-def test_what_cannot_be_asked_says_what_would_decide():
-    assert "several heads would decide" in found("axes, one head").reading
+def test_what_cannot_be_measured_is_undecided_with_its_reason():
+    single = finding_of("axes, one head")
+    assert single.why is Why.NOT_APPLICABLE and "several heads" in single.reading
     encoder = tried(HeadAxes(), read(tiny("bert")), corpus(9, 12, vocabulary=97))
-    assert encoder.verdict == "undecided" and "language-model head" in encoder.reading
-    short = tried(Specialise(), read(tiny("llama")), corpus(9, 12, vocabulary=97))
-    assert short.verdict == "undecided" and "more text" in short.reading
+    assert encoder.why is Why.NOT_APPLICABLE and "causal" in encoder.reading
+    assert finding_of("roles, one head").why is finding_of("gradients, one head").why is Why.NOT_APPLICABLE
+    short = tried(HeadSpecialisation(), read(tiny("llama")), corpus(9, 12, vocabulary=97))
+    assert short.verdict == "undecided" and short.why is Why.TOO_LITTLE_TEXT
 
 
 # Roles.
 
 
 def test_a_head_is_called_after_its_purpose():
-    frame = found("roles, three purposes").to_frame().set_index("head")
+    frame = finding_of("roles, three purposes").to_frame().set_index("head")
     assert list(frame.role[:3]) == ["previous", "same", "first"]
     assert frame.loc["L0H0", "previous"] > 0.99 and frame.loc["L0H2", "first"] > 0.99
-    assert frame.loc["L0H0", "content"] < 0.01 < 0.5 < frame.loc["L0H1", "content"], "words decide the second alone"
+    assert frame.loc["L0H0", "content"] < 0.01 < 0.5 < frame.loc["L0H1", "content"], "only the second depends on words"
 
 
 def test_an_induction_head_takes_two_layers():
     plan = [["previous", "uniform", "uniform"], ["induction", "uniform", "uniform"]]
-    with_it = tried(Specialise(), purposeful(plan), corpus(20, 40, vocabulary=40)).to_frame().set_index("head")
+    with_it = tried(HeadSpecialisation(), purposeful(plan), corpus(20, 40, vocabulary=40)).to_frame().set_index("head")
     assert with_it.loc["L1H0", "role"] == "induction" and with_it.loc["L1H0", "induction"] > 0.9
-    # Its other half taken away, the head has nothing to match.
-    alone = tried(Specialise(), purposeful([["uniform"] * 3, plan[1]]), corpus(20, 40, vocabulary=40)).to_frame()
+    # Without the earlier head, it has nothing to match.
+    alone = tried(
+        HeadSpecialisation(), purposeful([["uniform"] * 3, plan[1]]), corpus(20, 40, vocabulary=40)
+    ).to_frame()
     assert alone.induction.max() < 0.1
 
 
 def test_random_heads_depend_on_words_and_have_no_role():
-    """Were content a kind of token, large random weights would pass for specialists."""
-    finding = found("roles, random and sharp")
+    """If content were a kind of token, heads of large random weights would count as specialised."""
+    finding = finding_of("roles, random and sharp")
     assert finding.to_frame().content.min() > 0.8 and not any(finding.to_frame().leans)
     assert finding.verdict == "refuted"
 
 
-def test_what_all_heads_do_is_no_speciality():
-    finding = found("roles, all alike")
+def test_what_all_heads_do_is_not_a_speciality():
+    finding = finding_of("roles, all alike")
     assert set(finding.to_frame().leans) == {"previous"} and finding.to_frame().differs.max() < 1e-6
     assert finding.statistic.value == 0 and [control.value for control in finding.controls] == [0, 0]
 
 
-def test_a_token_on_which_most_heads_rest_is_no_speciality():
-    """Counted as one, a first token that draws two heads of three would make specialists of them all."""
-    finding = found("roles, a sink")
+def test_a_token_that_most_heads_attend_to_is_not_a_speciality():
+    """Counted as one, a first token that two heads of three attend to would make all of them specialised."""
+    finding = finding_of("roles, a sink")
     assert (finding.to_frame().leans != "").all() and finding.statistic.value == pytest.approx(1 / 3)
-    assert "most heads lean to the first token" in finding.reading
+    assert "lean to the first token" in finding.reading
+
+
+def patterns_of(anatomy, text: Corpus) -> dict[int, torch.Tensor]:
+    """layer → [text, head, query, key]."""
+    from armillary.flow.capture import watching_patterns
+
+    patterns = {}
+    with still(anatomy.model), watching_patterns(anatomy, lambda layer, pattern: patterns.update({layer: pattern})):
+        run(anatomy, torch.tensor([window.ids for window in text.windows]))
+    return patterns
 
 
 def test_only_heads_that_see_ahead_can_attend_to_the_next_token():
-    from armillary.flow.capture import watching_patterns
-
-    table = np.array([window.ids for window in corpus(3, 20, vocabulary=60).windows])
+    text = corpus(3, 20, vocabulary=60)
     for name, sees in (("bert", True), ("llama", False)):
-        anatomy, seen = read(tiny(name)), {}
-        with (
-            still(anatomy.model),
-            watching_patterns(anatomy, lambda layer, pattern, seen=seen: seen.update({layer: pattern})),
-        ):
-            run(anatomy, torch.tensor(table))
-        made = scores(anatomy, table)[:, FIELDS.index("next"), 2]
-        slow = sum(seen[2][:, :, t, t + 1] for t in range(8, 19)).double().numpy()
-        assert np.allclose(made[..., 1], slow if sees else 0, atol=1e-5) and (made[..., 0] == 11 * sees).all()
+        anatomy = read(tiny(name))
+        sums = measure_patterns(anatomy, text).of("next")[:, 2]
+        pattern = patterns_of(anatomy, text)[2]
+        slow = sum(pattern[:, :, t, t + 1] for t in range(8, 19)).double().numpy()
+        assert np.allclose(sums[..., 1], slow if sees else 0, atol=1e-5) and (sums[..., 0] == 11 * sees).all()
 
 
 def test_scores_are_those_of_the_pattern():
     """Against a slow count, query by query, on a model with a window."""
-    from armillary.flow.capture import watching_patterns
-
-    anatomy = read(tiny("mistral"))
-    ids = corpus(3, 20, vocabulary=9).windows
-    table = np.array([window.ids for window in ids])
-    seen = {}
-    with still(anatomy.model), watching_patterns(anatomy, lambda layer, pattern: seen.update({layer: pattern})):
-        run(anatomy, torch.tensor(table))
-    made = scores(anatomy, table)
-    pattern, window = seen[1].double().numpy(), anatomy.blocks[1].attention.window
+    anatomy, text_corpus = read(tiny("mistral")), corpus(3, 20, vocabulary=9)
+    table = np.array([window.ids for window in text_corpus.windows])
+    sums = measure_patterns(anatomy, text_corpus)
+    pattern = patterns_of(anatomy, text_corpus)[1].double().numpy()
+    window = anatomy.blocks[1].attention.window
     for text, head in ((0, 1), (2, 3)):
         total = count = 0.0
         for t in range(8, 20):
             keys = [s for s in range(max(0, t - window + 1), t) if table[text, s] == table[text, t]]
             total += sum(pattern[text, head, t, s] for s in keys)
             count += bool(keys)
-        assert made[text, FIELDS.index("same"), 1, head] == pytest.approx([count, total], abs=1e-5)
+        assert sums.of("same")[text, 1, head] == pytest.approx([count, total], abs=1e-5)
         first = pattern[text, head, 8:, 0].sum()
-        assert made[text, FIELDS.index("first"), 1, head] == pytest.approx([12, first], abs=1e-5)
+        assert sums.of("first")[text, 1, head] == pytest.approx([12, first], abs=1e-5)
 
 
 def test_repeated_tokens_are_ordinary_ones_and_each_comes_twice():
     windows = (Window(0, (1, 7, 8, 9, 2), prefix=1, suffix=1), Window(1, (1, 9, 10, 11, 2), prefix=1, suffix=1))
-    made = repeated(windows, 4, 64, 0)
-    assert made.shape == (4, 11) and (made[:, 0] == 1).all()
-    assert (made[:, 1:6] == made[:, 6:]).all() and all(
-        sorted(row) == [7, 8, 9, 10, 11] for row in made[:, 1:6].tolist()
-    )
-    assert repeated(windows, 2, 7, 0).shape == (2, 7), "no longer than the context"
-    # Counted one place off, a head that looks to the token itself would pass for induction.
-    anatomy = purposeful([["same"] * 3])
-    found = induction(anatomy, repeated(corpus(4, 40, vocabulary=40).windows, 6, 64, 0), 0).sum(0)
-    assert (found[..., 1] / found[..., 0]).max() < 0.05
+    text = Corpus(windows, "planted", 2, 10, ())
+    copies = repeated(text, range(4), 64, 0)
+    rows = np.array([window.ids for window in copies.windows])
+    assert rows.shape == (4, 11) and (rows[:, 0] == 1).all() and copies.tokens == 44
+    assert (rows[:, 1:6] == rows[:, 6:]).all()
+    assert all(sorted(row) == [7, 8, 9, 10, 11] for row in rows[:, 1:6].tolist())
+    short = repeated(text, range(2), 7, 0).windows
+    assert [len(window.ids) for window in short] == [7, 7], "no longer than the context"
+    # Counted one place off, a head that attends to the token itself would count as induction.
+    words = corpus(6, 40, vocabulary=40)
+    sums = measure_patterns(purposeful([["same"] * 3]), words, repeated(words, range(6), 64, 0)).of("induction").sum(0)
+    assert (sums[..., 1] / sums[..., 0]).max() < 0.05
 
 
 def test_texts_are_of_one_length_and_most_of_them():
     lengths = [40, 40, 40, 12, 40, 40, 40, 40, 5, 40, 40, 40]
     windows = [Window(i, tuple(range(n))) for i, n in enumerate(lengths)]
-    ids, documents = texts(windows, 8)
-    assert ids.shape == (10, 40) and 3 not in documents and 8 not in documents
-    assert texts((), 8)[0].size == 0
+    text = texts(Corpus(tuple(windows), "planted", 12, sum(lengths), ()), 8)
+    assert [len(window.ids) for window in text.windows] == [40] * 10 and text.tokens == 400
+    assert {window.document for window in text.windows} == set(range(12)) - {3, 8}
+    assert not texts(Corpus((), "planted", 0, 0, ()), 8).windows
 
 
 def test_letters_agree_with_roles():
-    found = {"previous": np.array([[0.38, 0.6, 0.3, 0.1]]), "content": np.array([[0.57, 0.9, 0.2, 0.3]])}
-    assert name_roles(found).tolist() == [["content", "previous", "mixed", "mixed"]]
-    assert letters(found) == ["CPpc"]
+    scores = {"previous": np.array([[0.38, 0.6, 0.3, 0.1]]), "content": np.array([[0.57, 0.9, 0.2, 0.3]])}
+    assert name_roles(scores).tolist() == [["content", "previous", "mixed", "mixed"]]
+    assert letters(scores) == ["CPpc"]
 
 
 def test_few_documents_leave_no_interval():
     few = Corpus(corpus(4, 40, vocabulary=40).windows, "planted", 4, 160, ())
-    assert tried(Specialise(), purposeful([["previous", "same", "first"]]), few).verdict == "undecided"
+    assert tried(HeadSpecialisation(), purposeful([["previous", "same", "first"]]), few).why is Why.NO_INTERVAL

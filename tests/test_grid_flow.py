@@ -1,18 +1,25 @@
-"""Lengths over which states agree: known ones come back, and nothing else passes for one."""
+"""Correlation lengths of states: known ones come back, and nothing else counts as one."""
 
 import numpy as np
 import pytest
 import torch
 from planted import corpus, tried
-from planted_grid import averaging, found, gpt2, two_words, whole
+from planted_grid import averaging, finding_of, gpt2, two_words, whole
 from test_grid import FAMILIES
 from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.probes.grid.coarse import Coarse, sites_of
-from armillary.probes.grid.correlation_length import Reach, correlation, length, reach, states
+from armillary.probes.grid.correlation_length import (
+    StateCorrelations,
+    centred_states,
+    correlation,
+    length,
+    state_correlations,
+)
 from armillary.probes.instruments.patterns import texts
+from armillary.results import Why
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -26,9 +33,14 @@ def test_half_precision_can_be_asked():
     whole(tried(Coarse(), read(tiny("llama").half()), corpus(9, 20, vocabulary=97)))
 
 
-def measured(anatomy, text: Corpus, sites=("L0.resid_pre",)) -> Reach:
-    ids, documents = texts(text.windows, 8, 128)
-    return reach(states(anatomy, ids, sites, 1), documents, text.groups)
+def beginnings(text: Corpus) -> tuple[np.ndarray, np.ndarray]:
+    windows = texts(text, 8, 128).windows
+    return np.array([window.ids for window in windows]), np.array([window.document for window in windows])
+
+
+def measured(anatomy, text: Corpus, sites=("L0.resid_pre",)) -> StateCorrelations:
+    ids, documents = beginnings(text)
+    return state_correlations(centred_states(anatomy, ids, sites, 1), documents, text.groups)
 
 
 @pytest.mark.parametrize("stay", [0.7, 0.9])
@@ -41,9 +53,9 @@ def test_a_known_length_comes_back(stay):
     assert length(products)[0] == pytest.approx(known, rel=0.25)
 
 
-def test_shuffling_takes_the_length_away_and_not_the_sum():
-    """Within a document the sum over all pairs stays whatever the order: an integrated length that keeps what the document
-    shares would hardly see the difference."""
+def test_shuffling_removes_the_length_and_not_the_sum():
+    """Within a document the sum over all pairs is the same in any order: an integrated length that includes what the
+    document shares would hardly change."""
     text = two_words(0.9, documents=300)
     ordered, shuffled = (measured(averaging([0]), t).products.sum(0) for t in (text, text.shuffled(0)))
     assert length(ordered)[0] - length(shuffled)[0] > 2.5
@@ -53,39 +65,38 @@ def test_shuffling_takes_the_length_away_and_not_the_sum():
 
 def test_correlations_are_those_of_a_slow_count():
     anatomy, text = read(tiny("llama")), corpus(9, 20, vocabulary=97)
-    ids, documents = texts(text.windows, 8, 128)
-    z = states(anatomy, ids, ["L1.resid_post"], 1)["L1.resid_post"]
+    ids, documents = beginnings(text)
+    z = centred_states(anatomy, ids, ["L1.resid_post"], 1)["L1.resid_post"]
     assert z.shape == (9, 19, 32) and float(z.mean(0).abs().max()) < 1e-5
-    made = reach({"L1.resid_post": z}, documents, 9).products.sum(0)[0]
+    products = state_correlations({"L1.resid_post": z}, documents, 9).products.sum(0)[0]
     slow = [
         np.mean([float(z[d, t].double() @ z[d, t + apart].double()) for d in range(9) for t in range(19 - apart)])
         for apart in range(10)
     ]
-    assert np.allclose(made / 9, slow, rtol=1e-4)
+    assert np.allclose(products / 9, slow, rtol=1e-4)
 
 
-def test_positions_are_no_correlation():
-    """Neighbouring places look alike in any model that knows its place: uncentred, that alone would be a long length."""
+def test_positions_are_not_a_correlation():
+    """Neighbouring positions are similar in any model that knows positions: uncentred, that alone would be a long length."""
     turn = torch.linspace(0, 1, 64)[:, None] * torch.arange(1, 33)
     anatomy = gpt2(places=5 * torch.sin(turn))
     text = corpus(40, 60, vocabulary=60)
-    ids, documents = texts(text.windows, 8, 128)
-    z = states(anatomy, ids, ["L0.resid_pre"], 1)["L0.resid_pre"]
-    assert length(reach({"z": z}, documents, 40).products.sum(0))[0] < 1
-    raw = anatomy.blocks[0].ln1.direction(anatomy.W_E[torch.as_tensor(ids)] + anatomy.positions.table[: ids.shape[1]])[
-        :, 1:
-    ]
-    assert length(reach({"z": raw - raw.mean((0, 1))}, documents, 40).products.sum(0))[0] > 1.5
+    ids, documents = beginnings(text)
+    z = centred_states(anatomy, ids, ["L0.resid_pre"], 1)["L0.resid_pre"]
+    assert length(state_correlations({"z": z}, documents, 40).products.sum(0))[0] < 1
+    stream = anatomy.W_E[torch.as_tensor(ids)] + anatomy.positions.table[: ids.shape[1]]
+    raw = anatomy.blocks[0].ln1.direction(stream)[:, 1:]
+    assert length(state_correlations({"z": raw - raw.mean((0, 1))}, documents, 40).products.sum(0))[0] > 1.5
 
 
-def test_what_a_document_shares_is_no_length():
-    """Documents of a subject each: half of the words are its own. All pairs of a document agree, near or far."""
+def test_what_a_document_shares_is_not_a_length():
+    """Every document has a word of its own at half of its places. All its pairs are correlated, near or far."""
     rng = np.random.default_rng(0)
     anatomy = averaging([0, 0])
     windows = list(corpus(40, 60, vocabulary=60).windows)
     for i, window in enumerate(windows):
         own = rng.random(60) < 0.5
-        ids = tuple(int(i % 60) if mine else int(word) for word, mine in zip(window.ids, own, strict=True))
+        ids = tuple(int(i % 60) if flag else int(word) for word, flag in zip(window.ids, own, strict=True))
         windows[i] = type(window)(window.document, ids)
     row = tried(Coarse(), anatomy, Corpus(tuple(windows), "planted", 40, 2400, ())).to_frame().iloc[0]
     assert row.shared > 0.15 and row.length < 1
@@ -98,9 +109,9 @@ def test_states_are_spread_over_the_depth():
     assert sites_of(Deep()) == ("L0.resid_pre", *(f"L{i}.resid_post" for i in (0, 4, 8, 12, 17, 21, 25, 29)))
 
 
-def test_the_reading_says_what_cannot_be_decided():
-    assert "no measurement can decide" in found("flow, windows that grow").reading
-    frame = found("flow, no window").to_frame()
+def test_without_averaging_no_state_changes():
+    assert "cannot be measured" in finding_of("flow, windows that grow").reading
+    frame = finding_of("flow, no window").to_frame()
     assert np.ptp(frame.length) < 1e-6 and np.ptp(frame.participation) < 1e-3
     short = tried(Coarse(), averaging([0]), corpus(9, 12, vocabulary=60))
-    assert short.verdict == "undecided" and "more text" in short.reading
+    assert short.verdict == "undecided" and short.why is Why.TOO_LITTLE_TEXT

@@ -1,10 +1,10 @@
-"""Gradients of heads: those that autograd gives at the weights themselves, and nothing of it left behind."""
+"""Gradients of heads: equal to autograd's at the weights, and nothing is left behind."""
 
 import numpy as np
 import pytest
 import torch
 from planted import corpus, tried
-from planted_grid import found, gpt2, whole, written
+from planted_grid import finding_of, gpt2, whole, written
 from test_grid import FAMILIES
 from tiny import tiny
 
@@ -12,8 +12,8 @@ from armillary.anatomy.read import read
 from armillary.edits import Shuffle, Silence, across, edited
 from armillary.flow.tokens import collate
 from armillary.probes.grid.backward import loss_slices
-from armillary.probes.grid.coupling import derivatives
-from armillary.probes.grid.gradients import HeadGradients, _ratio
+from armillary.probes.grid.coupling import derivatives, relative_change
+from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.machinery.bench import Bench
 
 
@@ -41,8 +41,8 @@ def slow(name: str, edits=()) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     if name == "gpt2":
         parts = model.transformer.h[1].attn.c_attn.weight.grad.chunk(3, dim=1)
     elif name == "gpt_neox":
-        dealt = model.gpt_neox.layers[1].attention.query_key_value.weight.grad.T.reshape(32, 4, 3, 8)
-        parts = [dealt[:, :, part].flatten(1) for part in range(3)]
+        fused = model.gpt_neox.layers[1].attention.query_key_value.weight.grad.T.reshape(32, 4, 3, 8)
+        parts = [fused[:, :, part].flatten(1) for part in range(3)]
     else:
         attention = model.model.layers[1].self_attn
         parts = [p.weight.grad.T for p in (attention.q_proj, attention.k_proj, attention.v_proj)]
@@ -53,18 +53,18 @@ def slow(name: str, edits=()) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 def test_slices_are_those_of_the_parameters(name):
     """Lengths and products of gradients, with and without a silenced head of an earlier layer."""
     silence = Silence(0, (1,))
-    made, _ = loss_slices(read(tiny(name)), batch(), [1])
+    slices, _ = loss_slices(read(tiny(name)), batch(), [1])
     changed, _ = loss_slices(read(tiny(name)), batch(), [1], [silence])
-    one = made[1]
+    first = slices[1]
     for side, plain, other in zip("qkv", slow(name), slow(name, [silence]), strict=True):
-        # The model of `slow` sums over documents, ours keeps them apart: add the weights' gradients up.
-        mine = torch.einsum("btd,bthk->hdk", one.y, getattr(one, side))
-        assert torch.allclose(mine, plain, atol=1e-5 * plain.abs().max())
-        theirs = torch.einsum("btd,bthk->hdk", changed[1].y, getattr(changed[1], side))
-        assert torch.allclose(theirs, other, atol=1e-5 * other.abs().max())
-        each = torch.einsum("btd,bthk->bhdk", one.y, getattr(one, side))
+        # `slow` sums over documents: add up the gradients of each.
+        summed = torch.einsum("btd,bthk->hdk", first.y, getattr(first, side))
+        assert torch.allclose(summed, plain, atol=1e-5 * plain.abs().max())
+        silenced = torch.einsum("btd,bthk->hdk", changed[1].y, getattr(changed[1], side))
+        assert torch.allclose(silenced, other, atol=1e-5 * other.abs().max())
+        each = torch.einsum("btd,bthk->bhdk", first.y, getattr(first, side))
         also = torch.einsum("btd,bthk->bhdk", changed[1].y, getattr(changed[1], side))
-        assert torch.allclose(one.products(changed[1], side), (each * also).sum((-1, -2)))
+        assert torch.allclose(first.products(changed[1], side), (each * also).sum((-1, -2)))
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -88,24 +88,24 @@ def test_no_gradient_is_left_behind(frozen):
 
 
 def test_a_model_that_mixes_heads_would_be_seen():
-    """Queries dealt to other heads: a head's result then depends on slices that are not its own."""
+    """Queries moved to other heads: a head's result then depends on slices that are not its own."""
     anatomy = gpt2()
     with edited(anatomy, Shuffle(0, across(4, 8, 0), "q")):
         rows = derivatives(anatomy, collate(written(anatomy, 2, 12).windows, 0), [0, 1])
-    assert min(row["foreign"] for row in rows if row["head"].startswith("L0")) > 0.01
-    assert all(row["foreign"] == 0 for row in rows if row["head"].startswith("L1"))
+    assert min(row.foreign for row in rows if row.head.startswith("L0")) > 0.01
+    assert all(row.foreign == 0 for row in rows if row.head.startswith("L1"))
 
 
 def test_earlier_layers_are_reached_and_later_ones_are_not():
     anatomy = gpt2(layers=3)
-    rows = {row["head"]: row for row in derivatives(anatomy, collate(written(anatomy, 2, 12).windows, 0), [0, 1, 2])}
-    assert rows["L2H0"]["earlier"] > 0 and rows["L0H0"]["earlier"] is None
-    frame = found("gradients, heads that write much").to_frame().set_index("head")
-    # A silenced head changes what later heads read and what earlier ones are asked for.
+    rows = {row.head: row for row in derivatives(anatomy, collate(written(anatomy, 2, 12).windows, 0), [0, 1, 2])}
+    assert rows["L2H0"].earlier > 0 and np.isnan(rows["L0H0"].earlier)
+    frame = finding_of("gradients, heads that write much").to_frame().set_index("head")
+    # A silenced head changes the input of later heads and the gradients of earlier ones.
     assert frame.loc["L0H0", "later"] > 0.1 and frame.loc["L1H0", "earlier"] > 0.1
 
 
-def test_a_head_that_writes_nothing_is_missed_by_nobody():
+def test_a_head_that_writes_nothing_is_coupled_to_none():
     def change(layer, W_Q, W_K, W_V, W_O):
         W_O[:8] = 0
 
@@ -119,7 +119,7 @@ def test_relative_changes_are_those_of_vectors():
     rng = np.random.default_rng(0)
     g, h = rng.standard_normal((2, 50))
     stats = np.array([g @ g, g @ h, h @ h])
-    assert _ratio(stats) == pytest.approx(np.linalg.norm(g - h) / np.linalg.norm(g))
+    assert relative_change(stats) == pytest.approx(np.linalg.norm(g - h) / np.linalg.norm(g))
 
 
 def test_half_precision_can_be_asked():

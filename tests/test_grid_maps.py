@@ -1,4 +1,4 @@
-"""What matrices do to directions: closed forms, bounds, and the ways in which a measurement of bending could fool itself."""
+"""The action of matrices on directions: closed forms, bounds, and mistakes that a measurement of bending could make."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from planted import corpus, tried
-from planted_grid import bending, found, whole
+from planted_grid import bending, finding_of, whole
 from test_grid import FAMILIES
 from tiny import tiny
 
@@ -24,8 +24,9 @@ from armillary.geometry.induced import (
     shear,
     sheared_angle,
 )
-from armillary.probes.grid.maps import directions, leftover, matrices, uniform_leftover
-from armillary.probes.grid.nonlinear import Nonlinear, shear_table
+from armillary.probes.grid.maps import directions, matrices, unexplained_at, unexplained_at_uniform
+from armillary.probes.grid.nonlinear import Nonlinear
+from armillary.probes.grid.shear import shear_table
 from armillary.probes.machinery.bench import Bench
 
 
@@ -77,7 +78,7 @@ def test_the_differential_is_the_derivative():
 
 
 @given(st.integers(2, 9), st.integers(0, 50))
-def test_walking_there_and_back(n, seed):
+def test_log_and_exp_maps_are_inverses(n, seed):
     points = uniform(8, n, seed)
     assert torch.allclose(exp_map(points[0], log_map(points[0], points)), points, atol=1e-9)
     angles = torch.arccos((points[1:] @ points[0]).clamp(-1, 1))
@@ -104,14 +105,14 @@ def test_the_polar_factor_is_the_best_rotation_at_uniform_directions():
 
 def test_rotations_leave_nothing_and_gaussians_what_their_law_says():
     turn = torch.linalg.qr(gaussian(64, 64))[0]
-    assert uniform_leftover(3 * turn, 0).share("rotation") < 1e-12
-    square = uniform_leftover(gaussian(128, 128), 0)
+    assert unexplained_at_uniform(3 * turn, 0).share("rotation") < 1e-12
+    square = unexplained_at_uniform(gaussian(128, 128), 0)
     # Singular values of a large square Gaussian follow the quarter circle: (mean σ)²/mean σ² = (8/3π)².
     assert square.share("rotation") == pytest.approx(1 - (8 / (3 * math.pi)) ** 2, abs=0.02)
 
 
 def test_bending_fades_with_dimension():
-    left = [uniform_leftover(gaussian(n, n), 0).share("tangent") for n in (4, 16, 64, 256)]
+    left = [unexplained_at_uniform(gaussian(n, n), 0).share("tangent") for n in (4, 16, 64, 256)]
     assert left == sorted(left, reverse=True) and left[0] > 0.2 and left[-1] < 0.02
 
 
@@ -128,14 +129,14 @@ def test_a_fitted_tangent_map_explains_no_more_at_uniform_directions():
         guess = exp_map(image, inside[5000:] @ best)
         centred = [v - v.mean(0) for v in (y[5000:], guess)]
         r2 = float((centred[0] * centred[1]).sum() ** 2 / (centred[0].square().sum() * centred[1].square().sum()))
-        assert uniform_leftover(matrix, 0).share("tangent") < 1 - r2 + slack
+        assert unexplained_at_uniform(matrix, 0).share("tangent") < 1 - r2 + slack
 
 
 def test_what_is_fitted_is_not_tried_on_itself():
     """More axes than points: a rotation fitted and tried on the same half would explain what it cannot."""
     x, matrix = uniform(60, 200), gaussian(200, 200)
     documents = np.arange(60) % 12
-    honest = leftover(matrix, x, documents, 12).share("rotation")
+    honest = unexplained_at(matrix, x, documents, 12).share("rotation")
     y = induced(x, matrix)
     guess = induced(x, procrustes(x, y))
     centred = [v - v.mean(0) for v in (y, guess)]
@@ -149,7 +150,7 @@ def test_a_common_direction_is_no_agreement():
     axis = uniform(1, 24, 4)
     x = torch.nn.functional.normalize(axis + 0.05 * gaussian(400, 24, 6) / 24**0.5, dim=1)
     matrix = gaussian(24, 24, 7) * torch.logspace(0, -2, 24, dtype=torch.float64)
-    left = leftover(matrix, x, np.arange(400) % 20, 20)
+    left = unexplained_at(matrix, x, np.arange(400) % 20, 20)
     guess = induced(x, procrustes(x, induced(x, matrix)))
     assert float((guess * induced(x, matrix)).sum(1).mean()) > 0.95
     assert left.share("rotation") > 0.3 and left.share("tangent") < 0.02
@@ -192,13 +193,13 @@ def test_directions_and_folded_matrices_belong_together(name):
 
 
 def test_isometries_leave_nothing_of_any_matrix():
-    frame = found("maps, isometries").to_frame()
+    frame = finding_of("maps, isometries").to_frame()
     assert frame.left.max() < 1e-9 and {"folded", "raw"} == set(frame.reads)
     assert frame.rotation_uniform.max() < 1e-9
 
 
 def test_the_drawn_shear_is_checked_by_its_closed_form():
-    quantity = found("maps, steep").quantities[0]
+    quantity = finding_of("maps, steep").quantities[0]
     assert np.allclose(quantity.values, quantity.theory["cot θ' = cot θ + 1"])
     rows = {(row[0], row[1]): row for row in shear_table().rows}
     assert rows[2, 0.5][2] < rows[2, 1.0][2] < rows[2, 2.0][2]

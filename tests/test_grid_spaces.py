@@ -1,4 +1,4 @@
-"""Vectors in the spaces of heads: against slow counts, and against the ways in which the counting could go wrong."""
+"""Vectors in the spaces of heads: against slow counts, and against mistakes that the counting could make."""
 
 import math
 from dataclasses import replace
@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 from planted import corpus, tried
-from planted_grid import found, leaning, reading, whole
+from planted_grid import finding_of, leaning, reading, whole
 from test_grid import FAMILIES
 from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.probes.grid.orthogonality import Orthogonality
-from armillary.probes.grid.token_pairs import law, pairs, sample, spaces
+from armillary.probes.grid.token_pairs import law, pair_sums, sample_vectors, space_sums
 from armillary.probes.machinery.bench import Bench
+from armillary.results import Why
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -29,13 +30,13 @@ def test_half_precision_can_be_asked():
 @pytest.mark.parametrize("n", [2, 3, 8, 64])
 def test_the_law_of_random_directions(n):
     rows = np.random.default_rng(n).standard_normal((2, 200_000, n))
-    one, two = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-    assert law(n) == pytest.approx(np.abs((one * two).sum(-1)).mean(), rel=0.01)
+    left, right = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    assert law(n) == pytest.approx(np.abs((left * right).sum(-1)).mean(), rel=0.01)
     assert law(n) == pytest.approx(math.sqrt(2 / (math.pi * n)), rel=0.5 / n)
 
 
 def drawn(anatomy, words: int = 60):
-    return sample(Bench(anatomy, corpus(12, 40, vocabulary=words)), [0, 1])
+    return sample_vectors(Bench(anatomy, corpus(12, 40, vocabulary=words)), [0, 1])
 
 
 def test_pairs_are_those_of_a_slow_count():
@@ -50,9 +51,9 @@ def test_pairs_are_those_of_a_slow_count():
             if some.documents[i] != some.documents[j] and some.words[i] != some.words[j]:
                 total += abs(float(unit[0][i, 2] @ unit[1][j, 2]))
                 count += 1
-    made = pairs(some, q, k, 12)
-    assert made.count.sum() == count
-    assert made.means(np.ones((1, 12)))[0, 2] == pytest.approx(total / count)
+    sums = pair_sums(some, q, k, 12)
+    assert sums.count.sum() == count
+    assert sums.means(np.ones((1, 12)))[0, 2] == pytest.approx(total / count)
 
 
 def test_vectors_are_what_the_projections_give():
@@ -60,13 +61,13 @@ def test_vectors_are_what_the_projections_give():
     attention = anatomy.blocks[1].attention
     some = drawn(anatomy).vectors[1]
     for name, weight, bias in (("q", attention.W_Q, attention.b_Q), ("v", attention.W_V, attention.b_V)):
-        made = torch.einsum("nd,hdk->nhk", some["y"], weight.double()) + bias.double()
-        assert torch.allclose(made, some[name], atol=1e-5)
+        projected = torch.einsum("nd,hdk->nhk", some["y"], weight.double()) + bias.double()
+        assert torch.allclose(projected, some[name], atol=1e-5)
 
 
-def test_fewer_axes_alone_are_no_pocket():
+def test_fewer_axes_alone_are_not_a_pocket():
     """Measured against the law of d axes, every head of eight would look like one."""
-    frame = found("pockets, all directions").to_frame()
+    frame = finding_of("pockets, all directions").to_frame()
     assert frame.ratio.between(0.85, 1.3).all() and not frame.pocket.any()
     assert (frame.ratio * law(8) / law(32) > 1.5).all()
 
@@ -74,22 +75,24 @@ def test_fewer_axes_alone_are_no_pocket():
 def test_pairs_of_the_same_word_would_make_pockets():
     some = drawn(reading(8), words=6)
     groups = np.ones((1, 12))
-    honest = pairs(some, some.vectors[0]["q"], some.vectors[0]["q"], 12).means(groups)
+    honest = pair_sums(some, some.vectors[0]["q"], some.vectors[0]["q"], 12).means(groups)
     naive = replace(some, words=np.arange(len(some.words)))
-    counted = pairs(naive, some.vectors[0]["q"], some.vectors[0]["q"], 12).means(groups)
+    counted = pair_sums(naive, some.vectors[0]["q"], some.vectors[0]["q"], 12).means(groups)
     assert (counted > honest).all() and counted.mean() > honest.mean() + 0.08
 
 
-def test_a_shared_direction_is_taken_off_with_the_mean():
-    frame = found("pockets, one direction for all words").to_frame()
+def test_a_shared_direction_is_removed_with_the_mean():
+    frame = finding_of("pockets, one direction for all words").to_frame()
     assert frame.pocket.all() and (frame.centred < 1.5).all()
     some = drawn(reading(8, leaning()))
-    raw, centred = (spaces(some, 0, 12, flag)["full"].means(np.ones((1, 12)))[0, 0] / law(32) for flag in (False, True))
+    raw, centred = (
+        space_sums(some, 0, 12, flag)["full"].means(np.ones((1, 12)))[0, 0] / law(32) for flag in (False, True)
+    )
     assert centred < 1.3 < 2 < raw
 
 
 def test_too_few_documents_leave_it_open():
     finding = tried(Orthogonality(), reading(2), corpus(4, 40, vocabulary=60))
-    assert finding.verdict == "undecided"
+    assert finding.verdict == "undecided" and finding.why is Why.NO_INTERVAL
     whole(finding)
-    assert "more text" in tried(Orthogonality(), reading(2), corpus(1, 40, vocabulary=60)).reading
+    assert tried(Orthogonality(), reading(2), corpus(1, 40, vocabulary=60)).why is Why.TOO_LITTLE_TEXT

@@ -73,11 +73,13 @@ class Select:
 
     def conclude(self, evidence: Evidence, result: "AblationCosts | None") -> Finding:
         from armillary.probes.filter.ablation import ALL, cost_lines, cost_table
-        from armillary.probes.filter.hidden import BELOW, DISCARDS
+        from armillary.probes.filter.hidden import BELOW, DISCARDS, NO_TOKENS
 
         if result is None:
             reading = "This model has no next-token loss, so an edit has no cost. Load a causal language model."
             return undecided(self.claim, Why.NOT_APPLICABLE, reading)
+        if not result.trials.documents:
+            return undecided(self.claim, Why.TOO_LITTLE_TEXT, NO_TOKENS)
         decision = decide(result.trials)
         zero, random, fixed = (result.cost(ALL, BELOW, how) for how in ("zero", "random", "fixed"))
         costs = [say(cost[0], ".2g") for cost in (zero, random, fixed)]

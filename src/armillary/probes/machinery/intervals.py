@@ -47,7 +47,7 @@ def intervals(
     from armillary.geometry.resample import bootstrap
 
     value = np.asarray(statistic(stats.sum(0)[None])[0], dtype=np.float64)
-    used = stats[(stats.reshape(len(stats), -1) != 0).any(1)]
+    used = stats[(stats != 0).any(tuple(range(1, stats.ndim)))]
     defined = np.isfinite(value)
     if len(used) < T.documents_least or not defined.any():
         return np.stack([value, np.full_like(value, np.nan), np.full_like(value, np.nan)], -1)
