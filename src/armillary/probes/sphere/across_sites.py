@@ -4,8 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import Evidence, Floats
+from armillary.probes.machinery.evidence import Evidence, Flags, Floats
 from armillary.probes.machinery.intervals import Statistic, mean
+
+
+def flagged(sites: list[str], flags: Flags) -> list[str]:
+    """The names of the sites whose flag is set."""
+    return [site for site, flag in zip(sites, flags, strict=True) if flag]
 
 
 def by_site(evidence: Evidence, sums: Floats, statistic: Statistic = mean) -> Floats:

@@ -12,7 +12,7 @@ from armillary.probes.machinery.intervals import mean, spread
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import name_sites
-from armillary.probes.sphere.across_sites import across_sites, by_site
+from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
 from armillary.results.numbers import say
 
@@ -146,12 +146,11 @@ def _massive_activations(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _reading(evidence: Evidence, follows: Flags, thin: Flags, value: float, law: float) -> str:
-    names = [site for site, flag in zip(evidence.sites, thin, strict=True) if flag]
+    names = f" ({name_sites(flagged(evidence.sites, thin))})" if thin.any() else ""
     return (
         f"Lengths before the norm spread by {say(value, '.1%')} (median site), {say(value / law, '.2g')} times the "
         f"{say(law, '.1%')} of a Gaussian vector. The Gaussian law holds at {int(follows.sum())} of {len(follows)} "
-        f"norms; a spread below {T.shell_thin:.0%} is possible at {int(thin.sum())}"
-        + (f" ({name_sites(names)})." if names else ".")
+        f"norms; a spread below {T.shell_thin:.0%} is possible at {int(thin.sum())}{names}."
     )
 
 

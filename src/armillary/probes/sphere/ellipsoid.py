@@ -10,6 +10,7 @@ from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.tables import cells, line, site_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import name_sites
+from armillary.probes.sphere.across_sites import flagged
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
 from armillary.results.numbers import say
 
@@ -130,8 +131,8 @@ def _reading(evidence: Evidence, value: float, warped: Flags, displaced: Flags, 
 
 def _count(evidence: Evidence, flags: Flags) -> str:
     """'5 of 6 norms (not at L0.ln1)'."""
-    missing = [site for site, flag in zip(evidence.sites, flags, strict=True) if not flag]
-    exceptions = f" (not at {name_sites(missing)})" if missing and flags.any() else ""
+    missing = flagged(evidence.sites, ~flags)
+    exceptions = f" (not at {name_sites(missing)})" if flags.any() and not flags.all() else ""
     return f"{int(flags.sum())} of {len(flags)} norms{exceptions}"
 
 

@@ -12,7 +12,7 @@ from armillary.probes.machinery.intervals import mean
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import by_share, name_sites
-from armillary.probes.sphere.across_sites import across_sites, by_site
+from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
 from armillary.results.numbers import say
 
@@ -112,12 +112,15 @@ def _reading(evidence: Evidence, inside: Flags, interval: tuple[float, float, fl
         return "Too few documents for an interval. Give more text."
     value, low, high = interval
     ratio = f"Along 1, z has {say(value, '.2g')} times the squared component of a random direction (median site)"
-    names = [[site for site, flag in zip(evidence.sites, inside, strict=True) if flag == yes] for yes in (True, False)]
     if {norm.kind for norm in evidence.anatomy.norms.values()} == {"layernorm"}:
-        rest = f"; more than rounding at {name_sites(names[1])}" if names[1] else ", which is rounding error"
+        rest = (
+            ", which is rounding error"
+            if inside.all()
+            else f"; more than rounding at {name_sites(flagged(evidence.sites, ~inside))}"
+        )
         return f"{ratio}{rest}. LayerNorm subtracts the mean, so the plane holds by construction."
     chance = "; the interval contains 1" if low <= 1 <= high else ""
-    where = f" ({name_sites(names[0])})" if inside.any() else ""
+    where = f" ({name_sites(flagged(evidence.sites, inside))})" if inside.any() else ""
     return (
         f"{ratio}{chance}. RMSNorm subtracts no mean, so nothing forces the plane: {int(inside.sum())} of "
         f"{len(inside)} norms lie in it{where}."

@@ -12,7 +12,7 @@ from armillary.probes.machinery.intervals import mean
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import name_sites
-from armillary.probes.sphere.across_sites import across_sites, by_site
+from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
 from armillary.results.numbers import say
 
@@ -47,16 +47,17 @@ class Radius:
         near = evidence[LENGTHS][MODEL].sums("near")
         shares = by_site(evidence, near)
         value, low, high = across_sites(evidence, near, summary=np.min)
-        failing = [site for site, share in zip(evidence.sites, shares[:, 0], strict=True) if share < T.radius_share]
+        failing = flagged(evidence.sites, shares[:, 0] < T.radius_share)
         wrong = _wrong_norms(evidence)
         verdict = _verdict(len(failing), len(evidence.sites), bool(wrong))
+        controls = _controls(evidence)
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("tokens within 1 % of √d, worst site", value, low, high),
             n=evidence.tokens,
-            controls=_controls(evidence),
-            reading=_reading(evidence, value, failing, wrong),
+            controls=controls,
+            reading=_reading(evidence, value, controls[0].value, failing, wrong),
             headline=_headline(verdict, value, failing, wrong),
             table=_table(evidence, shares),
             quantities=_quantities(evidence, shares),
@@ -71,8 +72,8 @@ def _wrong_norms(evidence: Evidence) -> list[str]:
     ours = T.roundings * torch.finfo(torch.float32).eps
     # A half-precision module rounds its output once or twice; 64 of its roundings would be half the value.
     theirs = (T.roundings if dtype in (torch.float32, torch.float64) else 4) * torch.finfo(dtype).eps
-    gaps = zip(evidence.sites, lengths.extremes("radius_error")[:, 1], lengths.deviations(), strict=True)
-    return [site for site, gap, deviation in gaps if gap > ours or deviation > theirs]
+    gaps, deviations = lengths.extremes("radius_error")[:, 1], np.array(lengths.deviations())
+    return flagged(evidence.sites, (gaps > ours) | (deviations > theirs))
 
 
 def _verdict(failing: int, sites: int, wrong: bool) -> Verdict:
@@ -118,11 +119,10 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     return (Control("before the norm", *before), *others)
 
 
-def _reading(evidence: Evidence, value: float, failing: list[str], wrong: list[str]) -> str:
+def _reading(evidence: Evidence, value: float, before: float, failing: list[str], wrong: list[str]) -> str:
     if wrong:
         return f"{name_sites(wrong)}: the module does not compute the norm that its weights and ε describe."
     exact = "The length √d follows from the norm's formula; only ε can shorten a token."
-    before = across_sites(evidence, evidence[LENGTHS][MODEL].sums("before_near"))[0]
     share = f"At the worst site {say(value, '.1%')} of tokens lie within 1 % of √d; before the norm, "
     share += f"{say(before, '.1%')} lie within 1 % of the median length (median site)."
     if failing:

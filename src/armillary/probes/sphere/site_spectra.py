@@ -32,6 +32,11 @@ class Spectrum:
     zeros_halves: tuple[int, ...]
     """Vanishing eigenvalues, counted by `vanishing`."""
 
+    @property
+    def middle(self) -> float:
+        """The median eigenvalue; NaN where it is 0, as for text of two words."""
+        return float(np.median(self.values)) or float("nan")
+
 
 def spectra(evidence: Evidence, arm: str, halves: bool = True) -> dict[str, Spectrum]:
     """The spectrum of every site in one arm, computed once for all probes."""

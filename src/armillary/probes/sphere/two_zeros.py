@@ -11,6 +11,7 @@ from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.tables import cells, line, site_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import by_share, name_sites
+from armillary.probes.sphere.across_sites import flagged
 from armillary.probes.sphere.site_spectra import FLOAT32_NOISE, Spectrum, spectra, vanishing_after_gain
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
 
@@ -93,16 +94,14 @@ def _along(cov: Floats, direction: Floats) -> float:
 
 
 def _table(evidence: Evidence, by_site: list[Spectrum], ends: Floats, zeros_y: Floats, predicted: Floats) -> Table:
-    # Text of two words has no median variance to measure by.
-    middles = [float(np.median(s.values)) or float("nan") for s in by_site]
-    smallest = np.array([s.values[:3] / middle for s, middle in zip(by_site, middles, strict=True)])
+    smallest = np.array([s.values[:3] / s.middle for s in by_site])
     ones, tilted, radial = [], [], []
-    for s, gain, middle in zip(by_site, _gains(evidence), middles, strict=True):
+    for s, gain in zip(by_site, _gains(evidence), strict=True):
         inverse = np.divide(1, gain, out=np.zeros_like(gain), where=gain != 0)
         cov_y = s.covariance * gain[:, None] * gain[None, :]
-        ones.append(_along(s.covariance, np.ones(len(gain))) / middle)
-        tilted.append(_along(cov_y, inverse) / (middle * float(np.mean(gain**2))))
-        radial.append(_along(s.covariance, s.mean) / middle)
+        ones.append(_along(s.covariance, np.ones(len(gain))) / s.middle)
+        tilted.append(_along(cov_y, inverse) / (s.middle * float(np.mean(gain**2))))
+        radial.append(_along(s.covariance, s.mean) / s.middle)
     unit = "eigenvalues"
     return site_table(
         evidence.sites,
@@ -142,13 +141,11 @@ def _reading(evidence: Evidence, verdict: Verdict, counts: Floats, zeros_y: Floa
     if verdict == "undecided":
         need = int(T.tokens_per_axis * evidence.anatomy.d)
         return f"{evidence.anatomy.d} axes need {need} ordinary tokens of many words. Give more text (--tokens)."
-    differs = [site for site, before, after in zip(evidence.sites, counts, zeros_y, strict=True) if before != after]
+    differs = flagged(evidence.sites, counts != zeros_y)
     flat = f" The gain γ changes the count at {name_sites(differs)} (flat axes)." if differs else ""
     if verdict != "refuted":
-        two = [site for site, count in zip(evidence.sites, counts, strict=True) if count == CLAIMED]
-        return (
-            f"Two eigenvalues vanish at {name_sites(two)}: there the features satisfy a second linear constraint.{flat}"
-        )
+        two = name_sites(flagged(evidence.sites, counts == CLAIMED))
+        return f"Two eigenvalues vanish at {two}: there the features satisfy a second linear constraint.{flat}"
     kinds = sorted({norm.kind for norm in evidence.anatomy.norms.values()})
     linear = "; ".join(LINEAR_CONSTRAINTS[kind] for kind in kinds)
     agree = int((counts == predicted).sum())
@@ -162,15 +159,14 @@ def _headline(verdict: Verdict, counts: Floats, predicted: Floats) -> str:
     if verdict == "undecided":
         return "Nothing can be concluded: too few tokens to tell a vanishing eigenvalue from an unsampled one"
     value, algebra = float(np.median(counts)), float(np.median(predicted))
-    names = {0: "No eigenvalue vanishes", 1: "One eigenvalue vanishes", 2: "Two eigenvalues vanish"}
-    vanish = names.get(int(value), f"{value:g} eigenvalues vanish")
+    names = {0.0: "No eigenvalue vanishes", 1.0: "One eigenvalue vanishes", 2.0: "Two eigenvalues vanish"}
+    vanish = names.get(value, f"{value:g} eigenvalues vanish")
     two = int((counts == CLAIMED).sum())
     return f"{vanish} at the median site (two at {two} of {len(counts)}): S3 predicts 2, linear algebra {algebra:.0f}"
 
 
 def _quantities(evidence: Evidence, by_site: list[Spectrum], ends: Floats, predicted: Floats) -> tuple[Quantity, ...]:
-    middles = [float(np.median(s.values)) or float("nan") for s in by_site]
-    smallest, second, third = np.array([s.values[:3] / m for s, m in zip(by_site, middles, strict=True)]).T
+    smallest, second, third = np.array([s.values[:3] / s.middle for s in by_site]).T
     sites, controls = evidence.sites, {"second smallest": second, "third": third}
     limit = {"counts as zero: 1e-6": np.full(len(sites), T.zero_eigenvalue)}
     counts = np.column_stack([[float(s.zeros) for s in by_site], ends])
