@@ -13,7 +13,7 @@ from armillary.probes.attention.lexicon.key_matches import concentration
 from armillary.probes.attention.lexicon.known_words import forms, marks, whole
 from armillary.probes.attention.lexicon.likeness import coherence, specific, stem
 from armillary.probes.attention.lexicon.related_nouns import near, pairings_of, related, related_pairs, repair
-from armillary.probes.attention.lookup import Lookup
+from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.subjects import Subjects
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.tables import head_names
@@ -106,7 +106,7 @@ def test_too_few_whole_words_decide_nothing(probe):
     assert finding.n < T.words_least
 
 
-@pytest.mark.parametrize("probe", [Lookup, Subjects])
+@pytest.mark.parametrize("probe", [KeyLookup, Subjects])
 def test_one_layer_has_no_depth(probe):
     finding = probe().conclude(planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms(), layers=1)))
     assert finding.verdict == "undecided"

@@ -12,14 +12,14 @@ from armillary.anatomy.read import read
 from armillary.probes.attention import related as related_module
 from armillary.probes.attention.lexicon.related_nouns import related, related_pairs
 from armillary.probes.attention.lexicon.word_statistics import discoveries
-from armillary.probes.attention.lookup import Lookup
+from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.related import Related
 from armillary.probes.attention.store import Store
 from armillary.probes.attention.subjects import Subjects
 from armillary.probes.machinery.evidence import RANDOM, Evidence
 from armillary.probes.machinery.tables import head_names
 
-PROBES = (Related, Lookup, Store, Subjects)
+PROBES = (Related, KeyLookup, Store, Subjects)
 ALL, FIRST, LAST = range(planted.LAYERS), range(1), range(planted.LAYERS - 1, planted.LAYERS)
 
 
@@ -50,15 +50,15 @@ CASES = {
         "qualified",
         model(lambda: planted.coded(True), planted.copying(ALL)),
     ),
-    "lookup, early copies": (Lookup, "supported", model(planted.gaussian, planted.copying(FIRST))),
+    "lookup, early copies": (KeyLookup, "supported", model(planted.gaussian, planted.copying(FIRST))),
     "lookup, early copies in a grouped, rotated model": (
-        Lookup,
+        KeyLookup,
         "supported",
         model(planted.gaussian, planted.copying(FIRST), planted.llama),
     ),
-    "lookup, random heads": (Lookup, "refuted", model(planted.gaussian, planted.randoms())),
-    "lookup, deep copies": (Lookup, "refuted", model(planted.gaussian, planted.copying(LAST))),
-    "lookup, copies everywhere": (Lookup, "qualified", model(planted.gaussian, planted.copying(ALL))),
+    "lookup, random heads": (KeyLookup, "refuted", model(planted.gaussian, planted.randoms())),
+    "lookup, deep copies": (KeyLookup, "refuted", model(planted.gaussian, planted.copying(LAST))),
+    "lookup, copies everywhere": (KeyLookup, "qualified", model(planted.gaussian, planted.copying(ALL))),
     "store, one key a word": (Store, "supported", model(planted.one_axis_each, planted.storing())),
     "store, random heads": (Store, "refuted", model(planted.gaussian, planted.randoms())),
     "store, one key for all words": (Store, "refuted", model(planted.one_axis_for_all, planted.shared_key())),
@@ -117,7 +117,7 @@ def test_the_same_seed_gives_the_same_numbers(probe):
 
 # Random heads stay where they belong.
 
-FLAGS = {Related: "separates", Lookup: "clear", Store: "stores", Subjects: "subject"}
+FLAGS = {Related: "separates", KeyLookup: "clear", Store: "stores", Subjects: "subject"}
 
 
 @pytest.mark.parametrize("probe", PROBES)
@@ -147,7 +147,7 @@ def without_gain(anatomy):
     ("probe", "embedding", "plant"),
     [
         (Related, lambda: planted.coded(False), planted.matching()),
-        (Lookup, lambda: planted.coded(False), planted.matching(FIRST)),
+        (KeyLookup, lambda: planted.coded(False), planted.matching(FIRST)),
         (Store, planted.one_axis_each, planted.storing()),
     ],
 )
@@ -273,10 +273,10 @@ def test_updates_are_what_the_model_adds():
 def test_the_query_bias_is_in_a_column_of_its_own():
     """A bias that favours one key for every query spoils the biased column and leaves the other alone."""
     anatomy = planted.gpt2(planted.gaussian(), planted.copying(FIRST))
-    clean = Lookup().conclude(planted.evidence(anatomy)).to_frame()
+    clean = KeyLookup().conclude(planted.evidence(anatomy)).to_frame()
     with torch.no_grad():
         anatomy.model.transformer.h[0].attn.c_attn.bias[: planted.D] += 100 * planted.normal(planted.D, seed=8)
-    spoilt = Lookup().conclude(planted.evidence(read_again(anatomy))).to_frame()
+    spoilt = KeyLookup().conclude(planted.evidence(read_again(anatomy))).to_frame()
     assert spoilt.clarity[0] == clean.clarity[0] > 0.8
     assert spoilt.clarity_biased[0] < 0.1
 
@@ -287,7 +287,7 @@ def read_again(anatomy):
 
 def test_top_keys_are_those_of_the_running_model():
     anatomy = planted.gpt2(planted.gaussian(), planted.randoms())
-    table = Lookup().conclude(planted.evidence(anatomy)).more_tables["top keys L1"].to_frame()
+    table = KeyLookup().conclude(planted.evidence(anatomy)).more_tables["top keys L1"].to_frame()
     block = anatomy.model.transformer.h[1]
     with torch.no_grad():
         both = block.attn.c_attn(block.ln_1(anatomy.model.transformer.wte.weight)).double()

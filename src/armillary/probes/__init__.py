@@ -5,7 +5,7 @@ from functools import cache
 from armillary.errors import ArmillaryError, nearest
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
-from armillary.probes.attention.lookup import Lookup
+from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.nullspace import Nullspace
 from armillary.probes.attention.principal_axes import PrincipalAxes
 from armillary.probes.attention.related import Related
@@ -55,7 +55,7 @@ PROBES: tuple[AnyProbe, ...] = (
     ScoreScale(),
     Geodesic(),
     Related(),
-    Lookup(),
+    KeyLookup(),
     PrincipalAxes(),
     Nullspace(),
     Store(),

@@ -30,7 +30,7 @@ from armillary.results.numbers import say
 
 
 @dataclass(frozen=True)
-class Lookup:
+class KeyLookup:
     """Top keys of frequent nouns under every head's W_QK, and how many of them belong to the noun."""
 
     spaced: bool = True

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.lab.required_words import NOUNS
-from armillary.probes.attention.lexicon.known_words import token_cells, unreadable, vocabulary
-from armillary.probes.attention.lexicon.likeness import DIRECTIONS, TOP, PromotedTokens, promoted_tokens
+from armillary.probes.attention.lexicon.known_words import unreadable, vocabulary
+from armillary.probes.attention.lexicon.likeness import DIRECTIONS, TOP, PromotedTokens, promoted_tokens, token_table
 from armillary.probes.attention.lexicon.word_statistics import (
     TWIN_LAYERS,
     Estimate,
@@ -16,10 +16,10 @@ from armillary.probes.attention.lexicon.word_statistics import (
     shown_layers,
     thirds,
 )
-from armillary.probes.attention.weights import TIE_MEANING, tie_note, vo_ties
+from armillary.probes.attention.weights import tie_note, vo_ties
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats
 from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.tables import cells, head_map, head_table, table
+from armillary.probes.machinery.tables import cells, head_map, head_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import name_heads
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict
@@ -102,7 +102,7 @@ class Subjects:
                 ),
             ),
             notes=_notes(evidence),
-            more_tables={f"subjects L{i}": _token_table(evidence, promoted, i) for i in shown_layers(layers)},
+            more_tables={f"subjects L{i}": token_table(evidence, promoted, i) for i in shown_layers(layers)},
         )
 
 
@@ -176,22 +176,6 @@ def _table(evidence: Evidence, promoted: PromotedTokens, centred: PromotedTokens
             [texts[t[0]] for t in topics],
         ),
         cells("next topic token", "the second most similar one", [texts[t[-1]] for t in topics]),
-    )
-
-
-def _token_table(evidence: Evidence, promoted: PromotedTokens, layer: int) -> Table:
-    heads, size = promoted.coherence.shape[1:]
-    tied = vo_ties(evidence)[layer * heads : (layer + 1) * heads]
-    tokens = promoted.tokens[layer].reshape(heads * size, -1)
-    return table(
-        cells("head", "attention head", np.repeat([f"L{layer}H{head}" for head in range(heads)], size)),
-        cells(
-            "direction", "number of the right singular vector of W_VO, strongest first", [*range(1, size + 1)] * heads
-        ),
-        cells("value", "its singular value", promoted.values[layer]),
-        cells("tie", TIE_MEANING, [label for labels in tied for label in labels[:size]]),
-        cells("coherence", "mean cosine between different words among its top tokens", promoted.coherence[layer]),
-        token_cells(evidence, "token", "token farthest along it, with the sign that the words favour", tokens),
     )
 
 

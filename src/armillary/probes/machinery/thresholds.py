@@ -48,37 +48,37 @@ class Thresholds:
     # spectrum.dimension: 'd − 2 dimensions' means at least 90 % of them; fewer than half refutes it.
     dimension_full: float = 0.90
     dimension_half: float = 0.50
-    # attention.cosine: 'mostly' read as more than half of the variance of a query's scores; and lengths count for little
-    # when levelling them moves less than a tenth of the attention.
+    # attention.cosine: 'mostly' means more than half of the variance of a query's scores. Lengths matter little if
+    # making them equal moves at most a tenth of the attention.
     cosine_share: float = 0.50
     cosine_variation: float = 0.10
-    # attention.scale: 'undone' when a query's scores have a variance of order one, within a factor of ten either way (at
-    # a hundredth softmax is uniform, at a hundred it is one key's); the exponent of Var(q·k) in k is 1 within a tenth.
+    # attention.scale: the growth is undone if a query's scores have a variance within a factor of ten of 1 (at 0.01
+    # softmax is uniform, at 100 it selects one key). The exponent of Var(q·k) in k must be 1 within a tenth.
     score_variance: float = 10.0
     scale_exponent_within: float = 0.10
-    # attention.geodesic: 'a direct measure' read as a rank correlation above 0.9.
+    # attention.geodesic: 'a direct measure' means a rank correlation above 0.9.
     geodesic_rho: float = 0.90
-    # qk.axes: a head leans to the data's axes when the overlap is twice what a random head behind the same gain has, and
-    # significant; it lies along them when half of the subspace is shared.
+    # qk.axes: a head leans to the data's axes if its overlap is significant and twice that of a random head behind
+    # the same gain. It lies along them if it shares half of its subspace.
     axes_factor: float = 2.0
     axes_share: float = 0.50
-    # rank.nullspace: predicts when the rank correlation is 0.3 (a tenth of the variance), does not below 0.1 (a hundredth);
-    # a query attends to all keys equally at 95 % of the largest entropy.
+    # rank.nullspace: a rank correlation of 0.3 (a tenth of the variance) predicts; below 0.1 (a hundredth) it does
+    # not. A query attends to all keys equally from 95 % of the largest entropy on.
     null_predicts: float = 0.30
     null_nothing: float = 0.10
     uniform_entropy: float = 0.95
-    # Words: an AUC, a share or a mean over fewer than 40 of them has an interval wider than the effects asked for.
+    # Words: an AUC, a share or a mean over fewer than 40 words has an interval wider than the effects in question.
     words_least: int = 40
-    # qk.related: a head separates from an AUC of 0.6 on (three of five comparisons right), as for sphere.direction.
+    # qk.related: a head separates from an AUC of 0.6 on (three of five comparisons correct), as in sphere.direction.
     related_auc: float = 0.60
-    # qk.lookup: clear when one noun in ten more than by chance finds itself, a form of it or a relative among its top
-    # keys, over all heads of a layer: what one head in ten that always does so would give. Nothing: one in a hundred.
+    # qk.lookup: clear if a tenth more nouns than by chance find themselves, a form or a relative among their top
+    # keys, on average over heads; one head in ten that always does so gives this much. A hundredth counts as nothing.
     lookup_clear: float = 0.10
     lookup_nothing: float = 0.01
-    # vo.store: few keys when the energy is a quarter more concentrated than by chance: four keys where five would be.
+    # vo.store: few keys if the energy is a quarter more concentrated than by chance: four keys instead of five.
     store_ratio: float = 1.25
-    # vo.subjects: a subject when the top tokens' mean cosine is 0.05 above chance: related words in trained embeddings
-    # have a few tenths, and lists of ten tokens that differ by less look alike to a reader.
+    # vo.subjects: a subject if the top tokens' mean cosine is 0.05 above chance. Related words in trained embeddings
+    # have a few tenths, and a reader cannot tell lists of ten tokens apart that differ by less.
     subject_excess: float = 0.05
     # words.travel: 'words travel' means nine in ten tokens; fewer than half refute it. The next word must be approached
     # by more than a random word in 60 % of cases: a tenth of all tokens above chance.
@@ -111,47 +111,48 @@ class Thresholds:
     reprojection_bound: float = 10.0
     # manifold.errors: a score beats another, or adds to it, from an AUC difference of 0.02 on: one pair in fifty.
     errors_margin: float = 0.02
-    # heads.axes: 'hurts more' read as a quarter more: of what crossing heads costs, a fifth is then due to crossing. A shuffle
-    # that costs less than a hundredth of a nat a token has nothing to divide.
+    # heads.axes: 'hurts more' means a quarter more: a fifth of the cost across heads is then due to crossing. The share
+    # is undefined for a shuffle that costs less than a hundredth of a nat per token.
     crossing_share: float = 0.20
     crossing_cost: float = 0.01
-    # ffn.discard: below zero lie half of any centred stream's coordinates; 'sends to the discard region' asks for twice as
-    # many below as above, and five in a hundred more than chance is the least that counts as more. Gone is what is below
-    # 1 % of the token's peak, and most coordinates must be. Two units are one when their weights' |cos| is 0.99 (8°).
+    # ffn.discard: half of the coordinates of any centred stream are below zero. A layer discards if twice as many are
+    # below as above; 5 % above chance is the least that counts as more. Coordinates below 1 % of the token's peak are
+    # gone, and most must be. A unit duplicates another if |cos| of their weights is 0.99 (8°).
     discard_most: float = 2 / 3
     discard_beyond: float = 0.05
     discard_gone: float = 0.50
     discard_peak: float = 0.01
     duplicate_cos: float = 0.99
-    # ffn.compress: a bit a coordinate is what rounding twice as coarsely saves. The activation reduces complexity when it
-    # saves half a bit (√2 times as coarse); the orientation of W_1 helps when a random one saves a tenth of a bit less.
+    # ffn.compress: rounding twice as coarsely saves one bit per coordinate. The activation reduces complexity if it
+    # saves half a bit (√2 times as coarse); the orientation of W_1 helps if a random one saves a tenth of a bit less.
     compress_bits: float = 0.50
     compress_margin: float = 0.10
-    # ffn.select: irrelevant when dropping it costs at most 0.05 nats a token, as for scaling; not irrelevant when it costs
-    # half of what dropping as many at random does. The same 0.05 nats tell a choice by context from a fixed one.
+    # ffn.select: coordinates are irrelevant if removing them costs at most 0.05 nats per token, as for scaling; not
+    # irrelevant if it costs half of what as many at random cost. A choice depends on context if fixed units cost 0.05
+    # nats more.
     select_cost: float = 0.05
     select_half: float = 0.50
-    # heads.specialise: a head has a role when one kind of token takes half of its attention, and leans to one when it takes a
-    # quarter; heads of a layer differ when a quarter of the attention goes elsewhere from one to the next, and are alike
-    # when less than a tenth does.
+    # heads.specialise: a head has a role if one kind of token takes half of its attention, and leans to a kind that
+    # takes a quarter. Heads of a layer differ if a quarter of the attention differs between two of them, and are alike
+    # if less than a tenth does.
     role_share: float = 0.50
     role_leaning: float = 0.25
     heads_differ: float = 0.25
     heads_alike: float = 0.10
-    # heads.orthogonality: a pocket has half as much |cos| again as random directions of its k axes; 'nearly orthogonal' is within
-    # a factor of two of random directions, as for the shell.
+    # heads.orthogonality: |cos| in a pocket is 1.5 times that of random directions of k axes; 'nearly orthogonal' means
+    # within a factor of two of random directions, as for the shell.
     pocket_ratio: float = 1.5
     orthogonal_ratio: float = 2.0
-    # heads.gradients: heads learn by themselves when a neighbour's silence changes a tenth of what the loss asks of them at most,
-    # and do not when it changes half.
+    # heads.gradients: heads learn independently if silencing a neighbour changes their loss gradient by less than a
+    # tenth, and do not if it changes it by more than half.
     coupling_none: float = 0.10
     coupling_half: float = 0.50
-    # map.nonlinear: a matrix acts non-linearly where a tenth of what it does to directions is neither rotation nor tangent-linear,
-    # and as good as linearly where less than a hundredth is.
+    # map.nonlinear: a matrix acts non-linearly if rotations and tangent-linear maps leave more than a tenth of its action
+    # on directions unexplained, and practically linearly if they leave less than a hundredth.
     bent_share: float = 0.10
     straight_share: float = 0.01
-    # flow.coarse: a length grows when it is half as long again at the end; in order with a rank correlation of 0.8, as for
-    # words.refine.
+    # flow.coarse: a length grows if it is 1.5 times as long at the end; in order if its rank correlation with depth is
+    # 0.8, as for words.refine.
     flow_growth: float = 1.5
     flow_order: float = 0.80
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.

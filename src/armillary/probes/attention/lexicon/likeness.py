@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.lab.required_words import NOUNS
-from armillary.probes.attention.lexicon.known_words import sampled_words, vocabulary, whole
+from armillary.probes.attention.lexicon.known_words import sampled_words, token_cells, vocabulary, whole
 from armillary.probes.attention.lexicon.word_directions import oriented
 from armillary.probes.attention.lexicon.word_statistics import Estimate, p_values
 from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream
+from armillary.probes.attention.weights import TIE_MEANING, vo_ties
 from armillary.probes.machinery.evidence import Evidence, Floats, Ints
+from armillary.probes.machinery.tables import cells, table
+from armillary.results import Table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -174,3 +177,20 @@ def _medoids(unit: "Tensor", place: Ints) -> Ints:
     total = (rows * rows.sum(-2, keepdim=True)).sum(-1).cpu().numpy()
     order = np.argsort(-total, axis=-1, kind="stable")[..., :2]
     return np.take_along_axis(place, order, -1)
+
+
+def token_table(evidence: Evidence, promoted: PromotedTokens, layer: int) -> Table:
+    """The top tokens of every head and direction of a layer."""
+    heads, size = promoted.coherence.shape[1:]
+    tied = vo_ties(evidence)[layer * heads : (layer + 1) * heads]
+    tokens = promoted.tokens[layer].reshape(heads * size, -1)
+    return table(
+        cells("head", "attention head", np.repeat([f"L{layer}H{head}" for head in range(heads)], size)),
+        cells(
+            "direction", "number of the right singular vector of W_VO, strongest first", [*range(1, size + 1)] * heads
+        ),
+        cells("value", "its singular value", promoted.values[layer]),
+        cells("tie", TIE_MEANING, [label for labels in tied for label in labels[:size]]),
+        cells("coherence", "mean cosine between different words among its top tokens", promoted.coherence[layer]),
+        token_cells(evidence, "token", "token farthest along it, with the sign that the words favour", tokens),
+    )

@@ -16,7 +16,7 @@ RELATIONS = ("synonym", "antonym", "part", "kind", "association")
 REPAIRINGS = 999
 
 
-class Pair(NamedTuple):
+class NounPair(NamedTuple):
     """Two nouns and how they are related."""
 
     kind: str
@@ -25,15 +25,15 @@ class Pair(NamedTuple):
 
 
 @cache
-def related_pairs() -> tuple[Pair, ...]:
+def related_pairs() -> tuple[NounPair, ...]:
     """The committed list (data/related_nouns.tsv says who judged it and how).
 
     >>> related_pairs()[0]
-    Pair(kind='synonym', first='road', second='street')
+    NounPair(kind='synonym', first='road', second='street')
     """
     text = files("armillary.probes.attention.lexicon").joinpath("data", "related_nouns.tsv").read_text("utf-8")
     rows = [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
-    return tuple(Pair(*row) for row in rows[1:])
+    return tuple(NounPair(*row) for row in rows[1:])
 
 
 @cache
@@ -69,19 +69,19 @@ class Pairing:
     """How often each first word [row] was paired with each second word [column] in them."""
 
 
-def pairings_of(evidence: Evidence, pairs: Sequence[Pair]) -> tuple[dict[str, int], tuple[Pairing, ...]]:
+def pairings_of(evidence: Evidence, pairs: Sequence[NounPair]) -> tuple[dict[str, int], tuple[Pairing, ...]]:
     """Token ids of the words of all pairs of single tokens, and these pairs with their re-pairings, by kind."""
     known = whole(evidence, [word for pair in pairs for word in pair[1:]])
     usable = tuple(pair for pair in pairs if pair.first in known and pair.second in known)
     return {word: known[word] for word in _words(usable)}, _repaired(usable, evidence.seed)
 
 
-def _words(pairs: Sequence[Pair]) -> list[str]:
+def _words(pairs: Sequence[NounPair]) -> list[str]:
     return list(dict.fromkeys(word for pair in pairs for word in pair[1:]))
 
 
 @lru_cache(maxsize=4)
-def _repaired(pairs: tuple[Pair, ...], seed: int) -> tuple[Pairing, ...]:
+def _repaired(pairs: tuple[NounPair, ...], seed: int) -> tuple[Pairing, ...]:
     """By kind, with rows in the order of `_words`; a kind that cannot be re-paired is left out."""
     row = {word: i for i, word in enumerate(_words(pairs))}
     draw = np.random.default_rng(seed)
