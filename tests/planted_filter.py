@@ -1,4 +1,4 @@
-"""Feed-forwards whose work is known: units that find one word each, that are always on, or that speak from below zero."""
+"""Known feed-forwards: units that detect one word each, that are always on, or that write from below zero."""
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ def forward(
     activation: str = "gelu_new",
     layers: int = 2,
 ) -> Anatomy:
-    """Layers with the same W_in and no attention; only the last writes, and only if told to."""
+    """Layers with the same W_in and no attention; only the last writes, and only if W_out is given."""
     config = tr.GPT2Config(
         n_embd=embedding.shape[1],
         n_inner=W_in.shape[1],
@@ -49,28 +49,28 @@ def forward(
 
 
 def frame() -> Tensor:
-    """A direction a word: orthonormal, and unmoved by LayerNorm's centring."""
+    """One direction per word: orthonormal, and unchanged by LayerNorm's centring."""
     drawn = torch.randn(WIDTH, WORDS, generator=generator(2))
     return torch.linalg.qr(drawn - drawn.mean(0))[0].T
 
 
 def finders(high: float, low: float) -> tuple[Tensor, Tensor]:
-    """W_in and b_in of one unit a word, at `high` on its own word and at `low` on others."""
+    """W_in and b_in of one unit per word, at `high` on its own word and at `low` on others."""
     return frame().T * (high - low) / WIDTH**0.5, torch.full((WORDS,), float(low))
 
 
 def nexts(size: float) -> Tensor:
-    """W_out that says of each word the next one in the chain."""
+    """W_out that predicts from each word the next one in the chain."""
     return size * frame().roll(-1, 0)
 
 
 def selector(activation: str = "relu") -> Anatomy:
-    """One unit a word, which alone is on, and says the next: all others may go, and which they are depends on the word."""
+    """One unit per word, which alone is on and predicts the next; which units can be removed depends on the word."""
     return forward(frame(), *finders(4, -4), nexts(2), activation)
 
 
 def steady() -> Anatomy:
-    """Every word is found by a unit that is always on; as many units are always off, and W_out does not look at them."""
+    """Every word is detected by a unit that is always on; as many are always off, and W_out ignores those."""
     W_in, b_in = finders(9, 5)
     off_in, off_b = finders(-5, -9)
     W_out = torch.cat((nexts(2), 0 * frame()))
@@ -78,7 +78,7 @@ def steady() -> Anatomy:
 
 
 def whisperer() -> Anatomy:
-    """The next word is said from below zero, where GELU is −0.17; as many units are above zero and say nothing."""
+    """The next word is predicted from below zero, where GELU is −0.17; as many units above zero write nothing."""
     W_in, b_in = finders(-0.75, -6)
     loud_in, loud_b = finders(2, 1)
     W_out = torch.cat((nexts(-50), 0 * frame()))
@@ -86,15 +86,15 @@ def whisperer() -> Anatomy:
 
 
 def skewed(sign: float, shift: float = 0.0, width: int = 32, activation: str = "relu") -> Anatomy:
-    """Units that each read one coordinate of words, which lies a little to one side and now and then far to the other.
+    """Units that each read one coordinate of words, mostly a little to one side and sometimes far to the other.
 
-    sign 1: mostly below zero, rarely far above, as a filter wants it; −1: the other way round.
+    sign 1: mostly below zero, rarely far above, as in a filter; −1: the opposite.
     """
     rng = np.random.default_rng(3)
     near = -rng.uniform(0, 2, (VOCABULARY, width))
     far = rng.uniform(3, 6, (VOCABULARY, width))
     values = torch.from_numpy(np.where(rng.random(near.shape) < 0.1, far, near) * sign).float()
-    # What LayerNorm takes away, and divides by, is given back.
+    # Undo LayerNorm's centring and division.
     back = values.std(1, correction=0).mean()
     return forward(values, back * torch.eye(width), torch.full((width,), shift) + values.mean(), None, activation)
 

@@ -103,7 +103,7 @@ PLACE, WORD, BEFORE = slice(0, 64), slice(64, 128), slice(128, 192)
 
 
 def purposeful(plan: Sequence[Sequence[str]], words: int = 40) -> Anatomy:
-    """One purpose per head of every layer: previous, first, self, same, induction (after a previous one), uniform, random."""
+    """One purpose per head: previous, first, self, same, induction (a layer after previous), uniform or random."""
     codes = torch.eye(192)
     table = 6 * codes[WORD][:words]
     places = 6 * codes[PLACE]
@@ -171,7 +171,7 @@ def leaning(size: float = 3.0) -> Tensor:
 
 
 def bending(steep: float) -> Anatomy:
-    """Every matrix with singular values 1 down to 10^−steep, on the plane ⟂ 1 that LayerNorm leaves; 0 makes isometries."""
+    """Every matrix has singular values 1 to 10^−steep, on the plane ⟂ 1 that LayerNorm leaves; 0 makes isometries."""
     plane = torch.linalg.qr(torch.cat((torch.ones(D, 1), normal(D, D - 1, seed=21)), 1))[0][:, 1:]
 
     def steep_matrix(rows: int, columns: int, seed: int) -> Tensor:
@@ -218,7 +218,7 @@ def averaging(windows: Sequence[int], size: float = 3.0) -> Anatomy:
 
 
 def undone() -> Anatomy:
-    """A wide window first, whose mean is partly subtracted again, layer by layer: longer than at first, and shrinking."""
+    """A wide window first, whose mean later layers partly subtract: the length grows at first, then shrinks."""
     anatomy = averaging([8, 8, 8], 6.0)
     with torch.no_grad():
         for block in anatomy.model.transformer.h[1:]:

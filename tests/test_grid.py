@@ -24,7 +24,7 @@ from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Why
 
-# One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, parallel sublayers, encoders.
+# One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, encoders.
 FAMILIES = ("gpt2", "llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt-post", "bert")
 
 

@@ -77,7 +77,7 @@ def test_correlations_are_those_of_a_slow_count():
 
 
 def test_positions_are_not_a_correlation():
-    """Neighbouring positions are similar in any model that knows positions: uncentred, that alone would be a long length."""
+    """Embeddings of neighbouring positions are similar: uncentred, that alone would be a long length."""
     turn = torch.linspace(0, 1, 64)[:, None] * torch.arange(1, 33)
     anatomy = gpt2(places=5 * torch.sin(turn))
     text = corpus(40, 60, vocabulary=60)

@@ -57,8 +57,8 @@ def test_the_shear_of_the_circle_is_what_its_closed_form_says(strength, angle):
 
 
 def test_the_shadow_of_a_sheared_sphere():
-    """S3's own picture: the shadow on the plane moves by ±s√(1 − x² − y²). A rotation's shadow has the same square root, so
-    that root is the drawing's, and says nothing of bending."""
+    """S3's own picture: the shadow on the plane moves by ±s√(1 − x² − y²). A rotation's shadow has the same root,
+    so that root comes from the drawing and says nothing about bending."""
     points, s = uniform(50, 3), 0.7
     matrix = torch.eye(3, dtype=torch.float64)
     matrix[2, 0] = s
@@ -117,7 +117,7 @@ def test_bending_fades_with_dimension():
 
 
 def test_a_fitted_tangent_map_explains_no_more_at_uniform_directions():
-    """The differential at its best scale stands for all tangent-linear maps: least squares over many points finds little
+    """The differential at its best scale stands for all tangent-linear maps: least squares over many points is little
     better, and only in few dimensions."""
     for n, slack in ((8, 0.05), (32, 0.03)):
         matrix, x = gaussian(n, n, 5), uniform(6000, n)
@@ -145,8 +145,8 @@ def test_what_is_fitted_is_not_tried_on_itself():
 
 
 def test_a_common_direction_is_no_agreement():
-    """Directions in a narrow cone go nearly to one place, and any rotation that brings the cone's axis there has a cosine
-    near 1; what is asked is whether it sends the differences right."""
+    """Directions in a narrow cone have nearly one image, and any rotation of the cone's axis to it has a cosine near 1.
+    The question is whether it maps the differences correctly."""
     axis = uniform(1, 24, 4)
     x = torch.nn.functional.normalize(axis + 0.05 * gaussian(400, 24, 6) / 24**0.5, dim=1)
     matrix = gaussian(24, 24, 7) * torch.logspace(0, -2, 24, dtype=torch.float64)

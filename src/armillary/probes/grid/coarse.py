@@ -132,7 +132,7 @@ def _reading(result: "CorrelationResult", lengths: Floats, ratios: Growth, order
     longest = int(np.argmax(lengths))
     ratio = {arm: say(value[0], ".2g") for arm, value in ratios.items()}
     text = (
-        f"The correlation length grows from {say(lengths[0], '.2g')} to {say(lengths[-1], '.2g')} tokens, by a factor "
+        f"The correlation length goes from {say(lengths[0], '.2g')} to {say(lengths[-1], '.2g')} tokens, by a factor "
         f"of {ratio[MODEL]} (at random initialisation {ratio[RANDOM]}, on shuffled text {ratio[SHUFFLED]}). It is "
         f"longest at {result.sites[longest]} with {say(lengths[longest], '.2g')}. Its rank correlation with depth is "
         f"{say(order, '.2f')}."

@@ -100,7 +100,9 @@ class HeadAxes:
             headline=_headline(shares),
             table=shuffle_table(cases, values, result.level),
             quantities=tuple(shuffle_line(where, place, cases, values) for where, place in PLACES.items()),
-            notes=(f"{result.looks} of 3 looks were taken, intervals at {result.level:.1%}",),
+            notes=(
+                f"documents were read in {result.looks} of 3 parts; intervals are taken at {100 * result.level:.3g} %",
+            ),
         )
 
 

@@ -126,11 +126,11 @@ def _reading(result: "KindScores", special: Flags, common: list[str], differs: D
     parts.append(f"Highest scores: {', '.join(top)}")
     if heads < 2:
         return ". ".join([*parts, "A layer of this model has one head. A model with several would decide."])
-    entropy, content = (say(float(np.nanmedian(result.score(MODEL, name))), ".2f") for name in ("entropy", "content"))
+    entropy, content = (float(np.nanmedian(result.score(MODEL, name))) for name in ("entropy", "content"))
     model, random, shuffled = (say(differs[arm][0], ".0%") for arm in (MODEL, RANDOM, SHUFFLED))
     parts.append(
         f"Two heads of the median layer differ in {model} of their attention; at random initialisation in {random}, on "
-        f"shuffled text in {shuffled}. In the median head {content} of the attention depends on the words, and its "
-        f"entropy is {entropy} of the largest"
+        f"shuffled text in {shuffled}. In the median head {say(content, '.0%')} of the attention depends on the words, "
+        f"and its entropy is {say(entropy, '.2f')} of the largest"
     )
     return f"{'. '.join(parts)}."
