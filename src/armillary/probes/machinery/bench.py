@@ -182,13 +182,11 @@ class Bench:
         return [self.batches(windows[a:b]) for a, b in pairwise(cuts) if b > a]
 
     def states(self, batch: Batch, sites: Sequence[str], *edits: Edit) -> dict[str, Tensor]:
-        """What passes at these sites [b, t, …]: what a site's module receives or gives, whichever the site is."""
+        """The values of these sites, each token's in one row [b, t, width]."""
         states: dict[str, Tensor] = {}
 
         def keep(site: str) -> Watcher:
-            def watch(given: Tensor | None, output: Tensor) -> None:
-                value = given if self.anatomy.sites[site].side == "input" else output
-                assert value is not None, f"{site} takes no tensor"
+            def watch(given: Tensor | None, value: Tensor) -> None:
                 states[site] = value.detach().clone()
 
             return watch
