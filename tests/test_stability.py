@@ -257,7 +257,7 @@ def test_norms_frozen_to_each_tokens_own_scale_leave_the_stream_as_it_was():
     batch = bench.batches(even_windows(bench.corpus, 24, 12))[0]
     powers: dict[str, torch.Tensor] = {}
     norms = bench.anatomy.norms
-    with watching(bench.anatomy, {s: perturbation._first_power(norms[s], s, powers) for s in norms}):
+    with watching(bench.anatomy, {s: perturbation.first_power(norms[s], s, powers) for s in norms}):
         before = stream(bench, batch)
     perturbing = perturbation.Perturbation(bench, 1e-3)
     right, wrong = perturbing.frozen(powers), perturbing.frozen({s: p.flip(1) for s, p in powers.items()})

@@ -102,10 +102,11 @@ def _decide(one: Floats, half: Floats, kept: Floats) -> tuple[Verdict, Why | Non
 
 
 def _controls(evidence: Evidence, result: WindowAngles, kept: Floats) -> tuple[Control, ...]:
-    sums = {"slid by 0": result.sums[RESTARTED][0], RANDOM: result.sums[RANDOM].get(result.slides[-1])}
-    angles = {n: np.rad2deg(evidence.intervals(part))[-1] for n, part in sums.items() if part is not None}
-    ordered = {"slid by 0": angles.pop("slid by 0"), KEPT: kept, **angles}
-    return tuple(Control(name, *angle.tolist()) for name, angle in ordered.items())
+    controls = {"slid by 0": np.rad2deg(evidence.intervals(result.sums[RESTARTED][0]))[-1], KEPT: kept}
+    random = result.sums[RANDOM].get(result.slides[-1])
+    if random is not None:
+        controls[RANDOM] = np.rad2deg(evidence.intervals(random))[-1]
+    return tuple(Control(name, *angle.tolist()) for name, angle in controls.items())
 
 
 def _reading(result: WindowAngles, angles: Floats, kept: float | None, growth: Floats) -> str:

@@ -136,8 +136,8 @@ def _reading(verdict: Verdict, rows: list[ScoreRow]) -> str:
     added, low, high = (say(value, ".3f") for value in first.adds)
     end = {
         "supported": "Distance from the manifold explains errors beyond frequency.",
-        "qualified": "It carries something of its own, but frequency predicts more.",
-        "refuted": "It carries nothing beyond frequency.",
+        "qualified": "It adds something, but frequency predicts more.",
+        "refuted": "It adds nothing to frequency.",
         "undecided": "More text would decide.",
     }
     return f"{text} Added to frequency, the first score raises the AUC by {added} [{low}, {high}]. {end[verdict]}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -84,29 +84,30 @@ class Perturbation:
 
     def live_then_frozen(self, batches: Sequence[Batch]) -> tuple[Edit, ...]:
         """Measure every condition; returns the edits that freeze all norms, known after the live passes."""
-        norms = self.bench.anatomy.norms
-        powers_of: list[dict[str, Tensor]] = []
-        for number, batch in enumerate(batches):
-            powers: dict[str, Tensor] = {}
-            with watching(self.bench.anatomy, {site: _first_power(norms[site], site, powers) for site in norms}):
-                before = self.respond(LIVE, batch, number)
-            powers_of.append(powers)
+        powers = [self._live(number, batch) for number, batch in enumerate(batches)]
+        typical = {site: torch.cat([part[site][:, 1:].flatten() for part in powers]).median() for site in powers[0]}
+        frozen = self.frozen(typical)
+        for number, (batch, own) in enumerate(zip(batches, powers, strict=True)):
+            self.respond(FROZEN, batch, number, *frozen)
             if self.fully:
-                own = stream(self.bench, batch, *self.frozen(powers), Turn(-1, self.angle, SEED + number))
-                self.add(OWN, "angle", batch, _log_angles(self.bench, before, own, self.angle))
-        typical = {site: _typical([powers[site] for powers in powers_of], batches) for site in norms}
-        for number, (batch, powers) in enumerate(zip(batches, powers_of, strict=True)):
-            self.respond(FROZEN, batch, number, *self.frozen(typical))
-            if self.fully:
-                apart = {site: _first_apart(power, typical[site], batch) for site, power in powers.items()}
+                apart = {s: torch.cat((p[:, :1], typical[s].expand_as(p[:, 1:])), 1) for s, p in own.items()}
                 self.respond(APART, batch, number, *self.frozen(apart))
-        return self.frozen(typical)
+        return frozen
+
+    def _live(self, number: int, batch: Batch) -> dict[str, Tensor]:
+        """Measure the live conditions of one batch; returns the power [b, t, 1] of every norm."""
+        norms, powers = self.bench.anatomy.norms, dict[str, Tensor]()
+        with watching(self.bench.anatomy, {site: first_power(norms[site], site, powers) for site in norms}):
+            before = self.respond(LIVE, batch, number)
+        if self.fully:
+            own = stream(self.bench, batch, *self.frozen(powers), Turn(-1, self.angle, SEED + number))
+            self.add(OWN, "angle", batch, _log_angles(self.bench, before, own, self.angle))
+        return powers
 
     def frozen(self, powers: Mapping[str, Tensor]) -> tuple[Edit, ...]:
         """Edits that freeze every norm to the scale of a power: one for all tokens, or one per token."""
         norms = self.bench.anatomy.norms
-        # Freeze multiplies by its scale, so a tensor of the tokens' shape works as well as a number.
-        return tuple(Freeze(site, _scale(norms[site], power)) for site, power in powers.items())
+        return tuple(Freeze(site, torch.rsqrt(power + norms[site].eps)) for site, power in powers.items())
 
     def respond(self, name: str, batch: Batch, number: int, *edits: Edit) -> Tensor:
         """Measure lengths and the growth of rotations; returns the unrotated stream."""
@@ -139,15 +140,15 @@ def _slid(bench: Bench, angle: float, frozen: tuple[Edit, ...]) -> tuple[tuple[i
         for by in slides:
             total = np.zeros((bench.corpus.groups, 1, 2))
             for number, batch in enumerate(batches):
-                turn = FirstTokens(Turn(-1, angle, SEED + number), min(START, length // 8))
-                before, after = (stream(bench, batch, Slide(by), *edits, *more)[-1:] for more in ((), (turn,)))
+                rotation = FirstTokens(Turn(-1, angle, SEED + number), min(START, length // 8))
+                before, after = (stream(bench, batch, Slide(by), *edits, *more)[-1:] for more in ((), (rotation,)))
                 grown = _log_angles(bench, before, after, angle)
                 total += by_group(bench, batch, grown[:, :, -min(END, length // 8) :])
             sums[name].append(total[:, 0])
     return slides, {name: np.stack(parts, 1) for name, parts in sums.items()}
 
 
-def _first_power(norm: Norm, site: str, powers: dict[str, Tensor]) -> Watcher:
+def first_power(norm: Norm, site: str, powers: dict[str, Tensor]) -> Watcher:
     """Keep the squared length that a norm divides by in the first pass, before any edit."""
 
     def see(given: Tensor | None, output: Tensor) -> None:
@@ -155,22 +156,6 @@ def _first_power(norm: Norm, site: str, powers: dict[str, Tensor]) -> Watcher:
         powers.setdefault(site, norm.power(given))
 
     return see
-
-
-def _typical(powers: Sequence[Tensor], batches: Sequence[Batch]) -> Tensor:
-    """The median power at a site, without first tokens."""
-    rows = [power.reshape(batch.ids.shape)[:, 1:] for power, batch in zip(powers, batches, strict=True)]
-    return torch.cat([part.flatten() for part in rows]).median()
-
-
-def _first_apart(power: Tensor, typical: Tensor, batch: Batch) -> Tensor:
-    """The typical power for all tokens except first ones, in the shape that the norm sees."""
-    first = torch.arange(batch.ids.shape[1], device=power.device) == 0
-    return torch.where(first, power.reshape(batch.ids.shape), typical).reshape(power.shape)
-
-
-def _scale(norm: Norm, power: Tensor) -> Any:
-    return torch.rsqrt(power + norm.eps)
 
 
 def _log_angles(bench: Bench, before: Tensor, after: Tensor, angle: float) -> Tensor:

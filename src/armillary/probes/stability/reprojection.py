@@ -40,27 +40,24 @@ class Reprojection:
         statement="Projecting onto a fixed manifold again and again, as norms do, keeps the state from diverging.",
         source="S3",
         definition=(
-            "Every token's state is rotated by a small angle in a random direction before the first block. Measured "
-            "is how much the rotation has grown after each block, geometric mean over tokens without the first one, "
-            "and likewise how much ‖x‖ has grown. Norms are live; or frozen to one scale, so that each multiplies by "
-            "the reciprocal of the text's median length there (gain, shift and centring stay, the sphere is gone), "
-            "for all tokens, or for all but the first ones, which may be many times as long; or frozen to the scale "
-            "that each token has anyway, which leaves the unrotated stream as it is and only lets the radial part of "
-            "the rotation through. In slid windows, the start is rotated and the end measured. The statistic is the "
+            "Before the first block every token's state is rotated by a small angle in a random direction. Measured "
+            "is how much the rotation and ‖x‖ have grown after each block: geometric means over tokens, first tokens "
+            "left out. Four conditions are compared. (1) Norms live. (2) Norms frozen to one scale: each multiplies "
+            "by the reciprocal of the text's median length there. Gain, shift and centring stay; the sphere is gone. "
+            "(3) The same, but first tokens keep their own scale, because they may be many times as long. (4) Norms "
+            "frozen to each token's own scale: the unrotated stream stays as it is, and no norm removes the radial "
+            "part of the rotation. In slid windows the start is rotated and the end is measured. The statistic is the "
             "growth per block with norms live, as a logarithm (like a Lyapunov exponent)."
         ),
-        control=(
-            "norms frozen to one scale; the same with first tokens at their own scale; norms frozen to each token's "
-            "own; random initialisation; twice the rotation (is the response linear?)"
-        ),
+        control="conditions 2, 3 and 4; random initialisation; twice the rotation (is the response linear?)",
         rule=(
-            f"Bounded: with norms live the rotation grows to at most {T.reprojection_bound:g} times its size at every "
-            "state and in every slid window (upper ends). Held back: over all blocks it grows at least "
-            f"{T.reprojection_factor:g} times as much with norms frozen to one scale (lower end of the ratio; a stream "
-            "that overflows for most tokens counts); likewise ‖x‖. That makes four comparisons: rotation and ‖x‖, "
-            "with all tokens frozen and with all but the first. Supported if bounded and all four are held back. "
-            f"Qualified if bounded and some are. Refuted if not bounded (a lower end above {T.reprojection_bound:g}), "
-            f"or if none is held back and all upper ends lie below {T.reprojection_factor:g}. Undecided otherwise."
+            "Bounded: with norms live the rotation is at no state, and in no slid window, more than "
+            f"{T.reprojection_bound:g} times its first size (upper ends of the intervals). Held back: over all blocks, "
+            f"the rotation, or ‖x‖, grows at least {T.reprojection_factor:g} times as much with norms frozen (lower "
+            "end of the ratio; an overflow of most tokens counts). There are four comparisons: the rotation and ‖x‖, "
+            "each with conditions 2 and 3. Supported if bounded and held back in all four. Qualified if bounded and "
+            f"held back in some. Refuted if not bounded (a lower end above {T.reprojection_bound:g}), or if held back "
+            f"in none and all upper ends of the ratios lie below {T.reprojection_factor:g}. Undecided otherwise."
         ),
         changes=(
             RuleChange(
