@@ -1,18 +1,17 @@
-"""What do all singular vectors of all heads cost, and reading them out in words?
+"""The cost of all singular vectors of all heads, and of reading them out in words.
 
     python bench/heads.py [--rounds 5] [--lens /tmp/tl-venv/bin/python] [--share 8] [--all-threads]
 
-GPT-2-small's shape at random weights: 144 heads, both matrices. The rivals take turns on the same numbers and ratios
-are of medians (and, in brackets, of the best rounds, which a busy machine disturbs least): of CPU time on one thread,
-of wall-clock time on all. TransformerLens runs in an environment of its own,
-made by
+GPT-2-small's shape with random weights: 144 heads, both matrices. The methods take turns on the same numbers. Ratios are
+of medians (and, in brackets, of the best rounds, which a busy machine disturbs least): of CPU time on one thread, of
+wall-clock time on all threads. TransformerLens runs in its own environment, created by
 
     python3 -m venv /tmp/tl-venv
     /tmp/tl-venv/bin/pip install -c constraints.txt torch==2.13.0 'transformer-lens<4'
 
-and is left out where that is missing. All processes keep their freed pages, as `armillary survey` does. With
-ARMILLARY_GPT2_ATTENTION naming a safetensors file of the real GPT-2's attention (h.0, h.5, h.11), its heads are checked
-against what is known of them.
+and is left out if that is missing. All processes keep their freed pages, as `armillary survey` does. If
+ARMILLARY_GPT2_ATTENTION names a safetensors file of the real GPT-2's attention (h.0, h.5, h.11), its heads are checked
+against known values.
 """
 
 import argparse
@@ -45,7 +44,7 @@ def timed(work: Callable[[], object]) -> dict[str, float]:
 
 
 def serve_lens() -> None:
-    """The rival's process: a line '<dtype> <threads>' in, seconds out. Runs in the environment that has it."""
+    """TransformerLens's process: reads lines '<dtype> <threads>', prints seconds. Runs in its environment."""
     from transformer_lens import FactoredMatrix
 
     data = {name: factors(getattr(torch, name)) for name in ("float32", "float64")}
@@ -53,14 +52,14 @@ def serve_lens() -> None:
     for line in sys.stdin:
         name, threads = line.split()
         torch.set_num_threads(int(threads))
-        # New objects each time: they remember their decomposition.
+        # New objects each time, because they cache their decomposition.
         fresh = [FactoredMatrix(a, b.mT) for a, b in data[name]]
         print(json.dumps(timed(lambda fresh=fresh: [matrix.svd() for matrix in fresh])), flush=True)
 
 
 def lens(python: Path) -> Callable[[str, int], dict[str, float]] | None:
     if not python.exists():
-        print(f"no TransformerLens at {python}: its rows are left out (how to make it: see the top of this file)")
+        print(f"no TransformerLens at {python}: its rows are left out (see the top of this file)")
         return None
     keep = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1)}
     rival = subprocess.Popen(
@@ -121,9 +120,8 @@ def decompositions(python: Path, rounds: int, all_threads: bool) -> None:
             print(f"  {name:42s} {seconds:8.3f} s   ours float64 is {share:.4f} ({least:.4f}) of it, 1/{1 / share:.1f}")
         if rival is not None:
             share, least = (t["ours float32"] / t["TransformerLens float32"] for t in (spent, best))
-            print(
-                f"  {'TransformerLens float32':53s}   ours float32 is {share:.4f} ({least:.4f}) of it, 1/{1 / share:.1f}"
-            )
+            ratio = f"{share:.4f} ({least:.4f}) of it, 1/{1 / share:.1f}"
+            print(f"  {'TransformerLens float32':53s}   ours float32 is {ratio}")
 
 
 def race(
@@ -140,7 +138,7 @@ def race(
 
 
 def accuracy(title: str, pairs: list[tuple[torch.Tensor, torch.Tensor]], gap: float = 1e-3) -> None:
-    """Worst errors against dense float64 SVDs: values by σ1, vectors by projectors on groups that are `gap`·σ1 apart."""
+    """Worst errors against dense float64 SVDs: values by σ1, vectors by projectors on groups `gap`·σ1 apart."""
     from armillary.geometry.factored import Factored
 
     value_error = vector_error = frame_error = 0.0
@@ -165,7 +163,7 @@ def accuracy(title: str, pairs: list[tuple[torch.Tensor, torch.Tensor]], gap: fl
 
 
 def readouts(share: int, rounds: int, top: int = 10) -> None:
-    """Top tokens of 20 directions, both sides of both matrices of all heads, beside the bare product in the same chunks."""
+    """Top tokens of 20 directions, both sides of both matrices of all heads, next to the bare product in chunks."""
     from armillary.geometry import readout
 
     draw = torch.Generator().manual_seed(1)

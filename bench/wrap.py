@@ -1,4 +1,4 @@
-"""How long does it take to wrap a model that is already loaded, laws included?
+"""The time to wrap a model that is already loaded, laws included.
 
     python bench/wrap.py [--rounds 9]
 

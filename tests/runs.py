@@ -1,4 +1,4 @@
-"""Training runs small enough for a test: a text that repeats itself, a model of one layer, and ways to end a run."""
+"""Small training runs for tests: texts, recipes of one layer, and ways to end a run."""
 
 import json
 from collections.abc import Callable
@@ -42,13 +42,13 @@ RECIPES: dict[str, Recipe] = {
 
 
 def prose(path: Path, documents: int = 8) -> Path:
-    """Some of the package's own prose."""
+    """A file with some documents of the built-in sample."""
     path.write_text("\n---\n".join(list(sample().texts)[:documents]), "utf-8")
     return path
 
 
 def noise(path: Path, characters: int = 20_000) -> Path:
-    """Sixteen letters at random: four bits each, whatever is learnt."""
+    """Sixteen random letters: four bits each, whatever the model learns."""
     letters = np.random.default_rng(0).integers(16, size=characters)
     text = "".join("abcdefghijklmnop"[i] for i in letters)
     path.write_text("\n".join(text[i : i + 63] for i in range(0, characters, 63)), "utf-8")
@@ -60,49 +60,49 @@ def trainer(plan: Recipe, text: Path, out: Path, **more: Any) -> Trainer:
 
 
 def finished(text: Path, folder: Path) -> dict[str, Trainer]:
-    """A run of every recipe that nothing interrupted."""
-    made = {name: trainer(plan, text, folder / name) for name, plan in RECIPES.items()}
-    for run in made.values():
+    """An uninterrupted run of every recipe."""
+    runs = {name: trainer(plan, text, folder / name) for name, plan in RECIPES.items()}
+    for run in runs.values():
         run.run()
-    return made
+    return runs
 
 
 def log(out: Path) -> list[dict[str, Any]]:
-    """Every line of the log but for the clock."""
+    """Every line of the log without its times."""
     rows = [json.loads(line) for line in (out / "log.jsonl").read_text("utf-8").splitlines()]
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
 def outcome(out: Path) -> dict[str, Any]:
-    """What a run has come to: its log, and every byte of its models."""
+    """The result of a run: its log, and every byte of its models."""
     files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.safetensors")}
     return {"log": log(out), **files}
 
 
 class Killed(BaseException):
-    """An end that no code of ours catches."""
+    """An exception that the package does not catch."""
 
 
 def dies(monkeypatch: pytest.MonkeyPatch, name: str, when: Callable[[Trainer], bool], after: bool = False) -> None:
-    """A method of the trainer in which the run is killed, before it does its work or after."""
+    """Kill the run in a method of the trainer, before or after its work."""
     real = getattr(Trainer, name)
 
     def method(self: Trainer, *args: Any) -> Any:
         now = when(self)
         if now and not after:
             raise Killed
-        found = real(self, *args)
+        result = real(self, *args)
         if now:
             raise Killed
-        return found
+        return result
 
     monkeypatch.setattr(Trainer, name, method)
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """From now on no file whose name begins so can be written: Linux's own full device stands in for it.
+    """Make writing files with this prefix fail, by redirecting them to /dev/full.
 
-    What is written aside and renamed has a dot before its name.
+    Temporary files that are renamed later have a dot before their name.
     """
     real = Path.open
 

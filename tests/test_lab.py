@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 import armillary
 from armillary.errors import OutputError
+from armillary.flow.laws import LAWS
 from armillary.lab.checkpoint import CHECKPOINT
 from armillary.lab.data import END, Text
 from armillary.lab.model import build
@@ -140,7 +141,7 @@ def test_the_log(whole, recipe):
 def test_the_folder_loads_everywhere(whole, architecture):
     out = whole[architecture].out
     anatomy = armillary.load(str(out), device="cpu", progress=False)
-    assert len(anatomy.laws) == 9
+    assert len(anatomy.laws) == len(LAWS)
     assert (anatomy.layers, anatomy.context, anatomy.vocabulary) == (1, 16, 280)
     words = tr.AutoTokenizer.from_pretrained(out)
     assert (words.eos_token, words.bos_token, words.model_max_length) == (END, END, 16)
@@ -165,7 +166,7 @@ def test_the_kept_steps_load(whole, architecture):
     end = load_file(whole[architecture].out / "model.safetensors")
     assert all(torch.equal(last[name], tensor) for name, tensor in end.items())
     assert any(not torch.equal(first[name], last[name]) for name in first)
-    assert len(armillary.load(str(kept[1]), device="cpu", progress=False).laws) == 9
+    assert len(armillary.load(str(kept[1]), device="cpu", progress=False).laws) == len(LAWS)
 
 
 def test_a_folder_belongs_to_one_run(text, tmp_path, whole):

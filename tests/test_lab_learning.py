@@ -1,4 +1,4 @@
-"""How a model learns here: as a plain loop would, what can be learnt and no more, leaving the caller's world alone."""
+"""Training matches a plain loop, learns what the text contains, and does not touch the caller's random state."""
 
 import random
 from collections import Counter

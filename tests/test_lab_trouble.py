@@ -257,7 +257,7 @@ def test_a_damaged_shard_is_noticed(text, tmp_path, monkeypatch):
             trainer(TWO, text, tmp_path / "run").run()
     shard = tmp_path / "run" / "tokens" / "train-000.u16"
     shard.write_bytes(shard.read_bytes()[:100])
-    with pytest.raises(TextError, match=r"tokens is damaged: train should hold \d+ tokens; delete that folder"):
+    with pytest.raises(TextError, match=r"tokens is damaged: train should contain \d+ tokens; delete that folder"):
         trainer(TWO, text, tmp_path / "run").run()
 
 

@@ -264,3 +264,13 @@ def test_refusals_come_before_the_model(tmp_path):
 def test_a_tokenizer_of_letters_names_what_it_lacks(tmp_path):
     model = folders.model_folder("gpt2", tmp_path / "model")
     refused("none of the 100 nouns is a single token of .*model", "paper", model, "--out", tmp_path / "out")
+
+
+def test_the_package_offers_functions_not_modules_of_the_same_name():
+    import armillary.readouts.experiments.paper
+    import armillary.readouts.head_sheet
+
+    assert readouts.paper is armillary.readouts.experiments.paper.paper
+    assert readouts.heads is armillary.readouts.head_sheet.heads
+    with pytest.raises(AttributeError, match="no attribute 'papers'"):
+        readouts.papers  # noqa: B018

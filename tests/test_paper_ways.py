@@ -9,7 +9,7 @@ import pytest
 import torch
 from naive import UNSEEN, WILD, specimen, tokenizer
 from planted import CONTEXT, bag, corpus, gaussian
-from test_travel import LAYERS, WORDS, walker
+from test_travel import LAYERS, SIZE, mover
 from tiny import tiny
 
 from armillary import readouts
@@ -36,18 +36,18 @@ PROSE = " ".join(NOUNS[:12])
 
 def steady(step: int, documents: int = 12, length: int = 20) -> list[Window]:
     """Documents in which every token is `step` after the one before."""
-    return [Window(d, tuple((3 * d + step * t) % WORDS for t in range(length))) for d in range(documents)]
+    return [Window(d, tuple((3 * d + step * t) % SIZE for t in range(length))) for d in range(documents)]
 
 
-def walked(step: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What the walker's states say [layer] of the next word, of the word itself and of any other, in closed form.
+def expected(step: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What the mover's states say [layer] of the next word, of the word itself and of any other, in closed form.
 
     Its stream holds a at the word, b at the next and 3 in its memory. A layer's unit sees the memory, normed, less 2.
     """
     a, b, eps = 1.0, 0.0, 1e-5
     said = []
     for _ in range(LAYERS + 1):
-        mean, power = (a + b + 3) / (2 * WORDS), (a * a + b * b + 9) / (2 * WORDS)
+        mean, power = (a + b + 3) / (2 * SIZE), (a * a + b * b + 9) / (2 * SIZE)
         spread = np.sqrt(power - mean**2 + eps)
         said.append(((b - mean) / spread, (a - mean) / spread, -mean / spread))
         alive = max((3 - mean) / spread - 2, 0) * step / LAYERS
@@ -56,9 +56,9 @@ def walked(step: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return following, own, other
 
 
-def test_a_stream_that_walks_to_the_next_word_rises_as_it_must():
-    following, own, other = walked()
-    found = means(approach(walker(), steady(1)).by_state.sum(0))
+def test_a_stream_that_moves_to_the_next_word_rises_as_expected():
+    following, own, other = expected()
+    found = means(approach(mover(), steady(1)).by_state.sum(0))
     np.testing.assert_allclose(found[:, 2], following, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found[:, 3], own, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found[:, 0], following - own, rtol=1e-4, atol=1e-4)
@@ -70,10 +70,10 @@ def test_a_stream_that_walks_to_the_next_word_rises_as_it_must():
 
 
 def test_a_text_that_goes_the_other_way_is_not_approached():
-    """The walker always moves to t + 1: if t − 1 follows, the true next word is as far as a word that never occurs."""
-    found = means(approach(walker(), steady(-1)).by_state.sum(0))
-    np.testing.assert_allclose(found[:, 2], walked()[2], rtol=1e-3, atol=1e-4)
-    # A random word is now and then the one that the walker goes to; the next one never is.
+    """The model always moves to t + 1: if t − 1 follows, the true next word is as far as a word that never occurs."""
+    found = means(approach(mover(), steady(-1)).by_state.sum(0))
+    np.testing.assert_allclose(found[:, 2], expected()[2], rtol=1e-3, atol=1e-4)
+    # A random word is sometimes the one that the model moves to; the next one never is.
     assert (found[1:, 4] > found[1:, 2]).all()
 
 
@@ -103,10 +103,10 @@ def test_at_the_end_it_is_the_difference_of_the_model_s_own_logits(name):
 
 
 def test_the_first_position_counts_in_the_maps_alone():
-    sums = approach(walker(), steady(1))
+    sums = approach(mover(), steady(1))
     assert sums.first and sums.values[:, 0, :, 0].sum() - sums.by_state[:, 0, 0].sum() == 12
     behind = [replace(w, prefix=1) for w in steady(1)]
-    sums = approach(walker(), behind)
+    sums = approach(mover(), behind)
     assert not sums.first and sums.values[:, 0, :, 0].sum() == sums.by_state[:, 0, 0].sum() == 12 * 18
 
 
@@ -174,7 +174,7 @@ def test_what_is_drawn_is_what_norm_and_head_do(name):
         y = y if norm.shift is None else y + norm.shift.double()
         length = np.hypot(np.linalg.norm(moved.curve(degrees), axis=1), moved.away)
         np.testing.assert_allclose(length, y.norm(dim=1), rtol=1e-6)
-        # A score is affine in the key's direction: twice what is seen there is the difference of two opposite keys' scores.
+        # A score is affine in the key's direction: twice the image is the difference of two opposite keys' scores.
         keys = torch.cat((torch.eye(anatomy.d), -torch.eye(anatomy.d))).double()
         if folded.attention.q_norm is None and folded.attention.softcap is None:
             scores = folded.scores(Vectors(z, folded.reads), Vectors(keys, folded.reads))[head]
@@ -249,4 +249,4 @@ def test_an_encoder_says_what_it_leaves_out():
 
 def test_a_text_without_sentences_is_said():
     paper = readouts.paper(specimen("gpt2", NOUNS[:12]), layers="0", text=["time year", "way"])
-    assert any("E10 was left out: 2 texts given contains no sentence of 6 tokens or more" in note for note in paper.notes)
+    assert any("E10 was left out: 2 texts given contains no sentence of 6 tokens" in note for note in paper.notes)

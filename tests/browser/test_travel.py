@@ -1,4 +1,4 @@
-"""Does a trajectory's page rotate, play and respond in a real browser, from a file, without network or stray scripts?"""
+"""Does a trajectory's page rotate, play and respond in a real browser, offline and without stray scripts?"""
 
 import re
 import runpy
