@@ -131,6 +131,6 @@ def run(anatomy: Anatomy, ids: Tensor, mask: Tensor | None = None, logits: bool 
     """One forward pass of Hugging Face's own module: the last hidden state, or the logits."""
     model = anatomy.model if logits else anatomy.backbone
     device = anatomy.device
-    attention = None if mask is None or bool(mask.all()) else mask.to(device).long()
-    output = model(input_ids=ids.to(device), attention_mask=attention, use_cache=False)
+    attention = None if mask is None or bool(mask.all()) else mask.to(device, non_blocking=True).long()
+    output = model(input_ids=ids.to(device, non_blocking=True), attention_mask=attention, use_cache=False)
     return output.logits if logits else output.last_hidden_state

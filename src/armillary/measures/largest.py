@@ -24,7 +24,7 @@ class Largest:
         """Rows of n numbers, or one such row."""
         rows = rows.detach().to(home(rows.device), torch.float64).reshape(-1, len(self.values))
         if len(rows):
-            self.values = torch.maximum(self.values.to(rows.device), rows.amax(0))
+            self.values = torch.maximum(self.values.to(rows.device, non_blocking=True), rows.amax(0))
 
     def __add__(self, other: "Largest") -> "Largest":
         both = Largest(len(self.values))

@@ -127,7 +127,7 @@ class Reservoir:
         if old + new > self.capacity:
             slots, entering = self._ranked(payload, priority)
             places, chosen, payload, priority = (part[entering] for part in (places, chosen, payload, priority))
-        self._rows, self._marks = self._rows.to(rows.device), self._marks.to(rows.device)
+        self._rows, self._marks = (part.to(rows.device, non_blocking=True) for part in (self._rows, self._marks))
         there = slots if isinstance(slots, slice) else slots.to(rows.device, non_blocking=True)
         self._rows[there] = rows.index_select(0, places.to(rows.device, non_blocking=True)).to(torch.float32)
         marked = marks.index_select(0, chosen.to(marks.device, non_blocking=True))
