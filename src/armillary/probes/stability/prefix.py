@@ -11,6 +11,7 @@ from armillary.probes.machinery.tables import Cells, cells, line, table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
 from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why
+from armillary.results.numbers import say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -99,7 +100,7 @@ class Prefix:
         verdict = _verdict(result, mean_change[1])
         controls = {name: result.changes[name].max(1) for name in (FLOOR, CHANGED, RANDOM) if name in result.changes}
         refuted = f"Appended tokens change earlier states by up to {_percent(result.largest().max())} of their length"
-        unchanged = f"Appended tokens change earlier states by {mean_change[0]:.2g} machine epsilons: rounding"
+        unchanged = f"Appended tokens change earlier states by {say(mean_change[0], '.2g')} machine epsilons: rounding"
         limit = np.full(len(result.states), T.roundings * result.epsilon)
         return Finding(
             claim=self.claim,
@@ -153,23 +154,23 @@ def _percent(value: float) -> str:
 
 def _reading(verdict: Verdict, result: StateChanges, causal: bool) -> str:
     recomputed, any_way = (float(result.largest(names).max()) for names in (RECOMPUTED, ALL))
-    epsilons = recomputed / result.epsilon
+    epsilons = say(recomputed / result.epsilon, ".2g")
     where = name_sites([state for state, same in zip(result.states, result.unchanged(), strict=True) if not same])
     if verdict == "supported":
         return (
-            f"Appending changes no earlier state by more than {epsilons:.2g} machine epsilons, and a cache none by "
-            f"more than {any_way / result.epsilon:.2g}. Replacing the first token changes states by up to "
+            f"Appending changes no earlier state by more than {epsilons} machine epsilons, and a cache none by "
+            f"more than {say(any_way / result.epsilon, '.2g')}. Replacing the first token changes states by up to "
             f"{_percent(result.changes[CHANGED].max())} of their length. With a causal mask this holds by "
             "construction; measured is this model's deviation."
         )
     if verdict == "qualified":
         return (
-            f"Appending changes no earlier state by more than {epsilons:.2g} machine epsilons. The cache changes "
+            f"Appending changes no earlier state by more than {epsilons} machine epsilons. The cache changes "
             f"states by up to {_percent(any_way)} of their length, at {where}."
         )
     if verdict == "undecided":
         return (
-            f"Earlier states change by up to {epsilons:.2g} machine epsilons of {result.dtype}, at {where}. That may "
+            f"Earlier states change by up to {epsilons} machine epsilons of {result.dtype}, at {where}. That may "
             "be rounding; load the model in float32 to decide."
         )
     reason = "something in this causal model reads later tokens" if causal else "attention reads in both directions"
