@@ -1,6 +1,5 @@
 """A package that is installed from a folder adds a probe, an instrument and a family, and mistakes in it are named."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 import torch
 from planted import VOCABULARY, D, bag, corpus, gaussian
 
+import armillary
 from armillary import probes
 from armillary.errors import ArmillaryError
 from armillary.probes.machinery.probe import judge
@@ -45,13 +45,12 @@ def test_its_claim_is_listed_with_where_it_comes_from(installed):
 
 
 def test_its_claim_is_measured_beside_ours(installed, tmp_path):
-    told = command(
-        installed, "survey", "--claims", "sphere.radius,outside.kurtosis", "--quick", "--out", str(tmp_path / "s")
-    )
-    assert "outside.kurtosis" in told
-    findings = json.loads((tmp_path / "s" / "survey.json").read_text())["findings"]
-    verdicts = {finding["claim"]["id"]: finding["verdict"] for finding in findings}
-    assert verdicts["outside.kurtosis"] in ("supported", "refuted") and verdicts["sphere.radius"] == "supported"
+    folder = tmp_path / "survey"
+    chosen = "sphere.radius,outside.kurtosis"
+    assert "outside.kurtosis" in command(installed, "survey", "--claims", chosen, "--quick", "--out", str(folder))
+    survey = armillary.read(folder)
+    assert survey["sphere.radius"].verdict == "supported"
+    assert survey["outside.kurtosis"].verdict in ("supported", "refuted")
 
 
 def test_its_family_is_known(installed):
