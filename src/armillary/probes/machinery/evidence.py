@@ -61,13 +61,13 @@ class Evidence:
         """The arms that this instrument watched besides the model on its text."""
         return [arm for arm in ARMS if arm != MODEL and arm in self.states.get(instrument, {})]
 
-    def interval(self, stats: Floats, statistic: Statistic = mean) -> tuple[float, float, float]:
+    def interval(self, stats: Floats, statistic: Statistic = mean, every: bool = False) -> tuple[float, float, float]:
         """Value and 95 % interval of a statistic of sums [document group, …], by bootstrap over documents."""
-        return interval(stats, statistic, self.seed)
+        return interval(stats, statistic, self.seed, every=every)
 
-    def intervals(self, stats: Floats, statistic: Statistic = mean) -> Floats:
+    def intervals(self, stats: Floats, statistic: Statistic = mean, every: bool = False) -> Floats:
         """[…, (value, low, high)] of a statistic that is an array."""
-        return intervals(stats, statistic, self.seed)
+        return intervals(stats, statistic, self.seed, every=every)
 
 
 __all__ = ["ARMS", "MODEL", "RANDOM", "SHUFFLED", "Evidence", "Flags", "Floats", "Ints", "mean"]

@@ -37,12 +37,17 @@ def spread(stats: Floats) -> Floats:
 
 
 def intervals(
-    stats: Floats, statistic: Statistic = mean, seed: int = 0, draws: int = 400, level: float = 0.95
+    stats: Floats,
+    statistic: Statistic = mean,
+    seed: int = 0,
+    draws: int = 400,
+    level: float = 0.95,
+    every: bool = False,
 ) -> Floats:
     """[…, (value, low, high)] of a statistic of sums [document group, …], documents drawn alike for every entry.
 
-    Groups without any count are no documents. With fewer than `documents_least` groups both ends are NaN: a rule must
-    then say `undecided`.
+    A group in which nothing was counted took no part and is not drawn, unless `every` says that all took part. With
+    fewer than `documents_least` groups both ends are NaN: a rule must then say `undecided`.
     """
     from armillary.geometry.resample import bootstrap
 
@@ -52,12 +57,19 @@ def intervals(
     if len(used) < T.documents_least or not defined.any():
         return np.stack([value, np.full_like(value, np.nan), np.full_like(value, np.nan)], -1)
     # An entry that nothing was measured for must not cost the others their draws.
-    drawn = bootstrap(used, lambda sums: np.where(defined, statistic(sums), 0.0), draws, seed, level)
+    drawn = bootstrap(
+        stats if every else used, lambda sums: np.where(defined, statistic(sums), 0.0), draws, seed, level
+    )
     return np.stack([value, np.where(defined, drawn.low, np.nan), np.where(defined, drawn.high, np.nan)], -1)
 
 
 def interval(
-    stats: Floats, statistic: Statistic = mean, seed: int = 0, draws: int = 400, level: float = 0.95
+    stats: Floats,
+    statistic: Statistic = mean,
+    seed: int = 0,
+    draws: int = 400,
+    level: float = 0.95,
+    every: bool = False,
 ) -> tuple[float, float, float]:
     """Value, low and high end of a statistic that is one number.
 
@@ -65,5 +77,5 @@ def interval(
     >>> value, low < value < high
     (24.5, True)
     """
-    value, low, high = intervals(stats, statistic, seed, draws, level).tolist()
+    value, low, high = intervals(stats, statistic, seed, draws, level, every).tolist()
     return value, low, high

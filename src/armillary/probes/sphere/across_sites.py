@@ -1,4 +1,7 @@
-"""Intervals of a statistic at every norm site and over all sites, with the same documents resampled everywhere."""
+"""Intervals of a statistic at every norm site and over all sites, with the same documents resampled everywhere.
+
+Every document of the text is drawn, also one that a statistic finds nothing in (a ball around none of its tokens).
+"""
 
 from collections.abc import Callable
 
@@ -15,11 +18,11 @@ def flagged(sites: list[str], flags: Flags) -> list[str]:
 
 def by_site(evidence: Evidence, sums: Floats, statistic: Statistic = mean) -> Floats:
     """[site, (value, low, high)] from sums [site, document group, …]."""
-    return evidence.intervals(np.moveaxis(sums, 0, 1), statistic)
+    return evidence.intervals(np.moveaxis(sums, 0, 1), statistic, every=True)
 
 
 def across_sites(
     evidence: Evidence, sums: Floats, statistic: Statistic = mean, summary: Callable[..., Floats] = np.median
 ) -> tuple[float, float, float]:
     """Value and interval of a summary over sites, by default the median site."""
-    return evidence.interval(np.moveaxis(sums, 0, 1), lambda drawn: summary(statistic(drawn), axis=-1))
+    return evidence.interval(np.moveaxis(sums, 0, 1), lambda drawn: summary(statistic(drawn), axis=-1), every=True)
