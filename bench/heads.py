@@ -2,9 +2,9 @@
 
     python bench/heads.py [--rounds 5] [--lens /tmp/tl-venv/bin/python] [--share 8] [--all-threads]
 
-GPT-2-small's shape with random weights: 144 heads, both matrices. The methods take turns on the same numbers. Ratios are
-of medians (and, in brackets, of the best rounds, which a busy machine disturbs least): of CPU time on one thread, of
-wall-clock time on all threads. TransformerLens runs in its own environment, created by
+GPT-2-small's shape with random weights: 144 heads, both matrices. The methods take turns on the same numbers. Ratios
+are of medians (and, in brackets, of the best rounds, which a busy machine disturbs least): of CPU time on one thread,
+of wall-clock time on all threads. TransformerLens runs in its own environment, created by
 
     python3 -m venv /tmp/tl-venv
     /tmp/tl-venv/bin/pip install -c constraints.txt torch==2.13.0 'transformer-lens<4'

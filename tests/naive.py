@@ -17,8 +17,8 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 
 WILD = (
-    "<script>alert(1)</script>", "&amp;", "50%", "a_b", "\\x", "\\textbf{x}", "a|b", '"q"', "it's", "a,b", "$x$", "{", "}",
-    "~^", "#1", "=1+1", "a--b", "naïve", "Ω", "עברית", "`x`", "* _", "[a](b)",
+    "<script>alert(1)</script>", "&amp;", "50%", "a_b", "\\x", "\\textbf{x}", "a|b", '"q"', "it's", "a,b", "$x$", "{",
+    "}", "~^", "#1", "=1+1", "a--b", "naïve", "Ω", "עברית", "`x`", "* _", "[a](b)",
 )  # fmt: skip
 UNSEEN = ("two\nlines", "carriage\rreturn", "\u202eturned", "\x1b[31mred", "  ", "\x00nul")
 
@@ -40,7 +40,7 @@ def specimen(name: str, words: Sequence[str] = ()) -> Anatomy:
 
 @dataclass
 class Naive:
-    """One layer for every word alone: q, k [v, h, k] before any rotation, what each head writes [h, v, d], the stream."""
+    """One layer for every word alone: q, k [v, h, k] before rotation, what each head writes [h, v, d], the stream."""
 
     q: Tensor
     k: Tensor

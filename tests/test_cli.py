@@ -29,16 +29,11 @@ from armillary.anatomy.loading import cache
 from armillary.anatomy.loading.gguf import check_gguf
 from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.flow.laws import LAWS
+from armillary.probes import PROBES
 from armillary.results.store import survey_json
 from armillary.results.table import Table
 
-CLAIMS = (
-    "sphere.radius sphere.plane sphere.ellipsoid sphere.concentration sphere.direction spectrum.two-zeros "
-    "spectrum.local spectrum.dimension attention.two-views attention.cosine attention.scale attention.geodesic "
-    "qk.related qk.lookup qk.axes rank.nullspace vo.store vo.subjects words.travel words.refine words.artifact words.output "
-    "stability.prefix stability.drift stability.reprojection manifold.errors ffn.discard ffn.compress ffn.select "
-    "heads.axes heads.orthogonality heads.gradients heads.specialise map.nonlinear flow.coarse"
-).split()
+CLAIMS = [probe.claim.id for probe in PROBES]
 # The tiny models' vocabulary has none of the listed nouns.
 WORDS = {"qk.related", "qk.lookup", "vo.store", "vo.subjects"}
 # A survey of one claim that reads text, and of one that reads weights alone.

@@ -25,7 +25,7 @@ def frame(d: int, k: int, seed: int) -> Tensor:
 
 
 def planted(values: list[float], d: int = 20, seed: int = 0, spoil: float = 1.0) -> Factored:
-    """A matrix with these singular values; `spoil` is the condition of the change of basis hidden between the factors."""
+    """A matrix with these singular values; `spoil` conditions the change of basis hidden between the factors."""
     k = len(values)
     left, right = frame(d, k, seed), frame(d + 3, k, seed + 1)
     spread = torch.logspace(0, -math.log10(spoil), k, dtype=F64)

@@ -33,7 +33,7 @@ from armillary.results.store import table_csv, write_survey
 from armillary.views import save as saving
 from armillary.views.figures.figure import figure
 from armillary.views.page import finding_csv
-from armillary.views.report.data import CELLS, POINTS, bare, blocks_html, fair_share, finding_part, thinned
+from armillary.views.report.payload import CELLS, POINTS, bare, blocks_html, fair_share, finding_part, thinned
 from armillary.views.report.report import assembled, report_html
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))

@@ -15,7 +15,7 @@ from armillary.geometry.spectrum import participation_ratio
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.sphere.concentration import Concentration, shell_table
-from armillary.probes.sphere.dimension import Dimension
+from armillary.probes.sphere.dimension import EffectiveDimension
 from armillary.probes.sphere.direction import Direction
 from armillary.probes.sphere.ellipsoid import Ellipsoid
 from armillary.probes.sphere.local import Local
@@ -133,8 +133,8 @@ CASES = {
         lambda: evidence(bag(lengths(0.5), eps=1e4), corpus()),
     ),
     "local, too few tokens": (Local, "undecided", lambda: evidence(bag(spheres(4)), corpus(4, 5))),
-    "dimension, isotropic": (Dimension, "supported", lambda: evidence(bag(gaussian()), corpus())),
-    "dimension, four axes": (Dimension, "refuted", lambda: evidence(bag(gaussian(4)), corpus())),
+    "dimension, isotropic": (EffectiveDimension, "supported", lambda: evidence(bag(gaussian()), corpus())),
+    "dimension, four axes": (EffectiveDimension, "refuted", lambda: evidence(bag(gaussian(4)), corpus())),
 }
 
 
@@ -235,12 +235,12 @@ def test_dimension_of_a_covariance_with_itself_would_be_biased():
     """The two halves remove the bias of d/n that few tokens bring to the participation ratio."""
     gathered = evidence(bag(gaussian()), corpus(12, 16))
     naive = participation_ratio(spectra(gathered, MODEL)["L0.ln1"].values)
-    unbiased = Dimension().conclude(gathered).to_frame().participation[0]
+    unbiased = EffectiveDimension().conclude(gathered).to_frame().participation[0]
     assert naive < 28 < unbiased < 35
 
 
 def test_every_estimator_finds_a_low_dimension():
-    frame = Dimension().conclude(evidence(bag(gaussian(4)), corpus())).to_frame()
+    frame = EffectiveDimension().conclude(evidence(bag(gaussian(4)), corpus())).to_frame()
     for column in ("participation", "entropy_rank", "two_nn", "mle"):
         assert frame[column].between(2.4, 4.6).all(), frame[column]
 

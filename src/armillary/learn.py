@@ -162,7 +162,7 @@ def _induction(found: exam.Induction) -> dict[str, Any]:
     }
 
 
-def _lens(found: exam.Lens) -> dict[str, Any]:
+def _lens(found: exam.LensExam) -> dict[str, Any]:
     return {"depths": list(found.depths), "nats": found.nats.value.tolist(), "kl": found.kl.value.tolist()}
 
 

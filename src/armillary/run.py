@@ -77,11 +77,11 @@ def survey(
 ) -> Survey:
     """Measure claims on a model: `text` is a path, a string, a list of documents, or None for the built-in sample.
 
-    `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given; `quick` reads fewer, and runs experiments
-    on fewer documents: intervals are wider. With `out`, survey.json, tables/ and figures/ are written there; survey.json
-    grows with every claim that is decided. A claim whose probe raises is reported as `failed`; `debug` keeps the
-    traceback in the survey's notes. `tell` is called with the survey so far: first with the plan alone, then after each
-    claim.
+    `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given; `quick` reads fewer, and runs
+    experiments on fewer documents: intervals are wider. With `out`, survey.json, tables/ and figures/ are written
+    there; survey.json grows with every claim that is decided. A claim whose probe raises is reported as `failed`;
+    `debug` keeps the traceback in the survey's notes. `tell` is called with the survey so far: first with the plan
+    alone, then after each claim.
     """
     started = time.time()
     # What can be refused is refused before a model is loaded.
@@ -93,11 +93,7 @@ def survey(
         check_writable(Path(out))
     documents = from_any(text)
     with progress_bar(progress) as bar:
-        if isinstance(model, Anatomy):
-            anatomy = model if model.laws else _lawful(model)
-            anatomy = anatomy if tokenizer is None else dataclasses.replace(anatomy, tokenizer=tokenizer)
-        else:
-            anatomy = _load(model, tokenizer, device, dtype, trust_remote_code, 2, bar)
+        anatomy = _anatomy(model, tokenizer, device, dtype, trust_remote_code, bar)
         corpus = _corpus(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
         plan = make_plan(anatomy, corpus, probes, quick)
         result = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, tokens, Times(plan=plan))
@@ -113,6 +109,14 @@ def survey(
     if out is not None:
         result.save(Path(out))
     return result
+
+
+def _anatomy(model: Any, tokenizer: Any, device: str | None, dtype: str | None, trust: bool, bar: Bar) -> Anatomy:
+    """The model with its laws checked; a survey needs room for a random twin beside it."""
+    if not isinstance(model, Anatomy):
+        return _load(model, tokenizer, device, dtype, trust, 2, bar)
+    anatomy = model if model.laws else _lawful(model)
+    return anatomy if tokenizer is None else dataclasses.replace(anatomy, tokenizer=tokenizer)
 
 
 def _tell(tell: Callable[[Survey], None] | None, result: Survey, bar: Bar) -> None:
@@ -150,15 +154,15 @@ def _lawful(anatomy: Anatomy) -> Anatomy:
 def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> Corpus:
     if anatomy.tokenizer is None:
         raise TextError(
-            f"{anatomy.name} came without a tokenizer, so text cannot be read; pass tokenizer=… (Python) or a folder that "
-            "holds tokenizer.json."
+            f"{anatomy.name} has no tokenizer, so text cannot be read; pass tokenizer=… (Python) or a folder that "
+            "contains tokenizer.json."
         )
     corpus = encode(documents, anatomy.tokenizer, anatomy.context, tokens, seed)
     top = max(max(window.ids) for window in corpus.windows)
     if top >= anatomy.vocabulary:
         raise TextError(
-            f"the tokenizer gives token {top}, but the model knows {anatomy.vocabulary}: they do not belong together; pass "
-            "the model's own tokenizer."
+            f"the tokenizer gives token {top}, but the model knows {anatomy.vocabulary}: they do not belong together; "
+            "pass the model's own tokenizer."
         )
     return corpus
 
@@ -171,7 +175,7 @@ class _Conclusion:
 
 
 def _conclude(evidence: Evidence, probes: Sequence[AnyProbe], quick: bool, bar: Bar) -> Iterator[_Conclusion]:
-    """Claim by claim; experiments are made when their claim's turn comes. A probe that raises loses its own claim only."""
+    """Claim by claim, with experiments when their claim's turn comes. A probe that raises loses only its own claim."""
     bar.start("concluding", len(probes))
     caption = _caption(evidence)
     bench: Bench | None = None

@@ -1,4 +1,4 @@
-"""What holds for every instrument: the state of a text is the sum of its parts' states, and comes back from its arrays."""
+"""What holds for every instrument: a text's state is the sum of its parts' states, and comes back from its arrays."""
 
 from dataclasses import replace
 

@@ -26,8 +26,8 @@ PILOT_ROWS = 32
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The tokens of a batch, flattened as the sites' rows are: the same for every site. Which rows count is known on the
-    host; the tensors are on the model's device."""
+    """The tokens of a batch, flattened as the sites' rows are: the same for every site. Which rows count is known on
+    the host; the tensors are on the model's device."""
 
     batch: Batch
     number: int
@@ -111,8 +111,8 @@ class Glimpse:
         self.typical = typical or self._typical()
 
     def _centre(self) -> None:
-        """z and the variance under LayerNorm. On the CPU by two quick passes, and where those would cancel by torch's own
-        kernel; on a GPU, where looking for cancellation would wait for it, by torch's own variance."""
+        """z and the variance under LayerNorm. On the CPU by two quick passes, and where those would cancel by torch's
+        own kernel; on a GPU, where looking for cancellation would wait for it, by torch's own variance."""
         d, eps = self.norm.d, self.norm.eps
         if self.x.device.type != "cpu":
             variance, mean = torch.var_mean(self.x, -1, correction=0)

@@ -1,9 +1,9 @@
 """How many bits does a quantised stream take, as a bitstream that gives it back? NumPy only.
 
 An entropy is a promise; a bitstream keeps it. Symbols are coded by range asymmetric numeral systems (J. Duda,
-arXiv:1311.2540) with static tables. Rows are coded side by side, each into words of its own, so that NumPy works on all of
-them at once and each row's bits are known. Everything that a decoder needs is counted: words, last states, tables, and
-whatever lies too far out for a table.
+arXiv:1311.2540) with static tables. Rows are coded side by side, each into words of its own, so that NumPy works on all
+of them at once and each row's bits are known. Everything that a decoder needs is counted: words, last states, tables,
+and whatever lies too far out for a table.
 """
 
 from collections.abc import Sequence

@@ -191,7 +191,7 @@ def _thin(a: Tensor, b: Tensor) -> bool:
 
 
 def _by_squares(a: Tensor, b: Tensor, left: Tensor, values: Tensor, right: Tensor) -> Tensor:
-    """The same by products of matrices and one eigenvalue problem, in a third of the time; which heads came out well."""
+    """The same by matrix products and one eigenvalue problem, in a third of the time; and which heads are accurate."""
     squares = _Squares.of(a, b)
     squared, vectors = torch.linalg.eigh(-squares.form)  # negative: the largest come first
     values.copy_((-squared).clamp(min=0).sqrt())

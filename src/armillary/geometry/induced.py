@@ -1,4 +1,4 @@
-"""What does a matrix do to directions? x ↦ xA/|xA|: a map from one sphere to another, linear only where lengths allow."""
+"""What does a matrix do to directions? x ↦ xA/|xA| maps one sphere to another, and is linear only if lengths allow."""
 
 import math
 

@@ -176,8 +176,8 @@ def on_globe(points: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 3"]:
 def globe(name: str, u: Float[np.ndarray, "n d"], seed: int = 0) -> Float[np.ndarray, "n 3"]:
     """Unit vectors drawn on a globe.
 
-    pca looks from the sphere's own centre along the three principal axes, without moving the centre to the points' mean:
-    so a great circle stays a great circle. Other projections know no centre; theirs is the mean of their points.
+    pca looks from the sphere's own centre along the three principal axes, without moving the centre to the points'
+    mean: so a great circle stays a great circle. Other projections know no centre; theirs is the mean of their points.
 
     >>> angle = np.linspace(0, 1, 5)
     >>> u = np.stack([np.cos(angle), np.sin(angle), 0 * angle, 0 * angle], 1)
@@ -196,9 +196,9 @@ def span(
 ) -> Float[np.ndarray, "3 d"]:
     """Three orthonormal axes: towards the start, in its plane with the end, and what the goal adds.
 
-    The three lie in their own span, so an inner product with any of them is the same on the drawing as in truth: a state's
-    first coordinate is its true cosine with the start. How much of its unit length lies outside is the part that such a
-    drawing does not show. An axis is zero where a vector adds nothing to those before it.
+    The three lie in their own span, so an inner product with any of them is the same on the drawing as in truth: a
+    state's first coordinate is its true cosine with the start. How much of its unit length lies outside is the part
+    that such a drawing does not show. An axis is zero where a vector adds nothing to those before it.
     """
     axes: list[np.ndarray] = []
     for vector in (start, end, goal):
@@ -258,7 +258,7 @@ def _spearman(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """From 1 on, equal values sharing the mean of their ranks. (SciPy's would load all of its statistics: half a second.)
+    """Ranks from 1; equal values share their mean rank. (Importing SciPy's version would take half a second.)
 
     >>> _ranks(np.array([3.0, 1.0, 3.0]))
     array([2.5, 1. , 2.5])

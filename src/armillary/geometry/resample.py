@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 
 class Interval(NamedTuple):
-    """A value with its percentile interval (95 % unless another level was asked for); arrays of the statistic's own shape, 0-d for a number."""
+    """A value with its percentile interval (95 % by default); arrays of the statistic's shape, 0-d for a number."""
 
     value: np.ndarray
     low: np.ndarray
@@ -23,8 +23,8 @@ def tails(count: int, level: float = 0.95) -> tuple[float, float]:
     """Which quantiles of bootstrap draws over `count` documents make an interval of this level.
 
     Plain percentiles are too narrow when documents are few (of eight, by a quarter): a resample varies by the spread
-    divided by n, not n − 1, and the spread itself is uncertain. The expanded percentile interval mends both (T. Hesterberg,
-    What teachers should know about the bootstrap, The American Statistician 69, 2015).
+    divided by n, not n − 1, and the spread itself is uncertain. The expanded percentile interval mends both (T.
+    Hesterberg, What teachers should know about the bootstrap, The American Statistician 69, 2015).
 
     >>> [round(tail, 4) for tail in tails(8)], [round(tail, 4) for tail in tails(100_000)]
     ([0.0057, 0.9943], [0.025, 0.975])

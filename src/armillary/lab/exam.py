@@ -170,7 +170,7 @@ def _copying(pattern: Float[Tensor, "b h t t"], length: int) -> Float[np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Lens:
+class LensExam:
     """What the stream would predict at each depth; intervals are 95 %, over windows."""
 
     depths: tuple[str, ...]
@@ -181,7 +181,7 @@ class Lens:
     """Mean KL divergence of that prediction from the model's own, KL(final ‖ lens) in nats, [depth]."""
 
 
-def lens(model: Any, tokens: Int[np.ndarray, " n"], windows: int = 16, context: int | None = None) -> Lens:
+def lens(model: Any, tokens: Int[np.ndarray, " n"], windows: int = 16, context: int | None = None) -> LensExam:
     """Pass the stream at every depth through the model's own final norm and unembedding (nostalgebraist 2020).
 
     Windows of `context` tokens (the model's own length if None) are spread evenly over the text, without overlap.
@@ -202,7 +202,7 @@ def lens(model: Any, tokens: Int[np.ndarray, " n"], windows: int = 16, context: 
         rows = np.stack([_through(anatomy, _ids(tokens[s : s + context + 1])[None]) for s in starts])
     depths = ("L0.resid_pre", *(f"L{i}.resid_post" for i in range(anatomy.layers)))
     nats, kl = (bootstrap(rows[..., i], lambda sums: sums / windows) for i in (0, 1))
-    return Lens(depths, nats, kl)
+    return LensExam(depths, nats, kl)
 
 
 def _through(anatomy: Anatomy, window: Int[Tensor, "1 t"]) -> Float[np.ndarray, "depth 2"]:

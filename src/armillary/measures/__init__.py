@@ -1,8 +1,8 @@
 """How is a stream summed up in one pass? Each measure is a commutative monoid.
 
-`M.of(a) + M.of(b)` is `M.of(a followed by b)`, `empty` is its zero, and `m.include(a)` is `m = m + M.of(a)` in place. That
-is the whole contract; batching, sharding and resuming follow from it. To add a measure: one file, one entry below, one
-row in tests/laws/test_measures.py. Measures are imported when first asked for, because they import torch.
+`M.of(a) + M.of(b)` is `M.of(a followed by b)`, `empty` is its zero, and `m.include(a)` is `m = m + M.of(a)` in place.
+That is the whole contract; batching, sharding and resuming follow from it. To add a measure: one file, one entry below,
+one row in tests/laws/test_measures.py. Measures are imported when first asked for, because they import torch.
 """
 
 from importlib import import_module

@@ -230,7 +230,8 @@ class Moments:
 
 
 def _blanked(rows: Tensor, blank: Tensor) -> None:
-    """Set the marked rows to 0: on the CPU only they are written, on a GPU all are, so that nobody waits to count them."""
+    """Set the marked rows to 0. On the CPU only they are written; on a GPU all are, because counting them would
+    wait."""
     if rows.device.type == "cpu":
         rows.index_fill_(0, blank.nonzero()[:, 0], 0)
     else:

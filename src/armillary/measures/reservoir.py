@@ -25,8 +25,8 @@ class Sample:
 
 
 class Reservoir:
-    """At most `capacity` float32 rows [d] on the device of the first ones, each with integers [document, position, …] on
-    the CPU, where it is decided who is kept."""
+    """At most `capacity` float32 rows [d] on the device of the first ones, each with integers [document, position, …]
+    on the CPU, where it is decided who is kept."""
 
     def __init__(self, capacity: int, d: int, width: int = 2, seed: int = 0) -> None:
         if capacity < 1 or width < 2:
@@ -70,8 +70,8 @@ class Reservoir:
     ) -> None:
         """Offer rows; payload's first two columns are document and position. Only rows that enter are read.
 
-        `among` says where in `rows` the rows of this payload are, so that no copy of them need be made first; `rank`
-        is their `priority`, for a caller who offers the same tokens to many reservoirs; `marks` are integers that only the
+        `among` says where in `rows` the rows of this payload are, so that no copy of them need be made first; `rank` is
+        their `priority`, for a caller who offers the same tokens to many reservoirs; `marks` are integers that only the
         device knows. With payload, `among` and `rank` on the CPU nothing waits for the device.
         """
         if (rows.shape[1], payload.shape[1]) != (self.d, self.width):

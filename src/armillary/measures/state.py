@@ -1,4 +1,4 @@
-"""How do several measures add, and how do they get to disk and back? Field by field, as named tensors. No torch here."""
+"""How do several measures add, and how are they saved and loaded? Field by field, as named tensors. No torch here."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields

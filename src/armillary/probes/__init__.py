@@ -1,16 +1,16 @@
-"""One question per file, its claim beside it. A probe joins in one line here, or by the entry point `armillary.probes`."""
+"""One question per file, its claim beside it. A probe is added by one line here, or by an entry point."""
 
 from functools import cache
 
 from armillary.errors import ArmillaryError, nearest
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
+from armillary.probes.attention.key_value_store import Store
 from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.nullspace import Nullspace
 from armillary.probes.attention.principal_axes import PrincipalAxes
 from armillary.probes.attention.related import Related
 from armillary.probes.attention.score_scale import ScoreScale
-from armillary.probes.attention.store import Store
 from armillary.probes.attention.subjects import Subjects
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.filter.compress import Compress
@@ -24,7 +24,7 @@ from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import HeadSpecialisation
 from armillary.probes.machinery.probe import AnyProbe, Probe
 from armillary.probes.sphere.concentration import Concentration
-from armillary.probes.sphere.dimension import Dimension
+from armillary.probes.sphere.dimension import EffectiveDimension
 from armillary.probes.sphere.direction import Direction
 from armillary.probes.sphere.ellipsoid import Ellipsoid
 from armillary.probes.sphere.local import Local
@@ -49,7 +49,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Direction(),
     TwoZeros(),
     Local(),
-    Dimension(),
+    EffectiveDimension(),
     TwoViews(),
     Cosine(),
     ScoreScale(),
@@ -103,13 +103,13 @@ def outside() -> dict[str, tuple[AnyProbe, ...]]:
         for probe in offer if isinstance(offer, tuple) else (offer,):
             if not isinstance(getattr(probe, "claim", None), Claim) or probe.claim.chapter not in CHAPTERS:
                 raise ArmillaryError(
-                    f"the package {package} offers {probe!r} as a probe; a probe is an object with a `claim` whose chapter is "
-                    f"one of {', '.join(CHAPTERS)}, `instruments` and `conclude`; repair or uninstall it."
+                    f"the package {package} offers {probe!r} as a probe; a probe is an object with a `claim` of a "
+                    f"chapter {', '.join(CHAPTERS)}, `instruments` and `conclude`; repair or uninstall it."
                 )
             if probe.claim.id in taken:
                 raise ArmillaryError(
-                    f"the package {package} offers the claim {probe.claim.id}, which {taken[probe.claim.id]} has already; "
-                    "rename it or uninstall the package."
+                    f"the package {package} offers the claim {probe.claim.id}, which {taken[probe.claim.id]} has "
+                    "already; rename it or uninstall the package."
                 )
             taken[probe.claim.id] = package
             offers[package] = (*offers.get(package, ()), probe)
@@ -135,7 +135,7 @@ def origin(claim_id: str) -> str:
 
 
 def choose(asked: str) -> tuple[AnyProbe, ...]:
-    """The probes that a comma-separated list of claim ids, chapter letters or 'all' names, in the order of the chapters.
+    """The probes that a comma-separated list names by claim id, chapter letter or 'all', in the order of chapters.
 
     >>> [probe.claim.id for probe in choose("sphere.plane,sphere.radius")]
     ['sphere.radius', 'sphere.plane']

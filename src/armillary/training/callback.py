@@ -1,7 +1,7 @@
 """Record how a transformer's geometry changes during training.
 
-A `GeometryCallback` takes snapshots of the model on one fixed text and logs them. It works with Hugging Face's Trainer and,
-as a plain callable, with any training loop. This module imports torch and transformers: import it on demand.
+A `GeometryCallback` takes snapshots of the model on one fixed text and logs them. It works with Hugging Face's Trainer
+and, as a plain callable, with any training loop. This module imports torch and transformers: import it on demand.
 """
 
 import json

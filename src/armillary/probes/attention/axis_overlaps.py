@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.attention.weights import DecomposedHeads, LayerHeads, decomposed, model_of
+from armillary.probes.attention.decomposed_heads import DecomposedHeads, LayerHeads, decomposed, model_of
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, Evidence, Floats

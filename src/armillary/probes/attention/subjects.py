@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.lab.required_words import NOUNS
+from armillary.probes.attention.decomposed_heads import tie_note, vo_ties
 from armillary.probes.attention.lexicon.known_words import unreadable, vocabulary
 from armillary.probes.attention.lexicon.likeness import DIRECTIONS, TOP, PromotedTokens, promoted_tokens, token_table
 from armillary.probes.attention.lexicon.word_statistics import (
@@ -16,7 +17,6 @@ from armillary.probes.attention.lexicon.word_statistics import (
     shown_layers,
     thirds,
 )
-from armillary.probes.attention.weights import tie_note, vo_ties
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats
 from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.tables import cells, head_map, head_table

@@ -1,4 +1,4 @@
-"""What are the mean and the covariance of directions at each norm? Ordinary tokens, for either half of the documents."""
+"""What are the mean and covariance of directions at each norm? Ordinary tokens, for either half of the documents."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

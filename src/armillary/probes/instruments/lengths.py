@@ -1,4 +1,4 @@
-"""How long are tokens before and after each norm? Sums per kind of token and document group, and massive activations."""
+"""How long are tokens before and after each norm? Sums per kind of token and document, and massive activations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """What do heads attend to? Attention of every head by kind of token, on texts of one length.
 
-The only place where attention patterns are measured: `heads.specialise`, the atlas of heads and the training monitor read
-it. The model attends eagerly meanwhile, because faster attention never writes a pattern out.
+The only place where attention patterns are measured: `heads.specialise`, the atlas of heads and the training monitor
+read it. The model attends eagerly meanwhile, because faster attention never writes a pattern out.
 """
 
 from collections.abc import Callable, Sequence
@@ -192,8 +192,8 @@ def texts(corpus: "Corpus", least: int, longest: int = LENGTH) -> "Corpus":
 
 
 def repeated(corpus: "Corpus", documents: Sequence[int] | Ints, context: int, seed: int) -> "Corpus":
-    """For each document different tokens of the text in random order, then the same once more, after what the tokenizer puts
-    first. Tokens that occur in the text are ordinary ones: none is special, none is unknown to the model."""
+    """For each document different tokens of the text in random order, then the same once more, after what the tokenizer
+    puts first. Tokens that occur in the text are ordinary ones: none is special, none is unknown to the model."""
     windows = corpus.windows
     bodies = [window.ids[window.prefix : len(window.ids) - window.suffix] for window in windows]
     known = np.array(sorted({token for body in bodies for token in body}), dtype=np.int64)

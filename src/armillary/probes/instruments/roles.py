@@ -30,13 +30,13 @@ MEANINGS = {
     "self": "attention to the token itself",
     "same": "attention to the same word elsewhere, where it has stood",
     "induction": "attention to what followed the same token, on random tokens repeated once",
-    "content": "share of attention that depends on the words: total variation from the mean of other texts at the same places",
+    "content": "share of attention that depends on the words: total variation from the mean pattern of other texts",
 }
 
 
 def name_roles(scores: Mapping[str, Floats]) -> NDArray[np.str_]:
-    """[layer, head]: the kind that takes half of a head's attention or more; 'content' only where no kind of token does,
-    since a head that looks for a word depends on words too; 'mixed' where nothing reaches half.
+    """[layer, head]: the kind that takes half of a head's attention or more; 'content' only where no kind of token
+    does, since a head that looks for a word depends on words too; 'mixed' where nothing reaches half.
 
     >>> name_roles({"first": np.array([[0.7, 0.1]]), "content": np.array([[0.6, 0.5]])}).tolist()
     [['first', 'content']]

@@ -1,4 +1,4 @@
-"""Which tokens stand for a norm site where all pairs are compared? A seeded sample of x, the same tokens at every site."""
+"""Which tokens represent a norm site where all pairs are compared? A seeded sample, the same tokens at every site."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

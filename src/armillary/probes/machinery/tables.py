@@ -1,4 +1,4 @@
-"""How do arrays become the tables and figures of a finding? By site, by head and by layer, columns with their meaning."""
+"""How do arrays become the tables and figures of a finding? By site, head or layer; each column with its meaning."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -147,8 +147,8 @@ class Thresholds:
     # tenth, and do not if it changes it by more than half.
     coupling_none: float = 0.10
     coupling_half: float = 0.50
-    # map.nonlinear: a matrix acts non-linearly if rotations and tangent-linear maps leave more than a tenth of its action
-    # on directions unexplained, and practically linearly if they leave less than a hundredth.
+    # map.nonlinear: a matrix acts non-linearly if rotations and tangent-linear maps leave more than a tenth of its
+    # action on directions unexplained, and practically linearly if they leave less than a hundredth.
     bent_share: float = 0.10
     straight_share: float = 0.01
     # flow.coarse: a length grows if it is 1.5 times as long at the end; in order if its rank correlation with depth is

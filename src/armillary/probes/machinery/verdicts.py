@@ -13,7 +13,7 @@ Flags = NDArray[np.bool_]
 
 
 def undecided(claim: Claim, why: Why, reading: str, table: Table | None = None, n: int = 0) -> Finding:
-    """No verdict: `reading` says what is missing and what would decide; `table` holds what was measured all the same."""
+    """No verdict: `reading` says what is missing and what would decide; `table` holds what was measured anyway."""
     return Finding(
         claim=claim,
         verdict="undecided",

@@ -21,7 +21,7 @@ UNIT = "dimensions"
 
 
 @dataclass(frozen=True)
-class Dimension:
+class EffectiveDimension:
     """Four estimates of dimension per site, compared with a Gaussian of the same covariance."""
 
     claim: ClassVar[Claim] = Claim(

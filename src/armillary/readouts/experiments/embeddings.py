@@ -16,8 +16,8 @@ def distances_sheet(anatomy: Anatomy, settings: Settings) -> Sheet:
     distances = distances_of(anatomy)
     return Sheet(
         name="E1-distances",
-        title=f"Centred and scaled, embeddings lie {distances.distance[3, 0]:.3g} from their directions, whose length is "
-        f"{np.sqrt(anatomy.d):.3g}; unchanged, {distances.distance[0, 0]:.3g}",
+        title=f"Centred and scaled, embeddings lie {distances.distance[3, 0]:.3g} from their directions, whose length "
+        f"is {np.sqrt(anatomy.d):.3g}; unchanged, {distances.distance[0, 0]:.3g}",
         caption=f"{anatomy.name} · directions of {distances.site or 'the first norm'} · {distances.tokens} tokens",
         tables={"distances": distances.table},
         quantities=(_line("distance", "‖x‖", distances.distance), _line("cosine", "cosine", distances.cosine)),

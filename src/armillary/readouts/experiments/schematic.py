@@ -54,7 +54,7 @@ Key = tuple[int, int, str]
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
+class CirclePlane:
     """Two orthonormal directions p [d, 2], their image under W_QK [d, 2], and what biases add to it [d]."""
 
     norm: Norm
@@ -106,20 +106,20 @@ def _distance(shift: Floats, away: float) -> str:
     return f"{np.linalg.norm(shift):.2g} in the plane, {away:.2g} out of it"
 
 
-def planes_of(anatomy: Anatomy, part: Decomposed) -> dict[Key, Plane]:
+def planes_of(anatomy: Anatomy, part: Decomposed) -> dict[Key, CirclePlane]:
     """Both planes of every head; none if attention reads no norm, or if heads have a single direction."""
     folded = folded_at(anatomy, part.layer, 0)
     if folded.norm is None or part.svd.values.shape[-1] < 2:
         return {}
     biases, svd, form = bias_vectors(folded)[0], part.svd, folded.qk()
     extreme, named = _extremes(folded.norm, svd.left)
-    planes: dict[Key, Plane] = {}
+    planes: dict[Key, CirclePlane] = {}
     for h in range(anatomy.n_heads):
         third = float(svd.values[h, 2]) if svd.values.shape[-1] > 2 else None
         first = svd.right[h, :, :2] * svd.values[h, :2]
-        planes[part.layer, h, "seen"] = Plane(folded.norm, svd.left[h, :, :2], first, biases[h], third)
+        planes[part.layer, h, "seen"] = CirclePlane(folded.norm, svd.left[h, :, :2], first, biases[h], third)
         image = form.right[h] @ (form.left[h].mT @ extreme)
-        planes[part.layer, h, "gain"] = Plane(folded.norm, extreme, image, biases[h], tips=(named, ()))
+        planes[part.layer, h, "gain"] = CirclePlane(folded.norm, extreme, image, biases[h], tips=(named, ()))
     return planes
 
 
@@ -133,7 +133,7 @@ def _extremes(norm: Norm, like: Tensor) -> tuple[Tensor, tuple[str, ...]]:
     return frame, tuple(f"{sign}{int(end)}" for end in ends for sign in "+−")
 
 
-def with_words(plane: Plane, reader: Reader, layer: int) -> Plane:
+def with_words(plane: CirclePlane, reader: Reader, layer: int) -> CirclePlane:
     """The plane 'seen', with signs as in the read-outs and the first word at every end."""
     words = reader.directions(layer)
     length = plane.seen.norm(dim=0)
@@ -153,7 +153,7 @@ def schematic_sheet(
 ) -> Sheet | None:
     """All heads of the decomposed layers in numbers, and a drawing of the strongest ones; None if there is no plane."""
     forms = [part for part in parts if part.matrix == "qk"]
-    planes: dict[Key, Plane] = {}
+    planes: dict[Key, CirclePlane] = {}
     for part in forms:
         planes |= planes_of(anatomy, part)
     if not planes:
@@ -185,7 +185,7 @@ def schematic_sheet(
     )
 
 
-def _drawn(forms: Sequence[Decomposed], planes: dict[Key, Plane]) -> list[Key]:
+def _drawn(forms: Sequence[Decomposed], planes: dict[Key, CirclePlane]) -> list[Key]:
     """The plane 'seen' of the strongest head of a few layers, and the plane 'gain' of the middle one."""
     known = [part for part in forms if (part.layer, 0, "seen") in planes]
     at = dict.fromkeys(np.linspace(0, len(known) - 1, min(DRAWN, len(known))).round().astype(int).tolist())
@@ -193,7 +193,7 @@ def _drawn(forms: Sequence[Decomposed], planes: dict[Key, Plane]) -> list[Key]:
     return [*((layer, head, "seen") for layer, head in heads), (*heads[len(heads) // 2], "gain")]
 
 
-def _rows(stages: dict[Key, tuple[Stage, ...]], planes: dict[Key, Plane]) -> list[dict[str, Cell]]:
+def _rows(stages: dict[Key, tuple[Stage, ...]], planes: dict[Key, CirclePlane]) -> list[dict[str, Cell]]:
     rows: list[dict[str, Cell]] = []
     for (layer, head, name), path in stages.items():
         plane = planes[layer, head, name]

@@ -36,9 +36,9 @@ from armillary.views.compare.comparison import (
 from armillary.views.figures.figure import drawn, figure
 from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
-from armillary.views.report.data import Part, bare, thinned
-from armillary.views.report.ledger import Chip, Heading, Row, ledger_section, link
+from armillary.views.report.ledger import Chip, Heading, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import bar_html, table_html, verdict_html
+from armillary.views.report.payload import Part, bare, thinned
 from armillary.views.report.report import assembled, masthead
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.quoting import in_html, show_text
@@ -70,7 +70,7 @@ def comparison_page(comparison: Comparison) -> str:
     return assembled(f"Armillary: {title(comparison)}", above, places, body, foot, parts)
 
 
-def _row(pair: Pair, names: tuple[str, str]) -> Row:
+def _row(pair: Pair, names: tuple[str, str]) -> LedgerRow:
     gap = math.nan if pair.change is None else pair.change.difference.value
     unit = f" {e(pair.b.statistic.unit)}" if pair.b.statistic.unit else ""
     moved = f"{number(pair.b.statistic.value)} in both" if pair.outcome == "the same" else step(pair)
@@ -85,7 +85,7 @@ def _row(pair: Pair, names: tuple[str, str]) -> Row:
     # Changed verdicts first, then as in the ledger of one survey; numbers sort by their difference.
     verdict = VERDICTS.index(pair.b.verdict) + (0 if pair.is_verdict_changed else len(VERDICTS))
     key = gap if math.isfinite(gap) else ""
-    return Row(pair.id, pair.claim.chapter, pair.outcome, cells, (verdict, pair.id, key, key, reading(pair)))
+    return LedgerRow(pair.id, pair.claim.chapter, pair.outcome, cells, (verdict, pair.id, key, key, reading(pair)))
 
 
 def _briefly(pair: Pair) -> str:

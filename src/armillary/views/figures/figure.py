@@ -19,7 +19,7 @@ from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
 from armillary.views.page import figure_html
 from armillary.views.text.quoting import html_text, in_html, show_text
-from armillary.views.text.summary import Scale, chapter_title, chapters, model_line, text_line, verdict_text
+from armillary.views.text.summary import StripScale, chapter_title, chapters, model_line, text_line, verdict_text
 
 __all__ = ["figure", "figure_html", "ledger_figure"]
 
@@ -57,7 +57,7 @@ def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str) -> go.Fi
 
 
 def ledger_figure(survey: Survey) -> go.Figure:
-    """One row per claim: dot and interval against the controls, each row on its own axis (`Scale`)."""
+    """One row per claim: dot and interval against the controls, each row on its own axis (`StripScale`)."""
     findings = [f for group in chapters(survey).values() for f in group]
     subtitle = in_html(f"{model_line(survey)}  |  {text_line(survey)}")
     seen = Counter(finding.verdict for finding in findings)
@@ -132,7 +132,7 @@ def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Fi
 
 def _row_traces(finding: Finding, level: float) -> list[Any]:
     traces = [_stroke([0, 1], level, LIGHT.grid, 1)]
-    scale = Scale.of(finding)
+    scale = StripScale.of(finding)
     if scale is None:
         return traces
     for control in finding.controls:

@@ -27,7 +27,7 @@ _DASHES = (("dash", "╌ "), ("longdash", "— "), ("dashdot", "–· "))
 
 
 @dataclass
-class Label:
+class LineLabel:
     """Text at the right edge, at the height (0 to 1) where its line ends."""
 
     text: str
@@ -57,7 +57,7 @@ class Panel:
     cells: list[Cell]
     depth: int = 0
     """Pixels that tilted tick labels need below."""
-    labels: list[Label] = field(default_factory=list)
+    labels: list[LineLabel] = field(default_factory=list)
     coloraxis: dict[str, Any] | None = None
 
 
@@ -69,7 +69,7 @@ def panel(quantity: Quantity) -> Panel:
     raise ValueError(f"{quantity.name} has the axes {quantity.axes}; a figure draws one axis, two or three.")
 
 
-def spread(labels: list[Label], height: int) -> list[float]:
+def spread(labels: list[LineLabel], height: int) -> list[float]:
     """Heights (0 to 1) for the labels, in their order, moved as little as possible so that none overlap."""
     order = sorted(range(len(labels)), key=lambda i: labels[i].at)
     sizes = [len(labels[i].lines) * LINE_HEIGHT / height for i in order]
@@ -105,7 +105,7 @@ def _line_panel(quantity: Quantity) -> Panel:
         colour, band = colours.pop(0) if len(places) > 1 and colours else (LIGHT.accent, LIGHT.accent_band)
         traces += _model(quantity, x, y, np.array(places, dtype=int), colour, band, hover)
         if len(places) > 1 and (labels or len(kinds) > 1):
-            labels.append(Label(kind, colour, _end(y, quantity.values[places])))
+            labels.append(LineLabel(kind, colour, _end(y, quantity.values[places])))
     yaxis = {**y.layout(), "title": {"text": html_text(quantity.unit or quantity.name)}}
     return Panel(quantity.name, quantity.meaning, 250, [Cell(traces, xaxis, yaxis)], depth, labels)
 
@@ -123,18 +123,18 @@ def _across(quantity: Quantity, axis: str) -> tuple[Floats, dict[str, Any], int]
     return scale.place(places), {**scale.layout(), **whole, **title}, 0
 
 
-def _beside(quantity: Quantity) -> list[tuple[Label, Floats, str]]:
+def _beside(quantity: Quantity) -> list[tuple[LineLabel, Floats, str]]:
     """Theories as dotted lines, controls as grey dashes."""
-    lines = [(Label(show_text(name), LIGHT.ink, 0), v, "dot") for name, v in quantity.theory.items()]
+    lines = [(LineLabel(show_text(name), LIGHT.ink, 0), v, "dot") for name, v in quantity.theory.items()]
     for index, (name, values) in enumerate(quantity.controls.items()):
         dash, sample = _DASHES[index % len(_DASHES)]
         text = sample + show_text(name) if len(quantity.controls) > 1 else show_text(name)
-        lines.append((Label(text, LIGHT.control, 0), values, dash))
+        lines.append((LineLabel(text, LIGHT.control, 0), values, dash))
     return lines
 
 
 def _others(
-    x: Floats, values: Floats, y: Numbers, label: Label, dash: str, kinds: dict[str, list[int]], joined: bool
+    x: Floats, values: Floats, y: Numbers, label: LineLabel, dash: str, kinds: dict[str, list[int]], joined: bool
 ) -> list[Any]:
     """A control's or a theory's lines, one per kind of site, with a single label."""
     placed = y.place(values)

@@ -10,9 +10,9 @@ from armillary.results.claim import VERDICTS, Finding
 from armillary.results.numbers import count, interval_of, number
 from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
-from armillary.views.report.data import Part
-from armillary.views.report.ledger import Chip, Heading, Row, ledger_section, link
+from armillary.views.report.ledger import Chip, Heading, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
+from armillary.views.report.payload import Part
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import (
     changed_rules,
@@ -39,7 +39,7 @@ def survey_ledger(survey: Survey) -> str:
     return ledger_section((Heading("verdict", True), *HEADINGS), rows, chips)
 
 
-def _row(finding: Finding) -> Row:
+def _row(finding: Finding) -> LedgerRow:
     statistic = finding.statistic
     unit = f" {e(statistic.unit)}" if statistic.unit else ""
     control = finding.controls[0] if finding.controls else None
@@ -53,7 +53,7 @@ def _row(finding: Finding) -> Row:
     )
     against_key = "" if control is None else _key(control.value)
     keys = (VERDICTS.index(finding.verdict), finding.id, _key(statistic.value), against_key, finding.reading)
-    return Row(finding.id, finding.claim.chapter, finding.verdict, cells, keys)
+    return LedgerRow(finding.id, finding.claim.chapter, finding.verdict, cells, keys)
 
 
 def _why(finding: Finding) -> str:

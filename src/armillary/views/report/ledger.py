@@ -30,7 +30,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Row:
+class LedgerRow:
     """One claim: its cells as HTML, and each column's sort key."""
 
     id: str
@@ -40,9 +40,9 @@ class Row:
     keys: Sequence[str | float] = field(default_factory=tuple)
 
 
-def ledger_section(headings: Sequence[Heading], rows: Sequence[Row], chips: Sequence[Chip]) -> str:
+def ledger_section(headings: Sequence[Heading], rows: Sequence[LedgerRow], chips: Sequence[Chip]) -> str:
     """Controls, and one table with a body per chapter."""
-    chapters: dict[str, list[Row]] = {}
+    chapters: dict[str, list[LedgerRow]] = {}
     for row in rows:
         chapters.setdefault(row.chapter, []).append(row)
     head = "".join(
@@ -57,7 +57,7 @@ def ledger_section(headings: Sequence[Heading], rows: Sequence[Row], chips: Sequ
     )
 
 
-def _controls(chapters: Mapping[str, Sequence[Row]], chips: Sequence[Chip], total: int) -> str:
+def _controls(chapters: Mapping[str, Sequence[LedgerRow]], chips: Sequence[Chip], total: int) -> str:
     buttons = "".join(
         f'<button type="button" class="chip" aria-pressed="false" value="{e(c.kind)}">'
         f"{c.mark} {c.number} {e(c.label or c.kind)}</button>"
@@ -79,12 +79,12 @@ def _controls(chapters: Mapping[str, Sequence[Row]], chips: Sequence[Chip], tota
     )
 
 
-def _body(chapter: str, rows: Sequence[Row], width: int) -> str:
+def _body(chapter: str, rows: Sequence[LedgerRow], width: int) -> str:
     heading = f'<tr class="chapter"><th colspan="{width}" scope="rowgroup">{e(chapter_title(chapter))}</th></tr>'
     return f'<tbody data-chapter="{e(chapter)}">{heading}{"".join(map(_row, rows))}</tbody>'
 
 
-def _row(row: Row) -> str:
+def _row(row: LedgerRow) -> str:
     keys = "".join(f' data-k{i}="{escape(str(key))}"' for i, key in enumerate(row.keys))
     cells = "".join(f'<td><div class="clamp">{cell}</div></td>' for cell in row.cells)
     return f'<tr data-id="{escape(row.id)}" data-kind="{e(row.kind)}"{keys}>{cells}</tr>'

@@ -10,7 +10,7 @@ from armillary.results.table import Table
 from armillary.views.figures.marks import COLOURS, DARK, FONT, LIGHT, MARKS, Palette
 from armillary.views.text.quoting import are_numbers, html_text, show_cell
 from armillary.views.text.summary import (
-    Scale,
+    StripScale,
     chapter_title,
     chapters,
     controls,
@@ -115,7 +115,7 @@ def _row(finding: Finding) -> str:
 
 def bar_html(finding: Finding) -> str:
     """The number, its interval and its controls on a line; each row has its own scale."""
-    scale = Scale.of(finding)
+    scale = StripScale.of(finding)
     if scale is None:
         return ""
     drawn = [f"<line class='rule' x1='0' x2='{_BAR}' y1='11' y2='11'/>"]
@@ -144,7 +144,7 @@ _SHAPES: dict[Verdict, str] = {
 }
 
 
-def _whisker(scale: Scale, number: Statistic | Control, kind: str, width: int, colour: str = "") -> str:
+def _whisker(scale: StripScale, number: Statistic | Control, kind: str, width: int, colour: str = "") -> str:
     ends = (scale.at(number.low), scale.at(number.high))
     if ends[0] is None or ends[1] is None:
         return ""

@@ -162,7 +162,7 @@ def changed_rules(claim: Claim) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Scale:
+class StripScale:
     """Positions of a finding's numbers on its own row, 0 at the left end and 1 at the right.
 
     Claims have different units, so rows cannot share an axis: each runs from its smallest number to its
@@ -174,7 +174,7 @@ class Scale:
     log: bool
 
     @classmethod
-    def of(cls, finding: Finding) -> "Scale | None":
+    def of(cls, finding: Finding) -> "StripScale | None":
         sources: tuple[Statistic | Control, ...] = (finding.statistic, *finding.controls)
         numbers = [v for s in sources for v in (s.value, s.low, s.high) if math.isfinite(v)]
         if not numbers:

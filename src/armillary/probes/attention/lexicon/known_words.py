@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.attention.weights import model_of
+from armillary.probes.attention.decomposed_heads import model_of
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Ints
 from armillary.probes.machinery.tables import Cells, cells, head_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T

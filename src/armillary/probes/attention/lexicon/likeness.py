@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.lab.required_words import NOUNS
+from armillary.probes.attention.decomposed_heads import TIE_MEANING, vo_ties
 from armillary.probes.attention.lexicon.known_words import sampled_words, token_cells, vocabulary, whole
 from armillary.probes.attention.lexicon.word_directions import oriented
 from armillary.probes.attention.lexicon.word_statistics import Estimate, p_values
 from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream
-from armillary.probes.attention.weights import TIE_MEANING, vo_ties
 from armillary.probes.machinery.evidence import Evidence, Floats, Ints
 from armillary.probes.machinery.tables import cells, table
 from armillary.results import Table

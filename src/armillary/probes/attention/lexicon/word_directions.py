@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from armillary.probes.attention.decomposed_heads import decomposed, model_of
 from armillary.probes.attention.lexicon.known_words import vocabulary
-from armillary.probes.attention.weights import decomposed, model_of
 from armillary.probes.machinery.evidence import RANDOM, Evidence, Ints
 
 if TYPE_CHECKING:

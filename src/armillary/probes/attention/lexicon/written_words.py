@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed, ties
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.word_directions import oriented, word_directions
-from armillary.probes.attention.weights import TIE_MEANING, decomposed, ties
 from armillary.probes.machinery.evidence import MODEL, Evidence, Ints
 from armillary.probes.machinery.tables import Cells, cells, table
 from armillary.results import Table

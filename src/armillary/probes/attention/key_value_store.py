@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.lab.required_words import NOUNS
+from armillary.probes.attention.decomposed_heads import tie_note
 from armillary.probes.attention.lexicon.key_matches import ROTATIONS, KeyMatches, key_matches, ratios
 from armillary.probes.attention.lexicon.known_words import sampled_words, unreadable, whole, word_notes
 from armillary.probes.attention.lexicon.word_statistics import (
@@ -21,7 +22,6 @@ from armillary.probes.attention.lexicon.written_words import (
     first_directions,
     update_table,
 )
-from armillary.probes.attention.weights import tie_note
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats, Ints
 from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.tables import cells, head_map, head_table
