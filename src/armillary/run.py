@@ -105,7 +105,7 @@ def survey(
             result = _with(result, conclusion, begun, round(time.time() - started, 2), debug)
             _tell(tell, result, bar)
             if out is not None:
-                write_survey(result, Path(out))
+                write_survey(result, Path(out), since=len(result) - 1)
     if out is not None:
         result.save(Path(out))
     return result

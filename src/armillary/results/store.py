@@ -70,10 +70,11 @@ def table_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def write_survey(survey: Survey, folder: Path) -> Path:
-    """Write tables/ and then survey.json into `folder`; returns the path of survey.json."""
+def write_survey(survey: Survey, folder: Path, since: int = 0) -> Path:
+    """Write tables/ and then survey.json into `folder`; returns the path of survey.json. The tables of the first `since`
+    findings are there already."""
     files: dict[Path, str | bytes] = {}
-    for finding in survey.findings:
+    for finding in survey.findings[since:]:
         for name, table in _tables(finding).items():
             path = Path(folder) / "tables" / name
             if path in files:
