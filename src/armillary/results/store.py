@@ -71,8 +71,10 @@ def table_csv(table: Table) -> str:
 
 
 def write_survey(survey: Survey, folder: Path, since: int = 0) -> Path:
-    """Write tables/ and then survey.json into `folder`; returns the path of survey.json. The tables of the first `since`
-    findings are there already."""
+    """Write tables/ and then survey.json into `folder`; returns the path of survey.json.
+
+    The tables of the first `since` findings are there already.
+    """
     files: dict[Path, str | bytes] = {}
     for finding in survey.findings[since:]:
         for name, table in _tables(finding).items():
