@@ -13,6 +13,7 @@ from armillary.results.claim import (
     Why,
 )
 from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, Times
+from armillary.results.numbers import say
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Ledger, Survey
 from armillary.results.table import Column, Table
@@ -39,4 +40,5 @@ __all__ = [
     "Times",
     "Verdict",
     "Why",
+    "say",
 ]

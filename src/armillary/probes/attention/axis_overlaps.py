@@ -8,8 +8,7 @@ import numpy as np
 from armillary.probes.attention.decomposed_heads import DecomposedHeads, LayerHeads, decomposed, model_of
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery.evidence import MODEL, Evidence, Floats
-from armillary.probes.machinery.parallel import over_sites
+from armillary.probes.machinery import MODEL, Evidence, Floats, over_sites
 
 if TYPE_CHECKING:
     from torch import Tensor

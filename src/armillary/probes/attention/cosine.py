@@ -14,11 +14,8 @@ from armillary.probes.attention.sampled_queries import (
     sampling_note,
 )
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import mean, spread
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, mean, spread
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import by_share, name_heads
 from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
+from armillary.probes.machinery import MODEL, RANDOM, Evidence
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

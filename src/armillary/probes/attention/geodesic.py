@@ -14,14 +14,9 @@ from armillary.probes.attention.sampled_queries import (
     sampling_note,
 )
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import mean
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, by_share, mean, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import by_share, name_heads
-from armillary.results import Claim, Control, Finding, Statistic, Verdict
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Statistic, Verdict, say
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,7 @@ def _reading(verdict: Verdict, rho: Floats, median: float) -> str:
             f"{summary}The score measures distance in {reaching.sum()} of {rho.size} heads ({name_heads(reaching)}). "
         )
     if distant.any():
-        summary += f"{distant.sum()} of {rho.size} heads prefer distant keys. "
+        summary += f"Distant keys score higher in {distant.sum()} of {rho.size} heads. "
     return (
         f"{summary}W_Q and W_K select which differences count, so distance on the sphere says little about the score. "
     )

@@ -22,11 +22,8 @@ from armillary.probes.attention.lexicon.written_words import (
     first_directions,
     update_table,
 )
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats, Ints
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Ints, T, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_heads
 from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict
 
 
@@ -54,7 +51,7 @@ class Store:
             f"A head stores if its ratio is at least {T.store_ratio} and significant against both kinds of chance "
             f"(Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Supported if at least {T.heads_many:.0%} of "
             f"heads store. Refuted if at most {T.sites_few:.0%} do. Qualified otherwise. Undecided with fewer than "
-            f"{T.words_least} nouns that are single tokens."
+            f"{T.words_least} nouns that are single tokens, or without a tokenizer."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -81,7 +78,7 @@ class Store:
             controls=_controls(evidence, matches, ids),
             reading=_reading(evidence, matches, stores),
             headline=(
-                f"{stores.sum()} of {stores.size} heads are stores: in the median head a word's update is "
+                f"Heads that are stores: {stores.sum()} of {stores.size}; in the median head a word's update is "
                 f"{median[0]:.2f} times as concentrated as by chance"
             ),
             table=_table(evidence, matches, stores, nouns, ids, readable),
@@ -132,8 +129,8 @@ def _reading(evidence: Evidence, matches: KeyMatches, stores: Flags) -> str:
     keys, chance = matches.keys[..., 0], matches.keys[..., 1:].min(-1)
     return (
         f"In the median head a word matches {np.median(keys):.1f} of {evidence.anatomy.k} keys; by chance it would "
-        f"match {np.median(chance):.1f} (the stricter of rotated keys and rotated words). {stores.sum()} of "
-        f"{stores.size} heads are stores{names}."
+        f"match {np.median(chance):.1f} (the stricter of rotated keys and rotated words). Heads that are "
+        f"stores: {stores.sum()} of {stores.size}{names}."
     )
 
 

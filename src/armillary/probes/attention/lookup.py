@@ -19,14 +19,10 @@ from armillary.probes.attention.lexicon.word_statistics import (
     thirds,
     word_interval,
 )
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, T, name_heads
 from armillary.probes.machinery.intervals import Statistic as StatisticOf
 from armillary.probes.machinery.tables import cells, head_map, head_table, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_heads
-from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, say
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class KeyLookup:
             f"and ends below {T.lookup_clear}) or the last third is clearer (the whole interval of the difference "
             "below 0). Qualified otherwise: both ends equally clear, or an excess too small to be clear; the reading "
             f"names the early heads that are clear. Undecided with fewer than {T.words_least} nouns that are single "
-            "tokens, or with one layer."
+            "tokens, with one layer, or without a tokenizer."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -137,10 +133,10 @@ def _reading(early: Estimate, late: Estimate, difference: Estimate, keys: TopKey
     value, low, high = (say(end, ".1%") for end in early)
     return (
         f"In the first third of layers {value} ({low} to {high}) more nouns than by chance find themselves, a form or "
-        f"a relative; {first.sum()} of {first.size} heads are clear{names}. In the last third it is "
-        f"{say(late[0], '.1%')}, and {last.sum()} of {last.size} heads are clear. Early layers are {than} late ones. "
-        f"S0 calls layer 0 both clear and without pattern; here {clear[0].sum()} of its {clear.shape[1]} heads are "
-        f"clear, and its excess is {say(keys.excess[:, 0].mean(), '.1%')}."
+        f"a relative among their top keys; clear heads: {first.sum()} of {first.size}{names}. In the last third it is "
+        f"{say(late[0], '.1%')}; clear heads: {last.sum()} of {last.size}. Early layers are {than} late ones. In layer "
+        f"0, which the source calls both clear and without pattern, the excess is "
+        f"{say(keys.excess[:, 0].mean(), '.1%')}; clear heads: {clear[0].sum()} of {clear.shape[1]}."
     )
 
 

@@ -7,13 +7,9 @@ import numpy as np
 
 from armillary.probes.attention.sampled_queries import median_head, sampling_note
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_heads
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why, say
 
 # Ranks are spread over (0, 1]: a variance of a millionth means that hardly two values differ.
 FLAT = 1e-6
@@ -41,10 +37,10 @@ class Nullspace:
         control=f"{PERMUTED}; random initialisation; shuffled text",
         rule=(
             f"Supported if the whole interval of the median head's correlation lies above {T.null_predicts}, and the "
-            "correlation exceeds the interval at random initialisation, where algebra alone makes one (a query seen "
+            "correlation exceeds the upper end at random initialisation, where algebra alone makes one (a query seen "
             f"less has smaller scores). Refuted if the whole interval lies below {T.null_nothing}. Undecided if the "
-            f"interval contains both {T.null_nothing} and {T.null_predicts} or is missing, or if most heads see the "
-            "same share of every query. Qualified otherwise."
+            f"interval contains both {T.null_nothing} and {T.null_predicts} or is missing, or if at least half of "
+            "the heads see the same share of every query. Qualified otherwise."
         ),
         changes=(
             RuleChange(
@@ -176,9 +172,9 @@ def _reading(evidence: Evidence, why: Why | None, rho: Floats, median: float, tw
     if why is None and 0 < clear.sum() < clear.size:
         parts.insert(1, f"The correlation is clear in {clear.sum()} of {clear.size} heads ({name_heads(clear)}).")
     if twin > median:
-        parts.insert(1, f"Random initialisation has more ({say(twin, '.2f')}): a query seen less has smaller scores.")
+        parts.insert(1, f"At random initialisation ρ is {say(twin, '.2f')}: a query seen less has smaller scores.")
     if why is Why.UNDEFINED:
         parts.append("Most heads see the same share of every query, so this model cannot decide the claim.")
     elif why is not None:
-        parts.append("The interval allows both answers; more text would decide.")
+        parts.append("The interval is missing or allows both answers; more text would decide.")
     return " ".join(parts)

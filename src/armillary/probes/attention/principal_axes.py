@@ -9,11 +9,7 @@ from armillary.probes.attention.axis_overlaps import RANK, AxisOverlaps, axis_ov
 from armillary.probes.attention.lexicon.word_statistics import discoveries
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery.evidence import MODEL, Evidence, Flags
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_heads
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, T, cells, head_map, head_table, name_heads
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict
 
 
@@ -37,8 +33,9 @@ class PrincipalAxes:
         rule=(
             "A head leans to the data's axes if its overlap is significant (Benjamini–Hochberg, "
             f"{T.false_discovery:.0%}) and at least {T.axes_factor:.0f} times that of random heads. Supported if at "
-            f"least {T.heads_many:.0%} of heads lean to them and the median head shares {T.axes_share:.0%} of its "
-            f"subspace. Refuted if at most {T.sites_few:.0%} of heads lean to them. Qualified otherwise."
+            f"least {T.heads_many:.0%} of heads lean to them and the median head shares at least {T.axes_share:.0%} of "
+            f"its subspace on its larger side. Refuted if at most {T.sites_few:.0%} of heads lean to them. Qualified "
+            "otherwise."
         ),
         changes=(
             RuleChange(
@@ -113,7 +110,7 @@ def _reading(overlaps: AxisOverlaps, leaning: Flags) -> str:
     query, key = np.median(overlaps.data, axis=(1, 2))
     names = f" ({name_heads(leaning)})" if leaning.any() and leaning.mean() < T.heads_many else ""
     return (
-        f"{leaning.sum()} of {leaning.size} heads lean to the data's main axes{names}. The median head shares "
+        f"W_QK leans to the data's main axes in {leaning.sum()} of {leaning.size} heads{names}. The median head shares "
         f"{query:.2f} of its subspace with them on the query side and {key:.2f} on the key side (1 is all of it), "
         f"{np.median(overlaps.ratio):.2g} times as much as a random head. With the axes of the bare embeddings it is "
         f"{words:.2g} times."

@@ -18,13 +18,9 @@ from armillary.probes.attention.lexicon.word_statistics import (
     word_intervals,
 )
 from armillary.probes.attention.sampled_queries import largest_head
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, T, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, line, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_heads
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Related:
             f"(Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Supported if at least {T.heads_many:.0%} of "
             "heads separate and the median head's AUC exceeds the AUC before W_QK, with the whole interval of the "
             f"difference above 0. Refuted if at most {T.sites_few:.0%} of heads separate. Qualified otherwise. "
-            f"Undecided with fewer than {T.words_least} pairs of single tokens."
+            f"Undecided with fewer than {T.words_least} pairs of single tokens, or without a tokenizer."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -81,8 +77,8 @@ class Related:
             controls=_controls(evidence, scores, twin),
             reading=_reading(auc, separates, opposes, gain),
             headline=(
-                f"{separates.sum()} of {separates.size} heads separate related from unrelated nouns; the median head's "
-                f"AUC is {median[0]:.2f}, before W_QK it is {scores.before.mean():.2f}"
+                f"Related and unrelated nouns are separated by {separates.sum()} of {separates.size} heads; the median "
+                f"head's AUC is {median[0]:.2f}, before W_QK it is {scores.before.mean():.2f}"
             ),
             table=_table(evidence, scores, p, separates, opposes),
             quantities=_quantities(scores, twin),
@@ -120,11 +116,12 @@ def _controls(evidence: Evidence, scores: RelationScores, twin: RelationScores |
 def _reading(auc: Floats, separates: Flags, opposes: Flags, gain: Estimate) -> str:
     names = f" ({name_heads(separates)})" if 0 < separates.sum() < separates.size else ""
     parts = [
-        f"{separates.sum()} of {separates.size} heads separate related from unrelated nouns{names}; the best is "
-        f"{largest_head(auc)} with AUC {auc.max():.2f}."
+        f"Related and unrelated nouns are separated by {separates.sum()} of {separates.size} heads{names}; the best "
+        f"is {largest_head(auc)} with AUC {auc.max():.2f}."
     ]
     if opposes.any():
-        parts.append(f"{opposes.sum()} heads score related nouns lower than unrelated ones ({name_heads(opposes)}).")
+        lower = f"{opposes.sum()} of {opposes.size} heads ({name_heads(opposes)})"
+        parts.append(f"Related nouns score lower than unrelated ones in {lower}.")
     than = "better than" if gain[1] > 0 else "worse than" if gain[2] < 0 else "no better than"
     value, low, high = (say(end, "+.2f") for end in gain)
     parts.append(

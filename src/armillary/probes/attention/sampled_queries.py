@@ -3,9 +3,8 @@
 import numpy as np
 
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
+from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, name_heads
 from armillary.probes.machinery.intervals import Statistic, mean
-from armillary.probes.machinery.verdicts import name_heads
 
 WITHOUT_FIRST = "without the first key"
 # What the fields of the instrument end with where position 0 is left out.

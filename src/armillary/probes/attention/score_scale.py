@@ -7,14 +7,9 @@ import numpy as np
 
 from armillary.probes.attention.sampled_queries import median_head, sampling_note
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import mean
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, by_share, mean, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells, line
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import by_share, name_heads
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
 
 WIDTHS = (8, 16, 32, 64, 128, 256)
 DRAWS, TOKENS = 24, 96
@@ -40,7 +35,7 @@ class ScoreScale:
             f"1/√k undoes the growth in a head if the variance of its scores lies between 1/{T.score_variance:.0f} and "
             f"{T.score_variance:.0f}. Supported if that holds in at least {T.sites_most:.0%} of heads and the exponent "
             f"is 1 ± {T.scale_exponent_within}. Refuted if it holds in at most {T.sites_few:.0%} of heads, or the "
-            "exponent is another. Qualified otherwise."
+            "exponent differs from 1 by more. Qualified otherwise."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
@@ -154,8 +149,8 @@ def _reading(
 ) -> str:
     exceptions = f" (not in {name_heads(~in_range)})" if verdict == "qualified" else ""
     return (
-        f"{in_range.sum()} of {in_range.size} heads have scores whose variance lies within a factor of "
-        f"{T.score_variance:.0f} of 1{exceptions}; it ranges from {variance.min():.2g} to {variance.max():.2g}. At "
+        f"The variance of scores lies within a factor of {T.score_variance:.0f} of 1 in {in_range.sum()} of "
+        f"{in_range.size} heads{exceptions}; it ranges from {variance.min():.2g} to {variance.max():.2g}. At "
         f"random weights Var(q·k) grows like k^{say(exponent, '.2f')}, by construction: 1/√k sets the starting "
         f"temperature, and training moves it. Attention has {np.median(entropy):.2f} of the largest possible entropy "
         f"in the median head, {np.median(unscaled):.2f} without 1/√k."

@@ -17,13 +17,9 @@ from armillary.probes.attention.lexicon.word_statistics import (
     shown_layers,
     thirds,
 )
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, T, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_heads
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, say
 
 
 @dataclass(frozen=True)
@@ -85,8 +81,8 @@ class Subjects:
             controls=_controls(evidence, promoted, plain),
             reading=_reading(promoted, have, slope, plain),
             headline=(
-                f"{deep.sum()} of {deep.size} deep heads have a subject, {have.sum()} of {have.size} in all; from "
-                f"first to last layer coherence above chance changes by {say(slope[0], '+.2f')}"
+                f"Heads with a subject: {deep.sum()} of {deep.size} in the last third, {have.sum()} of {have.size} in "
+                f"all; from first to last layer coherence above chance changes by {say(slope[0], '+.2f')}"
             ),
             table=_table(evidence, promoted, centred, p, have),
             quantities=(
@@ -138,8 +134,9 @@ def _reading(promoted: PromotedTokens, have: Flags, slope: Estimate, plain: Esti
     names = f" ({name_heads(have)})" if have.any() else ""
     excess = [say(promoted.excess[third.start : third.stop].mean(), "+.3f") for third in (first, last)]
     reading = (
-        f"{deep.sum()} of {deep.size} heads of the last third and {early.sum()} of {early.size} of the first promote "
-        f"tokens that are more similar than those of a random direction{names}. With depth the excess {trend}: from "
+        f"Heads with a subject, whose top tokens are more similar than those of a random direction: {deep.sum()} of "
+        f"{deep.size} in the last third, {early.sum()} of {early.size} in the first{names}. With depth the excess "
+        f"{trend}: from "
         f"{excess[0]} in the first third to {excess[1]} in the last. The top tokens of a random direction have a mean "
         f"cosine of {say(promoted.random.mean(), '.2f')}."
     )

@@ -6,11 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery.evidence import MODEL, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.tables import cells, layer_table, line
-from armillary.results import Claim, Control, Finding, Statistic, Table
-from armillary.results.numbers import say
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, cells, layer_table, line
+from armillary.results import Claim, Control, Finding, Statistic, Table, say
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class TwoViews:
         ),
         control="the same without the norm's gain and shift; random initialisation; shuffled text",
         rule=(
-            "Supported if no error exceeds 64 roundings of float32 (8 of a half-precision dtype). Refuted otherwise. "
+            "Supported if no error exceeds 64 roundings of the model's dtype (8 in half precision). Refuted otherwise. "
             "The claim is exact by definition: the measurement tests this implementation and the model's rounding."
         ),
     )

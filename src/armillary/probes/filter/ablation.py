@@ -9,11 +9,8 @@ from torch import Tensor
 
 from armillary.edits import Ablate, Edit
 from armillary.probes.filter.hidden import DISCARDS, Choose, HiddenLayer, hidden_layers
+from armillary.probes.machinery import MODEL, NAN3, Cells, Floats, cells, interval_cells, line, spread_layers, table
 from armillary.probes.machinery.bench import Bench, Trials
-from armillary.probes.machinery.depth import spread_layers
-from armillary.probes.machinery.evidence import MODEL, Floats
-from armillary.probes.machinery.intervals import NAN3
-from armillary.probes.machinery.tables import Cells, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
 ALL, NATS = "all layers", "nats/token"

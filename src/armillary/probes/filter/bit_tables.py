@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import Floats
-from armillary.probes.machinery.tables import Cells, cells, interval_cells, line, table
+from armillary.probes.machinery import Cells, Floats, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
 if TYPE_CHECKING:

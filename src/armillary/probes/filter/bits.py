@@ -17,8 +17,8 @@ from armillary.anatomy.anatomy import FeedForward
 from armillary.geometry.coding import encode, quantise
 from armillary.geometry.spectrum import eigenvalues, entropy_rank
 from armillary.probes.filter.hidden import HiddenLayer, hidden_layers
+from armillary.probes.machinery import MODEL, RANDOM, Floats, Ints
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Floats, Ints
 
 # Steps as shares of the root mean square; the middle one decides.
 STEPS = (0.5, 0.25, 0.125)

@@ -15,12 +15,8 @@ from armillary.probes.filter.bit_tables import (
     orientation_table,
     step_table,
 )
-from armillary.probes.machinery.evidence import Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
-from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why
-from armillary.results.numbers import say
+from armillary.probes.machinery import AnyInstrument, Evidence, Floats, T, missing_interval, name_sites, undecided
+from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -142,8 +138,8 @@ def _reading(verdict: Verdict, coded: "Coded", more: Floats) -> str:
     before, after = (average(layer.mean_bits("model", side) for layer in layers) for side in ("before", "own"))
     same = [average(layer.saved(source, "same") for layer in layers) for source in ("model", "turned", "unshifted")]
     text += (
-        f". A coordinate takes {before} bits before the activation and {after} after it. At one absolute step the "
-        f"model saves {same[0]} bits, random directions {same[1]}, centred ones {same[2]}"
+        f". A coordinate takes {before} bits before the activation and {after} after it. With the same absolute "
+        f"step on both sides the model saves {same[0]} bits, random directions {same[1]}, centred ones {same[2]}"
     )
     if "product own" in layers[0].bits:
         text += (

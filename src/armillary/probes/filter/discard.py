@@ -5,14 +5,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import mean
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Flags, Floats, T, mean
 from armillary.probes.machinery.tables import cells, interval_cells, layer_table, line
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -43,12 +39,12 @@ class Discard:
         ),
         control="one half, for a centred stream; random initialisation; shuffled text",
         rule=(
-            f"A layer discards if the whole interval of its share below zero lies above {T.discard_most:.0%} and "
-            f"{T.discard_beyond:.0%} above chance, the larger of 50% and the untrained layer's share. Its coordinates "
-            f"are gone if more than {T.discard_gone:.0%} of them are below 1% of the peak. Supported if both hold in "
-            f"at least {T.sites_most:.0%} of layers. Refuted if the share lies {T.discard_beyond:.0%} above chance in "
-            f"at most {T.sites_few:.0%} of layers. Qualified otherwise. Undecided if there are too few documents for "
-            "an interval."
+            "All conditions must hold for the whole interval. A layer discards if its share below zero exceeds two "
+            f"thirds, and exceeds chance by more than {100 * T.discard_beyond:.0f} points; chance is the larger of 50% "
+            f"and the untrained layer's share. Its coordinates are gone if more than {T.discard_gone:.0%} of them are "
+            f"below 1% of the peak. Supported if both hold in at least {T.sites_most:.0%} of layers. Refuted if the "
+            f"share exceeds chance by more than {100 * T.discard_beyond:.0f} points in at most {T.sites_few:.0%} of "
+            "layers. Qualified otherwise. Undecided if there are too few documents for an interval."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -169,8 +165,8 @@ def _reading(
     )
     return (
         f"{text}. Coordinates below zero still carry {carried} of the squared length of W_out's input. Of "
-        f"{sum(len(u.silent) for u in units)} units, {silent} are silent on this text, {always} are always on and "
-        f"{double} duplicate another."
+        f"{sum(len(u.silent) for u in units)} units on this text: {silent} silent, {always} always on, {double} "
+        "duplicates of another."
     )
 
 

@@ -14,10 +14,8 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Floats, Ints, T, spread_layers
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.depth import spread_layers
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Floats, Ints
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 
 FIELDS = ("tokens", "below", "quiet", "carried")
 """Sums over tokens: 1; the share of coordinates below zero; the share below 1 % of the token's peak; the share of the

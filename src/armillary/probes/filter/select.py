@@ -5,12 +5,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import Evidence
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import undecided
-from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why
-from armillary.results.numbers import say
+from armillary.probes.machinery import AnyInstrument, Evidence, T, undecided
+from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -50,11 +46,11 @@ class Select:
             "All layers at once, coordinates below zero; a condition must hold for the whole interval. The discarded "
             f"coordinates are irrelevant if zeroing them costs at most {T.select_cost} nats per token. They are chosen "
             f"in context if zeroing the same units for every token costs {T.select_cost} more. Supported if both hold "
-            f"and zeroing random ones also costs {T.select_cost} more. Refuted if they are not irrelevant and cost at "
-            f"least {T.select_half:.0%} of what random ones cost. Qualified if they are irrelevant but not chosen in "
-            f"context, or not irrelevant but below {T.select_half:.0%} of the random cost. Undecided if random ones "
-            f"cost at most {T.select_cost}, if an interval spans a limit, or if the model has no next-token loss. "
-            "Documents are read until the rule decides."
+            f"and zeroing random ones also costs {T.select_cost} more. Qualified if all of this holds except the "
+            f"choice in context. Refuted if they cost more than {T.select_cost} and at least {T.select_half:.0%} of "
+            f"what random ones cost. Qualified if they cost more than {T.select_cost}, but less than "
+            f"{T.select_half:.0%} of that. Undecided if random ones cost at most {T.select_cost}, if an interval spans "
+            "a limit or is missing, or if the model has no next-token loss. Documents are read until the rule decides."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -145,7 +141,7 @@ def _reading(result: "AblationCosts", reason: str) -> str:
         f"{say(cost('mean'), '.2g')}"
     )
     if cost("zero") > T.select_cost and cost("mean") < cost("zero"):
-        text += f", so {say(1 - max(cost('mean'), 0) / cost('zero'), '.0%')} of the cost is that of a constant"
+        text += f", so a constant explains {say(1 - max(cost('mean'), 0) / cost('zero'), '.0%')} of the cost"
     single = [place for place in result.places if place != ALL]
     worst = max(single, key=lambda place: cost("zero", place=place))
     return (

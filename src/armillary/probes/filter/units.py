@@ -9,9 +9,7 @@ from torch import Tensor
 
 from armillary.anatomy.anatomy import FeedForward
 from armillary.probes.filter.hidden import HiddenLayer
-from armillary.probes.machinery.evidence import Flags, Floats, Ints
-from armillary.probes.machinery.tables import cells, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import Flags, Floats, Ints, T, cells, table
 from armillary.results import Table
 
 # Cosines are first taken of sketches this wide: two rows at 0.99 are then at 0.9 or more, and unrelated rows are seven

@@ -17,10 +17,8 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.edits import Edit, Shuffle, across, within
 from armillary.edits.edit import changing, changing_heads
+from armillary.probes.machinery import Floats, cells, interval_cells, line, spread_layers, table
 from armillary.probes.machinery.bench import Trials
-from armillary.probes.machinery.depth import spread_layers
-from armillary.probes.machinery.evidence import Floats
-from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
 Where = Literal["z", "q"]

@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.depth import spread_layers
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, spread_layers
 from armillary.probes.machinery.verdicts import missing_interval, undecided
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

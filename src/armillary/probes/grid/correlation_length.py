@@ -10,8 +10,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy, Norm
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.geometry.spectrum import eigenvalues, entropy_rank, participation_ratio
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Floats, Ints
-from armillary.probes.machinery.tables import cells, interval_cells, line, table
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Floats, Ints, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
 BATCH = 512

@@ -11,10 +11,7 @@ import numpy as np
 from armillary.anatomy import Anatomy
 from armillary.geometry.resample import tails
 from armillary.probes.grid.token_pairs import PairSums, law
-from armillary.probes.machinery.evidence import MODEL, Flags, Floats
-from armillary.probes.machinery.intervals import NAN3
-from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import MODEL, NAN3, Flags, Floats, T, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
 DRAWS = 1000

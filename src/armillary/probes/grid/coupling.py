@@ -11,9 +11,8 @@ from armillary.anatomy import Anatomy
 from armillary.edits import Silence
 from armillary.flow.tokens import Batch
 from armillary.probes.grid.backward import Slices, loss_slices, result_slices
+from armillary.probes.machinery import Floats, cells, table
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import Floats
-from armillary.probes.machinery.tables import cells, table
 from armillary.results import Quantity, Table
 
 SIDES = ("q", "k", "v")

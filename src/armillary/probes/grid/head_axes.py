@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import undecided
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why
-from armillary.results.numbers import say
+from armillary.probes.machinery import AnyInstrument, Evidence, Floats, T, undecided
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -45,10 +41,11 @@ class HeadAxes:
             "place of the one across"
         ),
         rule=(
-            f"The share must be {T.crossing_share}, at z and at q alone: across costs a quarter more than within. "
-            "Supported if both intervals lie above it. Refuted if both lie below. Qualified if one lies above and the "
-            f"other does not. Undecided otherwise, and if moving axes across heads costs less than {T.crossing_cost} "
-            "nats on average, at z and at q."
+            f"The limit is a share of {T.crossing_share}: across costs a quarter more than within. It is compared with "
+            "two intervals, at z and at q alone. Supported if both lie above it. Refuted if both lie below. Qualified "
+            "if one lies above and the other does not. An interval counts only if moving axes across heads has a cost: "
+            f"its mean is above 0 with the whole interval, which reaches {T.crossing_cost} nats per token. Undecided "
+            "otherwise, and with one head per layer or no next-token loss."
         ),
         changes=(
             RuleChange(
@@ -168,10 +165,10 @@ def _reading(
         if sides[where] == IDLE:
             text += "shuffles cost next to nothing"
         else:
-            text += f"{say(shares[where][0], '+.0%')} of the cost of a shuffle is due to crossing heads"
+            text += f"{say(shares[where][0], '.0%')} of the cost of a shuffle is due to crossing heads"
         parts.append(
-            f"{text}: one layer costs {layer[0]} nats within heads and {layer[1]} across, all layers {every[0]} and "
-            f"{every[1]}."
+            f"{text}: one layer costs {layer[0]} nats per token within heads and {layer[1]} across, all layers "
+            f"{every[0]} and {every[1]}."
         )
     if OPEN in sides.values():
         parts.append("More text would decide.")
@@ -182,7 +179,7 @@ def _reading(
 
 def _headline(shares: Mapping[str, tuple[float, float, float]]) -> str:
     parts = [
-        f"{say(shares[where][0], '+.0%')} {place}" for where, place in PLACES.items() if np.isfinite(shares[where][0])
+        f"{say(shares[where][0], '.0%')} {place}" for where, place in PLACES.items() if np.isfinite(shares[where][0])
     ]
     if not parts:
         return "Shuffled axes cost nothing, within heads and across"

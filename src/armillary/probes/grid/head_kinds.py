@@ -8,11 +8,9 @@ import numpy as np
 from armillary.geometry.resample import benjamini_hochberg
 from armillary.probes.instruments.patterns import PatternSums, measure_patterns, repeated, texts
 from armillary.probes.instruments.roles import KINDS, MEANINGS, ROLES, name_roles
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, T, mean
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats
-from armillary.probes.machinery.intervals import mean
 from armillary.probes.machinery.tables import cells, head_table, line
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Quantity, Table
 
 

@@ -12,9 +12,8 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.folded import fold, reading_norm
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.geometry.induced import NOTHING, differential, exp_map, induced, log_map, polar_factor, procrustes
+from armillary.probes.machinery import Floats, Ints, cells, interval_cells, table
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import Floats, Ints
-from armillary.probes.machinery.tables import cells, interval_cells, table
 from armillary.results import Quantity, Table
 
 POINTS = 768

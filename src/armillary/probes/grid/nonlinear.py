@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.depth import spread_layers
-from armillary.probes.machinery.evidence import Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.parallel import over_sites
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import AnyInstrument, Evidence, Floats, T, over_sites, spread_layers
 from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
-from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,9 +42,10 @@ class Nonlinear:
         ),
         control="an orthogonal matrix, which leaves 0; Gaussian matrices of equal shapes and ranks; uniform directions",
         rule=(
-            f"A matrix acts non-linearly if more than {T.bent_share} is left. Supported if at least {T.sites_most:.0%} "
-            f"of matrices do. Refuted if more than {T.straight_share} is left of at most {T.sites_few:.0%} of "
-            "matrices. Qualified otherwise. Undecided if there are too few documents for an interval."
+            f"A matrix acts non-linearly if both maps leave more than {T.bent_share} unexplained. Supported if at "
+            f"least {T.sites_most:.0%} of matrices do. Refuted if both maps leave more than {T.straight_share} of at "
+            f"most {T.sites_few:.0%} of matrices. Qualified otherwise. Undecided if there are too few documents for an "
+            "interval."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -5,13 +5,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.depth import spread_layers
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Flags, Floats, T, spread_layers
 from armillary.probes.machinery.verdicts import missing_interval, name_heads, undecided
-from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -43,11 +39,11 @@ class Orthogonality:
             "initialisation; shuffled text"
         ),
         rule=(
-            f"A head is a pocket if its ratio exceeds {T.pocket_ratio} (Benjamini–Hochberg over heads). Supported if "
-            f"at least {T.sites_most:.0%} of heads are pockets and exceed it with the mean removed too, while the full "
-            f"space is nearly orthogonal (the whole interval of the median layer's ratio below {T.orthogonal_ratio}). "
-            f"Refuted if at most {T.sites_few:.0%} of heads are pockets: then fewer axes alone explain |cos|. "
-            "Qualified otherwise. Undecided if there are too few documents for an interval."
+            f"A head is a pocket if its ratio significantly exceeds {T.pocket_ratio} (Benjamini–Hochberg). Supported "
+            f"if at least {T.sites_most:.0%} of heads are pockets and exceed it with the mean removed too, while the "
+            "full space is nearly orthogonal (the whole interval of the median layer's ratio below "
+            f"{T.orthogonal_ratio}). Refuted if at most {T.sites_few:.0%} of heads are pockets: then fewer axes alone "
+            "explain |cos|. Qualified otherwise. Undecided if there are too few documents for an interval."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -130,7 +126,7 @@ def _reading(ratios: "CosineRatios", pocket: Flags, centred: Floats, ratio: floa
     text = (
         f"|cos| between the vectors of two words is {say(ratio, '.2g')} times that of random directions in the median "
         f"head and {say(full, '.2g')} times in the full space; random heads on the same vectors: {say(random, '.2g')} "
-        f"times. {pocket.sum()} of {pocket.size} heads{which} are pockets, "
+        f"times. Pockets: {pocket.sum()} of {pocket.size} heads{which}, "
         f"{int((pocket & (centred > T.pocket_ratio)).sum())} of them also with the mean vector removed. Fewer axes "
         f"alone raise |cos| from {say(ratios.law_d, '.2g')} to {say(ratios.law_k, '.2g')}"
     )

@@ -5,7 +5,7 @@ import torch
 
 from armillary.geometry.induced import induced, shear, sheared_angle
 from armillary.probes.grid.maps import unexplained_at_uniform
-from armillary.probes.machinery.tables import cells, line, table
+from armillary.probes.machinery import cells, line, table
 from armillary.results import Quantity, Table
 
 STRENGTHS = (0.5, 1.0, 2.0)

@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.instruments.roles import KINDS, ROLES, name_roles
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_heads, undecided
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why
-from armillary.results.numbers import say
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Flags, T, name_heads, undecided
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -48,8 +44,8 @@ class HeadSpecialisation:
             f"differ in more than {T.heads_differ} of the attention, with the whole interval, and more than at random "
             f"initialisation. Refuted if at most {T.sites_few:.0%} of heads have one, or if the heads of the median "
             f"layer differ in less than {T.heads_alike}, with the whole interval: what all heads do is not a "
-            "speciality. Qualified otherwise. Undecided if there are too few documents for an interval, or one head "
-            "per layer."
+            "speciality. Qualified otherwise. Undecided if documents are too few for an interval or too short, or with "
+            "one head per layer."
         ),
         changes=(
             RuleChange(
@@ -88,7 +84,7 @@ class HeadSpecialisation:
             n=result.texts,
             controls=tuple(Control(arm, *shares[arm]) for arm in (RANDOM, SHUFFLED)),
             reading=_reading(result, special, common, differs, evidence.anatomy.n_heads),
-            headline=f"{special.sum()} of {special.size} heads have a speciality; two heads of a layer differ in "
+            headline=f"Heads with a speciality: {special.sum()} of {special.size}; two heads of a layer differ in "
             f"{say(differs[MODEL][0], '.0%')} of their attention",
             table=result.table(evidence, leaning),
             quantities=result.quantities(evidence),
@@ -114,8 +110,8 @@ def _reading(result: "KindScores", special: Flags, common: list[str], differs: D
     roles = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "none"
     which = f" ({name_heads(special)})" if 0 < special.mean() < T.sites_most else ""
     parts = [
-        f"{special.sum()} of {special.size} heads{which} lean to a kind of token of their own, more than any random "
-        f"head. Heads that give it half of their attention: {roles}"
+        f"Heads with a speciality: {special.sum()} of {special.size}{which}. Each leans to a kind of token, more than "
+        f"any random head does. Heads that give a kind half of their attention: {roles}"
     ]
     parts += [f"Most heads lean to {ROLES[kind][1]}, so that is not a speciality" for kind in common]
     top = []

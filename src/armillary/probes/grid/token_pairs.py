@@ -11,8 +11,8 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Window
+from armillary.probes.machinery import Floats, Ints
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import Floats, Ints
 
 TOKENS = 12  # of every document: the number of pairs grows with the square
 RANDOM_HEADS = 4

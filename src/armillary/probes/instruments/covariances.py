@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from armillary.measures.state import Named, State
-from armillary.probes.machinery.instrument import MODEL, RANDOM, View
+from armillary.probes.machinery import MODEL, RANDOM, View
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

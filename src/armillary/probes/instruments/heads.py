@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.measures.state import Named, State
-from armillary.probes.machinery.instrument import ARMS
+from armillary.probes.machinery import ARMS
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

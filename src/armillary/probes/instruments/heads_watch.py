@@ -14,7 +14,7 @@ from armillary.probes.instruments.head_nullspaces import null_shares
 from armillary.probes.instruments.head_rebuilding import Rebuilding
 from armillary.probes.instruments.head_scores import QueryScores, fields_of
 from armillary.probes.instruments.heads import ERRORS, EXACT, FIELDS, HeadRows, Sampling
-from armillary.probes.machinery.instrument import View
+from armillary.probes.machinery import View
 
 # Rebuilding scores in float64 is a proof, not a statistic: a few windows are enough.
 REBUILT = 2

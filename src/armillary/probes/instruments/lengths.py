@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.measures.state import Named, State
-from armillary.probes.machinery.instrument import ARMS, View
-from armillary.probes.machinery.intervals import Floats
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import ARMS, Floats, T, View
 
 if TYPE_CHECKING:
     from torch import Tensor

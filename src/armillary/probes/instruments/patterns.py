@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.measures.state import Named, State
-from armillary.probes.machinery.evidence import Ints
-from armillary.probes.machinery.instrument import MODEL, View
-from armillary.probes.machinery.intervals import Floats
+from armillary.probes.machinery import MODEL, Floats, Ints, View
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.machinery.evidence import Floats
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import Floats, T
 
 MIXED = "mixed"
 ROLES = {

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.measures.state import Named, State
-from armillary.probes.machinery.instrument import ARMS, View
+from armillary.probes.machinery import ARMS, View
 
 if TYPE_CHECKING:
     from torch import Tensor

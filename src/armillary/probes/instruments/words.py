@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.measures.state import State
-from armillary.probes.machinery.instrument import ARMS
-from armillary.probes.machinery.intervals import mean
+from armillary.probes.machinery import ARMS, mean
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,7 +13,7 @@ from armillary.probes.instruments.samples import bar
 from armillary.probes.instruments.word_angles import TokenPath, WordReadout, arc, chord, moves, to_words
 from armillary.probes.instruments.word_products import Products
 from armillary.probes.instruments.words import WordSums, room, states
-from armillary.probes.machinery.instrument import View
+from armillary.probes.machinery import View
 
 
 class WordWatch:

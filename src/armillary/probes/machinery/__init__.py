@@ -1,1 +1,28 @@
-"""What every probe shares: the contract, the shared pass, evidence, the bench, the plan and the thresholds."""
+"""What every probe shares: the contract, the shared pass, evidence, the bench, the plan and the thresholds.
+
+What a probe's conclusion is written with can be imported from here. `bench` and `shared_pass` cannot: they need torch.
+"""
+
+from armillary.probes.machinery.depth import spread_layers
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, Ints
+from armillary.probes.machinery.instrument import ARMS, AnyInstrument, View
+from armillary.probes.machinery.intervals import NAN3, mean, spread
+from armillary.probes.machinery.parallel import over_sites
+from armillary.probes.machinery.tables import (
+    Cells,
+    cells,
+    head_map,
+    head_table,
+    interval_cells,
+    layer_table,
+    line,
+    site_table,
+    table,
+)
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.verdicts import by_share, missing_interval, name_heads, name_sites, undecided
+
+__all__ = ["ARMS", "MODEL", "NAN3", "RANDOM", "SHUFFLED", "AnyInstrument", "Evidence", "Flags", "Floats", "Ints", "T"]
+__all__ += ["Cells", "View", "by_share", "cells", "head_map", "head_table", "interval_cells", "layer_table", "line"]
+__all__ += ["mean", "missing_interval", "name_heads", "name_sites", "over_sites", "site_table", "spread"]
+__all__ += ["spread_layers", "table", "undecided"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Corpus, Window
 from armillary.probes.machinery.instrument import MODEL, RANDOM, SHUFFLED
 from armillary.probes.machinery.intervals import Floats, interval
+from armillary.probes.machinery.memo import Memo, P, R
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 
 TOKENS, DOCUMENTS = 1536, 24
@@ -35,8 +36,6 @@ BATCH = 512
 
 LossStatistic = Callable[[Floats, Floats], Floats]
 """From summed losses [draws, 1 + trials] (the unedited model first) and token counts [draws] to one value per draw."""
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class ModelChangedError(ModelError):
@@ -87,7 +86,7 @@ class Bench:
     seed: int = 0
     quick: bool = False
     tick: Callable[[int], None] = lambda tokens: None
-    _memo: dict[Any, Any] = field(default_factory=dict)
+    _memo: Memo = field(default_factory=Memo)
     _arms: dict[str, "Bench"] = field(default_factory=dict)
     _baseline: dict[int, tuple[Batch, Floats]] = field(default_factory=dict)
     """id of a batch → that batch (so that the id stays its own) and the unedited model's [row, (count, loss)]."""
@@ -99,11 +98,7 @@ class Bench:
 
     def once(self, function: "Callable[Concatenate[Bench, P], R]", *args: P.args, **kwargs: P.kwargs) -> R:
         """`function(self, …)`, computed by the first experiment that asks and kept for the others."""
-        key = (function, args, tuple(sorted(kwargs.items())))
-        if key not in self._memo:
-            self._memo[key] = function(self, *args, **kwargs)
-        result: R = self._memo[key]
-        return result
+        return self._memo(function, self, *args, **kwargs)
 
     @property
     def scored(self) -> bool:

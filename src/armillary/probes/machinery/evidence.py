@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from armillary.probes.machinery.instrument import ARMS, MODEL, RANDOM, SHUFFLED, AnyInstrument, Instrument, S
 from armillary.probes.machinery.intervals import Floats, Statistic, interval, intervals, mean
+from armillary.probes.machinery.memo import Memo, P, R
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +29,7 @@ class Evidence:
     """The same architecture at random initialisation."""
     states: Mapping[AnyInstrument, Mapping[str, Any]] = field(default_factory=dict)
     seed: int = 0
-    _memo: dict[Any, Any] = field(default_factory=dict)
+    _memo: Memo = field(default_factory=Memo)
 
     def __getitem__(self, instrument: Instrument[S]) -> Mapping[str, S]:
         """arm → state."""
@@ -38,11 +37,7 @@ class Evidence:
 
     def once(self, function: "Callable[Concatenate[Evidence, P], R]", *args: P.args, **kwargs: P.kwargs) -> R:
         """`function(self, …)`, computed by the first probe that asks and kept for the others."""
-        key = (function, args, tuple(sorted(kwargs.items())))
-        if key not in self._memo:
-            self._memo[key] = function(self, *args, **kwargs)
-        result: R = self._memo[key]
-        return result
+        return self._memo(function, self, *args, **kwargs)
 
     @property
     def sites(self) -> list[str]:

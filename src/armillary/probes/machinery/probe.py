@@ -62,13 +62,13 @@ def judge(probe: AnyProbe, evidence: Evidence, bench: "Bench | None" = None) -> 
     counts = [instrument.count(evidence[instrument][MODEL]) for instrument in probe.instruments]
     fewest, what = min(counts or [(evidence.tokens, "tokens")])
     if fewest < T.tokens_least:
-        reading = f"The text has {fewest} {what}; a verdict needs {T.tokens_least}. Give more text or longer documents."
+        reading = f"A verdict needs {T.tokens_least} {what}; the text has {fewest}. Give more text or longer documents."
         return undecided(probe.claim, Why.TOO_LITTLE_TEXT, reading, site_table(evidence.sites), fewest)
     finding = _concluded(probe, evidence, bench)
     documents = evidence.corpus.documents
     if documents >= T.documents_least or finding.why is not None:
         return finding
-    reading = f"The text has {documents} documents; an interval needs {T.documents_least}. Give more text. Without it: "
+    reading = f"An interval needs {T.documents_least} documents; the text has {documents}. Give more text. Without it: "
     return replace(finding, verdict="undecided", why=Why.NO_INTERVAL, reading=reading + finding.reading)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import Evidence, Flags, Floats
+from armillary.probes.machinery import Evidence, Flags, Floats
 from armillary.probes.machinery.intervals import Statistic, mean
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES, Sampled
-from armillary.probes.machinery.evidence import MODEL, Evidence, Floats
-from armillary.probes.machinery.intervals import NAN3
+from armillary.probes.machinery import MODEL, NAN3, Evidence, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,15 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Floats, Ints
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import mean, spread
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Ints, T, mean, spread
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import name_sites
 from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
 
 DIMENSIONS = (3, 10, 30, 100, 300, 1000, 3000, 10_000)
 GAUSSIANS = 2000
@@ -41,7 +37,8 @@ class Concentration:
             f"A norm follows the Gaussian law if the high end of its spread's interval is at most "
             f"{T.shell_law_factor:.0f}/√(2d). Its tokens may form a thin shell if the low end is at most "
             f"{T.shell_thin:.0%}. Supported if at least {T.sites_most:.0%} of the norms follow the law. Refuted if at "
-            f"most {T.sites_few:.0%} may have a thin shell. Qualified otherwise."
+            f"most {T.sites_few:.0%} may have a thin shell. Qualified otherwise. Where there is no interval, the "
+            "spread itself stands for both ends."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)

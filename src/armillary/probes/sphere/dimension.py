@@ -7,15 +7,11 @@ import numpy as np
 
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, missing_interval
 from armillary.probes.machinery.tables import cells, line, site_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import missing_interval
 from armillary.probes.sphere.dimension_estimates import Dimensions, dimensions
 from armillary.probes.sphere.site_spectra import spectra
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
 
 UNIT = "dimensions"
 

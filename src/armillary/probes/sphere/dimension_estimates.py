@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES, Sampled
-from armillary.probes.machinery.evidence import MODEL, Evidence, Floats, Ints
-from armillary.probes.machinery.parallel import over_sites
+from armillary.probes.machinery import MODEL, Evidence, Floats, Ints, over_sites
 from armillary.probes.sphere.site_spectra import Spectrum, spectra
 
 if TYPE_CHECKING:

@@ -6,16 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES, Sampled
-from armillary.probes.machinery.depth import spread_layers
-from armillary.probes.machinery.evidence import MODEL, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.parallel import over_sites
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, over_sites, spread_layers
 from armillary.probes.machinery.tables import cells, line, site_table, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import missing_interval
 from armillary.probes.sphere.next_token_pairs import auc_difference, pairs_of
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy, Norm
@@ -45,10 +40,10 @@ class Direction:
         "final norm removes",
         rule=(
             f"Supported if the interval of the difference lies above {T.direction_margin}, AUC(cosine) is at least "
-            f"{T.direction_auc}, and no scaling changes the loss by more than {T.scaling_cost} nats per token. Refuted "
-            f"if the interval lies below {T.direction_margin}. Qualified if it lies above, but AUC(cosine) is lower, "
-            "or a scaling changes the loss by more, or the model has no next-token loss. Undecided if the interval "
-            "spans the limit or is missing."
+            f"{T.direction_auc}, and no scaling changes the loss by more than {T.scaling_cost} nats per token, at "
+            f"either end of its interval. Refuted if the interval of the difference lies below {T.direction_margin}. "
+            "Qualified if it lies above, but AUC(cosine) is lower, or a scaling changes the loss by more, or the model "
+            "has no next-token loss. Undecided if it spans the limit or is missing."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
@@ -158,7 +153,8 @@ def _reading(verdict: Verdict, aucs: Floats, costs: Floats | None, anatomy: "Ana
     worst = int(costs[:, 0].argmax())
     layer, factor = list(_scalings(anatomy).values())[worst]
     cost = f"Multiplying the stream by {factor:g} after L{layer} costs {say(costs[worst, 0], '.2g')} nats per token"
-    reason = ": later blocks add to the stream, so its length sets their weight" if verdict == "qualified" else ""
+    costly = costs[worst, 0] > T.scaling_cost
+    reason = ": later blocks add to the stream, so its length sets their weight" if costly else ""
     return f"{separates} {cost}{reason}."
 
 
@@ -166,7 +162,7 @@ def _headline(verdict: Verdict, aucs: Floats, costs: Floats | None) -> str:
     if np.isnan(aucs[0]):
         return "Nothing can be concluded: too few pairs share a next token"
     predicts = f"AUC {say(aucs[0], '.2f')} from the angle, {say(aucs[2], '.2f')} from length"
-    if verdict == "qualified" and costs is not None:
+    if verdict == "qualified" and costs is not None and costs[:, 0].max() > T.scaling_cost:
         cost = say(costs[:, 0].max(), ".2g")
         return f"Direction predicts the next token ({predicts}), but scaling the stream costs {cost} nats"
     return f"What predicts 'same next token': {predicts}"

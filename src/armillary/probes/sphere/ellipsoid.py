@@ -5,14 +5,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import RANDOM, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, T, name_sites
 from armillary.probes.machinery.tables import cells, line, site_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_sites
 from armillary.probes.sphere.across_sites import flagged
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Norm

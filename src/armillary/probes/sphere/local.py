@@ -7,17 +7,12 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery.evidence import Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import NAN3
-from armillary.probes.machinery.parallel import over_sites
+from armillary.probes.machinery import NAN3, AnyInstrument, Evidence, Floats, T, over_sites
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
 from armillary.probes.sphere.across_sites import across_sites, by_site
 from armillary.probes.sphere.balls import SiteBalls, arm_sums, pooled, site_balls, slope
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
 
 LEAST_OWN_SLOPE = T.local_slope - T.local_slope_within
 MOST_CONTROL_SITES = 12
@@ -30,7 +25,7 @@ class Local:
     claim: ClassVar[Claim] = Claim(
         id="spectrum.local",
         chapter="A",
-        statement="Locally both constraints show: radial variance falls like α² of the tangential in balls of angle α.",
+        statement="Locally both constraints show: in balls of angle α, radial over tangential variance falls like α².",
         source="S3, repaired",
         definition=(
             "A ball is one of 48 tokens with its 24 nearest tokens by angle: one token per word form, none from the "
@@ -45,7 +40,7 @@ class Local:
             f"Supported if the slope's interval lies within {T.local_slope:.0f} ± {T.local_slope_within} and own_slope "
             f"is at least {LEAST_OWN_SLOPE} at the median site. Refuted if the interval lies below "
             f"{T.local_slope_none}. Qualified otherwise; any norm with a small ε gives the slope in contracted balls, "
-            "so without own_slope it is no support. Undecided without an interval (too few tokens or documents)."
+            "so that slope alone is no support. Undecided without an interval (too few tokens or documents)."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
@@ -134,18 +129,19 @@ def _reading(evidence: Evidence, verdict: Verdict, value: float, own: float, bal
     if verdict == "undecided":
         return "Too few tokens or documents for an interval. Give more text (--tokens)."
     alpha = np.median([pooled(site_ball.after)[0] for site_ball in balls.values()], axis=0)
-    contracted = f"In balls contracted from {say(alpha[0], '.0f')}° to {say(alpha[-1], '.0f')}° the ratio of radial to "
-    contracted += f"tangential variance falls like α^{say(value, '.2g')}; on a sphere it falls like α²."
+    contracted = f"The ratio of radial to tangential variance goes like α^{say(value, '.2g')} in balls contracted to "
+    contracted += f"{say(alpha[0], '.0f')}° … {say(alpha[-1], '.0f')}°; on a sphere, like α²."
     spacing = ""
     if not np.isnan(own):
         ends = [_median([site_ball.own_alpha[end] for site_ball in balls.values()]) for end in (0, 1)]
         angles = f"{say(ends[0], '.0f')}° to {say(ends[1], '.0f')}°"
-        spacing = f" In balls of tokens as they are ({angles}) it goes like α^{say(own, '.2g')}."
+        spacing = f" In balls of nearest tokens, not contracted ({angles}), it goes like α^{say(own, '.2g')}."
     kinds = {norm.kind for norm in evidence.anatomy.norms.values()}
     plane = " The plane shows as zero variance along 1." if kinds == {"layernorm"} else ""
     missing = [site for site in evidence.sites if site not in balls]
     rest = f" Not measured at {name_sites(missing)}." if missing else ""
-    return f"{contracted}{spacing} The first follows from the formula of any norm with a small ε.{plane}{rest}"
+    formula = " Any norm with a small ε gives the first, by its formula."
+    return f"{contracted}{spacing}{formula}{plane}{rest}"
 
 
 def _headline(verdict: Verdict, value: float, own: float) -> str:
@@ -153,12 +149,11 @@ def _headline(verdict: Verdict, value: float, own: float) -> str:
     if verdict == "undecided":
         return "Nothing can be concluded: too few tokens for balls of nearest tokens"
     if verdict == "refuted":
-        return f"Radial variance does not fall: it goes like {power} of the tangential at the median site"
+        return f"Radial over tangential variance does not fall: it goes like {power} at the median site"
     if verdict == "supported":
-        return f"Radial variance falls as on a sphere: like {power} of the tangential at the median site"
-    return (
-        f"Radial variance goes like {power} of the tangential in contracted balls, like α^{say(own, '.2g')} in others"
-    )
+        return f"Radial over tangential variance falls as on a sphere: like {power} at the median site"
+    others = "" if np.isnan(own) else f", like α^{say(own, '.2g')} in others"
+    return f"Radial over tangential variance goes like {power} in contracted balls{others}"
 
 
 def _quantities(balls: dict[str, SiteBalls], slopes: Floats) -> tuple[Quantity, ...]:

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES, Sampled
-from armillary.probes.machinery.evidence import Evidence, Flags, Floats, Ints
-from armillary.probes.machinery.intervals import NAN3
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import NAN3, Evidence, Flags, Floats, Ints, T
 
 DIFFERENT = 8000
 LEAST = 30

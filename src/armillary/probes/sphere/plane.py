@@ -6,15 +6,10 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.machinery.evidence import MODEL, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import mean
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, by_share, mean, name_sites
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import by_share, name_sites
 from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
 
 GAUSSIANS = 2000
 
@@ -38,9 +33,10 @@ class Plane:
         "shuffled text",
         rule=(
             f"A norm is in the plane if the high end of the interval of d · mean cos²(z, 1) is at most {T.plane_ratio} "
-            "and, for LayerNorm, the largest mean coordinate is rounding error. "
+            "and, for LayerNorm, the mean of z's coordinates is rounding error for every token. "
             f"Supported if at least {T.sites_most:.0%} of the norms are in the plane. Refuted if at most "
-            f"{T.sites_few:.0%} are. Qualified otherwise. Undecided if not refuted and a norm has no interval."
+            f"{T.sites_few:.0%} are. Qualified otherwise. Undecided if a norm has no interval, unless the values alone "
+            "refute the claim."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)

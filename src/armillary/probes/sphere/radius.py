@@ -6,15 +6,10 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import mean
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, mean, name_sites
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_sites
 from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,7 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
 
 def _reading(evidence: Evidence, value: float, before: float, failing: list[str], wrong: list[str]) -> str:
     if wrong:
-        return f"{name_sites(wrong)}: the module does not compute the norm that its weights and ε describe."
+        return f"At {name_sites(wrong)} the module does not compute the norm that its weights and ε describe."
     exact = "The length √d follows from the norm's formula; only ε can shorten a token."
     share = f"At the worst site {say(value, '.1%')} of tokens lie within 1 % of √d; before the norm, "
     share += f"{say(before, '.1%')} lie within 1 % of the median length (median site)."
@@ -133,10 +128,10 @@ def _reading(evidence: Evidence, value: float, before: float, failing: list[str]
 
 def _headline(verdict: Verdict, value: float, failing: list[str], wrong: list[str]) -> str:
     if wrong:
-        return f"{name_sites(wrong)} do not compute the norm that their weights describe"
+        return f"The module does not compute the norm that its weights describe, at {name_sites(wrong)}"
     if verdict == "supported":
         return f"Every norm puts its tokens on the sphere: {say(value, '.1%')} within 1 % of √d at the worst site"
-    return f"ε shortens tokens at {len(failing)} norms: at the worst site {say(value, '.1%')} are within 1 % of √d"
+    return f"ε shortens tokens: at the worst site {say(value, '.1%')} are within 1 % of √d ({name_sites(failing)} fail)"
 
 
 def _quantities(evidence: Evidence, shares: Floats) -> tuple[Quantity, ...]:

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.machinery.evidence import Evidence, Floats
-from armillary.probes.machinery.parallel import over_sites
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import Evidence, Floats, T, over_sites
 
 if TYPE_CHECKING:
     from armillary.measures import Moments

@@ -6,11 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, by_share, name_sites
 from armillary.probes.machinery.tables import cells, line, site_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import by_share, name_sites
 from armillary.probes.sphere.across_sites import flagged
 from armillary.probes.sphere.site_spectra import FLOAT32_NOISE, Spectrum, spectra, vanishing_after_gain
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
@@ -33,16 +30,17 @@ class TwoZeros:
         source="S3",
         definition=(
             "The number of eigenvalues of Cov(z) below 1e-6 of the median eigenvalue, at every norm, over ordinary "
-            "tokens. The same for y = γz + β. S3 predicts 2: one for the plane, one for the constant length. But only "
-            "a linear constraint gives a zero eigenvalue. The plane is linear, constant length is not. So linear "
-            "algebra predicts 1 under LayerNorm (along 1 for z, along 1/γ for y) and 0 under RMSNorm. The interval is "
-            "the smaller and the larger count of the two halves of the documents."
+            "tokens. The same for y = γz + β. The claim predicts 2: one for the plane, one for the constant length. "
+            "But only a linear constraint gives a zero eigenvalue. The plane is linear, constant length is not. So "
+            "linear algebra predicts 1 under LayerNorm (along 1 for z, along 1/γ for y) and 0 under RMSNorm. The "
+            "interval is the smaller and the larger count of the two halves of the documents."
         ),
         control="normalised Gaussian vectors; random initialisation; the two halves of the documents",
         rule=(
             f"Supported if exactly 2 eigenvalues vanish at {T.sites_most:.0%} or more of the norms. Refuted if at "
             f"{T.sites_few:.0%} or fewer. Qualified otherwise. Undecided with fewer than {T.tokens_per_axis:.0f} "
-            "tokens per axis, or with so few different words that most eigenvalues vanish: both make zeros anyway."
+            "ordinary tokens per axis at a norm, or with so few different words that most eigenvalues vanish: both "
+            "make zeros anyway."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES,)
@@ -162,7 +160,7 @@ def _headline(verdict: Verdict, counts: Floats, predicted: Floats) -> str:
     names = {0.0: "No eigenvalue vanishes", 1.0: "One eigenvalue vanishes", 2.0: "Two eigenvalues vanish"}
     vanish = names.get(value, f"{value:g} eigenvalues vanish")
     two = int((counts == CLAIMED).sum())
-    return f"{vanish} at the median site (two at {two} of {len(counts)}): S3 predicts 2, linear algebra {algebra:.0f}"
+    return f"{vanish} at the median site (two at {two} of {len(counts)}): claimed 2, by linear algebra {algebra:.0f}"
 
 
 def _quantities(evidence: Evidence, by_site: list[Spectrum], ends: Floats, predicted: Floats) -> tuple[Quantity, ...]:

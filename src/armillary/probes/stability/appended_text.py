@@ -9,8 +9,8 @@ from torch import Tensor
 
 from armillary.flow.capture import Watcher, still, watching
 from armillary.flow.tokens import Batch, Window
+from armillary.probes.machinery import RANDOM, Floats
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import RANDOM, Floats
 from armillary.probes.stability.prefix import CACHED, CHANGED, FLOOR, HALF, ONE, THROUGH, StateChanges
 from armillary.probes.stability.windows import cut, even_windows, largest_by_group, stations, stream
 

@@ -5,14 +5,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import RANDOM, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Floats, T, undecided
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import undecided
 from armillary.probes.stability.window_angles import KEPT, RESTARTED, WindowAngles, exponents, slide_table
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -41,10 +37,10 @@ class Drift:
         ),
         rule=(
             f"A state has drifted if its mean angle lies above {T.drift_degrees:g}° with its whole interval. Supported "
-            "if the last state has drifted after one token and after half of the window, with positions restarted and "
-            "with positions kept. Qualified if it has drifted after half of the window, but not after one token or not "
-            "with positions kept. Refuted if its angle after half of the window lies below "
-            f"{T.drift_degrees:g}° with its whole interval. Undecided otherwise."
+            "if the last state has drifted after one token and after half of the window with positions restarted, and "
+            "after half of the window with positions kept. Qualified if it has drifted after half of the window, but "
+            "not after one token or not with positions kept. Refuted if its angle after half of the window lies below "
+            f"{T.drift_degrees:g}° with its whole interval. Undecided otherwise, or if an interval is missing."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -6,9 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import Flags, Floats, Ints
-from armillary.probes.machinery.intervals import NAN3
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import NAN3, Flags, Floats, Ints, T
 
 DRAWS = 300
 Interval = tuple[float, float, float]

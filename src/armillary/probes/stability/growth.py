@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import RANDOM, Evidence, Floats
-from armillary.probes.machinery.intervals import mean
-from armillary.probes.machinery.tables import cells, interval_cells, line, table
+from armillary.probes.machinery import RANDOM, Evidence, Floats, cells, interval_cells, line, mean, table
 from armillary.results import Quantity, Table
 
 LIVE, OWN = "norms live", "frozen, each token's own scale"

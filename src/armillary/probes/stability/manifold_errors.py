@@ -5,12 +5,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import NAN3
+from armillary.probes.machinery import MODEL, NAN3, RANDOM, AnyInstrument, Evidence, Floats, T, undecided
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import undecided
 from armillary.probes.stability.error_prediction import (
     ENTROPY,
     FREQUENCY,
@@ -19,8 +15,7 @@ from armillary.probes.stability.error_prediction import (
     ScoredTokens,
     ScoreRow,
 )
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -56,7 +51,7 @@ class ManifoldErrors:
             f"Supported if the difference lies above {T.errors_margin} with its whole interval. Qualified if it does "
             f"not, but adding the score to frequency and place raises their AUC by more than {T.errors_margin} with "
             "the whole interval (a score with a negative weight adds nothing). Refuted if both intervals lie below "
-            f"{T.errors_margin}. Undecided otherwise."
+            f"{T.errors_margin}. Undecided otherwise, with too little text, or if the model predicts no next token."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -127,9 +122,9 @@ def _reading(verdict: Verdict, rows: list[ScoreRow]) -> str:
     first, entropy, known = rows[0], rows[-2], rows[-1]
     best = max(rows[:-2], key=lambda row: row.auc[0])
     text = (
-        f"The {first.name} predicts the hardest quarter of tokens with AUC {first.auc[0]:.2f}; the best score, the "
-        f"{best.name}, with {best.auc[0]:.2f}; the rarity of a token and the next one, with the position, with "
-        f"{known.auc[0]:.2f}; the entropy of the prediction with {entropy.auc[0]:.2f}."
+        f"AUC for the hardest quarter of tokens: {first.auc[0]:.2f} from the {first.name}; {best.auc[0]:.2f} from the "
+        f"best score, the {best.name}; {known.auc[0]:.2f} from the position and the rarity of the token and the next "
+        f"one; {entropy.auc[0]:.2f} from the entropy of the prediction."
     )
     if first.auc[2] < 0.5:
         text += " The sign is opposite to the claim: hard tokens lie nearer to the mean than others."

@@ -9,8 +9,8 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
+from armillary.probes.machinery import MODEL, RANDOM, Floats
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Floats
 from armillary.probes.stability.error_prediction import ScoredTokens, ranked
 from armillary.probes.stability.manifold_errors import SCORES
 

@@ -14,8 +14,8 @@ from armillary.edits import Edit, Freeze, Slide, Turn
 from armillary.edits.edit import changing
 from armillary.flow.capture import Watcher, watching
 from armillary.flow.tokens import Batch
+from armillary.probes.machinery import RANDOM, Floats
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import RANDOM, Floats
 from armillary.probes.stability.growth import APART, FROZEN, LIVE, OWN, RotationGrowth
 from armillary.probes.stability.windows import angles_between, by_group, even_windows, stations, stream
 

@@ -5,13 +5,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import RANDOM, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, T
 from armillary.probes.machinery.tables import Cells, cells, line, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
-from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -74,12 +71,13 @@ class Prefix:
             "change looks like); random initialisation"
         ),
         rule=(
-            f"A state is unchanged if no token's change exceeds {T.roundings:g} machine epsilons, or "
-            f"{T.prefix_floor:g} times the change that another batch shape alone causes; a change above "
-            f"{T.prefix_most:.0%} always counts. Supported if every state is unchanged with and without a cache. "
-            "Qualified if every state is unchanged without a cache, but not with it. Refuted if the mean over "
-            "documents lies above the limit with its whole interval. Undecided otherwise: rounding of this dtype "
-            "hides the answer."
+            f"A state is unchanged if no token's change exceeds the limit: the larger of {T.roundings:g} machine "
+            f"epsilons and {T.prefix_floor:g} times the change that another batch shape alone causes there, and at "
+            f"most {T.prefix_most:.0%} of its length. Supported if every state is unchanged with and without a cache. "
+            "Qualified if every state is unchanged without a cache, but not with it. Refuted if the statistic, with "
+            f"its whole interval, exceeds the limit of every state and {T.prefix_floor:g} times the largest change "
+            "that another batch shape causes. Undecided otherwise: rounding of this dtype hides the answer, or no "
+            "document is long enough."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -158,8 +156,8 @@ def _reading(verdict: Verdict, result: StateChanges, causal: bool) -> str:
     where = name_sites([state for state, same in zip(result.states, result.unchanged(), strict=True) if not same])
     if verdict == "supported":
         return (
-            f"Appending changes no earlier state by more than {epsilons} machine epsilons, and a cache none by "
-            f"more than {say(any_way / result.epsilon, '.2g')}. Replacing the first token changes states by up to "
+            f"Appending changes no earlier state by more than {epsilons} machine epsilons; with a cache the largest "
+            f"change is {say(any_way / result.epsilon, '.2g')}. Replacing the first token changes states by up to "
             f"{_percent(result.changes[CHANGED].max())} of their length. With a causal mask this holds by "
             "construction; measured is this model's deviation."
         )

@@ -5,12 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import RANDOM, Evidence, Flags, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.intervals import mean
-from armillary.probes.machinery.tables import cells, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import undecided
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, T, cells, mean, table, undecided
 from armillary.probes.stability.growth import (
     APART,
     FROZEN,
@@ -22,8 +17,7 @@ from armillary.probes.stability.growth import (
     per_block,
     window_table,
 )
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -151,10 +145,11 @@ def _reading(
         f"With norms live a small rotation is {live[-1]:.2g} times its size after {result.blocks} blocks{peak}.",
         f"With norms frozen to one scale, {_frozen(result, FROZEN, ratios)}; with first tokens at their own scale, "
         f"{_frozen(result, APART, ratios)}.",
-        f"Rotated at the start of a slid window, the end moves by at most {np.exp(slid[LIVE][:, 0].max()):.2g} of it.",
+        "If the start of a slid window is rotated, its end moves by at most "
+        f"{np.exp(slid[LIVE][:, 0].max()):.2g} of that.",
     ]
     if np.isfinite(own):
-        sentences.insert(2, f"Frozen at each token's own scale, it is {np.exp(own):.2g} times as large as live.")
+        sentences.insert(2, f"With norms frozen to each token's own scale, it is {np.exp(own):.2g} times as large.")
     return " ".join(sentences)
 
 

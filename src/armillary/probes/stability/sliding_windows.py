@@ -6,8 +6,8 @@ from torch import Tensor
 
 from armillary.edits import Slide
 from armillary.flow.tokens import Batch
+from armillary.probes.machinery import RANDOM, Floats
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import RANDOM, Floats
 from armillary.probes.stability.window_angles import BANDS, KEPT, RESTARTED, WindowAngles
 from armillary.probes.stability.windows import angles_between, by_group, even_windows, stations, stream
 

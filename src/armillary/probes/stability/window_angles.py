@@ -6,10 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import RANDOM, Evidence, Floats
-from armillary.probes.machinery.intervals import mean
-from armillary.probes.machinery.tables import cells, interval_cells, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import RANDOM, Evidence, Floats, T, cells, interval_cells, mean, table
 from armillary.results import Table
 
 BANDS = ((1, 4), (4, 16), (16, 32), (32, 64), (64, 10**9))

@@ -10,9 +10,8 @@ from armillary.anatomy import Anatomy
 from armillary.edits import Edit
 from armillary.flow.tokens import Batch, Corpus, Window
 from armillary.geometry.sphere import angle
+from armillary.probes.machinery import Floats, T
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.evidence import Floats
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 
 # A shorter window has nothing to append to or to slide out of.
 LEAST = 8

@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats, Ints
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.tables import cells, line, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Ints, T, cells, line, table
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.geometry.projection import Fidelity
@@ -158,8 +154,8 @@ def _reading(names: list[str], scores: list["Fidelity"], chance: float, verdict:
     )
     return (
         f"Distances on pca's globe have a rank correlation of {say(scores[0].correlation, '.2f')} with the true angles "
-        f"(random directions: {say(chance, '.2f')}); its neighbours are true neighbours to "
-        f"{scores[0].trustworthiness:.0%} (trustworthiness). {advice[verdict]} Other projections: {others}."
+        f"(random directions: {say(chance, '.2f')}). Trustworthiness is {say(scores[0].trustworthiness, '.2f')} (1: "
+        f"all neighbours in the picture are true neighbours). {advice[verdict]} Other projections: {others}."
     )
 
 

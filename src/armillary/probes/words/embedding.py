@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.machinery.evidence import Floats
-from armillary.probes.machinery.tables import cells, table
+from armillary.probes.machinery import Floats, cells, table
 from armillary.results import Table
 from armillary.results.table import Cell
 

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
-from armillary.probes.machinery.tables import cells, table
-from armillary.probes.machinery.verdicts import undecided
+from armillary.probes.machinery import MODEL, RANDOM, Evidence, Floats, cells, table, undecided
 from armillary.results import Claim, Finding, Why
 
 if TYPE_CHECKING:

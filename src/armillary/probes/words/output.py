@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats, Ints
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Ints, T, missing_interval
 from armillary.probes.machinery.tables import cells, line, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import missing_interval
 from armillary.probes.words.embedding import distances_of, extremes_of
 from armillary.probes.words.lens import logits, no_prediction, of_arm, over_documents, reads
 from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict
@@ -46,7 +43,8 @@ class Output:
             f"Supported if R² lies above {T.output_share} with its whole interval and the cosine ranks the model's "
             f"first word first for at least {T.output_same_word:.0%} of tokens. Refuted if R² lies at or below "
             f"{T.output_share} with its whole interval. Qualified if R² lies above but the cosine ranks another word "
-            "first too often. Undecided if the interval spans the limit or the model predicts no next token."
+            "first too often. Undecided if the interval spans the limit or is missing, or if the model predicts no "
+            "next token."
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)

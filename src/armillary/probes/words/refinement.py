@@ -6,14 +6,10 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, name_sites
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import name_sites
 from armillary.probes.words.lens import Lens, lens, no_prediction, over_documents, reads
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, Why
-from armillary.results.numbers import say
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 
 @dataclass(frozen=True)
@@ -35,10 +31,11 @@ class Refinement:
         control="random initialisation; shuffled text. States in random order have a correlation of 0.",
         rule=(
             f"Supported if the mean correlation lies below −{T.refine_most} with its whole interval, the mean "
-            f"divergence falls at {T.sites_most:.0%} or more of sublayers, and the mean loss of the true next token "
-            f"has a rank correlation with depth of −{T.refine_most} or less. Refuted if the mean correlation lies "
-            f"above −{T.refine_least} with its whole interval. Qualified otherwise. Undecided if there is no interval "
-            "or the model predicts no next token."
+            f"divergence falls at {T.sites_most:.0%} or more of sublayers (the last one, where it ends at 0, "
+            "included), and the mean loss of the true next token has a rank correlation with depth of "
+            f"−{T.refine_most} or less, over all states. Refuted if the mean correlation lies above −{T.refine_least} "
+            "with its whole interval. Qualified otherwise. Undecided if there is no interval or the model predicts no "
+            "next token."
         ),
         changes=(
             RuleChange(
@@ -103,16 +100,16 @@ def _verdict(rho: Floats, falling: float, truth: float) -> Verdict:
 
 def _reading(model: Lens, rho: float, kl: Floats, rising: list[str], twin: Lens | None) -> str:
     settled = (model.rank[:, ::-1] == 0).cumprod(1).mean(1)
-    steps = f"It rises before {name_sites(rising)}" if rising else "It falls at every sublayer"
+    steps = f"It does not fall on the way to {name_sites(rising)}" if rising else "It falls at every sublayer"
     loss = model.loss.mean(0)
     sentences = [
         f"The divergence from the final prediction goes from {kl[0]:.2g} to {kl[-2]:.2g} nats. {steps}; its rank "
         f"correlation with depth is {say(rho, '.2f')}.",
-        f"The true next token costs {loss[0]:.3g} nats at the first state and {loss[-1]:.3g} at the last.",
+        f"The true next token's loss goes from {loss[0]:.3g} nats at the first state to {loss[-1]:.3g} at the end.",
         f"The final prediction ranks first during the last {np.median(settled):.0%} of the states of the median token.",
     ]
     if twin is not None and float(depth_correlation(twin.kl[:, :-1]).mean()) < -T.refine_most:
-        sentences.append("At random initialisation the divergence falls too: any sum of writes approaches its own end.")
+        sentences.append("At random initialisation the divergence falls too: any sum of writes approaches its end.")
     return " ".join(sentences)
 
 

@@ -7,10 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS, WordSums
-from armillary.probes.machinery.evidence import MODEL, Evidence, Floats
-from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.tables import cells, line, table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, cells, line, table
 from armillary.probes.words.lens import reads
 from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, Why
 
@@ -41,8 +38,9 @@ class Travel:
             f"Supported if the share is at least {T.travel_most:.0%} with its whole interval and at least {MARGIN:.0%} "
             "of tokens approach the next word by more than a random word, with the whole interval. Refuted if the "
             f"share lies below {T.travel_half:.0%}, or the tokens that approach the next word by more lie below "
-            f"{MARGIN:.0%}, with the whole interval. Qualified otherwise. Undecided if an interval spans "
-            f"{T.travel_half:.0%} or {MARGIN:.0%}, or if the model predicts no next token."
+            f"{MARGIN:.0%}, with the whole interval. Qualified otherwise. Undecided if the first interval spans "
+            f"{T.travel_half:.0%} or the second {MARGIN:.0%}, if one is missing, or if the model predicts no next "
+            "token."
         ),
         changes=(
             RuleChange(

@@ -8,7 +8,7 @@ import numpy as np
 
 from armillary.probes.attention.lexicon.known_words import vocabulary
 from armillary.probes.attention.lexicon.word_directions import oriented, word_directions
-from armillary.probes.machinery.evidence import Evidence, Floats, Ints
+from armillary.probes.machinery import Evidence, Floats, Ints
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.probes.attention.decomposed_heads import model_of
-from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence, Flags, Ints
-from armillary.probes.machinery.tables import Cells, cells, head_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import undecided
+from armillary.probes.machinery import MODEL, RANDOM, Cells, Evidence, Flags, Ints, T, cells, head_table, undecided
 from armillary.results import Claim, Finding, Why
 
 if TYPE_CHECKING:
@@ -124,10 +121,10 @@ def too_few(claim: Claim, evidence: Evidence, known: int, listed: int, what: str
 def word_notes(evidence: Evidence, ids: Mapping[str, int], measured: str, offsets: bool = False) -> list[str]:
     """Notes of a claim that reads words: which were measured, how they are spelt and what stands for them."""
     spaced = sum(vocabulary(evidence).texts[i].startswith(" ") for i in ids.values())
-    spelling = f"{spaced} as tokens with a leading space, {len(ids) - spaced} as bare tokens"
+    spelling = f"{spaced} words as tokens with a leading space, {len(ids) - spaced} as bare tokens"
     notes = [
         f"{measured} are measured: {spelling}.",
-        "Words enter as bare embeddings at every depth, as in S0. The actual state of the stream there is not used.",
+        "Words enter every layer as bare embeddings, as in the source. The stream's actual state there is not used.",
     ]
     if offsets and evidence.anatomy.positions.kind == "rotary":
         notes.append("Under RoPE scores depend on the offset; these are at Δ = 0.")

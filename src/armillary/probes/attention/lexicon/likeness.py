@@ -13,8 +13,7 @@ from armillary.probes.attention.lexicon.known_words import sampled_words, token_
 from armillary.probes.attention.lexicon.word_directions import oriented
 from armillary.probes.attention.lexicon.word_statistics import Estimate, p_values
 from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream
-from armillary.probes.machinery.evidence import Evidence, Floats, Ints
-from armillary.probes.machinery.tables import cells, table
+from armillary.probes.machinery import Evidence, Floats, Ints, cells, table
 from armillary.results import Table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from armillary.probes.attention.lexicon.known_words import whole
-from armillary.probes.machinery.evidence import Evidence, Flags, Floats, Ints
+from armillary.probes.machinery import Evidence, Flags, Floats, Ints
 
 RELATIONS = ("synonym", "antonym", "part", "kind", "association")
 REPAIRINGS = 999

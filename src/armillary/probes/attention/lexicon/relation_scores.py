@@ -8,7 +8,7 @@ import numpy as np
 from armillary.probes.attention.lexicon.known_words import vocabulary
 from armillary.probes.attention.lexicon.related_nouns import Pairing, exceeded
 from armillary.probes.attention.lexicon.word_directions import folded, keys, queries
-from armillary.probes.machinery.evidence import Evidence, Floats
+from armillary.probes.machinery import Evidence, Floats
 
 
 @dataclass(frozen=True, eq=False)

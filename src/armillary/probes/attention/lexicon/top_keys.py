@@ -8,7 +8,7 @@ import numpy as np
 from armillary.probes.attention.lexicon.known_words import marks, vocabulary
 from armillary.probes.attention.lexicon.related_nouns import related
 from armillary.probes.attention.lexicon.word_directions import folded, keys, queries, word_directions
-from armillary.probes.machinery.evidence import Evidence, Flags, Floats, Ints
+from armillary.probes.machinery import Evidence, Flags, Floats, Ints
 
 TOP, PERMUTATIONS = 5, 999
 KINDS = ("itself", "form", "relative")

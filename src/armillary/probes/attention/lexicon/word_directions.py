@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from armillary.probes.attention.decomposed_heads import decomposed, model_of
 from armillary.probes.attention.lexicon.known_words import vocabulary
-from armillary.probes.machinery.evidence import RANDOM, Evidence, Ints
+from armillary.probes.machinery import RANDOM, Evidence, Ints
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from armillary.probes.machinery.evidence import Evidence, Flags, Floats
+from armillary.probes.machinery import Evidence, Flags, Floats, T, line
 from armillary.probes.machinery.intervals import Statistic
-from armillary.probes.machinery.tables import line
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Quantity
 
 Estimate = tuple[float, float, float]

@@ -9,8 +9,7 @@ import numpy as np
 from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed, ties
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.word_directions import oriented, word_directions
-from armillary.probes.machinery.evidence import MODEL, Evidence, Ints
-from armillary.probes.machinery.tables import Cells, cells, table
+from armillary.probes.machinery import MODEL, Cells, Evidence, Ints, cells, table
 from armillary.results import Table
 
 if TYPE_CHECKING:
