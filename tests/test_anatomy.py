@@ -124,7 +124,7 @@ WRONG_TABLES = {
         {"gate_up": "mlp.down_proj"},
         r"down_proj gives 32 columns, and a gate and a factor of 48 hidden values each need 96",
     ),
-    "no norm": ({"ln2": "mlp.activation_fn"}, r"mlp\.activation_fn \(SiLUActivation\) is no norm that can be read"),
+    "no norm": ({"ln2": "mlp.activation_fn"}, r"mlp\.activation_fn \(SiLUActivation\) is not a norm that can be read"),
     "no attention": ({"attention": "mlp"}, r"mlp \(Phi3MLP\) has no head width"),
     "no blocks": ({"blocks": "h"}, r"names 'h', and Phi3Model has no such module; it has embed_tokens, layers"),
     "a final norm of another name": ({"ln_final": "ln_f"}, r"names 'ln_f', and Phi3Model has no such module"),
@@ -181,7 +181,8 @@ def test_a_broken_entry_point_is_named_when_it_matters_and_only_then(installed, 
         ModelError, match=r"'gamma' is announced .* some_package:gamma: ImportError: no module named gamma"
     ):
         families.family_of("gamma")
-    with pytest.raises(ModelError, match=r"'delta' is not one .* 'gamma' cannot be loaded .* 'wrong' .* is no Family"):
+    message = r"'delta' is not one .* 'gamma' cannot be loaded .* 'wrong' .* is neither a Family nor a tuple"
+    with pytest.raises(ModelError, match=message):
         families.family_of("delta")
     assert not recwarn.list
 

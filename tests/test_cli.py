@@ -573,7 +573,8 @@ def test_nan_in_a_weight_is_named(refuses, spoil, value):
         return weight
 
     folders.change_weights(spoil, transformer__h__2__attn__c_proj__weight=broken)
-    refuses(r"the weight transformer\.h\.2\.attn\.c_proj\.weight holds NaN or infinity.*use another checkpoint", spoil)
+    weight = r"transformer\.h\.2\.attn\.c_proj\.weight"
+    refuses(rf"the weight {weight} contains NaN or infinity.*use another checkpoint", spoil)
 
 
 def test_a_missing_shard(refuses, spoil):
@@ -616,8 +617,8 @@ def test_a_model_too_large_for_memory(refuses, gpt2, monkeypatch):
 def test_hub_ids_without_a_network(refuses, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     refuses(
-        r"'no-such/model-anywhere' is no local folder or \.gguf file, and the hub did not give it.*check the name and "
-        "the network, or use smollm2",
+        r"'no-such/model-anywhere' is not a local folder or \.gguf file, and the hub did not give it.*check the name "
+        "and the network, or use smollm2",
         "no-such/model-anywhere",
     )
 
@@ -639,7 +640,7 @@ def test_names_of_models_that_are_none(refuses, text):
 
 def test_a_name_too_long_to_be_a_path(refuses, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    refuses("is no local folder or .gguf file", "x" * 300)
+    refuses("is not a local folder or .gguf file", "x" * 300)
 
 
 def test_a_tokenizer_of_another_model(refuses, spoil):

@@ -123,9 +123,9 @@ def test_fewer_words_than_asked_for() -> None:
 def test_what_has_no_rank_is_refused() -> None:
     words = gaussian(4, 2)
     words[2, 1] = torch.nan
-    with pytest.raises(ValueError, match=r"a word holds NaN or infinity \(row 2\)"):
+    with pytest.raises(ValueError, match=r"a word contains NaN or infinity \(row 2\)"):
         top_tokens(gaussian(3, 2), words, 1)
-    with pytest.raises(ValueError, match=r"a direction holds NaN or infinity \(row 2\)"):
+    with pytest.raises(ValueError, match=r"a direction contains NaN or infinity \(row 2\)"):
         top_tokens(words, gaussian(3, 2), 1)
 
 

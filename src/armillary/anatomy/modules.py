@@ -49,7 +49,7 @@ def norm_at(module: nn.Module, path: str | None, family: Family, required: bool 
     weight = getattr(found, "weight", None)
     if eps is None or (weight is None and not hasattr(found, "normalized_shape")):
         raise ModelError(
-            f"{path} ({type(found).__name__}) is no norm that can be read: it needs a weight and an ε (`eps` or "
+            f"{path} ({type(found).__name__}) is not a norm that can be read: it needs a weight and an ε (`eps` or "
             f"`variance_epsilon`); check the path in the {family.model_type} table."
         )
     # Only a norm without affine part has no weight, and then its width is its normalized_shape.

@@ -116,7 +116,7 @@ def _positions(inner: nn.Module, family: Family, config: Any) -> Positions:
         if not (fastest := float(rotary.inv_freq.max())) <= math.pi:
             raise ModelError(
                 f"the rotary base of this model ({rope.get('rope_theta')}) turns a pair of axes by {fastest:.1e} rad "
-                "a position, more than half a turn: the file may be damaged; check its config, or fetch it again."
+                "per position, more than half a turn: the file may be damaged; check its config, or fetch it again."
             )
         return Positions(
             "rotary",
@@ -168,7 +168,7 @@ def _sites(family: Family, at: str, blocks: tuple[Block, ...], has_final: bool) 
 
 
 def fingerprint(model: nn.Module) -> tuple[str, str]:
-    """A short hash of the weights, and the name of one that holds NaN or infinity ('' if none does)."""
+    """A short hash of the weights, and the name of one that contains NaN or infinity ('' if none does)."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         # The sum is one pass without a temporary; only where it is not finite is each value looked at.

@@ -72,7 +72,7 @@ def within(heads: int, k: int, seed: int, moved: int | None = None) -> tuple[int
     rng, order = np.random.default_rng(seed), np.arange(heads * k)
     for head, axes in enumerate(_chosen(heads, k, moved, seed)):
         turned = rng.permutation(axes) + head * k
-        # One cycle through all of them: nobody stays.
+        # One cycle through all of them, so that no axis stays in place.
         order[turned] = np.roll(turned, 1)
     return tuple(order.tolist())
 

@@ -139,7 +139,7 @@ def _decode(data: bytes, source: str) -> str:
     strange = sum(text.count(c) for c in ("\x00", "\ufffd"))
     if strange > max(8, len(text) // 100):
         raise TextError(
-            f"{source} is not text: {strange} of its {len(text)} characters are no UTF-8; pass a text file."
+            f"{source} is not text: {strange} of its {len(text)} characters are not UTF-8; pass a text file."
         )
     return text.replace("\x00", "").removeprefix("\ufeff").replace("\r\n", "\n")
 

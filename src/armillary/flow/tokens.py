@@ -70,7 +70,7 @@ class Corpus:
 
     @property
     def groups(self) -> int:
-        """Document groups for the bootstrap: every document its own up to 64, then dealt round."""
+        """Document groups for the bootstrap: one per document up to 64, then several documents each."""
         return min(self.documents, GROUPS)
 
     def group(self, documents: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class Corpus:
         return Corpus(tuple(made), self.source, self.documents, self.tokens, self.notes, self.one_token, self.longer)
 
     def thinned(self, tokens: int, documents: int) -> "Corpus":
-        """The beginnings of the first few documents, a like share of each, within a smaller budget."""
+        """The beginnings of the first few documents, an equal share of each, within a smaller budget."""
         share = max(2, tokens // min(documents, self.documents))
         firsts: dict[int, Window] = {}
         for window in self.windows:

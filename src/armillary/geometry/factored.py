@@ -266,7 +266,7 @@ def _signs(rows: Tensor) -> Tensor:
 
 def _finite(x: Tensor) -> Tensor:
     if not bool(x.isfinite().all()):
-        raise ValueError("a factor holds NaN or infinity; such a matrix has no singular values. Check the weights")
+        raise ValueError("a factor contains NaN or infinity; such a matrix has no singular values. Check the weights")
     return x
 
 

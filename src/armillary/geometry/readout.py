@@ -1,8 +1,8 @@
 """Which words lie farthest along a direction?
 
 One matrix product against the vocabulary, some directions at a time: the scores of all directions with all words are
-never held at once. The best are found without sorting: words are dealt into groups, the largest score of each group
-says which groups can hold a winner, and only those are looked into.
+never held at once. The best are found without sorting: words are split into groups, the largest score of each group
+shows which groups can contain a winner, and only those are searched.
 """
 
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def _prepared(vectors: Tensor, what: str, cosine: bool) -> Tensor:
     vectors = vectors.detach().float()
     # A sum meets every entry and is the cheapest pass there is; it may also overflow, hence the second look.
     if not vectors.sum().isfinite() and not (finite := vectors.isfinite().all(1)).all():
-        raise ValueError(f"{what} holds NaN or infinity (row {int((~finite).nonzero()[0, 0])}): it has no rank")
+        raise ValueError(f"{what} contains NaN or infinity (row {int((~finite).nonzero()[0, 0])}): it has no rank")
     if not cosine:
         return vectors
     lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
@@ -110,14 +110,14 @@ def _prepared(vectors: Tensor, what: str, cosine: bool) -> Tensor:
 def _best(scores: Tensor, top: int, end: int) -> tuple[Tensor, Tensor]:
     """Columns and scores of the best of every row: the largest (end = 1) or the smallest (end = −1)."""
     groups = scores.shape[1] // _GROUP
-    dealt = scores[:, : groups * _GROUP].view(len(scores), _GROUP, groups)  # word w is in group w % groups
+    grouped = scores[:, : groups * _GROUP].view(len(scores), _GROUP, groups)  # word w is in group w % groups
     if groups <= top:
         columns = torch.arange(scores.shape[1], device=scores.device).expand_as(scores)
         candidates, beyond = end * scores, None
     else:
-        champions = dealt.amax(1) if end == 1 else -dealt.amin(1)
+        champions = grouped.amax(1) if end == 1 else -grouped.amin(1)
         leading = champions.topk(top + 1, dim=1)
-        # The best `top` words lie in the `top` groups with the best champions, or in the rest that was not dealt.
+        # The best `top` words lie in the `top` groups with the best champions, or in the rest, which is in no group.
         members = torch.arange(0, groups * _GROUP, groups, device=scores.device)
         columns = (leading.indices[:, :top, None] + members).flatten(1)
         rest = torch.arange(groups * _GROUP, scores.shape[1], device=scores.device).expand(len(scores), -1)

@@ -54,7 +54,7 @@ class Moments:
         self._offered = 0
         self.shift: Float[Tensor, " d"] = torch.zeros(d)
         self._sum = torch.zeros(d, dtype=torch.float64)
-        # Made by the first rows: 2.7 MB at d = 768 that nobody need write zeros into.
+        # Created by the first rows: 2.7 MB at d = 768 that need no zeros.
         self._strips: list[Tensor] = []
 
     @classmethod

@@ -27,7 +27,7 @@ class GroupedScalars:
         self.count: Int[Tensor, " g"] = torch.zeros(groups, dtype=torch.int64)
         self.sum: Float[Tensor, "g c"] = torch.zeros(shape, dtype=torch.float64)
         self.square: Float[Tensor, "g c"] = torch.zeros(shape, dtype=torch.float64)
-        # Of all groups together: nobody draws extremes again, and group by group they cost as much as the sums.
+        # Of all groups together: extremes are not resampled, and per group they would cost as much as the sums.
         self.least: Float[Tensor, " c"] = torch.full(shape[1:], torch.inf, dtype=torch.float64)
         self.greatest: Float[Tensor, " c"] = torch.full(shape[1:], -torch.inf, dtype=torch.float64)
 

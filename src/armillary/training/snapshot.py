@@ -35,7 +35,7 @@ DEAD = 0.01
 
 
 class DivergedError(ModelError):
-    """A model whose stream holds NaN or infinity: there is no geometry to look at."""
+    """The model's stream contains NaN or infinity, so there is no geometry to measure."""
 
 
 @dataclass(frozen=True)

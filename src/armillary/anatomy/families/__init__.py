@@ -60,7 +60,7 @@ def _installed() -> tuple[dict[str, Family], dict[str, str]]:
             loaded = point.load()
             families = loaded if isinstance(loaded, tuple) else (loaded,)
             if not all(isinstance(family, Family) for family in families):
-                raise TypeError(f"{point.value} is no Family and no tuple of them")
+                raise TypeError(f"{point.value} is neither a Family nor a tuple of them")
         except Exception as error:  # any error of another package's code
             failures[point.name] = f"entry point {point.name} = {point.value}: {type(error).__name__}: {error}"
             continue

@@ -61,7 +61,7 @@ class _Header:
             metadata[key] = self._value(self._number("I"))
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-            raise ValueError(f"its alignment is {alignment!r}, which is no power of two")
+            raise ValueError(f"its alignment is {alignment!r}, which is not a power of two")
         total = end = last = 0
         for _ in range(tensors):
             name, shape, size, offset = self._tensor()
@@ -72,7 +72,7 @@ class _Header:
             total += math.prod(shape)
         start = -(-self.at // alignment) * alignment
         if not total:
-            raise ValueError("it holds no weights")
+            raise ValueError("it contains no weights")
         if start + last > len(self.data):
             raise ValueError(f"its header promises {start + last:,} bytes, the file has {len(self.data):,}")
         return total
@@ -118,7 +118,7 @@ class _Header:
         kind, offset = self._number("I"), self._number("Q")
         block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         if math.prod(shape[:1]) % block:
-            raise ValueError(f"the rows of {name} are no whole blocks of {block}")
+            raise ValueError(f"the rows of {name} are not whole blocks of {block}")
         return name, shape, math.prod(shape) // block * size, offset
 
 

@@ -100,7 +100,7 @@ def _hub(name: str, trust: bool) -> Path:
         first = (str(error).strip().splitlines() or [""])[0][:160]
         short = " or ".join(wheel.name for wheel in cache.WHEELS)
         raise ModelError(
-            f"{name!r} is no local folder or .gguf file, and the hub did not give it ({type(error).__name__}: "
+            f"{name!r} is not a local folder or .gguf file, and the hub did not give it ({type(error).__name__}: "
             f"{first}); check the name and the network, or use {short}, which need no hub."
         ) from error
 
@@ -182,7 +182,7 @@ def _finish(model: Any, name: str) -> Anatomy:
     print_, broken = fingerprint(model)
     if broken:
         raise ModelError(
-            f"the weight {broken} holds NaN or infinity: the model is broken (a diverged training run, or a damaged "
+            f"the weight {broken} contains NaN or infinity: the model is broken (a diverged training run, or a damaged "
             "file); use another checkpoint."
         )
     return replace(anatomy, provenance={"fingerprint": print_})

@@ -32,10 +32,10 @@ class Cosine:
         definition=(
             "Per head, R² of the score on cos(q, k) with one slope for the head. Both are centred over the keys of a "
             "query, because softmax ignores what all keys share. q and k are taken as the model multiplies them, "
-            "rotated and normed. Also, the share of attention that moves (total variation) when every |k| is set to "
-            "the mean over the keys that the query sees. Both are measured at sampled queries that see at least eight "
-            "other keys; lengths of q and k at all tokens. Both are repeated without the key at position 0, where "
-            "many heads put attention that they do not need."
+            "after rotation and q/k-norm. Also, the share of attention that moves (total variation) when every |k| is "
+            "set to the mean over the keys that the query sees. Both are measured at sampled queries that see at least "
+            "eight other keys; lengths of q and k at all tokens. Both are repeated without the key at position 0, "
+            "where many heads put attention that they do not need."
         ),
         control="the first key left out; random initialisation; shuffled text",
         rule=(

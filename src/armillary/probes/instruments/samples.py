@@ -106,7 +106,7 @@ class SampleWatch:
 
 
 def bar(corpus: "Corpus", capacity: int, last: int = 0) -> int:
-    """The priority up to which a token will be sampled: the corpus is known, so nobody need be copied and displaced.
+    """The priority up to which a token will be sampled: the corpus is known, so no row is copied and displaced.
 
     First positions are never sampled, nor the `last` tokens of a window.
     """

@@ -27,7 +27,7 @@ class Artifact:
     claim: ClassVar[Claim] = Claim(
         id="words.artifact",
         chapter="C",
-        statement="A picture of tokens in three dimensions shows where they are: it is no artefact of its projection.",
+        statement="A three-dimensional picture of tokens shows where they are: it is not an artefact of projection.",
         source="R (S1)",
         definition=(
             "The directions of all states of a few sampled tokens are drawn on a globe, as `armillary travel` draws "
