@@ -23,7 +23,7 @@ FAILED = 3
 @click.option("--dataset", metavar="NAME", help="A Hugging Face dataset, streamed (needs armillary[datasets]).")
 @click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 2500]")
 @click.option("--claims", default="all", show_default=True, metavar="LIST",
-              help="Comma-separated claim ids, chapter letters A–G, or 'all'.")  # fmt: skip
+              help="Comma-separated claim ids, chapter letters A–H, or 'all'.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="Less text and fewer documents in experiments: faster, wider intervals.")
 @loading
 @click.option("--out", type=PATH, metavar="DIR",
