@@ -20,7 +20,7 @@ config = tr.LlamaConfig(
 anatomy = armillary.load(tr.LlamaForCausalLM(config), progress=False)
 
 for law in anatomy.laws:
-    print(f"{law['name']:<13} {law['error']:.1e}  {law['statement']}")
+    print(f"{law.name:<13} {law.error:.1e}  {law.statement}")
 
 head = anatomy.blocks[1].attention.head(5)
 print("L1H5: W_Q", tuple(head.W_Q.shape), " W_QK rank", int(torch.linalg.matrix_rank(head.W_Q @ head.W_K.T)))

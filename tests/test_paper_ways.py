@@ -23,7 +23,7 @@ from armillary.flow.tokens import Window, collate
 from armillary.lab.required_words import NOUNS
 from armillary.readouts.experiments.approach import approach, intervals, means, other_words, windows_of
 from armillary.readouts.experiments.paper import SENTENCE
-from armillary.readouts.experiments.schematic import Plane, planes_of, schematic_sheet
+from armillary.readouts.experiments.schematic import CirclePlane, planes_of, schematic_sheet
 from armillary.readouts.head_spectra import decompose
 from armillary.readouts.settings import Settings
 from armillary.readouts.trajectory import trajectory
@@ -144,7 +144,7 @@ def test_half_axes_and_shifts_are_the_gain_s_and_the_bias_s():
     gain[3], gain[5], shift[3], shift[5], shift[9] = 3, 0.5, 2, -1, 4
     axes = torch.eye(d, dtype=torch.float64)[:, [3, 5]]
     seen = torch.eye(d, dtype=torch.float64)[:, [7, 8]] * torch.tensor([2.0, 0.25])
-    plane = Plane(Norm("rmsnorm", gain, shift, 0.0), axes, seen, torch.zeros(d, dtype=torch.float64))
+    plane = CirclePlane(Norm("rmsnorm", gain, shift, 0.0), axes, seen, torch.zeros(d, dtype=torch.float64))
     circle, ellipse, moved, image = plane.stages()
     assert circle.axes == pytest.approx((4, 4)) and ellipse.axes == pytest.approx((12, 2))
     np.testing.assert_allclose(ellipse.matrix, np.diag([12, 2]), atol=1e-12)
@@ -153,7 +153,9 @@ def test_half_axes_and_shifts_are_the_gain_s_and_the_bias_s():
     assert moved.away == pytest.approx(4) and image.axes == pytest.approx((8, 1))
     assert "β moves it 2.2 in the plane, 4 out of it" in moved.said and "no bias moves it" in image.said
     # The control: a gain of one leaves the circle a circle, in its own plane.
-    plain = Plane(Norm("rmsnorm", torch.ones(d), None, 0.0), axes, seen, torch.zeros(d, dtype=torch.float64)).stages()
+    plain = CirclePlane(
+        Norm("rmsnorm", torch.ones(d), None, 0.0), axes, seen, torch.zeros(d, dtype=torch.float64)
+    ).stages()
     np.testing.assert_allclose(plain[1].matrix, circle.matrix, atol=1e-12)
     assert plain[2].said == ("this norm has no shift",)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from armillary.results import Quantity, Survey
+from armillary.results import VERDICTS, Quantity, Survey
 from armillary.views.figures.figure import figure, figure_html, ledger_figure
 from armillary.views.figures.marks import DARK, LIGHT, MARKS
-from armillary.views.figures.panels import Label, spread
+from armillary.views.figures.panels import LineLabel, spread
 from armillary.views.figures.scales import Numbers, label_axis
 from armillary.views.figures.theme import darkened
 from armillary.views.page import finding_csv
@@ -133,10 +133,10 @@ def test_a_third_axis_is_a_row_of_maps_on_one_scale(survey: Survey) -> None:
 
 def test_labels_keep_their_distance() -> None:
     labels = [
-        Label("a", "", 0.5),
-        Label("two lines of text here, really", "", 0.5),
-        Label("c", "", 0.52),
-        Label("d", "", 0.9),
+        LineLabel("a", "", 0.5),
+        LineLabel("two lines of text here, really", "", 0.5),
+        LineLabel("c", "", 0.52),
+        LineLabel("d", "", 0.9),
     ]
     places = spread(labels, 250)
     order = sorted(zip(places, labels, strict=True), key=lambda pair: pair[0])
@@ -231,6 +231,7 @@ def test_notebook_html_is_static_and_escaped(survey: Survey, hostile: Survey) ->
         assert page.loads() == []
         assert any(EVIL in data for data in page.shown)
     shown = ledger_html(survey)
-    assert all(mark in shown for mark in MARKS.values())
+    assert {f.verdict for f in survey} == set(VERDICTS) - {"failed"}
+    assert all(MARKS[f.verdict] in shown for f in survey)
     assert all(f"id='{f.id}'" in shown for f in survey), "each row can be linked to"
     assert survey._repr_html_() == shown
