@@ -114,7 +114,7 @@ def _values(
             start = write_row(written, layer, head, 0)
             rows += reader.ranked(start, promoted=written.promoted[head, 0], result=written.result[head, 0])
     meaning = "what each head writes if it attends to the word alone"
-    title = f"a head writes {np.median(lengths):.3g} long for {{word}} in the median"
+    title = f"the median head writes a vector of length {np.median(lengths):.3g} for {{word}}"
     return Table.of(WRITES, rows), head_map("length of the write", meaning, "‖x‖", lengths, layers, heads), title
 
 
