@@ -12,10 +12,10 @@ from armillary.anatomy.read import read
 from armillary.probes.attention import related as related_module
 from armillary.probes.attention.key_value_store import Store
 from armillary.probes.attention.lexicon.related_nouns import related, related_pairs
-from armillary.probes.attention.lexicon.word_statistics import discoveries
 from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.related import Related
 from armillary.probes.attention.subjects import Subjects
+from armillary.probes.machinery import discoveries
 from armillary.probes.machinery.evidence import RANDOM, Evidence
 from armillary.probes.machinery.tables import head_names
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.attention.decomposed_heads import DecomposedHeads, LayerHeads, decomposed, model_of
+from armillary.probes.attention.decomposed_heads import DecomposedHeads, LayerHeads, decomposed
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, Evidence, Floats, over_sites
@@ -49,7 +49,7 @@ class AxisOverlaps:
 
 
 def axis_overlaps(evidence: Evidence, arm: str) -> AxisOverlaps:
-    layers, anatomy = decomposed(evidence, arm), model_of(evidence, arm)
+    layers, anatomy = decomposed(evidence, arm), evidence.model(arm)
 
     def of_layer(name: str) -> tuple[Floats, Floats, Floats]:
         index = int(name)

@@ -14,7 +14,7 @@ from armillary.probes.attention.sampled_queries import (
     sampling_note,
 )
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, mean, spread
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, Interval, T, mean, spread
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.verdicts import by_share, name_heads
 from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why
@@ -101,9 +101,7 @@ def _r2(stats: Floats) -> Floats:
     return np.where(np.isfinite(r2), r2, 0.0)
 
 
-def _verdict(
-    holds: Flags, moved: Floats, stats: Floats, median: tuple[float, float, float]
-) -> tuple[Verdict, Why | None]:
+def _verdict(holds: Flags, moved: Floats, stats: Floats, median: Interval) -> tuple[Verdict, Why | None]:
     if np.isnan(median[1]):
         return "undecided", Why.NO_INTERVAL if stats.any() else Why.UNDEFINED
     verdict = by_share(holds)

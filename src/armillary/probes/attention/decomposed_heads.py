@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, RANDOM, Evidence
+from armillary.probes.machinery import MODEL, Evidence, once
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -62,19 +62,9 @@ class DecomposedHeads(Sequence[LayerHeads]):
         return heads
 
 
-def model_of(evidence: Evidence, arm: str) -> "Anatomy":
-    """The model whose weights an arm reads: the random twin or the model itself."""
-    anatomy = evidence.twin if arm == RANDOM else evidence.anatomy
-    assert anatomy is not None
-    return anatomy
-
-
+@once
 def decomposed(evidence: Evidence, arm: str = MODEL) -> DecomposedHeads:
-    return evidence.once(_decomposed, arm)
-
-
-def _decomposed(evidence: Evidence, arm: str) -> DecomposedHeads:
-    return DecomposedHeads(model_of(evidence, arm))
+    return DecomposedHeads(evidence.model(arm))
 
 
 def ties(svd: "SVD") -> list[list[str]]:
@@ -93,12 +83,9 @@ def ties(svd: "SVD") -> list[list[str]]:
     return labels
 
 
+@once
 def vo_ties(evidence: Evidence) -> list[list[str]]:
     """The ties of W_VO for every head, layer by layer."""
-    return evidence.once(_vo_ties)
-
-
-def _vo_ties(evidence: Evidence) -> list[list[str]]:
     return [labels for layer in decomposed(evidence) for labels in ties(layer.vo)]
 
 

@@ -11,7 +11,6 @@ from armillary.probes.attention.lexicon.key_matches import ROTATIONS, KeyMatches
 from armillary.probes.attention.lexicon.known_words import sampled_words, unreadable, whole, word_notes
 from armillary.probes.attention.lexicon.word_statistics import (
     TWIN_LAYERS,
-    discoveries,
     median_over_heads,
     shown_layers,
     word_interval,
@@ -22,9 +21,11 @@ from armillary.probes.attention.lexicon.written_words import (
     first_directions,
     update_table,
 )
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Ints, T, name_heads
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, Ints, T
+from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict
+from armillary.probes.machinery.verdicts import by_share, name_heads
+from armillary.results import Claim, Control, Finding, Statistic, Table
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Store:
             more[f"updates L{layer}"] = update_table(evidence, layer, nouns, readable)
         return Finding(
             claim=self.claim,
-            verdict=_verdict(stores),
+            verdict=by_share(stores, most=T.heads_many),
             statistic=Statistic("concentration of an update over chance, median head", *median),
             n=len(ids),
             controls=_controls(evidence, matches, ids),
@@ -106,15 +107,8 @@ def _median_ratio(means: Floats) -> Floats:
     return median_over_heads(ratios(means))
 
 
-def _verdict(stores: Flags) -> Verdict:
-    share = float(stores.mean())
-    if share >= T.heads_many:
-        return "supported"
-    return "refuted" if share <= T.sites_few else "qualified"
-
-
 def _controls(evidence: Evidence, matches: KeyMatches, ids: Ints) -> tuple[Control, ...]:
-    def against(chance: int) -> tuple[float, float, float]:
+    def against(chance: int) -> Interval:
         return word_interval(evidence, matches.values[..., [0, chance, chance]], _median_ratio)
 
     controls = [Control("over rotated keys alone", *against(1)), Control("over rotated words alone", *against(2))]

@@ -11,16 +11,14 @@ from armillary.probes.attention.lexicon.known_words import token_cells, unreadab
 from armillary.probes.attention.lexicon.top_keys import KINDS, TOP, TopKeys, top_keys
 from armillary.probes.attention.lexicon.word_statistics import (
     TWIN_LAYERS,
-    Estimate,
     depth_line,
-    discoveries,
-    p_values,
     shown_layers,
     thirds,
     word_interval,
 )
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, T, name_heads
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
 from armillary.probes.machinery.intervals import Statistic as StatisticOf
+from armillary.probes.machinery.intervals import discoveries, p_values
 from armillary.probes.machinery.tables import cells, head_map, head_table, table
 from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, say
 
@@ -107,7 +105,7 @@ def _difference(early: Sequence[int], late: Sequence[int]) -> StatisticOf:
     return lambda means: _mean_of(early)(means) - _mean_of(late)(means)
 
 
-def _verdict(early: Estimate, difference: Estimate) -> Verdict:
+def _verdict(early: Interval, difference: Interval) -> Verdict:
     if difference[2] < 0 or (early[1] < T.lookup_nothing and early[2] < T.lookup_clear):
         return "refuted"
     clear = early[0] >= T.lookup_clear and early[1] > 0
@@ -126,7 +124,7 @@ def _controls(evidence: Evidence, keys: TopKeys, permuted: Floats, nouns: dict[s
     return tuple(controls)
 
 
-def _reading(early: Estimate, late: Estimate, difference: Estimate, keys: TopKeys, clear: Flags) -> str:
+def _reading(early: Interval, late: Interval, difference: Interval, keys: TopKeys, clear: Flags) -> str:
     than = "clearer than" if difference[1] > 0 else "less clear than" if difference[2] < 0 else "no clearer than"
     first, last = (clear[third.start : third.stop] for third in thirds(len(clear)))
     names = f" ({name_heads(first)})" if first.any() else ""

@@ -7,7 +7,7 @@ import numpy as np
 
 from armillary.probes.attention.sampled_queries import median_head, sampling_note
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, name_heads
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, T, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why, say
 
@@ -123,7 +123,7 @@ def _partial(stats: Floats) -> Floats:
     return np.where((left_x > FLAT) & (left_y > FLAT), np.clip(np.nan_to_num(rho), -1, 1), 0.0)
 
 
-def _verdict(median: tuple[float, float, float], twin: tuple[float, float, float]) -> tuple[Verdict, Why | None]:
+def _verdict(median: Interval, twin: Interval) -> tuple[Verdict, Why | None]:
     value, low, high = median
     if np.isnan(low):
         return "undecided", Why.NO_INTERVAL
@@ -172,7 +172,8 @@ def _reading(evidence: Evidence, why: Why | None, rho: Floats, median: float, tw
     if why is None and 0 < clear.sum() < clear.size:
         parts.insert(1, f"The correlation is clear in {clear.sum()} of {clear.size} heads ({name_heads(clear)}).")
     if twin > median:
-        parts.insert(1, f"At random initialisation ρ is {say(twin, '.2f')}: a query seen less has smaller scores.")
+        larger = f"At random initialisation ρ is larger, {say(twin, '.2f')}"
+        parts.insert(1, f"{larger}: a query seen less has smaller scores.")
     if why is Why.UNDEFINED:
         parts.append("Most heads see the same share of every query, so this model cannot decide the claim.")
     elif why is not None:

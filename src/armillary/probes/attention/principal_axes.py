@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.attention.axis_overlaps import RANK, AxisOverlaps, axis_overlaps, jackknife_error
-from armillary.probes.attention.lexicon.word_statistics import discoveries
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, T, cells, head_map, head_table, name_heads
+from armillary.probes.machinery.intervals import discoveries
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict
 
 

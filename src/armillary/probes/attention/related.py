@@ -7,18 +7,18 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.attention.lexicon.known_words import too_few, unreadable, word_notes
-from armillary.probes.attention.lexicon.related_nouns import REPAIRINGS, Pairing, pairings_of, related_pairs
-from armillary.probes.attention.lexicon.relation_scores import RelationScores, relation_scores
-from armillary.probes.attention.lexicon.word_statistics import (
-    Estimate,
-    discoveries,
-    median_over_heads,
-    p_values,
-    word_interval,
-    word_intervals,
+from armillary.probes.attention.lexicon.related_nouns import (
+    REPAIRINGS,
+    Pairing,
+    RelationScores,
+    pairings_of,
+    related_pairs,
+    relation_scores,
 )
+from armillary.probes.attention.lexicon.word_statistics import median_over_heads, word_interval, word_intervals
 from armillary.probes.attention.sampled_queries import largest_head
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, T, name_heads
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
+from armillary.probes.machinery.intervals import discoveries, p_values
 from armillary.probes.machinery.tables import cells, head_map, head_table, line, table
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
 
@@ -92,7 +92,7 @@ def _gain(means: Floats) -> Floats:
     return median_over_heads(means[..., :-1]) - means[..., -1].mean(1)
 
 
-def _verdict(separates: Flags, gain: Estimate) -> Verdict:
+def _verdict(separates: Flags, gain: Interval) -> Verdict:
     share = float(separates.mean())
     if share >= T.heads_many and gain[1] > 0:
         return "supported"
@@ -113,7 +113,7 @@ def _controls(evidence: Evidence, scores: RelationScores, twin: RelationScores |
     return tuple(controls)
 
 
-def _reading(auc: Floats, separates: Flags, opposes: Flags, gain: Estimate) -> str:
+def _reading(auc: Floats, separates: Flags, opposes: Flags, gain: Interval) -> str:
     names = f" ({name_heads(separates)})" if 0 < separates.sum() < separates.size else ""
     parts = [
         f"Related and unrelated nouns are separated by {separates.sum()} of {separates.size} heads{names}; the best "

@@ -3,7 +3,7 @@
 import numpy as np
 
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, name_heads
+from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, Interval, name_heads
 from armillary.probes.machinery.intervals import Statistic, mean
 
 WITHOUT_FIRST = "without the first key"
@@ -11,7 +11,7 @@ WITHOUT_FIRST = "without the first key"
 LATER = "_later"
 
 
-def median_head(evidence: Evidence, stats: Floats, statistic: Statistic = mean) -> tuple[float, float, float]:
+def median_head(evidence: Evidence, stats: Floats, statistic: Statistic = mean) -> Interval:
     """The median over heads of a statistic of sums [document group, layer, head, …], with its interval."""
     return evidence.interval(stats, lambda sums: np.median(statistic(sums).reshape(len(sums), -1), axis=1))
 

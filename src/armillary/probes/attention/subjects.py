@@ -9,15 +9,9 @@ from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.decomposed_heads import tie_note, vo_ties
 from armillary.probes.attention.lexicon.known_words import unreadable, vocabulary
 from armillary.probes.attention.lexicon.likeness import DIRECTIONS, TOP, PromotedTokens, promoted_tokens, token_table
-from armillary.probes.attention.lexicon.word_statistics import (
-    TWIN_LAYERS,
-    Estimate,
-    depth_line,
-    discoveries,
-    shown_layers,
-    thirds,
-)
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, T, name_heads
+from armillary.probes.attention.lexicon.word_statistics import TWIN_LAYERS, depth_line, shown_layers, thirds
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
+from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, say
 
@@ -102,18 +96,18 @@ class Subjects:
         )
 
 
-def _slope(evidence: Evidence, promoted: PromotedTokens) -> Estimate:
+def _slope(evidence: Evidence, promoted: PromotedTokens) -> Interval:
     return promoted.slope(evidence.seed, evidence.anatomy.layers - 1)
 
 
-def _verdict(deep: Flags, slope: Estimate) -> Verdict:
+def _verdict(deep: Flags, slope: Interval) -> Verdict:
     share = float(deep.mean())
     if share <= T.sites_few or slope[2] < 0:
         return "refuted"
     return "supported" if share >= T.heads_many and slope[1] > 0 else "qualified"
 
 
-def _controls(evidence: Evidence, promoted: PromotedTokens, plain: Estimate) -> tuple[Control, ...]:
+def _controls(evidence: Evidence, promoted: PromotedTokens, plain: Interval) -> tuple[Control, ...]:
     # A coherence of −1 for random directions is never the larger chance level.
     frequency = replace(promoted, random=np.full(1, -1.0))
     controls = [
@@ -127,7 +121,7 @@ def _controls(evidence: Evidence, promoted: PromotedTokens, plain: Estimate) -> 
     return tuple(controls)
 
 
-def _reading(promoted: PromotedTokens, have: Flags, slope: Estimate, plain: Estimate) -> str:
+def _reading(promoted: PromotedTokens, have: Flags, slope: Interval, plain: Interval) -> str:
     first, last = thirds(len(have))
     early, deep = have[: first.stop], have[last.start :]
     trend = "rises" if slope[1] > 0 else "falls" if slope[2] < 0 else "neither rises nor falls"

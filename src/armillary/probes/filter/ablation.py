@@ -11,6 +11,7 @@ from armillary.edits import Ablate, Edit
 from armillary.probes.filter.hidden import DISCARDS, Choose, HiddenLayer, hidden_layers
 from armillary.probes.machinery import MODEL, NAN3, Cells, Floats, cells, interval_cells, line, spread_layers, table
 from armillary.probes.machinery.bench import Bench, Trials
+from armillary.probes.machinery.intervals import Interval
 from armillary.results import Quantity, Table
 
 ALL, NATS = "all layers", "nats/token"
@@ -34,7 +35,7 @@ class AblationCosts:
     exact: bool
     """Is what lies below zero exactly zero after the activation, so that zeroing it changes nothing?"""
 
-    def cost(self, place: str, definition: str, how: str) -> tuple[float, float, float]:
+    def cost(self, place: str, definition: str, how: str) -> Interval:
         """Nats per token with their interval; NaN for a trial that was not made."""
         name = trial_name(place, definition, how)
         for trials in (self.trials, self.resampled):

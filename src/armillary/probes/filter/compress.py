@@ -16,6 +16,7 @@ from armillary.probes.filter.bit_tables import (
     step_table,
 )
 from armillary.probes.machinery import AnyInstrument, Evidence, Floats, T, missing_interval, name_sites, undecided
+from armillary.probes.machinery.intervals import Interval
 from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _saved(sums: Floats) -> Floats:
     return np.asarray((sums[..., 1] - sums[..., 2]) / np.maximum(sums[..., 0], 1e-300))
 
 
-def _verdict(statistic: tuple[float, float, float], saved: Floats, more: Floats) -> Verdict:
+def _verdict(statistic: Interval, saved: Floats, more: Floats) -> Verdict:
     if np.isnan(statistic).any():
         return "undecided"
     saves, helps = saved[:, 1] > T.compress_bits, more[:, 1] > T.compress_margin

@@ -7,7 +7,7 @@ import numpy as np
 
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Flags, Floats, T, mean
 from armillary.probes.machinery.tables import cells, interval_cells, layer_table, line
-from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
+from armillary.probes.machinery.verdicts import by_share, missing_interval, name_sites, undecided
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Discard:
         beyond = low > np.maximum(0.5, np.nan_to_num(_values(layers, RANDOM, "below"))) + T.discard_beyond
         sends, gone = beyond & (low > T.discard_most), quiet[:, 1] > T.discard_gone
         below = {arm: evidence.interval(layers.sums(arm, "below"), lambda s: mean(s).mean(-1)) for arm in layers.arms}
-        verdict = _verdict(below[MODEL], beyond, sends & gone)
+        verdict: Verdict = "undecided" if np.isnan(below[MODEL]).any() else by_share(sends & gone, beyond)
         listed, count = unit_table(units, LISTED)
         notes = [f"'silent' and 'always on' refer to the {tokens} tokens that were read; a longer text may differ"]
         if count > LISTED:
@@ -102,14 +102,6 @@ def _values(layers: "HiddenLayers", arm: str, name: str) -> Floats:
     if arm not in layers.arms:
         return np.full(len(layers.arms[MODEL]), np.nan)
     return mean(layers.sums(arm, name).sum(0))
-
-
-def _verdict(statistic: tuple[float, float, float], beyond: Flags, holds: Flags) -> Verdict:
-    if np.isnan(statistic).any():
-        return "undecided"
-    if holds.mean() >= T.sites_most:
-        return "supported"
-    return "refuted" if beyond.mean() <= T.sites_few else "qualified"
 
 
 def _table(layers: "HiddenLayers", units: "list[Units]", shares: dict[str, Floats]) -> Table:

@@ -14,7 +14,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Floats, Ints, T, spread_layers
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Floats, Ints, T, once, spread_layers
 from armillary.probes.machinery.bench import Bench
 
 FIELDS = ("tokens", "below", "quiet", "carried")
@@ -93,12 +93,9 @@ class HiddenLayers:
         return np.stack([layer.sums[:, [0, FIELDS.index(name)]] for layer in self.arms[arm]], 1)
 
 
+@once
 def hidden_layers(bench: Bench) -> HiddenLayers:
     """The chapter's passes, made once per bench."""
-    return bench.once(_read)
-
-
-def _read(bench: Bench) -> HiddenLayers:
     arms = [MODEL, SHUFFLED] if bench.twin is None else [MODEL, RANDOM, SHUFFLED]
     coded = spread_layers(bench.anatomy, QUICK_LAYERS if bench.quick else CODED_LAYERS)
     layers = {arm: _pass(bench.arm(arm), () if arm == SHUFFLED else coded, arm == MODEL) for arm in arms}

@@ -17,7 +17,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.edits import Edit, Shuffle, across, within
 from armillary.edits.edit import changing, changing_heads
-from armillary.probes.machinery import Floats, cells, interval_cells, line, spread_layers, table
+from armillary.probes.machinery import Floats, Interval, cells, interval_cells, line, spread_layers, table
 from armillary.probes.machinery.bench import Trials
 from armillary.results import Quantity, Table
 
@@ -105,27 +105,27 @@ class ShuffleCosts:
     trials: Trials
     cases: Sequence[ShuffleCase]
 
-    def cost(self, kind: str) -> tuple[float, float, float]:
+    def cost(self, kind: str) -> Interval:
         """Mean nats per token of a kind of shuffle."""
         rows = self._rows(kind)
         return self.trials.interval(lambda loss, count: _above(loss, rows) / np.maximum(count, 1e-300))
 
-    def difference(self) -> tuple[float, float, float]:
+    def difference(self) -> Interval:
         """across − within, in nats per token."""
         inside, outside = self._rows("within"), self._rows("across")
         return self.trials.interval(
             lambda loss, count: (_above(loss, outside) - _above(loss, inside)) / np.maximum(count, 1e-300)
         )
 
-    def crossing_share(self) -> tuple[float, float, float]:
+    def crossing_share(self) -> Interval:
         """(across − within)/across of the summed costs."""
         return self._share(self._rows("within"), self._rows("across"))
 
-    def placebo_share(self) -> tuple[float, float, float]:
+    def placebo_share(self) -> Interval:
         """The same with a second shuffle within heads in place of the one across."""
         return self._share(self._rows("within", [0]), self._rows("within", [1]))
 
-    def _share(self, inside: list[int], outside: list[int]) -> tuple[float, float, float]:
+    def _share(self, inside: list[int], outside: list[int]) -> Interval:
         def share(loss: Floats, count: Floats) -> Floats:
             with np.errstate(invalid="ignore", divide="ignore"):
                 return np.asarray((_above(loss, outside) - _above(loss, inside)) / _above(loss, outside))

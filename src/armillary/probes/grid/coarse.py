@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, spread_layers
+from armillary.probes.machinery.intervals import Interval
 from armillary.probes.machinery.verdicts import missing_interval, undecided
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from armillary.probes.machinery.bench import Bench
 
 LAYERS, LENGTH, LENGTH_LEAST = 8, 128, 16
-Growth = Mapping[str, tuple[float, float, float]]
+Growth = Mapping[str, Interval]
 
 
 @dataclass(frozen=True)

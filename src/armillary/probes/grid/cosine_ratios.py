@@ -11,7 +11,8 @@ import numpy as np
 from armillary.anatomy import Anatomy
 from armillary.geometry.resample import tails
 from armillary.probes.grid.token_pairs import PairSums, law
-from armillary.probes.machinery import MODEL, NAN3, Flags, Floats, T, cells, interval_cells, line, table
+from armillary.probes.machinery import MODEL, NAN3, Flags, Floats, Interval, T, cells, interval_cells, line, table
+from armillary.probes.machinery.intervals import discoveries
 from armillary.results import Quantity, Table
 
 DRAWS = 1000
@@ -65,7 +66,7 @@ class CosineRatios:
         spaces = self.sums.raw[MODEL]
         return np.stack([spaces[layer][name].means(self.weights).mean(1) for layer in self.layers], 1) / self.law_k
 
-    def interval(self, draws: Floats) -> tuple[float, float, float]:
+    def interval(self, draws: Floats) -> Interval:
         """Value (the first) and interval of draws over documents."""
         if self.sums.documents < T.documents_least:
             return (float(draws[0]), *NAN3[1:])
@@ -141,8 +142,6 @@ def pocket_heads(heads: Floats) -> Flags:
     """The heads whose ratios [draw, head] exceed the threshold, by a normal law of their logarithm over documents."""
     from scipy.special import ndtr
 
-    from armillary.geometry.resample import benjamini_hochberg
-
     logs = np.log(np.maximum(heads, 1e-300))
     distance = (logs[0] - np.log(T.pocket_ratio)) / np.maximum(logs[1:].std(0, ddof=1), 1e-12)
-    return np.asarray(benjamini_hochberg(ndtr(-distance), T.false_discovery))
+    return discoveries(ndtr(-distance))

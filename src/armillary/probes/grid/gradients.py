@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Floats, T, spread_layers
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Floats, Interval, T, spread_layers
 from armillary.probes.machinery.tables import cells, interval_cells, table
 from armillary.probes.machinery.verdicts import missing_interval, undecided
 from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why, say
@@ -116,14 +116,14 @@ def silenced(anatomy: "Anatomy", middle: bool = False) -> tuple[tuple[int, int],
     return tuple((layer, head) for layer in layers for head in heads)
 
 
-def _median(evidence: Evidence, stats: Floats) -> tuple[float, float, float]:
+def _median(evidence: Evidence, stats: Floats) -> Interval:
     """Of the pairs [document, pair, 3], with its interval over documents."""
     from armillary.probes.grid.coupling import relative_change
 
     return evidence.interval(stats, lambda drawn: np.nanmedian(relative_change(drawn), axis=1))
 
 
-def _verdict(foreign: float, statistic: tuple[float, float, float]) -> Verdict:
+def _verdict(foreign: float, statistic: Interval) -> Verdict:
     if foreign > 0:
         return "refuted"
     _, low, high = statistic

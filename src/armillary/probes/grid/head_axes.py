@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import AnyInstrument, Evidence, Floats, T, undecided
+from armillary.probes.machinery import AnyInstrument, Evidence, Floats, Interval, T, undecided
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _reading(
     cases: "list[ShuffleCase]",
     values: Mapping[str, Floats],
     sides: Mapping[str, str],
-    shares: Mapping[str, tuple[float, float, float]],
+    shares: Mapping[str, Interval],
 ) -> str:
     from armillary.probes.grid.axis_shuffles import label
 
@@ -177,7 +177,7 @@ def _reading(
     return " ".join(parts)
 
 
-def _headline(shares: Mapping[str, tuple[float, float, float]]) -> str:
+def _headline(shares: Mapping[str, Interval]) -> str:
     parts = [
         f"{say(shares[where][0], '.0%')} {place}" for where, place in PLACES.items() if np.isfinite(shares[where][0])
     ]

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.geometry.resample import benjamini_hochberg
 from armillary.probes.instruments.patterns import PatternSums, measure_patterns, repeated, texts
 from armillary.probes.instruments.roles import KINDS, MEANINGS, ROLES, name_roles
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, T, mean
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, Interval, T, discoveries, mean
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.tables import cells, head_table, line
 from armillary.results import Quantity, Table
@@ -40,8 +39,7 @@ class KindScores:
 
     def leaning(self) -> dict[str, Flags]:
         """kind → [layer, head]: a quarter or more, and significantly above the best random head."""
-        p = np.stack([self._p_values(kind) for kind in KINDS])
-        significant = benjamini_hochberg(p.ravel(), T.false_discovery).reshape(p.shape)
+        significant = discoveries(np.stack([self._p_values(kind) for kind in KINDS]))
         return {
             kind: np.asarray(significant[i] & (np.nan_to_num(self.score(MODEL, kind)) >= T.role_leaning))
             for i, kind in enumerate(KINDS)
@@ -64,7 +62,7 @@ class KindScores:
         t = average / np.sqrt(np.maximum(power / np.maximum(count, 1), 1e-24))
         return np.asarray(np.where(count > 2, stdtr(np.maximum(count - 1, 1), -t), 1.0))
 
-    def share(self, evidence: Evidence, arm: str, common: list[str]) -> tuple[float, float, float]:
+    def share(self, evidence: Evidence, arm: str, common: list[str]) -> Interval:
         """The share of heads with a score of a quarter or more, above the best random head (of the twin itself: a
         quarter or more), for a kind that is not common; with its interval over documents."""
         kinds = [kind for kind in KINDS if kind not in common]
@@ -77,7 +75,7 @@ class KindScores:
 
         return evidence.interval(stats, statistic)
 
-    def difference(self, evidence: Evidence, arm: str) -> tuple[float, float, float]:
+    def difference(self, evidence: Evidence, arm: str) -> Interval:
         """Of the median layer: total variation between two heads' patterns, mean over pairs."""
         return evidence.interval(self.sums(arm, "differs"), lambda s: np.median(mean(s).mean(-1), axis=-1))
 

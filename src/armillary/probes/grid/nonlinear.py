@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import AnyInstrument, Evidence, Floats, T, over_sites, spread_layers
-from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
+from armillary.probes.machinery import AnyInstrument, Evidence, Floats, Interval, T, over_sites, spread_layers
+from armillary.probes.machinery.verdicts import by_share, missing_interval, name_sites, undecided
 from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class Nonlinear:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading)
         left = evidence.intervals(_best_sums(result.own), unexplained)
         statistic = _median(evidence, result.own)
-        verdict = _verdict(left[:, 0], statistic)
+        verdict: Verdict = by_share(left[:, 0] > T.bent_share, left[:, 0] > T.straight_share)
+        verdict = "undecided" if np.isnan(statistic).any() else verdict
         return Finding(
             claim=self.claim,
             verdict=verdict,
@@ -133,18 +134,10 @@ def _best_sums(results: Mapping[str, "Unexplained"]) -> Floats:
     return np.stack([result.sums[result.best] for result in results.values()], 1)
 
 
-def _median(evidence: Evidence, results: Mapping[str, "Unexplained"]) -> tuple[float, float, float]:
+def _median(evidence: Evidence, results: Mapping[str, "Unexplained"]) -> Interval:
     from armillary.probes.grid.maps import unexplained
 
     return evidence.interval(_best_sums(results), lambda drawn: np.median(unexplained(drawn), axis=-1))
-
-
-def _verdict(left: Floats, statistic: tuple[float, float, float]) -> Verdict:
-    if np.isnan(statistic).any():
-        return "undecided"
-    if (left > T.bent_share).mean() >= T.sites_most:
-        return "supported"
-    return "refuted" if (left > T.straight_share).mean() <= T.sites_few else "qualified"
 
 
 def _controls(evidence: Evidence, result: "MapResult") -> tuple[Control, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Flags, Floats, T, spread_layers
+from armillary.probes.machinery.intervals import Interval
 from armillary.probes.machinery.verdicts import missing_interval, name_heads, undecided
 from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why, say
 
@@ -107,9 +108,7 @@ class Orthogonality:
         )
 
 
-def _verdict(
-    pocket: Flags, centred: Floats, statistic: tuple[float, float, float], full: tuple[float, float, float]
-) -> Verdict:
+def _verdict(pocket: Flags, centred: Floats, statistic: Interval, full: Interval) -> Verdict:
     if np.isnan([*statistic, *full]).any():
         return "undecided"
     if pocket.mean() <= T.sites_few:

@@ -7,6 +7,7 @@ import numpy as np
 
 from armillary.probes.instruments.roles import KINDS, ROLES, name_roles
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Flags, T, name_heads, undecided
+from armillary.probes.machinery.intervals import Interval
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from armillary.probes.grid.head_kinds import KindScores
     from armillary.probes.machinery.bench import Bench
 
-Differences = dict[str, tuple[float, float, float]]
+Differences = dict[str, Interval]
 
 
 @dataclass(frozen=True)

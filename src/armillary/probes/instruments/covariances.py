@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from armillary.measures.state import Named, State
 from armillary.probes.machinery import MODEL, RANDOM, View
+from armillary.probes.machinery.instrument import TokenWatch
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.flow.glimpse import Tokens
     from armillary.flow.tokens import Corpus
     from armillary.measures import Moments
 
@@ -43,7 +43,7 @@ class Covariances:
         return 4 * 8 * anatomy.d**2 * len(anatomy.norms)
 
 
-class CovarianceWatch:
+class CovarianceWatch(TokenWatch):
     def __init__(self, anatomy: "Anatomy") -> None:
         from armillary.measures import Moments
 
@@ -51,9 +51,6 @@ class CovarianceWatch:
         # No coordinate of z exceeds √d, and massive tokens are left out: no entry is far from its column.
         even, odd = (Named.of(self.sites, lambda: Moments.empty(anatomy.d, even=True)) for _ in range(2))
         self.state = CovarianceSums(even, odd)
-
-    def begin(self, tokens: "Tokens") -> None:
-        self._tokens = tokens
 
     def see(self, site: str, view: View) -> None:
         from armillary.flow.glimpse import ORDINARY
@@ -63,9 +60,6 @@ class CovarianceWatch:
         if not tokens.whole:
             left_out |= ~tokens.real
         self.state.halves(site)[tokens.batch.fold].include(glimpse.z, left_out, consume=True)
-
-    def end(self) -> None:
-        pass
 
 
 COVARIANCES = Covariances()

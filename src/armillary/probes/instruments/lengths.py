@@ -8,12 +8,13 @@ import numpy as np
 
 from armillary.measures.state import Named, State
 from armillary.probes.machinery import ARMS, Floats, T, View
+from armillary.probes.machinery.instrument import TokenWatch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from armillary.anatomy import Anatomy
-    from armillary.flow.glimpse import Glimpse, Tokens
+    from armillary.flow.glimpse import Glimpse
     from armillary.flow.tokens import Corpus
     from armillary.measures import GroupedScalars, Largest, TopK
 
@@ -82,7 +83,7 @@ class Lengths:
         return 0
 
 
-class LengthWatch:
+class LengthWatch(TokenWatch):
     def __init__(self, anatomy: "Anatomy", corpus: "Corpus") -> None:
         from armillary.flow.glimpse import KINDS
         from armillary.measures import GroupedScalars, Largest, TopK
@@ -95,9 +96,6 @@ class LengthWatch:
             Named.of(self.sites, Largest),
         )
 
-    def begin(self, tokens: "Tokens") -> None:
-        self._tokens = tokens
-
     def see(self, site: str, view: View) -> None:
         glimpse, tokens = view.norm, self._tokens
         columns = _columns(glimpse)
@@ -107,9 +105,6 @@ class LengthWatch:
         self.state.scalars[site].include(index, columns)
         self.state.deviation[site].include(glimpse.deviation())
         _massive(glimpse, self.state.massive[site])
-
-    def end(self) -> None:
-        pass
 
 
 def _columns(glimpse: "Glimpse") -> "Tensor":

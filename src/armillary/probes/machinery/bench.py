@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Concatenate
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +22,7 @@ from armillary.errors import ModelError
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Corpus, Window
 from armillary.probes.machinery.instrument import MODEL, RANDOM, SHUFFLED
-from armillary.probes.machinery.intervals import Floats, interval
-from armillary.probes.machinery.memo import Memo, P, R
+from armillary.probes.machinery.intervals import Floats, Interval, interval
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 
 TOKENS, DOCUMENTS = 1536, 24
@@ -59,17 +58,17 @@ class Trials:
     def documents(self) -> int:
         return int((self.count > 0).sum())
 
-    def interval(self, statistic: LossStatistic) -> tuple[float, float, float]:
+    def interval(self, statistic: LossStatistic) -> Interval:
         """A statistic of the losses with its interval over documents; NaN ends where documents are too few."""
         rows = np.concatenate([self.count[None], self.loss]).T[self.count > 0]
         return interval(rows, lambda sums: statistic(sums[:, 1:], sums[:, 0]), self.seed, DRAWS, self.level)
 
-    def cost(self, name: str) -> tuple[float, float, float]:
+    def cost(self, name: str) -> Interval:
         """Nats per token that one trial costs, with its interval."""
         row = 1 + self.names.index(name)
         return self.interval(lambda loss, count: (loss[:, row] - loss[:, 0]) / np.maximum(count, 1e-300))
 
-    def beside(self, name: str, other: str) -> tuple[float, float, float]:
+    def beside(self, name: str, other: str) -> Interval:
         """Nats per token that one trial costs more than another, document by document."""
         one, two = 1 + self.names.index(name), 1 + self.names.index(other)
         return self.interval(lambda loss, count: (loss[:, one] - loss[:, two]) / np.maximum(count, 1e-300))
@@ -86,7 +85,8 @@ class Bench:
     seed: int = 0
     quick: bool = False
     tick: Callable[[int], None] = lambda tokens: None
-    _memo: Memo = field(default_factory=Memo)
+    memo: dict[Any, Any] = field(default_factory=dict)
+    """What `once` keeps."""
     _arms: dict[str, "Bench"] = field(default_factory=dict)
     _baseline: dict[int, tuple[Batch, Floats]] = field(default_factory=dict)
     """id of a batch → that batch (so that the id stays its own) and the unedited model's [row, (count, loss)]."""
@@ -95,10 +95,6 @@ class Bench:
     def __post_init__(self) -> None:
         tokens, documents = (QUICK_TOKENS, QUICK_DOCUMENTS) if self.quick else (TOKENS, DOCUMENTS)
         self.text = self.corpus.thinned(tokens, documents)
-
-    def once(self, function: "Callable[Concatenate[Bench, P], R]", *args: P.args, **kwargs: P.kwargs) -> R:
-        """`function(self, …)`, computed by the first experiment that asks and kept for the others."""
-        return self._memo(function, self, *args, **kwargs)
 
     @property
     def scored(self) -> bool:

@@ -1,15 +1,14 @@
 """What does a probe conclude from? The states that instruments left in every arm, and intervals over documents."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from armillary.probes.machinery.instrument import ARMS, MODEL, RANDOM, SHUFFLED, AnyInstrument, Instrument, S
-from armillary.probes.machinery.intervals import Floats, Statistic, interval, intervals, mean
-from armillary.probes.machinery.memo import Memo, P, R
+from armillary.probes.machinery.intervals import Floats, Interval, Statistic, interval, intervals, mean
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -29,15 +28,18 @@ class Evidence:
     """The same architecture at random initialisation."""
     states: Mapping[AnyInstrument, Mapping[str, Any]] = field(default_factory=dict)
     seed: int = 0
-    _memo: Memo = field(default_factory=Memo)
+    memo: dict[Any, Any] = field(default_factory=dict)
+    """What `once` keeps."""
 
     def __getitem__(self, instrument: Instrument[S]) -> Mapping[str, S]:
         """arm → state."""
         return self.states[instrument]
 
-    def once(self, function: "Callable[Concatenate[Evidence, P], R]", *args: P.args, **kwargs: P.kwargs) -> R:
-        """`function(self, …)`, computed by the first probe that asks and kept for the others."""
-        return self._memo(function, self, *args, **kwargs)
+    def model(self, arm: str) -> "Anatomy":
+        """The model that an arm ran: the random twin or the model itself."""
+        anatomy = self.twin if arm == RANDOM else self.anatomy
+        assert anatomy is not None
+        return anatomy
 
     @property
     def sites(self) -> list[str]:
@@ -56,7 +58,7 @@ class Evidence:
         """The arms that this instrument watched besides the model on its text."""
         return [arm for arm in ARMS if arm != MODEL and arm in self.states.get(instrument, {})]
 
-    def interval(self, stats: Floats, statistic: Statistic = mean, every: bool = False) -> tuple[float, float, float]:
+    def interval(self, stats: Floats, statistic: Statistic = mean, every: bool = False) -> Interval:
         """Value and 95 % interval of a statistic of sums [document group, …], by bootstrap over documents."""
         return interval(stats, statistic, self.seed, every=every)
 

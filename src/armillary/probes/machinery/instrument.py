@@ -57,6 +57,16 @@ class Watch(Protocol[S_co]):
     def end(self) -> None: ...
 
 
+class TokenWatch:
+    """A watch that only needs the batch's tokens when it sees a site."""
+
+    def begin(self, tokens: "Tokens") -> None:
+        self._tokens = tokens
+
+    def end(self) -> None:
+        pass
+
+
 class Instrument(Protocol[S]):
     """Specification of a watch: hashable, so that equal ones are one."""
 

@@ -1,6 +1,6 @@
 """How sure is a number? One mean, one spread and one bootstrap over documents, for every probe."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,8 @@ from armillary.probes.machinery.thresholds import THRESHOLDS as T
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
 """From sums [draw, …] to values [draw, …]."""
+Interval = tuple[float, float, float]
+"""Value, low and high end."""
 NAN3 = (float("nan"), float("nan"), float("nan"))
 
 
@@ -34,6 +36,16 @@ def spread(stats: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.maximum(stats[..., 2] / stats[..., 0] - average**2, 0)
         return np.where(stats[..., 0] > 1, np.sqrt(variance) / np.maximum(np.abs(average), 1e-300), np.nan)
+
+
+def median_defined(values: Iterable[float]) -> float:
+    """The median of the numbers that are defined; NaN if none is.
+
+    >>> median_defined([1.0, float("nan"), 3.0]), median_defined([])
+    (2.0, nan)
+    """
+    defined = [value for value in values if not np.isnan(value)]
+    return float(np.median(defined)) if defined else float("nan")
 
 
 def intervals(
@@ -70,7 +82,7 @@ def interval(
     draws: int = 400,
     level: float = 0.95,
     every: bool = False,
-) -> tuple[float, float, float]:
+) -> Interval:
     """Value, low and high end of a statistic that is one number.
 
     >>> value, low, high = interval(np.stack([np.ones(50), np.arange(50.0)], 1))
@@ -79,3 +91,19 @@ def interval(
     """
     value, low, high = intervals(stats, statistic, seed, draws, level, every).tolist()
     return value, low, high
+
+
+def p_values(observed: Floats, null: Floats) -> Floats:
+    """Share of draws [draw, …] that reach what was observed […], the observation counted among them.
+
+    >>> p_values(np.array([3.0]), np.array([[1.0], [2.0], [4.0]]))
+    array([0.5])
+    """
+    return np.asarray((1 + (null >= observed - 1e-12).sum(0)) / (1 + len(null)))
+
+
+def discoveries(p: Floats) -> NDArray[np.bool_]:
+    """Which heads [layer, head] are significant after correcting for their number (Benjamini–Hochberg)."""
+    from armillary.geometry.resample import benjamini_hochberg
+
+    return benjamini_hochberg(p.reshape(-1), T.false_discovery).reshape(p.shape)

@@ -1,6 +1,7 @@
 """How does a rule end? One `undecided` and one `failed` for every probe, and how names are listed in a sentence."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,26 +30,19 @@ def undecided(claim: Claim, why: Why, reading: str, table: Table | None = None, 
 
 def failed(claim: Claim, error: BaseException) -> Finding:
     """The row of a claim whose probe raised."""
-    message = " ".join(str(error).split())
-    return Finding(
-        claim=claim,
-        verdict="failed",
-        statistic=Statistic("not measured", *NAN3),
-        n=0,
-        controls=(),
-        reading=f"The probe raised {type(error).__name__}: {message or 'no message'}",
-        headline=f"Nothing can be concluded: the probe raised {type(error).__name__}",
-        table=Table((Column("site", "norm site"),), ()),
-        why=Why.FAILED,
-    )
+    name, message = type(error).__name__, " ".join(str(error).split())
+    finding = undecided(claim, Why.FAILED, f"The probe raised {name}: {message or 'no message'}")
+    return replace(finding, verdict="failed", headline=f"Nothing can be concluded: the probe raised {name}")
 
 
-def by_share(holds: Flags) -> Verdict:
-    """Supported where at least 90 % of the places agree, refuted where at most 10 % do."""
-    share = float(np.mean(holds))
-    if share >= T.sites_most:
+def by_share(holds: Flags, possible: Flags | None = None, most: float = T.sites_most) -> Verdict:
+    """Supported where at least 90 % (`most`) of the places agree, refuted where at most 10 % do.
+
+    `possible` marks the places that could agree by a weaker rule: then only these are counted to refute.
+    """
+    if np.mean(holds) >= most:
         return "supported"
-    return "refuted" if share <= T.sites_few else "qualified"
+    return "refuted" if np.mean(holds if possible is None else possible) <= T.sites_few else "qualified"
 
 
 def missing_interval(*ends: float) -> Why:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from armillary.probes.machinery import Evidence, Flags, Floats
+from armillary.probes.machinery import Evidence, Flags, Floats, Interval
 from armillary.probes.machinery.intervals import Statistic, mean
 
 
@@ -23,6 +23,6 @@ def by_site(evidence: Evidence, sums: Floats, statistic: Statistic = mean) -> Fl
 
 def across_sites(
     evidence: Evidence, sums: Floats, statistic: Statistic = mean, summary: Callable[..., Floats] = np.median
-) -> tuple[float, float, float]:
+) -> Interval:
     """Value and interval of a summary over sites, by default the median site."""
     return evidence.interval(np.moveaxis(sums, 0, 1), lambda drawn: summary(statistic(drawn), axis=-1), every=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES, Sampled
-from armillary.probes.machinery import MODEL, NAN3, Evidence, Floats
+from armillary.probes.machinery import MODEL, NAN3, Evidence, Floats, Interval
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,7 +94,7 @@ def _contracted(evidence: Evidence, sample: Sampled, onto: "Callable[[Tensor], T
     return sums
 
 
-def _own_balls(evidence: Evidence, sample: Sampled) -> tuple[float, float, float]:
+def _own_balls(evidence: Evidence, sample: Sampled) -> Interval:
     """Slope, smallest and largest α of balls that hold the tokens themselves."""
     import torch
 

@@ -8,7 +8,7 @@ import numpy as np
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Ints, T, mean, spread
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
-from armillary.probes.machinery.verdicts import name_sites
+from armillary.probes.machinery.verdicts import by_share, name_sites
 from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
 
@@ -50,7 +50,7 @@ class Concentration:
         law = float(1 / np.sqrt(2 * evidence.anatomy.d))
         low_end, high_end = (np.where(np.isnan(spreads[:, i]), spreads[:, 0], spreads[:, i]) for i in (1, 2))
         follows, thin = high_end <= T.shell_law_factor * law, low_end <= T.shell_thin
-        verdict = _verdict(follows, thin)
+        verdict = by_share(follows, thin)
         value, low, high = across_sites(evidence, lengths, spread)
         shell = shell_table(evidence.seed)
         return Finding(
@@ -66,12 +66,6 @@ class Concentration:
             notes=_massive_activations(evidence),
             more_tables={"monte-carlo": shell},
         )
-
-
-def _verdict(follows: Flags, thin: Flags) -> Verdict:
-    if follows.mean() >= T.sites_most:
-        return "supported"
-    return "refuted" if thin.mean() <= T.sites_few else "qualified"
 
 
 def shell_table(seed: int = 0) -> Table:

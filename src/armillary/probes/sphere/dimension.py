@@ -7,8 +7,9 @@ import numpy as np
 
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, missing_interval
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, T, median_defined
 from armillary.probes.machinery.tables import cells, line, site_table
+from armillary.probes.machinery.verdicts import missing_interval
 from armillary.probes.sphere.dimension_estimates import Dimensions, dimensions
 from armillary.probes.sphere.site_spectra import spectra
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
@@ -72,12 +73,10 @@ def _column(by_site: list[Dimensions], name: str) -> Floats:
 def _median(by_site: list[Dimensions], name: str) -> float:
     """The median over the sites where the estimate is defined; NaN if it is nowhere."""
     column = _column(by_site, name)
-    values = column if column.ndim == 1 else column[:, 0]
-    defined = values[~np.isnan(values)]
-    return float(np.median(defined)) if len(defined) else float("nan")
+    return median_defined(column if column.ndim == 1 else column[:, 0])
 
 
-def _interval(by_site: list[Dimensions], draws: Floats, full: int) -> tuple[float, float, float]:
+def _interval(by_site: list[Dimensions], draws: Floats, full: int) -> Interval:
     shares = _column(by_site, "participation")[:, 0] / full
     drawn = shares[None] * draws
     drawn = np.median(drawn[np.isfinite(drawn).all(1)], axis=1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES, Sampled
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, over_sites, spread_layers
-from armillary.probes.machinery.tables import cells, line, site_table, table
+from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
 from armillary.probes.machinery.verdicts import missing_interval
 from armillary.probes.sphere.next_token_pairs import auc_difference, pairs_of
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
@@ -132,9 +132,7 @@ def _scaling_table(anatomy: "Anatomy", costs: Floats) -> Table:
     return table(
         cells("layer", "the stream is scaled after this block", layers),
         cells("factor", "by this factor", factors),
-        cells("delta_nll", "change of the next-token loss", costs[:, 0], "nats/token"),
-        cells("low", "its 95 % interval over documents, low end", costs[:, 1], "nats/token"),
-        cells("high", "its 95 % interval over documents, high end", costs[:, 2], "nats/token"),
+        interval_cells("delta_nll", "change of the next-token loss", costs, "nats/token", ends=""),
     )
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import NAN3, AnyInstrument, Evidence, Floats, T, over_sites
+from armillary.probes.machinery import NAN3, AnyInstrument, Evidence, Floats, Interval, T, median_defined, over_sites
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
 from armillary.probes.sphere.across_sites import across_sites, by_site
@@ -54,7 +54,7 @@ class Local:
         sums = np.stack([site_ball.after for site_ball in balls.values()])
         slopes = by_site(evidence, sums, slope)
         value, low, high = _median_site(evidence, list(sums))
-        own = _median([site_ball.own_slope for site_ball in balls.values()])
+        own = median_defined(site_ball.own_slope for site_ball in balls.values())
         verdict = _verdict(value, low, high, own)
         return Finding(
             claim=self.claim,
@@ -70,14 +70,8 @@ class Local:
         )
 
 
-def _median_site(evidence: Evidence, sums: list[Floats]) -> tuple[float, float, float]:
+def _median_site(evidence: Evidence, sums: list[Floats]) -> Interval:
     return across_sites(evidence, np.stack(sums), slope, np.nanmedian) if sums else NAN3
-
-
-def _median(values: list[float]) -> float:
-    """The median of those that are defined; NaN if none is."""
-    defined = [value for value in values if not np.isnan(value)]
-    return float(np.median(defined)) if defined else float("nan")
 
 
 def _verdict(value: float, low: float, high: float, own: float) -> Verdict:
@@ -133,7 +127,7 @@ def _reading(evidence: Evidence, verdict: Verdict, value: float, own: float, bal
     contracted += f"{say(alpha[0], '.0f')}° … {say(alpha[-1], '.0f')}°; on a sphere, like α²."
     spacing = ""
     if not np.isnan(own):
-        ends = [_median([site_ball.own_alpha[end] for site_ball in balls.values()]) for end in (0, 1)]
+        ends = [median_defined(site_ball.own_alpha[end] for site_ball in balls.values()) for end in (0, 1)]
         angles = f"{say(ends[0], '.0f')}° to {say(ends[1], '.0f')}°"
         spacing = f" In balls of nearest tokens, not contracted ({angles}), it goes like α^{say(own, '.2g')}."
     kinds = {norm.kind for norm in evidence.anatomy.norms.values()}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES, Sampled
-from armillary.probes.machinery import NAN3, Evidence, Flags, Floats, Ints, T
+from armillary.probes.machinery import NAN3, Evidence, Flags, Floats, Interval, Ints, T
 
 DIFFERENT = 8000
 LEAST = 30
@@ -56,7 +56,7 @@ def pairs_of(sample: Sampled, seed: int, permuted: bool = False) -> Pairs | None
     return Pairs((unit @ unit.T)[i, j], euclidean, -np.abs(length[i] - length[j]), same, documents)
 
 
-def auc_difference(evidence: Evidence, arm: str, site: str, permuted: bool = False) -> tuple[float, float, float]:
+def auc_difference(evidence: Evidence, arm: str, site: str, permuted: bool = False) -> Interval:
     """AUC(cosine) − AUC(length) with its interval: a pair counts as often as both of its documents are drawn."""
     from armillary.geometry.resample import tails
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, by_share, mean, name_sites
+from armillary.probes.machinery.intervals import Interval
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
@@ -103,7 +104,7 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     )
 
 
-def _reading(evidence: Evidence, inside: Flags, interval: tuple[float, float, float], verdict: Verdict) -> str:
+def _reading(evidence: Evidence, inside: Flags, interval: Interval, verdict: Verdict) -> str:
     if verdict == "undecided":
         return "Too few documents for an interval. Give more text."
     value, low, high = interval

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.machinery import Evidence, Floats, T, over_sites
+from armillary.probes.machinery import Evidence, Floats, T, once, over_sites
 
 if TYPE_CHECKING:
     from armillary.measures import Moments
@@ -36,12 +36,9 @@ class Spectrum:
         return float(np.median(self.values)) or float("nan")
 
 
+@once
 def spectra(evidence: Evidence, arm: str, halves: bool = True) -> dict[str, Spectrum]:
     """The spectrum of every site in one arm, computed once for all probes."""
-    return evidence.once(_spectra, arm, halves)
-
-
-def _spectra(evidence: Evidence, arm: str, halves: bool) -> dict[str, Spectrum]:
     state = evidence[COVARIANCES][arm]
     return over_sites(evidence.sites, lambda site: _spectrum(*state.halves(site), halves))
 

@@ -6,10 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from armillary.probes.machinery import NAN3, Flags, Floats, Ints, T
+from armillary.probes.machinery import NAN3, Flags, Floats, Interval, Ints, T
 
 DRAWS = 300
-Interval = tuple[float, float, float]
 FREQUENCY, ENTROPY = "frequency and place", "entropy of the prediction"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.probes.machinery import RANDOM, Evidence, Floats, cells, interval_cells, line, mean, table
+from armillary.probes.machinery import RANDOM, Evidence, Floats, Interval, cells, interval_cells, line, mean, table
 from armillary.results import Quantity, Table
 
 LIVE, OWN = "norms live", "frozen, each token's own scale"
@@ -59,7 +59,7 @@ class RotationGrowth:
         return np.concatenate([evidence.intervals(part, lambda s: np.diff(mean(s), axis=-1)) for part in stats])
 
 
-def per_block(growth: Floats) -> tuple[float, float, float]:
+def per_block(growth: Floats) -> Interval:
     """The exponent per block from log growth [state, (value, low, high)], up to the last state that has one."""
     last = int(np.flatnonzero(np.isfinite(growth[:, 0]))[-1])
     value, low, high = (growth[last] / max(1, last)).tolist()

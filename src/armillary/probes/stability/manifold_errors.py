@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, NAN3, RANDOM, AnyInstrument, Evidence, Floats, T, undecided
+from armillary.probes.machinery import MODEL, NAN3, RANDOM, AnyInstrument, Evidence, Floats, Interval, T, undecided
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.stability.error_prediction import (
     ENTROPY,
     FREQUENCY,
     ErrorPrediction,
-    Interval,
     ScoredTokens,
     ScoreRow,
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, T
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.tables import Cells, cells, line, table
 from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
 from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why, say
@@ -127,7 +127,7 @@ class Prefix:
         )
 
 
-def _over_documents(evidence: Evidence, result: StateChanges, largest: Floats) -> tuple[float, float, float]:
+def _over_documents(evidence: Evidence, result: StateChanges, largest: Floats) -> Interval:
     """The mean over documents of each group's largest change [group], in machine epsilons."""
     return evidence.interval(np.stack([result.documents, result.documents * largest / result.epsilon], -1))
 
@@ -156,8 +156,8 @@ def _reading(verdict: Verdict, result: StateChanges, causal: bool) -> str:
     where = name_sites([state for state, same in zip(result.states, result.unchanged(), strict=True) if not same])
     if verdict == "supported":
         return (
-            f"Appending changes no earlier state by more than {epsilons} machine epsilons; with a cache the largest "
-            f"change is {say(any_way / result.epsilon, '.2g')}. Replacing the first token changes states by up to "
+            f"Appending changes no earlier state by more than {epsilons} machine epsilons, and with a cache by no "
+            f"more than {say(any_way / result.epsilon, '.2g')}. Replacing the first token changes states by up to "
             f"{_percent(result.changes[CHANGED].max())} of their length. With a causal mask this holds by "
             "construction; measured is this model's deviation."
         )

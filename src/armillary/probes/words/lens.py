@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery import MODEL, RANDOM, Evidence, Floats, cells, table, undecided
+from armillary.probes.machinery import MODEL, Evidence, Floats, cells, table, undecided
 from armillary.results import Claim, Finding, Why
 
 if TYPE_CHECKING:
@@ -46,13 +46,6 @@ def no_prediction(claim: Claim, evidence: Evidence) -> Finding:
     return undecided(claim, Why.NOT_APPLICABLE, reading, states)
 
 
-def of_arm(evidence: Evidence, arm: str) -> "Anatomy":
-    """The model that an arm ran."""
-    anatomy = evidence.twin if arm == RANDOM else evidence.anatomy
-    assert anatomy is not None
-    return anatomy
-
-
 def logits(anatomy: "Anatomy", x: "Tensor") -> "Tensor":
     """The model's logits from a state [..., d] of its stream: final norm, unembedding, bias, soft cap."""
     import torch
@@ -68,7 +61,7 @@ def logits(anatomy: "Anatomy", x: "Tensor") -> "Tensor":
 
 def lens(evidence: Evidence, arm: str) -> Lens:
     """All states of an arm's sampled tokens through the lens."""
-    return look(of_arm(evidence, arm), *evidence[WORDS][arm].sampled())
+    return look(evidence.model(arm), *evidence[WORDS][arm].sampled())
 
 
 def look(anatomy: "Anatomy", states: "Tensor", places: NDArray[np.int64]) -> Lens:

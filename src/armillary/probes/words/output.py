@@ -7,9 +7,9 @@ import numpy as np
 
 from armillary.probes.instruments.words import WORDS
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Ints, T, missing_interval
-from armillary.probes.machinery.tables import cells, line, table
+from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.words.embedding import distances_of, extremes_of
-from armillary.probes.words.lens import logits, no_prediction, of_arm, over_documents, reads
+from armillary.probes.words.lens import logits, no_prediction, over_documents, reads
 from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def _verdict(cosine: Floats, same_word: float) -> Verdict:
 def _table(r2: Floats, same_word: Floats, random: Floats) -> Table:
     return table(
         cells("part", "part of logit = ‖γ⊙e‖·‖z‖·cos(z, γ⊙e) + β·e", PARTS),
-        cells("share", "R² of the logit over the vocabulary on this part alone, mean over tokens", r2[:, 0]),
-        cells("low", "its 95 % interval over documents, low end", r2[:, 1]),
-        cells("high", "its 95 % interval over documents, high end", r2[:, 2]),
+        interval_cells(
+            "share", "R² of the logit over the vocabulary on this part alone, mean over tokens", r2, ends=""
+        ),
         cells("same_word", "share of tokens for which this part alone ranks the model's first word first", same_word),
         cells("control", "the same R² at random initialisation", random),
     )
@@ -111,7 +111,7 @@ def _table(r2: Floats, same_word: Floats, random: Floats) -> Table:
 
 def _shares(evidence: Evidence, arm: str) -> tuple[Floats, Floats, Ints]:
     """R² [token, part]; does the part rank the model's first word first [token, part]; and the tokens' documents."""
-    anatomy = of_arm(evidence, arm)
+    anatomy = evidence.model(arm)
     states, places = evidence[WORDS][arm].sampled()
     words, length, bias = _words(anatomy)
     shares, same = np.zeros((2, len(states), len(PARTS)))

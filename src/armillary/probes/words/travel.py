@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS, WordSums
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, cells, line, table
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, Interval, T, cells, line, table
 from armillary.probes.words.lens import reads
 from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, Why
 
@@ -78,9 +78,7 @@ class Travel:
         )
 
 
-def _decide(
-    predicts: bool, share: tuple[float, float, float], more: tuple[float, float, float]
-) -> tuple[Verdict, Why | None]:
+def _decide(predicts: bool, share: Interval, more: Interval) -> tuple[Verdict, Why | None]:
     if not predicts:
         return "undecided", Why.NOT_APPLICABLE
     if np.isnan([*share, *more]).any():

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.attention.decomposed_heads import model_of
-from armillary.probes.machinery import MODEL, RANDOM, Cells, Evidence, Flags, Ints, T, cells, head_table, undecided
+from armillary.probes.machinery import MODEL, RANDOM, Cells, Evidence, Flags, Ints, T, cells, head_table, once
+from armillary.probes.machinery.verdicts import undecided
 from armillary.results import Claim, Finding, Why
 
 if TYPE_CHECKING:
@@ -37,16 +37,13 @@ def forms(noun: str) -> frozenset[str]:
     return frozenset(spellings | {_PLURALS.get(base, base)})
 
 
+@once
 def vocabulary(evidence: Evidence, arm: str = MODEL) -> "Vocabulary":
     """The model's tokens; the twin, which has no tokenizer of its own, is read with the same ones."""
-    return evidence.once(_vocabulary, arm)
-
-
-def _vocabulary(evidence: Evidence, arm: str) -> "Vocabulary":
     from armillary.anatomy.vocabulary import Vocabulary
 
     if arm == RANDOM:
-        return replace(vocabulary(evidence), anatomy=model_of(evidence, arm))
+        return replace(vocabulary(evidence), anatomy=evidence.model(arm))
     return Vocabulary.of(evidence.anatomy)
 
 

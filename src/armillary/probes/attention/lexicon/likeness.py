@@ -11,9 +11,8 @@ from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.decomposed_heads import TIE_MEANING, vo_ties
 from armillary.probes.attention.lexicon.known_words import sampled_words, token_cells, vocabulary, whole
 from armillary.probes.attention.lexicon.word_directions import oriented
-from armillary.probes.attention.lexicon.word_statistics import Estimate, p_values
 from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream
-from armillary.probes.machinery import Evidence, Floats, Ints, cells, table
+from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, p_values, table
 from armillary.results import Table
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class PromotedTokens:
             parts.append(p_values(self.head_coherence, np.einsum("lhr,nr->nlh", self.weights, null)))
         return np.maximum(*parts)
 
-    def slope(self, seed: int, last: int, draws: int = 400) -> Estimate:
+    def slope(self, seed: int, last: int, draws: int = 400) -> Interval:
         """Rise of the mean excess over the whole depth (layers 0 to `last`) by least squares, with its interval.
 
         The interval is a bootstrap over heads within layers and directions within heads.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from armillary.probes.attention.decomposed_heads import decomposed, model_of
+from armillary.probes.attention.decomposed_heads import decomposed
 from armillary.probes.attention.lexicon.known_words import vocabulary
 from armillary.probes.machinery import RANDOM, Evidence, Ints
 
@@ -19,7 +19,7 @@ def folded(evidence: Evidence, arm: str, layer: int) -> "Folded":
     """A layer's heads on directions. The twin's are not cached, and need no singular vectors."""
     from armillary.anatomy.folded import fold
 
-    return fold(model_of(evidence, arm), layer) if arm == RANDOM else decomposed(evidence)[layer].folded
+    return fold(evidence.model(arm), layer) if arm == RANDOM else decomposed(evidence)[layer].folded
 
 
 def word_directions(evidence: Evidence, arm: str, layers: Sequence[int], ids: Ints) -> Iterator["Vectors"]:

@@ -1,13 +1,11 @@
-"""Statistics over words: intervals, p-values and their correction for many heads, and which layers are compared."""
+"""Statistics over words: their intervals, and which layers are compared."""
 
 import numpy as np
 
-from armillary.probes.machinery import Evidence, Flags, Floats, T, line
+from armillary.probes.machinery import Evidence, Floats, Interval, line
 from armillary.probes.machinery.intervals import Statistic
 from armillary.results import Quantity
 
-Estimate = tuple[float, float, float]
-"""Value, low and high end of its 95 % interval."""
 # All layers of a randomly initialised model are alike, so only this many are measured (at each end, where ends differ).
 TWIN_LAYERS = 2
 
@@ -45,7 +43,7 @@ def word_intervals(evidence: Evidence, values: Floats, statistic: Statistic = la
     return np.stack([drawn.value, drawn.low, drawn.high], -1)
 
 
-def word_interval(evidence: Evidence, values: Floats, statistic: Statistic) -> Estimate:
+def word_interval(evidence: Evidence, values: Floats, statistic: Statistic) -> Interval:
     """The same of a statistic that is one number."""
     value, low, high = word_intervals(evidence, values, statistic).tolist()
     return value, low, high
@@ -61,19 +59,3 @@ def depth_line(evidence: Evidence, name: str, meaning: str, unit: str, values: F
     layers = [f"L{layer}" for layer in range(values.shape[1])]
     theory = {"chance: 0": np.zeros(len(layers)), f"threshold: {enough}": np.full(len(layers), enough)}
     return line(name, meaning, unit, "layer", layers, word_intervals(evidence, values), theory=theory)
-
-
-def p_values(observed: Floats, null: Floats) -> Floats:
-    """Share of draws [draw, …] that reach what was observed […], the observation counted among them.
-
-    >>> p_values(np.array([3.0]), np.array([[1.0], [2.0], [4.0]]))
-    array([0.5])
-    """
-    return np.asarray((1 + (null >= observed - 1e-12).sum(0)) / (1 + len(null)))
-
-
-def discoveries(p: Floats) -> Flags:
-    """Which heads [layer, head] are significant after correcting for their number (Benjamini–Hochberg)."""
-    from armillary.geometry.resample import benjamini_hochberg
-
-    return benjamini_hochberg(p.reshape(-1), T.false_discovery).reshape(p.shape)

@@ -1,0 +1,35 @@
+"""A decorator for what several probes need: computed by the first that asks, kept for the others of the survey."""
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+
+class Remembers(Protocol):
+    """Evidence or a bench: what a survey has one of."""
+
+    @property
+    def memo(self) -> dict[Any, Any]: ...
+
+
+H = TypeVar("H", bound=Remembers)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def once(function: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[H, P], R]:
+    """`function(evidence, …)` or `function(bench, …)`, computed once for each set of arguments."""
+    parameters = signature(function)
+
+    @wraps(function)
+    def remembered(holder: H, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        bound = parameters.bind(holder, *args, **kwargs)
+        bound.apply_defaults()
+        key = (function, *list(bound.arguments.values())[1:])
+        if key not in holder.memo:
+            holder.memo[key] = function(holder, *args, **kwargs)
+        result: R = holder.memo[key]
+        return result
+
+    return remembered
