@@ -112,7 +112,7 @@ def head_sheet(
             SHOWN[m]: _on_screen(words["directions"], m, len(layers) * len(heads), len(matrices)) for m in matrices
         }
         if "qk" in matrices and not words["biases"].rows:
-            notes.append("No biases: the score has no terms but W_QK.")
+            notes.append("No biases: the score is W_QK alone.")
         elif "qk" in matrices and len(layers) * len(heads) == 1:
             screen["biases"] = words["biases"]
     return Sheet(
@@ -154,22 +154,18 @@ _ENDS: dict[Matrix, tuple[str, str]] = {"qk": ("query", "key"), "vo": ("read", "
 
 def _on_screen(table: Table, matrix: Matrix, heads: int, matrices: int) -> Table:
     """As many directions of one matrix as fit on a screen; with many heads only the + side."""
-    names = [column.name for column in table.columns]
-    m, index, sign = (names.index(name) for name in ("matrix", "index", "sign"))
     lists = 2 * heads * matrices
     most, signs = max(1, SCREEN // lists), "+" if lists > SCREEN else "+−"
-    rows = [row for row in table.rows if row[m] == SHOWN[matrix] and int(row[index] or 0) <= most]
+    rows = table.where("matrix", SHOWN[matrix]).where("index", *range(1, most + 1)).where("sign", *signs).rows
     left, right = _ENDS[matrix]
-    shown = [name.replace("left_", f"{left}_").replace("right_", f"{right}_") for name in names]
-    columns = tuple(Column(name, column.meaning) for name, column in zip(shown, table.columns, strict=True))
-    return Table(columns, tuple(row for row in rows if str(row[sign]) in signs))
+    shown = [name.replace("left_", f"{left}_").replace("right_", f"{right}_") for name in table.names]
+    return Table(tuple(Column(name, c.meaning) for name, c in zip(shown, table.columns, strict=True)), rows)
 
 
 def _head_title(spectra: Table) -> str:
     parts: list[str] = []
-    for matrix in dict.fromkeys(row[2] for row in spectra.rows):
-        names = [column.name for column in spectra.columns]
-        group: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in spectra.rows if row[2] == matrix]
+    for matrix in dict.fromkeys(spectra.column("matrix")):
+        group: list[dict[str, Any]] = list(spectra.where("matrix", matrix).records())
         best = max(group, key=lambda row: row["sigma_1"])
         spread = [row["participation"] for row in group if row["participation"] is not None]
         median = f"{float(np.median(spread)):.1f}" if spread else "none"

@@ -63,7 +63,7 @@ def table_csv(table: Table) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.name for column in table.columns])
+    writer.writerow(table.names)
     for row in table.rows:
         cells = [_plain(cell) for cell in row]
         writer.writerow([repr(cell) if isinstance(cell, float) else cell for cell in cells])

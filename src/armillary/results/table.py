@@ -16,6 +16,10 @@ class Column:
     meaning: str
     unit: str = ""
 
+    @property
+    def heading(self) -> str:
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
 
 @dataclass(frozen=True)
 class Table:
@@ -36,9 +40,26 @@ class Table:
                 raise ValueError(f"a row has {sorted(record)}, the columns are {sorted(names)}")
         return cls(tuple(columns), tuple(tuple(record[name] for name in names) for record in records))
 
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    def column(self, name: str) -> list[Cell]:
+        at = self.names.index(name)
+        return [row[at] for row in self.rows]
+
+    def records(self) -> list[dict[str, Cell]]:
+        names = self.names
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+    def where(self, name: str, *values: Cell) -> "Table":
+        """The rows that have one of these values in a column."""
+        at = self.names.index(name)
+        return Table(self.columns, tuple(row for row in self.rows if row[at] in values))
+
     def to_frame(self) -> "pandas.DataFrame":
         import pandas
 
-        frame = pandas.DataFrame(list(self.rows), columns=[column.name for column in self.columns])
+        frame = pandas.DataFrame(list(self.rows), columns=self.names)
         frame.attrs["columns"] = {c.name: f"{c.meaning} [{c.unit}]" if c.unit else c.meaning for c in self.columns}
         return frame

@@ -116,13 +116,13 @@ class Trajectory:
 
     def plot(self) -> "plotly.graph_objects.Figure":
         """An interactive globe for a notebook, with the angles beside it."""
-        from armillary.views.travel.formats import trajectory_figure
+        from armillary.views.travel.interactive import figure
 
-        return trajectory_figure(self)
+        return figure(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the page (.html), the picture (.svg .png), the table (.csv) or everything (.json)."""
-        from armillary.views.travel.formats import save_trajectory
+        from armillary.views.save import save_trajectory
 
         return save_trajectory(self, Path(path))
 
@@ -132,9 +132,9 @@ class Trajectory:
         return trajectory_text(self)
 
     def _repr_html_(self) -> str:
-        from armillary.views.travel.formats import trajectory_html
+        from armillary.views.travel.page import notebook_html
 
-        return trajectory_html(self)
+        return notebook_html(self)
 
 
 _COLUMNS = (

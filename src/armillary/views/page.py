@@ -24,6 +24,9 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'{more}; style-src 'unsa
 # Pages of one folder share this file, which has five megabytes.
 LIBRARY = "plotly.min.js"
 
+_KINDS = ("png", "svg", "csv")
+SAVE_AS = "save as " + "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in _KINDS)
+
 _STYLE = f"""
 html {{ background: {LIGHT.ground}; color-scheme: light dark; }}
 @media screen and (prefers-color-scheme: dark) {{ html {{ background: {DARK.ground}; }} }}
@@ -89,13 +92,12 @@ def drawn_page(
     data = {"name": name, "csv": table}
     embedded = {"light": _figure_json(figure), "dark": _figure_json(darkened(figure)), "data": json.dumps(data)}
     blocks = [f'<script type="application/json" id="{name}">{inert(text)}</script>' for name, text in embedded.items()]
-    buttons = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
     library = f"<script src='{LIBRARY}'></script>" if shared else f"<script>{library_script()}</script>"
     hint = "; the table below has its numbers" if below else ""
     body = (
         f"{above}<div class='scroll'><div id='figure'></div></div>"
         f"<noscript><p>The figure needs JavaScript{hint}.</p></noscript>"
-        f"<div class='save'>save as {buttons}</div>{below}"
+        f"<div class='save'>{SAVE_AS}</div>{below}"
     )
     return whole_page(title, body, f"{''.join(blocks)}{library}<script>{_SCRIPT}</script>", shared)
 

@@ -1,7 +1,6 @@
 """Save a result: the ending of the path decides what is written."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,10 @@ from armillary.results.compare import Comparison
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import file_name, finding_json, survey_json, table_csv, write_survey, write_whole
 from armillary.results.survey import Survey
+from armillary.results.trajectory import Trajectory
 
+Makers = dict[str, Callable[[], str | bytes]]
+"""Ending → what makes the file's content."""
 _WIDTH = 1100
 
 
@@ -34,16 +36,13 @@ def save_finding(finding: Finding, path: Path) -> Path:
     """The figure (.html .png .svg), the table (.csv) or everything (.json)."""
     from armillary.views.figures.figure import figure, figure_html
 
-    return _save(
-        Path(path),
-        {
-            ".html": lambda: figure_html(figure(finding), finding),
-            ".png": lambda: _picture(figure(finding), "png"),
-            ".svg": lambda: _picture(figure(finding), "svg"),
-            ".csv": lambda: table_csv(finding.table),
-            ".json": lambda: finding_json(finding),
-        },
-    )
+    makers: Makers = {
+        ".html": lambda: figure_html(figure(finding), finding),
+        **_pictures(lambda: figure(finding)),
+        ".csv": lambda: table_csv(finding.table),
+        ".json": lambda: finding_json(finding),
+    }
+    return _save(path, makers)
 
 
 def save_ledger(survey: Survey, path: Path) -> Path:
@@ -52,16 +51,13 @@ def save_ledger(survey: Survey, path: Path) -> Path:
     from armillary.views.page import whole_page
     from armillary.views.report.notebook import ledger_html
 
-    return _save(
-        Path(path),
-        {
-            ".csv": lambda: str(survey.ledger().to_frame().to_csv(index=False)),
-            ".json": lambda: survey_json(survey),
-            ".html": lambda: whole_page("Armillary: verdicts", ledger_html(survey)),
-            ".png": lambda: _picture(ledger_figure(survey), "png"),
-            ".svg": lambda: _picture(ledger_figure(survey), "svg"),
-        },
-    )
+    makers: Makers = {
+        ".csv": lambda: str(survey.ledger().to_frame().to_csv(index=False)),
+        ".json": lambda: survey_json(survey),
+        ".html": lambda: whole_page("Armillary: verdicts", ledger_html(survey)),
+        **_pictures(lambda: ledger_figure(survey)),
+    }
+    return _save(path, makers)
 
 
 def save_comparison(comparison: Comparison, path: Path) -> Path:
@@ -69,14 +65,12 @@ def save_comparison(comparison: Comparison, path: Path) -> Path:
     from armillary.views.compare.comparison import comparison_csv, comparison_json
     from armillary.views.compare.page import comparison_page
 
-    return _save(
-        Path(path),
-        {
-            ".html": lambda: comparison_page(comparison),
-            ".json": lambda: comparison_json(comparison),
-            ".csv": lambda: comparison_csv(comparison),
-        },
-    )
+    makers: Makers = {
+        ".html": lambda: comparison_page(comparison),
+        ".json": lambda: comparison_json(comparison),
+        ".csv": lambda: comparison_csv(comparison),
+    }
+    return _save(path, makers)
 
 
 def save_sheet(sheet: Sheet, path: Path) -> Path:
@@ -85,18 +79,17 @@ def save_sheet(sheet: Sheet, path: Path) -> Path:
     from armillary.views.sheets.latex import sheet_latex
     from armillary.views.sheets.sheet import sheet_figure, sheet_json, sheet_page
 
-    drawn = sheet.drawing is not None
-    return _save(
-        Path(path),
-        {
-            ".html": lambda: sheet_page(sheet),
-            ".png": lambda: _picture(painted(*drawing_svg(sheet, both=False)) if drawn else sheet_figure(sheet), "png"),
-            ".svg": lambda: drawing_svg(sheet)[0] if drawn else _picture(sheet_figure(sheet), "svg"),
-            ".csv": lambda: table_csv(sheet.table),
-            ".tex": lambda: sheet_latex(sheet),
-            ".json": lambda: sheet_json(sheet),
-        },
-    )
+    makers: Makers = {
+        ".html": lambda: sheet_page(sheet),
+        **_pictures(lambda: sheet_figure(sheet)),
+        ".csv": lambda: table_csv(sheet.table),
+        ".tex": lambda: sheet_latex(sheet),
+        ".json": lambda: sheet_json(sheet),
+    }
+    if sheet.drawing is not None:
+        makers[".png"] = lambda: _picture(painted(*drawing_svg(sheet, both=False)), "png")
+        makers[".svg"] = lambda: drawing_svg(sheet)[0]
+    return _save(path, makers)
 
 
 def save_sheets(sheets: Sheets, folder: Path) -> Path:
@@ -112,20 +105,42 @@ def save_sheets(sheets: Sheets, folder: Path) -> Path:
     return folder
 
 
+def save_trajectory(trajectory: Trajectory, path: Path) -> Path:
+    """The page (.html), the picture (.svg .png), the table (.csv) or everything (.json)."""
+    from armillary.views.sheets.drawing import painted
+    from armillary.views.travel.formats import trajectory_json
+    from armillary.views.travel.page import trajectory_page
+    from armillary.views.travel.svg import picture_svg
+
+    makers: Makers = {
+        ".html": lambda: trajectory_page(trajectory),
+        ".svg": lambda: picture_svg(trajectory)[0],
+        ".png": lambda: _picture(painted(*picture_svg(trajectory, both=False)), "png"),
+        ".csv": lambda: table_csv(trajectory.table),
+        ".json": lambda: trajectory_json(trajectory),
+    }
+    return _save(path, makers)
+
+
 def save_figure(figure: Any, page: Callable[[], str], table: str, path: Path) -> Path:
     """Any figure as .html (its page), .png or .svg, or its numbers as .csv."""
-    makers: dict[str, Callable[[], str | bytes]] = {".html": page, ".csv": lambda: table}
-    makers |= {f".{kind}": partial(_picture, figure, kind) for kind in ("png", "svg")}
-    return _save(Path(path), makers)
+    return _save(path, {".html": page, ".csv": lambda: table, **_pictures(lambda: figure)})
 
 
-def _save(path: Path, makers: Mapping[str, Callable[[], str | bytes]]) -> Path:
-    maker = makers.get(path.suffix.lower())
-    if maker is None:
+def check_ending(path: Path, endings: Iterable[str]) -> None:
+    if path.suffix.lower() not in endings:
         ending = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
-        raise OutputError(f"{path} {ending}; choose one of {' '.join(makers)}.")
-    write_whole({path: maker()})
+        raise OutputError(f"{path} {ending}; choose one of {' '.join(endings)}.")
+
+
+def _save(path: Path, makers: Makers) -> Path:
+    check_ending(path, makers)
+    write_whole({path: makers[path.suffix.lower()]()})
     return path
+
+
+def _pictures(draw: Callable[[], Any]) -> Makers:
+    return {".png": lambda: _picture(draw(), "png"), ".svg": lambda: _picture(draw(), "svg")}
 
 
 def _picture(figure: Any, kind: str) -> bytes:

@@ -1,6 +1,7 @@
 """Singular vectors (E5), biases (E6) and singular values (E7) of all heads of some layers, as sheets."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -60,10 +61,10 @@ def biases_sheet(reader: Reader, layers: Sequence[int], settings: Settings) -> S
     sides = [bias_vectors(folded_at(anatomy, layer, 0)) for layer in layers]
     keys, queries = (np.stack([side[i].norm(dim=-1).double().cpu().numpy() for side in sides]) for i in (0, 1))
     if table.rows:
-        title = f"What biases add to a key's score is a vector {np.median(keys):.3g} long in the median head"
+        title = f"The vector by which biases score keys has length {np.median(keys):.3g} in the median head"
         note = "All constants of a side count: its bias, and the shift of the norm before it. Softmax cancels W_Q b_K."
     else:
-        title = "No biases: the score has no terms but W_QK"
+        title = "No biases: the score is W_QK alone"
         note = f"{anatomy.name} has neither biases of queries and keys nor a shift in the norm before them."
     unit = "score per direction"
     return Sheet(
@@ -86,11 +87,12 @@ def spectra_sheet(anatomy: Anatomy, parts: Sequence[Decomposed], settings: Setti
     table = spectra_table(parts, heads)
     titles = []
     for name in SHOWN.values():
-        rows = [row for row in table.rows if row[2] == name]
-        counts, spread = [int(row[5] or 0) for row in rows], [float(row[4]) for row in rows if row[4] is not None]
+        rows: list[dict[str, Any]] = list(table.where("matrix", name).records())
+        counts = [row["n99"] for row in rows]
+        spread = [row["participation"] for row in rows if row["participation"] is not None]
         median = f"{np.median(spread):.1f}" if spread else "none"
         titles.append(
-            f"{name} needs {min(counts)} to {max(counts)} of {rows[0][6]} for 99 % of Σσ, yet spreads over {median}"
+            f"{name} needs {min(counts)} to {max(counts)} of {rows[0]['of']} for 99 % of Σσ, yet spreads over {median}"
         )
     return Sheet(
         name="E7-spectra",

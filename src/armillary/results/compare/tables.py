@@ -10,6 +10,9 @@ from armillary.results.compare.pair import Change, Number, Pair, Tally
 from armillary.results.table import Cell, Column, Table
 
 Key = tuple[Cell, ...]
+Row = dict[str, Cell]
+Match = tuple[str, Row, Row]
+"""What names a row, and the row in A and in B."""
 _ENDS = ("_low", "_high", "_se")
 _PLAIN = ("low", "high")
 # How a row or a table names a layer (L3, L3.ln1, 'top keys L3') or a head (L3H2).
@@ -55,7 +58,7 @@ def paired(a: Finding, b: Finding, unlike: Mapping[str, str] | None = None) -> P
         rows, unmatched = match
         notes += [f"{name}: {note}" if name else note for note in unmatched]
         for column in _compared(mine, other, _naming(mine, other) or ()):
-            tally, compared = _column(name, column, rows, mine, other)
+            tally, compared = _column(name, other.columns[other.names.index(column)], rows)
             numbers += compared
             tallies += [tally] if tally.rows else []
         words += _words(name, rows, mine, other)
@@ -70,13 +73,15 @@ def of(number: Statistic | Control) -> Number:
 
 def claim_table(pairs: Sequence[Pair]) -> Table:
     """One row per claim: verdicts, numbers, difference, outcome, and how many rows differ."""
-    named = [("claim", "the claim's id"), ("verdict_a", "in survey A"), ("verdict_b", "in survey B")]
-    columns = [Column(name, meaning) for name, meaning in [*named, ("statistic", "the number that the rule weighs")]]
-    columns += [
+    columns = (
+        Column("claim", "the claim's id"),
+        Column("verdict_a", "in survey A"),
+        Column("verdict_b", "in survey B"),
+        Column("statistic", "the number that the rule weighs"),
         *NUMBERS[3:],
         Column("rows", "numbers in rows that have an interval in both"),
         Column("rows_differ", "of them"),
-    ]
+    )
     rows = []
     for pair in pairs:
         change = pair.change or Change(of(pair.a.statistic), of(pair.b.statistic))
@@ -84,7 +89,7 @@ def claim_table(pairs: Sequence[Pair]) -> Table:
         tallied = (sum(t.with_interval for t in pair.tallies), sum(t.differ for t in pair.tallies))
         names = (pair.id, pair.a.verdict, pair.b.verdict, pair.b.statistic.name)
         rows.append((*names, *change.a, *change.b, *gap, pair.outcome, *tallied))
-    return Table(tuple(columns), tuple(rows))
+    return Table(columns, tuple(rows))
 
 
 def row_table(pairs: Sequence[Pair]) -> Table:
@@ -110,79 +115,61 @@ def _tables(finding: Finding) -> Mapping[str, Table]:
     return {name: t for name, t in {"": finding.table, **finding.more_tables}.items() if t.rows}
 
 
-def _matched(
-    table: str, a: Table, b: Table, unlike: Mapping[str, str]
-) -> tuple[list[tuple[str, Key, Key]], list[str]] | str:
+def _matched(table: str, a: Table, b: Table, unlike: Mapping[str, str]) -> tuple[list[Match], list[str]] | str:
     """Rows of the same name, and what has no counterpart; or why the tables cannot be matched."""
-    names = [column.name for column in a.columns]
-    shared = [c.name for c in b.columns]
     keys = _naming(a, b)
     if keys is None:
-        return f"no columns name its rows uniquely in both (A: {', '.join(names)}; B: {', '.join(shared)})"
-    for key, is_place in _PLACES.items():
-        named = [table, *(str(part) for row in a.rows[:_FEW] for part in _key(row, _places(a, keys)))]
-        if key in unlike and any(is_place.search(name) for name in named):
-            return unlike[key]
-    rows_a, rows_b = ({_key(row, _places(t, keys)): row for row in t.rows} for t in (a, b))
-    both = [(" · ".join(str(part) for part in key), row, rows_b[key]) for key, row in rows_a.items() if key in rows_b]
-    what = keys[0]
+        return f"no columns name its rows uniquely in both (A: {', '.join(a.names)}; B: {', '.join(b.names)})"
+    rows_a, rows_b = ({_key(row, keys): row for row in t.records()} for t in (a, b))
+    named = [table, *(str(part) for key in list(rows_a)[:_FEW] for part in key)]
+    for kind, is_place in _PLACES.items():
+        if kind in unlike and any(is_place.search(name) for name in named):
+            return unlike[kind]
+    both = [(" · ".join(map(str, key)), row, rows_b[key]) for key, row in rows_a.items() if key in rows_b]
     if not both:
-        return f"no {what} is in both"
-    unmatched = [
-        _only("A", what, [k for k in rows_a if k not in rows_b]),
-        _only("B", what, [k for k in rows_b if k not in rows_a]),
-    ]
-    return both, [note for note in unmatched if note]
-
-
-def _only(side: str, what: str, keys: Sequence[Key]) -> str:
-    if not keys:
-        return ""
-    named = ", ".join(" · ".join(map(str, key)) for key in keys[:3])
-    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-    return f"only {side} has the {what} {named}{more}"
+        return f"no {keys[0]} is in both"
+    unmatched = []
+    for side, mine, others in (("A", rows_a, rows_b), ("B", rows_b, rows_a)):
+        only = [" · ".join(map(str, key)) for key in mine if key not in others]
+        more = f" and {len(only) - 3} more" if len(only) > 3 else ""
+        unmatched += [f"only {side} has the {keys[0]} {', '.join(only[:3])}{more}"] if only else []
+    return both, unmatched
 
 
 def _naming(a: Table, b: Table) -> list[str] | None:
     """The columns that name a row: the first, and as many further ones of words, integers or steps as needed."""
-    if not a.columns or not b.columns or a.columns[0].name != b.columns[0].name:
+    if a.names[:1] != b.names[:1]:
         return None
     keys: list[str] = []
-    for i, column in enumerate(a.columns):
-        if i and not _is_name(column.name, a, b):
+    for name in a.names:
+        if keys and not _is_name(name, a, b):
             continue
-        keys.append(column.name)
-        if all(len({_key(row, _places(t, keys)) for row in t.rows}) == len(t.rows) for t in (a, b)):
+        keys.append(name)
+        if all(len({_key(row, keys) for row in t.records()}) == len(t.rows) for t in (a, b)):
             return keys
     return None
 
 
 def _is_name(name: str, a: Table, b: Table) -> bool:
     """Whether a column can name rows: no fractions, unless they are the same few steps in both."""
-    if name not in {column.name for column in b.columns}:
+    if name not in b.names:
         return False
-    cells = [[row[_places(t, [name])[0]] for row in t.rows] for t in (a, b)]
-    if not any(isinstance(cell, float) for side in cells for cell in side):
+    mine, others = a.column(name), b.column(name)
+    if not any(isinstance(cell, float) for cell in (*mine, *others)):
         return True
-    return set(cells[0]) == set(cells[1]) and len(set(cells[0])) < len(cells[0])
+    return set(mine) == set(others) and len(set(mine)) < len(mine)
 
 
-def _places(table: Table, names: Sequence[str]) -> list[int]:
-    at = [column.name for column in table.columns]
-    return [at.index(name) for name in names]
-
-
-def _key(row: Key, places: Sequence[int]) -> Key:
-    return tuple(row[i] for i in places)
+def _key(row: Row, keys: Sequence[str]) -> Key:
+    return tuple(row[name] for name in keys)
 
 
 def _compared(a: Table, b: Table, keys: Sequence[str]) -> list[str]:
     """Numeric columns of both, those with an interval first; ends and standard errors belong to their number."""
-    shared = {column.name for column in b.columns}.difference(keys)
-    names = [c.name for i, c in enumerate(a.columns) if c.name in shared and _is_numeric(a, i)]
+    names = [n for n in a.names if n in b.names and n not in keys and _is_numeric(a, n)]
     values = [n for n in names if not any(n.endswith(end) and n.removesuffix(end) in names for end in _ENDS)]
     values = [n for n in values if n not in _PLAIN or not set(_PLAIN) <= set(names)]
-    return sorted((n for n in values if _is_numeric(b, _places(b, [n])[0])), key=lambda n: not _has_interval(n, names))
+    return sorted((n for n in values if _is_numeric(b, n)), key=lambda n: not _has_interval(n, names))
 
 
 def _has_interval(name: str, names: Sequence[str]) -> bool:
@@ -196,38 +183,32 @@ def _owns_plain(name: str, names: Sequence[str]) -> bool:
     return tuple(names[at : at + 2]) == _PLAIN
 
 
-def _is_numeric(table: Table, index: int) -> bool:
-    cells = [row[index] for row in table.rows]
-    return any(_is_number(cell) for cell in cells) and all(cell is None or _is_number(cell) for cell in cells)
+def _is_numeric(table: Table, name: str) -> bool:
+    cells = [cell for cell in table.column(name) if cell is not None]
+    return bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
 
 
-def _is_number(cell: Cell) -> bool:
-    return isinstance(cell, int | float) and not isinstance(cell, bool)
-
-
-def _number(row: Key, table: Table, name: str) -> Number:
-    at = {column.name: i for i, column in enumerate(table.columns)}
-
+def _number(row: Row, name: str) -> Number:
     def cell(column: str) -> float:
-        value = row[at[column]] if column in at else None
+        value = row.get(column)
         return float(value) if isinstance(value, int | float) else math.nan
 
     value, error = cell(name), cell(f"{name}_se")
     if math.isfinite(error):
         return Number(value, value - _NORMAL * error, value + _NORMAL * error)
-    before = "" if _owns_plain(name, list(at)) else f"{name}_"
+    before = "" if _owns_plain(name, list(row)) else f"{name}_"
     return Number(value, cell(f"{before}low"), cell(f"{before}high"))
 
 
-def _column(table: str, name: str, rows: Sequence[tuple[str, Key, Key]], a: Table, b: Table) -> tuple[Tally, list[Key]]:
-    changes = {where: Change(_number(mine, a, name), _number(other, b, name)) for where, mine, other in rows}
+def _column(table: str, column: Column, rows: Sequence[Match]) -> tuple[Tally, list[Key]]:
+    name = column.name
+    changes = {where: Change(_number(mine, name), _number(other, name)) for where, mine, other in rows}
     known = {where: change for where, change in changes.items() if change.outcome != "missing"}
     apart = [c for c in known.values() if c.outcome == "differs"]
-    unit = next(column.unit for column in b.columns if column.name == name)
     tally = Tally(
         table,
         name,
-        unit,
+        column.unit,
         rows=len(known),
         with_interval=sum(change.difference.is_interval for change in known.values()),
         differ=len(apart),
@@ -239,13 +220,8 @@ def _column(table: str, name: str, rows: Sequence[tuple[str, Key, Key]], a: Tabl
     return tally, [(table, where, name, *c.a, *c.b, *c.difference, c.outcome) for where, c in known.items()]
 
 
-def _words(table: str, rows: Sequence[tuple[str, Key, Key]], a: Table, b: Table) -> list[Key]:
+def _words(table: str, rows: Sequence[Match], a: Table, b: Table) -> list[Key]:
     """Words and yes/no values that changed."""
-    shared = {column.name: i for i, column in enumerate(b.columns)}
-    changed: list[Key] = []
-    for i, column in enumerate(a.columns):
-        at = shared.get(column.name)
-        if not i or at is None or (_is_numeric(a, i) and _is_numeric(b, at)):
-            continue
-        changed += [(table, where, column.name, m[i], o[at]) for where, m, o in rows if m[i] != o[at]]
-    return changed
+    shared = [name for name in a.names[1:] if name in b.names]
+    words = [name for name in shared if not (_is_numeric(a, name) and _is_numeric(b, name))]
+    return [(table, where, n, mine[n], other[n]) for n in words for where, mine, other in rows if mine[n] != other[n]]

@@ -14,10 +14,10 @@ from armillary.results.compare.tables import claim_table, row_table
 from armillary.results.numbers import ABSENT, count, interval_of, number
 from armillary.results.store import json_text, table_csv, write_whole
 from armillary.views.figures.marks import COLOURS, MARKS
-from armillary.views.report.notebook import CSS, bar_html, mark_html
+from armillary.views.report.notebook import bar_html, framed_html, mark_html
 from armillary.views.text.quoting import html_text, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line, verdict_text
-from armillary.views.text.survey import new_console, print_lines, printed, wrapped
+from armillary.views.text.survey import as_text, print_lines, wrapped
 
 # Outcomes differ in shape, like verdicts.
 SIGNS: dict[Outcome, str] = {
@@ -61,22 +61,18 @@ def comparison_json(comparison: Comparison) -> str:
         for survey in (comparison.a, comparison.b)
     ]
     record = {"names": comparison.names, "rule": RULE, "notes": comparison.notes, "a": sides[0], "b": sides[1]}
-    names = [column.name for column in claim_table(()).columns]
-    rows = claim_table(comparison.pairs).rows
     claims = []
-    for pair, row in zip(comparison.pairs, rows, strict=True):
-        entry: dict[str, Any] = {**dict(zip(names, row, strict=True)), "notes": pair.notes}
+    for pair, row in zip(comparison.pairs, claim_table(comparison.pairs).records(), strict=True):
+        entry: dict[str, Any] = {**row, "notes": pair.notes}
         entry["columns"] = [vars(tally) | {"by_chance_at_most": tally.by_chance_at_most} for tally in pair.tallies]
-        entry["numbers"] = {"columns": [c.name for c in pair.table.columns], "rows": pair.table.rows}
-        entry["words"] = {"columns": [c.name for c in pair.changed.columns], "rows": pair.changed.rows}
+        entry["numbers"] = {"columns": pair.table.names, "rows": pair.table.rows}
+        entry["words"] = {"columns": pair.changed.names, "rows": pair.changed.rows}
         claims.append(entry)
     return json_text({**record, "claims": claims})
 
 
-def comparison_text(comparison: Comparison, width: int | None = None, colour: bool = False) -> str:
-    console = new_console(width, colour)
-    print_comparison(comparison, console)
-    return printed(console)
+def comparison_text(comparison: Comparison, width: int | None = None) -> str:
+    return as_text(lambda console: print_comparison(comparison, console), width)
 
 
 def print_comparison(comparison: Comparison, console: Console, folder: Path | None = None) -> None:
@@ -234,10 +230,10 @@ def comparison_html(comparison: Comparison) -> str:
         for pair in comparison
     )
     foot = "<br>".join(map(html_text, [summary(comparison) + ".", *comparison.notes, RULE]))
-    return (
-        f"<div class='armillary'><style>{CSS}</style><h1>{html_text(title(comparison))}</h1>"
+    return framed_html(
+        f"<h1>{html_text(title(comparison))}</h1>"
         f"<div class='wide'><table class='ledger'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-        f"<p class='soft'>{foot}</p></div>"
+        f"<p class='soft'>{foot}</p>"
     )
 
 

@@ -36,7 +36,7 @@ from armillary.views.compare.comparison import (
 from armillary.views.figures.figure import drawn, figure
 from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
-from armillary.views.report.ledger import Chip, Heading, LedgerRow, ledger_section, link
+from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import bar_html, table_html, verdict_html
 from armillary.views.report.payload import Part, bare, thinned
 from armillary.views.report.report import assembled, masthead
@@ -59,10 +59,8 @@ def comparison_page(comparison: Comparison) -> str:
     places = [("ledger", "Ledger"), *((f"chapter-{i}", chapter_title(name)) for i, name in enumerate(chapters))]
     places += [("rule", "How they were compared"), ("sides", "Both surveys")]
     kinds = [Chip(o, SIGNS[o], n, plural(o, n)) for o, n in outcomes(comparison.pairs).items()]
-    headings = (Heading("verdict", True), Heading("claim"), Heading("A → B", True), Heading("◇ A, mark B", True))
-    ledger = ledger_section(
-        (*headings, Heading("what differs")), [_row(p, comparison.names) for p in comparison], kinds
-    )
+    headings = {"verdict": True, "claim": False, "A → B": True, "◇ A, mark B": True, "what differs": False}
+    ledger = ledger_section(headings, [_row(p, comparison.names) for p in comparison], kinds)
     body = ledger + _chapters(comparison, chapters, parts)
     body += f'<section id="rule"><h2>How they were compared</h2><p class="prose">{e(RULE)}</p></section>'
     body += _sides(comparison)
@@ -157,17 +155,14 @@ def pair_quantities(pair: Pair, names: tuple[str, str]) -> tuple[Quantity, ...]:
 
 def _gap(pair: Pair, tally: Tally) -> Quantity:
     """B minus A with its interval over sites, or over layers and heads with a map of those that differ."""
-    at = {column.name: i for i, column in enumerate(pair.table.columns)}
-    rows = [row for row in pair.table.rows if row[at["table"]] == "" and row[at["column"]] == tally.column]
-    where = [str(row[at["where"]]) for row in rows]
-    value, low, high = (
-        np.array([row[at[f"difference{end}"]] for row in rows], dtype=float) for end in ("", "_low", "_high")
-    )
+    rows = pair.table.where("table", "").where("column", tally.column)
+    where = [str(name) for name in rows.column("where")]
+    value, low, high = (np.array(rows.column(f"difference{end}"), dtype=float) for end in ("", "_low", "_high"))
     name, meaning = f"{tally.column}: B minus A", _meaning(pair.b.table, tally.column)
     heads = [_HEAD.fullmatch(name) for name in where]
     if where and all(heads):
         places = [(int(h[1]), int(h[2])) for h in heads if h]
-        apart = np.array([row[at["outcome"]] == "differs" for row in rows])
+        apart = np.array([outcome == "differs" for outcome in rows.column("outcome")])
         return _head_map(name, meaning, tally.unit, places, value, apart)
     axis = pair.b.table.columns[0].name
     nothing = {"no difference": np.zeros(len(where))}

@@ -10,7 +10,8 @@ from armillary.results.claim import VERDICTS, Finding
 from armillary.results.numbers import count, interval_of, number
 from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
-from armillary.views.report.ledger import Chip, Heading, LedgerRow, ledger_section, link
+from armillary.views.page import SAVE_AS
+from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
 from armillary.views.report.payload import Part
 from armillary.views.text.quoting import html_text as e
@@ -28,7 +29,8 @@ from armillary.views.text.summary import (
 
 # A figure with more pixels than this does not fit on a sheet of paper.
 _SHEET = 1050
-HEADINGS = (Heading("claim"), Heading("measured", True), Heading("against its control", True), Heading("reading"))
+# Whether each column sorts by number.
+HEADINGS = {"verdict": True, "claim": False, "measured": True, "against its control": True, "reading": False}
 
 
 def survey_ledger(survey: Survey) -> str:
@@ -36,7 +38,7 @@ def survey_ledger(survey: Survey) -> str:
     chips = [Chip(verdict, mark_html(verdict), seen[verdict]) for verdict in VERDICTS]
     rows = [_row(finding) for findings in chapters(survey).values() for finding in findings]
     # Verdicts sort from supported to failed.
-    return ledger_section((Heading("verdict", True), *HEADINGS), rows, chips)
+    return ledger_section(HEADINGS, rows, chips)
 
 
 def _row(finding: Finding) -> LedgerRow:
@@ -84,12 +86,11 @@ def article(claim_id: str, headline: str, head: str, index: int, part: Part, fac
     """A claim's article: headline, figure beside its facts, save buttons, tables."""
     figure = ""
     if part.figure is not None:
-        kinds = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
         figure = (
             f'<div class="drawing{" tall" if part.height > _SHEET else ""}">'
             '<div class="scroll" tabindex="0" role="group" aria-label="figure">'
             f'<div class="figure" style="height:{part.height}px" data-part="{index}"></div></div>'
-            f'<div class="save" data-part="{index}">save as {kinds}</div></div>'
+            f'<div class="save" data-part="{index}">{SAVE_AS}</div></div>'
         )
     return (
         f'<article id="{escape(claim_id)}"><h3>{e(headline)}</h3>{head}'

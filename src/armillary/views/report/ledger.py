@@ -1,7 +1,7 @@
 """A ledger in HTML that can be searched, filtered and sorted, and read without scripts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote
 
@@ -22,14 +22,6 @@ class Chip:
 
 
 @dataclass(frozen=True)
-class Heading:
-    """A column: its name, and whether its keys sort as numbers."""
-
-    name: str
-    number: bool = False
-
-
-@dataclass(frozen=True)
 class LedgerRow:
     """One claim: its cells as HTML, and each column's sort key."""
 
@@ -37,17 +29,17 @@ class LedgerRow:
     chapter: str
     kind: str
     cells: Sequence[str]
-    keys: Sequence[str | float] = field(default_factory=tuple)
+    keys: Sequence[str | float]
 
 
-def ledger_section(headings: Sequence[Heading], rows: Sequence[LedgerRow], chips: Sequence[Chip]) -> str:
-    """Controls, and one table with a body per chapter."""
+def ledger_section(headings: Mapping[str, bool], rows: Sequence[LedgerRow], chips: Sequence[Chip]) -> str:
+    """Controls, and one table with a body per chapter; `headings` say of each column whether it sorts by number."""
     chapters: dict[str, list[LedgerRow]] = {}
     for row in rows:
         chapters.setdefault(row.chapter, []).append(row)
     head = "".join(
-        f'<th scope="col"><button type="button" data-sort="{i}" data-number="{int(h.number)}">{e(h.name)}</button></th>'
-        for i, h in enumerate(headings)
+        f'<th scope="col"><button type="button" data-sort="{i}" data-number="{int(number)}">{e(name)}</button></th>'
+        for i, (name, number) in enumerate(headings.items())
     )
     bodies = "".join(_body(chapter, entries, len(headings)) for chapter, entries in chapters.items())
     return (

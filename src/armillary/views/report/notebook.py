@@ -24,7 +24,6 @@ from armillary.views.text.summary import (
     verdict_text,
 )
 
-_TABLE_ROWS = 500
 _BAR = 150
 
 
@@ -41,12 +40,12 @@ def ledger_html(survey: Survey) -> str:
         )
     foot = [*([f"Laws: {law_line(survey)}"] if survey.laws else []), *(f"Note, {n}" for n in note_lines(survey))]
     parts.append("<p class='soft'>" + "<br>".join(map(html_text, foot)) + "</p>")
-    return _framed("".join(parts))
+    return framed_html("".join(parts))
 
 
 def finding_html(finding: Finding) -> str:
     """One finding in full: headline, verdict, fields, tables."""
-    return _framed(headline_html(finding) + fields_html(finding) + tables_html(finding))
+    return framed_html(headline_html(finding) + fields_html(finding) + tables_html(finding))
 
 
 def headline_html(finding: Finding) -> str:
@@ -70,23 +69,25 @@ def tables_html(finding: Finding) -> str:
     return f"{''.join(more)}<details><summary>table, {rows}</summary>{table_html(finding.table)}</details>"
 
 
-def table_html(table: Table) -> str:
+def table_html(
+    table: Table, lists: Sequence[str] = (), words: Sequence[Sequence[str]] = (), most: int = 500, rows: str = "rows"
+) -> str:
+    """A table, with further columns `lists` whose cells are HTML; at most `most` of its rows."""
     numeric = [are_numbers([row[i] for row in table.rows]) for i in range(len(table.columns))]
     kinds = [" class='number'" if number else "" for number in numeric]
-    names = [f"{c.name} [{c.unit}]" if c.unit else c.name for c in table.columns]
-    heads = [
-        f"<th{kind} title='{html_text(column.meaning)}'>{html_text(name)}</th>"
-        for column, name, kind in zip(table.columns, names, kinds, strict=True)
-    ]
-    body = []
-    for row in table.rows[:_TABLE_ROWS]:
+    head = "".join(
+        f"<th{kind} title='{html_text(column.meaning)}'>{html_text(column.heading)}</th>"
+        for column, kind in zip(table.columns, kinds, strict=True)
+    )
+    head += "".join(f"<th>{html_text(name)}</th>" for name in lists)
+    body = ""
+    for i, row in enumerate(table.rows[:most]):
         cells = [escape(show_cell(cell, column.name)) for cell, column in zip(row, table.columns, strict=True)]
-        body.append("".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(cells, kinds, strict=True)))
-    rows = "".join(f"<tr>{cells}</tr>" for cells in body)
-    left = len(table.rows) - _TABLE_ROWS
-    rest = f"<p class='soft'>{count(left)} more rows in the saved table.</p>" if left > 0 else ""
-    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
-    return f"<div class='wide'><table>{head}<tbody>{rows}</tbody></table></div>{rest}"
+        plain = "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(cells, kinds, strict=True))
+        body += f"<tr>{plain}{''.join(f'<td>{cell}</td>' for cell in words[i]) if words else ''}</tr>"
+    left = len(table.rows) - most
+    rest = f"<p class='soft'>{count(left)} more {rows} in the saved table.</p>" if left > 0 else ""
+    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"
 
 
 def verdict_html(finding: Finding) -> str:
@@ -153,7 +154,8 @@ def _whisker(scale: StripScale, number: Statistic | Control, kind: str, width: i
     return f"<line class='{kind}'{stroke} x1='{x1}' x2='{x2}' y1='11' y2='11' stroke-width='{width}'/>"
 
 
-def _framed(body: str) -> str:
+def framed_html(body: str) -> str:
+    """Static HTML with its style, for a notebook."""
     return f"<div class='armillary'><style>{CSS}</style>{body}</div>"
 
 

@@ -18,7 +18,7 @@ from armillary.results.quantity import Floats, Quantity
 from armillary.results.store import file_name, table_csv
 from armillary.results.table import Table
 from armillary.views.figures.figure import figure
-from armillary.views.page import inert, quantities_csv
+from armillary.views.page import finding_csv, inert
 from armillary.views.text.quoting import are_numbers, show_cell, show_text
 
 # A line is drawn about 800 pixels wide; each stretch of it keeps its ends and its extremes.
@@ -57,15 +57,14 @@ TOP = 10
 
 
 def finding_part(finding: Finding, drawing: Any = None) -> Part:
-    """`made` is the finding's figure, if it was drawn before."""
+    """`drawing` is the finding's figure, if it was drawn before."""
     drawn = replace(finding, quantities=tuple(map(thinned, finding.quantities)))
     if drawing is None or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
         drawing = figure(drawn)
     tables = {"": finding.table} if finding.table.rows else {}
     tables |= {name: table for name, table in finding.more_tables.items() if table.rows}
     files = {name: file_name(f"{finding.id}.{name}" if name else finding.id) for name in tables}
-    numbers = quantities_csv(finding.quantities) if finding.quantities else table_csv(finding.table)
-    return Part(file_name(finding.id, ""), bare(drawing), numbers, tables, files)
+    return Part(file_name(finding.id, ""), bare(drawing), finding_csv(finding), tables, files)
 
 
 def bare(drawing: Any) -> dict[str, Any]:
@@ -191,15 +190,10 @@ def _size(table: Table) -> float:
 
 def _table_record(name: str, table: Table, file: str, limit: int) -> dict[str, Any]:
     rows = table.rows[:limit]
-    numeric = [are_numbers([row[i] for row in rows]) for i in range(len(table.columns))]
-    columns = [
-        {
-            "name": show_text(f"{c.name} [{c.unit}]" if c.unit else c.name),
-            "meaning": show_text(c.meaning),
-            "number": number,
-        }
-        for c, number in zip(table.columns, numeric, strict=True)
-    ]
+    columns = []
+    for i, c in enumerate(table.columns):
+        numeric = are_numbers([row[i] for row in rows])
+        columns.append({"name": show_text(c.heading), "meaning": show_text(c.meaning), "number": numeric})
     shown = [[show_cell(cell, c.name) for cell, c in zip(row, table.columns, strict=True)] for row in rows]
     csv = table_csv(Table(table.columns, rows))
     return {"name": show_text(name), "file": file, "columns": columns, "rows": shown, "of": len(table.rows), "csv": csv}

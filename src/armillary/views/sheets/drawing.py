@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from armillary.results.sheet import Sheet
 from armillary.results.store import table_csv
 from armillary.results.trajectory import Trajectory
-from armillary.views.page import inert, whole_page
+from armillary.views.page import SAVE_AS, inert, whole_page
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_BUTTONS = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
 _SCRIPT = """
 const data = JSON.parse(document.getElementById("data").textContent), svg = document.querySelector("svg");
 function give(url, ending) {
@@ -56,7 +55,7 @@ def drawing_page(sheet: Sheet, below: str) -> str:
         from armillary.views.travel.page import trajectory_page
 
         return trajectory_page(sheet.drawing)
-    body = f"<div class='scroll'>{drawing_svg(sheet)[0]}</div><div class='save'>save as {_BUTTONS}</div>{below}"
+    body = f"<div class='scroll'>{drawing_svg(sheet)[0]}</div><div class='save'>{SAVE_AS}</div>{below}"
     data = inert(json.dumps({"name": sheet.name, "csv": table_csv(sheet.table)}))
     return whole_page(
         sheet.title, body, f'<script type="application/json" id="data">{data}</script><script>{_SCRIPT}</script>'

@@ -32,16 +32,8 @@ def sheet_files(sheet: Sheet) -> dict[str, str]:
 
 def _by_layer(table: Table) -> dict[str, Table]:
     """Lists of words layer by layer, because one LaTeX table of all would fill a book."""
-    names = [column.name for column in table.columns]
-    if "layer" not in names or "rank" not in names:
-        return {"": table}
-    at = names.index("layer")
-    layers = list(dict.fromkeys(row[at] for row in table.rows))
-    if len(layers) < 2:
-        return {"": table}
-    return {
-        f".L{layer}": Table(table.columns, tuple(row for row in table.rows if row[at] == layer)) for layer in layers
-    }
+    layers = dict.fromkeys(table.column("layer")) if {"layer", "rank"} <= set(table.names) else {}
+    return {f".L{layer}": table.where("layer", layer) for layer in layers} if len(layers) > 1 else {"": table}
 
 
 def readme(sheets: Sheets, files: Mapping[str, Sequence[str]]) -> str:

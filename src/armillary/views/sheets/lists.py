@@ -45,7 +45,7 @@ def gathered(table: Table) -> Listed | None:
     >>> listed.cells, listed.words
     ((('L0H0',), ('L0H1',)), (((' a', ' b'),), ((' c',),)))
     """
-    names = [column.name for column in table.columns]
+    names = table.names
     if "rank" not in names:
         return None
     lists = [name.removesuffix("_word") for name in names if name.endswith("_word")]

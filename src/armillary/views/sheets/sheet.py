@@ -15,12 +15,12 @@ from rich.text import Text
 from armillary.results.numbers import count
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import json_text
-from armillary.results.table import Cell, Column, Table
+from armillary.results.table import Cell, Table
 from armillary.results.trajectory import Trajectory
-from armillary.views.report.notebook import CSS, table_html
+from armillary.views.report.notebook import framed_html, table_html
 from armillary.views.sheets.lists import Listed, gathered
-from armillary.views.text.quoting import are_numbers, html_text, show_cell, show_text, show_token
-from armillary.views.text.survey import column_texts, new_console, print_lines, printed, table_lines, wrapped
+from armillary.views.text.quoting import html_text, show_cell, show_text, show_token
+from armillary.views.text.survey import as_text, column_texts, new_console, print_lines, printed, table_lines, wrapped
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -31,10 +31,8 @@ _WORD, _PAGE_WORD = 16, 64
 _SHORT = {"index": "i", "sigma": "σ", "sign": "±", "self_rank": "self", "relative": "/‖x‖"}
 
 
-def sheet_text(sheet: Sheet, width: int | None = None, colour: bool = False) -> str:
-    console = new_console(width, colour)
-    print_sheet(sheet, console)
-    return printed(console)
+def sheet_text(sheet: Sheet, width: int | None = None) -> str:
+    return as_text(lambda console: print_sheet(sheet, console), width)
 
 
 def print_sheet(sheet: Sheet, console: Console, folder: Path | None = None) -> None:
@@ -53,7 +51,7 @@ def print_sheet(sheet: Sheet, console: Console, folder: Path | None = None) -> N
 
 def sheets_text(sheets: Sheets, width: int | None = None, folder: Path | None = None) -> str:
     """The title of each sheet."""
-    console = new_console(width, False)
+    console = new_console(width)
     width = min(console.width, 120)
     lines = wrapped(Text(show_text(sheets.title), "bold"), width, 0)
     indent = max(len(sheet.name) for sheet in sheets) + 4
@@ -81,10 +79,9 @@ def _table(name: str, table: Table, width: int) -> list[Text]:
 
 def _unlayered(table: Table) -> Table:
     """Without the column `layer`, where the head's name contains it."""
-    names = [column.name for column in table.columns]
-    if not {"layer", "head"} <= set(names):
+    if not {"layer", "head"} <= set(table.names):
         return table
-    at = names.index("layer")
+    at = table.names.index("layer")
     return Table(table.columns[:at] + table.columns[at + 1 :], tuple(row[:at] + row[at + 1 :] for row in table.rows))
 
 
@@ -135,10 +132,10 @@ def sheet_figure(sheet: Sheet) -> "go.Figure":
 
     from armillary.views.figures.figure import drawn
     from armillary.views.text.quoting import in_html
-    from armillary.views.travel.formats import trajectory_figure
+    from armillary.views.travel.interactive import figure
 
     if isinstance(sheet.drawing, Trajectory):
-        return trajectory_figure(sheet.drawing)
+        return figure(sheet.drawing)
     return drawn(sheet.quantities, sheet.title, "<br>".join(map(in_html, wrap(show_text(sheet.caption), 110))))
 
 
@@ -158,10 +155,8 @@ def sheet_html(sheet: Sheet) -> str:
     from armillary.views.sheets.drawing import drawing_svg
 
     if sheet.drawing is None:
-        inside = f"{_above(sheet)}{_below(sheet)}"
-    else:
-        inside = f"{drawing_svg(sheet)[0]}{_below(replace(sheet, notes=()))}"
-    return f"<div class='armillary'><style>{CSS}</style>{inside}</div>"
+        return framed_html(_above(sheet) + _below(sheet))
+    return framed_html(drawing_svg(sheet)[0] + _below(replace(sheet, notes=())))
 
 
 def _above(sheet: Sheet) -> str:
@@ -182,27 +177,11 @@ def _below(sheet: Sheet) -> str:
 
 def _lists_html(listed: Listed) -> str:
     """A table with lists in its cells; spaces in words are visible."""
-    numeric = [are_numbers([row[i] for row in listed.cells]) for i in range(len(listed.columns))]
-    kinds = [" class='number'" if number else "" for number in numeric]
-    heads = [_head(column, kind) for column, kind in zip(listed.columns, kinds, strict=True)]
-    heads += [f"<th>{html_text(name)}</th>" for name in listed.lists]
-    rows = []
-    for cells, lists in zip(listed.cells[:_PAGE_LINES], listed.words, strict=False):
-        shown = [escape(show_cell(cell, c.name)) for cell, c in zip(cells, listed.columns, strict=True)]
-        row = "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(shown, kinds, strict=True))
-        row += "".join(
-            f"<td>{'&emsp;'.join(escape(show_token(word, _PAGE_WORD)) for word in words)}</td>" for words in lists
-        )
-        rows.append(f"<tr>{row}</tr>")
-    left = len(listed.cells) - _PAGE_LINES
-    rest = f"<p class='soft'>{count(left)} more lines in the saved table.</p>" if left > 0 else ""
-    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
-    return f"<div class='wide'><table>{head}<tbody>{''.join(rows)}</tbody></table></div>{rest}"
-
-
-def _head(column: Column, kind: str) -> str:
-    name = f"{column.name} [{column.unit}]" if column.unit else column.name
-    return f"<th{kind} title='{html_text(column.meaning)}'>{html_text(name)}</th>"
+    words = [
+        ["&emsp;".join(escape(show_token(word, _PAGE_WORD)) for word in entry) for entry in row]
+        for row in listed.words[:_PAGE_LINES]
+    ]
+    return table_html(Table(listed.columns, listed.cells), listed.lists, words, _PAGE_LINES, "lines")
 
 
 def sheet_json(sheet: Sheet) -> str:

@@ -3,7 +3,7 @@
 import io
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.cells import cell_len
@@ -39,9 +39,7 @@ def ledger_text(
     survey: Survey, width: int | None = None, colour: bool = False, folder: str | Path | None = None
 ) -> str:
     """One row per claim, grouped by chapter; 8 claims take at most 40 lines. `folder` is where the files are."""
-    console = new_console(width, colour)
-    print_ledger(survey, console, folder)
-    return printed(console)
+    return as_text(lambda console: print_ledger(survey, console, folder), width, colour)
 
 
 def print_ledger(survey: Survey, console: Console, folder: str | Path | None = None) -> None:
@@ -85,11 +83,9 @@ class GrowingLedger:
         print_lines(_foot(survey, self._width, folder), self._console)
 
 
-def finding_text(finding: Finding, width: int | None = None, colour: bool = False) -> str:
+def finding_text(finding: Finding, width: int | None = None) -> str:
     """Everything about one finding except its long table."""
-    console = new_console(width, colour)
-    print_finding(finding, console)
-    return printed(console)
+    return as_text(lambda console: print_finding(finding, console), width)
 
 
 def print_finding(finding: Finding, console: Console) -> None:
@@ -110,7 +106,7 @@ def print_finding(finding: Finding, console: Console) -> None:
 
 def claim_text(claim: Claim, width: int | None = None, package: str = "armillary") -> str:
     """One claim before anything is measured: definition, control, rule, and the package it comes from."""
-    console = new_console(width, False)
+    console = new_console(width)
     explained = [
         ("chapter", [chapter_title(claim.chapter)]),
         ("source", sources(claim)),
@@ -130,7 +126,7 @@ def claims_list_text(
 ) -> str:
     """The id and statement of every claim, by chapter; claims of other packages are marked with the package's name."""
     origins = packages or {}
-    console = new_console(width, False)
+    console = new_console(width)
     claims = tuple(claims)
     indent = max((len(claim.id) for claim in claims), default=0) + 4
     lines: list[Text] = []
@@ -149,7 +145,7 @@ def claims_list_text(
 
 def edits_text(edits: Iterable[tuple[str, str, str]], width: int | None = None) -> str:
     """The name of every edit, what it does, and a line of Python that creates it."""
-    console = new_console(width, False)
+    console = new_console(width)
     lines: list[Text] = []
     for name, does, example in edits:
         lines += [Text()] if lines else []
@@ -211,11 +207,10 @@ def _fields(fields: Sequence[tuple[str, Sequence[str]]], width: int) -> list[Tex
 def table_lines(table: Table, width: int, most: int = _TABLE_ROWS) -> list[Text]:
     """Aligned columns; columns that do not fit the width follow in further blocks, each with the first column."""
     rows = table.rows[:most]
-    columns: list[list[str]] = []
-    for index, column in enumerate(table.columns):
-        cells = [row[index] for row in rows]
-        head = show_text(f"{column.name} [{column.unit}]" if column.unit else column.name, 28)
-        columns.append(column_texts(head, cells, column.name))
+    columns = [
+        column_texts(show_text(column.heading, 28), [row[i] for row in rows], column.name)
+        for i, column in enumerate(table.columns)
+    ]
     lines, start = [], 1
     while start == 1 or start < len(columns):
         stop, used = start, 4 + cell_len(columns[0][0]) if columns else 4
@@ -259,7 +254,8 @@ def wrapped(text: Text, width: int, indent: int, most: int | None = None) -> lis
 _MEASURE = Console(file=io.StringIO(), width=120, color_system=None)
 
 
-def new_console(width: int | None, colour: bool) -> Console:
+def new_console(width: int | None, colour: bool = False) -> Console:
+    """A console that keeps what is printed, for `printed`."""
     return Console(
         file=io.StringIO(),
         width=width or min(120, max(60, shutil.get_terminal_size((100, 24)).columns)),
@@ -279,3 +275,10 @@ def printed(console: Console) -> str:
     out = console.file
     assert isinstance(out, io.StringIO)
     return out.getvalue().rstrip("\n")
+
+
+def as_text(show: Callable[[Console], None], width: int | None = None, colour: bool = False) -> str:
+    """What a function prints to a console."""
+    console = new_console(width, colour)
+    show(console)
+    return printed(console)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from armillary.results.store import table_csv
 from armillary.results.table import Table
 from armillary.results.trajectory import Reading, Trajectory
-from armillary.views.page import inert, whole_page
-from armillary.views.report.notebook import CSS, table_html
+from armillary.views.page import SAVE_AS, inert, whole_page
+from armillary.views.report.notebook import framed_html, table_html
 from armillary.views.text.quoting import show_token
 from armillary.views.travel import angle_panel, globe
 from armillary.views.travel.captions import caption, legend, marks, notes, plain, score_lines, summary, title
@@ -42,8 +42,7 @@ def notebook_html(trajectory: Trajectory) -> str:
     drawn = framed(globe.globe_svg(trajectory), globe.WIDTH, globe.HEIGHT, title(trajectory))
     panel = framed(angle_panel.panel_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, "Angle by layer")
     pictures = f"<div style='display:flex;flex-wrap:wrap;gap:24px;align-items:start'>{drawn}{panel}</div>"
-    text = f"{_heading(trajectory)}{pictures}{_notes(trajectory)}{_table(trajectory)}"
-    return f"<div class='armillary'><style>{CSS}</style>{text}</div>"
+    return framed_html(f"{_heading(trajectory)}{pictures}{_notes(trajectory)}{_table(trajectory)}")
 
 
 def _heading(trajectory: Trajectory) -> str:
@@ -102,8 +101,7 @@ def _table(trajectory: Trajectory) -> str:
 
 
 def _below(trajectory: Trajectory) -> str:
-    buttons = "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in ("png", "svg", "csv"))
-    return f"<div class='save living'>save as {buttons}</div>{_table(trajectory)}"
+    return f"<div class='save living'>{SAVE_AS}</div>{_table(trajectory)}"
 
 
 def _payload(trajectory: Trajectory) -> dict[str, Any]:
@@ -160,8 +158,7 @@ def _word(trajectory: Trajectory, t: int, last: bool) -> dict[str, Any]:
 
 def _drawn_rows(trajectory: Trajectory) -> Table:
     """The rows of the words that are drawn; `armillary travel --out FILE.csv` saves those of all words."""
-    table, drawn = trajectory.table, {t + 1 for t in trajectory.drawn}
-    return Table(table.columns, tuple(row for row in table.rows if row[0] in drawn))
+    return trajectory.table.where("position", *(t + 1 for t in trajectory.drawn))
 
 
 def _rounded(values: NDArray[np.float64], digits: int) -> Any:
