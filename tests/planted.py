@@ -9,11 +9,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus, Window
-from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.instruments.heads import HEADS
-from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.instruments.words import WORDS
+from armillary.probes import PROBES
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.probe import AnyProbe, Experimenter
@@ -96,7 +92,7 @@ def _corpus(ids: Tensor) -> Corpus:
     return Corpus(windows, "planted", len(windows), ids.numel(), ())
 
 
-INSTRUMENTS = (LENGTHS, COVARIANCES, SAMPLES, HEADS, WORDS)
+INSTRUMENTS = tuple(dict.fromkeys(instrument for probe in PROBES for instrument in probe.instruments))
 
 
 def evidence(anatomy: Anatomy, text: Corpus) -> Evidence:

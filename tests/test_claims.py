@@ -34,6 +34,10 @@ def test_every_claim_is_planted_both_ways():
         assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted
 
 
+def test_every_claim_has_an_id_of_its_own():
+    assert len({probe.claim.id for probe in PROBES}) == len(PROBES)
+
+
 @pytest.fixture(scope="module")
 def ordinary() -> Evidence:
     return evidence(read(tiny("gpt2")), corpus(vocabulary=97))

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -93,6 +94,8 @@ class Point:
     [
         (lambda: 1 / 0, "cannot be loaded .ZeroDivisionError"),
         (lambda: 3, "as a probe; a probe is an object with"),
+        (lambda: type(probes.PROBES[0]), "as a probe; a probe is an object with"),
+        (lambda: SimpleNamespace(claim=probes.PROBES[0].claim), "as a probe; a probe is an object with"),
         (lambda: probes.PROBES[0], "sphere.radius, which armillary has already"),
     ],
 )

@@ -31,7 +31,7 @@ from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
 from armillary.probes.machinery.verdicts import failed
 from armillary.results import Finding, Provenance, Survey, TextFacts, Times
-from armillary.results.store import check_writable, write_survey
+from armillary.results.store import check_writable, finding_json, write_survey
 from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
@@ -103,9 +103,10 @@ def survey(
         begun = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
         for conclusion in _conclude(evidence, probes, quick, bar):
             result = _with(result, conclusion, begun, round(time.time() - started, 2), debug)
-            _tell(tell, result, bar)
+            # Stored first: a claim that is shown is on disk.
             if out is not None:
                 write_survey(result, Path(out), since=len(result) - 1)
+            _tell(tell, result, bar)
     if out is not None:
         result.save(Path(out))
     return result
@@ -185,13 +186,15 @@ def _conclude(evidence: Evidence, probes: Sequence[AnyProbe], quick: bool, bar: 
     for probe in probes:
         began, trace = time.perf_counter(), ""
         bar.say(f"concluding: {probe.claim.id}")
-        if bench is not None and isinstance(probe, Experimenter):
-            bench.tick = _ticker(probe, bench, bar)
         try:
+            if bench is not None and isinstance(probe, Experimenter):
+                bench.tick = _ticker(probe, bench, bar)
             finding = judge(probe, evidence, bench)
-        except ModelChangedError:
+            # What cannot be stored is this probe's error, not the survey's.
+            finding_json(finding)
+        except ModelChangedError as error:
             # Nothing that is measured on a changed model can be believed.
-            raise
+            raise ModelChangedError(f"{probe.claim.id}: {error}") from error
         except Exception as error:
             finding, trace = failed(probe.claim, error), f"{probe.claim.id}\n{traceback.format_exc()}"
         finding = dataclasses.replace(finding, caption=caption)

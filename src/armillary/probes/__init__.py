@@ -101,7 +101,7 @@ def outside() -> dict[str, tuple[AnyProbe, ...]]:
                 f"({type(error).__name__}: {error}); repair or uninstall it."
             ) from error
         for probe in offer if isinstance(offer, tuple) else (offer,):
-            if not isinstance(getattr(probe, "claim", None), Claim) or probe.claim.chapter not in CHAPTERS:
+            if not _is_probe(probe):
                 raise ArmillaryError(
                     f"the package {package} offers {probe!r} as a probe; a probe is an object with a `claim` of a "
                     f"chapter {', '.join(CHAPTERS)}, `instruments` and `conclude`; repair or uninstall it."
@@ -114,6 +114,12 @@ def outside() -> dict[str, tuple[AnyProbe, ...]]:
             taken[probe.claim.id] = package
             offers[package] = (*offers.get(package, ()), probe)
     return offers
+
+
+def _is_probe(offer: object) -> bool:
+    claim, instruments = getattr(offer, "claim", None), getattr(offer, "instruments", None)
+    listed = isinstance(claim, Claim) and claim.chapter in CHAPTERS and isinstance(instruments, tuple)
+    return listed and not isinstance(offer, type) and callable(getattr(offer, "conclude", None))
 
 
 def available() -> tuple[AnyProbe, ...]:

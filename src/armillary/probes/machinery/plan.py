@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import run, still
@@ -24,12 +25,20 @@ def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe
     if corpus is None:
         return Plan(len(probes), 0, 0, 0, 0, algebra)
     experimenters = [probe for probe in probes if isinstance(probe, Experimenter)]
-    passes = sum(probe.passes(anatomy) for probe in experimenters)
+    passes = sum(_passes(probe, anatomy) for probe in experimenters)
     evaluation = Bench(anatomy, corpus, quick=quick).text.tokens
     read = corpus.tokens if any(probe.instruments for probe in probes) else 0
     speed = _speed(anatomy, corpus)
     seconds = algebra + (len(ARMS) * WATCHED * read + passes * evaluation) / speed
     return Plan(len(probes), len(experimenters), read, passes, evaluation, seconds)
+
+
+def _passes(probe: Experimenter[Any], anatomy: Anatomy) -> float:
+    try:
+        return probe.passes(anatomy)
+    except Exception:
+        # Its claim fails with this error when its turn comes; the plan of the others stands.
+        return 0
 
 
 def _speed(anatomy: Anatomy, corpus: Corpus) -> float:

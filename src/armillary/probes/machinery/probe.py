@@ -8,7 +8,7 @@ from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.tables import site_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import undecided
-from armillary.results import Claim, Finding, Why
+from armillary.results import VERDICTS, Claim, Finding, Why
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -74,9 +74,25 @@ def judge(probe: AnyProbe, evidence: Evidence, bench: "Bench | None" = None) -> 
 
 def _concluded(probe: AnyProbe, evidence: Evidence, bench: "Bench | None") -> Finding:
     if not isinstance(probe, Experimenter):
-        return probe.conclude(evidence)
+        return _complete(probe.claim, probe.conclude(evidence))
     if bench is None:
         raise ValueError(f"{probe.claim.id} makes experiments and needs a bench")
-    result = probe.experiment(bench)
-    bench.prove()
-    return probe.conclude(evidence, result)
+    try:
+        result = probe.experiment(bench)
+    finally:
+        # An experiment that raised may have left the model changed as well.
+        bench.prove()
+    return _complete(probe.claim, probe.conclude(evidence, result))
+
+
+def _complete(claim: Claim, finding: Any) -> Finding:
+    """The finding, if it can stand in a ledger."""
+    if not isinstance(finding, Finding):
+        raise TypeError(f"conclude returned {finding!r}; it must return a Finding")
+    if finding.claim != claim:
+        raise ValueError(f"conclude returned a finding of {finding.claim.id}, not of {claim.id}")
+    if finding.verdict not in VERDICTS:
+        raise ValueError(f"the verdict is {finding.verdict!r}; it must be one of {', '.join(VERDICTS)}")
+    if finding.verdict == "undecided" and finding.why is None:
+        raise ValueError("the verdict is undecided and `why` is None; give one of results.Why")
+    return finding

@@ -1,7 +1,7 @@
 """One pass per arm: how do all probes that need no edit see the same forward pass? As a list of instruments."""
 
-from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import ARMS, MODEL, RANDOM, SHUFFLED, AnyInstrument, View, Watch
@@ -23,7 +23,10 @@ def gather(
     tick: Callable[[int], None] = lambda tokens: None,
     begin: Callable[[str], None] = lambda arm: None,
 ) -> Evidence:
-    """Evidence of all arms; `begin` is called with each arm's name, `tick` with every batch's tokens."""
+    """Evidence of all arms; `begin` is called with each arm's name, `tick` with every batch's tokens.
+
+    An instrument that raises is lost to the probes that read it, and to no other.
+    """
     from armillary.flow.controls import random_twin
 
     twin = random_twin(anatomy, seed)
@@ -32,12 +35,63 @@ def gather(
         return Evidence(anatomy, corpus, twin, seed=seed)
     subjects = {MODEL: (anatomy, corpus), RANDOM: (twin, corpus), SHUFFLED: (anatomy, corpus.shuffled(seed))}
     states: dict[AnyInstrument, dict[str, Any]] = {instrument: {} for instrument in wanted}
+    lost: dict[AnyInstrument, _Lost] = {}
     for arm in ARMS:
         begin(arm)
-        present = [instrument for instrument in wanted if arm in instrument.arms]
-        for instrument, state in observe(*subjects[arm], present, seed, tick).items():
+        present = [instrument for instrument in wanted if arm in instrument.arms and instrument not in lost]
+        try:
+            observed = observe(*subjects[arm], present, seed, tick)
+        except Exception:
+            observed = _observe_singly(*subjects[arm], present, seed, lost)
+        for instrument, state in observed.items():
             states[instrument][arm] = state
-    return Evidence(anatomy, corpus, twin, states, seed)
+    return Evidence(anatomy, corpus, twin, {**states, **lost}, seed)
+
+
+def _observe_singly(
+    anatomy: "Anatomy",
+    corpus: "Corpus",
+    instruments: Iterable[AnyInstrument],
+    seed: int,
+    lost: "dict[AnyInstrument, _Lost]",
+) -> dict[AnyInstrument, Any]:
+    """One pass per instrument, after an error in the pass that all of them share; those that raise go to `lost`."""
+    # An error of the model itself is raised here, and is no instrument's.
+    observe(anatomy, corpus, (), seed)
+    states: dict[AnyInstrument, Any] = {}
+    for instrument in instruments:
+        try:
+            states |= observe(anatomy, corpus, [instrument], seed)
+        except Exception as error:
+            lost[instrument] = _Lost(instrument.name, error)
+    return states
+
+
+class InstrumentError(RuntimeError):
+    """An instrument raised during the pass."""
+
+
+class _Lost(Mapping[str, Any]):
+    """The states of an instrument that raised: no arm has any, and a probe that reads one is told why."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self._name, self._error = name, error
+
+    def _refuse(self) -> NoReturn:
+        reason = f"{type(self._error).__name__}: {self._error}"
+        raise InstrumentError(f"the instrument {self._name!r} raised {reason}") from self._error
+
+    def __getitem__(self, arm: str) -> Any:
+        self._refuse()
+
+    def __iter__(self) -> Iterator[str]:
+        self._refuse()
+
+    def __len__(self) -> int:
+        return 0
+
+    def __contains__(self, arm: object) -> bool:
+        return False
 
 
 def observe(
