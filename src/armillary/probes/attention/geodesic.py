@@ -5,17 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.sampled_queries import (
-    LATER,
-    WITHOUT_FIRST,
-    changed_heads,
-    largest_head,
-    median_head,
-    sampling_note,
-)
+from armillary.probes.attention.sampled_queries import LATER, WITHOUT_FIRST, changed_heads, median_head, sampling_note
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, by_share, mean, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
+from armillary.probes.machinery.verdicts import largest_head
 from armillary.results import Claim, Control, Finding, Statistic, Verdict, say
 
 

@@ -16,10 +16,10 @@ from armillary.probes.attention.lexicon.related_nouns import (
     relation_scores,
 )
 from armillary.probes.attention.lexicon.word_statistics import median_over_heads, word_interval, word_intervals
-from armillary.probes.attention.sampled_queries import largest_head
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
 from armillary.probes.machinery.intervals import discoveries, p_values
 from armillary.probes.machinery.tables import cells, head_map, head_table, line, table
+from armillary.probes.machinery.verdicts import largest_head
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
 
 

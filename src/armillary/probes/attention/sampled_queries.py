@@ -21,16 +21,6 @@ def sampling_note(evidence: Evidence) -> str:
     return f"Scores were read at {rows.queries} sampled queries ({rows.rate:.1%} of all tokens)."
 
 
-def largest_head(values: Floats) -> str:
-    """The name of the head with the largest value.
-
-    >>> largest_head(np.array([[0.1, 0.2], [0.4, 0.3]]))
-    'L1H0'
-    """
-    layer, head = np.unravel_index(int(np.argmax(values)), values.shape)
-    return f"L{layer}H{head}"
-
-
 def changed_heads(before: Flags, after: Flags, state: str) -> str:
     """Which heads reach a state only after something was left out, and which only before.
 

@@ -56,13 +56,7 @@ class Nonlinear:
     def experiment(self, bench: "Bench") -> "MapResult | None":
         import torch
 
-        from armillary.probes.grid.maps import (
-            MapResult,
-            directions,
-            matrices,
-            unexplained_at,
-            unexplained_at_uniform,
-        )
+        from armillary.probes.grid.maps import MapResult, directions, matrices, unexplained_at, unexplained_at_uniform
 
         anatomy, groups = bench.anatomy, bench.corpus.groups
         chosen = tuple(m for layer in measured_layers(anatomy, bench.quick) for m in matrices(anatomy, layer))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.machinery.intervals import NAN3
+from armillary.probes.machinery.intervals import NAN3, Floats
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Finding, Statistic, Table, Verdict, Why
 
@@ -68,3 +68,13 @@ def name_heads(flags: Flags, most: int = 4) -> str:
     'L0H0 and L1H1'
     """
     return name_sites([f"L{layer}H{head}" for layer, head in np.argwhere(flags)], most)
+
+
+def largest_head(values: Floats) -> str:
+    """The name of the head with the largest value.
+
+    >>> largest_head(np.array([[0.1, 0.2], [0.4, 0.3]]))
+    'L1H0'
+    """
+    layer, head = np.unravel_index(int(np.argmax(values)), values.shape)
+    return f"L{layer}H{head}"

@@ -58,70 +58,75 @@ class RotationGrowth:
         stats = [np.stack([self.sums[c, q][:, -1] for c in (LIVE, name)], 1) for q in ("angle", "length")]
         return np.concatenate([evidence.intervals(part, lambda s: np.diff(mean(s), axis=-1)) for part in stats])
 
+    def table(self, angles: dict[str, Floats]) -> Table:
+        live, own, frozen, apart = (np.exp(angles[name]) for name in (LIVE, OWN, FROZEN, APART))
+        later_live, later_frozen = (self.growth(name, "later") for name in (LIVE, FROZEN))
+        length_live, length_frozen, length_apart = (self.growth(name, "length") for name in (LIVE, FROZEN, APART))
+        return table(
+            cells("state", "state of the stream", self.states),
+            interval_cells("live", "growth of the rotation with norms live, geometric mean over tokens", live),
+            cells("own", "the same with every norm frozen to each token's own scale (empty: diverged)", own[:, 0]),
+            interval_cells("frozen", "the same with every norm frozen to one scale (empty: diverged)", frozen),
+            cells("apart", "as `frozen`, but first tokens have their own scale (empty: diverged)", apart[:, 0]),
+            cells("later_live", "as `live`, rotated after the first block (empty: before it)", later_live),
+            cells(
+                "later_frozen",
+                "as `frozen`, rotated after the first block (empty: before it, or diverged)",
+                later_frozen,
+            ),
+            cells("length_live", "growth of ‖x‖ since before the first block, norms live, geometric mean", length_live),
+            cells("length_frozen", "the same with every norm frozen to one scale (empty: diverged)", length_frozen),
+            cells("length_apart", "the same, but first tokens have their own scale (empty: diverged)", length_apart),
+            cells(
+                "diverged", "share of tokens that overflow with every norm frozen to one scale", self.diverged(FROZEN)
+            ),
+        )
+
+    def window_table(self, slid: dict[str, Floats]) -> Table:
+        return table(
+            cells("slide", "tokens that slid out of the window", self.slides, "tokens"),
+            interval_cells(
+                "live", "angle at the window's end over the rotation at its start, live", np.exp(slid[LIVE])
+            ),
+            cells(
+                "frozen", "the same with every norm frozen to one scale (empty: diverged)", np.exp(slid[FROZEN][:, 0])
+            ),
+        )
+
+    def lines(self, angles: dict[str, Floats]) -> tuple[Quantity, ...]:
+        states, twin = list(self.states), f"{RANDOM}, {LIVE}"
+        others = {name: np.exp(angles[name][:, 0]) for name in (FROZEN, APART, OWN)}
+        others |= {twin: self.growth(twin, "angle")} if (twin, "angle") in self.sums else {}
+        lengths = {name: self.growth(name, "length") for name in (LIVE, FROZEN, APART)}
+        return (
+            line(
+                "growth of a small rotation",
+                "angle between the rotated and the unrotated stream, over the rotation before the first block",
+                "times",
+                "state",
+                states,
+                np.exp(angles[LIVE]),
+                others,
+                {"no growth: 1": np.ones(len(states))},
+                ("value",),
+                LIVE,
+            ),
+            line(
+                "growth of ‖x‖",
+                "over its value before the first block, geometric mean over tokens",
+                "times",
+                "state",
+                states,
+                lengths.pop(LIVE),
+                lengths,
+                logs=("value",),
+                label=LIVE,
+            ),
+        )
+
 
 def per_block(growth: Floats) -> Interval:
     """The exponent per block from log growth [state, (value, low, high)], up to the last state that has one."""
     last = int(np.flatnonzero(np.isfinite(growth[:, 0]))[-1])
     value, low, high = (growth[last] / max(1, last)).tolist()
     return value, low, high
-
-
-def growth_table(result: RotationGrowth, angles: dict[str, Floats]) -> Table:
-    live, own, frozen, apart = (np.exp(angles[name]) for name in (LIVE, OWN, FROZEN, APART))
-    later_live, later_frozen = (result.growth(name, "later") for name in (LIVE, FROZEN))
-    length_live, length_frozen, length_apart = (result.growth(name, "length") for name in (LIVE, FROZEN, APART))
-    return table(
-        cells("state", "state of the stream", result.states),
-        interval_cells("live", "growth of the rotation with norms live, geometric mean over tokens", live),
-        cells("own", "the same with every norm frozen to each token's own scale (empty: diverged)", own[:, 0]),
-        interval_cells("frozen", "the same with every norm frozen to one scale (empty: diverged)", frozen),
-        cells("apart", "as `frozen`, but first tokens have their own scale (empty: diverged)", apart[:, 0]),
-        cells("later_live", "as `live`, rotated after the first block (empty: before it)", later_live),
-        cells(
-            "later_frozen", "as `frozen`, rotated after the first block (empty: before it, or diverged)", later_frozen
-        ),
-        cells("length_live", "growth of ‖x‖ since before the first block, norms live, geometric mean", length_live),
-        cells("length_frozen", "the same with every norm frozen to one scale (empty: diverged)", length_frozen),
-        cells("length_apart", "the same, but first tokens have their own scale (empty: diverged)", length_apart),
-        cells("diverged", "share of tokens that overflow with every norm frozen to one scale", result.diverged(FROZEN)),
-    )
-
-
-def window_table(result: RotationGrowth, slid: dict[str, Floats]) -> Table:
-    return table(
-        cells("slide", "tokens that slid out of the window", result.slides, "tokens"),
-        interval_cells("live", "angle at the window's end over the rotation at its start, live", np.exp(slid[LIVE])),
-        cells("frozen", "the same with every norm frozen to one scale (empty: diverged)", np.exp(slid[FROZEN][:, 0])),
-    )
-
-
-def growth_lines(result: RotationGrowth, angles: dict[str, Floats]) -> tuple[Quantity, ...]:
-    states, twin = list(result.states), f"{RANDOM}, {LIVE}"
-    others = {name: np.exp(angles[name][:, 0]) for name in (FROZEN, APART, OWN)}
-    others |= {twin: result.growth(twin, "angle")} if (twin, "angle") in result.sums else {}
-    lengths = {name: result.growth(name, "length") for name in (LIVE, FROZEN, APART)}
-    return (
-        line(
-            "growth of a small rotation",
-            "angle between the rotated and the unrotated stream, over the rotation before the first block",
-            "times",
-            "state",
-            states,
-            np.exp(angles[LIVE]),
-            others,
-            {"no growth: 1": np.ones(len(states))},
-            ("value",),
-            LIVE,
-        ),
-        line(
-            "growth of ‖x‖",
-            "over its value before the first block, geometric mean over tokens",
-            "times",
-            "state",
-            states,
-            lengths.pop(LIVE),
-            lengths,
-            logs=("value",),
-            label=LIVE,
-        ),
-    )

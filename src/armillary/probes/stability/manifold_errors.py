@@ -7,13 +7,7 @@ import numpy as np
 
 from armillary.probes.machinery import MODEL, NAN3, RANDOM, AnyInstrument, Evidence, Floats, Interval, T, undecided
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.stability.error_prediction import (
-    ENTROPY,
-    FREQUENCY,
-    ErrorPrediction,
-    ScoredTokens,
-    ScoreRow,
-)
+from armillary.probes.stability.error_prediction import ENTROPY, FREQUENCY, ErrorPrediction, ScoredTokens, ScoreRow
 from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, T, cells, mean, table, undecided
-from armillary.probes.stability.growth import (
-    APART,
-    FROZEN,
-    LIVE,
-    OWN,
-    RotationGrowth,
-    growth_lines,
-    growth_table,
-    per_block,
-    window_table,
-)
+from armillary.probes.stability.growth import APART, FROZEN, LIVE, OWN, RotationGrowth, per_block
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
@@ -98,10 +88,10 @@ class Reprojection:
             + _first_tokens_alone(verdict, held)
             + (" More text, in longer documents, would decide." if why else ""),
             headline=f"{live}; " + ("with norms frozen the stream diverges" if result.overflows(FROZEN) else frozen),
-            table=growth_table(result, angles),
-            quantities=growth_lines(result, angles),
+            table=result.table(angles),
+            quantities=result.lines(angles),
             notes=_notes(result),
-            more_tables={"windows": window_table(result, slid)},
+            more_tables={"windows": result.window_table(slid)},
         )
 
 
