@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from armillary.results import VERDICTS, Quantity, Survey
-from armillary.views.figures.figure import figure, figure_html, ledger_figure
+from armillary.views.figures.figure import figure, ledger_figure
 from armillary.views.figures.marks import DARK, LIGHT, MARKS
 from armillary.views.figures.panels import LineLabel, spread
 from armillary.views.figures.scales import Numbers, label_axis
 from armillary.views.figures.theme import darkened
-from armillary.views.page import finding_csv
+from armillary.views.page import figure_html, finding_csv
 from armillary.views.report.notebook import finding_html, ledger_html
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "synthetic.py"))

@@ -34,24 +34,6 @@ _LOGITS = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
-class SentenceStates:
-    """Texts and angles (in degrees) of all t words; states and readings of the n words that are drawn."""
-
-    words: tuple[str, ...]
-    next_words: tuple[str | None, ...]
-    states: tuple[str, ...]
-    moved: Floats
-    own: Floats
-    following: Floats
-    units: Floats
-    """[n, S, d]: states of the drawn words as unit vectors in the space of words."""
-    targets: Floats
-    """[n, d]: unit vectors of their next words, or of the words themselves if the model predicts none."""
-    readings: Readings
-    probability: Floats
-
-
-@dataclass(frozen=True, eq=False)
 class _Lens:
     """What the drawn states read as, and the model's prediction after the last word (None if not asked for)."""
 
@@ -89,8 +71,13 @@ def body(window: Window) -> tuple[int, ...]:
 
 def sentence_states(
     anatomy: "Anatomy", window: Window, drawn: tuple[int, ...], sublayers: bool, top: int
-) -> SentenceStates:
-    """One forward pass; only the states of drawn words are kept."""
+) -> tuple[dict[str, Any], Floats, Floats]:
+    """One forward pass over a window, of which only the states of drawn words are kept.
+
+    Returns the words, angles and readings as fields of a `Trajectory`, the drawn words' states [n, S, d] as unit
+    vectors in the space of words, and the unit vectors [n, d] of their next words (of the words themselves if the
+    model predicts none).
+    """
     ids, vocabulary, predicts = body(window), Vocabulary.of(anatomy), reads(anatomy)
     sites = stream_sites(anatomy, sublayers)
     watch = _Watch(anatomy, window, drawn)
@@ -106,18 +93,10 @@ def sentence_states(
         following[-1] = angle(units[-1], targets[-1]).numpy()
     words = tuple(_text(vocabulary, i) for i in ids)
     last = None if lens.prediction is None else _text(vocabulary, lens.prediction)
-    return SentenceStates(
-        words=words,
-        next_words=(*words[1:], last) if predicts else (None,) * len(words),
-        states=tuple(sites.values()),
-        moved=np.degrees(moved),
-        own=np.degrees(own),
-        following=np.degrees(following),
-        units=units.numpy(),
-        targets=targets.numpy(),
-        readings=lens.readings,
-        probability=lens.probability,
-    )
+    fields: dict[str, Any] = {"words": words, "next_words": (*words[1:], last) if predicts else (None,) * len(words)}
+    fields |= {"states": tuple(sites.values()), "readings": lens.readings, "probability": lens.probability}
+    fields |= {"moved": np.degrees(moved), "own": np.degrees(own), "following": np.degrees(following)}
+    return fields, units.numpy(), targets.numpy()
 
 
 def _vectors(anatomy: "Anatomy") -> Tensor:

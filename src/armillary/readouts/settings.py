@@ -61,10 +61,10 @@ def pick_matrices(asked: str | None) -> tuple[Matrix, ...]:
     if asked is None:
         return MATRICES
     name = {"ov": "vo"}.get(asked.lower(), asked.lower())
-    for matrix in MATRICES:
-        if name == matrix:
-            return (matrix,)
-    raise ArmillaryError(f"there is no matrix {asked!r}; choose qk or vo (ov is the same).")
+    chosen = tuple(matrix for matrix in MATRICES if matrix == name)
+    if not chosen:
+        raise ArmillaryError(f"there is no matrix {asked!r}; choose qk or vo (ov is the same).")
+    return chosen
 
 
 def pick_ranking(asked: str) -> Ranking:

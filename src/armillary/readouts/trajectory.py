@@ -59,21 +59,20 @@ def trajectory(
     count = len(body(window))
     chosen = _chosen(word, count, projection)
     drawn = (chosen,) if projection == "span" and chosen is not None else _sample(count, chosen, seed)
-    seen = sentence_states(anatomy, window, drawn, sublayers, top)
-    copied = ("words", "next_words", "states", "moved", "own", "following", "readings", "probability")
+    seen, units, targets = sentence_states(anatomy, window, drawn, sublayers, top)
     path = Trajectory(
         model=anatomy.name,
         sentence=sentence,
         about="",
         notes=(),
         space="after the final norm" if anatomy.ln_final is not None else "as the norms leave them",
-        moves=tuple(moves(seen.states)),
+        moves=tuple(moves(seen["states"])),
         drawn=drawn,
         word=chosen,
         projection=projection,
         seed=seed,
-        **{name: getattr(seen, name) for name in copied},
-        **_projected(projection, seen.units, seen.targets, seed),
+        **seen,
+        **_projected(projection, units, targets, seed),
     )
     return replace(path, about=_about(path), notes=tuple(_notes(path, whole)))
 

@@ -20,8 +20,8 @@ _WIDTH = 1100
 
 def save_survey(survey: Survey, folder: Path) -> Path:
     """Write figures/<claim id>.html and report.html, then tables/ and survey.json, which appears last and whole."""
-    from armillary.views.figures.figure import figure, figure_html
-    from armillary.views.page import LIBRARY, library_script
+    from armillary.views.figures.figure import figure
+    from armillary.views.page import LIBRARY, figure_html, library_script
     from armillary.views.report.report import save_report
 
     figures = {finding.id: figure(finding) for finding in survey}
@@ -34,7 +34,8 @@ def save_survey(survey: Survey, folder: Path) -> Path:
 
 def save_finding(finding: Finding, path: Path) -> Path:
     """The figure (.html .png .svg), the table (.csv) or everything (.json)."""
-    from armillary.views.figures.figure import figure, figure_html
+    from armillary.views.figures.figure import figure
+    from armillary.views.page import figure_html
 
     makers: Makers = {
         ".html": lambda: figure_html(figure(finding), finding),

@@ -17,7 +17,7 @@ from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.report.notebook import bar_html, framed_html, mark_html
 from armillary.views.text.quoting import html_text, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line, verdict_text
-from armillary.views.text.survey import as_text, print_lines, wrapped
+from armillary.views.text.survey import as_text, paragraphs, print_lines, wrapped
 
 # Outcomes differ in shape, like verdicts.
 SIGNS: dict[Outcome, str] = {
@@ -78,9 +78,9 @@ def comparison_text(comparison: Comparison, width: int | None = None) -> str:
 def print_comparison(comparison: Comparison, console: Console, folder: Path | None = None) -> None:
     """One paragraph per claim, by chapter; then the tally, what is not comparable, and the key."""
     width = min(console.width, 120)
-    lines = wrapped(Text(show_text(f"Armillary · {title(comparison)}"), "bold"), width, 0)
-    for side, survey in (("A", comparison.a), ("B", comparison.b)):
-        lines += wrapped(Text(f"{side}  {model_line(survey)} · {text_line(survey)}", "dim"), width, 0)
+    lines = paragraphs([show_text(f"Armillary · {title(comparison)}")], width, "bold")
+    sides = (("A", comparison.a), ("B", comparison.b))
+    lines += paragraphs((f"{side}  {model_line(survey)} · {text_line(survey)}" for side, survey in sides), width)
     chapter = ""
     room = max((len(pair.id) for pair in comparison), default=0)
     for pair in comparison:
@@ -90,7 +90,7 @@ def print_comparison(comparison: Comparison, console: Console, folder: Path | No
         lines += [_line(pair, room, width), *wrapped(Text(show_text(reading(pair))), width, 3, 4)]
     foot = [summary(comparison), *(f"Note: {note}." for note in comparison.notes), _KEY]
     foot += [f"Files: {folder}"] if folder else []
-    lines += [Text(), *(row for line in foot for row in wrapped(Text(show_text(line), "dim"), width, 0))]
+    lines += [Text(), *paragraphs(map(show_text, foot), width)]
     print_lines(lines, console)
 
 

@@ -17,11 +17,8 @@ from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
-from armillary.views.page import figure_html
 from armillary.views.text.quoting import html_text, in_html, show_text
 from armillary.views.text.summary import StripScale, chapter_title, chapters, model_line, text_line, verdict_text
-
-__all__ = ["figure", "figure_html", "ledger_figure"]
 
 _HEADER, _FOOTER = 34, 66
 _LABEL_MARGIN, _BAR_MARGIN = 150, 90

@@ -20,7 +20,16 @@ from armillary.results.trajectory import Trajectory
 from armillary.views.report.notebook import framed_html, table_html
 from armillary.views.sheets.lists import Listed, gathered
 from armillary.views.text.quoting import html_text, show_cell, show_text, show_token
-from armillary.views.text.survey import as_text, column_texts, new_console, print_lines, printed, table_lines, wrapped
+from armillary.views.text.survey import (
+    as_text,
+    column_texts,
+    hanging,
+    new_console,
+    paragraphs,
+    print_lines,
+    printed,
+    table_lines,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -38,14 +47,11 @@ def sheet_text(sheet: Sheet, width: int | None = None) -> str:
 def print_sheet(sheet: Sheet, console: Console, folder: Path | None = None) -> None:
     """Title, the tables as far as they fit on a screen, and the notes."""
     width = min(console.width, 140)
-    lines = wrapped(Text(show_text(sheet.title), "bold"), width, 0)
-    lines += wrapped(Text(show_text(sheet.caption), "dim"), width, 0)
+    lines = paragraphs([show_text(sheet.title)], width, "bold") + paragraphs([show_text(sheet.caption)], width)
     for name, table in (sheet.screen or sheet.tables).items():
         lines += [Text(), *_table(name, table, width)]
-    lines += [Text()] if sheet.notes or folder else []
-    for note in sheet.notes:
-        lines += wrapped(Text(show_text(note), "dim"), width, 0)
-    lines += wrapped(Text(f"Files: {show_text(str(folder))}", "dim"), width, 0) if folder else []
+    foot = [*sheet.notes, *([f"Files: {folder}"] if folder else [])]
+    lines += [Text(), *paragraphs(map(show_text, foot), width)] if foot else []
     print_lines(lines, console)
 
 
@@ -53,15 +59,12 @@ def sheets_text(sheets: Sheets, width: int | None = None, folder: Path | None = 
     """The title of each sheet."""
     console = new_console(width)
     width = min(console.width, 120)
-    lines = wrapped(Text(show_text(sheets.title), "bold"), width, 0)
+    lines = paragraphs([show_text(sheets.title)], width, "bold")
     indent = max(len(sheet.name) for sheet in sheets) + 4
     for sheet in sheets:
-        block = wrapped(Text(show_text(sheet.title)), width, indent)
-        lines += [Text(f"  {sheet.name}".ljust(indent)) + block[0][indent:], *block[1:]]
-    lines.append(Text())
-    for note in sheets.notes:
-        lines += wrapped(Text(show_text(note)), width, 0)
-    lines += wrapped(Text(f"Files: {show_text(str(folder))}"), width, 0) if folder else []
+        lines += hanging(sheet.name, sheet.title, width, indent)
+    foot = [*sheets.notes, *([f"Files: {folder}"] if folder else [])]
+    lines += [Text(), *paragraphs(map(show_text, foot), width, "")]
     print_lines(lines, console)
     return printed(console)
 

@@ -136,9 +136,8 @@ def claims_list_text(
         for claim in claims:
             if claim.chapter == chapter:
                 package = origins.get(claim.id, "armillary")
-                mark = "" if package == "armillary" else f" (from the package {show_text(package)})"
-                block = wrapped(Text(show_text(claim.statement) + mark), console.width, indent)
-                lines += [Text(f"  {claim.id}".ljust(indent)) + block[0][indent:], *block[1:]]
+                mark = "" if package == "armillary" else f" (from the package {package})"
+                lines += hanging(claim.id, claim.statement + mark, console.width, indent)
     print_lines(lines, console)
     return printed(console)
 
@@ -167,7 +166,7 @@ def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
     if len(notes) > _NOTES:
         foot[-1] += f" (and {len(notes) - _NOTES} more notes, with their claims)"
     foot += [f"Files: {show_text(str(folder))}"] if folder else []
-    return ([Text()] if foot else []) + [line for f in foot for line in wrapped(Text(f, "dim"), width, 0)]
+    return ([Text()] if foot else []) + paragraphs(foot, width)
 
 
 def _row(finding: Finding, width: int, id_width: int) -> tuple[Text, Text]:
@@ -194,13 +193,22 @@ def _identity(finding: Finding, line: Text, id_width: int = 0) -> Text:
     return line
 
 
+def hanging(label: str, text: str, width: int, indent: int, style: str = "") -> list[Text]:
+    """A label, and a text beside it that hangs from its first line."""
+    first, *more = wrapped(Text(show_text(text)), width, indent)
+    return [Text.assemble((f"  {label}".ljust(indent), style), first[indent:]), *more]
+
+
+def paragraphs(texts: Iterable[str], width: int, style: str = "dim") -> list[Text]:
+    """Texts that were made visible before, one below the other."""
+    return [line for text in texts for line in wrapped(Text(text, style), width, 0)]
+
+
 def _fields(fields: Sequence[tuple[str, Sequence[str]]], width: int) -> list[Text]:
     lines = []
     for name, entries in fields:
         for index, entry in enumerate(entries):
-            block = wrapped(Text(show_text(entry)), width, 14)
-            block[0] = Text.assemble((f"  {name if index == 0 else '':<12}", "dim"), block[0][14:])
-            lines += block
+            lines += hanging("" if index else name, entry, width, 14, "dim")
     return lines
 
 

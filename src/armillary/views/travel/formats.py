@@ -12,7 +12,7 @@ from armillary.results.store import check_writable, json_text
 from armillary.results.trajectory import Trajectory
 from armillary.views.save import check_ending
 from armillary.views.text.quoting import show_text
-from armillary.views.text.survey import as_text, print_lines, table_lines, wrapped
+from armillary.views.text.survey import as_text, paragraphs, print_lines, table_lines
 from armillary.views.travel.captions import caption, notes, score_lines, summary, title
 
 _ENDINGS = (".html", ".svg", ".png", ".csv", ".json")
@@ -47,12 +47,9 @@ def trajectory_text(trajectory: Trajectory) -> str:
 def print_trajectory(trajectory: Trajectory, console: Console, path: Path | None = None) -> None:
     """Print the title, one row per word, and the scores of the projection."""
     width = min(console.width, 140)
-    lines = wrapped(Text(title(trajectory), "bold"), width, 0)
-    lines += wrapped(Text(caption(trajectory), "dim"), width, 0)
+    lines = paragraphs([title(trajectory)], width, "bold") + paragraphs([caption(trajectory)], width)
     lines += [Text(), *table_lines(summary(trajectory), width, 48), Text()]
     first, *scores = score_lines(trajectory)
-    lines += wrapped(Text(f"{first}: {' · '.join(scores)}" if scores else first), width, 0)
-    for note in notes(trajectory)[1:]:
-        lines += wrapped(Text(note, "dim"), width, 0)
-    lines += wrapped(Text(f"File: {show_text(str(path))}", "dim"), width, 0) if path else []
+    lines += paragraphs([f"{first}: {' · '.join(scores)}" if scores else first], width, "")
+    lines += paragraphs([*notes(trajectory)[1:], *([f"File: {show_text(str(path))}"] if path else [])], width)
     print_lines(lines, console)
