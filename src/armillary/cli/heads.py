@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import loading
+from armillary.cli.options import PATH, load, loading
 from armillary.errors import ArmillaryError, nearest
 
 FORMATS = ("table", "csv", "json", "latex")
@@ -35,9 +35,7 @@ careful = partial(friendly, smaller="use a smaller model, fewer layers or a smal
     "--format", "shape", default="table", show_default=True, metavar="F",
     help="table, csv (the main table), json or latex.",
 )  # fmt: skip
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write README.md, tables/ and figures/ here."
-)
+@click.option("--out", type=PATH, metavar="DIR", help="Write README.md, tables/ and figures/ here.")
 @loading
 @careful
 def heads(model: str, shape: str, out: Path | None, **asked: Any) -> None:
@@ -50,28 +48,23 @@ def heads(model: str, shape: str, out: Path | None, **asked: Any) -> None:
     """
     if shape not in FORMATS:
         raise ArmillaryError(f"there is no format {shape!r}; {nearest(shape, FORMATS)}")
-    load = {name: asked.pop(name) for name in ("device", "dtype", "trust_remote_code")}
     _check(asked, out)
-    from armillary import readouts, run
+    from armillary import readouts
     from armillary.views.text.progress import progress_bar
 
-    shown = sys.stderr.isatty()
-    anatomy = run.load(model or run.DEFAULT_MODEL, progress=shown, **load)
-    with progress_bar(shown) as bar:
+    anatomy = load(model, asked)
+    with progress_bar(sys.stderr.isatty()) as bar:
         sheet = readouts.heads(anatomy, progress=bar.bytes, **asked)
     if out is not None:
         from armillary.results.sheet import Sheets
-        from armillary.views.save import save_sheets
 
-        save_sheets(Sheets(f"Heads of {anatomy.name}", (sheet,), sheet.about, sheet.notes), out)
+        Sheets(f"Heads of {anatomy.name}", (sheet,), sheet.about, sheet.notes).save(out)
     _print(sheet, shape, out)
 
 
 @click.command()
 @click.argument("model", default="", required=False)
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder for tables and figures."
-)
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder for tables and figures.")
 @click.option(
     "--layers", default="first,middle,last", show_default=True, metavar="LIST", help="all, or a list such as 0,3,5."
 )
@@ -92,19 +85,17 @@ def paper(model: str, out: Path, **asked: Any) -> None:
     read-outs of singular vectors and biases, cumulative singular values, a sentence's trajectory over the sphere, a
     circle through norm and W_QK, and how states come to predict the next word.
     """
-    load = {name: asked.pop(name) for name in ("device", "dtype", "trust_remote_code")}
     _check(asked, out)
     if asked["text"] is not None:
         from armillary.flow.documents import from_path
 
         asked["text"] = from_path(asked["text"])
-    from armillary import readouts, run
+    from armillary import readouts
     from armillary.views.sheets.sheet import sheets_text
     from armillary.views.text.progress import progress_bar
 
-    shown = sys.stderr.isatty()
-    anatomy = run.load(model or run.DEFAULT_MODEL, progress=shown, **load)
-    with progress_bar(shown) as bar:
+    anatomy = load(model, asked)
+    with progress_bar(sys.stderr.isatty()) as bar:
         sheets = readouts.paper(anatomy, progress=bar.bytes, **asked)
         bar.bytes("writing files", 0, 0)
         sheets.save(out)
@@ -135,10 +126,6 @@ def _print(sheet: Any, shape: str, out: Path | None) -> None:
     from armillary.views.sheets.latex import sheet_latex
     from armillary.views.sheets.sheet import sheet_json
 
-    text = {
-        "csv": lambda: table_csv(sheet.table),
-        "json": lambda: sheet_json(sheet),
-        "latex": lambda: sheet_latex(sheet),
-    }
+    writers: dict[str, Any] = {"csv": lambda sheet: table_csv(sheet.table), "json": sheet_json, "latex": sheet_latex}
     # As bytes, because these are UTF-8 whatever the terminal's encoding is.
-    click.echo(text[shape]().encode("utf-8", "surrogatepass"), nl=False)
+    click.echo(writers[shape](sheet).encode("utf-8", "surrogatepass"), nl=False)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
+from armillary.cli.options import PATH, echo_json
 
 
 @click.group()
@@ -23,13 +24,7 @@ def lab() -> None:
     "--text", metavar="PATH", help="A text file (also .xz, .gz) or a folder of them. [default: the built-in sample]"
 )
 @click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="The run's folder; a killed run resumes there.",
-)
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="The run's folder; a killed run resumes there.")
 @click.option("--architecture", default="gpt", show_default=True, metavar="A", help="gpt or llama.")
 @click.option("--steps", type=int, metavar="N", help="Training steps, instead of the preset's.")
 @click.option("--batch", type=int, metavar="N", help="Windows per step.")
@@ -59,16 +54,8 @@ def train(
     check_writable(out)
     from armillary import learn
 
-    folder = learn.train(
-        preset,
-        text,
-        out,
-        heldout=heldout,
-        architecture=architecture,
-        device=device,
-        progress=sys.stderr.isatty(),
-        **changes,
-    )
+    how: dict[str, Any] = {"heldout": heldout, "architecture": architecture, "device": device}
+    folder = learn.train(preset, text, out, progress=sys.stderr.isatty(), **how, **changes)
     click.echo(learn.summary(folder))
 
 
@@ -91,7 +78,7 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
 
     answers = learn.examine(model, text, training=training, device=device, progress=sys.stderr.isatty())
     if as_json:
-        click.echo((json.dumps(answers, indent=2, ensure_ascii=False) + "\n").encode(), nl=False)
+        echo_json(json.dumps(answers, indent=2, ensure_ascii=False) + "\n")
         return
     from armillary.views.text.quoting import show_text
 
@@ -104,14 +91,8 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
 
 @lab.command()
 @click.argument("model", default="builtin:gpt")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("training.html"),
-    show_default=True,
-    metavar="FILE",
-    help="An .html page, a .png or .svg picture, or the numbers as .csv.",
-)
+@click.option("--out", type=PATH, default=Path("training.html"), show_default=True, metavar="FILE",
+              help="An .html page, a .png or .svg picture, or the numbers as .csv.")  # fmt: skip
 @friendly
 def plot(model: str, out: Path) -> None:
     """Draw how a model's geometry changed during training: MODEL is the folder of a run, or a built-in model."""
@@ -122,7 +103,7 @@ def plot(model: str, out: Path) -> None:
 
 
 @lab.command("card")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=PATH)
 @click.option("--title", default="A model trained by Armillary", show_default=True, metavar="T")
 @click.option("--about", default="", metavar="TEXT", help="Text about the data and its licence.")
 @click.option("--command", default="armillary lab train", metavar="C", help="The command that trained it.")

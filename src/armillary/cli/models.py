@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import echo_json, loading
+from armillary.cli.options import echo_json, load, loading
 
 
 @click.group(invoke_without_command=True)
@@ -43,15 +43,14 @@ def get_model(name: str) -> None:
 @loading
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @friendly
-def anatomy(model: str, as_json: bool, **load: Any) -> None:
+def anatomy(model: str, as_json: bool, **asked: Any) -> None:
     """Print MODEL's canonical form: shapes, norms, the map of site names to modules, and the laws' errors."""
     import json
 
-    from armillary import run
     from armillary.anatomy.facts import facts
     from armillary.views.text.anatomy import anatomy_text
 
-    record = facts(run.load(model or run.DEFAULT_MODEL, progress=sys.stderr.isatty(), **load))
+    record = facts(load(model, asked))
     if as_json:
         echo_json(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     else:

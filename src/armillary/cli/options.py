@@ -1,17 +1,18 @@
 """Options that several commands share, and how they print JSON."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+PATH = click.Path(path_type=Path)
 LOADING: tuple[Callable[..., Any], ...] = (
     click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]"),
     click.option("--dtype", metavar="T", help="float32, bfloat16 or float16. [default: float32]"),
     click.option("--trust-remote-code", is_flag=True, help="Run code that the model's folder contains."),
 )
-PATH = click.Path(path_type=Path)
 
 
 def loading(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,6 +20,14 @@ def loading(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(LOADING):
         command = option(command)
     return command
+
+
+def load(model: str, asked: dict[str, Any]) -> Any:
+    """Load a model, or the default one, with its loading options taken out of `asked`."""
+    from armillary import run
+
+    how = {name: asked.pop(name) for name in ("device", "dtype", "trust_remote_code")}
+    return run.load(model or run.DEFAULT_MODEL, progress=sys.stderr.isatty(), **how)
 
 
 def echo_json(text: str) -> None:

@@ -7,35 +7,33 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
+from armillary.cli.options import PATH, echo_json
 from armillary.errors import ArmillaryError
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Another path. [default: FOLDER/report.html]"
-)
+@click.argument("folder", type=PATH)
+@click.option("--out", type=PATH, metavar="FILE", help="Another path. [default: FOLDER/report.html]")
 @friendly
 def report(folder: Path, out: Path | None) -> None:
     """Write report.html again from the survey stored in FOLDER: one page that opens from disk, without a network."""
+    if out is not None and out.suffix.lower() != ".html":
+        raise ArmillaryError(f"{out} does not end in .html; a report is a page, for example report.html.")
     from armillary.results.store import read_survey
     from armillary.views.report.report import save_report
 
     stored = read_survey(folder)
     home = folder.parent if folder.name == "survey.json" else folder
-    path = save_report(stored, _html(out) if out else home / "report.html")
+    path = save_report(stored, out or home / "report.html")
     click.echo(f"{path} contains {len(stored)} claims, {path.stat().st_size / 1e6:.1f} MB")
 
 
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="PLACE",
-    help="A folder for compare.html, .json, .csv and rows.csv, or a file that ends in one of these.",
-)
+@click.option("--out", type=PATH, metavar="PLACE",
+              help="A folder for compare.html, .json, .csv and rows.csv, "
+              "or a file that ends in one of these.")  # fmt: skip
 @click.option("--text", metavar="PATH", help="If models are surveyed: a file, a folder, or - for standard input.")
 @click.option(
     "--tokens", type=int, metavar="N", help="If models are surveyed: how many tokens to read. [default: 2500]"
@@ -130,15 +128,10 @@ def _surveyed(surveys: list[Any], names: tuple[str, str], out: Path | None, aske
         "trust_remote_code": asked["trust_remote_code"],
         "progress": sys.stderr.isatty(),
     }
-    each = zip(surveys, names, _folders(out), strict=True)
+    # New surveys are saved beside the comparison, if that has a folder.
+    homes = [None, None] if out is None or out.suffix.lower() in _ENDINGS else [out / "a", out / "b"]
+    each = zip(surveys, names, homes, strict=True)
     return [run.survey(name, documents, out=home, **how) if survey is None else survey for survey, name, home in each]
-
-
-def _folders(out: Path | None) -> list[Path | None]:
-    """Where new surveys are saved: beside the comparison, if that has a folder."""
-    if out is None or out.suffix.lower() in _ENDINGS:
-        return [None, None]
-    return [out / "a", out / "b"]
 
 
 def _write(comparison: Any, out: Path | None, as_json: bool) -> None:
@@ -150,14 +143,8 @@ def _write(comparison: Any, out: Path | None, as_json: bool) -> None:
         else:
             save_all(comparison, out)
     if as_json:
-        click.echo(comparison_json(comparison).encode(), nl=False)
+        echo_json(comparison_json(comparison))
         return
     from rich.console import Console
 
     print_comparison(comparison, Console(file=sys.stdout), out)
-
-
-def _html(path: Path) -> Path:
-    if path.suffix.lower() != ".html":
-        raise ArmillaryError(f"{path} does not end in .html; a report is a page, for example report.html.")
-    return path

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import loading
+from armillary.cli.options import PATH, load, loading
 from armillary.errors import ArmillaryError
 
 
@@ -24,18 +24,10 @@ from armillary.errors import ArmillaryError
 )
 @click.option("--sublayers", is_flag=True, help="Also the states between attention and feed-forward.")
 @click.option("--top", type=int, default=5, show_default=True, metavar="K", help="Words listed per state.")
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Seed of the projection and of the sampled words.",
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("travel.html"), show_default=True, metavar="FILE",
-    help="An .html page, an .svg or .png picture, the numbers as .csv, or everything as .json.",
-)  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N",
+              help="Seed of the projection and of the sampled words.")  # fmt: skip
+@click.option("--out", type=PATH, default=Path("travel.html"), show_default=True, metavar="FILE",
+              help="An .html page, an .svg or .png picture, the numbers as .csv, or everything as .json.")  # fmt: skip
 @loading
 @partial(friendly, smaller="use a smaller model, a shorter sentence or a smaller --dtype")
 def travel(model: str | None, sentence: str | None, out: Path, **asked: Any) -> None:
@@ -50,7 +42,6 @@ def travel(model: str | None, sentence: str | None, out: Path, **asked: Any) -> 
         given = "nothing was given" if model is None else f"only {model!r} was given"
         example = "armillary travel builtin:gpt 'To kill two birds with one stone'"
         raise ArmillaryError(f"armillary travel takes a model and a sentence, and {given}; try: {example}.")
-    load = {name: asked.pop(name) for name in ("device", "dtype", "trust_remote_code")}
     if sentence == "-":
         sentence = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
     # Bad options are refused before the slow imports.
@@ -61,8 +52,7 @@ def travel(model: str | None, sentence: str | None, out: Path, **asked: Any) -> 
     check_out(out)
     from rich.console import Console
 
-    from armillary import run
-
-    path = trajectory(run.load(model, progress=sys.stderr.isatty(), **load), sentence, **asked)
+    anatomy = load(model, asked)
+    path = trajectory(anatomy, sentence, **asked)
     path.save(out)
     print_trajectory(path, Console(file=sys.stdout), out)
