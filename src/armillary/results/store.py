@@ -149,7 +149,7 @@ def _read_json(source: Path) -> dict[str, Any]:
     try:
         record = json.loads(source.read_text("utf-8"))
     except FileNotFoundError as error:
-        what = f"{source.parent} has no survey.json, which is written last"
+        what = f"{source.parent} has no survey.json, which is written when the first claim is decided"
         raise OutputError(f"{what}: the run did not finish; run it again.") from error
     except OSError as error:
         raise OutputError(f"{source} cannot be read ({error.strerror}); check its permissions.") from error

@@ -152,8 +152,9 @@ def fields(finding: Finding) -> list[tuple[str, Sequence[str]]]:
 
 
 def sources(claim: Claim) -> list[str]:
-    """The claim's sources with their titles."""
-    return [f"{code}: {SOURCES[code]}" for code in re.findall(r"S\d", claim.source) if code in SOURCES]
+    """The claim's sources with their titles; what is no code of ours, as it is."""
+    known = [f"{code}: {SOURCES[code]}" for code in re.findall(r"S\d", claim.source) if code in SOURCES]
+    return known or [claim.source]
 
 
 def changed_rules(claim: Claim) -> list[str]:
