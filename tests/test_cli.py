@@ -652,7 +652,7 @@ def test_a_model_without_tokenizer(refuses, spoil, llama, tmp_path):
     for folder in (spoil, folders.spoilt(llama, tmp_path / "llama")):
         for path in folder.glob("tokenizer*"):
             path.unlink()
-        refuses("came without a tokenizer, so text cannot be read; pass tokenizer=.*tokenizer.json", folder)
+        refuses("has no tokenizer, so text cannot be read; pass tokenizer=.*tokenizer.json", folder)
 
 
 # GGUF files, whole and broken.

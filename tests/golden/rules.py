@@ -65,7 +65,7 @@ ROUNDING: Mapping[str, float] = {
         SUM / 2.0**-23,
     ),
     "stability.drift/control/slid by 0": SUM * DEGREES,
-    "heads.axes/control/q and k alike within heads, nats a token": LOSS,
+    "heads.axes/control/q and k alike within heads, nats per token": LOSS,
     "map.nonlinear/control/an orthogonal matrix": SUM,
 }
 

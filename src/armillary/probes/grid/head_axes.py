@@ -91,7 +91,7 @@ class HeadAxes:
             n=result.documents,
             controls=(
                 Control("a second shuffle within heads instead", *costs["z"].placebo_share()),
-                Control("q and k alike within heads, nats a token", *result.cost(ALIKE)),
+                Control("q and k alike within heads, nats per token", *result.cost(ALIKE)),
             ),
             reading=_reading(cases, values, sides, shares),
             headline=_headline(shares),
