@@ -1000,7 +1000,7 @@ def test_texts_that_are_none_in_python(measured):
     for given in ("", "  \n", []):
         with pytest.raises(TextError, match="holds no text: it is empty"):
             armillary.survey(measured.model, given, tokenizer=folders.tokenizer(), progress=False)
-    with pytest.raises(TextError, match="came without a tokenizer"):
+    with pytest.raises(TextError, match="has no tokenizer"):
         armillary.survey(measured.model, ["a text"], claims="sphere.radius", progress=False)
     with pytest.raises(ModelError, match="Linear is not a transformers model"):
         armillary.load(torch.nn.Linear(2, 2), progress=False)
