@@ -89,7 +89,7 @@ def planted_text(documents: int, length: int) -> Evidence:
 
 @cache
 def two_words() -> Evidence:
-    return evidence(read(tiny("llama")), corpus(20, 60, vocabulary=2))
+    return evidence(read(tiny("llama")), corpus(12, 30, vocabulary=2))
 
 
 @pytest.mark.parametrize("probe", TEXT_PROBES, ids=lambda probe: probe.claim.id)

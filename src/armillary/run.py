@@ -18,7 +18,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.weights import check_memory
-from armillary.errors import ModelError, TextError
+from armillary.errors import ModelError, OutputError, TextError
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.tokens import Corpus, encode
@@ -101,15 +101,29 @@ def survey(
         evidence = _gather(anatomy, corpus, probes, seed, bar)
         result = _survey(anatomy, evidence, documents, tokens, result.times)
         begun = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
+        stored = 0
         for conclusion in _conclude(evidence, probes, quick, bar):
             result = _with(result, conclusion, begun, round(time.time() - started, 2), debug)
             # Stored first: a claim that is shown is on disk.
-            if out is not None:
-                write_survey(result, Path(out), since=len(result) - 1)
+            stored = _store(result, out, stored)
             _tell(tell, result, bar)
     if out is not None:
         result.save(Path(out))
     return result
+
+
+def _store(result: Survey, out: str | Path | None, stored: int) -> int:
+    """Write the claims that are not stored yet; returns how many are stored.
+
+    A full disk must not cost the claims still to come: the last save tries again, and reports it.
+    """
+    if out is None:
+        return 0
+    try:
+        write_survey(result, Path(out), since=stored)
+    except OutputError:
+        return stored
+    return len(result)
 
 
 def _anatomy(model: Any, tokenizer: Any, device: str | None, dtype: str | None, trust: bool, bar: Bar) -> Anatomy:
