@@ -109,7 +109,7 @@ def concluded(probe: AnyProbe, gathered: Evidence) -> Finding:
 
 def bench_of(gathered: Evidence) -> Bench:
     assert gathered.corpus is not None
-    return Bench(gathered.anatomy, gathered.corpus, gathered.twin, gathered.seed)
+    return Bench(gathered.anatomy, gathered.corpus, gathered.untrained, gathered.seed)
 
 
 def tried(probe: AnyProbe, anatomy: Anatomy, text: Corpus) -> Finding:

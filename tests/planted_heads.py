@@ -13,7 +13,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.flow.controls import random_twin
+from armillary.flow.controls import Twins
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.lexicon.related_nouns import related_pairs
 from armillary.probes.machinery.evidence import Evidence
@@ -123,7 +123,7 @@ def llama(embedding: Tensor, plant: Plant, layers: int = LAYERS) -> Anatomy:
 
 
 def evidence(anatomy: Anatomy, twin: bool = False) -> Evidence:
-    return Evidence(anatomy, twin=random_twin(anatomy, 0) if twin else None)
+    return Evidence(anatomy, untrained=Twins(anatomy, 0) if twin else ())
 
 
 def frame(seed: int, size: int = D) -> Tensor:

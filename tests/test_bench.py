@@ -104,10 +104,10 @@ def test_a_change_of_the_model_is_found():
 
 
 def test_arms_have_their_own_model_or_their_own_text():
-    from armillary.flow.controls import random_twin
+    from armillary.flow.controls import Twins
 
     anatomy = read(tiny("gpt2"))
-    bench = Bench(anatomy, corpus(10, 20, vocabulary=97), random_twin(anatomy, 0))
+    bench = Bench(anatomy, corpus(10, 20, vocabulary=97), Twins(anatomy, 0))
     assert bench.arm(RANDOM).anatomy is bench.twin and bench.arm(RANDOM) is bench.arm(RANDOM)
     other = bench.arm(SHUFFLED)
     assert other.anatomy is anatomy
@@ -151,9 +151,9 @@ def test_no_experiment_makes_more_passes_than_it_says():
         text = Corpus(
             tuple(Window(i, w.ids) for i, w in enumerate(corpus(24, 64, vocabulary=97).windows)), "", 24, 1536, ()
         )
-        from armillary.flow.controls import random_twin
+        from armillary.flow.controls import Twins
 
-        bench = Bench(anatomy, text, random_twin(anatomy, 0), tick=counts.append)
+        bench = Bench(anatomy, text, Twins(anatomy, 0), tick=counts.append)
         for probe in PROBES:
             if isinstance(probe, Experimenter):
                 counts.clear()

@@ -14,7 +14,7 @@ from tiny import MAKERS, tiny
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.edits import Ablate
-from armillary.flow.controls import random_twin
+from armillary.flow.controls import Twins
 from armillary.flow.tokens import Corpus, Window
 from armillary.geometry.coding import REACH, Coded, decode, encode, entropy, quantise
 from armillary.probes import PROBES as ALL_PROBES
@@ -41,7 +41,7 @@ def lengths(*each: int, vocabulary: int = 97) -> Corpus:
 
 
 def bench(anatomy: Anatomy, text: Corpus) -> Bench:
-    return Bench(anatomy, text, random_twin(anatomy, 0), quick=True)
+    return Bench(anatomy, text, Twins(anatomy, 0), quick=True)
 
 
 # Bitstreams
@@ -407,7 +407,7 @@ def test_rank_and_sparsity_by_hand():
 def judged(probe, a: Anatomy, text: Corpus) -> Finding:
     stand = bench(a, text)
     stand.prove()
-    finding = judge(probe, Evidence(a, text, stand.twin), stand)
+    finding = judge(probe, Evidence(a, text, stand.untrained), stand)
     assert (finding.why is not None) == (finding.verdict == "undecided")
     return finding
 
@@ -475,7 +475,7 @@ def test_one_block_with_a_silent_layer_is_survived(probe):
 def test_passes_are_promised_and_kept(probe):
     """At most as many as are announced, the chapter's shared ones included."""
     a, text = read(tiny("gpt2")), lengths(*[12] * 12)
-    stand, read_tokens = Bench(a, text, random_twin(a, 0)), []
+    stand, read_tokens = Bench(a, text, Twins(a, 0)), []
     stand.tick = read_tokens.append
     probe().experiment(stand)
     assert 0 < sum(read_tokens) <= probe().passes(a) * stand.text.tokens

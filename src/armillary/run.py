@@ -24,8 +24,8 @@ from armillary.flow.laws import check
 from armillary.flow.tokens import Corpus, encode
 from armillary.probes import AnyProbe, choose
 from armillary.probes.machinery.bench import Bench, ModelChangedError
-from armillary.probes.machinery.evidence import ARMS, Evidence
-from armillary.probes.machinery.plan import make_plan
+from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.plan import arms_of, make_plan
 from armillary.probes.machinery.probe import Experimenter, judge, reads_text
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
@@ -148,7 +148,7 @@ def _gather(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe],
     check_memory(needed, 1, 1, str(anatomy.device))
     tokens = 0 if corpus is None else corpus.tokens
     if tokens and instruments:
-        bar.start("reading", len(ARMS) * tokens)
+        bar.start("reading", arms_of(anatomy) * tokens)
     return gather(
         anatomy, corpus, instruments, seed, bar.advance, lambda arm: bar.say(f"reading {tokens} tokens: {arm}")
     )
@@ -195,7 +195,7 @@ def _conclude(evidence: Evidence, probes: Sequence[AnyProbe], quick: bool, bar: 
     caption = _caption(evidence)
     bench: Bench | None = None
     if evidence.corpus is not None and any(isinstance(probe, Experimenter) for probe in probes):
-        bench = Bench(evidence.anatomy, evidence.corpus, evidence.twin, evidence.seed, quick)
+        bench = Bench(evidence.anatomy, evidence.corpus, evidence.untrained, evidence.seed, quick)
         bench.prove()
     for probe in probes:
         began, trace = time.perf_counter(), ""

@@ -2,11 +2,14 @@
 
 from armillary.results.claim import (
     CHAPTERS,
+    KINDS,
     SOURCES,
     VERDICTS,
     Claim,
     Control,
     Finding,
+    Kind,
+    Part,
     RuleChange,
     Statistic,
     Verdict,
@@ -20,15 +23,18 @@ from armillary.results.table import Column, Table
 
 __all__ = [
     "CHAPTERS",
+    "KINDS",
     "SOURCES",
     "VERDICTS",
     "Claim",
     "Column",
     "Control",
     "Finding",
+    "Kind",
     "LawCheck",
     "Ledger",
     "ModelFacts",
+    "Part",
     "Plan",
     "Provenance",
     "Quantity",

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 Verdict = Literal["supported", "qualified", "refuted", "undecided", "failed"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+Kind = Literal["definition", "behaviour", "learned"]
+KINDS: dict[Kind, str] = {
+    "learned": "training made it so: the model must beat its untrained twins",
+    "behaviour": "true or false of any model, trained or not",
+    "definition": "follows from the architecture; what is measured is this model's deviation",
+}
 
 
 class Why(Enum):
@@ -71,6 +77,8 @@ class Claim:
     definition: str
     control: str
     rule: str
+    kind: Kind = "behaviour"
+    """What a support of it would mean."""
     changes: tuple[RuleChange, ...] = ()
     """How the rule was changed after results had been seen, oldest first."""
 
@@ -97,6 +105,19 @@ class Control:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One of several things that a claim says, with its own verdict."""
+
+    name: str
+    verdict: Verdict
+    reading: str
+    statistic: Statistic | None = None
+    asserted: bool = True
+    """Does the source say it? Parts of our own are reported and decide nothing."""
+    why: Why | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
     """One claim, measured."""
 
@@ -116,6 +137,8 @@ class Finding:
     """Model, text and n, as the figure's subtitle; set by the survey."""
     why: Why | None = None
     """Why nothing was decided; None where the verdict is a verdict."""
+    parts: tuple[Part, ...] = ()
+    """What the claim says in several parts; the verdict is that of the weakest part that the source asserts."""
 
     @property
     def id(self) -> str:

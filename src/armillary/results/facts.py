@@ -111,12 +111,14 @@ class Plan(Facts):
     experiments: int
     """How many of the claims run experiments."""
     tokens: int
-    """Read by each of the three arms."""
+    """Read in each arm."""
     passes: float
     """Upper bound on the experiments' passes over the evaluation text: a rule that decides sooner needs fewer."""
     evaluation: int
     """Tokens of the evaluation text."""
     seconds: float
+    arms: int = 3
+    """Passes over the text: the model, its untrained twins, and shuffled text."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 
 from armillary import __version__
 from armillary.errors import OutputError
-from armillary.results.claim import VERDICTS, Claim, Control, Finding, RuleChange, Statistic, Why
+from armillary.results.claim import VERDICTS, Claim, Control, Finding, Part, RuleChange, Statistic, Why
 from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, Times
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
@@ -31,7 +31,7 @@ from armillary.results.table import Cell, Column, Table
 SCHEMA = 2
 # Schema 1 lacks changed rules, reasons, notes and the version of the rules; the rest is the same.
 READS = (1, 2)
-CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key != "changes")
+CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key not in ("changes", "kind"))
 # A byte-level token can be half a character, which strict UTF-8 cannot encode.
 _CODEC = ("utf-8", "surrogatepass")
 # CSV has only text, so survey.json records the type of every column; where a column mixes types (an absent number, an
@@ -193,6 +193,7 @@ def _finding_record(finding: Finding) -> dict[str, Any]:
         "why": finding.why.name if finding.why else None,
         "statistic": vars(finding.statistic),
         "controls": [vars(control) for control in finding.controls],
+        "parts": [_part_record(part) for part in finding.parts],
         **{key: getattr(finding, key) for key in ("n", "reading", "headline", "caption", "notes")},
         "columns": _column_records(finding.table),
         "quantities": [vars(quantity) for quantity in finding.quantities],
@@ -265,7 +266,7 @@ def _json(value: Any, depth: int) -> str:
 
 def finding_from(record: Mapping[str, Any], tables: Path) -> Finding:
     changes = tuple(RuleChange(**entry) for entry in record.get("changes", ()))
-    claim = Claim(**{key: record[key] for key in CLAIM_WORDS}, changes=changes)
+    claim = Claim(**{key: record[key] for key in CLAIM_WORDS}, kind=record.get("kind", "behaviour"), changes=changes)
     if record["verdict"] not in VERDICTS:
         raise ValueError(f"{claim.id} has the verdict {record['verdict']!r}, known: {', '.join(VERDICTS)}")
     files = {name: tables / file_name(f"{claim.id}.{name}") for name in record["more_tables"]}
@@ -276,10 +277,21 @@ def finding_from(record: Mapping[str, Any], tables: Path) -> Finding:
         table=_table(record["columns"], tables / file_name(claim.id), record),
         quantities=tuple(_quantity(entry) for entry in record["quantities"]),
         notes=tuple(record["notes"]),
+        parts=tuple(_part(entry) for entry in record.get("parts", ())),
         why=Why[record["why"]] if record.get("why") else None,
         more_tables={n: _table(columns, files[n], record) for n, columns in record["more_tables"].items()},
         **{key: record[key] for key in ("verdict", "n", "reading", "headline", "caption")},
     )
+
+
+def _part_record(part: Part) -> dict[str, Any]:
+    statistic = None if part.statistic is None else vars(part.statistic)
+    return {**vars(part), "statistic": statistic, "why": part.why.name if part.why else None}
+
+
+def _part(record: Mapping[str, Any]) -> Part:
+    statistic = None if record["statistic"] is None else Statistic(**_with_nan(record["statistic"]))
+    return Part(**{**record, "statistic": statistic, "why": Why[record["why"]] if record["why"] else None})
 
 
 def _with_nan(record: Mapping[str, Any]) -> dict[str, Any]:

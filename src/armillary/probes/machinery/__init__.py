@@ -4,9 +4,18 @@ What a probe's conclusion is written with can be imported from here. `bench` and
 """
 
 from armillary.probes.machinery.depth import spread_layers
-from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, Ints
+from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, TWINS, Evidence, Flags, Floats, Ints
 from armillary.probes.machinery.instrument import ARMS, AnyInstrument, View
-from armillary.probes.machinery.intervals import NAN3, Interval, discoveries, mean, median_defined, p_values, spread
+from armillary.probes.machinery.intervals import (
+    NAN3,
+    Interval,
+    discoveries,
+    mean,
+    median_defined,
+    over_twins,
+    p_values,
+    spread,
+)
 from armillary.probes.machinery.once import once
 from armillary.probes.machinery.parallel import over_sites
 from armillary.probes.machinery.tables import (
@@ -21,9 +30,19 @@ from armillary.probes.machinery.tables import (
     table,
 )
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.verdicts import by_share, missing_interval, name_heads, name_sites, undecided
+from armillary.probes.machinery.verdicts import (
+    above,
+    beats,
+    by_share,
+    missing_interval,
+    name_heads,
+    name_sites,
+    undecided,
+    weakest,
+)
 
-__all__ = ["ARMS", "MODEL", "NAN3", "RANDOM", "SHUFFLED", "AnyInstrument", "Evidence", "Flags", "Floats", "Ints", "T"]
-__all__ += ["Cells", "Interval", "View", "by_share", "cells", "discoveries", "head_map", "head_table", "interval_cells"]
-__all__ += ["layer_table", "line", "mean", "median_defined", "missing_interval", "name_heads", "name_sites", "once"]
-__all__ += ["over_sites", "p_values", "site_table", "spread", "spread_layers", "table", "undecided"]
+__all__ = ["ARMS", "MODEL", "NAN3", "RANDOM", "SHUFFLED", "TWINS", "AnyInstrument", "Cells", "Evidence", "Flags"]
+__all__ += ["Floats", "Interval", "Ints", "T", "View", "above", "beats", "by_share", "cells", "discoveries"]
+__all__ += ["head_map", "head_table", "interval_cells", "layer_table", "line", "mean", "median_defined"]
+__all__ += ["missing_interval", "name_heads", "name_sites", "once", "over_sites", "over_twins", "p_values"]
+__all__ += ["site_table", "spread", "spread_layers", "table", "undecided", "weakest"]

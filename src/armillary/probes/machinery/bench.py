@@ -21,7 +21,7 @@ from armillary.edits import Edit, edited
 from armillary.errors import ModelError
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Corpus, Window
-from armillary.probes.machinery.instrument import MODEL, RANDOM, SHUFFLED
+from armillary.probes.machinery.instrument import MODEL, SHUFFLED, TWINS
 from armillary.probes.machinery.intervals import Floats, Interval, interval
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 
@@ -81,7 +81,8 @@ class Bench:
     anatomy: Anatomy
     corpus: Corpus
     """All that the survey reads; an experiment that needs long windows takes them here."""
-    twin: Anatomy | None = None
+    untrained: Sequence[Anatomy] = ()
+    """The same architecture at random initialisation, several times."""
     seed: int = 0
     quick: bool = False
     tick: Callable[[int], None] = lambda tokens: None
@@ -97,20 +98,28 @@ class Bench:
         self.text = self.corpus.thinned(tokens, documents)
 
     @property
+    def twin(self) -> Anatomy | None:
+        """The first untrained twin."""
+        return self.untrained[0] if self.untrained else None
+
+    @property
+    def twins(self) -> list[str]:
+        """The arms of the untrained twins."""
+        return list(TWINS[: len(self.untrained)])
+
+    @property
     def scored(self) -> bool:
         """Does the model predict a next token, so that an edit can cost something?"""
         return self.anatomy.causal and self.anatomy.W_U is not None
 
     def arm(self, name: str) -> "Bench":
-        """The same bench with the random twin, or with shuffled text."""
+        """The same bench with an untrained twin, or with shuffled text."""
         if name == MODEL:
             return self
         if name not in self._arms:
-            assert self.twin is not None or name == SHUFFLED
-            model = self.twin if name == RANDOM else self.anatomy
+            model = self.untrained[TWINS.index(name)] if name in TWINS else self.anatomy
             text = self.corpus.shuffled(self.seed) if name == SHUFFLED else self.corpus
-            assert model is not None
-            self._arms[name] = Bench(model, text, None, self.seed, self.quick, lambda tokens: self.tick(tokens))
+            self._arms[name] = Bench(model, text, (), self.seed, self.quick, lambda tokens: self.tick(tokens))
         return self._arms[name]
 
     def batches(self, windows: Sequence[Window] | None = None) -> list[Batch]:

@@ -1,14 +1,22 @@
 """What does a probe conclude from? The states that instruments left in every arm, and intervals over documents."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.machinery.instrument import ARMS, MODEL, RANDOM, SHUFFLED, AnyInstrument, Instrument, S
-from armillary.probes.machinery.intervals import Floats, Interval, Statistic, interval, intervals, mean
+from armillary.probes.machinery.instrument import ARMS, MODEL, RANDOM, SHUFFLED, TWINS, AnyInstrument, Instrument, S
+from armillary.probes.machinery.intervals import (
+    Floats,
+    Interval,
+    Statistic,
+    interval,
+    intervals,
+    mean,
+    over_twins,
+)
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -24,8 +32,8 @@ class Evidence:
 
     anatomy: "Anatomy"
     corpus: "Corpus | None" = None
-    twin: "Anatomy | None" = None
-    """The same architecture at random initialisation."""
+    untrained: "Sequence[Anatomy]" = ()
+    """The same architecture at random initialisation, several times."""
     states: Mapping[AnyInstrument, Mapping[str, Any]] = field(default_factory=dict)
     seed: int = 0
     memo: dict[Any, Any] = field(default_factory=dict)
@@ -36,10 +44,24 @@ class Evidence:
         return self.states[instrument]
 
     def model(self, arm: str) -> "Anatomy":
-        """The model that an arm ran: the random twin or the model itself."""
-        anatomy = self.twin if arm == RANDOM else self.anatomy
-        assert anatomy is not None
-        return anatomy
+        """The model that an arm ran: an untrained twin or the model itself."""
+        return self.untrained[TWINS.index(arm)] if arm in TWINS else self.anatomy
+
+    @property
+    def twin(self) -> "Anatomy | None":
+        """The first untrained twin."""
+        return self.untrained[0] if self.untrained else None
+
+    @property
+    def twins(self) -> list[str]:
+        """The arms of the untrained twins."""
+        return list(TWINS[: len(self.untrained)])
+
+    def over_twins(self, statistic: "Callable[[str], Interval]") -> Interval:
+        """A statistic of an arm, for an untrained model: mean over the twins, and the interval in which another
+        initialisation is expected. NaN without twins."""
+        value, low, high = over_twins([statistic(arm) for arm in self.twins]).tolist()
+        return value, low, high
 
     @property
     def sites(self) -> list[str]:
@@ -55,8 +77,8 @@ class Evidence:
         return [arm for arm in ARMS if any(arm in states for states in self.states.values())]
 
     def controls(self, instrument: AnyInstrument) -> list[str]:
-        """The arms that this instrument watched besides the model on its text."""
-        return [arm for arm in ARMS if arm != MODEL and arm in self.states.get(instrument, {})]
+        """The kinds of arms that this instrument watched besides the model on its text: RANDOM stands for all twins."""
+        return [arm for arm in (RANDOM, SHUFFLED) if arm in self.states.get(instrument, {})]
 
     def interval(self, stats: Floats, statistic: Statistic = mean, every: bool = False) -> Interval:
         """Value and 95 % interval of a statistic of sums [document group, …], by bootstrap over documents."""
@@ -67,4 +89,4 @@ class Evidence:
         return intervals(stats, statistic, self.seed, every=every)
 
 
-__all__ = ["ARMS", "MODEL", "RANDOM", "SHUFFLED", "Evidence", "Flags", "Floats", "Ints", "mean"]
+__all__ = ["ARMS", "MODEL", "RANDOM", "SHUFFLED", "TWINS", "Evidence", "Flags", "Floats", "Ints", "mean"]

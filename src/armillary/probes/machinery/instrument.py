@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from armillary.measures import State
 
 MODEL, RANDOM, SHUFFLED = "model", "random initialisation", "shuffled text"
-ARMS = (MODEL, RANDOM, SHUFFLED)
+# The untrained twins, the first under the plain name; a large model has fewer of them.
+TWINS = (RANDOM, *(f"{RANDOM} {number}" for number in range(2, 6)))
+ARMS = (MODEL, *TWINS, SHUFFLED)
 
 
 S = TypeVar("S", bound="State")
@@ -75,7 +77,7 @@ class Instrument(Protocol[S]):
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """In which arms it watches."""
+        """In which arms it watches: `ARMS` are all; RANDOM alone is the first untrained twin."""
         ...
 
     @property

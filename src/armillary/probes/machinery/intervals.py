@@ -1,6 +1,6 @@
 """How sure is a number? One mean, one spread and one bootstrap over documents, for every probe."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,32 @@ def interval(
     """
     value, low, high = intervals(stats, statistic, seed, draws, level, every).tolist()
     return value, low, high
+
+
+def over_twins(values: Sequence[Interval] | Floats, level: float = 0.95) -> Floats:
+    """[…, (value, low, high)] for an untrained model, from [twin, …, (value, low, high)] of several initialisations.
+
+    The value is their mean. The interval is where the statistic of one more initialisation is expected: Student's
+    prediction interval over twins, with the twins' own mean interval over documents added in squares. A model that
+    was never trained lies above its upper end in 2.5 % of cases. With one twin only the documents count.
+
+    >>> over_twins([(1.0, 1.0, 1.0), (3.0, 3.0, 3.0)]).round(2)
+    array([  2.  , -20.01,  24.01])
+    """
+    from scipy.stats import t
+
+    each = np.asarray(values, dtype=np.float64)
+    if not len(each):
+        return np.full(3, np.nan)
+    value, low, high = np.moveaxis(each.mean(0), -1, 0)
+    between = np.zeros_like(value)
+    if len(each) > 1:
+        factor = t.ppf((1 + level) / 2, len(each) - 1) * np.sqrt(1 + 1 / len(each))
+        between = factor * each[..., 0].std(0, ddof=1)
+    # Ends that no document gave are missing: then only initialisations are known.
+    below, above = (np.hypot(between, np.nan_to_num(end)) for end in (value - low, high - value))
+    missing = np.isnan(low) & (len(each) == 1)
+    return np.stack([value, np.where(missing, np.nan, value - below), np.where(missing, np.nan, value + above)], -1)
 
 
 def p_values(observed: Floats, null: Floats) -> Floats:

@@ -6,9 +6,9 @@ from typing import Any
 
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import run, still
+from armillary.flow.controls import twins_for
 from armillary.flow.tokens import Corpus, collate
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.instrument import ARMS
 from armillary.probes.machinery.probe import AnyProbe, Experimenter
 from armillary.results import Plan
 
@@ -29,8 +29,13 @@ def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe
     evaluation = Bench(anatomy, corpus, quick=quick).text.tokens
     read = corpus.tokens if any(probe.instruments for probe in probes) else 0
     speed = _speed(anatomy, corpus)
-    seconds = algebra + (len(ARMS) * WATCHED * read + passes * evaluation) / speed
-    return Plan(len(probes), len(experimenters), read, passes, evaluation, seconds)
+    seconds = algebra + (arms_of(anatomy) * WATCHED * read + passes * evaluation) / speed
+    return Plan(len(probes), len(experimenters), read, passes, evaluation, seconds, arms_of(anatomy))
+
+
+def arms_of(anatomy: Anatomy) -> int:
+    """How many passes read the whole text: the model on it, the model on it shuffled, and every untrained twin."""
+    return 2 + twins_for(anatomy)
 
 
 def _passes(probe: Experimenter[Any], anatomy: Anatomy) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from armillary.probes.machinery.evidence import Evidence
-from armillary.probes.machinery.instrument import ARMS, MODEL, RANDOM, SHUFFLED, AnyInstrument, View, Watch
+from armillary.probes.machinery.instrument import MODEL, SHUFFLED, AnyInstrument, View, Watch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,25 +27,27 @@ def gather(
 
     An instrument that raises is lost to the probes that read it, and to no other.
     """
-    from armillary.flow.controls import random_twin
+    from armillary.flow.controls import Twins
 
-    twin = random_twin(anatomy, seed)
+    twins = Twins(anatomy, seed)
     wanted = list(dict.fromkeys(instruments))
     if corpus is None or not wanted:
-        return Evidence(anatomy, corpus, twin, seed=seed)
-    subjects = {MODEL: (anatomy, corpus), RANDOM: (twin, corpus), SHUFFLED: (anatomy, corpus.shuffled(seed))}
+        return Evidence(anatomy, corpus, twins, seed=seed)
+    evidence = Evidence(anatomy, corpus, twins, seed=seed)
+    texts = {SHUFFLED: corpus.shuffled(seed)}
     states: dict[AnyInstrument, dict[str, Any]] = {instrument: {} for instrument in wanted}
     lost: dict[AnyInstrument, _Lost] = {}
-    for arm in ARMS:
+    for arm in (MODEL, *evidence.twins, SHUFFLED):
         begin(arm)
+        subject = evidence.model(arm), texts.get(arm, corpus)
         present = [instrument for instrument in wanted if arm in instrument.arms and instrument not in lost]
         try:
-            observed = observe(*subjects[arm], present, seed, tick)
+            observed = observe(*subject, present, seed, tick)
         except Exception:
-            observed = _observe_singly(*subjects[arm], present, seed, lost)
+            observed = _observe_singly(*subject, present, seed, lost)
         for instrument, state in observed.items():
             states[instrument][arm] = state
-    return Evidence(anatomy, corpus, twin, {**states, **lost}, seed)
+    return Evidence(anatomy, corpus, twins, {**states, **lost}, seed)
 
 
 def _observe_singly(

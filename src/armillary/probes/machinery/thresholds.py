@@ -6,7 +6,7 @@ threshold; a survey records it.
 
 from dataclasses import asdict, dataclass
 
-RULES_VERSION = "1"
+RULES_VERSION = "2"
 
 
 @dataclass(frozen=True)

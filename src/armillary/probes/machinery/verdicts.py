@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.machinery.intervals import NAN3, Floats
+from armillary.probes.machinery.intervals import NAN3, Floats, Interval
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
-from armillary.results import Claim, Column, Finding, Statistic, Table, Verdict, Why
+from armillary.results import Claim, Column, Finding, Part, Statistic, Table, Verdict, Why
 
 Flags = NDArray[np.bool_]
 
@@ -33,6 +33,30 @@ def failed(claim: Claim, error: BaseException) -> Finding:
     name, message = type(error).__name__, " ".join(str(error).split())
     finding = undecided(claim, Why.FAILED, f"The probe raised {name}: {message or 'no message'}")
     return replace(finding, verdict="failed", headline=f"Nothing can be concluded: the probe raised {name}")
+
+
+def above(interval: Interval, limit: float) -> bool | None:
+    """Does a whole interval lie above a limit? None where it spans the limit, or where either is missing.
+
+    >>> above((2.0, 1.0, 3.0), 0.5), above((2.0, 1.0, 3.0), 4.0), above((2.0, 1.0, 3.0), 1.5)
+    (True, False, None)
+    """
+    _, low, high = interval
+    if low > limit:
+        return True
+    return False if high < limit else None
+
+
+def beats(interval: Interval, control: Interval) -> bool | None:
+    """Does a whole interval lie above a control's upper end? None where it spans that end."""
+    return above(interval, control[2])
+
+
+def weakest(parts: Sequence[Part]) -> tuple[Verdict, Why | None]:
+    """The verdict of a claim in several parts: that of the weakest part that the source asserts."""
+    order: tuple[Verdict, ...] = ("failed", "refuted", "undecided", "qualified", "supported")
+    part = min((part for part in parts if part.asserted), key=lambda part: order.index(part.verdict))
+    return part.verdict, part.why
 
 
 def by_share(holds: Flags, possible: Flags | None = None, most: float = T.sites_most) -> Verdict:

@@ -50,7 +50,7 @@ def plan_line(survey: Survey) -> str:
         return ""
     parts = [counted(plan.claims, "claim")]
     if plan.tokens:
-        parts.append(f"3 passes over {count(plan.tokens)} tokens")
+        parts.append(f"{plan.arms} passes over {count(plan.tokens)} tokens")
     if plan.experiments:
         parts.append(f"at most {count(round(plan.passes))} over {count(plan.evaluation)} for experiments")
     return " · ".join([*parts, f"about {duration(plan.seconds)}"])
