@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from armillary.errors import OutputError
-from armillary.results import Column, Finding, Plan, RuleChange, Statistic, Survey, Table, TextFacts, Times, Why
+from armillary.results import Column, Finding, Part, Plan, RuleChange, Statistic, Survey, Table, TextFacts, Times, Why
 from armillary.results.store import (
     check_writable,
     finding_json,
@@ -44,6 +44,31 @@ def survey() -> Survey:
 def same(a: object, b: object) -> bool:
     """Equal in value and type, NaN equal to itself."""
     return repr(a) == repr(b)
+
+
+def test_parts_and_kinds_come_back(survey: Survey, tmp_path: Path) -> None:
+    parts = (
+        Part("one", "supported", "It holds.", Statistic("share", 0.9, float("nan"), 1.0)),
+        Part("two", "undecided", "Too close.", asserted=False, why=Why.SPANS_LIMIT),
+    )
+    first = survey.findings[0]
+    first = replace(first, parts=parts, claim=replace(first.claim, kind="learned"))
+    write_survey(replace(survey, findings=(first,)), tmp_path)
+    (back,) = read_survey(tmp_path)
+    assert same(back.parts, parts)
+    assert back.claim.kind == "learned"
+
+
+@pytest.mark.parametrize(("key", "value"), [("kind", "<b>true</b>"), ("verdict", "certain")])
+def test_an_unknown_kind_or_verdict_of_a_part_is_refused(survey: Survey, tmp_path: Path, key: str, value: str) -> None:
+    first = replace(survey.findings[0], parts=(Part("one", "supported", "It holds."),))
+    path = write_survey(replace(survey, findings=(first,)), tmp_path)
+    record = json.loads(path.read_text())
+    claim = record["claims"][0]
+    (claim["parts"][0] if key == "verdict" else claim)[key] = value
+    path.write_text(json.dumps(record))
+    with pytest.raises(OutputError, match=f"{key} '{value}'"):
+        read_survey(tmp_path)
 
 
 def test_everything_comes_back(survey: Survey, tmp_path: Path) -> None:

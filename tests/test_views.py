@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from armillary.errors import OutputError
-from armillary.results import VERDICTS, RuleChange, Survey, Table
+from armillary.results import VERDICTS, Part, RuleChange, Statistic, Survey, Table, Why
 from armillary.results.numbers import interval, number, say
 from armillary.views import save as saving
 from armillary.views.figures.figure import figure
@@ -43,6 +43,34 @@ def survey() -> Survey:
 @pytest.fixture(scope="module")
 def hostile() -> Survey:
     return SYNTHETIC["hostile_survey"]()
+
+
+def test_kinds_are_marked_and_counted_apart(survey: Survey) -> None:
+    kinds = ("definition", "learned")
+    findings = [replace(f, claim=replace(f.claim, kind=k)) for f, k in zip(survey.findings, kinds, strict=False)]
+    two = replace(survey, findings=tuple(findings))
+    marks = [MARKS[finding.verdict] for finding in findings]
+    text = ledger_text(two, 80)
+    assert f"Verdicts: learned {marks[1]} 1   by definition (no findings) {marks[0]} 1" in " ".join(text.split("\n"))
+    for finding in findings:
+        assert re.search(rf"{re.escape(finding.id)} +{finding.verdict} +{finding.claim.kind} ", text)
+        assert finding.claim.kind in claim_text(finding.claim)
+    page = ledger_html(two)
+    assert "by definition (no findings)" in page
+    assert "learned" in page
+
+
+def test_every_part_is_shown_with_its_verdict(survey: Survey) -> None:
+    parts = (
+        Part("early", "supported", "It <b>holds</b>.", Statistic("share", 0.9, 0.8, 1.0)),
+        Part("late", "undecided", "Too close.", asserted=False, why=Why.SPANS_LIMIT),
+    )
+    finding = replace(survey.findings[0], parts=parts)
+    text = " ".join(finding_text(finding, 120).split())
+    assert "● supported · early: It <b>holds</b>. [share: 0.90 [0.80, 1.00]]" in text
+    assert "○ undecided (the interval spans the limit) · late, added by Armillary: Too close." in text
+    assert "It <b>holds" not in finding_html(finding)
+    assert "It &lt;b&gt;holds" in finding_html(finding)
 
 
 # ---- numbers and words ----------------------------------------------------------------------------------
@@ -113,7 +141,7 @@ def test_marks_differ_and_are_one_column_wide() -> None:
 
 def test_a_failed_claim_is_a_row_in_every_view(survey: Survey) -> None:
     failed = SYNTHETIC["failed"](survey)
-    assert re.search(r"! sphere\.plane +failed +–", ledger_text(failed, 110))
+    assert re.search(r"! sphere\.plane +failed +behaviour +–", ledger_text(failed, 110))
     assert "! 1" in ledger_text(failed, 110)
     assert "The probe raised ValueError: no such thing" in finding_text(failed["sphere.plane"], 110)
     assert re.match(r"! sphere\.plane +failed\n", finding_text(failed["sphere.plane"], 110))

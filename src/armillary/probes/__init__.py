@@ -39,7 +39,7 @@ from armillary.probes.words.artifact import Artifact
 from armillary.probes.words.output import Output
 from armillary.probes.words.refinement import Refinement
 from armillary.probes.words.travel import Travel
-from armillary.results import CHAPTERS, Claim
+from armillary.results import CHAPTERS, KINDS, Claim
 
 PROBES: tuple[AnyProbe, ...] = (
     Radius(),
@@ -118,7 +118,8 @@ def outside() -> dict[str, tuple[AnyProbe, ...]]:
 
 def _is_probe(offer: object) -> bool:
     claim, instruments = getattr(offer, "claim", None), getattr(offer, "instruments", None)
-    listed = isinstance(claim, Claim) and claim.chapter in CHAPTERS and isinstance(instruments, tuple)
+    listed = isinstance(claim, Claim) and claim.chapter in CHAPTERS and claim.kind in KINDS
+    listed = listed and isinstance(instruments, tuple)
     return listed and not isinstance(offer, type) and callable(getattr(offer, "conclude", None))
 
 

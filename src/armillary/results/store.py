@@ -22,7 +22,7 @@ import numpy as np
 
 from armillary import __version__
 from armillary.errors import OutputError
-from armillary.results.claim import VERDICTS, Claim, Control, Finding, Part, RuleChange, Statistic, Why
+from armillary.results.claim import KINDS, VERDICTS, Claim, Control, Finding, Part, RuleChange, Statistic, Why
 from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, Times
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
@@ -267,8 +267,11 @@ def _json(value: Any, depth: int) -> str:
 def finding_from(record: Mapping[str, Any], tables: Path) -> Finding:
     changes = tuple(RuleChange(**entry) for entry in record.get("changes", ()))
     claim = Claim(**{key: record[key] for key in CLAIM_WORDS}, kind=record.get("kind", "behaviour"), changes=changes)
-    if record["verdict"] not in VERDICTS:
-        raise ValueError(f"{claim.id} has the verdict {record['verdict']!r}, known: {', '.join(VERDICTS)}")
+    for verdict in (record["verdict"], *(part["verdict"] for part in record.get("parts", ()))):
+        if verdict not in VERDICTS:
+            raise ValueError(f"{claim.id} has the verdict {verdict!r}, known: {', '.join(VERDICTS)}")
+    if claim.kind not in KINDS:
+        raise ValueError(f"{claim.id} is of the kind {claim.kind!r}, known: {', '.join(KINDS)}")
     files = {name: tables / file_name(f"{claim.id}.{name}") for name in record["more_tables"]}
     return Finding(
         claim=claim,

@@ -21,7 +21,10 @@ from armillary.views.text.summary import (
     chapters,
     controls,
     counted,
+    kind_counts,
+    kind_text,
     measured,
+    part_lines,
     reason,
     sources,
     verdict_counts,
@@ -38,7 +41,8 @@ def survey_ledger(survey: Survey) -> str:
     chips = [Chip(verdict, mark_html(verdict), seen[verdict]) for verdict in VERDICTS]
     rows = [_row(finding) for findings in chapters(survey).values() for finding in findings]
     # Verdicts sort from supported to failed.
-    return ledger_section(HEADINGS, rows, chips)
+    tally = " · ".join(map(e, kind_counts(survey)))
+    return f"<p class='tally'>{tally}</p>{ledger_section(HEADINGS, rows, chips)}"
 
 
 def _row(finding: Finding) -> LedgerRow:
@@ -47,7 +51,7 @@ def _row(finding: Finding) -> LedgerRow:
     control = finding.controls[0] if finding.controls else None
     against = "no control" if control is None else f"{number(control.value)} {e(control.name)}"
     cells = (
-        f"{mark_html(finding.verdict)} {finding.verdict}{_why(finding)}",
+        f"{mark_html(finding.verdict)} {finding.verdict}{_soft(finding.claim.kind)}{_soft(reason(finding))}",
         f"<b>{link(finding.id)}</b><br><span class='soft'>{e(finding.claim.statement)}</span>",
         f"<b class='value'>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{e(statistic.name)}</span>",
         f"{bar_html(finding)}<span class='soft' title='{against}'>{against}</span>",
@@ -55,11 +59,11 @@ def _row(finding: Finding) -> LedgerRow:
     )
     against_key = "" if control is None else _key(control.value)
     keys = (VERDICTS.index(finding.verdict), finding.id, _key(statistic.value), against_key, finding.reading)
-    return LedgerRow(finding.id, finding.claim.chapter, finding.verdict, cells, keys)
+    return LedgerRow(finding.id, finding.claim.chapter, finding.verdict, cells, keys, finding.claim.kind)
 
 
-def _why(finding: Finding) -> str:
-    return f"<br><span class='soft'>{e(reason(finding))}</span>" if reason(finding) else ""
+def _soft(text: str) -> str:
+    return f"<br><span class='soft'>{e(text)}</span>" if text else ""
 
 
 def _key(value: float) -> str | float:
@@ -112,7 +116,9 @@ def _facts(finding: Finding) -> str:
     claim = finding.claim
     return (
         terms(
+            ("parts", part_lines(finding)),
             ("claim", [claim.statement]),
+            ("kind", [kind_text(claim)]),
             ("measured", [measured(finding)]),
             ("control", controls(finding)),
             ("rule", [claim.rule]),

@@ -30,6 +30,8 @@ class LedgerRow:
     kind: str
     cells: Sequence[str]
     keys: Sequence[str | float]
+    nature: str = ""
+    """The kind of claim, where rows can be chosen by it."""
 
 
 def ledger_section(headings: Mapping[str, bool], rows: Sequence[LedgerRow], chips: Sequence[Chip]) -> str:
@@ -43,13 +45,14 @@ def ledger_section(headings: Mapping[str, bool], rows: Sequence[LedgerRow], chip
     )
     bodies = "".join(_body(chapter, entries, len(headings)) for chapter, entries in chapters.items())
     return (
-        f'<section id="ledger" aria-label="ledger">{_controls(chapters, chips, len(rows))}'
+        f'<section id="ledger" aria-label="ledger">{_controls(chapters, chips, rows)}'
         f'<table class="ledger"><thead><tr>{head}</tr></thead>{bodies}<tbody class="all"></tbody></table>'
         '<p class="none soft" hidden>No claim matches.</p></section>'
     )
 
 
-def _controls(chapters: Mapping[str, Sequence[LedgerRow]], chips: Sequence[Chip], total: int) -> str:
+def _controls(chapters: Mapping[str, Sequence[LedgerRow]], chips: Sequence[Chip], rows: Sequence[LedgerRow]) -> str:
+    total = len(rows)
     buttons = "".join(
         f'<button type="button" class="chip" aria-pressed="false" value="{e(c.kind)}">'
         f"{c.mark} {c.number} {e(c.label or c.kind)}</button>"
@@ -63,6 +66,10 @@ def _controls(chapters: Mapping[str, Sequence[LedgerRow]], chips: Sequence[Chip]
             f'<label>chapter <select id="chapter"><option value="">all</option>{options}</select></label>'
             '<label><input type="checkbox" id="grouped" checked> by chapter</label>'
         )
+    natures = dict.fromkeys(row.nature for row in rows if row.nature)
+    if len(natures) > 1:
+        options = "".join(f'<option value="{e(nature)}">{e(nature)}</option>' for nature in natures)
+        several += f'<label>kind <select id="nature"><option value="">all</option>{options}</select></label>'
     return (
         f'<div class="controls" role="search"><span class="chips">{buttons}</span>'
         f'<input type="search" id="find" placeholder="search" aria-label="search the ledger">{several}'
@@ -79,7 +86,7 @@ def _body(chapter: str, rows: Sequence[LedgerRow], width: int) -> str:
 def _row(row: LedgerRow) -> str:
     keys = "".join(f' data-k{i}="{escape(str(key))}"' for i, key in enumerate(row.keys))
     cells = "".join(f'<td><div class="clamp">{cell}</div></td>' for cell in row.cells)
-    return f'<tr data-id="{escape(row.id)}" data-kind="{e(row.kind)}"{keys}>{cells}</tr>'
+    return f'<tr data-id="{escape(row.id)}" data-kind="{e(row.kind)}" data-nature="{e(row.nature)}"{keys}>{cells}</tr>'
 
 
 def link(claim_id: str) -> str:

@@ -15,6 +15,7 @@ from armillary.views.text.summary import (
     chapters,
     controls,
     fields,
+    kind_counts,
     law_line,
     model_line,
     note_lines,
@@ -38,7 +39,8 @@ def ledger_html(survey: Survey) -> str:
             f"<h2>{html_text(chapter_title(chapter))} <span class='soft'>{verdict_counts(findings)}</span></h2>"
             f"<div class='wide'><table class='ledger'>{head}<tbody>{rows}</tbody></table></div>"
         )
-    foot = [*([f"Laws: {law_line(survey)}"] if survey.laws else []), *(f"Note, {n}" for n in note_lines(survey))]
+    foot = [f"Verdicts: {'   '.join(kind_counts(survey))}"] if len(survey) else []
+    foot += [*([f"Laws: {law_line(survey)}"] if survey.laws else []), *(f"Note, {n}" for n in note_lines(survey))]
     parts.append("<p class='soft'>" + "<br>".join(map(html_text, foot)) + "</p>")
     return framed_html("".join(parts))
 
@@ -106,7 +108,7 @@ def _row(finding: Finding) -> str:
     against = map(html_text, controls(finding)) if finding.controls else ["no control"]
     return (
         f"<tr id='{html_text(finding.id)}'><td>{mark_html(finding.verdict)} <b>{html_text(finding.id)}</b> "
-        f"{verdict_text(finding)}"
+        f"{verdict_text(finding)} <span class='soft'>{finding.claim.kind}</span>"
         f"<br><span class='soft'>{html_text(finding.claim.statement)}</span></td>"
         f"<td><b>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{html_text(statistic.name)}</span></td>"
         f"<td>{bar_html(finding)}<span class='soft'>{'<br>'.join(against)}</span></td>"

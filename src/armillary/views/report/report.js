@@ -139,11 +139,12 @@ function ledger(table) {
 
   function filter() {
     const kinds = chips.filter(pressed).map(chip => chip.value);
-    const chapter = one("chapter")?.value ?? "", word = one("find").value.trim().toLowerCase();
+    const chapter = one("chapter")?.value ?? "", nature = one("nature")?.value ?? "";
+    const word = one("find").value.trim().toLowerCase();
     let left = 0;
     rows.forEach((row, i) => {
       const fits = (!kinds.length || kinds.includes(row.dataset.kind)) && words[i].includes(word)
-        && (chapter === "" || homes[i] === bodies[chapter]);
+        && (chapter === "" || homes[i] === bodies[chapter]) && (nature === "" || row.dataset.nature === nature);
       row.hidden = !fits;
       left += fits;
     });
@@ -162,7 +163,7 @@ function ledger(table) {
     filter();
   });
   one("find").addEventListener("input", filter);
-  one("chapter")?.addEventListener("change", filter);
+  for (const name of ["chapter", "nature"]) one(name)?.addEventListener("change", filter);
   one("grouped")?.addEventListener("change", arrange);
   one("whole").addEventListener("change", event => table.classList.toggle("whole", event.target.checked));
   mark(buttons, sort);

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from armillary.results.claim import CHAPTERS, SOURCES, VERDICTS, Claim, Control, Finding, Statistic
+from armillary.results.claim import CHAPTERS, KINDS, SOURCES, VERDICTS, Claim, Control, Finding, Statistic
 from armillary.results.numbers import count, interval_of, number
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import MARKS
@@ -113,6 +113,24 @@ def verdict_counts(findings: Iterable[Finding]) -> str:
     return "  ".join(f"{MARKS[verdict]} {seen[verdict]}" for verdict in VERDICTS if seen[verdict])
 
 
+def kind_counts(findings: Iterable[Finding]) -> list[str]:
+    """Verdicts by kind of claim: what holds by definition does not count as a finding."""
+    grouped = {kind: [finding for finding in findings if finding.claim.kind == kind] for kind in KINDS}
+    names = {"definition": "by definition (no findings)"}
+    return [f"{names.get(kind, kind)} {verdict_counts(group)}" for kind, group in grouped.items() if group]
+
+
+def part_lines(finding: Finding) -> list[str]:
+    """Each part of a claim: '● supported · name: reading'."""
+    lines = []
+    for part in finding.parts:
+        value = f" [{part.statistic.name}: {interval_of(part.statistic)}]" if part.statistic else ""
+        ours = "" if part.asserted else ", added by Armillary"
+        why = f" ({part.why.value})" if part.why else ""
+        lines.append(f"{MARKS[part.verdict]} {part.verdict}{why} · {part.name}{ours}: {part.reading}{value}")
+    return lines
+
+
 def reason(finding: Finding) -> str:
     """Why nothing was decided, in a few words; empty for a verdict, and where the verdict's own name says it."""
     return finding.why.value if finding.why and finding.why.value != finding.verdict else ""
@@ -140,15 +158,22 @@ def fields(finding: Finding) -> list[tuple[str, Sequence[str]]]:
     listed: list[tuple[str, Sequence[str]]] = [
         ("why", [reason(finding)] if reason(finding) else []),
         ("reading", [finding.reading]),
+        ("parts", part_lines(finding)),
         ("statistic", [measured(finding)]),
         ("control" if len(finding.controls) == 1 else "controls", controls(finding)),
         ("rule", [claim.rule]),
         ("changed", changed_rules(claim)),
         ("claim", [claim.statement]),
+        ("kind", [kind_text(claim)]),
         ("source", [claim.source]),
         ("note" if len(finding.notes) == 1 else "notes", finding.notes),
     ]
     return [(name, lines) for name, lines in listed if lines]
+
+
+def kind_text(claim: Claim) -> str:
+    """'learned: training made it so: …'."""
+    return f"{claim.kind}: {KINDS[claim.kind]}"
 
 
 def sources(claim: Claim) -> list[str]:

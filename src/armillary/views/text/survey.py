@@ -19,8 +19,9 @@ from armillary.views.text.quoting import are_numbers, show_cell, show_text
 from armillary.views.text.summary import (
     changed_rules,
     chapter_title,
-    chapters,
     fields,
+    kind_counts,
+    kind_text,
     law_line,
     model_line,
     note_lines,
@@ -28,7 +29,6 @@ from armillary.views.text.summary import (
     reason,
     sources,
     text_line,
-    verdict_counts,
 )
 
 _TABLE_ROWS = 24
@@ -109,6 +109,7 @@ def claim_text(claim: Claim, width: int | None = None, package: str = "armillary
     console = new_console(width)
     explained = [
         ("chapter", [chapter_title(claim.chapter)]),
+        ("kind", [kind_text(claim)]),
         ("source", sources(claim)),
         ("package", [package]),
         ("definition", [claim.definition]),
@@ -158,8 +159,7 @@ def edits_text(edits: Iterable[tuple[str, str, str]], width: int | None = None) 
 
 
 def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
-    tallies = (f"{show_text(chapter)} {verdict_counts(findings)}" for chapter, findings in chapters(survey).items())
-    foot = [f"Verdicts: {'   '.join(tallies)}"] if len(survey) else []
+    foot = [f"Verdicts: {'   '.join(kind_counts(survey))}"] if len(survey) else []
     foot += [f"Laws: {law_line(survey)}"] if law_line(survey) else []
     notes = note_lines(survey)
     foot += [f"Note, {note}" for note in notes[:_NOTES]]
@@ -173,7 +173,8 @@ def _row(finding: Finding, width: int, id_width: int) -> tuple[Text, Text]:
     """A claim's line, and the paragraph below it: what the number is, its control, the reading."""
     statistic = finding.statistic
     value, bracket = interval_parts(statistic.value, statistic.low, statistic.high)
-    line = _identity(finding, Text(" "), id_width).append(f"  {value:<8} {bracket:<17}", "bold")
+    line = _identity(finding, Text(" "), id_width).append(f" {finding.claim.kind:<10}", "dim")
+    line.append(f"  {value:<8} {bracket:<17}", "bold")
     name = show_text(f"{statistic.name}, {statistic.unit}" if statistic.unit else statistic.name)
     lead = [f"against {show_text(c.name)}: {number(c.value)}" for c in finding.controls[:1]]
     if line.cell_len + 2 + cell_len(name) <= width:
