@@ -1,0 +1,283 @@
+"""The laboratory's parts equal their formulas, leak nothing from the future, and refuse what cannot be."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from armillary.errors import ArmillaryError
+from armillary.lab.parts import MEMBERSHIPS, MESSAGES, NORMS, Membership, MembershipAttention, Symmetriser, new_norm
+from armillary.lab.parts.membership import SHAPES
+
+D, H = 24, 4
+DOUBLE = torch.float64
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+
+
+def perturbed(module: nn.Module) -> nn.Module:
+    """No parameter at its neutral value, so that a forgotten one shows."""
+    module = module.double()
+    with torch.no_grad():
+        for index, parameter in enumerate(module.parameters()):
+            parameter.add_(0.1 * draw(*parameter.shape, seed=index + 1))
+    return module
+
+
+def parts() -> dict[str, nn.Module]:
+    norms = {name: new_norm(name, D) for name in NORMS}
+    return norms | {f"symmetriser {m}": Symmetriser(D, H, m, rounds=2) for m in MESSAGES}
+
+
+# ---- norms ----------------------------------------------------------------------------------------------
+
+
+def standardised(row: Tensor, eps: float) -> Tensor:
+    centred = row - row.sum() / len(row)
+    return centred / (centred @ centred / len(row) + eps).sqrt()
+
+
+FORMULAS = {
+    "layernorm": lambda norm, row: standardised(row, norm.eps),
+    "sphere": lambda norm, row: standardised(row, norm.eps),
+    "rmsnorm": lambda norm, row: row / (row @ row / D + norm.eps).sqrt(),
+    "subset": lambda norm, row: row / (row[:6] @ row[:6] / 6 + norm.eps).sqrt(),
+    "per-head": lambda norm, row: torch.cat([standardised(part, norm.eps) for part in row.split(D // H)]),
+    "dyt": lambda norm, row: torch.tanh(norm.alpha * row),
+    "derf": lambda norm, row: torch.erf(norm.alpha * row + norm.offset),
+}
+
+
+def by_hand(name: str, norm: nn.Module, x: Tensor) -> Tensor:
+    """The formulas again, token by token."""
+    z = torch.stack([FORMULAS[name](norm, row) for row in x.reshape(-1, D)]).reshape(x.shape)
+    z = z if norm.weight is None else z * norm.weight
+    return z if norm.bias is None else z + norm.bias
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norm_equals_its_formula(name):
+    norm, x = perturbed(new_norm(name, D)), draw(2, 5, D)
+    torch.testing.assert_close(norm(x), by_hand(name, norm, x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", parts())
+def test_gradients_are_right(name):
+    norm, x = perturbed(parts()[name]), draw(3, D).requires_grad_()
+    assert torch.autograd.gradcheck(norm, (x,))
+
+
+@pytest.mark.parametrize("name", parts())
+def test_half_precision_is_computed_in_float32(name):
+    norm, x = parts()[name], 100 * draw(8, D).float()
+    half = norm(x.bfloat16())
+    assert half.dtype == torch.bfloat16
+    # One rounding of the input and one of the output, 2^-9 each; tanh and erf at most keep a relative error of inputs.
+    torch.testing.assert_close(half.float(), norm(x.bfloat16().float()), rtol=2**-8, atol=2**-8)
+
+
+@pytest.mark.parametrize("name", parts())
+def test_a_norm_of_another_width_is_refused(name):
+    with pytest.raises(ValueError, match=f"width {D}"):
+        parts()[name](torch.zeros(2, D + 1))
+
+
+def test_layernorm_is_torch_s():
+    norm = perturbed(new_norm("layernorm", D))
+    torch.testing.assert_close(
+        norm(draw(4, D)), nn.functional.layer_norm(draw(4, D), (D,), norm.weight, norm.bias, norm.eps)
+    )
+
+
+# ---- the symmetriser ------------------------------------------------------------------------------------
+
+
+def exact(**settings) -> Symmetriser:
+    """Enough Newton steps that only rounding is left."""
+    return perturbed_gain(Symmetriser(D, H, steps=6, **settings))
+
+
+def perturbed_gain(norm: Symmetriser) -> Symmetriser:
+    norm = norm.double()
+    with torch.no_grad():
+        norm.weight.add_(0.1 * draw(D, seed=1))
+        norm.bias.add_(0.1 * draw(D, seed=2))
+    return norm
+
+
+@pytest.mark.parametrize("messages", ["all", "learned"])
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 1e4])
+def test_messages_to_all_are_layernorm(messages, scale):
+    norm, x = exact(messages=messages), scale * (draw(50, D) + 0.3)
+    expected = nn.functional.layer_norm(x, (D,), norm.weight, norm.bias, norm.eps)
+    torch.testing.assert_close(norm(x), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_no_messages_are_a_norm_of_each_block():
+    norm, x = exact(messages="none"), draw(50, D)
+    other = new_norm("per-head", D, heads=H).double()
+    other.load_state_dict({"weight": norm.weight, "bias": norm.bias})
+    torch.testing.assert_close(norm(x), other(x), rtol=1e-9, atol=1e-9)
+
+
+def test_many_rounds_around_a_ring_reach_everybody():
+    x = draw(50, D)
+    apart = [(exact(messages="ring", rounds=n)(x) - exact(messages="all")(x)).abs().max() for n in (1, 4, 60)]
+    assert apart[0] > apart[1] > apart[2]
+    # Thirds are rounded to float32, sixty times.
+    assert apart[2] < 60 * 2**-23
+
+
+def test_the_recurrence_holds_over_twelve_decades_and_never_explodes():
+    norm = Symmetriser(D, H).double()
+    variance = torch.logspace(-6, 6, 4001, dtype=DOUBLE)
+    error = (norm.inverse_root(variance) * variance.sqrt() - 1).abs()
+    assert error.max() < 1e-6
+    # Without range reduction Newton's step diverges from the same start.
+    y = norm.start[0] + norm.start[1] * variance
+    for a, b in norm.newton:
+        y = y * (a - b * variance * y.square())
+    assert (y * variance.sqrt() - 1).abs().max() > 1
+    assert torch.isfinite(norm.inverse_root(torch.tensor([0.0, 1e-300, 1e300], dtype=DOUBLE))).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"heads": 5}, "do not divide"),
+        ({"heads": D}, "at least two axes"),
+        ({"messages": "rings"}, "ring"),
+        ({"rounds": 0}, "at least 1 round"),
+    ],
+)
+def test_impossible_symmetrisers_are_refused(settings, message):
+    with pytest.raises(ArmillaryError, match=message):
+        Symmetriser(D, **settings)
+
+
+# ---- heads ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*SHAPES, "random", "learned"])
+def test_memberships_are_shares(name):
+    matrix = Membership(name, H, D)()
+    assert (matrix >= 0).all()
+    torch.testing.assert_close(matrix.sum(0), torch.ones(D))
+
+
+def test_soft_heads_overlap_with_their_neighbours_only():
+    for name in ("triangular", "raised sine"):
+        matrix = Membership(name, 6, 48)()
+        reached = (matrix > 0).reshape(6, 6, 8).any(2)
+        ring = torch.eye(6) + torch.eye(6).roll(1, 1) + torch.eye(6).roll(-1, 1)
+        assert torch.equal(reached, ring > 0)
+
+
+def naive(attention: MembershipAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The formula with loops over heads, no cutting to the support."""
+    scores = attention.scores().double()
+    results = scores if attention.results is None else attention.results().double()
+    mask = torch.ones(q.shape[1], q.shape[1]).tril() == 0
+    out = torch.zeros_like(q)
+    for m, n in zip(scores, results, strict=True):
+        score = (q * m) @ k.transpose(1, 2) / m.square().sum().sqrt()
+        out += n * (score.masked_fill(mask, -math.inf).softmax(-1) @ v)
+    return out
+
+
+@pytest.mark.parametrize("name", MEMBERSHIPS)
+@pytest.mark.parametrize("results", [None, "block", "mixing"])
+def test_attention_equals_its_formula(name, results):
+    attention = MembershipAttention(Membership(name, H, D), results and Membership(results, H, D))
+    attention = perturbed(attention)
+    q, k, v = (draw(2, 7, D, seed=i) for i in range(3))
+    torch.testing.assert_close(attention(q, k, v), naive(attention, q, k, v), rtol=1e-10, atol=1e-10)
+
+
+def ordinary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    split = (part.unflatten(-1, (H, -1)).transpose(1, 2) for part in (q, k, v))
+    return nn.functional.scaled_dot_product_attention(*split, is_causal=True).transpose(1, 2).flatten(-2)
+
+
+@pytest.mark.parametrize("name", ["block", "free", "mixing"])
+def test_blocks_are_ordinary_heads_forward_and_backward(name):
+    attention = MembershipAttention(Membership(name, H, D)).double()
+    ours, theirs = ([draw(2, 7, D, seed=i).requires_grad_() for i in range(3)] for _ in range(2))
+    torch.testing.assert_close(attention(*ours), ordinary(*theirs), rtol=1e-12, atol=1e-12)
+    for inputs, function in ((ours, attention), (theirs, ordinary)):
+        (function(*inputs) * draw(2, 7, D, seed=9)).sum().backward()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-10, atol=1e-10)
+
+
+def test_talking_heads_before_and_after_the_softmax():
+    """Scores mixed before, patterns mixed after: written out with explicit mixtures of heads."""
+    attention = perturbed(MembershipAttention(Membership("mixing", H, D), Membership("mixing", H, D)))
+    q, k, v = (draw(1, 7, D, seed=i) for i in range(3))
+    before, after = attention.scores.mixture, attention.results.mixture
+    split = [part.unflatten(-1, (H, -1)).transpose(1, 2) for part in (q, k, v)]
+    score = torch.einsum("hg,bgst->bhst", before, split[0] @ split[1].mT)
+    score = score / (before.square().sum(1) * D / H).sqrt()[:, None, None]
+    pattern = score.masked_fill(torch.ones(7, 7).tril() == 0, -math.inf).softmax(-1)
+    # Head g's values are read by the mixture of patterns with weights after[:, g].
+    mixed = torch.einsum("hg,bhst,bgtc->bgsc", after, pattern, split[2])
+    torch.testing.assert_close(attention(q, k, v), mixed.transpose(1, 2).flatten(-2), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MEMBERSHIPS)
+def test_the_future_never_leaks(name):
+    attention = perturbed(MembershipAttention(Membership(name, H, D)))
+    q, k, v = (draw(1, 6, D, seed=i).requires_grad_() for i in range(3))
+    out = attention(q, k, v)
+    for t in range(6):
+        for gradient in torch.autograd.grad(out[0, t].sum(), (q, k, v), retain_graph=True):
+            assert gradient[0, t + 1 :].abs().max() == 0 if t < 5 else True
+
+
+def test_unit_variance_stays_unit_variance():
+    for name in MEMBERSHIPS:
+        matrix = perturbed(Membership(name, H, D))().detach()
+        q, k = draw(4000, D), draw(4000, D, seed=1)
+        score = (q * k) @ matrix.T.double() / matrix.double().square().sum(1).sqrt()
+        # The variance of a variance of 4000 products is at most 8/4000 here; four standard errors.
+        assert (score.var(0) - 1).abs().max() < 0.2
+
+
+def test_cost_grows_with_overlap():
+    sizes = {
+        name: MembershipAttention(Membership(name, 8, 64)).axes.shape[1] for name in ("block", "triangular", "free")
+    }
+    assert sizes == {"block": 8, "triangular": 16, "free": 64}
+
+
+def test_rotated_pairs_share_their_membership():
+    for name in MEMBERSHIPS:
+        matrix = perturbed(Membership(name, H, D, pairs=True))()
+        first, second = matrix.unflatten(1, (H, 2, -1)).unbind(2)
+        torch.testing.assert_close(first, second)
+
+
+def test_a_head_without_axes_is_uniform_and_silent():
+    attention = MembershipAttention(Membership("free", H, D)).double()
+    with torch.no_grad():
+        attention.scores.matrix[1] = 0
+    q, k, v = (draw(1, 6, D, seed=i) for i in range(3))
+    assert torch.isfinite(attention(q, k, v)).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Membership("block", 5, D), "do not divide"),
+        (lambda: Membership("blocks", H, D), "block"),
+        (lambda: Membership("triangular", 2, D), "at least 3 heads"),
+        (lambda: Membership("block", 8, D, pairs=True), "odd"),
+        (lambda: MembershipAttention(Membership("block", H, D), Membership("block", H, 2 * D)), "must agree"),
+    ],
+)
+def test_impossible_heads_are_refused(make, message):
+    with pytest.raises(ArmillaryError, match=message):
+        make()
