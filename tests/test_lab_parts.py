@@ -4,11 +4,14 @@ import math
 
 import pytest
 import torch
+from tiny import tiny
 from torch import Tensor, nn
 
-from armillary.errors import ArmillaryError
+from armillary.anatomy.read import read
+from armillary.errors import ArmillaryError, ModelError
 from armillary.lab.parts import MEMBERSHIPS, MESSAGES, NORMS, Membership, MembershipAttention, Symmetriser, new_norm
 from armillary.lab.parts.membership import SHAPES
+from armillary.lab.parts.swap import centre, swap
 
 D, H = 24, 4
 DOUBLE = torch.float64
@@ -281,3 +284,88 @@ def test_a_head_without_axes_is_uniform_and_silent():
 def test_impossible_heads_are_refused(make, message):
     with pytest.raises(ArmillaryError, match=message):
         make()
+
+
+# ---- swapping -------------------------------------------------------------------------------------------
+
+IDS = torch.randint(0, 97, (2, 12), generator=torch.Generator().manual_seed(3))
+
+
+def logits(model) -> Tensor:
+    return model(input_ids=IDS, use_cache=False).logits
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gpt_neox", "bert"])
+def test_a_norm_swapped_for_its_equal_changes_nothing_and_is_undone(family):
+    model = tiny(family).double().eval()
+    own = "rmsnorm" if family == "llama" else "layernorm"
+    before, eps = logits_of(model), next(iter(read(model).norms.values())).eps
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    with swap(model, norm=own, eps=eps):
+        # Hugging Face's RMSNorm computes in float32 whatever it is given.
+        close = 1e-5 if family == "llama" else 1e-9
+        torch.testing.assert_close(logits_of(model), before, rtol=close, atol=close)
+        assert read(model).norms.keys() == read(tiny(family)).norms.keys()
+    assert torch.equal(logits_of(model), before)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+def logits_of(model) -> Tensor:
+    with torch.no_grad():
+        return model(input_ids=IDS)[0]
+
+
+def test_on_a_centred_stream_rmsnorm_is_layernorm():
+    model = tiny("gpt2").double().eval()
+    before = logits_of(model)
+    centre(model)
+    torch.testing.assert_close(logits_of(model), before, rtol=1e-9, atol=1e-9)
+    eps = model.config.layer_norm_epsilon
+    shifts = {path: module.bias for path, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
+    with torch.no_grad():
+        for shift in shifts.values():
+            shift.zero_()
+    without = logits_of(model)
+    with swap(model, norm="rmsnorm", eps=eps):
+        torch.testing.assert_close(logits_of(model), without, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [n for n in MEMBERSHIPS if n not in ("block", "free", "mixing")])
+def test_other_heads_change_the_model_and_are_undone(name):
+    model = tiny("gpt2").double().eval()
+    if model.config.n_head < 3 and name in ("triangular", "raised sine"):
+        with pytest.raises(ArmillaryError, match="at least 3 heads"):
+            swap(model, heads=name)
+        return
+    before = logits_of(model)
+    with swap(model, heads=name):
+        assert (logits(model) - before).abs().max() > 1e-6
+    assert torch.equal(logits_of(model), before)
+
+
+@pytest.mark.parametrize("name", ["block", "free", "mixing"])
+def test_block_heads_are_the_model_s_own_forward_and_backward(name):
+    model = tiny("gpt2").double().eval()
+    loss = logits(model).logsumexp(-1).sum()
+    loss.backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
+    model.zero_grad()
+    with swap(model, heads=name):
+        swapped = logits(model).logsumexp(-1).sum()
+        torch.testing.assert_close(swapped, loss, rtol=1e-10, atol=1e-10)
+        swapped.backward()
+        for n, p in model.named_parameters():
+            if n in gradients:
+                torch.testing.assert_close(p.grad, gradients[n], rtol=1e-8, atol=1e-10)
+
+
+def test_what_cannot_be_swapped_is_refused_and_nothing_is_left_behind():
+    gemma, llama, gpt = tiny("gemma2").eval(), tiny("llama").eval(), tiny("gpt2").eval()
+    with pytest.raises(ModelError, match="γ − 1"):
+        swap(gemma, norm="layernorm")
+    with pytest.raises(ModelError, match="GPT-2 models so far"):
+        swap(llama, heads="block")
+    before = logits_of(gpt)
+    with pytest.raises(ArmillaryError, match="no membership"):
+        swap(gpt, norm="rmsnorm", heads="blocks")
+    assert torch.equal(logits_of(gpt), before)

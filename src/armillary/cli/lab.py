@@ -59,6 +59,50 @@ def train(
     click.echo(learn.summary(folder))
 
 
+@lab.command("run")
+@click.argument("study", metavar="STUDY")
+@click.option("--size", default="smoke", show_default=True, metavar="NAME", help="smoke, cpu, xs, s or m.")
+@click.option("--text", metavar="PATH", required=True, help="A text file (also .xz, .gz) or a folder of them.")
+@click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
+@click.option("--seeds", default=8, show_default=True, metavar="N", help="Paired runs per arm.")
+@click.option("--arms", metavar="LIST", help="Comma-separated arms of the study. [default: all]")
+@click.option(
+    "--out", type=PATH, required=True, metavar="DIR", help="The study's folder; a killed study goes on there."
+)
+@click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
+@partial(friendly, interrupted="the same command goes on after the last finished run")
+def run_study(
+    study: str, size: str, text: str, heldout: str | None, seeds: int, arms: str | None, out: Path, device: str | None
+) -> None:
+    """Train the arms of STUDY (gate, norms, softheads) in pairs and compare their losses."""
+    from armillary.errors import ArmillaryError, nearest
+    from armillary.lab.study.design import SIZES, arms_of
+
+    known = [arm.name for arm in arms_of(study)]
+    wanted = [name.strip() for name in arms.split(",")] if arms else known
+    for name in wanted:
+        if name not in known:
+            raise ArmillaryError(f"the study {study} has no arm {name!r}; {nearest(name, known)}")
+    if size not in SIZES:
+        raise ArmillaryError(f"there is no size {size!r}; {nearest(size, SIZES)}")
+    if seeds < 1:
+        raise ArmillaryError(f"--seeds {seeds} leaves nothing to run; give at least 1.")
+    from armillary.lab.data import Text, check_source
+
+    for path in (text, heldout):
+        if path is not None:
+            check_source(path)
+    import torch
+
+    from armillary.lab.study.queue import Study
+    from armillary.views.text.study import study_text
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    queue = Study(study, size, Text.of(text, heldout), out, seeds, device, lambda line: click.echo(line, err=True))
+    rows = queue.run(wanted)
+    click.echo(study_text(rows, known[0]))
+
+
 @lab.command()
 @click.argument("model", default="builtin:gpt")
 @click.option("--text", metavar="PATH", help="Text it has not seen. [default: the run's held-out text, or the sample]")

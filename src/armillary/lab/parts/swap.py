@@ -1,0 +1,136 @@
+"""Replace parts of a Hugging Face model by parts of the laboratory, and undo it."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from armillary.anatomy.families import family_of
+from armillary.anatomy.read import read
+from armillary.errors import ModelError
+from armillary.lab.parts.heads import MembershipAttention
+from armillary.lab.parts.membership import Membership
+from armillary.lab.parts.norms import new_norm
+
+NormMaker = Callable[[int], nn.Module]
+
+
+class Swap:
+    """What was replaced in a model; `undo` puts it back. Also a context manager that undoes at its end."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._before: list[tuple[str, nn.Module]] = []
+
+    def replace(self, path: str, module: nn.Module) -> None:
+        old = self._model.get_submodule(path)
+        like = next(old.parameters(), next(self._model.parameters()))
+        self._model.set_submodule(path, module.to(like.device, like.dtype).train(old.training))
+        self._before.append((path, old))
+
+    def undo(self) -> None:
+        """The model's own modules again, with the weights they had."""
+        while self._before:
+            self._model.set_submodule(*self._before.pop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.undo()
+
+
+def swap(
+    model: Any,
+    *,
+    norm: str | NormMaker | None = None,
+    heads: str | None = None,
+    results: str | None = None,
+    keep: bool = True,
+    **settings: Any,
+) -> Swap:
+    """Replace every norm of the stream and the heads of every layer.
+
+    `norm` is a name of `lab.parts.NORMS`, 'symmetriser', or a function from a width to a module; `settings` are the
+    named norm's own. A new norm takes over gain and shift where it has them, unless `keep` is False. `heads` and
+    `results` are names of memberships (`lab.parts.MEMBERSHIPS`) for scores and results; projections stay.
+    """
+    swapped = Swap(model)
+    try:
+        if norm is not None:
+            _swap_norms(swapped, model, norm, keep, settings)
+        if heads is not None:
+            _swap_heads(swapped, model, heads, results)
+    except Exception:
+        swapped.undo()
+        raise
+    return swapped
+
+
+def _swap_norms(swapped: Swap, model: Any, norm: str | NormMaker, keep: bool, settings: dict[str, Any]) -> None:
+    anatomy = read(model)
+    if family_of(model.config.model_type).gain_offset:
+        raise ModelError(
+            f"norms of a {anatomy.family} store γ − 1 in place of γ, so a swapped norm would compute something else; "
+            "swap norms in another family."
+        )
+    for site, canonical in anatomy.norms.items():
+        new = new_norm(norm, anatomy.d, **settings) if isinstance(norm, str) else norm(anatomy.d)
+        if keep:
+            with torch.no_grad():
+                for name, value in (("weight", canonical.gain), ("bias", canonical.shift)):
+                    parameter = getattr(new, name, None)
+                    if parameter is not None and value is not None and parameter.shape == value.shape:
+                        parameter.copy_(value)
+        swapped.replace(anatomy.sites[site].path, new)
+
+
+def _swap_heads(swapped: Swap, model: Any, heads: str, results: str | None) -> None:
+    if model.config.model_type != "gpt2":
+        raise ModelError(
+            f"heads can be swapped in GPT-2 models so far, and this is a {model.config.model_type}: its attention "
+            "rotates or groups heads in a way that memberships do not follow yet."
+        )
+    anatomy = read(model)
+    for layer in range(anatomy.layers):
+        path = anatomy.sites[f"L{layer}.attn_out"].path
+        swapped.replace(path, _GPT2Attention(model.get_submodule(path), anatomy.n_heads, heads, results))
+
+
+class _GPT2Attention(nn.Module):
+    """GPT-2's attention with its own projections and other heads."""
+
+    def __init__(self, old: Any, heads: int, scores: str, results: str | None) -> None:
+        super().__init__()
+        self.c_attn, self.c_proj, self.resid_dropout = old.c_attn, old.c_proj, old.resid_dropout
+        width = old.embed_dim
+        written = None if results is None else Membership(results, heads, width)
+        self.heads = MembershipAttention(Membership(scores, heads, width), written)
+
+    def forward(self, hidden_states: Tensor, **kwargs: Any) -> tuple[Tensor, None]:
+        if kwargs.get("past_key_values") is not None:
+            raise ModelError("swapped heads keep no cache of keys and values; call the model with use_cache=False.")
+        q, k, v = self.c_attn(hidden_states).chunk(3, -1)
+        return self.resid_dropout(self.c_proj(self.heads(q, k, v))), None
+
+
+def centre(model: Any) -> None:
+    """Take the mean over axes out of everything that a GPT-2 writes to its stream, in place.
+
+    LayerNorm ignores that mean, so nothing changes; but on a centred stream RMSNorm and LayerNorm are the same. An
+    unembedding that shares the embedding's weights gets its own copy first, because it reads the mean.
+    """
+    if model.config.model_type != "gpt2":
+        raise ModelError(f"only GPT-2 models can be centred so far, and this is a {model.config.model_type}.")
+    inner, head = model.base_model, model.get_output_embeddings()
+    if head is not None and head.weight is inner.wte.weight:
+        head.weight = nn.Parameter(head.weight.detach().clone())
+    with torch.no_grad():
+        written = [inner.wte.weight, inner.wpe.weight]
+        for block in inner.h:
+            for projection in (block.attn.c_proj, block.mlp.c_proj):
+                written += [projection.weight, projection.bias]
+        for weight in written:
+            weight -= weight.mean(-1, keepdim=True)

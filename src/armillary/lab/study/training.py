@@ -1,0 +1,173 @@
+"""How is one arm trained, many times? The model is built and compiled once; every run starts by new weights."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from armillary.lab import data
+from armillary.lab.model import build, unmasked
+from armillary.lab.recipe import Recipe
+from armillary.lab.study.design import Arm, Run, Size
+
+WARMUP, FLOOR, DECAY, CLIP, BETAS = 0.1, 0.02, 0.1, 1.0, (0.9, 0.95)
+LOOKS = 10
+EVALUATION_ROWS = 256
+
+
+class Corpus:
+    """The tokens of a text on the device, cut into windows by seed and step."""
+
+    def __init__(self, folder: Path, device: str, share: float = 1.0) -> None:
+        self.train, self.valid = (self._stream(folder, name, device) for name in ("train", "valid"))
+        self.train = self.train[: int(share * len(self.train))]
+
+    @staticmethod
+    def _stream(folder: Path, name: str, device: str) -> Tensor:
+        stream = data.Stream(folder, name)
+        return torch.from_numpy(stream.window(0, len(stream)).astype(np.int32)).to(device)
+
+    def batch(self, size: Size, seed: int, step: int) -> Tensor:
+        """[row, context + 1], the same for a seed and a step whatever the arm; a new order in every epoch."""
+        windows = (len(self.train) - 1) // size.context
+        first = step * size.batch
+        numbers = range(first, first + size.batch)
+        chosen = np.array([self._order(seed, n // windows, windows)[n % windows] for n in numbers])
+        starts = torch.from_numpy(chosen * size.context).to(self.train.device)
+        return self.train[starts[:, None] + torch.arange(size.context + 1, device=starts.device)].long()
+
+    @staticmethod
+    @lru_cache(maxsize=4)
+    def _order(seed: int, epoch: int, windows: int) -> np.ndarray:
+        return np.random.default_rng([seed, epoch]).permutation(windows)
+
+
+@dataclass
+class ArmTrainer:
+    """Trains runs of one arm at one size, one after another."""
+
+    arm: Arm
+    size: Size
+    corpus: Corpus
+    device: str
+    tick: Callable[[int, int], None] = lambda step, steps: None
+    model: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.model = self._build(0).to(self.device)
+        self.parameters = sum(p.numel() for p in self.model.parameters())
+        self.half = self.device.startswith("cuda")
+        self._loss = torch.compile(self._plain_loss, dynamic=False) if self.half else self._plain_loss
+
+    def run(self, run: Run) -> dict[str, Any]:
+        """Train from new weights; a run whose loss becomes NaN or infinite is a result, too."""
+        began = time.perf_counter()
+        with torch.no_grad():
+            for ours, new in zip(self.model.parameters(), self._build(run.start).parameters(), strict=True):
+                ours.copy_(new)
+        optimizer = self._optimizer(run.rate)
+        steps, curve = self.size.steps, []
+        looks = {round(steps * (i + 1) / LOOKS) for i in range(LOOKS)}
+        self.model.train()
+        for step in range(steps):
+            for group in optimizer.param_groups:
+                group["lr"] = run.rate * schedule(step, steps)
+            self._step(self.corpus.batch(self.size, run.seed, step), optimizer)
+            if step + 1 in looks:
+                curve.append((step + 1, self.valid_loss()))
+                if not math.isfinite(curve[-1][1]):
+                    break
+            self.tick(step + 1, steps)
+        finite = [loss for _, loss in curve if math.isfinite(loss)]
+        return {
+            **run.record(),
+            "loss": curve[-1][1] if math.isfinite(curve[-1][1]) else None,
+            "best": min(finite, default=None),
+            "diverged": not math.isfinite(curve[-1][1]),
+            "curve": [[step, loss if math.isfinite(loss) else None] for step, loss in curve],
+            "parameters": self.parameters,
+            "seconds": round(time.perf_counter() - began, 2),
+        }
+
+    def valid_loss(self) -> float:
+        """Nats per token of all held-out text, in windows end to end."""
+        context, stream = self.size.context, self.corpus.valid
+        rows = (len(stream) - 1) // context
+        starts = torch.arange(rows, device=stream.device) * context
+        windows = stream[starts[:, None] + torch.arange(context + 1, device=stream.device)].long()
+        total = torch.zeros((), dtype=torch.float64, device=stream.device)
+        self.model.eval()
+        with torch.no_grad(), unmasked(self.model):
+            for part in torch.split(windows, EVALUATION_ROWS):
+                total += self._plain_loss(part).double() * part[:, 1:].numel()
+        self.model.train()
+        return float(total) / (rows * context)
+
+    def _step(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        with unmasked(self.model):
+            loss = self._loss(rows)
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        optimizer.step()
+
+    def _plain_loss(self, rows: Tensor) -> Tensor:
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.half):
+            logits = self.model(input_ids=rows[:, :-1], use_cache=False).logits
+        return cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].reshape(-1))
+
+    def _optimizer(self, rate: float) -> torch.optim.Optimizer:
+        parameters = list(self.model.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": DECAY},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=rate, betas=BETAS, fused=self.half)
+
+    def _build(self, start: int) -> Any:
+        model = build(recipe_of(self.size, start))
+        with torch.random.fork_rng(devices=[]):
+            # Parts with random numbers of their own follow the run's start as well.
+            torch.default_generator.manual_seed(start)
+            self.arm.apply(model)
+        return model
+
+
+def recipe_of(size: Size, seed: int) -> Recipe:
+    return Recipe(
+        preset="study",
+        architecture="gpt",
+        layers=size.layers,
+        width=size.width,
+        heads=size.heads,
+        kv_heads=size.heads,
+        feed_forward=4 * size.width,
+        context=size.context,
+        vocabulary=size.vocabulary,
+        batch=size.batch,
+        steps=size.steps,
+        rate=1e-3,
+        warmup=0,
+        seed=seed,
+    )
+
+
+def schedule(step: int, steps: int) -> float:
+    """Linear warm-up over the first tenth, then a cosine to a fiftieth.
+
+    >>> round(schedule(9, 100), 3), round(schedule(99, 100), 3)
+    (1.0, 0.02)
+    """
+    warmup = max(1, round(WARMUP * steps))
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup + 1) / max(1, steps - warmup)
+    return FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * done))

@@ -1,0 +1,108 @@
+"""What do paired runs say? Differences in loss with t intervals, Holm within a study, equivalence by two tests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy import stats
+
+from armillary.lab.study.design import EFFECT
+
+Outcome = Literal["better", "worse", "equivalent", "undecided", "diverged"]
+LEVEL = 0.05
+# A pair of runs at least, and better five: below it an interval says nothing.
+LEAST = 3
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One arm against the reference, over the seeds that both have."""
+
+    arm: str
+    seeds: int
+    difference: float
+    """Mean of loss(arm) − loss(reference), nats per token; negative is better."""
+    low: float
+    high: float
+    p: float
+    """Of the two-sided paired t test that the difference is 0, before Holm's correction."""
+    equivalence_p: float
+    """The larger p of two one-sided tests that the difference lies outside ± the smallest effect."""
+    diverged: int
+    outcome: Outcome
+    seeds_needed: int
+    """Seeds that would decide with 80 % power an effect of the smallest size that counts; 0 where it is decided."""
+
+
+def compare(rows: Sequence[Mapping[str, Any]], reference: str, effect: float = EFFECT) -> list[Comparison]:
+    """Every arm against the reference arm, from the rows of paired runs."""
+    losses: dict[str, dict[int, float | None]] = {}
+    for row in rows:
+        if not row["tuning"]:
+            losses.setdefault(row["arm"], {})[row["seed"]] = row["loss"]
+    base = losses.get(reference, {})
+    comparisons = [_compared(arm, found, base, effect) for arm, found in losses.items() if arm != reference]
+    return _corrected(comparisons, effect)
+
+
+def _compared(
+    arm: str, losses: Mapping[int, float | None], base: Mapping[int, float | None], effect: float
+) -> Comparison:
+    pairs = [(losses[seed], base[seed]) for seed in sorted(losses.keys() & base.keys())]
+    differences = np.array([ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None])
+    diverged = sum(ours is None for ours, _ in pairs)
+    n, nan = len(differences), float("nan")
+    if n < LEAST:
+        return Comparison(arm, n, nan, nan, nan, nan, nan, diverged, "undecided", LEAST)
+    mean, error = float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(n))
+    half = float(stats.t.ppf(1 - LEVEL / 2, n - 1)) * error
+    # Runs that agree to the bit have no spread; their difference is certain.
+    t = np.inf if error == 0 else abs(mean) / error
+    p = 1.0 if mean == 0 == error else float(2 * stats.t.sf(t, n - 1))
+    margin = np.inf if error == 0 else (effect - abs(mean)) / error
+    equivalence_p = float(stats.t.sf(margin, n - 1)) if error else float(abs(mean) >= effect)
+    return Comparison(
+        arm, n, mean, mean - half, mean + half, p, equivalence_p, diverged, "undecided", _needed(differences, effect)
+    )
+
+
+def _needed(differences: np.ndarray, effect: float) -> int:
+    """Pairs for 80 % power at the two-sided level, by the normal approximation corrected for t."""
+    spread = float(differences.std(ddof=1))
+    z = stats.norm.ppf(1 - LEVEL / 2) + stats.norm.ppf(0.8)
+    return max(LEAST, int(np.ceil((z * spread / effect) ** 2 + 0.5 * stats.norm.ppf(1 - LEVEL / 2) ** 2)))
+
+
+def _corrected(comparisons: Sequence[Comparison], effect: float) -> list[Comparison]:
+    """Outcomes: p values of differences and of equivalence are each corrected by Holm over the study's arms."""
+    from dataclasses import replace
+
+    different = holm([c.p for c in comparisons])
+    equivalent = holm([c.equivalence_p for c in comparisons])
+    decided = []
+    for c, apart, same in zip(comparisons, different, equivalent, strict=True):
+        outcome: Outcome = "undecided"
+        if c.diverged and c.diverged >= c.seeds:
+            outcome = "diverged"
+        elif same:
+            outcome = "equivalent"
+        elif apart and abs(c.difference) >= effect:
+            outcome = "better" if c.difference < 0 else "worse"
+        decided.append(replace(c, outcome=outcome, seeds_needed=c.seeds_needed if outcome == "undecided" else 0))
+    return decided
+
+
+def holm(p: Sequence[float], level: float = LEVEL) -> list[bool]:
+    """Which hypotheses are rejected, the error rate of the family kept by Holm's method; NaN never is.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [True, False, False]
+    """
+    known = sorted((value, index) for index, value in enumerate(p) if value == value)
+    rejected = [False] * len(p)
+    for rank, (value, index) in enumerate(known):
+        if value > level / (len(known) - rank):
+            break
+        rejected[index] = True
+    return rejected

@@ -1,0 +1,220 @@
+"""A study's runs are paired, resumable and repeatable, and damage is named."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from armillary.errors import ArmillaryError
+from armillary.lab import data
+from armillary.lab.study import queue
+from armillary.lab.study.design import GATE, RATES, SIZES, TUNING_SEEDS, arms_of, paired_runs, tuning_runs
+from armillary.lab.study.queue import Study, best_rate, read_runs
+from armillary.lab.study.training import ArmTrainer, Corpus, recipe_of
+from armillary.lab.study.verdicts import compare
+
+SMOKE = SIZES["smoke"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    words = "the cat sat on a mat while rain fell and birds sang of stone and sea".split()
+    lines = [" ".join(words[(i * j) % len(words)] for j in range(1, 12)) for i in range(1, 400)]
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n\n".join(lines))
+    return data.Text.of(path)
+
+
+@pytest.fixture(scope="module")
+def corpus(text, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokens")
+    data.prepare(recipe_of(SMOKE, 0), text, folder)
+    return Corpus(folder, "cpu")
+
+
+def test_the_order_of_the_text_depends_on_the_seed_alone(corpus):
+    first = corpus.batch(SMOKE, 3, 5)
+    assert first.equal(corpus.batch(SMOKE, 3, 5))
+    assert not first.equal(corpus.batch(SMOKE, 4, 5))
+    assert not first.equal(corpus.batch(SMOKE, 3, 6))
+    windows = (len(corpus.train) - 1) // SMOKE.context
+    steps = windows // SMOKE.batch
+    seen = {tuple(row.tolist()) for step in range(steps) for row in corpus.batch(SMOKE, 0, step)[:, :-1]}
+    cut = {tuple(corpus.train[i * SMOKE.context : (i + 1) * SMOKE.context].tolist()) for i in range(windows)}
+    assert seen <= cut
+    assert len(seen) >= 0.8 * len(cut)
+
+
+def test_the_same_run_twice_gives_the_same_loss_and_another_start_does_not(corpus):
+    trainer = ArmTrainer(GATE[0], SMOKE, corpus, "cpu")
+    run, *_ = paired_runs("gate", "smoke", GATE[0], 1e-3, 1)
+    twin, *_ = paired_runs("gate", "smoke", GATE[1], 1e-3, 1)
+    first, other, again = (trainer.run(r) for r in (run, twin, run))
+    assert first["loss"] == again["loss"]
+    assert first["loss"] != other["loss"]
+    assert run.seed == twin.seed
+    assert first["loss"] < first["curve"][0][1]
+
+
+def test_block_heads_train_as_ordinary_ones(corpus):
+    run, *_ = paired_runs("gate", "smoke", GATE[0], 1e-3, 1)
+    ours, block = (ArmTrainer(arm, SMOKE, corpus, "cpu").run(run)["loss"] for arm in (GATE[0], GATE[2]))
+    assert ours == pytest.approx(block, abs=1e-4)
+
+
+def test_a_rate_that_explodes_is_a_result(corpus):
+    run = next(iter(paired_runs("gate", "smoke", GATE[0], 1e9, 1)))
+    row = ArmTrainer(GATE[0], SMOKE, corpus, "cpu").run(run)
+    assert row["diverged"] == (row["loss"] is None)
+    assert json.loads(json.dumps(row, allow_nan=False))["key"] == run.key
+
+
+@pytest.mark.parametrize("study", ["norms", "softheads"])
+def test_every_arm_trains(study, corpus):
+    for arm in arms_of(study):
+        run, *_ = paired_runs(study, "smoke", arm, 1e-3, 1)
+        row = ArmTrainer(arm, SMOKE, corpus, "cpu").run(run)
+        assert not row["diverged"], arm.name
+
+
+def test_every_arm_has_the_same_number_of_trials_and_says_what_it_predicts():
+    for study in ("gate", "norms", "softheads"):
+        for arm in arms_of(study):
+            assert len(list(tuning_runs(study, "xs", arm))) == len(RATES) * len(TUNING_SEEDS)
+            assert arm.prediction
+        assert not {run.seed for run in paired_runs(study, "xs", arm, 1e-3, 50)} & set(TUNING_SEEDS)
+
+
+def test_the_best_rate_is_not_one_that_diverged():
+    rows = [
+        {"rate": r, "loss": loss, "diverged": loss is None} for r, loss in [(1, 3.0), (1, 3.0), (2, 1.0), (2, None)]
+    ]
+    assert best_rate(rows) == 1
+    with pytest.raises(ArmillaryError, match="every learning rate diverged"):
+        best_rate(rows[3:])
+
+
+def test_a_killed_study_goes_on(text, tmp_path, monkeypatch):
+    study = Study("gate", "smoke", text, tmp_path, seeds=1, device="cpu")
+    monkeypatch.setattr("armillary.lab.study.design.RATES", (1e-3,))
+    real, calls = queue.append, []
+
+    def append(path, row):
+        real(path, row)
+        calls.append(row["key"])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(queue, "append", append)
+    with pytest.raises(KeyboardInterrupt):
+        study.run(["layernorm"])
+    rows = study.run(["layernorm"])
+    assert len(calls) == len(set(calls)) == len(rows) == 3
+    assert study.run(["layernorm"]) == rows
+    more = Study("gate", "smoke", text, tmp_path, seeds=2, device="cpu").run(["layernorm"])
+    assert len(more) == 4
+
+
+def test_damage_is_named_and_another_study_is_refused(text, tmp_path):
+    Study("gate", "smoke", text, tmp_path, 1, "cpu")._claim()
+    (tmp_path / "runs.jsonl").write_text(
+        '{"key": "a", "rate": 1, "diverged": false, "loss": 1, "seed": 0, "arm": "x"}\n{"k'
+    )
+    reports = []
+    assert [row["key"] for row in read_runs(tmp_path, reports.append)] == ["a"]
+    assert "line 2" in reports[0]
+    with pytest.raises(ArmillaryError, match="another study: size"):
+        Study("gate", "cpu", text, tmp_path, 1, "cpu")._claim()
+    with pytest.raises(ArmillaryError, match="no study 'gates'"):
+        arms_of("gates")
+
+
+# ---- verdicts -------------------------------------------------------------------------------------------
+
+
+def rows(losses: dict[str, list[float | None]]) -> list[dict]:
+    return [
+        {"arm": arm, "seed": seed, "loss": loss, "tuning": False}
+        for arm, values in losses.items()
+        for seed, loss in enumerate(values)
+    ]
+
+
+def test_differences_are_paired_t():
+    draw = np.random.default_rng(0)
+    base, arm = draw.normal(3, 0.1, 8), draw.normal(3.05, 0.1, 8)
+    (comparison,) = compare(rows({"base": base.tolist(), "arm": arm.tolist()}), "base")
+    test = stats.ttest_rel(arm, base)
+    assert comparison.p == pytest.approx(test.pvalue)
+    assert (comparison.low, comparison.high) == pytest.approx(tuple(test.confidence_interval()))
+
+
+def test_equivalence_is_two_one_sided_tests():
+    draw = np.random.default_rng(1)
+    base = draw.normal(3, 0.1, 10)
+    arm = base + draw.normal(0.001, 0.004, 10)
+    (comparison,) = compare(rows({"base": base.tolist(), "arm": arm.tolist()}), "base")
+    sides = [
+        stats.ttest_1samp(arm - base, limit, alternative=side).pvalue
+        for limit, side in ((-0.01, "greater"), (0.01, "less"))
+    ]
+    assert comparison.equivalence_p == pytest.approx(max(sides))
+    assert comparison.outcome == "equivalent"
+
+
+def test_identical_twins_are_not_told_apart():
+    """Eight arms without any effect: in at most 5 % of studies, give or take, is one called better or worse."""
+    draw, wrong = np.random.default_rng(2), 0
+    for _ in range(200):
+        base = draw.normal(3, 0.05, 8)
+        arms = {f"arm {i}": (base + draw.normal(0, 0.02, 8)).tolist() for i in range(8)}
+        outcomes = [c.outcome for c in compare(rows({"base": base.tolist(), **arms}), "base")]
+        wrong += any(outcome in ("better", "worse") for outcome in outcomes)
+    # Three standard errors above 5 %.
+    assert wrong / 200 < 0.097
+
+
+@pytest.mark.parametrize(("shift", "outcome"), [(-0.05, "better"), (0.05, "worse"), (0.0, "equivalent")])
+def test_planted_differences_come_back(shift, outcome):
+    draw = np.random.default_rng(3)
+    base = draw.normal(3, 0.1, 8)
+    arm = base + shift + draw.normal(0, 0.005, 8)
+    (comparison,) = compare(rows({"base": base.tolist(), "arm": arm.tolist()}), "base")
+    assert comparison.outcome == outcome
+    assert comparison.seeds_needed == 0
+
+
+def test_noise_says_how_many_seeds_it_needs():
+    draw = np.random.default_rng(4)
+    base = draw.normal(3, 0.1, 8)
+    (comparison,) = compare(rows({"base": base.tolist(), "arm": (base + draw.normal(0.01, 0.04, 8)).tolist()}), "base")
+    assert comparison.outcome == "undecided"
+    # Power of the needed number, by simulation.
+    n, spread = comparison.seeds_needed, 0.04
+    assert n > 8
+    found = stats.ttest_1samp(draw.normal(0.01, spread, (2000, n)), 0, axis=1).pvalue < 0.05
+    assert 0.6 < found.mean() < 0.97
+
+
+def test_divergence_is_counted_not_averaged():
+    comparison, other = compare(
+        rows({"base": [3.0] * 5, "wild": [None] * 5, "once": [3.2, None, 3.2, 3.2, 3.2]}), "base"
+    )
+    assert (comparison.outcome, comparison.diverged, comparison.seeds) == ("diverged", 5, 0)
+    assert (other.outcome, other.diverged, other.seeds) == ("worse", 1, 4)
+
+
+def test_a_study_from_the_command_line(text, tmp_path):
+    from click.testing import CliRunner
+
+    from armillary.cli import main
+
+    arguments = ["lab", "run", "gate", "--text", str(text.source), "--out", str(tmp_path / "study"), "--seeds", "1"]
+    wrong = CliRunner().invoke(main, [*arguments, "--arms", "identical twins"])
+    assert wrong.exit_code == 2
+    assert "identical twin" in wrong.stderr
+    done = CliRunner().invoke(main, [*arguments, "--arms", "layernorm,identical twin", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    assert "identical twin" in done.stdout
+    assert "undecided" in done.stdout
