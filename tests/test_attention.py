@@ -13,15 +13,18 @@ from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
+from armillary.probes.attention.null_correlation import correlation_part
 from armillary.probes.attention.nullspace import Nullspace
 from armillary.probes.attention.principal_axes import PrincipalAxes
 from armillary.probes.attention.sampled_queries import WITHOUT_FIRST
-from armillary.probes.attention.score_scale import ScoreScale, random_growth
+from armillary.probes.attention.score_scale import ScoreScale
+from armillary.probes.attention.stream_scale import random_exponent, random_growth, scales_of
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.instruments.heads import (
     HEADS,
     HeadRows,
 )
+from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import judge
 from armillary.results import VERDICTS, Why
@@ -44,8 +47,28 @@ def one_key_direction() -> Evidence:
     return evidence(attentive(gaussian(), 2, random(1), lengths + 1e-4 * random(5), b_K=6 * ray), corpus())
 
 
+def long_stream() -> Evidence:
+    """Random heads behind a stream four times as long as the norm makes it."""
+    return evidence(attentive(4 * gaussian(), 2, random(1), random(2)), corpus())
+
+
 def loud() -> Evidence:
-    return evidence(attentive(gaussian(), 2, random(1, 60), random(2)), corpus())
+    """The same with scores sixty times as large: the law of growth does not mind."""
+    return evidence(attentive(4 * gaussian(), 2, random(1, 60), random(2)), corpus())
+
+
+def one_axis_repeated() -> Evidence:
+    """All axes of a head carry the same number: products add up in step, and grow like k²."""
+
+    def repeated(seed: int) -> torch.Tensor:
+        return random(seed).reshape(D, 2, D // 2)[:, :, :1].expand(-1, -1, D // 2).reshape(D, D)
+
+    return evidence(attentive(4 * gaussian(), 2, repeated(1), repeated(2)), corpus())
+
+
+def lengths_of_one() -> Evidence:
+    """The stream has unit variance by itself: the norm changes nothing."""
+    return evidence(attentive(gaussian(), 2, random(1), random(2)), corpus())
 
 
 def the_sphere_itself() -> Evidence:
@@ -83,6 +106,18 @@ def half_blind() -> Evidence:
     return evidence(attentive(embedding, 2, reads, 2 * random(2)), corpus())
 
 
+def unseen_words() -> Evidence:
+    """One word in five lies where no head reads: as a query it attends to all keys equally, as a key it scores 0."""
+    embedding = gaussian()
+    hidden = torch.rand(VOCABULARY, generator=generator(12)) < 0.2
+    rest = embedding[:, D // 2 :]
+    # Of mean 0, so that the norm's centring leaves the visible half empty.
+    embedding[hidden] = torch.cat((0 * rest, rest - rest.mean(1, keepdim=True)), 1)[hidden]
+    reads, keys = 3 * random(1), 2 * random(2)
+    reads[D // 2 :] = keys[D // 2 :] = 0
+    return evidence(attentive(embedding, 2, reads, keys), corpus())
+
+
 def query_bias_alone() -> Evidence:
     """What a query is counts for nothing: all queries ask the same."""
     bias = torch.randn(D, generator=generator(13))
@@ -104,13 +139,16 @@ CASES = {
     "two views, a gain misread": (TwoViews, "refuted", misread),
     "cosine, random heads": (Cosine, "supported", normal),
     "cosine, one direction and many lengths": (Cosine, "refuted", one_key_direction),
-    "scale, random heads": (ScoreScale, "supported", normal),
-    "scale, sixty times too loud": (ScoreScale, "refuted", loud),
+    "scale, random heads": (ScoreScale, "supported", long_stream),
+    "scale, sixty times as loud": (ScoreScale, "supported", loud),
+    "scale, one axis repeated": (ScoreScale, "refuted", one_axis_repeated),
+    "scale, a stream that needs no norm": (ScoreScale, "refuted", lengths_of_one),
     "geodesic, W_Q and W_K the identity": (Geodesic, "supported", the_sphere_itself),
     "geodesic, random heads": (Geodesic, "refuted", normal),
     "axes, heads that read the long ones": (PrincipalAxes, "supported", along_the_data),
     "axes, heads that read the others": (PrincipalAxes, "refuted", across_the_data),
-    "null space, words half seen": (Nullspace, "supported", half_blind),
+    "null space, words unseen": (Nullspace, "supported", unseen_words),
+    "null space, words half seen": (Nullspace, "refuted", half_blind),
     "null space, a bias asks for all": (Nullspace, "refuted", query_bias_alone),
 }
 
@@ -151,16 +189,52 @@ def test_an_exact_null_space_is_counted():
     assert np.allclose(share, expected.numpy(), atol=1e-5)
 
 
-def test_the_exponent_at_random_weights_is_one():
-    growth = random_growth(64, 0)
-    slope = np.polyfit(np.log(list(growth)), [np.log(v.mean()) for v in growth.values()], 1)[0]
-    assert slope == pytest.approx(1, abs=0.05)
+def test_gaussian_weights_make_what_the_law_says(ordinary):
+    """Var(q·k)/k by real Gaussian matrices, of z and of x, is the squared mean square; and Var(q·k) grows like k."""
+    scales, d = scales_of(ordinary), D
+    assert scales.normed[:, 0] == pytest.approx(1, abs=1e-3)
+    tokens = ordinary[SAMPLES][MODEL].ordinary(ordinary.anatomy, "L0.ln1")
+    draw = generator(5)
+    for side, law in ((tokens.z, scales.normed[0, 0]), (tokens.x, scales.bare[0, 0])):
+        squares = []
+        for _ in range(200):
+            one, other = side[torch.randperm(len(side), generator=draw)[:64]].float().chunk(2)
+            q, k = (rows @ torch.randn(d, 16, generator=draw) / d**0.5 for rows in (one, other))
+            squares.append(float((q @ k.T).square().mean()) / 16)
+        # 200 draws of isotropic rows: three standard errors are about 5 %.
+        assert np.mean(squares) == pytest.approx(law, rel=0.08)
+    exponent, error = random_exponent(random_growth(ordinary))
+    assert exponent == pytest.approx(1, abs=0.05)
+    assert error < 0.05
+
+
+def test_the_growth_over_random_axes_is_that_of_the_heads():
+    """V/A against rotations of the head's space, one random axis at a time."""
+    gathered = one_axis_repeated()
+    rows = gathered[HEADS][MODEL]
+    v, a = (rows.sampled(name).sum(-1) for name in ("product_power", "axis_power"))
+    # q and k are parallel: one random axis of k = 16 gives 3 V / (k (k + 2)).
+    assert np.allclose(v / a, 18 / 3, rtol=1e-3)
+    v, a = (normal()[HEADS][MODEL].sampled(name).sum(-1) for name in ("product_power", "axis_power"))
+    assert np.allclose(v / a, 1, atol=0.2)
+
+
+def test_an_untrained_model_keeps_the_law_of_the_scale():
+    parts = {part.name: part.verdict for part in ScoreScale().conclude(untrained(7)).parts if part.asserted}
+    assert set(parts.values()) == {"supported"}
+
+
+def untrained(seed: int, heads: int = 2, width: int = D) -> Evidence:
+    import transformers as tr
+
+    config = tr.GPT2Config(n_embd=width, n_layer=2, n_head=heads, vocab_size=VOCABULARY, n_positions=64)
+    torch.manual_seed(seed)
+    return evidence(read(tr.GPT2LMHeadModel(config).eval()), corpus())
 
 
 def test_positions_do_not_pass_for_null_space():
     """Later queries see more keys: without the partial correlation, a null share that grows with position counts."""
-    finding = Nullspace().conclude(query_bias_alone())
-    assert abs(finding.controls[0].value) < 0.1
+    assert abs(correlation_part(query_bias_alone()).statistic.value) < 0.1
 
 
 def test_forgetting_the_mean_per_query_would_count_what_softmax_ignores():
@@ -221,6 +295,7 @@ def test_a_score_that_is_cosine_for_the_sake_of_a_sink_is_not_without_it():
     assert (frame.r2_later < 0.2).all()
     assert {control.name: control.high < 0.1 for control in finding.controls}[WITHOUT_FIRST]
     assert "L0H0, L0H1, L1H0 and L1H1 are no longer mostly cosine" in finding.reading
+    assert finding.verdict == "refuted"
 
 
 def test_nearness_that_is_a_sink_s_is_gone_without_it():
@@ -258,24 +333,40 @@ def test_a_head_as_wide_as_the_stream_has_no_null_space():
     assert gathered[HEADS][MODEL].sampled("null_query").max() < 1e-4
     finding = Nullspace().conclude(gathered)
     assert finding.verdict == "undecided", finding.reading
-    assert finding.why is Why.UNDEFINED
+    assert finding.why is Why.NOT_APPLICABLE
 
 
 def test_queries_at_one_place_need_no_partial_correlation():
     """Documents of nine tokens: every sampled query stands at position 8."""
     short = evidence(half_blind().anatomy, corpus(300, 9))
     assert set(short[HEADS][MODEL].positions()) == {8}
-    assert Nullspace().conclude(short).statistic.value > 0.3
+    assert correlation_part(short).statistic.value > 0.3
 
 
-def test_untrained_heads_do_not_pass_for_a_finding():
+@pytest.mark.parametrize("seed", range(3))
+def test_untrained_heads_do_not_pass_for_a_finding(seed):
     """At random initialisation a query seen less has smaller scores: that much is algebra."""
-    import transformers as tr
+    gathered = untrained(seed)
+    assert Nullspace().conclude(gathered).verdict == "refuted"
+    assert correlation_part(gathered).verdict == "refuted"
 
-    config = tr.GPT2Config(n_embd=D, n_layer=2, n_head=2, vocab_size=VOCABULARY, n_positions=64)
-    torch.manual_seed(7)
-    finding = Nullspace().conclude(evidence(read(tr.GPT2LMHeadModel(config).eval()), corpus()))
+
+def test_narrow_untrained_heads_see_nothing_and_that_is_no_finding():
+    """k = 2 of d = 64: every query is hardly seen and attends equally, in the model and in its twins alike."""
+    finding = Nullspace().conclude(untrained(1, heads=32, width=64))
+    assert finding.statistic.value > 0.5
+    parts = {part.name: part for part in finding.parts}
+    assert parts["there are such queries"].verdict == "qualified"
+    assert "an untrained model or chance has as many" in finding.reading
     assert finding.verdict != "supported"
+
+
+def test_a_bias_chooses_where_nothing_is_seen():
+    """A query without its visible part attends as the biases say, not to all keys equally."""
+    parts = {part.name: part for part in Nullspace().conclude(query_bias_alone()).parts}
+    assert parts["a query without its visible part attends equally"].verdict == "refuted"
+    parts = {part.name: part for part in Nullspace().conclude(normal()).parts}
+    assert parts["a query without its visible part attends equally"].statistic.value == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("probe", [TwoViews, Cosine, ScoreScale, Geodesic, PrincipalAxes, Nullspace])

@@ -244,9 +244,34 @@ def plain(attention, q, keys, z, query, places):
         "mean_score": scores.mean(),
         "score_power": scores.var() * count,
         "product_power": products.var() * count,
+        "axis_power": _along_one_axis(q, keys[places]),
+        "entropy_bare": 1.0,
         "cosine_power": cosine.var() * count,
         "score_cosine": np.cov(scores, cosine, ddof=0)[0, 1] * count,
         "variation": np.abs(pattern - softmax(capped(products * length.mean() / length))).sum() / 2,
         "rho": spearmanr(near[others].round(6), scores[others].round(6))[0],
         "entropy": -(pattern * np.log(pattern)).sum() / np.log(count),
     }
+
+
+def _along_one_axis(q, keys):
+    """k times the sum of squares along a random axis, by the fourth moments of a uniform direction."""
+    centred = keys - keys.mean(0)
+    k = len(q)
+    return ((q @ q) * (centred**2).sum() + 2 * ((centred @ q) ** 2).sum()) / (k + 2)
+
+
+def test_a_key_s_spread_is_the_variance_of_its_scores():
+    """Over the sampled queries that see it, with what biases give every key taken out."""
+    bias = 3 * torch.randn(D, generator=generator(4))
+    anatomy, text = attentive(gaussian(), 2, random(1), random(2), b_K=bias), corpus(4, 30)
+    heads = observe(anatomy, text, [HEADS])[HEADS]
+    folded, places = fold(anatomy, 0), places_of(heads)
+    tokens = {w.document: torch.tensor(w.ids) for w in text.windows}
+    spread, queries = heads.sampled("key_spread")[0], heads.sampled("key_queries")[0]
+    for index, (document, t) in enumerate(places):
+        z = anatomy.blocks[0].ln1.direction(anatomy.W_E[tokens[document]].double())
+        asking = [s for d, s in places if d == document and s >= t]
+        scores = (z[asking] @ folded.A_Q) @ (z[t] @ folded.A_K)[..., None] * folded.attention.scale
+        assert queries[0, index] == len(asking)
+        assert np.allclose(spread[:, index], scores[..., 0].var(-1, correction=0).numpy(), rtol=1e-3, atol=1e-5)

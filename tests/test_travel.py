@@ -1,9 +1,10 @@
 """Words: streams that move by known angles, a model that moves every token to the next word, one that moves nothing."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,18 @@ from armillary.flow.glimpse import Glimpse, Tokens
 from armillary.flow.tokens import collate
 from armillary.geometry.sphere import angle
 from armillary.probes.instruments.word_products import PRODUCTS, Products
-from armillary.probes.instruments.words import FEWEST, MOVE, PATH, STATE, WORDS, WordSums, room, states
+from armillary.probes.instruments.words import (
+    ENOUGH,
+    FEWEST,
+    MOVE,
+    PATH,
+    STATE,
+    WORDS,
+    WordSums,
+    room,
+    sampled_tokens,
+    states,
+)
 from armillary.probes.instruments.words_watch import WordWatch
 from armillary.probes.machinery.evidence import MODEL, SHUFFLED, Evidence
 from armillary.probes.machinery.instrument import View
@@ -102,6 +114,7 @@ CASES = {
     "travel, to the next word": (Travel, "supported", lambda: followed(mover())),
     "travel, nowhere": (Travel, "refuted", lambda: evidence(bag(gaussian()), corpus())),
     "refine, step by step": (Refinement, "supported", lambda: followed(mover())),
+    "refine, away from the next word": (Refinement, "refuted", lambda: followed(mover(-0.5))),
     "refine, nothing": (Refinement, "refuted", lambda: evidence(bag(gaussian()), corpus())),
     "output, words of one length": (Output, "supported", of_one_length),
     "output, words in one direction": (Output, "refuted", by_length),
@@ -126,6 +139,7 @@ def test_every_token_of_the_mover_arrives():
     words = followed(mover())[WORDS][MODEL]
     shares = {name: words.sums("path", name)[:, 1].sum() / words.tokens for name in PATH}
     assert shares["left"] == shares["approached"] == shares["both"] == 1
+    assert shares["left_more"] > 0.95
     assert shares["more"] > 0.95  # sometimes the random word is the next one
     # Along one great circle the path is as long as the geodesic.
     assert shares["path"] == pytest.approx(shares["geodesic"], rel=2e-3)
@@ -296,7 +310,7 @@ def agree(a: WordSums, b: WordSums, scalars=None, **tolerance) -> None:
     """Equal sums of all scalars but those of the random word, which is drawn batch by batch."""
     for part, names in (scalars or {"state": STATE, "move": MOVE, "path": PATH}).items():
         for name in names:
-            if "other" not in name and name != "more":
+            if "other" not in name and not name.endswith("more"):
                 assert np.allclose(a.sums(part, name), b.sums(part, name), **tolerance), name
 
 
@@ -323,19 +337,82 @@ def test_a_state_comes_back_from_its_arrays():
     assert np.array_equal(again.sampled()[1], words.sampled()[1])
 
 
+@dataclass
+class Shape:
+    """All that the price of the lens depends on."""
+
+    d: int
+    layers: int
+    k: int
+    n_kv_heads: int
+    m: int
+    vocabulary: int
+    blocks: tuple[Any, ...] = ()
+
+
 def test_the_sample_is_bounded_by_its_price():
-    anatomy = read(tiny("gpt2"))
-    assert room(anatomy, 1) == FEWEST >= 5 * THRESHOLDS.documents_least
-    assert room(anatomy, 10**9) == 512
-    # Multiplications per token: three layers of width 32 with m hidden units; seven states times 97 words.
-    once, look = 3 * (4 * 32 * 32 + 2 * 32 * anatomy.m), 7 * 32 * 97
-    assert room(anatomy, 5000) == int(0.022 * 5000 * once / look) > FEWEST
+    blocks = read(tiny("gpt2")).blocks
+    cheap, dear = (Shape(32, 3, 8, 4, 64, words, blocks) for words in (97, 2_000_000))
+    assert room(cheap, 1) == ENOUGH
+    assert room(cheap, 10**9) == 512
+    # Multiplications per token: three layers of width 32 with 64 hidden units; seven states times all words.
+    once, look = 3 * (4 * 32 * 32 + 2 * 32 * 64), 7 * 32 * 2_000_000
+    assert room(dear, 1) == FEWEST >= 5 * THRESHOLDS.documents_least
+    assert FEWEST < room(dear, 10**8) == int(0.022 * 10**8 * once / look) < ENOUGH
+    assert sampled_tokens(dear, 1) == ENOUGH
+
+
+def test_the_lens_of_gpt2_costs_no_more_than_its_share():
+    """At 20 480 tokens of GPT-2 small: 2.2 % of the pass's multiplications, or forty tokens."""
+    small = Shape(768, 12, 64, 12, 3072, 50257, read(tiny("gpt2")).blocks)
+    assert room(small, 20_480) == FEWEST
 
 
 def test_shuffled_text_has_no_next_word_to_approach():
     """Tokens still move to t + 1, which is no longer the next word: chance remains."""
     words = followed(mover())[WORDS][SHUFFLED]
     assert words.means("path", "more") == pytest.approx(0.5, abs=0.08)
+
+
+def test_three_documents_give_a_picture_no_interval():
+    finding = Artifact().conclude(evidence(bag(gaussian()), corpus(3)))
+    assert np.isfinite(finding.statistic.value)
+    assert np.isnan([finding.statistic.low, finding.statistic.high]).all()
+    assert (finding.verdict, finding.why) == ("undecided", Why.NO_INTERVAL)
+
+
+def test_the_interval_of_a_picture_contains_its_value():
+    statistic = Artifact().conclude(in_three_dimensions()).statistic
+    assert statistic.low <= statistic.value <= statistic.high
+    assert statistic.high - statistic.low < 0.1
+
+
+def untrained(seed: int) -> Evidence:
+    config = tr.GPT2Config(n_embd=D, n_layer=2, n_head=2, vocab_size=60, n_positions=CONTEXT)
+    torch.manual_seed(seed)
+    return evidence(read(tr.GPT2LMHeadModel(config).eval()), chained())
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("probe", [Travel, Refinement])
+def test_untrained_words_neither_travel_nor_refine(probe, seed):
+    finding = probe().conclude(untrained(seed))
+    assert finding.verdict == "refuted", f"{finding.statistic}: {finding.reading}"
+
+
+def test_the_divergence_alone_is_no_refinement():
+    """An untrained model approaches its own end; the true next word decides."""
+    settling, learning = Refinement().conclude(untrained(0)).parts
+    assert (settling.verdict, learning.verdict) == ("supported", "refuted")
+
+
+def test_leaving_oneself_is_no_travel():
+    """Every token goes to a word of its own that is not the next one: all leave, none arrives."""
+    text = chained(vocabulary=SIZE)
+    apart = tuple(replace(w, ids=tuple((w.ids[0] + 3 * t) % SIZE for t in range(len(w.ids)))) for w in text.windows)
+    finding = Travel().conclude(evidence(mover(), replace(text, windows=apart)))
+    leaving, approaching = finding.parts
+    assert (leaving.verdict, approaching.verdict, finding.verdict) == ("supported", "refuted", "refuted")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "opt-post"])

@@ -5,12 +5,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.sampled_queries import LATER, WITHOUT_FIRST, changed_heads, median_head, sampling_note
+from armillary.probes.attention.sampled_queries import (
+    LATER,
+    WITHOUT_FIRST,
+    by_sure_share,
+    changed_heads,
+    control_maps,
+    median_controls,
+    median_head,
+    sampling_note,
+)
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, Interval, T, mean, spread
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, Interval, T, above, mean, spread
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.verdicts import by_share, largest_head, name_heads
-from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why
+from armillary.probes.machinery.verdicts import largest_head, missing_interval, name_heads
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why
 
 
 @dataclass(frozen=True)
@@ -32,42 +41,53 @@ class Cosine:
         ),
         control="the first key left out; random initialisation; shuffled text",
         rule=(
-            f"A head counts as mostly cosine if R² > {T.cosine_share}. Supported if at least {T.sites_most:.0%} of "
-            f"heads do, and equal key lengths move at most {T.cosine_variation} of the attention in the median head. "
-            f"Refuted if at most {T.sites_few:.0%} of heads do. Qualified otherwise. Undecided if the median head's R² "
-            "has no interval. The numbers without the first key are for comparison only."
+            f"A head is mostly cosine if R² lies above {T.cosine_share} with its whole interval, with the first key "
+            f"and without it. Supported if at least {T.sites_most:.0%} of heads are and equal key lengths move at most "
+            f"{T.cosine_variation} of the attention in the median head, with the whole interval. Qualified if they "
+            f"move more, or if fewer heads are mostly cosine (the reading names the others). Refuted if at most "
+            f"{T.sites_few:.0%} of heads are. Undecided if heads whose interval spans {T.cosine_share} could turn the "
+            "verdict, if the interval of the moved attention spans its limit, or if half of the heads have scores "
+            "without variance. An untrained model may be mostly cosine too: the claim is about norms, not training."
+        ),
+        kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "Heads are counted by their intervals, and must be mostly cosine without the first key as well: a "
+                "planted model was mostly cosine for the sake of one key alone.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        rows, stats = evidence[HEADS][MODEL], _moments(evidence, MODEL)
-        r2, median = evidence.intervals(stats, _r2), median_head(evidence, stats, _r2)
-        later_stats = _moments(evidence, MODEL, LATER)
-        later = _r2(later_stats.sum(0))
+        rows, stats, later_stats = evidence[HEADS][MODEL], _moments(evidence, MODEL), _moments(evidence, MODEL, LATER)
+        r2, later = (evidence.intervals(sums, _r2) for sums in (stats, later_stats))
+        median, moves = median_head(evidence, stats, _r2), rows.means("variation")
         moved, moved_later = (mean(rows.means(f"variation{which}").sum(0)) for which in ("", LATER))
-        holds = r2[..., 0] > T.cosine_share
-        verdict, why = _verdict(holds, moved, stats, median)
-        arms = {arm: _moments(evidence, arm) for arm in evidence.controls(HEADS)}
+        moved_median = median_head(evidence, moves)
+        verdict, why = _verdict(r2, later, moved_median)
+        holds = (r2[..., 1] > T.cosine_share) & (later[..., 1] > T.cosine_share)
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("R² of score on cosine, median head", *median),
             n=rows.queries,
-            controls=tuple(
-                Control(name, *median_head(evidence, sums, _r2))
-                for name, sums in {**arms, WITHOUT_FIRST: later_stats}.items()
+            controls=(
+                Control(WITHOUT_FIRST, *median_head(evidence, later_stats, _r2)),
+                *median_controls(evidence, lambda arm: _moments(evidence, arm), _r2),
             ),
-            reading=_reading(verdict, holds, median[0], moved) + _without_first(holds, later, moved_later),
+            reading=_reading(verdict, holds, median[0], moved_median[0], moved)
+            + _without_first(r2[..., 0], later[..., 0], moved_later),
             headline=f"Cosine explains {median[0]:.0%} of the variance of scores in the median head",
-            table=_table(evidence, r2, later, moved, moved_later),
+            table=_table(evidence, r2, later[..., 0], moved, moved_later),
             quantities=(
                 head_map(
                     "R² of score on cosine",
                     "share of the variance of a query's scores that cos(q, k) explains",
                     "R²",
                     r2[..., 0],
-                    {WITHOUT_FIRST: later, **{arm: _r2(sums.sum(0)) for arm, sums in arms.items()}},
+                    {WITHOUT_FIRST: later[..., 0], **control_maps(evidence, lambda arm: _moments(evidence, arm), _r2)},
                 ),
                 head_map(
                     "attention moved by equal key lengths",
@@ -91,16 +111,17 @@ def _r2(stats: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         r2 = stats[..., 2] ** 2 / (stats[..., 0] * stats[..., 1])
     # Scores without variance, as from a matrix of zeros, leave nothing for a cosine to explain.
-    return np.where(np.isfinite(r2), r2, 0.0)
+    return np.where(np.isfinite(r2), r2, np.nan)
 
 
-def _verdict(holds: Flags, moved: Floats, stats: Floats, median: Interval) -> tuple[Verdict, Why | None]:
-    if np.isnan(median[1]):
-        return "undecided", Why.NO_INTERVAL if stats.any() else Why.UNDEFINED
-    verdict = by_share(holds)
-    if verdict == "supported" and np.median(moved) > T.cosine_variation:
-        return "qualified", None
-    return verdict, None
+def _verdict(r2: Floats, later: Floats, moved: Interval) -> tuple[Verdict, Why | None]:
+    verdict, why = by_sure_share(r2, T.cosine_share, later)
+    if verdict != "supported":
+        return verdict, why
+    much = above(moved, T.cosine_variation)
+    if much is None:
+        return "undecided", missing_interval(*moved)
+    return "qualified" if much else "supported", None
 
 
 def _table(evidence: Evidence, r2: Floats, later: Floats, moved: Floats, moved_later: Floats) -> Table:
@@ -122,19 +143,20 @@ def _table(evidence: Evidence, r2: Floats, later: Floats, moved: Floats, moved_l
     )
 
 
-def _reading(verdict: Verdict, holds: Flags, median: float, moved: Floats) -> str:
+def _reading(verdict: Verdict, holds: Flags, median: float, typical: float, moved: Floats) -> str:
     exceptions = f" (not in {name_heads(~holds)})" if verdict == "qualified" and holds.mean() < T.sites_most else ""
     return (
-        f"Cosine explains {median:.0%} of the variance of a query's scores in the median head, and more than half in "
-        f"{holds.sum()} of {holds.size} heads{exceptions}. Giving all keys the same length moves "
-        f"{np.median(moved):.0%} of the attention in the median head, at most {moved.max():.0%} "
+        f"Cosine explains {median:.0%} of the variance of a query's scores in the median head, and surely more than "
+        f"half, with the first key and without it, in {holds.sum()} of {holds.size} heads{exceptions}. Giving all keys "
+        f"the same length moves {typical:.0%} of the attention in the median head, at most {moved.max():.0%} "
         f"({largest_head(moved)}). "
     )
 
 
-def _without_first(holds: Flags, later: Floats, moved: Floats) -> str:
-    changes = changed_heads(holds, later > T.cosine_share, "mostly cosine")
+def _without_first(r2: Floats, later: Floats, moved: Floats) -> str:
+    changes = changed_heads(r2 > T.cosine_share, later > T.cosine_share, "mostly cosine")
+    explained = f"{np.nanmedian(later):.0%}" if np.isfinite(later).any() else "nothing"
     return (
-        f"Without the first key cosine explains {np.median(later):.0%} and equal lengths move {np.median(moved):.0%} "
-        f"in the median head; {changes}."
+        f"Without the first key cosine explains {explained} and equal lengths move {np.median(moved):.0%} in the "
+        f"median head; {changes}."
     )

@@ -5,12 +5,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.sampled_queries import LATER, WITHOUT_FIRST, changed_heads, median_head, sampling_note
+from armillary.probes.attention.sampled_queries import (
+    LATER,
+    WITHOUT_FIRST,
+    by_sure_share,
+    changed_heads,
+    control_maps,
+    median_controls,
+    median_head,
+    sampling_note,
+)
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, by_share, mean, name_heads
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.verdicts import largest_head
-from armillary.results import Claim, Control, Finding, Statistic, Verdict, say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
 
 @dataclass(frozen=True)
@@ -30,32 +39,40 @@ class Geodesic:
         ),
         control="the first key left out; random initialisation; shuffled text; keys in random order would give ρ = 0",
         rule=(
-            f"Supported if the whole interval of the median head's ρ lies above {T.geodesic_rho}. Refuted if at most "
-            f"{T.sites_few:.0%} of heads reach {T.geodesic_rho}. Qualified otherwise; the reading names the heads that "
-            "reach it. The numbers without the first key are for comparison only."
+            f"A head measures distance if ρ lies above {T.geodesic_rho} with its whole interval, with the first key "
+            f"and without it. Supported if at least {T.sites_most:.0%} of heads do. Refuted if at most "
+            f"{T.sites_few:.0%} do. Qualified otherwise; the reading names the heads that do. Undecided if heads whose "
+            f"interval spans {T.geodesic_rho} could turn the verdict."
+        ),
+        kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "Heads are counted by their intervals, with the first key and without it; the median head alone had "
+                "decided between supported and qualified.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
 
     def conclude(self, evidence: Evidence) -> Finding:
         rows = evidence[HEADS][MODEL]
-        stats = rows.means("rho")
-        intervals, median = evidence.intervals(stats), median_head(evidence, stats)
-        rho = intervals[..., 0]
-        reaching = rho >= T.geodesic_rho
-        verdict: Verdict = by_share(reaching)
-        if verdict != "refuted":
-            verdict = "supported" if median[1] > T.geodesic_rho else "qualified"
-        controls = {arm: evidence[HEADS][arm].means("rho") for arm in evidence.controls(HEADS)}
-        controls[WITHOUT_FIRST] = rows.means("rho" + LATER)
-        later = mean(controls[WITHOUT_FIRST].sum(0))
+        stats, later_stats = rows.means("rho"), rows.means("rho" + LATER)
+        intervals, without_first = (evidence.intervals(sums) for sums in (stats, later_stats))
+        median, rho, later = median_head(evidence, stats), intervals[..., 0], without_first[..., 0]
+        verdict, why = by_sure_share(intervals, T.geodesic_rho, without_first)
+        reaching = (intervals[..., 1] > T.geodesic_rho) & (without_first[..., 1] > T.geodesic_rho)
+        twins = control_maps(evidence, lambda arm: evidence[HEADS][arm].means("rho"))
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("Spearman ρ of score and −angle, median head", *median),
             n=rows.queries,
-            controls=tuple(Control(name, *median_head(evidence, sums)) for name, sums in controls.items()),
-            reading=_reading(verdict, rho, median[0]) + _without_first(reaching, later),
+            controls=(
+                Control(WITHOUT_FIRST, *median_head(evidence, later_stats)),
+                *median_controls(evidence, lambda arm: evidence[HEADS][arm].means("rho")),
+            ),
+            reading=_reading(verdict, why, rho, reaching, median[0]) + _without_first(rho, later),
             headline=f"The score follows the angle on the sphere with ρ = {say(median[0], '.2f')} in the median head",
             table=head_table(
                 evidence.anatomy,
@@ -73,15 +90,16 @@ class Geodesic:
                     "rank correlation per query of the score and −angle between directions before W_Q and W_K",
                     "ρ",
                     rho,
-                    {name: mean(sums.sum(0)) for name, sums in controls.items()},
+                    {WITHOUT_FIRST: later, **twins},
                 ),
             ),
             notes=(sampling_note(evidence),),
+            why=why,
         )
 
 
-def _reading(verdict: Verdict, rho: Floats, median: float) -> str:
-    reaching, distant = rho >= T.geodesic_rho, rho < 0
+def _reading(verdict: Verdict, why: Why | None, rho: Floats, reaching: Flags, median: float) -> str:
+    distant = rho < 0
     if verdict == "supported":
         return f"Keys that lie nearer get higher scores: ρ = {say(median, '.2f')} in the median head. "
     summary = (
@@ -92,6 +110,8 @@ def _reading(verdict: Verdict, rho: Floats, median: float) -> str:
         return (
             f"{summary}The score measures distance in {reaching.sum()} of {rho.size} heads ({name_heads(reaching)}). "
         )
+    if why is not None:
+        return f"{summary}More text would decide. "
     if distant.any():
         summary += f"Distant keys score higher in {distant.sum()} of {rho.size} heads. "
     return (
@@ -99,6 +119,6 @@ def _reading(verdict: Verdict, rho: Floats, median: float) -> str:
     )
 
 
-def _without_first(reaching: Flags, later: Floats) -> str:
-    changes = changed_heads(reaching, later >= T.geodesic_rho, f"at {T.geodesic_rho} or above")
+def _without_first(rho: Floats, later: Floats) -> str:
+    changes = changed_heads(rho > T.geodesic_rho, later > T.geodesic_rho, f"above {T.geodesic_rho}")
     return f"Without the first key ρ is {say(float(np.median(later)), '.2f')} in the median head; {changes}."

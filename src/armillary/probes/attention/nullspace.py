@@ -1,155 +1,153 @@
-"""Do queries attend to all keys equally where a head cannot see them?"""
+"""Do some queries and keys lie in a head's null space, and attend or get attention equally?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.sampled_queries import median_head, sampling_note
+from armillary.probes.attention.null_correlation import correlation_part, moments, partial
+from armillary.probes.attention.null_counts import UNSEEN, bare_part, existence, key_part, unseen_share, write_part
+from armillary.probes.attention.sampled_queries import sampling_note
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, T, name_heads
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, mean, weakest
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.probes.machinery.verdicts import undecided
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Why
 
-# Ranks are spread over (0, 1]: a variance of a millionth means that hardly two values differ.
-FLAT = 1e-6
-# Shares of |z|² that differ by less are equal up to the rounding of float32, which inverting W_Q amplifies.
-ALIKE = 1e-4
 PERMUTED = "null shares shuffled between tokens"
+QUERIES = "queries are hardly seen and attend to all keys equally"
 
 
 @dataclass(frozen=True)
 class Nullspace:
-    """The share of z that W_QK and W_VO cannot see, compared with entropy and with the length of the update."""
+    """Counts queries and keys in the null space of W_QK, and what a query attends to without its visible part."""
 
     claim: ClassVar[Claim] = Claim(
         id="rank.nullspace",
         chapter="B",
-        statement="If k < d, a head has null directions; queries in them attend to all keys equally.",
+        statement="If k < d, a head has null directions: some queries and keys lie in them, and attend to all equally.",
         source="S0",
         definition=(
-            "Per token and head, the null share is the share of |z|² in the null space of W_QK (on the query side and "
-            "on the key side) or of W_VO. The statistic is the rank correlation, over sampled queries, of the query's "
-            "null share and the entropy of its attention pattern divided by ln(keys). It is a partial correlation at "
-            "equal position, because later queries see more keys. The same is computed for W_VO: the null share of "
-            "the attended tokens and the length of what the head writes."
+            "A head multiplies queries and keys by W_QK, which has rank k or less. The null share of a token is the "
+            "share of |z|² in directions that W_QK does not see, on the query side or on the key side. Three parts. "
+            "(1) A query without its visible part: only biases are left of q; the entropy of the resulting pattern "
+            "divided by ln(keys), per head; 1 is equal attention. (2) Such queries: the share of sampled queries, "
+            f"over all heads, with a null share of at least {T.null_share:.0%} and a pattern with at least "
+            f"{T.uniform_entropy:.0%} of the largest entropy. This is the statistic. (3) Such keys: the share of "
+            f"tokens with a null share of at least {T.null_share:.0%} on the key side whose score, biases apart, "
+            f"varies over queries by at most {T.uniform_key:.0%} of the variance of the head's median key."
         ),
         control=f"{PERMUTED}; random initialisation; shuffled text",
         rule=(
-            f"Supported if the whole interval of the median head's correlation lies above {T.null_predicts}, and the "
-            "correlation exceeds the upper end at random initialisation, where algebra alone makes one (a query seen "
-            f"less has smaller scores). Refuted if the whole interval lies below {T.null_nothing}. Undecided if the "
-            f"interval contains both {T.null_nothing} and {T.null_predicts} or is missing, or if at least half of "
-            "the heads see the same share of every query. Qualified otherwise."
+            f"(1) supported if the entropy lies above {T.uniform_entropy} in at least {T.sites_most:.0%} of heads, "
+            f"refuted if in at most {T.sites_few:.0%}, qualified in between. (2) and (3): refuted if the share lies "
+            f"below {T.null_exist:.0%} with its whole interval: there are practically none. Supported if the whole "
+            f"interval lies above {T.null_exist:.0%}, above random initialisation and above what shuffled null shares "
+            "give by chance; qualified if it does not exceed these: an untrained model, or chance, has as many. "
+            "Undecided if an interval spans a limit. The claim's verdict is its weakest part's. Our own parts: is the "
+            f"length of a head's write below {T.null_write:.0%} of its median as often, and does the null share "
+            "predict entropy? Does not apply if k ≥ d."
         ),
+        kind="learned",
         changes=(
             RuleChange(
                 "2026-11-15",
                 "At first only the size of the correlation counted, and untrained models passed. The correlation "
                 "must now also exceed random initialisation.",
             ),
+            RuleChange(
+                "2026-11-16",
+                "The rule decided on a correlation, which is not what the source says, and an untrained model passed "
+                "it by 0.02. It now counts queries and keys in the null space; the correlation is a part of our own.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        rows, stats = evidence[HEADS][MODEL], _moments(evidence, MODEL)
-        rho, median = evidence.intervals(stats, _partial), median_head(evidence, stats, _partial)
-        arms = {arm: _moments(evidence, arm) for arm in evidence.controls(HEADS)}
-        twin = median_head(evidence, arms[RANDOM], _partial)
-        verdict, why = _verdict(median, twin)
-        if np.mean(rows.sampled("null_query").std(-1) < ALIKE) >= T.heads_many:
-            verdict, why = "undecided", Why.UNDEFINED
-        permuted = _moments(evidence, MODEL, permuted=True)
-        share = rows.sampled("null_query").mean(-1)
+        anatomy, rows = evidence.anatomy, evidence[HEADS][MODEL]
+        table = _table(evidence)
+        if anatomy.k >= anatomy.d:
+            reading = f"Heads are as wide as the stream (k = {anatomy.k}, d = {anatomy.d}): none has a null space."
+            return undecided(self.claim, Why.NOT_APPLICABLE, reading, table, rows.queries)
+        share, twins = unseen_share(evidence, MODEL), evidence.over_twins(lambda arm: unseen_share(evidence, arm))
+        by_chance = unseen_share(evidence, MODEL, permuted=True)
+        parts = (
+            bare_part(evidence),
+            existence("there are such queries", UNSEEN, QUERIES, share, twins, by_chance),
+            key_part(evidence),
+            write_part(evidence),
+            correlation_part(evidence),
+        )
+        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("rank correlation of null share and entropy, median head", *median),
+            statistic=Statistic(UNSEEN, *share),
             n=rows.queries,
-            controls=tuple(
-                Control(name, *median_head(evidence, sums, _partial))
-                for name, sums in {PERMUTED: permuted, **arms}.items()
+            controls=(
+                Control(PERMUTED, *by_chance),
+                Control(RANDOM, *twins),
+                Control(SHUFFLED, *unseen_share(evidence, SHUFFLED)),
             ),
-            reading=_reading(evidence, why, rho, median[0], twin[0]),
-            headline=f"A query's null share correlates with entropy: ρ = {say(median[0], '.2f')} in the median head",
-            table=_table(evidence, rho),
+            reading=_summary(evidence) + " ".join(f"{part.reading}." for part in parts),
+            headline=f"{share[0]:.1%} of queries are hardly seen by a head and attend to all keys equally",
+            table=table,
             quantities=(
-                head_map(
-                    "correlation of null share and entropy",
-                    "rank correlation over queries at equal position",
-                    "ρ",
-                    rho[..., 0],
-                    {arm: _partial(sums.sum(0)) for arm, sums in arms.items()},
-                ),
                 head_map(
                     "share of the query that W_QK cannot see",
                     f"share of |z|²; a random direction has 1 − k/d = {_random_share(evidence):.2f}",
                     "share of |z|²",
-                    share,
+                    mean(rows.means("null_query").sum(0)),
+                    {RANDOM: _over_twins(evidence, lambda arm: mean(evidence[HEADS][arm].means("null_query").sum(0)))},
+                ),
+                head_map(
+                    "entropy of a query without its visible part",
+                    "only biases are left of q; 1 is equal attention",
+                    "share of ln(keys)",
+                    mean(rows.means("entropy_bare").sum(0)),
+                ),
+                head_map(
+                    "correlation of null share and entropy",
+                    "rank correlation over queries at equal position",
+                    "ρ",
+                    partial(moments(evidence, MODEL).sum(0)),
+                    {RANDOM: _over_twins(evidence, lambda arm: partial(moments(evidence, arm).sum(0)))},
                 ),
             ),
             notes=(sampling_note(evidence),),
+            parts=parts,
             why=why,
         )
 
 
-def _moments(
-    evidence: Evidence, arm: str, first: str = "null_query", second: str = "entropy", permuted: bool = False
-) -> Floats:
-    """[group, layer, head, 10]: sums of 1, x, y, p and their products, for ranks x, y and the position's rank p."""
-    from scipy.stats import rankdata
-
-    rows = evidence[HEADS][arm]
-    x, y = (rankdata(rows.sampled(name), axis=-1) / max(1, rows.queries) for name in (first, second))
-    if permuted:
-        x = x[..., np.random.default_rng(evidence.seed).permutation(rows.queries)]
-    p = np.broadcast_to(rankdata(rows.positions()) / max(1, rows.queries), x.shape)
-    return rows.sums(np.ones_like(x), x, y, p, x * x, y * y, p * p, x * y, x * p, y * p)
+def _over_twins(evidence: Evidence, values: Callable[[str], Floats]) -> Floats:
+    return np.asarray(np.mean([values(arm) for arm in evidence.twins], axis=0))
 
 
-def _partial(stats: Floats) -> Floats:
-    """Correlation of x and y at equal p, from the sums of `_moments`."""
-    n, x, y, p, xx, yy, pp, xy, xp, yp = np.moveaxis(stats, -1, 0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        sx, sy, sp = (np.maximum(square / n - (side / n) ** 2, 0) for square, side in ((xx, x), (yy, y), (pp, p)))
-        cxy, cxp, cyp = (both / n - a * b / n**2 for both, a, b in ((xy, x, y), (xp, x, p), (yp, y, p)))
-        # Queries that all stand at one position (documents just long enough) need no partial correlation.
-        varies = sp > FLAT
-        left_x, left_y = (np.where(varies, s - c**2 / np.where(varies, sp, 1), s) for s, c in ((sx, cxp), (sy, cyp)))
-        covariance = np.where(varies, cxy - cxp * cyp / np.where(varies, sp, 1), cxy)
-        rho = covariance / np.sqrt(left_x * left_y)
-    # Where a head sees the same share of every query, the variance that is left is rounding.
-    return np.where((left_x > FLAT) & (left_y > FLAT), np.clip(np.nan_to_num(rho), -1, 1), 0.0)
-
-
-def _verdict(median: Interval, twin: Interval) -> tuple[Verdict, Why | None]:
-    value, low, high = median
-    if np.isnan(low):
-        return "undecided", Why.NO_INTERVAL
-    if low > T.null_predicts:
-        return "supported" if value > twin[2] else "qualified", None
-    if high < T.null_nothing:
-        return "refuted", None
-    if low < T.null_nothing and high > T.null_predicts:
-        return "undecided", Why.SPANS_LIMIT
-    return "qualified", None
-
-
-def _table(evidence: Evidence, rho: Floats) -> Table:
+def _table(evidence: Evidence) -> Table:
     rows = evidence[HEADS][MODEL]
-    update = _partial(_moments(evidence, MODEL, "null_value", "update").sum(0))
-    uniform = (rows.sampled("entropy") >= T.uniform_entropy).mean(-1)
+    rho = evidence.intervals(moments(evidence, MODEL), partial)
+    update = partial(moments(evidence, MODEL, "null_value", "update").sum(0))
+    null, entropy = rows.sampled("null_query"), rows.sampled("entropy")
+    uniform = entropy >= T.uniform_entropy
     query, key, value = (rows.sampled(f"null_{side}").mean(-1) for side in ("query", "key", "value"))
     return head_table(
         evidence.anatomy,
+        cells("unseen", UNSEEN, ((null >= T.null_share) & uniform).mean(-1)),
+        cells("entropy_bare", "entropy without the query's visible part, over ln(keys)", _bare(evidence)),
         interval_cells("rho", "rank correlation at equal position of the query's null share and entropy", rho),
         cells("rho_update", "the same of the attended tokens' null share for W_VO and the length of the write", update),
         cells("null_query", "share of |z|² that W_QK cannot see on the query side; 1 − k/d for a random z", query),
         cells("null_key", "the same on the key side", key),
         cells("null_value", "share of |z|² of the attended tokens that W_VO cannot see", value),
-        cells("uniform", "share of queries with at least 95 % of the largest entropy", uniform),
+        cells("uniform", "share of queries with at least 95 % of the largest entropy", uniform.mean(-1)),
     )
+
+
+def _bare(evidence: Evidence) -> Floats:
+    return mean(evidence[HEADS][MODEL].means("entropy_bare").sum(0))
 
 
 def _random_share(evidence: Evidence) -> float:
@@ -157,25 +155,6 @@ def _random_share(evidence: Evidence) -> float:
     return max(0.0, 1 - evidence.anatomy.k / evidence.anatomy.d)
 
 
-def _reading(evidence: Evidence, why: Why | None, rho: Floats, median: float, twin: float) -> str:
-    rows = evidence[HEADS][MODEL]
-    share = float(np.median(rows.sampled("null_query").mean(-1)))
-    uniform = float(np.median((rows.sampled("entropy") >= T.uniform_entropy).mean(-1)))
-    update = np.median(_partial(_moments(evidence, MODEL, "null_value", "update").sum(0)))
-    parts = [
-        f"The median head cannot see {share:.0%} of a query (of a random direction: {_random_share(evidence):.0%}). "
-        f"This share correlates with the entropy of the pattern with ρ = {say(median, '.2f')}.",
-        f"{uniform:.0%} of the median head's queries attend to nearly all keys equally.",
-        f"For W_VO the null share correlates with the length of the write with ρ = {say(float(update), '.2f')}.",
-    ]
-    clear = rho[..., 1] > T.null_predicts
-    if why is None and 0 < clear.sum() < clear.size:
-        parts.insert(1, f"The correlation is clear in {clear.sum()} of {clear.size} heads ({name_heads(clear)}).")
-    if twin > median:
-        larger = f"At random initialisation ρ is larger, {say(twin, '.2f')}"
-        parts.insert(1, f"{larger}: a query seen less has smaller scores.")
-    if why is Why.UNDEFINED:
-        parts.append("Most heads see the same share of every query, so this model cannot decide the claim.")
-    elif why is not None:
-        parts.append("The interval is missing or allows both answers; more text would decide.")
-    return " ".join(parts)
+def _summary(evidence: Evidence) -> str:
+    share = float(np.median(mean(evidence[HEADS][MODEL].means("null_query").sum(0))))
+    return f"The median head cannot see {share:.0%} of a query (of a random direction: {_random_share(evidence):.0%}). "

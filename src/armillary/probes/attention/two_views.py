@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, cells, layer_table, line
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats
+from armillary.probes.machinery.tables import cells, layer_table, line
 from armillary.results import Claim, Control, Finding, Statistic, Table, say
 
 
@@ -32,6 +33,7 @@ class TwoViews:
             "Supported if no error exceeds 64 roundings of the model's dtype (8 in half precision). Refuted otherwise. "
             "The claim is exact by definition: the measurement tests this implementation and the model's rounding."
         ),
+        kind="definition",
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
 
@@ -54,7 +56,8 @@ class TwoViews:
             n=len(scores) * evidence.anatomy.n_heads,
             controls=(
                 Control("gain and shift left out", unfolded, unfolded, unfolded),
-                *(Control(arm, *[_worst(evidence, arm)] * 3) for arm in evidence.controls(HEADS)),
+                Control(RANDOM, *evidence.over_twins(lambda arm: (_worst(evidence, arm),) * 3)),
+                Control(SHUFFLED, *[_worst(evidence, SHUFFLED)] * 3),
             ),
             reading=(
                 "W_QK and W_VO reproduce the scores and results of every head to a relative error of "

@@ -34,6 +34,12 @@ class QueryScores:
     """[b, n] positions."""
     sees: Tensor
     """[b, n, t]."""
+    bare_q: Tensor | None = None
+    """[b, h, n, k]: what biases alone make of a query; None where there are none."""
+    bare_k: Tensor | None = None
+    """[b, h, t, k]: the same of keys."""
+    distinct: Tensor | None = None
+    """[b, n]: False where a query is repeated to fill a row; None where none is."""
 
     @cached_property
     def among(self) -> Tensor:
@@ -76,6 +82,7 @@ def fields_of(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor], fields: tu
         **_cosine(seen),
         **_variation(seen, pattern),
         **_geodesic(seen),
+        **_unseen(seen, largest),
         "entropy": entropy_of(pattern, seen.scores, seen.among) / largest,
         "entropy_unscaled": entropy_of(unscaled, seen.products, seen.among) / largest,
         "null_query": null_query,
@@ -146,6 +153,7 @@ def _cosine(seen: QueryScores) -> dict[str, Tensor]:
     if seen.attention.softcap is not None:
         product = Deviations.of(seen.products, seen.among, seen.later)
         product_power = product.products(product)[0]
+    axis_power = _axis_power(seen, product_power)
     # The query's length is the same factor for all its keys.
     length = seen.q.norm(dim=-1).clamp_min(LEAST)
     square = [sums / length.square() for sums in along.products(along)]
@@ -153,6 +161,7 @@ def _cosine(seen: QueryScores) -> dict[str, Tensor]:
     return {
         "mean_score": score.mean(),
         "product_power": product_power,
+        "axis_power": axis_power,
         "score_power": power[0],
         "cosine_power": square[0],
         "score_cosine": both[0],
@@ -173,6 +182,37 @@ def _variation(seen: QueryScores, pattern: Tensor) -> dict[str, Tensor]:
     return {
         "variation": moved(pattern, seen.among),
         "variation_later": moved(attended(seen.scores, seen.later), seen.later),
+    }
+
+
+def _axis_power(seen: QueryScores, product_power: Tensor) -> Tensor:
+    """Sum over keys of (q·a k·a − its mean)² for an axis a of the head's space, times k; mean over all axes a."""
+    # Keys are centred per window first: a bias a hundred times their spread would leave rounding errors.
+    keys, among = seen.k - seen.k.mean(2, keepdim=True), seen.among
+    count = among.sum(-1).clamp_min(1)
+    total = (among @ keys.square().sum(-1)[..., None])[..., 0] - (among @ keys).square().sum(-1) / count
+    # For a random unit vector a, (q·a)²(k·a)² is (|q|²|k|² + 2(q·k)²) / (k(k + 2)) on average.
+    return (seen.q.square().sum(-1) * total.clamp_min(0) + 2 * product_power) / (seen.q.shape[-1] + 2)
+
+
+def _unseen(seen: QueryScores, largest: Tensor) -> dict[str, Tensor]:
+    """The pattern of a query of which only biases are left, and how a token's score as a key varies over queries."""
+    bare_q = torch.zeros_like(seen.q) if seen.bare_q is None else seen.bare_q
+    scores = capped(seen.attention, bare_q @ seen.k.mT)
+    rows = torch.arange(len(seen.z), device=seen.z.device)[:, None]
+    keys = seen.k if seen.bare_k is None else seen.k - seen.bare_k
+    keys = keys.transpose(1, 2)[rows, seen.query].transpose(1, 2)
+    at_keys = seen.sees.gather(2, seen.query[:, None].expand(-1, seen.query.shape[1], -1))
+    asked = at_keys if seen.distinct is None else at_keys & seen.distinct[..., None]
+    among = asked[:, None].float()
+    count = among.sum(-2)
+    products = seen.q @ keys.mT * seen.attention.scale
+    mean = (products * among).sum(-2, keepdim=True) / count.clamp_min(1)[..., None, :]
+    spread = ((products - mean).square() * among).sum(-2) / count.clamp_min(1)
+    return {
+        "entropy_bare": entropy_of(attended(scores, seen.among), scores, seen.among) / largest,
+        "key_queries": count.expand(spread.shape),
+        "key_spread": spread,
     }
 
 

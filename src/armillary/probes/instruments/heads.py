@@ -27,6 +27,7 @@ FIELDS = (
     "mean_score",  # over them
     "score_power",  # sum over keys of (score − the query's mean score)²
     "product_power",  # the same of q·k, unscaled and uncapped
+    "axis_power",  # the same along one axis of the head, times k; mean over axes (product_power, if independent)
     "cosine_power",  # the same of cos(q, k)
     "score_cosine",  # sum of products of both
     "variation",  # total variation to the pattern with every key at the mean key length
@@ -38,10 +39,13 @@ FIELDS = (
     "rho_later",
     "entropy",  # of the pattern, over ln(keys): 1 is uniform
     "entropy_unscaled",  # the same without 1/√k
+    "entropy_bare",  # the same as `entropy` with the query reduced to what biases alone give
     "null_query",  # share of |z|² that W_QK cannot see from the query side
     "null_key",  # the same from the key side
     "null_value",  # share of |z|² that W_VO cannot see, mean over keys by attention
     "update",  # length of what the head writes
+    "key_queries",  # how many sampled queries see this token as a key
+    "key_spread",  # variance over them of the score that this token's key gets, biases apart
 )
 EXACT = ("q_length", "k_length")
 ERRORS = ("scores_error", "results_error", "unfolded_error")

@@ -40,7 +40,9 @@ class HeadWatch:
         self._rebuilt = set(first[:REBUILT])
         self._sides: dict[str, Tensor] = {}
         rounded = torch.finfo(anatomy.dtype).bits < 32
-        self._null = [null_shares(fold(anatomy, layer), rounded) for layer in range(anatomy.layers)]
+        folded = [fold(anatomy, layer) for layer in range(anatomy.layers)]
+        self._null = [null_shares(heads, rounded) for heads in folded]
+        self._bare = [(heads.a_Q, heads.a_K) for heads in folded]
         # Where no norm stands before attention, the heads read the input of its projections.
         norms = [reading_norm(anatomy, layer)[0] for layer in range(anatomy.layers)]
         self._stream = {site or f"L{layer}.q" for layer, site in enumerate(norms)}
@@ -58,9 +60,10 @@ class HeadWatch:
         # Windows with fewer queries repeat their last one; the copies are dropped before rows are stored.
         query = torch.tensor([[*p, *[p[-1]] * (most - len(p))] for p in places]).long()
         unique = [i * most + j for i, p in enumerate(places) for j in range(len(p))]
-        self._rows, self._query, self._unique = (
+        distinct = torch.tensor([[j < len(p) for j in range(most)] for p in places]).bool()
+        self._rows, self._query, self._unique, self._distinct = (
             part.to(device, non_blocking=True)
-            for part in (torch.tensor(rows).long(), query, torch.tensor(unique).long())
+            for part in (torch.tensor(rows).long(), query, torch.tensor(unique).long(), distinct)
         )
         self._rebuild = [(i, rows[i], len(w.ids)) for i, w in enumerate(windows) if w in self._rebuilt]
         if rows:
@@ -108,6 +111,7 @@ class HeadWatch:
         at_queries = None if whole is None else (whole[0][0, self._query], whole[1][0, self._query])
         sees = visible(attention, z.shape[1], self.anatomy.causal, z.device)[self._query]
         real = self._tokens.real.reshape(self._shape)[self._rows]
+        bare_q, bare_k = (side.to(z) for side in self._bare[layer])
         scores = QueryScores(
             attention=attention,
             q=turned(attention.q_norm, q, at_queries).transpose(1, 2),
@@ -116,6 +120,9 @@ class HeadWatch:
             update=(result[at].float().transpose(1, 2) @ null.writes.to(z)).norm(dim=-1),
             query=self._query,
             sees=sees & real[:, None],
+            bare_q=turned(attention.q_norm, bare_q.expand_as(q), at_queries).transpose(1, 2),
+            bare_k=turned(attention.k_norm, bare_k.expand(*z.shape[:2], -1, -1), whole).transpose(1, 2),
+            distinct=self._distinct,
         )
         shares = (null.query.of(q, query_z), null.key.of(k, query_z), null.value.of(values, z))
         return fields_of(scores, shares, FIELDS)

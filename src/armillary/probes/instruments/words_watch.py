@@ -12,7 +12,7 @@ from armillary.measures.reservoir import priority
 from armillary.probes.instruments.samples import bar
 from armillary.probes.instruments.word_angles import TokenPath, WordReadout, arc, chord, moves, to_words
 from armillary.probes.instruments.word_products import Products
-from armillary.probes.instruments.words import WordSums, room, states
+from armillary.probes.instruments.words import WordSums, sampled_tokens, states
 from armillary.probes.machinery import View
 
 
@@ -27,7 +27,7 @@ class WordWatch:
         self.states = states(anatomy)
         self.sites = tuple(self.states)
         self._order = {site: i for i, site in enumerate(self.states)}
-        sampled = room(anatomy, corpus.tokens)
+        sampled = sampled_tokens(anatomy, corpus.tokens)
         self.state = WordSums.empty(corpus.groups, tuple(self.states.values()), anatomy.d, sampled)
         self._bar = bar(corpus, sampled, last=1)
         self._words, norm = anatomy.W_E if anatomy.W_U is None else anatomy.W_U.T, anatomy.ln_final
@@ -123,9 +123,11 @@ def _whole(angles: Tensor, length: Tensor, geodesic: Tensor) -> Tensor:
     """[n, PATH] from angles [word, state, n]."""
     (start_own, start_next, start_other), (own, following, other) = angles[:, 0], angles[:, -1]
     left, approached, approached_other = own > start_own, following < start_next, other < start_other
-    more = (((start_next - following) - (start_other - other)).sign() + 1) / 2
+    strayed = other - start_other
+    gained = (own - start_own - strayed, start_next - following + strayed)
+    left_more, more = ((gain.sign() + 1) / 2 for gain in gained)
     flags = (left, approached, left & approached, left & approached_other)
-    return torch.stack([length, geodesic, *(flag.double() for flag in flags), more], -1)
+    return torch.stack([length, geodesic, *(flag.double() for flag in flags), left_more, more], -1)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -21,22 +21,25 @@ class Thresholds:
     roundings: float = 64.0
     # sphere.plane: 'in the plane' means that the squared component along 1 is a hundredth of a random direction's 1/d.
     plane_ratio: float = 0.01
-    # sphere.ellipsoid: 'warped' means that the longest semi-axis is twice the shortest one that is not flat: a factor
-    # that shows in a drawing. 'Flat' means below 1 % of the median semi-axis. 'Displaced' means that the centre has
-    # moved by 5 % of the typical semi-axis.
+    # sphere.ellipsoid: 'warped' means that long semi-axes (95th percentile) are twice the short ones (5th): a factor that
+    # shows in a drawing. 'Flat' means below 1 % of the median semi-axis. 'Displaced' means that the centre has moved by
+    # 5 % of the typical semi-axis.
     warp_ratio: float = 2.0
     flat_axis: float = 0.01
     displacement: float = 0.05
     # sphere.concentration: 'follows the Gaussian law' means within a factor of two. A shell is thin below 10 % spread;
-    # S2 calls 4.5 % (or 2.2 %) thin. The rule uses the end of the interval that makes the verdict harder to reach.
+    # S2 calls 4.5 % (or 2.2 %) thin.
     shell_law_factor: float = 2.0
     shell_thin: float = 0.10
-    # sphere.direction: the cosine must beat |Δ length| by 0.1 of AUC and have an AUC of 0.6 itself. 'Length carries
-    # nothing' means that scaling the stream by ½ or 2 costs at most 0.05 nats per token: half of the gain of a good
-    # fine-tune.
+    # sphere.direction: two AUCs differ from 0.1 on (one pair in ten is ordered otherwise), whichever is larger, and the
+    # cosine must reach 0.6 itself. Length carries nothing if a change of length costs at most a tenth of an equally
+    # large change of direction; it carries as much if it costs as much. The ratio is undefined where the change of
+    # direction costs less than 0.05 nats per token: half of the gain of a good fine-tune.
     direction_margin: float = 0.10
     direction_auc: float = 0.60
-    scaling_cost: float = 0.05
+    length_share: float = 0.10
+    length_equal: float = 1.0
+    turning_cost: float = 0.05
     # spectrum.two-zeros: 'orders of magnitude below the rest' means 1e-6 of the median eigenvalue. The covariance needs
     # three times as many tokens as axes; fewer tokens make zeros of their own.
     zero_eigenvalue: float = 1e-6
@@ -45,50 +48,60 @@ class Thresholds:
     local_slope: float = 2.0
     local_slope_within: float = 0.5
     local_slope_none: float = 0.5
-    # spectrum.dimension: 'd − 2 dimensions' means at least 90 % of them; fewer than half refutes it.
-    dimension_full: float = 0.90
-    dimension_half: float = 0.50
+    # spectrum.dimension: 'two dimensions fewer' means two and not one or three: within half a dimension. A rank needs a
+    # fifth more tokens than axes; then the smallest eigenvalue of a random sample is still a hundredth of the mean.
+    dimension_removed: float = 2.0
+    dimension_within: float = 0.5
+    rank_tokens: float = 1.2
     # attention.cosine: 'mostly' means more than half of the variance of a query's scores. Lengths matter little if
     # making them equal moves at most a tenth of the attention.
     cosine_share: float = 0.50
     cosine_variation: float = 0.10
-    # attention.scale: the growth is undone if a query's scores have a variance within a factor of ten of 1 (at 0.01
-    # softmax is uniform, at 100 it selects one key). The exponent of Var(q·k) in k must be 1 within a tenth.
-    score_variance: float = 10.0
+    # attention.scale: the exponent of Var(q·k) in the number of axes is 1 within a tenth (at k = 64 a variance within a
+    # factor of 1.5 of independent axes'). 'Unit variance' means within a tenth. The norm is needed where without it the
+    # variance would be off by a factor of two. Scores near 1: within a factor of ten (at 0.01 softmax is uniform, at
+    # 100 it selects one key).
     scale_exponent_within: float = 0.10
+    scale_unit: float = 1.10
+    scale_norm: float = 2.0
+    score_variance: float = 10.0
     # attention.geodesic: 'a direct measure' means a rank correlation above 0.9.
     geodesic_rho: float = 0.90
     # qk.axes: a head leans to the data's axes if its overlap is significant and twice that of a random head behind
     # the same gain. It lies along them if it shares half of its subspace.
     axes_factor: float = 2.0
     axes_share: float = 0.50
-    # rank.nullspace: a rank correlation of 0.3 (a tenth of the variance) predicts; below 0.1 (a hundredth) it does
-    # not. A query attends to all keys equally from 95 % of the largest entropy on.
+    # rank.nullspace: a head hardly sees a token if 95 % of it lies in the null space. Attention is equal from 95 % of
+    # the largest entropy on; a key is scored equally if its score varies by a twentieth of the typical variance. 'Some'
+    # means one in a hundred. A write is nothing below 1 % of the head's median. A rank correlation of 0.3 (a tenth of
+    # the variance) predicts; differences below 0.1 count for nothing.
+    null_share: float = 0.95
+    uniform_entropy: float = 0.95
+    uniform_key: float = 0.05
+    null_exist: float = 0.01
+    null_write: float = 0.01
     null_predicts: float = 0.30
     null_nothing: float = 0.10
-    uniform_entropy: float = 0.95
     # Words: an AUC, a share or a mean over fewer than 40 words has an interval wider than the effects in question.
     words_least: int = 40
     # qk.related: a head separates from an AUC of 0.6 on (three of five comparisons correct), as in sphere.direction.
     related_auc: float = 0.60
     # qk.lookup: clear if a tenth more nouns than by chance find themselves, a form or a relative among their top
-    # keys, on average over heads; one head in ten that always does so gives this much. A hundredth counts as nothing.
+    # keys, on average over heads; one head in ten that always does so gives this much.
     lookup_clear: float = 0.10
-    lookup_nothing: float = 0.01
     # vo.store: few keys if the energy is a quarter more concentrated than by chance: four keys instead of five.
     store_ratio: float = 1.25
     # vo.subjects: a subject if the top tokens' mean cosine is 0.05 above chance. Related words in trained embeddings
     # have a few tenths, and a reader cannot tell lists of ten tokens apart that differ by less.
     subject_excess: float = 0.05
-    # words.travel: 'words travel' means nine in ten tokens; fewer than half refute it. The next word must be approached
-    # by more than a random word in 60 % of cases: a tenth of all tokens above chance.
-    travel_most: float = 0.90
-    travel_half: float = 0.50
+    # words.travel: the next word must be approached by more than a random word in 60 % of cases: a tenth of all tokens
+    # above chance, and three of five comparisons correct as in sphere.direction. The same for the own word.
     travel_margin: float = 0.10
-    # words.refine: falling with depth means a mean rank correlation of −0.8 (two in three steps in order); above −0.2
-    # there is no fall.
-    refine_most: float = 0.80
-    refine_least: float = 0.20
+    # words.refine: 'layer by layer' means that nine tenths of a curve's movement over the layers goes down; less than
+    # half is no fall. The next word is cheaper if its loss falls by 0.1 nats: a tenth of the perplexity.
+    refine_most: float = 0.90
+    refine_half: float = 0.50
+    refine_gain: float = 0.10
     # words.artifact: a picture is faithful if its distances have a rank correlation of 0.9 with the true angles, and
     # misleading below 0.5.
     picture_faithful: float = 0.90
@@ -112,7 +125,7 @@ class Thresholds:
     # manifold.errors: a score beats another, or adds to it, from an AUC difference of 0.02 on: one pair in fifty.
     errors_margin: float = 0.02
     # heads.axes: 'hurts more' means a quarter more: a fifth of the cost across heads is then due to crossing. The share
-    # is undefined for a shuffle that costs less than a hundredth of a nat per token.
+    # is withheld for a shuffle that costs less than a hundredth of a nat per token.
     crossing_share: float = 0.20
     crossing_cost: float = 0.01
     # ffn.discard: half of the coordinates of any centred stream are below zero. A layer discards if twice as many are
@@ -134,27 +147,30 @@ class Thresholds:
     select_half: float = 0.50
     # heads.specialise: a head has a role if one kind of token takes half of its attention, and leans to a kind that
     # takes a quarter. Heads of a layer differ if a quarter of the attention differs between two of them, and are alike
-    # if less than a tenth does.
+    # if less than a tenth does. Many heads are half of them, few a tenth, as elsewhere.
     role_share: float = 0.50
     role_leaning: float = 0.25
     heads_differ: float = 0.25
     heads_alike: float = 0.10
-    # heads.orthogonality: |cos| in a pocket is 1.5 times that of random directions of k axes; 'nearly orthogonal' means
-    # within a factor of two of random directions, as for the shell.
+    # heads.orthogonality: |cos| in a pocket is 1.5 times that of random projections of the same vectors to k axes;
+    # 'nearly orthogonal' means within a factor of two of random directions, as for the shell.
     pocket_ratio: float = 1.5
     orthogonal_ratio: float = 2.0
     # heads.gradients: heads learn independently if silencing a neighbour changes their loss gradient by less than a
-    # tenth, and do not if it changes it by more than half.
+    # tenth of the share of the stream that it writes, and do not if it changes it by more than half of that share.
     coupling_none: float = 0.10
     coupling_half: float = 0.50
-    # map.nonlinear: a matrix acts non-linearly if rotations and tangent-linear maps leave more than a tenth of its
-    # action on directions unexplained, and practically linearly if they leave less than a hundredth.
+    # map.nonlinear: a matrix acts non-linearly if linear maps of the sphere's coordinates leave more than a tenth of its
+    # action unexplained (on directions: rotations and tangent-linear maps), and practically linearly if they leave less
+    # than a hundredth.
     bent_share: float = 0.10
     straight_share: float = 0.01
     # flow.coarse: a length grows if it is 1.5 times as long at the end; in order if its rank correlation with depth is
-    # 0.8, as for words.refine.
+    # 0.8 (two in three steps in order). Text lengthens it beyond shuffled words from a quarter of a token on: half of
+    # the length of states that have no correlation.
     flow_growth: float = 1.5
     flow_order: float = 0.80
+    flow_text: float = 0.25
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Ints, T, cells, line, table
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, Ints, T, above
+from armillary.probes.machinery.tables import cells, line, table
+from armillary.probes.machinery.verdicts import missing_interval
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ POINTS = 900
 UNROLLED = "pca, unrolled"
 PROJECTIONS = ("pca", UNROLLED, "pacmap", "umap")
 SCORES = ("correlation", "trustworthiness", "continuity", "stability")
-BLOCKS = 8
 NOISE = "directions at random"
 
 
@@ -33,51 +34,56 @@ class Artifact:
             "The directions of all states of a few sampled tokens are drawn on a globe, as `armillary travel` draws "
             "them: by pca (seen from the sphere's centre along the three principal axes), and by pacmap and umap where "
             "installed. For comparison, pca unrolled: the tangent space at the mean. The statistic is the rank "
-            "correlation of distances on pca's globe with the true angles, over all pairs; its interval is a jackknife "
-            "over groups of documents. Also measured: trustworthiness, continuity, and stability over seeds."
+            "correlation of distances on pca's globe with the true angles, over all pairs; its interval is a bootstrap "
+            "over documents. Also measured: trustworthiness, continuity, and stability over seeds."
         ),
         control=(
             "as many random directions in as many dimensions, which no drawing in three dimensions can preserve; "
             "random initialisation"
         ),
         rule=(
-            f"Supported if pca's correlation lies above {T.picture_faithful} with its whole interval. Refuted if it "
-            f"lies below {T.picture_misleading} with its whole interval. Qualified otherwise. Undecided if there is no "
-            "interval."
+            f"Supported if pca's correlation lies above {T.picture_faithful} with its whole interval, and above that "
+            f"of random directions. Refuted if it lies below {T.picture_misleading}, or does not exceed that of random "
+            "directions. Qualified in between: the picture shows what is near and what is far, but not how far. "
+            "Undecided if the interval spans a limit or is missing. Untrained states can be drawn as well: the claim "
+            "is about the picture, not about training."
         ),
+        kind="behaviour",
         changes=(
             RuleChange(
                 "2026-11-15",
                 "The rule scores the globe that is drawn (0.74), not the tangent plane (0.32), which had refuted it.",
+            ),
+            RuleChange(
+                "2026-11-16",
+                "The interval is the bootstrap over documents that all claims use, with its guard for few documents; "
+                "an interval across a limit decides nothing; random directions are in the rule.",
             ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        from armillary.geometry.projection import fidelity, globe, installed
+        from armillary.geometry.projection import installed
 
         u, document = _directions(evidence, MODEL)
         noise = np.random.default_rng(evidence.seed).standard_normal(u.shape)
         noise /= np.linalg.norm(noise, axis=1, keepdims=True)
         names = list(filter(installed, PROJECTIONS))
         scores, by_chance = ([_score(name, points, evidence.seed) for name in names] for points in (u, noise))
-        value, error = scores[0].correlation, _error(u, globe("pca", u, evidence.seed), document)
-        low, high, chance = value - error, value + error, by_chance[0].correlation
-        controls = [Control(NOISE, chance, chance, chance)]
-        if RANDOM in evidence[WORDS]:
-            twin, _ = _directions(evidence, RANDOM)
-            untrained = fidelity(twin, globe("pca", twin, evidence.seed)).correlation
-            controls.append(Control(RANDOM, untrained, untrained, untrained))
-        verdict = _verdict(low, high)
+        correlation = _interval(evidence, u, document)
+        chance = _interval(evidence, noise, document)
+        value = correlation[0]
+        twins = evidence.over_twins(lambda arm: _interval(evidence, *_directions(evidence, arm)))
+        verdict, why = _verdict(correlation, chance)
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            why=Why.NO_INTERVAL if verdict == "undecided" else None,
-            statistic=Statistic("rank correlation of drawn distance and true angle, pca", value, low, high),
+            why=why,
+            statistic=Statistic("rank correlation of drawn distance and true angle, pca", *correlation),
             n=len(u),
-            controls=tuple(controls),
-            reading=_reading(names, scores, chance, verdict),
+            controls=(Control(NOISE, *chance), Control(RANDOM, *twins)),
+            reading=_reading(names, scores, chance[0], verdict),
             headline=f"Distances on the picture have a rank correlation of {say(value, '.2f')} with the true angles",
             table=_table(names, scores, by_chance),
             quantities=tuple(
@@ -121,24 +127,44 @@ def _array(score: "Fidelity") -> Floats:
     return np.array([getattr(score, name) for name in SCORES])
 
 
-def _error(u: Floats, points: Floats, document: Ints) -> float:
-    """1.96 standard errors of the correlation, by a jackknife over groups of documents."""
-    from armillary.geometry.projection import fidelity
-    from armillary.geometry.resample import jackknife_se
+def _interval(evidence: Evidence, u: Floats, document: Ints) -> Interval:
+    """The rank correlation of distances on pca's globe with true angles, over all pairs of rows.
 
-    groups = document % BLOCKS
-    rest = [groups != group for group in np.unique(groups)]
-    if len(rest) < 2:
-        return float("nan")
-    return 1.96 * float(jackknife_se(np.array([fidelity(u[rows], points[rows]).correlation for rows in rest])))
+    Ranks are those of all pairs. A resample of documents weighs a pair of two documents by the product of their
+    weights, and a pair within one by its weight.
+    """
+    from scipy.stats import rankdata
+
+    from armillary.geometry.projection import angles, distances, globe
+
+    first, second = np.triu_indices(len(u), 1)
+    pairs = (angles(u)[first, second], distances(globe("pca", u, evidence.seed))[first, second])
+    x, y = (rankdata(values) / len(first) - 0.5 for values in pairs)
+    names, place = np.unique(document, return_inverse=True)
+    a, b = place[first], place[second]
+    moments = np.zeros((len(names), len(names), 6))
+    np.add.at(moments, (a, b), np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], -1))
+
+    def correlation(weights: Floats) -> Floats:
+        beside = weights[:, :, None] * weights[:, None]
+        beside[:, np.arange(len(names)), np.arange(len(names))] = weights
+        n, sx, sy, sxx, syy, sxy = np.moveaxis(np.einsum("nab,abm->nm", beside, moments, optimize=True), -1, 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rho = (sxy / n - sx * sy / n**2) / np.sqrt((sxx / n - (sx / n) ** 2) * (syy / n - (sy / n) ** 2))
+        return np.asarray(rho)
+
+    return evidence.interval(np.eye(len(names)), correlation)
 
 
-def _verdict(low: float, high: float) -> Verdict:
-    if np.isnan(low):
-        return "undecided"
-    if low > T.picture_faithful:
-        return "supported"
-    return "refuted" if high < T.picture_misleading else "qualified"
+def _verdict(correlation: Interval, chance: Interval) -> tuple[Verdict, Why | None]:
+    if np.isnan(correlation[0]):
+        return "undecided", Why.UNDEFINED
+    beyond, near, far = (above(correlation, limit) for limit in (chance[2], T.picture_misleading, T.picture_faithful))
+    if beyond is False or near is False:
+        return "refuted", None
+    if None in (beyond, near, far):
+        return "undecided", missing_interval(*correlation, *chance)
+    return "supported" if far else "qualified", None
 
 
 def _reading(names: list[str], scores: list["Fidelity"], chance: float, verdict: Verdict) -> str:

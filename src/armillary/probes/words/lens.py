@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery import MODEL, Evidence, Floats, cells, table, undecided
+from armillary.probes.instruments.words import WORDS, room
+from armillary.probes.machinery import MODEL, Evidence, Floats, cells, once, table, undecided
 from armillary.results import Claim, Finding, Why
 
 if TYPE_CHECKING:
@@ -59,9 +59,12 @@ def logits(anatomy: "Anatomy", x: "Tensor") -> "Tensor":
     return out if anatomy.logit_softcap is None else anatomy.logit_softcap * torch.tanh(out / anatomy.logit_softcap)
 
 
+@once
 def lens(evidence: Evidence, arm: str) -> Lens:
-    """All states of an arm's sampled tokens through the lens."""
-    return look(evidence.model(arm), *evidence[WORDS][arm].sampled())
+    """All states of an arm's sampled tokens through the lens, as many as the pass can pay for."""
+    states, places = evidence[WORDS][arm].sampled()
+    read = room(evidence.anatomy, evidence.tokens)
+    return look(evidence.model(arm), states[:read], places[:read])
 
 
 def look(anatomy: "Anatomy", states: "Tensor", places: NDArray[np.int64]) -> Lens:
@@ -92,8 +95,13 @@ def _measures(scores: "Tensor", following: "Tensor") -> dict[str, "Tensor"]:
     return {"kl": (crossed[:, -1:] - crossed).clamp_min(0), "rank": rank, "loss": loss}
 
 
-def over_documents(evidence: Evidence, values: Floats, document: NDArray[np.int64]) -> Floats:
-    """[…, (value, low, high)] of the mean over sampled tokens [token, …]."""
+def document_sums(values: Floats, document: NDArray[np.int64]) -> Floats:
+    """[document, …, (count, sum)] of sampled tokens' values [token, …]."""
     stats = np.zeros((int(document.max(initial=0)) + 1, *values.shape[1:], 2))
     np.add.at(stats, document, np.stack([np.ones_like(values), values], -1))
-    return evidence.intervals(stats)
+    return stats
+
+
+def over_documents(evidence: Evidence, values: Floats, document: NDArray[np.int64]) -> Floats:
+    """[…, (value, low, high)] of the mean over sampled tokens [token, …]."""
+    return evidence.intervals(document_sums(values, document))

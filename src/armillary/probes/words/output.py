@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Ints, T, missing_interval
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, Ints, T, above
+from armillary.probes.machinery.intervals import over_twins
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
+from armillary.probes.machinery.verdicts import missing_interval
 from armillary.probes.words.embedding import distances_of, extremes_of
 from armillary.probes.words.lens import logits, no_prediction, over_documents, reads
-from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,11 +42,20 @@ class Output:
         ),
         control="random initialisation, where all words have about the same length",
         rule=(
-            f"Supported if R² lies above {T.output_share} with its whole interval and the cosine ranks the model's "
-            f"first word first for at least {T.output_same_word:.0%} of tokens. Refuted if R² lies at or below "
+            f"Supported if R² lies above {T.output_share} and the cosine ranks the model's first word first for at "
+            f"least {T.output_same_word:.0%} of tokens, both with their whole intervals. Refuted if R² lies below "
             f"{T.output_share} with its whole interval. Qualified if R² lies above but the cosine ranks another word "
-            "first too often. Undecided if the interval spans the limit or is missing, or if the model predicts no "
-            "next token."
+            f"first for more than {1 - T.output_same_word:.0%} of tokens, with its whole interval: the angle explains "
+            "the logits but does not choose the word. Undecided if an interval spans its limit or is missing, or if "
+            "the model predicts no next token. An untrained model does it as well: the claim is not about training."
+        ),
+        kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "The share of first words has an interval too, and 256 tokens are read instead of 40: with 40 it was "
+                "known to a tenth only.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
@@ -59,21 +70,23 @@ class Output:
         if not reads(anatomy):
             return replace(no_prediction(self.claim, evidence), more_tables=tables)
         shares, same, document = _shares(evidence, MODEL)
-        r2, same_word = over_documents(evidence, shares, document), same.mean(0)
-        random = _shares(evidence, RANDOM)[0].mean(0) if RANDOM in evidence[WORDS] else np.full(len(PARTS), np.nan)
+        r2, same_word = (over_documents(evidence, values, document) for values in (shares, same))
+        twins = np.array([_share_intervals(evidence, arm) for arm in evidence.twins])
+        random = twins[..., 0].mean(0)
         cosine, length, bias = r2[:, 0]
-        verdict = _verdict(r2[0], same_word[0])
+        verdict, why = _verdict(_triple(r2[0]), _triple(same_word[0]))
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            why=missing_interval(*r2[0]) if verdict == "undecided" else None,
+            why=why,
             statistic=Statistic("R² of the logit on the cosine, mean over tokens", *r2[0].tolist()),
             n=len(document),
-            controls=(Control(RANDOM, *[float(random[0])] * 3),) if RANDOM in evidence[WORDS] else (),
+            controls=(Control(RANDOM, *_triple(over_twins(twins[:, 0]))),),
             reading=f"The angle alone explains {cosine:.0%} of the variance of the logits over the vocabulary; the "
             f"words' lengths alone {length:.0%}, the bias β·e alone {bias:.0%}. The word at the smallest angle is the "
-            f"model's first word for {same_word[0]:.0%} of tokens.",
-            headline=f"The angle alone explains {cosine:.0%} of the logits and names {same_word[0]:.0%} of first words",
+            f"model's first word for {same_word[0, 0]:.0%} of tokens.",
+            headline=f"The angle alone explains {cosine:.0%} of the logits and names {same_word[0, 0]:.0%} of first "
+            "words",
             table=_table(r2, same_word, random),
             quantities=(
                 line(
@@ -90,12 +103,29 @@ class Output:
         )
 
 
-def _verdict(cosine: Floats, same_word: float) -> Verdict:
-    if np.isnan(cosine).any() or cosine[1] < T.output_share < cosine[2]:
-        return "undecided"
-    if cosine[2] <= T.output_share:
-        return "refuted"
-    return "supported" if same_word >= T.output_same_word else "qualified"
+def _share_intervals(evidence: Evidence, arm: str) -> Floats:
+    """[part, (value, low, high)] of R² in one arm."""
+    shares, _, document = _shares(evidence, arm)
+    return over_documents(evidence, shares, document)
+
+
+def _triple(values: Floats) -> Interval:
+    value, low, high = values.tolist()
+    return value, low, high
+
+
+def _verdict(cosine: Interval, same_word: Interval) -> tuple[Verdict, Why | None]:
+    if np.isnan(cosine[0]):
+        return "undecided", Why.UNDEFINED
+    mostly = above(cosine, T.output_share)
+    if mostly is None:
+        return "undecided", missing_interval(*cosine)
+    if not mostly:
+        return "refuted", None
+    same = above(same_word, T.output_same_word)
+    if same is None:
+        return "undecided", missing_interval(*same_word)
+    return "supported" if same else "qualified", None
 
 
 def _table(r2: Floats, same_word: Floats, random: Floats) -> Table:
@@ -104,7 +134,7 @@ def _table(r2: Floats, same_word: Floats, random: Floats) -> Table:
         interval_cells(
             "share", "R² of the logit over the vocabulary on this part alone, mean over tokens", r2, ends=""
         ),
-        cells("same_word", "share of tokens for which this part alone ranks the model's first word first", same_word),
+        cells("same_word", "share of tokens for which this part ranks the model's first word first", same_word[:, 0]),
         cells("control", "the same R² at random initialisation", random),
     )
 
@@ -150,9 +180,9 @@ def _centred(values: "Tensor") -> "Tensor":
 
 
 def _r2(a: "Tensor", b: "Tensor") -> Floats:
-    """Squared correlation of centred numbers [n, v] and [n, v] or [v]; 0 where one of them is constant."""
+    """Squared correlation of centred numbers a [n, v] and b [n, v] or [v]; 0 for a constant b, NaN for a constant a."""
     power = a.square().sum(-1) * b.square().sum(-1)
     r2 = (a @ b if b.dim() == 1 else (a * b).sum(-1)).square() / power.clamp_min(1e-300)
     # A constant computed in floating point varies by its rounding error.
     varies = b.square().mean(-1) > 1e-20
-    return np.asarray((r2 * varies).cpu().numpy())
+    return np.where(a.square().sum(-1).cpu().numpy() > 0, (r2 * varies).cpu().numpy(), np.nan)

@@ -6,10 +6,14 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, name_sites
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, Interval, T, above
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.words.lens import Lens, lens, no_prediction, over_documents, reads
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.probes.machinery.verdicts import missing_interval, name_sites, weakest
+from armillary.probes.words.lens import Lens, document_sums, lens, no_prediction, over_documents, reads
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+
+GAIN = "fall of the true next word's loss from the first state to the last"
+FALLS = "share of the movement of the {} over depth that goes down"
 
 
 @dataclass(frozen=True)
@@ -22,26 +26,36 @@ class Refinement:
         statement="The residual stream refines its prediction layer by layer.",
         source="S0 S1",
         definition=(
-            "The logit lens sends every state of a sampled token through the final norm and the unembedding. Measured "
-            "is the Kullback–Leibler divergence of the model's final distribution from the state's. The statistic is "
-            "the rank correlation of divergence and depth, per token, mean over tokens: −1 means that the divergence "
-            "falls at every step. The last state is left out: its divergence is 0 by definition. Also measured: "
-            "the rank of the final prediction at each state, and the loss of the true next token."
+            "The logit lens sends every state of a sampled token through the final norm and the unembedding: what "
+            "would the model predict from here? Two curves over depth, means over tokens. (1) The divergence "
+            "(Kullback–Leibler) of the model's final distribution from the state's; the last state is left out, where "
+            "it is 0 by definition. (2) The loss of the true next word. Of each curve, the share of its movement that "
+            "goes down: falls over falls plus rises; 1 means that it falls at every sublayer. The statistic is how "
+            "many nats the loss falls from the first state to the last."
         ),
-        control="random initialisation; shuffled text. States in random order have a correlation of 0.",
+        control="random initialisation; shuffled text",
         rule=(
-            f"Supported if the mean correlation lies below −{T.refine_most} with its whole interval, the mean "
-            f"divergence falls at {T.sites_most:.0%} or more of sublayers (the last one, where it ends at 0, "
-            "included), and the mean loss of the true next token has a rank correlation with depth of "
-            f"−{T.refine_most} or less, over all states. Refuted if the mean correlation lies above −{T.refine_least} "
-            "with its whole interval. Qualified otherwise. Undecided if there is no interval or the model predicts no "
-            "next token."
+            f"(1) Towards its own final prediction: supported if more than {T.refine_most:.0%} of the movement goes "
+            f"down, refuted if less than {T.refine_half:.0%}, qualified in between. Untrained models do this as well: "
+            "any sum of writes approaches its end. (2) Towards the true next word: refuted if the loss falls by less "
+            f"than {T.refine_gain} nats, or by no more than at random initialisation or on shuffled text, where the "
+            "model can only learn not to repeat the word it reads. Otherwise supported if more than "
+            f"{T.refine_most:.0%} of its movement goes down, and qualified if less: the prediction improves, but not "
+            "layer by layer. All with whole intervals; undecided if one spans a limit or is missing. The claim's "
+            "verdict is its weakest part's; undecided if the model predicts no next token."
         ),
+        kind="learned",
         changes=(
             RuleChange(
                 "2026-11-15",
                 "The rule also asks that the loss of the true next token falls, after random initialisation had shown "
                 "a steeper fall of the divergence than training: a sum of random writes approaches its own end too.",
+            ),
+            RuleChange(
+                "2026-11-16",
+                "The true next word can refute: untrained models and one that moved away from the next word had been "
+                "qualified. Steps count by their size and curves have intervals; counting sublayers, a rise of nothing "
+                "weighed as much as the largest fall. At least 256 tokens are read where that is cheap, not 40.",
             ),
         ),
     )
@@ -51,98 +65,135 @@ class Refinement:
         if not reads(evidence.anatomy):
             return no_prediction(self.claim, evidence)
         names, model = evidence[WORDS][MODEL].names, lens(evidence, MODEL)
-        controls = {arm: lens(evidence, arm) for arm in evidence.controls(WORDS)}
-        rho = _correlation(evidence, model)
-        kl = over_documents(evidence, model.kl, model.document)
-        falling = np.diff(kl[:, 0]) < 0
-        verdict = _verdict(rho, float(falling.mean()), depth_correlation(model.loss.mean(0)[None])[0])
-        rising = [names[i + 1] for i in np.flatnonzero(~falling)]
+        gain, shuffled = _gain(evidence, MODEL), _gain(evidence, SHUFFLED)
+        twins = evidence.over_twins(lambda arm: _gain(evidence, arm))
+        kl, loss = (over_documents(evidence, values, model.document) for values in (model.kl, model.loss))
+        parts = (_settling(evidence, names, kl), _learning(evidence, names, loss, (gain, twins, shuffled)))
+        verdict, why = weakest(parts)
         count = len(model.document)
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            why=Why.NO_INTERVAL if verdict == "undecided" else None,
-            statistic=Statistic("rank correlation of divergence and depth, mean over tokens", *rho.tolist()),
+            why=why,
+            statistic=Statistic(GAIN, *gain, "nats"),
             n=count,
-            controls=tuple(Control(arm, *_correlation(evidence, seen).tolist()) for arm, seen in controls.items()),
-            reading=_reading(model, rho[0], kl[:, 0], rising, controls.get(RANDOM)),
-            headline=f"The divergence from the final prediction is {kl[0, 0]:.2g} nats at first and {kl[-2, 0]:.2g} "
-            "one sublayer before the end",
-            table=_table(model, names, kl),
-            quantities=_quantities(model, names, kl, controls),
+            controls=(Control(RANDOM, *twins), Control(SHUFFLED, *shuffled)),
+            reading=_reading(model, parts),
+            headline=f"The next word's loss goes from {loss[0, 0]:.3g} nats at the first state to {loss[-1, 0]:.3g} at "
+            "the last",
+            table=_table(model, names, kl, loss),
+            quantities=_quantities(evidence, names, kl, loss),
             notes=(f"The logit lens read {count} sampled tokens ({count / max(1, evidence.tokens):.1%} of the text).",),
+            parts=parts,
         )
 
 
-def _correlation(evidence: Evidence, seen: Lens) -> Floats:
-    """(value, low, high)."""
-    return over_documents(evidence, depth_correlation(seen.kl[:, :-1]), seen.document)
+def _gain(evidence: Evidence, arm: str) -> Interval:
+    """Nats by which the true next word's loss falls from the first state to the last."""
+    seen = lens(evidence, arm)
+    return evidence.interval(document_sums(seen.loss[:, 0] - seen.loss[:, -1], seen.document))
 
 
-def depth_correlation(values: Floats) -> Floats:
-    """Rank correlation of each row with its column number; 0 for a constant row."""
-    from scipy.stats import rankdata
+def falling(stats: Floats) -> Floats:
+    """From sums [draw, state, (count, sum)]: falls over falls plus rises of the mean curve; NaN of a constant one.
 
-    ranks = rankdata(values, axis=1)
-    ranks = ranks - ranks.mean(1, keepdims=True)
-    depth = np.arange(ranks.shape[1]) - (ranks.shape[1] - 1) / 2
-    scale = np.sqrt((ranks**2).sum(1) * (depth**2).sum())
-    return np.where(scale > 0, ranks @ depth / np.maximum(scale, 1e-300), 0.0)
-
-
-def _verdict(rho: Floats, falling: float, truth: float) -> Verdict:
-    if np.isnan(rho).any():
-        return "undecided"
-    if rho[2] < -T.refine_most and falling >= T.sites_most and truth <= -T.refine_most:
-        return "supported"
-    return "refuted" if rho[1] > -T.refine_least else "qualified"
+    >>> falling(np.array([[[1, 9.0], [1, 5.0], [1, 6.0], [1, 2.0]]])).round(3)
+    array([0.889])
+    """
+    steps = np.diff(stats[..., 1] / np.maximum(stats[..., 0], 1), axis=-1)
+    moved = np.abs(steps).sum(-1)
+    down = np.maximum(-steps, 0).sum(-1)
+    return np.where(moved > 0, down / np.where(moved > 0, moved, 1), np.nan)
 
 
-def _reading(model: Lens, rho: float, kl: Floats, rising: list[str], twin: Lens | None) -> str:
+def _falling(evidence: Evidence, values: Floats) -> Interval:
+    return evidence.interval(document_sums(values, lens(evidence, MODEL).document), falling)
+
+
+def _settling(evidence: Evidence, names: tuple[str, ...], kl: Floats) -> Part:
+    share = _falling(evidence, lens(evidence, MODEL).kl[:, :-1])
+    most, half = above(share, T.refine_most), above(share, T.refine_half)
+    verdict: Verdict = "supported" if most else "qualified" if half else "refuted"
+    why: Why | None = None
+    if np.isnan(share[0]):
+        verdict, why = "undecided", Why.UNDEFINED
+    elif half is None or most is None:
+        verdict, why = "undecided", missing_interval(*share)
+    reading = (
+        f"The divergence from the final prediction goes from {kl[0, 0]:.2g} to {kl[-2, 0]:.2g} nats one sublayer "
+        f"before the end; {_movement(share[0])}{_rises(names[:-1], kl[:-1, 0])}"
+    )
+    name = "towards its own final prediction"
+    return Part(name, verdict, reading, Statistic(FALLS.format("divergence"), *share), why=why)
+
+
+def _learning(
+    evidence: Evidence, names: tuple[str, ...], loss: Floats, gains: tuple[Interval, Interval, Interval]
+) -> Part:
+    """`gains` of the model, of untrained twins and on shuffled text."""
+    gain, twins, shuffled = gains
+    share = _falling(evidence, lens(evidence, MODEL).loss)
+    cheaper, most = above(gain, max(T.refine_gain, twins[2], shuffled[2])), above(share, T.refine_most)
+    verdict: Verdict = "supported" if most else "qualified"
+    why: Why | None = None
+    if cheaper is False:
+        verdict = "refuted"
+    elif cheaper is None or most is None:
+        verdict, why = "undecided", missing_interval(*gain, *twins, *shuffled, *share)
+    reading = (
+        f"The true next word's loss goes from {loss[0, 0]:.3g} nats at the first state to {loss[-1, 0]:.3g} at the "
+        f"last, a fall of {say(gain[0], '.2g')} (untrained: {say(twins[0], '.2g')}, shuffled text: "
+        f"{say(shuffled[0], '.2g')}); {_movement(share[0])}{_rises(names, loss[:, 0])}"
+    )
+    name = "towards the true next word"
+    return Part(name, verdict, reading, Statistic(FALLS.format("next word's loss"), *share), why=why)
+
+
+def _movement(share: float) -> str:
+    return "it does not move" if np.isnan(share) else f"{share:.0%} of its movement goes down"
+
+
+def _rises(names: tuple[str, ...], curve: Floats) -> str:
+    rising = [names[i + 1] for i in np.flatnonzero(np.diff(curve) > 0)]
+    return f" (it rises on the way to {name_sites(rising)})" if rising else ""
+
+
+def _reading(model: Lens, parts: tuple[Part, ...]) -> str:
     settled = (model.rank[:, ::-1] == 0).cumprod(1).mean(1)
-    steps = f"It does not fall on the way to {name_sites(rising)}" if rising else "It falls at every sublayer"
-    loss = model.loss.mean(0)
-    sentences = [
-        f"The divergence from the final prediction goes from {kl[0]:.2g} to {kl[-2]:.2g} nats. {steps}; its rank "
-        f"correlation with depth is {say(rho, '.2f')}.",
-        f"The true next token's loss goes from {loss[0]:.3g} nats at the first state to {loss[-1]:.3g} at the end.",
-        f"The final prediction ranks first during the last {np.median(settled):.0%} of the states of the median token.",
-    ]
-    if twin is not None and float(depth_correlation(twin.kl[:, :-1]).mean()) < -T.refine_most:
-        sentences.append("At random initialisation the divergence falls too: any sum of writes approaches its end.")
-    return " ".join(sentences)
+    more = " More text would decide." if any(part.why is Why.SPANS_LIMIT for part in parts) else ""
+    return (
+        f"{parts[1].reading}. {parts[0].reading}. The final prediction ranks first during the last "
+        f"{np.median(settled):.0%} of the states of the median token.{more}"
+    )
 
 
-def _table(model: Lens, names: tuple[str, ...], kl: Floats) -> Table:
+def _table(model: Lens, names: tuple[str, ...], kl: Floats, loss: Floats) -> Table:
     falls = (model.kl[:, 1:] < model.kl[:, :-1]).mean(0)
     return table(
         cells("state", "state of the stream", names),
         interval_cells("kl", "divergence of the final distribution from this state's, mean over tokens", kl, "nats"),
         cells("rank", "median rank of the final prediction at this state (0 is first)", np.median(model.rank, 0)),
         cells("first", "share of tokens whose final prediction ranks first at this state", (model.rank == 0).mean(0)),
-        cells("loss", "mean loss of the true next token, predicted from this state", model.loss.mean(0), "nats"),
+        interval_cells("loss", "mean loss of the true next token, predicted from this state", loss, "nats"),
         cells("falls", "share of tokens whose divergence is smaller than at the state before", [None, *falls]),
     )
 
 
-def _quantities(model: Lens, names: tuple[str, ...], kl: Floats, controls: dict[str, Lens]) -> tuple[Quantity, ...]:
+def _quantities(evidence: Evidence, names: tuple[str, ...], kl: Floats, loss: Floats) -> tuple[Quantity, ...]:
+    def controls(field: str) -> dict[str, Floats]:
+        twins = [getattr(lens(evidence, arm), field).mean(0) for arm in evidence.twins]
+        return {RANDOM: np.mean(twins, axis=0), SHUFFLED: getattr(lens(evidence, SHUFFLED), field).mean(0)}
+
+    states, meaning = list(names), "logit lens, mean over sampled tokens"
     return (
-        line(
-            "divergence from the final distribution",
-            "logit lens, mean over sampled tokens",
-            "nats",
-            "state",
-            list(names),
-            kl,
-            {arm: seen.kl.mean(0) for arm, seen in controls.items()},
-        ),
+        line("loss of the true next word", meaning, "nats", "state", states, loss, controls("loss")),
+        line("divergence from the final distribution", meaning, "nats", "state", states, kl, controls("kl")),
         line(
             "share of tokens whose final prediction ranks first",
             "in the distribution that the logit lens reads from this state",
             "share",
             "state",
-            list(names),
-            (model.rank == 0).mean(0),
-            {arm: (seen.rank == 0).mean(0) for arm, seen in controls.items()},
+            states,
+            (lens(evidence, MODEL).rank == 0).mean(0),
         ),
     )
