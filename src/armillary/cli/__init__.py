@@ -6,6 +6,7 @@ import sys
 import click
 
 from armillary import __version__
+from armillary.cli.calibrate import calibrate
 from armillary.cli.heads import heads, paper
 from armillary.cli.lab import lab
 from armillary.cli.models import anatomy, edits, models
@@ -32,5 +33,5 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-for command in (survey, show, claims, report, compare, models, anatomy, edits, heads, paper, travel, lab):
+for command in (survey, show, claims, report, compare, calibrate, models, anatomy, edits, heads, paper, travel, lab):
     main.add_command(command)

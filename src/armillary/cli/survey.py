@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from armillary.cli.calibrate import show_calibration
 from armillary.cli.errors import friendly
 from armillary.cli.options import PATH, echo_json, loading
 from armillary.errors import ArmillaryError, nearest
@@ -101,9 +102,13 @@ def _report_failures(result: "Survey", debug: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, as in survey.json.")
 @friendly
 def show(folder: Path, claim: str | None, as_json: bool) -> None:
-    """Print a stored survey, or one CLAIM of it in full."""
+    """Print a stored survey or calibration, or one CLAIM of it in full."""
+    from armillary.results.calibration.store import NAME, read_calibration
     from armillary.results.store import finding_json, read_survey, survey_json
 
+    if folder.name == NAME or (folder / NAME).exists():
+        show_calibration(read_calibration(folder), folder, as_json, claim)
+        return
     stored = read_survey(folder)
     try:
         finding = None if claim is None else stored[claim]
@@ -126,16 +131,21 @@ def show(folder: Path, claim: str | None, as_json: bool) -> None:
 @click.argument("claim", required=False)
 @friendly
 def claims(claim: str | None) -> None:
-    """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source."""
+    """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source, error rate."""
     from armillary.probes import claims as list_claims
     from armillary.probes import origin
+    from armillary.probes.machinery.thresholds import RULES_VERSION
+    from armillary.results.calibration.store import shipped
+    from armillary.views.text.calibration import claim_lines
     from armillary.views.text.survey import claim_text, claims_list_text
 
     known = {entry.id: entry for entry in list_claims()}
     if claim is None:
         click.echo(claims_list_text(known.values(), packages={entry: origin(entry) for entry in known}))
     elif claim in known:
-        click.echo(claim_text(known[claim], package=origin(claim)))
+        calibration = shipped()
+        lines = [] if calibration is None else claim_lines(calibration, claim, RULES_VERSION)
+        click.echo(claim_text(known[claim], package=origin(claim), calibrated=lines))
     else:
         raise ArmillaryError(f"there is no claim {claim!r}; {nearest(claim, known)}")
 

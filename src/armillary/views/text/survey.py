@@ -104,8 +104,11 @@ def print_finding(finding: Finding, console: Console) -> None:
     print_lines(lines, console)
 
 
-def claim_text(claim: Claim, width: int | None = None, package: str = "armillary") -> str:
-    """One claim before anything is measured: definition, control, rule, and the package it comes from."""
+def claim_text(
+    claim: Claim, width: int | None = None, package: str = "armillary", calibrated: Sequence[str] = ()
+) -> str:
+    """One claim before anything is measured: definition, control, rule, the package it comes from, and how often its
+    verdict was right."""
     console = new_console(width)
     explained = [
         ("chapter", [chapter_title(claim.chapter)]),
@@ -116,6 +119,7 @@ def claim_text(claim: Claim, width: int | None = None, package: str = "armillary
         ("control", [claim.control]),
         ("rule", [claim.rule]),
         ("changed", changed_rules(claim)),
+        ("calibrated", calibrated),
     ]
     head = [Text(claim.id, "bold"), *wrapped(Text(show_text(claim.statement)), console.width, 2), Text()]
     print_lines([*head, *_fields(explained, console.width)], console)

@@ -1,0 +1,164 @@
+"""How often is the instrument wrong? The ledger on untrained and planted models, and over seeds, budgets and texts."""
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+
+from armillary import __version__, run
+from armillary.anatomy import Anatomy
+from armillary.anatomy.loading.load import locate
+from armillary.errors import ArmillaryError, OutputError
+from armillary.flow.documents import Documents, from_path, sample
+from armillary.probes import claims as list_claims
+from armillary.probes.machinery.thresholds import RULES_VERSION
+from armillary.results import Finding
+from armillary.results.calibration import Calibration, Outcome, Run, RunsFile, Study, Task
+from armillary.results.calibration.counts import count_runs
+from armillary.results.calibration.store import NAME, calibration_json
+from armillary.results.calibration.tables import rates_table
+from armillary.results.store import check_writable, json_text, table_csv, write_whole
+from armillary.specimens import planted
+from armillary.specimens.untrained import SHAPES, tokenizer, untrained
+from armillary.specimens.workers import one_by_one, side_by_side
+from armillary.views.text.trust import trust_page
+
+STUDY = "study.json"
+
+Tell = Callable[[int, int, float], None]
+"""Called with the number of finished runs, of all runs, and the seconds left (NaN while nothing is known)."""
+
+
+def calibrate(
+    study: Study, out: Path, texts: Mapping[str, str] | None = None, workers: int = 1, tell: Tell | None = None
+) -> tuple[Calibration, list[str]]:
+    """Make the runs of a study that the folder `out` does not hold yet, and write there what follows from all of them.
+
+    `texts` are the paths of the study's texts by name; 'sample' needs none. With several `workers`, each is a process
+    with one thread. The second result names damaged lines of runs.jsonl.
+    """
+    cases = [case.planted for case in planted.CASES]
+    tasks = study.tasks(cases)
+    if not tasks:
+        raise ArmillaryError("no untrained model, no seed and no planted model leave nothing to run; ask for some.")
+    paths = dict(texts or {})
+    for model in study.models if study.seeds else ():
+        locate(model)
+    claim_folder(out, study, paths)
+    runs = RunsFile(out)
+    with runs:
+        _make(
+            runs, tasks, partial(measure, study=study, texts=paths), workers, tell or (lambda done, total, left: None)
+        )
+    kinds = {claim.id: claim.kind for claim in list_claims() if claim.id in study.claims}
+    versions = {name: version(name) for name in ("torch", "transformers", "numpy")}
+    calibration = replace(
+        count_runs(runs.finished(tasks), study, kinds, cases),
+        rules_version=RULES_VERSION,
+        date=datetime.now(UTC).date().isoformat(),
+        versions={"armillary": __version__, "python": platform.python_version(), **versions},
+    )
+    files = {"rates.csv": table_csv(rates_table(calibration)), "trust.md": trust_page(calibration)}
+    write_whole({out / name: content for name, content in {**files, NAME: calibration_json(calibration)}.items()})
+    return calibration, runs.damaged
+
+
+def claim_folder(out: Path, study: Study, texts: Mapping[str, str]) -> None:
+    """Refuse a folder with something else in it. A study may grow there; what its finished runs depend on may not
+    change."""
+    record = {
+        "rules": RULES_VERSION,
+        "armillary": __version__,
+        "claims": list(study.claims),
+        "quick": study.quick,
+        "device": study.device,
+        "untrained": {name: dict(SHAPES[name]) for name in study.architectures},
+    }
+    digests = {name: _digest(_documents(texts.get(name, ""))) for name in study.texts}
+    path = out / STUDY
+    if path.exists():
+        try:
+            known = json.loads(path.read_text("utf-8"))
+            different = [name for name, value in record.items() if known[name] != value]
+            different += [
+                f"text {name!r}" for name in digests if known["texts"].get(name, digests[name]) != digests[name]
+            ]
+            digests = {**known["texts"], **digests}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise OutputError(f"{path} is damaged ({error}); choose another folder.") from error
+        if different:
+            raise OutputError(
+                f"{out} holds another study: {', '.join(different)} changed since; choose another folder with --out."
+            )
+    elif out.is_dir() and any(out.iterdir()):
+        raise OutputError(f"{out} holds files that are not a study's; choose a new folder with --out.")
+    check_writable(out)
+    write_whole({path: json_text({**record, "texts": digests, "study": study.to_dict()})})
+
+
+def measure(task: Task, study: Study, texts: Mapping[str, str]) -> Run:
+    """One run; what it raises becomes its error."""
+    began = time.perf_counter()
+    try:
+        findings = _PARTS[task.part](task, study, texts)
+        claims, error = {finding.id: Outcome.of(finding) for finding in findings}, ""
+    except Exception as raised:
+        claims, error = {}, f"{type(raised).__name__}: {' '.join(str(raised).split()) or 'no message'}"
+    return Run(task, claims, round(time.perf_counter() - began, 2), error)
+
+
+def _survey_untrained(task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
+    model = untrained(task.subject, task.seed).to(study.device)
+    return _survey(model, tokenizer(task.subject), task, study, texts)
+
+
+def _survey_model(task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
+    return _survey(_anatomy(task.subject, study.device), None, task, study, texts)
+
+
+def _survey(model: object, words: object, task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
+    text, claims = _documents(texts.get(task.text, "")), ",".join(study.claims)
+    survey = partial(run.survey, model, text, tokenizer=words, claims=claims, quick=study.quick, progress=False)
+    return list(survey(tokens=task.tokens, seed=task.seed))
+
+
+def _plant(task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
+    case = next(case for case in planted.CASES if case.planted.name == task.subject)
+    return [planted.conclude(case, task.strength, task.seed)]
+
+
+_PARTS = {"untrained": _survey_untrained, "seeds": _survey_model, "planted": _plant}
+
+
+def _documents(path: str) -> Documents:
+    return from_path(path) if path else sample()
+
+
+@cache
+def _anatomy(model: str, device: str) -> Anatomy:
+    """Loaded once per process: a survey proves that it leaves the model as it was."""
+    return run.load(model, device=device, progress=False)
+
+
+def _digest(documents: Documents) -> str:
+    return hashlib.sha256("\f".join(documents.texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _make(runs: RunsFile, tasks: Sequence[Task], work: Callable[[Task], Run], workers: int, tell: Tell) -> None:
+    """Make and store the runs that are missing."""
+    missing = runs.missing(tasks)
+    done, began = len(tasks) - len(missing), time.monotonic()
+    spent, left = 0.0, sum(task.weight for task in missing)
+    tell(done, len(tasks), float("nan") if missing else 0.0)
+    with closing(one_by_one(missing, work) if workers == 1 else side_by_side(missing, work, workers)) as results:
+        for finished in results:
+            runs.add(finished)
+            done, spent, left = done + 1, spent + finished.task.weight, left - finished.task.weight
+            tell(done, len(tasks), (time.monotonic() - began) / spent * left)

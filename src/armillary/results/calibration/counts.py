@@ -1,0 +1,145 @@
+"""How often did each verdict come out? The runs of a study, counted by claim and setting."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from armillary.results.calibration.runs import Run
+from armillary.results.calibration.study import PartName, Planted, Study, Task
+from armillary.results.calibration.wilson import wilson
+from armillary.results.claim import VERDICTS, Verdict
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How often each verdict of one claim came out in one setting."""
+
+    claim: str
+    part: PartName
+    subject: str
+    verdicts: Mapping[Verdict, int]
+    text: str = ""
+    tokens: int = 0
+    strength: float = 1.0
+
+    @property
+    def n(self) -> int:
+        return sum(self.verdicts.values())
+
+    def of(self, verdict: Verdict) -> int:
+        return self.verdicts.get(verdict, 0)
+
+    def rate(self, verdict: Verdict) -> tuple[float, float, float]:
+        """The share of a verdict, with Wilson's interval."""
+        hits, n = self.of(verdict), self.n
+        return (hits / n if n else float("nan"), *wilson(hits, n))
+
+
+def commonest(counts: Counts) -> tuple[Verdict, int]:
+    """The verdict that came out most often, and how often; of equals the more favourable.
+
+    >>> commonest(Counts("a.b", "seeds", "m", {"refuted": 2, "supported": 2, "undecided": 1}))
+    ('supported', 2)
+    """
+    verdict = max(VERDICTS, key=counts.of)
+    return verdict, counts.of(verdict)
+
+
+def summed(several: Sequence[Counts]) -> Counts:
+    """All of them together, whatever their subjects."""
+    total: Counter[Verdict] = Counter()
+    for counts in several:
+        total.update(counts.verdicts)
+    ordered = {verdict: total[verdict] for verdict in VERDICTS if total[verdict]}
+    return replace(several[0], subject="", text="", verdicts=ordered)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the reading of a claim about training says where there was no training."""
+
+    claim: str
+    verdict: Verdict
+    subject: str
+    seed: int
+    reading: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The counts of a study, and how it was made."""
+
+    study: Study
+    counts: tuple[Counts, ...]
+    kinds: Mapping[str, str]
+    """Claim → kind, in the order of the chapters."""
+    cases: tuple[Planted, ...] = ()
+    readings: tuple[Reading, ...] = ()
+    runs: int = 0
+    errors: tuple[str, ...] = ()
+    """Runs that raised: the task, and what it raised."""
+    rules_version: str = ""
+    date: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def untrained(self, claim: str) -> Counts | None:
+        """On all untrained models."""
+        mine = [counts for counts in self.counts if counts.part == "untrained" and counts.claim == claim]
+        return summed(mine) if mine else None
+
+    def seeds(self, claim: str, model: str) -> list[Counts]:
+        """Over seeds, by text and budget."""
+        mine = (counts for counts in self.counts if counts.part == "seeds" and counts.claim == claim)
+        return [counts for counts in mine if counts.subject == model]
+
+    def planted(self, case: str) -> dict[float, Counts]:
+        """Strength → counts, of one planted model."""
+        mine = (counts for counts in self.counts if counts.part == "planted" and counts.subject == case)
+        return {counts.strength: counts for counts in mine}
+
+
+def count_runs(
+    runs: Sequence[Run], study: Study, kinds: Mapping[str, str], cases: Sequence[Planted] = ()
+) -> Calibration:
+    """The calibration that follows from runs; `kinds` and `cases` say what the claims and planted models are."""
+    seen: dict[tuple[str, PartName, str, str, int, float], Counter[Verdict]] = {}
+    # In the order of the study, whatever order the runs ended in.
+    order = {task.key: place for place, task in enumerate(study.tasks(cases))}
+    finished = sorted((run for run in runs if not run.error), key=lambda run: order[run.task.key])
+    for claim in kinds:
+        for run in finished:
+            if claim in run.claims:
+                seen.setdefault((claim, *_setting(run.task)), Counter())[run.claims[claim].verdict] += 1
+    counts = [
+        Counts(claim, part, subject, {v: verdicts[v] for v in VERDICTS if verdicts[v]}, text, tokens, strength)
+        for (claim, part, subject, text, tokens, strength), verdicts in seen.items()
+    ]
+    return Calibration(
+        study=study,
+        counts=tuple(counts),
+        kinds=kinds,
+        cases=tuple(case for case in cases if case.claim in kinds),
+        readings=tuple(_readings(finished, kinds)),
+        runs=len(runs),
+        errors=tuple(f"{run.task.key}: {run.error}" for run in runs if run.error),
+    )
+
+
+def _setting(task: Task) -> tuple[PartName, str, str, int, float]:
+    """Untrained models are counted together whatever text they read."""
+    if task.part == "untrained":
+        return task.part, task.subject, "", task.tokens, task.strength
+    return task.part, task.subject, task.text, task.tokens, task.strength
+
+
+def _readings(runs: Sequence[Run], kinds: Mapping[str, str]) -> Iterator[Reading]:
+    """The first reading of every verdict in favour of a learned claim on an untrained model."""
+    known: set[tuple[str, Verdict]] = set()
+    for claim in (claim for claim, kind in kinds.items() if kind == "learned"):
+        for run in runs:
+            outcome = run.claims.get(claim)
+            if run.task.part != "untrained" or outcome is None or outcome.verdict not in ("supported", "qualified"):
+                continue
+            if (claim, outcome.verdict) not in known:
+                known.add((claim, outcome.verdict))
+                yield Reading(claim, outcome.verdict, run.task.subject, run.task.seed, outcome.reading)

@@ -1,0 +1,42 @@
+"""What must not be found? Small models at random initialisation, which have learned nothing."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from armillary.anatomy.loading.catalogue import shipped
+from armillary.anatomy.loading.quiet import quiet
+from armillary.lab.model import build
+from armillary.lab.recipe import recipe
+
+# The built-in models made small: their tokenizers and vocabulary stay, so that text and word lists can be read, and
+# their heads of 32 and four layers leave room for claims about heads and depth. A survey takes half a minute or so.
+SHAPES: Mapping[str, Mapping[str, int]] = {
+    "gpt": {"layers": 4, "width": 128, "heads": 4, "feed_forward": 512},
+    "llama": {"layers": 4, "width": 128, "heads": 4, "kv_heads": 2, "feed_forward": 336},
+}
+# Tells these seeds from those of a survey's untrained twins and of everything else.
+_STREAM = 0xCA11B
+
+
+def untrained_seed(architecture: str, number: int) -> int:
+    """The seed of one untrained model's weights."""
+    stream = [_STREAM, list(SHAPES).index(architecture), number]
+    return int(np.random.SeedSequence(stream).generate_state(1, np.uint64)[0] >> 1)
+
+
+def untrained(architecture: str, number: int) -> Any:
+    """A causal language model at Hugging Face's own random initialisation; each number is another one."""
+    settings = {**SHAPES[architecture], "dropout": 0.0, "seed": untrained_seed(architecture, number)}
+    return build(recipe("builtin", architecture, **settings)).eval()
+
+
+@cache
+def tokenizer(architecture: str) -> Any:
+    """That of the built-in model of this architecture."""
+    from transformers import AutoTokenizer
+
+    with quiet():
+        return AutoTokenizer.from_pretrained(str(shipped()[architecture]), local_files_only=True)

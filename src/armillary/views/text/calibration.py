@@ -1,0 +1,125 @@
+"""A calibration as text for a terminal, and what it says of one claim."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from armillary.results.calibration import Calibration, commonest
+from armillary.results.calibration.aims import Aim, agreement, aims, by_text, main_counts, settings
+from armillary.results.calibration.tables import planted_table, seeds_table, untrained_table
+from armillary.results.numbers import count
+from armillary.results.table import Table
+from armillary.views.text.quoting import show_text
+from armillary.views.text.survey import as_text, paragraphs, print_lines, table_lines
+
+TITLES = {
+    "untrained": "Untrained models: how often each verdict came out",
+    "planted": "Planted models: how often they were found, by the share of planted weights",
+    "seeds": "Seeds, texts and budgets: is the verdict the same?",
+}
+
+
+def tables(calibration: Calibration) -> dict[str, Table]:
+    """Part → its table, of the parts that were run."""
+    every = {
+        "untrained": untrained_table(calibration),
+        "planted": planted_table(calibration),
+        "seeds": seeds_table(calibration),
+    }
+    return {part: table for part, table in every.items() if table.rows}
+
+
+def calibration_text(calibration: Calibration, width: int | None = None) -> str:
+    return as_text(lambda console: print_calibration(calibration, console), width)
+
+
+def print_calibration(calibration: Calibration, console: Console, folder: Path | None = None) -> None:
+    width = min(console.width, 120)
+    lines = [Text("Armillary · calibration", "bold"), *paragraphs([about(calibration)], width)]
+    for part, table in tables(calibration).items():
+        lines += [Text(), Text(TITLES[part], "bold"), *table_lines(table, width, len(table.rows))]
+    foot = [*agreement_lines(calibration), *map(aim_line, aims(calibration)), *map(show_text, error_lines(calibration))]
+    foot += [f"Files: {show_text(str(folder))}"] if folder else []
+    print_lines([*lines, Text(), *paragraphs(foot, width)], console)
+
+
+def about(calibration: Calibration) -> str:
+    """'226 runs · 120 untrained models (gpt, llama) · … · rules 2 · 2026-11-16'."""
+    study = calibration.study
+    parts = [f"{count(calibration.runs)} runs"]
+    if study.untrained:
+        parts.append(f"{study.untrained} untrained models ({', '.join(study.architectures)})")
+    if study.seeds:
+        parts.append(f"{', '.join(study.models)} over {study.seeds} seeds")
+        parts.append(f"texts: {', '.join(study.texts)}")
+    parts.append(f"tokens: {', '.join(map(count, study.tokens))}{', quick' if study.quick else ''}")
+    if study.planted and calibration.cases:
+        parts.append(f"{len(calibration.cases)} planted models, {study.planted} draws at each strength")
+    parts += [f"rules {calibration.rules_version}", calibration.date]
+    return show_text(" · ".join(part for part in parts if part))
+
+
+def aim_line(aim: Aim) -> str:
+    if not aim.checked:
+        return f"Aim not checked: {aim.aim}"
+    if aim.met:
+        return f"Aim met: {aim.aim} ({aim.checked} checked)"
+    return f"Aim missed: {aim.aim}: {len(aim.missed)} of {aim.checked}: {show_text(', '.join(aim.missed))}"
+
+
+def agreement_lines(calibration: Calibration) -> Iterator[str]:
+    for model, text, tokens in settings(calibration):
+        equal, n = agreement(calibration, model, text, tokens)
+        if n:
+            share = f"{equal} of {n} verdicts ({equal / n:.1%})"
+            yield show_text(
+                f"{model} on {text}, {count(tokens)} tokens: {share} are their claim's commonest over seeds"
+            )
+
+
+def error_lines(calibration: Calibration) -> list[str]:
+    return [f"Run without a result: {error}" for error in calibration.errors]
+
+
+def claim_lines(calibration: Calibration, claim: str, rules_version: str) -> list[str]:
+    """What a calibration says of one claim, a line each; none if it was not measured."""
+    lines = [*_untrained_line(calibration, claim), *_planted_lines(calibration, claim)]
+    lines += _seed_lines(calibration, claim)
+    if lines and calibration.rules_version != rules_version:
+        lines.append(f"measured with rules {calibration.rules_version}; the rules are now {rules_version}")
+    return lines
+
+
+def _untrained_line(calibration: Calibration, claim: str) -> Iterator[str]:
+    counts = calibration.untrained(claim)
+    if counts is not None:
+        # Support and qualification are what an untrained model should not show of a learned claim: always said.
+        told = {verdict: counts.of(verdict) for verdict in ("supported", "qualified")} | dict(counts.verdicts)
+        verdicts = ", ".join(f"{verdict} {n}" for verdict, n in told.items())
+        yield f"on {counts.n} untrained models: {verdicts}"
+
+
+def _planted_lines(calibration: Calibration, claim: str) -> Iterator[str]:
+    verdicts = dict.fromkeys(case.verdict for case in calibration.cases if case.claim == claim)
+    for verdict in verdicts:
+        cases = [case for case in calibration.cases if (case.claim, case.verdict) == (claim, verdict)]
+        found: dict[float, tuple[int, int]] = {}
+        for strength, counts in (pair for case in cases for pair in calibration.planted(case.name).items()):
+            hits, n = found.get(strength, (0, 0))
+            found[strength] = hits + counts.of(verdict), n + counts.n
+        if found:
+            shares = [f"{hits} of {n} at strength {s:g}" for s, (hits, n) in sorted(found.items(), reverse=True)]
+            yield f"planted as {verdict}: found in {', '.join(shares)}"
+
+
+def _seed_lines(calibration: Calibration, claim: str) -> Iterator[str]:
+    for model in calibration.study.models:
+        main = main_counts(calibration, claim, model)
+        if main is not None:
+            verdict, hits = commonest(main)
+            yield f"{model}: {verdict} with {hits} of {main.n} seeds"
+        texts = by_text(calibration, claim, model)
+        if len(set(texts.values())) > 1:
+            yield f"{model}: turns with the text: {', '.join(f'{text} {verdict}' for text, verdict in texts.items())}"

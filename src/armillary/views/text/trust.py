@@ -1,0 +1,70 @@
+"""The page docs/trust.md: how often the instrument was wrong, from a calibration."""
+
+from collections.abc import Iterator, Sequence
+
+from armillary.results.calibration import Calibration
+from armillary.results.calibration.aims import aims
+from armillary.results.table import Table
+from armillary.views.text.calibration import TITLES, about, agreement_lines, aim_line, error_lines, tables
+from armillary.views.text.quoting import show_cell, show_text
+
+_INTRODUCTION = """# How far to trust it
+
+How often does the instrument say *supported* where there is nothing to find, how often does it find what was planted,
+and does its verdict depend on the seed, the budget or the text? `armillary calibrate` measures it with the same rules
+as any survey, and wrote this page.
+
+- **Untrained models** are small models of two architectures at Hugging Face's own initialisation, with seeds that no
+  survey's twin has. Each reads its own choice of the text. A *learned* claim that is supported there is a false alarm.
+- **Planted models** have a known answer. A strength of 0.25 mixes a quarter of the planted weights with three quarters
+  of random ones.
+- **Seeds** choose the documents, the untrained twins and every other draw of a survey. Agreement is the share of
+  surveys that give the claim's commonest verdict.
+
+Rates have Wilson's 95 % interval. `rates.csv`, which the command writes, has them all."""
+_COMMANDS = """## Run it
+
+```
+armillary calibrate                          # a small study: minutes
+armillary calibrate --untrained 120 --seeds 10 --planted 20 --tokens 2500 --tokens 1000 --tokens 6000 \\
+    --text sample --text books.txt --text encyclopaedia.txt --out calibration/full     # hours of CPU time
+armillary show calibration/full              # its tables
+```
+
+Finished runs are kept in `runs.jsonl`: after Ctrl-C the same command goes on, and with larger numbers it adds runs."""
+
+
+def trust_page(calibration: Calibration) -> str:
+    """The page in Markdown."""
+    parts = [_INTRODUCTION, f"This page: {about(calibration)}."]
+    results = [aim_line(aim) for aim in aims(calibration)]
+    results += [*agreement_lines(calibration), *error_lines(calibration)]
+    parts += ["## Aims", _bullets(results)]
+    for part, table in tables(calibration).items():
+        parts += [f"## {TITLES[part]}", "\n".join(_table(table))]
+        if part == "untrained" and calibration.readings:
+            parts += ["What the readings of learned claims say on untrained models:", _bullets(_readings(calibration))]
+    return "\n\n".join([*parts, _COMMANDS]) + "\n"
+
+
+def _readings(calibration: Calibration) -> list[str]:
+    return [
+        f"`{entry.claim}`, {entry.verdict} ({entry.subject}, seed {entry.seed}): {_escaped(entry.reading)}"
+        for entry in calibration.readings
+    ]
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"| {' | '.join(table.names)} |"
+    yield f"|{'---|' * len(table.columns)}"
+    for row in table.rows:
+        cells = (show_cell(cell, column.name) for cell, column in zip(row, table.columns, strict=True))
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _escaped(text: str) -> str:
+    return show_text(text).replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")

@@ -1,0 +1,568 @@
+"""The instrument's own error rate: Wilson's interval, studies that are stopped, tables, and the command."""
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from command import refused, run, works
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import bag, corpus, gaussian
+
+from armillary import calibrate as study_module
+from armillary.anatomy.read import read
+from armillary.calibrate import calibrate
+from armillary.errors import ArmillaryError, OutputError
+from armillary.flow.controls import Twins, twin_seed
+from armillary.results.calibration import Outcome, Planted, Run, RunsFile, Study, Task, wilson
+from armillary.results.calibration.aims import agreement, aims, by_text
+from armillary.results.calibration.counts import Calibration, count_runs
+from armillary.results.calibration.store import calibration_json, read_calibration, shipped
+from armillary.results.calibration.tables import planted_table, rates_table, seeds_table, untrained_table
+from armillary.specimens import planted as planted_module
+from armillary.specimens import untrained as untrained_module
+from armillary.specimens.planted import conclude, graded, plant
+from armillary.specimens.untrained import SHAPES, untrained, untrained_seed
+from armillary.specimens.workers import side_by_side
+from armillary.views.text.calibration import calibration_text, claim_lines
+from armillary.views.text.trust import trust_page
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+# Wilson's interval
+
+
+def test_wilson_known_values():
+    # Brown, Cai and DasGupta (2001), and R's binom.confint.
+    assert wilson(8, 10) == pytest.approx((0.4901625, 0.9433178), abs=1e-7)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.2775328), abs=1e-7)
+    assert wilson(50, 100) == pytest.approx((0.4038315, 0.5961685), abs=1e-7)
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert wilson(7, 7)[1] == 1.0
+    with pytest.raises(ValueError, match="11 of 10"):
+        wilson(11, 10)
+
+
+@given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_ends_are_the_rates_that_a_score_test_just_accepts(share):
+    hits, n = share
+    low, high = wilson(hits, n)
+    assert 0 <= low <= hits / n <= high <= 1
+    for end in (low, high):
+        assert (hits / n - end) ** 2 == pytest.approx(1.959963984540054**2 * end * (1 - end) / n, abs=1e-9)
+
+
+# What a study consists of
+
+
+def test_the_plan():
+    study = Study(untrained=12, seeds=10, tokens=(2500, 1000), texts=("sample", "books"), claims=("a.b",), planted=3)
+    cases = [Planted("one", "a.b", "supported"), Planted("two", "c.d", "refuted")]
+    tasks = study.tasks(cases)
+    assert len({task.key for task in tasks}) == len(tasks)
+    parts = {part: [task for task in tasks if task.part == part] for part in ("untrained", "seeds", "planted")}
+    assert sorted(task.seed for task in parts["untrained"]) == list(range(12))
+    settings = [(task.subject, task.text) for task in parts["untrained"]]
+    assert {pair: settings.count(pair) for pair in settings} == {
+        (subject, text): 3 for subject in ("gpt", "llama") for text in ("sample", "books")
+    }
+    seeds = [(task.subject, task.text, task.tokens) for task in parts["seeds"]]
+    assert all(seeds.count((model, text, 2500)) == 10 for model in study.models for text in study.texts)
+    assert all(seeds.count((model, text, 1000)) == 3 for model in study.models for text in study.texts)
+    # A case of a claim that is not measured is left out.
+    assert {(task.subject, task.strength) for task in parts["planted"]} == {("one", s) for s in (0.25, 0.5, 0.75, 1)}
+    assert len(parts["planted"]) == 12
+    assert Study.from_dict(json.loads(json.dumps(study.to_dict()))) == study
+
+
+def test_untrained_models_never_meet_a_twin():
+    """torch's generator takes 32 bits of a seed, so these must differ too."""
+    ours = {untrained_seed(name, number) % 2**32 for name in SHAPES for number in range(200)}
+    twins = {twin_seed(seed, index) % 2**32 for seed in range(200) for index in range(5)}
+    assert len(ours) == 400
+    assert not ours & twins
+    assert not ours & set(range(1000))
+
+
+@pytest.mark.parametrize("architecture", list(SHAPES))
+def test_the_weights_are_no_twins(architecture):
+    model = untrained(architecture, 3)
+    assert not model.training
+    again = untrained(architecture, 3)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    others = [read(untrained(architecture, 4)), *Twins(read(model), 3)]
+    assert len(others) == 6
+    for other in others:
+        assert not torch.equal(other.W_E, read(model).W_E)
+
+
+# A study that is stopped, with runs that take no time
+
+
+SMALL = Study(untrained=4, seeds=2, planted=0, claims=("sphere.radius", "sphere.plane"))
+
+
+class Killed(BaseException):
+    """An exception that the package does not catch."""
+
+
+class Fake:
+    """A `measure` whose verdicts follow from the task, and that is killed at one of its calls."""
+
+    def __init__(self, killed_at: int = 10**9, raises: int = 10**9) -> None:
+        self.calls, self.killed_at, self.raises = 0, killed_at, raises
+
+    def __call__(self, task: Task, study: Study, texts: dict[str, str]) -> Run:
+        self.calls += 1
+        if self.calls == self.killed_at:
+            raise Killed
+        if self.calls == self.raises:
+            return Run(task, {}, 0.1, "ValueError: a run that raised")
+        verdict = "supported" if (task.seed + len(task.subject)) % 3 else "qualified"
+        return Run(task, {claim: Outcome(verdict, None, 1.5, reading="One.\u2028Two.") for claim in study.claims}, 0.1)
+
+
+def fake(monkeypatch, **how):
+    replacement = Fake(**how)
+    monkeypatch.setattr(study_module, "measure", replacement)
+    return replacement
+
+
+def outcome(folder: Path) -> dict[str, str]:
+    return {name: (folder / name).read_text("utf-8") for name in ("calibration.json", "rates.csv", "trust.md")}
+
+
+@pytest.mark.parametrize("killed_at", [1, 3, 8])
+def test_a_killed_study_goes_on_and_ends_the_same(tmp_path, monkeypatch, killed_at):
+    whole = fake(monkeypatch)
+    calibrate(SMALL, tmp_path / "whole")
+    assert whole.calls == 8
+    first = fake(monkeypatch, killed_at=killed_at)
+    with pytest.raises(Killed):
+        calibrate(SMALL, tmp_path / "killed")
+    assert not (tmp_path / "killed" / "calibration.json").exists()
+    second = fake(monkeypatch)
+    calibrate(SMALL, tmp_path / "killed")
+    assert (first.calls - 1) + second.calls == 8
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
+    third = fake(monkeypatch)
+    calibrate(SMALL, tmp_path / "killed")
+    assert third.calls == 0
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
+
+
+def test_a_study_grows_in_its_folder(tmp_path, monkeypatch):
+    fake(monkeypatch)
+    calibrate(SMALL, tmp_path)
+    more = fake(monkeypatch)
+    grown, _ = calibrate(replace(SMALL, untrained=10, tokens=(2500, 1000)), tmp_path)
+    assert more.calls == 6 + 4
+    assert grown.untrained("sphere.plane").n == 10
+    smaller, _ = calibrate(SMALL, tmp_path)
+    assert smaller.untrained("sphere.plane").n == 4
+
+
+def test_damaged_lines_are_named_and_their_runs_made_again(tmp_path, monkeypatch):
+    fake(monkeypatch)
+    whole, _ = calibrate(SMALL, tmp_path)
+    path = tmp_path / "runs.jsonl"
+    lines = path.read_text("utf-8").split("\n")
+    lines[1] = lines[1][:-30]
+    lines[3] = lines[3].replace('"verdict": "', '"verdict": "very ', 1)
+    lines[4] = '{"task": {}}'
+    # The last one as a kill leaves it: half, without its line break.
+    path.write_text("\n".join(lines[:7]) + "\n" + lines[7][:40], "utf-8")
+    again = fake(monkeypatch)
+    calibration, damaged = calibrate(SMALL, tmp_path)
+    assert again.calls == 4
+    assert calibration == whole
+    assert [sentence.split(" line ")[1][0] for sentence in damaged] == ["2", "4", "5", "8"]
+    assert "there is no verdict 'very " in damaged[1] and "it lacks 'claims'" in damaged[2]
+    # The half line did not swallow the run that was written after it.
+    assert fake(monkeypatch).calls == 0
+    assert len(RunsFile(tmp_path).runs) == 8
+
+
+def test_a_run_that_raises_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
+    fake(monkeypatch, raises=2)
+    calibration, _ = calibrate(SMALL, tmp_path)
+    assert calibration.runs == 8
+    assert len(calibration.errors) == 1 and "a run that raised" in calibration.errors[0]
+    assert "Run without a result: seeds · " in calibration_text(calibration)
+    retried = fake(monkeypatch)
+    calibration, _ = calibrate(SMALL, tmp_path)
+    assert retried.calls == 1 and not calibration.errors
+
+
+def test_what_a_run_raises_becomes_its_error():
+    measured = study_module.measure(Task("seeds", "builtin:none", 0, "sample", 100), SMALL, {"sample": ""})
+    assert measured.error.startswith("ModelError: there is no builtin:none")
+    assert not measured.claims
+    assert Run.parse(measured.line()) == measured
+
+
+def test_progress_says_how_long_is_left(tmp_path, monkeypatch):
+    fake(monkeypatch)
+    told = []
+    calibrate(SMALL, tmp_path, tell=lambda done, total, left: told.append((done, total, left)))
+    assert [done for done, _, _ in told] == list(range(9))
+    assert all(total == 8 for _, total, _ in told)
+    assert math.isnan(told[0][2]) and told[-1][2] == 0 and all(left >= 0 for _, _, left in told[1:])
+
+
+# Folders and settings that cannot be
+
+
+def test_other_studies_and_other_folders_are_refused(tmp_path, monkeypatch):
+    fake(monkeypatch)
+    calibrate(SMALL, tmp_path / "a")
+    with pytest.raises(OutputError, match="holds another study: claims changed since; choose another folder"):
+        calibrate(replace(SMALL, claims=("sphere.plane",)), tmp_path / "a")
+    with pytest.raises(OutputError, match="another study: quick changed"):
+        calibrate(replace(SMALL, quick=True), tmp_path / "a")
+    text = tmp_path / "text.txt"
+    text.write_text("One document.\n---\nAnother one.\n")
+    read_also = replace(SMALL, texts=("sample", "text"))
+    calibrate(read_also, tmp_path / "a", {"text": str(text)})
+    text.write_text("One document.\n---\nA changed one.\n")
+    with pytest.raises(OutputError, match="another study: text 'text' changed"):
+        calibrate(read_also, tmp_path / "a", {"text": str(text)})
+    monkeypatch.setattr(study_module, "RULES_VERSION", "next")
+    with pytest.raises(OutputError, match="another study: rules changed"):
+        calibrate(SMALL, tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "survey.json").write_text("{}")
+    with pytest.raises(OutputError, match="files that are not a study's"):
+        calibrate(SMALL, tmp_path / "b")
+    (tmp_path / "a" / "study.json").write_text("[]")
+    with pytest.raises(OutputError, match=r"study.json is damaged"):
+        calibrate(SMALL, tmp_path / "a")
+
+
+def test_nothing_to_run(tmp_path):
+    with pytest.raises(ArmillaryError, match="leave nothing to run"):
+        calibrate(replace(SMALL, untrained=0, seeds=0), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("message", "options"),
+    [
+        ("leave nothing to run", ["--untrained", 0, "--seeds", 0, "--planted", 0]),
+        ("--untrained -1 is less than none", ["--untrained", -1]),
+        ("--tokens 0 leaves nothing to read", ["--tokens", 0]),
+        ("--workers 0 can do nothing", ["--workers", 0]),
+        ("there is no claim 'sphere.radios'; did you mean 'sphere.radius'", ["--claims", "sphere.radios"]),
+        ("there is no builtin:gtp", ["builtin:gtp"]),
+        ("there is no text at nowhere.txt", ["--text", "nowhere.txt"]),
+        ("every run reads the text anew", ["--text", "-"]),
+        ("two texts are called 'sample'", ["--text", "sample", "--text", "other/sample.txt"]),
+    ],
+)
+def test_bad_input(tmp_path, message, options):
+    out = tmp_path / "out"
+    refused(message, "calibrate", "--out", out, *options)
+    assert not (out / "runs.jsonl").exists()
+
+
+# Rates from a hand-made file
+
+
+def line(part, subject, seed, verdicts, **more):
+    task = {"part": part, "subject": subject, "seed": seed, "text": "", "tokens": 0, "strength": 1.0, **more}
+    claims = {c: {"verdict": v, "why": None, "value": None, "reading": f"{c} {v}"} for c, v in verdicts.items()}
+    return json.dumps({"task": task, "claims": claims, "seconds": 1, "error": ""}) + "\n"
+
+
+HAND = Study(untrained=20, seeds=4, planted=5, tokens=(2500, 1000), texts=("sample", "books"), models=("m",),
+             claims=("learned.one", "plain.two"))  # fmt: skip
+KINDS = {"learned.one": "learned", "plain.two": "behaviour"}
+CASE = Planted("a strong one", "learned.one", "supported", (0.5, 1.0))
+
+
+def hand_made(folder: Path) -> Calibration:
+    """Of 20 untrained models: learned.one supported 2, qualified 1, refuted 17; plain.two supported on all."""
+    rows = []
+    for number in range(20):
+        verdict = "supported" if number < 2 else "qualified" if number == 2 else "refuted"
+        text = {"text": HAND.texts[number // 2 % 2], "tokens": 2500}
+        verdicts = {"learned.one": verdict, "plain.two": "supported"}
+        rows.append(line("untrained", ("gpt", "llama")[number % 2], number, verdicts, **text))
+    for text, other in (("sample", "supported"), ("books", "refuted")):
+        for seed in range(4):
+            verdicts = {"learned.one": "undecided" if seed == 3 else other, "plain.two": "supported"}
+            rows.append(line("seeds", "m", seed, verdicts, text=text, tokens=2500))
+        for seed in range(2):
+            verdicts = {"learned.one": "undecided", "plain.two": "supported"}
+            rows.append(line("seeds", "m", seed, verdicts, text=text, tokens=1000))
+    for strength, hits in ((0.5, 2), (1.0, 4)):
+        for seed in range(5):
+            verdict = "supported" if seed < hits else "refuted"
+            rows.append(line("planted", CASE.name, seed, {"learned.one": verdict}, strength=strength))
+    (folder / "runs.jsonl").write_text("".join(reversed(rows)), "utf-8")
+    runs = RunsFile(folder)
+    assert not runs.damaged
+    tasks = HAND.tasks([CASE])
+    assert not runs.missing(tasks) and len(runs.runs) == len(tasks)
+    return replace(count_runs(runs.finished(tasks), HAND, KINDS, [CASE]), rules_version="7", date="2026-01-02")
+
+
+def test_the_tables_of_a_hand_made_file(tmp_path):
+    calibration = hand_made(tmp_path)
+    assert untrained_table(calibration).rows == (
+        ("learned.one", "learned", 20, 2, 1, 17, 0, "0.100 [0.028, 0.301]"),
+        ("plain.two", "behaviour", 20, 20, 0, 0, 0, "1.00 [0.84, 1.00]"),
+    )
+    assert planted_table(calibration).rows == (
+        ("a strong one", "learned.one", "supported", "2 of 5", "4 of 5", "0.800 [0.376, 0.964]"),
+    )
+    assert seeds_table(calibration).rows == (
+        ("learned.one", "m", "supported", "3 of 4", "books: refuted", "1,000: undecided"),
+        ("plain.two", "m", "supported", "4 of 4", "same", "same"),
+    )
+    rates = rates_table(calibration).records()
+    mine = [r for r in rates if (r["claim"], r["subject"], r["verdict"]) == ("learned.one", "gpt", "supported")]
+    assert [(r["count"], r["n"], r["rate"], r["tokens"]) for r in mine] == [(1, 10, 0.1, 2500)]
+    assert (mine[0]["low"], mine[0]["high"]) == wilson(1, 10)
+    # Each setting's rates add up to 1.
+    assert sum(r["rate"] for r in rates) == pytest.approx(len(rates) / 5)
+
+
+def test_aims_and_agreement(tmp_path):
+    calibration = hand_made(tmp_path)
+    false_support, power, agree = aims(calibration)
+    assert false_support.missed == ("learned.one (supported 2 of 20)",) and false_support.checked == 1
+    assert power.missed == ("a strong one (supported 4 of 5)",)
+    assert agreement(calibration, "m", "sample", 2500) == (7, 8)
+    assert agreement(calibration, "m", "sample", 1000) == (4, 4)
+    assert agree.missed == ("m on sample (7 of 8 verdicts)", "m on books (7 of 8 verdicts)")
+    assert by_text(calibration, "learned.one", "m") == {"sample": "supported", "books": "refuted"}
+    assert [(r.claim, r.verdict, r.seed) for r in calibration.readings] == [
+        ("learned.one", "supported", 0),
+        ("learned.one", "qualified", 2),
+    ]
+
+
+def test_one_in_twenty_is_allowed_and_nothing_measured_is_no_success(tmp_path):
+    calibration = hand_made(tmp_path)
+    counts = tuple(
+        replace(c, verdicts={"supported": 1, "refuted": 19} if c.subject == "gpt" else {"refuted": 0})
+        for c in calibration.counts
+        if c.part == "untrained"
+    )
+    false_support, power, agree = aims(replace(calibration, counts=counts))
+    assert false_support.met
+    assert not power.met and not power.missed and not power.checked
+    assert not agree.met and not agree.checked
+
+
+def test_what_is_said_of_a_claim(tmp_path):
+    calibration = hand_made(tmp_path)
+    assert claim_lines(calibration, "learned.one", "7") == [
+        "on 20 untrained models: supported 2, qualified 1, refuted 17",
+        "planted as supported: found in 4 of 5 at strength 1, 2 of 5 at strength 0.5",
+        "m: supported with 3 of 4 seeds",
+        "m: turns with the text: sample supported, books refuted",
+    ]
+    assert claim_lines(calibration, "plain.two", "8") == [
+        "on 20 untrained models: supported 20, qualified 0",
+        "m: supported with 4 of 4 seeds",
+        "measured with rules 7; the rules are now 8",
+    ]
+    assert claim_lines(calibration, "another", "8") == []
+
+
+def test_printed_and_as_a_page(tmp_path):
+    calibration = hand_made(tmp_path)
+    text = calibration_text(calibration, 120)
+    assert "42 runs · 20 untrained models (gpt, llama) · m over 4 seeds" in text and "rules 7 · 2026-01-02" in text
+    assert "Aim missed: no claim about training supported on more than 5% of untrained models: 1 of 1: learned" in text
+    assert "m on sample, 2,500 tokens: 7 of 8 verdicts (87.5%)" in text
+    page = trust_page(calibration)
+    assert "| learned.one | learned | 20 | 2 | 1 | 17 | 0 | 0.100 [0.028, 0.301] |" in page
+    assert "- `learned.one`, qualified (gpt, seed 2): learned.one qualified" in page
+    assert page.endswith("\n") and "\n\n\n" not in page
+
+
+def test_stored_and_read_again(tmp_path):
+    calibration = hand_made(tmp_path)
+    path = tmp_path / "calibration.json"
+    path.write_text(calibration_json(calibration), "utf-8")
+    assert read_calibration(tmp_path) == calibration
+    assert "learned.one" in works("show", tmp_path).stdout
+    assert works("show", tmp_path, "plain.two").stdout.startswith("on 20 untrained models: supported 20")
+    assert works("show", tmp_path, "--json").stdout == calibration_json(calibration)
+    refused("has no claim 'plain.too'; did you mean 'plain.two'", "show", tmp_path, "plain.too")
+    for content, message in (
+        ("{", "is not JSON"),
+        ("{}", "is not a calibration of schema 1"),
+        (calibration_json(calibration).replace('"readings"', '"others"'), "is damaged .it lacks 'readings'"),
+    ):
+        path.write_text(content, "utf-8")
+        refused(message, "show", tmp_path)
+
+
+# Planted models
+
+
+RADIUS = plant(Planted("radius, ordinary", "sphere.radius", "supported"), lambda: bag(gaussian()),
+               lambda seed: corpus(12, 30, seed=seed))  # fmt: skip
+
+
+def test_graded_weights_are_the_mixture():
+    whole = bag(gaussian())
+    half, quarter = graded(whole, 0.5, 1), graded(whole, 0.25, 1)
+    noise = 2 * half.W_E - whole.W_E
+    assert torch.allclose(quarter.W_E, 0.25 * whole.W_E + 0.75 * noise, atol=1e-6)
+    # Hugging Face's initialisation has a spread of 0.02, the planted embedding of 1.
+    assert noise.std().item() == pytest.approx(0.02, rel=0.05)
+    assert graded(whole, 1, 1) is whole
+    assert not torch.equal(graded(whole, 0.5, 2).W_E, half.W_E)
+    assert torch.equal(graded(whole, 0.5, 1).W_E, half.W_E)
+    whole.model.transformer.h[0].register_forward_hook(lambda *args: None)
+    with pytest.raises(ValueError, match="planted by a hook"):
+        graded(whole, 0.5, 1)
+
+
+def test_a_planted_case_is_concluded_like_a_survey():
+    finding = conclude(RADIUS, 1.0, 0)
+    assert (finding.id, finding.verdict) == ("sphere.radius", "supported")
+    texts = [RADIUS.make(1.0, seed).corpus.windows for seed in (0, 1)]
+    assert texts[0] != texts[1]
+
+
+def test_planted_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(planted_module, "CASES", (RADIUS,))
+    study = Study(untrained=0, seeds=0, planted=1, claims=("sphere.radius",))
+    calibration, _ = calibrate(study, tmp_path)
+    assert not calibration.errors
+    found = calibration.planted("radius, ordinary")
+    assert {strength: counts.n for strength, counts in found.items()} == {0.25: 1, 0.5: 1, 0.75: 1, 1.0: 1}
+    assert found[1.0].of("supported") == 1
+    assert aims(calibration)[1].met
+
+
+# The command
+
+
+TINY = {"gpt": {"layers": 1, "width": 16, "heads": 2, "feed_forward": 32},
+        "llama": {"layers": 1, "width": 16, "heads": 2, "kv_heads": 2, "feed_forward": 32}}  # fmt: skip
+FEW = ["--untrained", 2, "--seeds", 0, "--planted", 0, "--claims", "sphere.radius,sphere.ellipsoid,sphere.plane"]
+
+
+def test_the_command(tmp_path, monkeypatch):
+    for module in (untrained_module, study_module):
+        monkeypatch.setattr(module, "SHAPES", TINY)
+    # On a busy machine it says how far it is; here nothing may be on standard error.
+    monkeypatch.setattr(sys.modules["armillary.cli.calibrate"], "LINE_EVERY_S", math.inf)
+    done = works("calibrate", "--out", tmp_path / "c", *FEW, "--tokens", 1200, "--workers", 1)
+    assert "2 untrained models (gpt, llama)" in done.stdout and "sphere.plane" in done.stdout
+    calibration = read_calibration(tmp_path / "c")
+    assert not calibration.errors and calibration.runs == 2
+    radius = calibration.untrained("sphere.radius")
+    assert radius is not None and radius.n == 2
+    # LayerNorm has the plane by construction, RMSNorm does not.
+    by_architecture = {c.subject: c.verdicts for c in calibration.counts if c.claim == "sphere.plane"}
+    assert by_architecture == {"gpt": {"supported": 1}, "llama": {"refuted": 1}}
+    shown = works("show", tmp_path / "c").stdout
+    assert shown.split("Files:")[0] == done.stdout.split("Files:")[0]
+    again = works("calibrate", "--out", tmp_path / "c", *FEW, "--tokens", 1200, "--workers", 1, "--json")
+    assert json.loads(again.stdout)["runs"] == 2
+    refused("holds another study: claims", "calibrate", "--out", tmp_path / "c", *FEW, "--claims", "A")
+
+
+def test_failed_runs_end_with_3(tmp_path, monkeypatch):
+    fake(monkeypatch, raises=1)
+    result = run("calibrate", "--out", tmp_path, *FEW, "--workers", 1)
+    assert result.exit_code == 3
+    assert result.stderr == "armillary: 1 of 2 runs failed; the same command tries them again.\n"
+
+
+def test_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setattr(study_module, "_make", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+    result = run("calibrate", "--out", tmp_path, *FEW, "--workers", 1)
+    assert result.exit_code == 130
+    assert result.stderr == "armillary: interrupted; finished runs are kept, and the same command goes on.\n"
+
+
+def test_work_in_processes():
+    assert sorted(side_by_side([1, 4, 9], math.sqrt, 2)) == [1, 2, 3]
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    with pytest.raises(ArmillaryError, match="a worker process died, probably for lack of memory"):
+        list(side_by_side([1], os._exit, 2))
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+def test_workers_give_the_same(tmp_path):
+    """Processes of their own, started by the command as a user would."""
+    claims = ("sphere.radius", "sphere.concentration")
+    calibrate(Study(untrained=2, seeds=0, planted=0, tokens=(1200,), claims=claims), tmp_path / "one")
+    options = [*FEW[:-1], ",".join(claims), "--tokens", 1200, "--workers", 2, "--out", tmp_path / "two"]
+    subprocess.run([sys.executable, "-m", "armillary", "calibrate", *map(str, options)], check=True)
+    one, two = (RunsFile(tmp_path / name).runs for name in ("one", "two"))
+    assert one.keys() == two.keys() and len(one) == 2
+    for key, measured in one.items():
+        assert not measured.error
+        assert two[key].claims == measured.claims
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_finished_runs_and_leaves_no_process(tmp_path):
+    command = [sys.executable, "-m", "armillary", "calibrate", "--out", str(tmp_path), "--untrained", "40"]
+    command += ["--seeds", "0", "--claims", "sphere.radius", "--tokens", "300", "--workers", "2"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        runs = tmp_path / "runs.jsonl"
+        while process.poll() is None and not (runs.exists() and runs.read_bytes()):
+            time.sleep(0.2)
+        # As a terminal does: to the whole group.
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.endswith("armillary: interrupted; finished runs are kept, and the same command goes on.\n")
+    assert "Traceback" not in told
+    kept = RunsFile(tmp_path)
+    assert 0 < len(kept.runs) < 40 and not kept.damaged
+    ends = time.monotonic() + 20
+    while _lives(process.pid):
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+
+
+def _lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# What the package shows
+
+
+def test_the_shipped_calibration_and_the_page_are_one():
+    calibration = shipped()
+    assert calibration is not None
+    assert (DOCS / "trust.md").read_text("utf-8") == trust_page(calibration)
+
+
+def test_a_claim_says_how_often_it_was_right(monkeypatch):
+    calibration = shipped()
+    assert calibration is not None
+    claim = next(iter(calibration.kinds))
+    # Words wrap at the width of the terminal.
+    told = " ".join(works("claims", claim).stdout.split())
+    assert "calibrated on " in told and " untrained models: supported " in told
+    monkeypatch.setattr("armillary.results.calibration.store.shipped", lambda: replace(calibration, rules_version="0"))
+    assert "measured with rules 0; the rules are now" in " ".join(works("claims", claim).stdout.split())
+    monkeypatch.setattr("armillary.results.calibration.store.shipped", lambda: None)
+    assert "calibrated" not in works("claims", claim).stdout
