@@ -18,7 +18,7 @@ from armillary.probes.attention.sampled_queries import (
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, Interval, T, above, mean, spread
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.verdicts import largest_head, missing_interval, name_heads
+from armillary.probes.machinery.verdicts import largest_head, missing_interval, more_text, name_heads
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why
 
 
@@ -78,7 +78,8 @@ class Cosine:
                 *median_controls(evidence, lambda arm: _moments(evidence, arm), _r2),
             ),
             reading=_reading(verdict, holds, median[0], moved_median[0], moved)
-            + _without_first(r2[..., 0], later[..., 0], moved_later),
+            + _without_first(r2[..., 0], later[..., 0], moved_later)
+            + more_text(why),
             headline=f"Cosine explains {median[0]:.0%} of the variance of scores in the median head",
             table=_table(evidence, r2, later[..., 0], moved, moved_later),
             quantities=(

@@ -18,7 +18,7 @@ from armillary.probes.attention.sampled_queries import (
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.verdicts import largest_head
+from armillary.probes.machinery.verdicts import largest_head, more_text
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
 
 
@@ -111,7 +111,7 @@ def _reading(verdict: Verdict, why: Why | None, rho: Floats, reaching: Flags, me
             f"{summary}The score measures distance in {reaching.sum()} of {rho.size} heads ({name_heads(reaching)}). "
         )
     if why is not None:
-        return f"{summary}More text would decide. "
+        return f"{summary}{more_text(why).strip()} "
     if distant.any():
         summary += f"Distant keys score higher in {distant.sum()} of {rho.size} heads. "
     return (

@@ -1,10 +1,13 @@
 """How many queries, keys and writes of a head lie in its null space?"""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from armillary.probes.attention.sampled_queries import by_sure_share, median_head
 from armillary.probes.instruments.heads import HEADS, KEYS_LEAST
-from armillary.probes.machinery import MODEL, Evidence, Floats, Interval, T, above
+from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, Interval, T, above
 from armillary.probes.machinery.verdicts import missing_interval, name_heads
 from armillary.results import Part, Statistic, Verdict, Why, say
 
@@ -67,7 +70,7 @@ def key_part(evidence: Evidence) -> Part:
     def share(arm: str) -> Interval:
         rows = evidence[HEADS][arm]
         spread, counted = rows.sampled("key_spread"), rows.sampled("key_queries") >= KEYS_LEAST
-        typical = np.ma.median(np.ma.masked_array(spread, ~counted), axis=-1, keepdims=True).filled(0.0)
+        typical = _medians(spread, counted)
         flags = (rows.sampled("null_key") >= T.null_share) & (spread <= T.uniform_key * typical)
         return _pooled(evidence, arm, flags.astype(float), (counted & (typical > 0)).astype(float))
 
@@ -79,6 +82,17 @@ def key_part(evidence: Evidence) -> Part:
         share(MODEL),
         evidence.over_twins(share),
     )
+
+
+def _medians(values: Floats, counted: Flags) -> Floats:
+    """The median of each row's counted values [layer, head, 1]; 0 where none is."""
+    heads = [row[chosen] for row, chosen in zip(_rows(values), _rows(counted), strict=True)]
+    medians = np.array([np.median(row) if len(row) else 0.0 for row in heads])
+    return medians.reshape(*values.shape[:-1], 1)
+
+
+def _rows(values: NDArray[Any]) -> NDArray[Any]:
+    return values.reshape(-1, values.shape[-1])
 
 
 def write_part(evidence: Evidence) -> Part:

@@ -12,7 +12,7 @@ from armillary.probes.attention.sampled_queries import sampling_note
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, mean, weakest
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.verdicts import undecided
+from armillary.probes.machinery.verdicts import more_text, undecided
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Why
 
 PERMUTED = "null shares shuffled between tokens"
@@ -91,7 +91,7 @@ class Nullspace:
                 Control(RANDOM, *twins),
                 Control(SHUFFLED, *unseen_share(evidence, SHUFFLED)),
             ),
-            reading=_summary(evidence) + " ".join(f"{part.reading}." for part in parts),
+            reading=_summary(evidence) + " ".join(f"{part.reading}." for part in parts) + more_text(why),
             headline=f"{share[0]:.1%} of queries are hardly seen by a head and attend to all keys equally",
             table=table,
             quantities=(

@@ -28,7 +28,7 @@ from armillary.probes.instruments.heads import HEADS
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, Interval, T, mean, name_heads, weakest
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.verdicts import name_sites
+from armillary.probes.machinery.verdicts import more_text, name_sites
 from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Table, say
 
 EXPONENT = "exponent of Var(q·k) in the number of axes, median head"
@@ -101,7 +101,7 @@ class ScoreScale:
             n=rows.queries,
             controls=median_controls(evidence, lambda arm: _powers(evidence, arm), grows),
             reading=" ".join(f"{part.reading}." for part in parts) + f" Attention has {np.median(entropy):.2f} of the "
-            f"largest possible entropy in the median head, {np.median(unscaled):.2f} without 1/√k.",
+            f"largest possible entropy in the median head, {np.median(unscaled):.2f} without 1/√k.{more_text(why)}",
             headline=f"Var(q·k) grows like k^{say(median[0], '.2f')} in the median head; 1/√k undoes k^1",
             table=_table(evidence, exponent, variance, entropy, unscaled),
             quantities=(

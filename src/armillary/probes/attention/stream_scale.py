@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import MODEL, Evidence, Floats, mean
+from armillary.probes.machinery import MODEL, Evidence, Floats, Ints, mean
 from armillary.probes.machinery.tables import line
 from armillary.results import Quantity, say
 
@@ -63,7 +63,7 @@ def _sites(evidence: Evidence) -> dict[str, str]:
     return {f"L{layer}": site for layer, site in enumerate(sites) if site in evidence.anatomy.norms}
 
 
-def _mean_squares(evidence: Evidence, site: str) -> tuple[Floats, Floats, Floats]:
+def _mean_squares(evidence: Evidence, site: str) -> tuple[Ints, Floats, Floats]:
     """Of each ordinary token: its document, |z|²/d and |x|²/d."""
     tokens = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site)
     z, x = (side.square().mean(-1).numpy() for side in (tokens.z, tokens.x))

@@ -74,6 +74,11 @@ def missing_interval(*ends: float) -> Why:
     return Why.NO_INTERVAL if np.isnan(ends).any() else Why.SPANS_LIMIT
 
 
+def more_text(why: Why | None) -> str:
+    """What would decide, as the last sentence of a reading."""
+    return " More text would decide." if why in (Why.SPANS_LIMIT, Why.NO_INTERVAL) else ""
+
+
 def name_sites(sites: Sequence[str], most: int = 4) -> str:
     """A few names for a sentence.
 

@@ -9,7 +9,7 @@ from armillary.probes.instruments.words import WORDS
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, Ints, T, above
 from armillary.probes.machinery.intervals import over_twins
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import missing_interval
+from armillary.probes.machinery.verdicts import missing_interval, more_text, undecided
 from armillary.probes.words.embedding import distances_of, extremes_of
 from armillary.probes.words.lens import logits, no_prediction, over_documents, reads
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why
@@ -74,6 +74,10 @@ class Output:
         twins = np.array([_share_intervals(evidence, arm) for arm in evidence.twins])
         random = twins[..., 0].mean(0)
         cosine, length, bias = r2[:, 0]
+        if np.isnan(cosine):
+            reading = "All words have the same logit: there is no variance to explain."
+            finding = undecided(self.claim, Why.UNDEFINED, reading, _table(r2, same_word, random), len(document))
+            return replace(finding, more_tables=tables)
         verdict, why = _verdict(_triple(r2[0]), _triple(same_word[0]))
         return Finding(
             claim=self.claim,
@@ -84,7 +88,7 @@ class Output:
             controls=(Control(RANDOM, *_triple(over_twins(twins[:, 0]))),),
             reading=f"The angle alone explains {cosine:.0%} of the variance of the logits over the vocabulary; the "
             f"words' lengths alone {length:.0%}, the bias β·e alone {bias:.0%}. The word at the smallest angle is the "
-            f"model's first word for {same_word[0, 0]:.0%} of tokens.",
+            f"model's first word for {same_word[0, 0]:.0%} of tokens.{more_text(why)}",
             headline=f"The angle alone explains {cosine:.0%} of the logits and names {same_word[0, 0]:.0%} of first "
             "words",
             table=_table(r2, same_word, random),
@@ -115,8 +119,6 @@ def _triple(values: Floats) -> Interval:
 
 
 def _verdict(cosine: Interval, same_word: Interval) -> tuple[Verdict, Why | None]:
-    if np.isnan(cosine[0]):
-        return "undecided", Why.UNDEFINED
     mostly = above(cosine, T.output_share)
     if mostly is None:
         return "undecided", missing_interval(*cosine)

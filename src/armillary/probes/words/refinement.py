@@ -8,7 +8,7 @@ import numpy as np
 from armillary.probes.instruments.words import WORDS
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, Interval, T, above
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import missing_interval, name_sites, weakest
+from armillary.probes.machinery.verdicts import missing_interval, more_text, name_sites, weakest
 from armillary.probes.words.lens import Lens, document_sums, lens, no_prediction, over_documents, reads
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
@@ -69,7 +69,8 @@ class Refinement:
         twins = evidence.over_twins(lambda arm: _gain(evidence, arm))
         kl, loss = (over_documents(evidence, values, model.document) for values in (model.kl, model.loss))
         parts = (_settling(evidence, names, kl), _learning(evidence, names, loss, (gain, twins, shuffled)))
-        verdict, why = weakest(parts)
+        # Where nothing is decided, the second part's reason is the more telling: a curve may be constant for good.
+        verdict, why = weakest(parts[::-1])
         count = len(model.document)
         return Finding(
             claim=self.claim,
@@ -160,7 +161,7 @@ def _rises(names: tuple[str, ...], curve: Floats) -> str:
 
 def _reading(model: Lens, parts: tuple[Part, ...]) -> str:
     settled = (model.rank[:, ::-1] == 0).cumprod(1).mean(1)
-    more = " More text would decide." if any(part.why is Why.SPANS_LIMIT for part in parts) else ""
+    more = more_text(next((part.why for part in parts[::-1] if part.why), None))
     return (
         f"{parts[1].reading}. {parts[0].reading}. The final prediction ranks first during the last "
         f"{np.median(settled):.0%} of the states of the median token.{more}"

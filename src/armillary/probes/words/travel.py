@@ -9,7 +9,7 @@ import numpy as np
 from armillary.probes.instruments.words import WORDS, WordSums
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, Interval, T, above
 from armillary.probes.machinery.tables import cells, line, table
-from armillary.probes.machinery.verdicts import missing_interval, weakest
+from armillary.probes.machinery.verdicts import missing_interval, more_text, weakest
 from armillary.probes.words.lens import reads
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why
 
@@ -125,7 +125,7 @@ def _reading(words: WordSums, parts: tuple[Part, ...], predicts: bool) -> str:
         if predicts
         else "This model predicts no next token, so nothing is decided."
     )
-    more = " More text would decide." if predicts and any(part.why for part in parts) else ""
+    more = more_text(next((part.why for part in parts if part.why), None)) if predicts else ""
     ratio = f"{path / geodesic:.1f} times as long as the great circle" if geodesic > 1e-9 else "a point"
     return (
         f"{shares} A token's moves add up to {np.degrees(path):.0f}°, and it ends {np.degrees(geodesic):.0f}° from its "
