@@ -13,10 +13,10 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.flow.controls import Twins
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.lexicon.related_nouns import related_pairs
 from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.shared_pass import gather
 
 D, HEADS, K, LAYERS = 64, 4, 16, 3
 
@@ -122,8 +122,9 @@ def llama(embedding: Tensor, plant: Plant, layers: int = LAYERS) -> Anatomy:
     return replace(read(model, "planted"), tokenizer=tokenizer(words()[: len(embedding)]))
 
 
-def evidence(anatomy: Anatomy, twin: bool = False) -> Evidence:
-    return Evidence(anatomy, untrained=Twins(anatomy, 0) if twin else ())
+def evidence(anatomy: Anatomy) -> Evidence:
+    """What a survey of the weights alone gathers, untrained twins among it."""
+    return gather(anatomy, None, ())
 
 
 def frame(seed: int, size: int = D) -> Tensor:
@@ -135,6 +136,13 @@ def frame(seed: int, size: int = D) -> Tensor:
 
 def gaussian(seed: int = 0) -> Tensor:
     return normal(len(words()), D, seed=seed)
+
+
+def halved(seed: int = 0) -> Tensor:
+    """Gaussian words; every second one has nothing in the first coordinates."""
+    rows = gaussian(seed)
+    rows[::2, :K] = 0
+    return rows
 
 
 def coded(together: bool, seed: int = 0) -> Tensor:
@@ -160,6 +168,13 @@ def one_axis_each(seed: int = 0) -> Tensor:
 def one_axis_for_all(seed: int = 0) -> Tensor:
     """Gaussian words that share one large direction."""
     return gaussian(seed) + 8 * frame(5)[0]
+
+
+def loud(axes: int, times: float, seed: int = 0) -> Tensor:
+    """Gaussian words that vary more along some axes of `frame(9)`, and mean nothing."""
+    rows = gaussian(seed) @ frame(9).T
+    rows[:, :axes] *= times
+    return rows @ frame(9)
 
 
 def clustered(topics: int = 40, seed: int = 0) -> Tensor:
@@ -224,6 +239,39 @@ def shared_key() -> Plant:
         shared = frame(5)[0]
         keys = torch.cat([shared[:, None], rest - shared[:, None] * (shared @ rest)], 1)
         return replace(random_head(head + 1), W_V=keys * torch.linspace(2, 1, K), W_O=frame(40 + head)[:K])
+
+    return plant
+
+
+def half_early() -> Plant:
+    """The first layer copies by the coordinates that every second word of `halved` lacks, all others by any."""
+    early, late = same_code(), copying(range(LAYERS))
+    return lambda layer, head: (late if layer else early)(layer, head)
+
+
+def behind_random_keys(plant: Plant, seed: int = 0) -> Plant:
+    """The same written directions and strengths, read by random left vectors."""
+
+    def turned(layer: int, head: int) -> Head:
+        planted = plant(layer, head)
+        strength = planted.W_V.norm(dim=0)
+        left = frame(7000 + seed + 10 * layer + head)[:, :K]
+        return replace(planted, W_V=left * strength)
+
+    return turned
+
+
+def on_loud_axes(axes: int, layers: range) -> Plant:
+    """In the given layers a head writes the loud axes of `loud` most, mixed at random; elsewhere it is random."""
+
+    def plant(layer: int, head: int) -> Head:
+        other = random_head(10 * layer + head + 1)
+        if layer not in layers:
+            return other
+        inside = frame(300 + 10 * layer + head, axes) @ frame(9)[:axes]
+        strength = torch.cat([torch.linspace(2, 1, axes), torch.full((K - axes,), 0.1)])
+        left = frame(8000 + 10 * layer + head)[:, :K]
+        return replace(other, W_V=left * strength, W_O=torch.cat([inside, frame(9)[axes:K]]))
 
     return plant
 

@@ -1,4 +1,4 @@
-"""Is W_VO a store, in which a word matches few keys and retrieves their values?"""
+"""Is W_VO a store: left singular vectors as keys, right ones as updates? And does a word match few keys?"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,12 +7,14 @@ import numpy as np
 
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.decomposed_heads import tie_note
-from armillary.probes.attention.lexicon.key_matches import ROTATIONS, KeyMatches, key_matches, ratios
+from armillary.probes.attention.lexicon.key_matches import BATCH, ROTATIONS, KeyMatches, key_matches, ratios
 from armillary.probes.attention.lexicon.known_words import sampled_words, unreadable, whole, word_notes
+from armillary.probes.attention.lexicon.rebuilt_updates import rebuilding_errors
 from armillary.probes.attention.lexicon.word_statistics import (
     TWIN_LAYERS,
     median_over_heads,
     shown_layers,
+    twin_note,
     word_interval,
 )
 from armillary.probes.attention.lexicon.written_words import (
@@ -24,35 +26,57 @@ from armillary.probes.attention.lexicon.written_words import (
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, Ints, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.probes.machinery.verdicts import by_share, name_heads
-from armillary.results import Claim, Control, Finding, Statistic, Table
+from armillary.probes.machinery.verdicts import beats, by_share, missing_interval, name_heads, weakest
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+
+ERROR = "largest error of updates rebuilt from keys and values, relative to the largest update"
 
 
 @dataclass(frozen=True)
 class Store:
-    """How few of a head's left singular vectors a word matches, compared with two kinds of chance."""
+    """What attention writes rebuilt from singular vectors; and how few of them a word matches, compared with chance."""
 
     claim: ClassVar[Claim] = Claim(
         id="vo.store",
         chapter="B",
+        kind="definition",
         statement="W_VO is a key–value store: its left singular vectors are keys, its right ones are updates.",
         source="S0",
         definition=(
-            "Every matrix has singular vectors; a store predicts that an input matches few keys. Words are the COCA "
-            "nouns and random printable tokens, as embeddings z on the sphere. The energy of a word's update in "
-            "direction i is σ_i²(z·u_i)², p_i is its share, and Σp² is the concentration. Chance is computed in two "
-            "ways: (a) the left vectors are rotated at random inside their span, with the singular values kept; (b) "
-            "the words are whitened, rotated at random and shaped back, so that their mean and covariance along the "
-            "keys stay and only the match of word and key is lost (an axis that all words share is not a key). The "
-            "statistic is the concentration divided by the larger of the two, in the median head. Only weights are "
-            f"read; the interval is a bootstrap over words. Up to {ROTATIONS} rotations are drawn."
+            "Part 1, by definition: a head's update for a word z is Σ σ_i (z·u_i) v_i with the left singular vectors "
+            "u_i as keys and the right ones v_i as updates. That is algebra, true of every matrix. Measured is this "
+            "model's deviation: the running model reads each word alone, and what attention writes is compared with "
+            "this sum over all heads, biases included. The statistic is the largest error over the largest write; it "
+            "is no average and has no interval. Part 2, ours: a store would be worth its name if a word matched few "
+            "keys. Words are the COCA nouns and random printable tokens, as embeddings z on the sphere. The energy of "
+            "a word's update in direction i is σ_i²(z·u_i)², p_i is its share, and Σp² is the concentration. Chance "
+            "is computed in two ways: (a) the left vectors are rotated at random inside their span, with the singular "
+            "values kept; (b) the words are whitened, rotated at random and shaped back, so that their mean and "
+            "covariance along the keys stay and only the match of word and key is lost (an axis that all words share "
+            "is not a key). The ratio is the concentration divided by the larger of the two. Its interval is a "
+            f"bootstrap over words. Up to {ROTATIONS} rotations are drawn."
         ),
-        control="rotated keys and rotated words, of which the stricter decides; random initialisation",
+        control=(
+            "keys and updates exchanged, and random initialisation, for part 1; rotated keys, rotated words and random "
+            "initialisation for part 2"
+        ),
         rule=(
-            f"A head stores if its ratio is at least {T.store_ratio} and significant against both kinds of chance "
-            f"(Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Supported if at least {T.heads_many:.0%} of "
-            f"heads store. Refuted if at most {T.sites_few:.0%} do. Qualified otherwise. Undecided with fewer than "
-            f"{T.words_least} nouns that are single tokens, or without a tokenizer."
+            "Part 1 decides. Supported if no error exceeds 64 roundings of the model's dtype (8 in half precision); "
+            "refuted otherwise. It holds by definition, so a support says nothing about training. Part 2 is ours and "
+            f"decides nothing. A head stores if its ratio is at least {T.store_ratio} and significant against both "
+            f"kinds of chance (Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Supported if at least "
+            f"{T.heads_many:.0%} of heads store and the whole interval of the median head's ratio lies above that of "
+            f"untrained models. Refuted if at most {T.sites_few:.0%} of heads store, or the interval lies below the "
+            "upper end of untrained models. Qualified if some heads store. Undecided if the interval spans that end, "
+            f"with fewer than {T.words_least} nouns that are single tokens, or without a tokenizer."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "The source says which vectors are keys and which are updates, which is true by definition. That a "
+                "word matches few keys is our addition, and had decided the claim. The two are now apart, and "
+                "untrained models are part of the rule.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -65,7 +89,9 @@ class Store:
         ids = sampled_words(evidence, nouns)
         matches = key_matches(evidence, MODEL, ids, range(layers))
         stores = discoveries(matches.p) & (matches.ratio >= T.store_ratio)
-        median = word_interval(evidence, matches.values, _median_ratio)
+        errors = rebuilding_errors(evidence, MODEL, ids, range(layers))
+        parts = (_by_definition(evidence, errors), _few_keys(evidence, matches, stores, ids))
+        verdict, why = weakest(parts)
         readable = ReadableTokens.of(evidence)
         more = {}
         for layer in shown_layers(layers):
@@ -73,58 +99,118 @@ class Store:
             more[f"updates L{layer}"] = update_table(evidence, layer, nouns, readable)
         return Finding(
             claim=self.claim,
-            verdict=by_share(stores, most=T.heads_many),
-            statistic=Statistic("concentration of an update over chance, median head", *median),
+            verdict=verdict,
+            why=why,
+            parts=parts,
+            statistic=Statistic(ERROR, *[float(errors[:, 0].max())] * 3),
             n=len(ids),
-            controls=_controls(evidence, matches, ids),
-            reading=_reading(evidence, matches, stores),
+            controls=_controls(evidence, errors, ids),
+            reading=" ".join(part.reading for part in parts),
             headline=(
-                f"Heads that are stores: {stores.sum()} of {stores.size}; in the median head a word's update is "
-                f"{median[0]:.2f} times as concentrated as by chance"
+                f"Updates are sums over keys and values to {say(errors[:, 0].max(), '.1g')}, by definition; a word "
+                f"matches {np.median(matches.keys[..., 0]):.1f} of {evidence.anatomy.k} keys in the median head, by "
+                f"chance {np.median(matches.keys[..., 1:].min(-1)):.1f}"
             ),
             table=_table(evidence, matches, stores, nouns, ids, readable),
-            quantities=(
-                head_map(
-                    "concentration over chance",
-                    "concentration of a word's update over a head's directions, relative to chance",
-                    "ratio",
-                    matches.ratio,
-                ),
-                head_map(
-                    "keys matched",
-                    "effective number of left singular vectors that a word matches",
-                    "keys",
-                    matches.keys[..., 0],
-                    {"by chance": matches.keys[..., 1:].min(-1)},
-                ),
-            ),
+            quantities=_quantities(matches),
             notes=_notes(evidence, nouns, ids),
             more_tables=more,
         )
+
+
+def _by_definition(evidence: Evidence, errors: Floats) -> Part:
+    import torch
+
+    from armillary.flow.laws import ROUNDINGS
+
+    dtype, worst = evidence.anatomy.dtype, float(errors[:, 0].max())
+    tolerance = ROUNDINGS[dtype] * torch.finfo(dtype).eps
+    size = f"to a relative error of {say(worst, '.1g')}"
+    reading = (
+        f"Left singular vectors as keys and right ones as updates give what attention writes for a word, {size}. They "
+        "must, by definition: this says nothing about training. With keys and updates exchanged the error is "
+        f"{say(errors[:, 1].min(), '.2g')} or more."
+        if worst <= tolerance
+        else f"Keys and updates give what attention writes only {size} (L{int(errors[:, 0].argmax())}); rounding "
+        f"explains {say(tolerance, '.1g')}, so the model computes something that its weights do not show."
+    )
+    verdict: Verdict = "supported" if worst <= tolerance else "refuted"
+    return Part("left vectors are keys, right ones updates", verdict, reading, Statistic(ERROR, worst, worst, worst))
+
+
+def _few_keys(evidence: Evidence, matches: KeyMatches, stores: Flags, ids: Ints) -> Part:
+    ratio = word_interval(evidence, matches.values, _median_ratio)
+    untrained = evidence.over_twins(lambda arm: _untrained(evidence, arm, ids))
+    verdict, why = _few_keys_verdict(stores, ratio, untrained)
+    names = f" ({name_heads(stores)})" if 0 < stores.sum() < stores.size else ""
+    against = [word_interval(evidence, matches.values[..., [0, chance, chance]], _median_ratio) for chance in (1, 2)]
+    keys, chance = matches.keys[..., 0], matches.keys[..., 1:].min(-1)
+    reading = (
+        f"That a word matches few keys is our addition: in the median head it matches {np.median(keys):.1f} of "
+        f"{evidence.anatomy.k} keys, by chance {np.median(chance):.1f}. Its update is {_times(ratio)} times as "
+        f"concentrated as by chance ({say(against[0][0], '.2f')} against rotated keys alone, "
+        f"{say(against[1][0], '.2f')} against rotated words alone), in an untrained model {_times(untrained)} times. "
+        f"Heads that store: {stores.sum()} of {stores.size}{names}."
+    )
+    statistic = Statistic("concentration of a word's update over chance, median head", *ratio)
+    return Part("a word matches few keys", verdict, reading, statistic, asserted=False, why=why)
+
+
+def _few_keys_verdict(stores: Flags, ratio: Interval, untrained: Interval) -> tuple[Verdict, Why | None]:
+    verdict, learned = by_share(stores, most=T.heads_many), beats(ratio, untrained)
+    if verdict == "refuted" or learned is False:
+        return "refuted", None
+    if np.isnan(untrained[2]):
+        return "undecided", Why.NO_CONTROL
+    if verdict == "supported" and learned is None:
+        return "undecided", missing_interval(*ratio)
+    return verdict, None
+
+
+def _times(interval: Interval) -> str:
+    value, low, high = (say(end, ".2f") for end in interval)
+    return f"{value} ({low} to {high})"
+
+
+def _untrained(evidence: Evidence, arm: str, ids: Ints) -> Interval:
+    # No p-value is asked of an untrained model: one batch of rotations tells its chance level.
+    twin = key_matches(evidence, arm, ids, range(min(TWIN_LAYERS, evidence.anatomy.layers)), BATCH)
+    return word_interval(evidence, twin.values, _median_ratio)
 
 
 def _median_ratio(means: Floats) -> Floats:
     return median_over_heads(ratios(means))
 
 
-def _controls(evidence: Evidence, matches: KeyMatches, ids: Ints) -> tuple[Control, ...]:
-    def against(chance: int) -> Interval:
-        return word_interval(evidence, matches.values[..., [0, chance, chance]], _median_ratio)
+def _controls(evidence: Evidence, errors: Floats, ids: Ints) -> tuple[Control, ...]:
+    some = range(min(TWIN_LAYERS, evidence.anatomy.layers))
 
-    controls = [Control("over rotated keys alone", *against(1)), Control("over rotated words alone", *against(2))]
-    if evidence.twin is not None:
-        twin = key_matches(evidence, RANDOM, ids, range(min(TWIN_LAYERS, evidence.twin.layers)))
-        controls.append(Control(RANDOM, *word_interval(evidence, twin.values, _median_ratio)))
+    def untrained(arm: str) -> Interval:
+        worst = float(rebuilding_errors(evidence, arm, ids, some)[:, 0].max())
+        return worst, worst, worst
+
+    exchanged = float(errors[:, 1].max())
+    controls = [Control("keys and updates exchanged", exchanged, exchanged, exchanged)]
+    if evidence.twins:
+        controls.append(Control(RANDOM, *evidence.over_twins(untrained)))
     return tuple(controls)
 
 
-def _reading(evidence: Evidence, matches: KeyMatches, stores: Flags) -> str:
-    names = f" ({name_heads(stores)})" if 0 < stores.sum() < stores.size else ""
-    keys, chance = matches.keys[..., 0], matches.keys[..., 1:].min(-1)
+def _quantities(matches: KeyMatches) -> tuple[Quantity, ...]:
     return (
-        f"In the median head a word matches {np.median(keys):.1f} of {evidence.anatomy.k} keys; by chance it would "
-        f"match {np.median(chance):.1f} (the stricter of rotated keys and rotated words). Heads that are "
-        f"stores: {stores.sum()} of {stores.size}{names}."
+        head_map(
+            "concentration over chance",
+            "concentration of a word's update over a head's directions, relative to chance",
+            "ratio",
+            matches.ratio,
+        ),
+        head_map(
+            "keys matched",
+            "effective number of left singular vectors that a word matches",
+            "keys",
+            matches.keys[..., 0],
+            {"by chance": matches.keys[..., 1:].min(-1)},
+        ),
     )
 
 
@@ -160,6 +246,5 @@ def _notes(evidence: Evidence, nouns: dict[str, int], ids: Ints) -> tuple[str, .
     ]
     if any(block.ln1_post is not None for block in evidence.anatomy.blocks):
         notes.append("A norm stands between heads and stream: lengths of updates are taken before it divides.")
-    if evidence.twin is not None and evidence.twin.layers > TWIN_LAYERS:
-        notes.append(f"Of the random initialisation only {TWIN_LAYERS} layers were measured.")
+    notes.append(twin_note(evidence, min(TWIN_LAYERS, evidence.anatomy.layers)))
     return tuple(notes)

@@ -7,20 +7,26 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.lab.required_words import NOUNS
-from armillary.probes.attention.lexicon.known_words import token_cells, unreadable, vocabulary, whole, word_notes
-from armillary.probes.attention.lexicon.top_keys import KINDS, TOP, TopKeys, top_keys
+from armillary.probes.attention.lexicon.key_tables import clarity_table, key_table
+from armillary.probes.attention.lexicon.known_words import unreadable, whole, word_notes
+from armillary.probes.attention.lexicon.top_keys import TOP, TopKeys, top_keys
 from armillary.probes.attention.lexicon.word_statistics import (
     TWIN_LAYERS,
     depth_line,
     shown_layers,
     thirds,
+    twin_note,
     word_interval,
+    word_intervals,
 )
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
 from armillary.probes.machinery.intervals import Statistic as StatisticOf
 from armillary.probes.machinery.intervals import discoveries, p_values
-from armillary.probes.machinery.tables import cells, head_map, head_table, table
-from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, say
+from armillary.probes.machinery.tables import head_map
+from armillary.probes.machinery.verdicts import above, beats, missing_interval, weakest
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+
+EXCESS = "excess share of nouns that find themselves, a form or a relative"
 
 
 @dataclass(frozen=True)
@@ -33,26 +39,41 @@ class KeyLookup:
     claim: ClassVar[Claim] = Claim(
         id="qk.lookup",
         chapter="B",
+        kind="learned",
         statement="Early layers show clear query–key patterns.",
         source="S0 S1",
         definition=(
-            f"For each of the hundred most frequent nouns of COCA, the top {TOP} keys among all printable tokens by z "
-            "W_QK zᵀ. z is the token's embedding on the sphere, the layer's norm is folded in, Δ = 0 under RoPE; "
-            "biases are included only in a column of their own. Clarity is the share of nouns that find among these "
-            "keys themselves, a form of themselves by spelling (plural, -ed, -ing, other case or space) or a noun "
-            "that the list of relations pairs with them. Excess is clarity less that of the same keys assigned to "
-            "other, unrelated nouns. The statistic is the mean excess of the first third of layers less that of the "
-            "last third. Only weights are read; the interval is a bootstrap over nouns."
+            "Clarity is the share of nouns that find among their top keys themselves, a form of themselves by "
+            "spelling (plural, -ed, -ing, other case or space) or a noun that the list of relations pairs with them. "
+            "Excess is clarity less that of the same keys assigned to other, unrelated nouns. The statistic is the "
+            "mean excess over the heads of the first third of layers. Nouns are the hundred most frequent ones of "
+            f"COCA; a noun's top keys are the {TOP} printable tokens with the highest z W_QK zᵀ. z is the token's "
+            "embedding on the sphere, the layer's norm is folded in, Δ = 0 under RoPE; biases are included only in a "
+            "column of their own. Only weights are read; intervals are a bootstrap over nouns."
         ),
         control="permuted queries (keys assigned to other nouns); random initialisation",
         rule=(
-            f"Early layers are clear if the excess over the first third is at least {T.lookup_clear} and its interval "
-            "lies above 0. Supported if they are clear and clearer than the last third (the whole interval of the "
-            f"difference above 0). Refuted if there is no early excess (its interval begins below {T.lookup_nothing} "
-            f"and ends below {T.lookup_clear}) or the last third is clearer (the whole interval of the difference "
-            "below 0). Qualified otherwise: both ends equally clear, or an excess too small to be clear; the reading "
-            f"names the early heads that are clear. Undecided with fewer than {T.words_least} nouns that are single "
-            "tokens, with one layer, or without a tokenizer."
+            f"A head is clear if its excess is at least {T.lookup_clear} and significant against permuted queries "
+            f"(Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Part 1, which the source asserts and which "
+            "decides: early layers are clear. Supported if the whole interval of the early excess lies above "
+            f"{T.lookup_clear} and above the interval of untrained models. Refuted if it lies below {T.lookup_clear} "
+            f"and at most {T.sites_few:.0%} of the early heads are clear, or below that of untrained models. Qualified "
+            f"if it lies below {T.lookup_clear} but more early heads are clear; the reading names them. Part 2, ours: "
+            "early layers are clearer than the last third. Supported if the whole interval of the difference lies "
+            f"above {T.lookup_clear}; refuted if it lies below and reaches below 0; qualified if it lies between. Part "
+            "3 settles layer 0, which the source calls clear in one place and without pattern in another: supported "
+            "if its excess lies below the limit, refuted if above. Undecided where an interval spans its limit; "
+            f"without untrained models; with fewer than {T.words_least} nouns that are single tokens; with one layer; "
+            "or without a tokenizer."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "Two questions shared one verdict: a model whose early heads find half of the nouns was refuted, "
+                "because its deep heads find more. The source says only that early layers are clear; whether they "
+                "are clearer than deep ones is now a part of its own. An interval across the limit decides nothing, "
+                "and untrained models are part of the rule.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -63,24 +84,26 @@ class KeyLookup:
             return missing
         layers, nouns = evidence.anatomy.layers, whole(evidence, NOUNS, self.spaced)
         keys = top_keys(evidence, MODEL, nouns, range(layers))
-        difference = word_interval(evidence, keys.excess, _difference(*thirds(layers)))
-        early, late = (word_interval(evidence, keys.excess, _mean_of(third)) for third in thirds(layers))
         permuted = keys.permuted(evidence.seed)
         p = p_values(keys.clarity, permuted)
         clear = discoveries(p) & (keys.excess.mean(0) >= T.lookup_clear)
-        meaning = "clarity less that of permuted queries, mean over a layer's heads"
+        excess = _Excess.of(evidence, keys, nouns)
+        parts = (_early(excess, clear), _clearer(excess, clear), _first(excess, clear))
+        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
-            verdict=_verdict(early, difference),
-            statistic=Statistic("excess clarity, first third less last third of layers", *difference),
+            verdict=verdict,
+            why=why,
+            parts=parts,
+            statistic=Statistic(f"{EXCESS}, mean head of the first third of layers", *excess.early),
             n=len(nouns),
-            controls=_controls(evidence, keys, permuted, nouns),
-            reading=_reading(early, late, difference, keys, clear),
+            controls=_controls(evidence, keys, permuted, excess),
+            reading=" ".join(part.reading for part in parts),
             headline=(
-                f"In early heads {say(early[0], '.0%')} more nouns than by chance find themselves or a relative, in "
-                f"late heads {say(late[0], '.0%')}"
+                f"In early heads {say(excess.early[0], '.0%')} more nouns than by chance find themselves or a "
+                f"relative among their top keys, in late heads {say(excess.late[0], '.0%')}"
             ),
-            table=_table(evidence, keys, p, clear),
+            table=clarity_table(evidence, keys, p, clear),
             quantities=(
                 head_map(
                     "clarity",
@@ -89,10 +112,44 @@ class KeyLookup:
                     keys.clarity,
                     {"permuted queries": keys.chance},
                 ),
-                depth_line(evidence, "excess clarity by depth", meaning, "share", keys.excess.mean(2), T.lookup_clear),
+                depth_line(
+                    "excess clarity by depth",
+                    "clarity less that of permuted queries, mean over a layer's heads",
+                    "share",
+                    word_intervals(evidence, keys.excess.mean(2)),
+                    T.lookup_clear,
+                ),
             ),
             notes=_notes(evidence, nouns),
-            more_tables={f"top keys L{i}": _key_table(evidence, keys, nouns, i) for i in shown_layers(layers)},
+            more_tables={f"top keys L{i}": key_table(evidence, keys, nouns, i) for i in shown_layers(layers)},
+        )
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """The excess over the first third, the last third and layer 0, with intervals over nouns, and in twins."""
+
+    early: Interval
+    late: Interval
+    difference: Interval
+    layer_0: Interval
+    untrained: Interval
+    """The early excess of another untrained model."""
+
+    @classmethod
+    def of(cls, evidence: Evidence, keys: TopKeys, nouns: dict[str, int]) -> "_Excess":
+        first, last = thirds(evidence.anatomy.layers)
+        some = first[:TWIN_LAYERS]
+
+        def untrained(arm: str) -> Interval:
+            return word_interval(evidence, top_keys(evidence, arm, nouns, some).excess, _mean_of(some))
+
+        return cls(
+            early=word_interval(evidence, keys.excess, _mean_of(first)),
+            late=word_interval(evidence, keys.excess, _mean_of(last)),
+            difference=word_interval(evidence, keys.excess, _difference(first, last)),
+            layer_0=word_interval(evidence, keys.excess, _mean_of([0])),
+            untrained=evidence.over_twins(untrained),
         )
 
 
@@ -105,79 +162,80 @@ def _difference(early: Sequence[int], late: Sequence[int]) -> StatisticOf:
     return lambda means: _mean_of(early)(means) - _mean_of(late)(means)
 
 
-def _verdict(early: Interval, difference: Interval) -> Verdict:
-    if difference[2] < 0 or (early[1] < T.lookup_nothing and early[2] < T.lookup_clear):
-        return "refuted"
-    clear = early[0] >= T.lookup_clear and early[1] > 0
-    return "supported" if clear and difference[1] > 0 else "qualified"
+def _early(excess: _Excess, clear: Flags) -> Part:
+    verdict, why = _early_verdict(excess, clear)
+    reading = (
+        f"In the first third of layers {_share(excess.early)} more nouns than by chance find themselves, a form or a "
+        f"relative among their top keys; in an untrained model {_share(excess.untrained)}. "
+        f"{_clear_heads(clear, thirds(len(clear))[0])}"
+    )
+    return Part("early layers are clear", verdict, reading, Statistic(EXCESS, *excess.early), why=why)
 
 
-def _controls(evidence: Evidence, keys: TopKeys, permuted: Floats, nouns: dict[str, int]) -> tuple[Control, ...]:
-    differences = _difference(*thirds(len(keys.clarity)))(permuted - keys.chance)
-    low, high = np.quantile(differences, [0.025, 0.975]).tolist()
-    controls = [Control("permuted queries", float(differences.mean()), low, high)]
-    if evidence.twin is not None:
-        early, late = (third[:TWIN_LAYERS] for third in thirds(evidence.twin.layers))
-        twin = top_keys(evidence, RANDOM, nouns, [*early, *late])
-        ends = _difference(range(len(early)), range(len(early), len(early) + len(late)))
-        controls.append(Control(RANDOM, *word_interval(evidence, twin.excess, ends)))
-    return tuple(controls)
+def _early_verdict(excess: _Excess, clear: Flags) -> tuple[Verdict, Why | None]:
+    enough, learned = above(excess.early, T.lookup_clear), beats(excess.early, excess.untrained)
+    few = clear[: thirds(len(clear))[0].stop].mean() <= T.sites_few
+    if enough is False:
+        return ("refuted" if few else "qualified"), None
+    if np.isnan(excess.untrained[2]):
+        return "undecided", Why.NO_CONTROL
+    if learned is False:
+        return "refuted", None
+    return ("supported", None) if enough and learned else ("undecided", missing_interval(*excess.early))
 
 
-def _reading(early: Interval, late: Interval, difference: Interval, keys: TopKeys, clear: Flags) -> str:
-    than = "clearer than" if difference[1] > 0 else "less clear than" if difference[2] < 0 else "no clearer than"
-    first, last = (clear[third.start : third.stop] for third in thirds(len(clear)))
-    names = f" ({name_heads(first)})" if first.any() else ""
-    value, low, high = (say(end, ".1%") for end in early)
-    return (
-        f"In the first third of layers {value} ({low} to {high}) more nouns than by chance find themselves, a form or "
-        f"a relative among their top keys; clear heads: {first.sum()} of {first.size}{names}. In the last third it is "
-        f"{say(late[0], '.1%')}; clear heads: {last.sum()} of {last.size}. Early layers are {than} late ones. In layer "
-        f"0, which the source calls both clear and without pattern, the excess is "
-        f"{say(keys.excess[:, 0].mean(), '.1%')}; clear heads: {clear[0].sum()} of {clear.shape[1]}."
+def _clearer(excess: _Excess, clear: Flags) -> Part:
+    enough, any_at_all = above(excess.difference, T.lookup_clear), above(excess.difference, 0)
+    verdict: Verdict = (
+        "supported" if enough else "undecided" if enough is None else "qualified" if any_at_all else "refuted"
+    )
+    than = "clearer than" if any_at_all else "less clear than" if any_at_all is False else "not clearly other than"
+    reading = (
+        f"In the last third it is {_share(excess.late)}. {_clear_heads(clear, thirds(len(clear))[1])} Early layers "
+        f"are {than} late ones; the difference is {_share(excess.difference)}."
+    )
+    statistic = Statistic(f"{EXCESS}, first third less last third", *excess.difference)
+    why = missing_interval(*excess.difference) if verdict == "undecided" else None
+    return Part("they are clearer than deep layers", verdict, reading, statistic, asserted=False, why=why)
+
+
+def _first(excess: _Excess, clear: Flags) -> Part:
+    enough = above(excess.layer_0, T.lookup_clear)
+    verdict: Verdict = "undecided" if enough is None else "refuted" if enough else "supported"
+    reading = (
+        "In layer 0, which the source calls clear in one place and without pattern in another, the excess is "
+        f"{_share(excess.layer_0)}. {_clear_heads(clear, range(1))}"
+    )
+    why = missing_interval(*excess.layer_0) if verdict == "undecided" else None
+    return Part(
+        "layer 0 has no clear pattern", verdict, reading, Statistic(EXCESS, *excess.layer_0), asserted=False, why=why
     )
 
 
-def _table(evidence: Evidence, keys: TopKeys, p: Floats, clear: Flags) -> Table:
-    itself, form, relative = np.moveaxis(keys.kinds.mean(2), -1, 0)
-    return head_table(
-        evidence.anatomy,
-        cells(
-            "clarity", f"share of nouns with itself, a form or a related noun among the top {TOP} keys", keys.clarity
-        ),
-        cells("chance", "the same with every noun's keys assigned to other, unrelated nouns", keys.chance),
-        cells("excess", "clarity less chance", keys.excess.mean(0)),
-        cells("itself", "share of nouns with the same token among the top keys", itself),
-        cells("form", "share with another form: plural, -ed, -ing, other case or space", form),
-        cells("relative", "share with a related noun of the list, or a form of it", relative),
-        cells(
-            "clarity_biased", "clarity with the query's bias included, as in the running model", keys.biased.mean(-1)
-        ),
-        cells("p_value", "share of permuted queries that reach this clarity", p),
-        cells("clear", "is it significant after correcting for all heads, and excess large enough?", clear),
-    )
+def _clear_heads(clear: Flags, layers: range) -> str:
+    """How many heads of these layers are clear, and which."""
+    among = clear & np.isin(np.arange(len(clear)), layers)[:, None]
+    total = len(layers) * clear.shape[1]
+    names = f" ({name_heads(among)})" if 0 < among.sum() < total else ""
+    return f"Clear heads there: {among.sum()} of {total}{names}."
 
 
-def _key_table(evidence: Evidence, keys: TopKeys, nouns: dict[str, int], layer: int) -> Table:
-    heads = [f"L{layer}H{head}" for head in range(keys.keys.shape[1])]
-    texts = [vocabulary(evidence).texts[token] for token in nouns.values()]
-    # Nouns first, then heads.
-    best, kinds = (array[layer].swapaxes(0, 1).reshape(-1, array.shape[-1]) for array in (keys.keys, keys.kinds))
-    return table(
-        cells("noun", "the query", np.repeat(texts, len(heads))),
-        cells("head", "attention head", heads * len(texts)),
-        token_cells(evidence, "key", "token whose key scores highest by z W_QK zᵀ without biases", best),
-        cells(
-            "found",
-            "what is among them: itself, form, relative, or none",
-            [", ".join(np.array(KINDS)[flags]) or "none" for flags in kinds],
-        ),
-    )
+def _share(interval: Interval) -> str:
+    value, low, high = (say(end, ".1%") for end in interval)
+    return f"{value} ({low} to {high})"
+
+
+def _controls(evidence: Evidence, keys: TopKeys, permuted: Floats, excess: _Excess) -> tuple[Control, ...]:
+    by_chance = _mean_of(thirds(len(keys.clarity))[0])(permuted - keys.chance)
+    low, high = np.quantile(by_chance, [0.025, 0.975]).tolist()
+    controls = (Control("permuted queries", float(by_chance.mean()), low, high), Control(RANDOM, *excess.untrained))
+    return controls if evidence.twins else controls[:1]
 
 
 def _notes(evidence: Evidence, nouns: dict[str, int]) -> tuple[str, ...]:
     notes = word_notes(evidence, nouns, f"{len(nouns)} of {len(NOUNS)} nouns", offsets=True)
-    notes.append("Low clarity in late layers may only mean that the stream has moved away from the embeddings.")
-    if evidence.twin is not None and thirds(evidence.twin.layers)[0].stop > TWIN_LAYERS:
-        notes.append(f"Of the random initialisation only the first {TWIN_LAYERS} layers of either third were measured.")
+    notes += [
+        "Low clarity in late layers may only mean that the stream has moved away from the embeddings.",
+        twin_note(evidence, len(thirds(evidence.anatomy.layers)[0][:TWIN_LAYERS])),
+    ]
     return tuple(notes)

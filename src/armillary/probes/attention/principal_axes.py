@@ -5,12 +5,27 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.axis_overlaps import RANK, AxisOverlaps, axis_overlaps, jackknife_error
-from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.attention.axis_overlaps import GAUSSIANS, RANK, AxisOverlaps, axis_overlaps
+from armillary.probes.attention.lexicon.word_statistics import twin_layers, twin_note
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, T, cells, head_map, head_table, name_heads
-from armillary.probes.machinery.intervals import discoveries
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    AnyInstrument,
+    Evidence,
+    Flags,
+    Interval,
+    T,
+    above,
+    beats,
+    cells,
+    discoveries,
+    head_map,
+    head_table,
+    missing_interval,
+    name_heads,
+)
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why, say
 
 
 @dataclass(frozen=True)
@@ -20,22 +35,30 @@ class PrincipalAxes:
     claim: ClassVar[Claim] = Claim(
         id="qk.axes",
         chapter="B",
+        kind="learned",
         statement="The leading singular vectors of W_QK lie along the principal axes of the data.",
         source="S0 R",
         definition=(
-            "The overlap of two subspaces is the mean cos² of their principal angles. Per head and side (query, key), "
-            f"the overlap of the {RANK} leading singular vectors of W_QK (Δ = 0) with the {RANK} principal axes of the "
-            "directions at the norm that the head reads; also with those of the token embeddings passed through the "
-            "same norm. The statistic is the larger side's overlap divided by that of random heads, in the median "
-            "head. Its interval is a jackknife over eight groups of documents."
+            f"A head's overlap is the share of the {RANK} leading singular vectors of its W_QK (Δ = 0) that lies along "
+            f"the {RANK} principal axes of the data: the mean cos² of the principal angles, 1 for the same subspace. "
+            "Query and key side are measured apart, and the larger counts. The data are sampled directions at the "
+            "norm that the head reads; the axes of the token embeddings behind the same norm are measured too. The "
+            "statistic is a head's overlap over that of random heads, larger side to larger side, in the median head. "
+            "Its interval is a bootstrap over documents."
         ),
-        control="Gaussian W_Q and W_K behind the same gain and centring; random initialisation",
+        control=(
+            f"{GAUSSIANS} heads with Gaussian W_Q and W_K behind the same gain and centring, measured the same way; "
+            "random initialisation"
+        ),
         rule=(
             "A head leans to the data's axes if its overlap is significant (Benjamini–Hochberg, "
             f"{T.false_discovery:.0%}) and at least {T.axes_factor:.0f} times that of random heads. Supported if at "
-            f"least {T.heads_many:.0%} of heads lean to them and the median head shares at least {T.axes_share:.0%} of "
-            f"its subspace on its larger side. Refuted if at most {T.sites_few:.0%} of heads lean to them. Qualified "
-            "otherwise."
+            f"least {T.heads_many:.0%} of heads lean to them, the whole interval of the median head's ratio lies above "
+            f"that of untrained models, and the whole interval of its overlap above {T.axes_share:.0%}. Refuted if at "
+            f"most {T.sites_few:.0%} of heads lean to them, or the ratio's interval lies below the upper end of "
+            "untrained models. Qualified if heads lean to the axes but fewer than half of them, or by less than "
+            f"{T.axes_share:.0%} of their subspace. Undecided where an interval spans its limit, or without untrained "
+            "models."
         ),
         changes=(
             RuleChange(
@@ -43,75 +66,98 @@ class PrincipalAxes:
                 "At first the ratio to random heads alone counted, and every head of the first model passed although "
                 "it shared little of its subspace. Half of the subspace must now be shared as well.",
             ),
+            RuleChange(
+                "2026-11-16",
+                "The larger of a head's two sides was divided by the mean of one side of random heads, which put "
+                "every untrained model above 1. Both are now the larger of two sides. The control was not measured "
+                "but written down as 1; intervals were printed for three documents. Untrained models are part of the "
+                "rule.",
+            ),
         ),
     )
-    instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        overlaps = axis_overlaps(evidence, MODEL)
-        ratio, p = overlaps.ratio, overlaps.p
-        leaning = discoveries(p) & (ratio >= T.axes_factor)
-        value, error = float(np.median(ratio)), jackknife_error(evidence, overlaps)
-        twins = {arm: axis_overlaps(evidence, arm).ratio for arm in evidence.controls(COVARIANCES)}
+        layers = evidence.anatomy.layers
+        overlaps = axis_overlaps(evidence, MODEL, range(layers), words=True)
+        twins = {arm: axis_overlaps(evidence, arm, twin_layers(layers)) for arm in evidence.twins}
+        untrained = evidence.over_twins(lambda arm: twins[arm].median)
+        leaning = discoveries(overlaps.p) & (overlaps.ratio >= T.axes_factor)
+        verdict, why = _verdict(leaning, overlaps, untrained)
+        control = Control(RANDOM, *untrained)
         return Finding(
             claim=self.claim,
-            verdict=_verdict(leaning, float(np.median(overlaps.larger))),
+            verdict=verdict,
+            why=why,
             statistic=Statistic(
-                "overlap with the data's axes over a random head's, median head", value, value - error, value + error
+                "overlap with the data's axes over that of random heads, median head", *overlaps.median
             ),
             n=leaning.size,
             controls=(
-                Control("Gaussian heads", 1.0, 1.0, 1.0),
-                *(Control(arm, *[float(np.median(each))] * 3) for arm, each in twins.items()),
+                Control("Gaussian heads", *overlaps.by_chance(evidence.seed)),
+                *([control] if evidence.twins else []),
             ),
-            reading=_reading(overlaps, leaning),
-            headline=f"W_QK's leading vectors overlap the data's axes {value:.2g} times as much as a random head's",
-            table=head_table(
-                evidence.anatomy,
-                cells("query", "overlap of the query side with the axes of the activations", overlaps.data[0]),
-                cells("key", "overlap of the key side with the axes of the activations", overlaps.data[1]),
-                cells(
-                    "null",
-                    "mean overlap of Gaussian heads behind the same norm",
-                    np.broadcast_to(overlaps.null, p.shape),
-                ),
-                cells(
-                    "p", "probability that a Gaussian head overlaps as much as the larger side, normal approximation", p
-                ),
-                cells(
-                    "leans", f"is it significant over all heads and at least {T.axes_factor:.0f} times null?", leaning
-                ),
-                cells(
-                    "query_words", "overlap of the query side with the axes of the token embeddings", overlaps.words[0]
-                ),
-                cells("key_words", "overlap of the key side with the axes of the token embeddings", overlaps.words[1]),
+            reading=_reading(overlaps, leaning, untrained),
+            headline=(
+                f"W_QK's leading vectors overlap the data's axes {say(overlaps.median[0], '.2g')} times as much as "
+                f"those of random heads, by {say(overlaps.shared[0], '.0%')} of their subspace"
             ),
+            table=_table(evidence, overlaps, leaning),
             quantities=(
                 head_map(
-                    "overlap with the data's axes over a random head's",
+                    "overlap with the data's axes over that of random heads",
                     f"{RANK} leading singular vectors of W_QK, larger side, compared with {RANK} principal axes",
                     "times a random head's",
-                    ratio,
-                    twins,
+                    overlaps.ratio,
                     log=True,
                 ),
             ),
+            notes=(twin_note(evidence, len(twin_layers(layers))),),
         )
 
 
-def _verdict(leaning: Flags, shared: float) -> Verdict:
-    if leaning.mean() <= T.sites_few:
-        return "refuted"
-    return "supported" if leaning.mean() >= T.heads_many and shared >= T.axes_share else "qualified"
+def _verdict(leaning: Flags, overlaps: AxisOverlaps, untrained: Interval) -> tuple[Verdict, Why | None]:
+    learned, shares = beats(overlaps.median, untrained), above(overlaps.shared, T.axes_share)
+    if leaning.mean() <= T.sites_few or learned is False:
+        return "refuted", None
+    if np.isnan(untrained[2]):
+        return "undecided", Why.NO_CONTROL
+    if learned is None or (shares is None and leaning.mean() >= T.heads_many):
+        return "undecided", missing_interval(*overlaps.median)
+    return ("supported" if shares and leaning.mean() >= T.heads_many else "qualified"), None
 
 
-def _reading(overlaps: AxisOverlaps, leaning: Flags) -> str:
+def _reading(overlaps: AxisOverlaps, leaning: Flags, untrained: Interval) -> str:
     words = np.median(overlaps.words.max(0) / overlaps.null)
-    query, key = np.median(overlaps.data, axis=(1, 2))
-    names = f" ({name_heads(leaning)})" if leaning.any() and leaning.mean() < T.heads_many else ""
+    query, key = np.median(overlaps.sides, axis=(1, 2))
+    some = name_heads(leaning) if leaning.mean() < T.heads_many else f"all but {name_heads(~leaning)}"
+    names = f" ({some})" if 0 < leaning.sum() < leaning.size else ""
+    value, low, high = (say(end, ".2g") for end in overlaps.median)
     return (
-        f"W_QK leans to the data's main axes in {leaning.sum()} of {leaning.size} heads{names}. The median head shares "
-        f"{query:.2f} of its subspace with them on the query side and {key:.2f} on the key side (1 is all of it), "
-        f"{np.median(overlaps.ratio):.2g} times as much as a random head. With the axes of the bare embeddings it is "
-        f"{words:.2g} times."
+        f"The leading vectors of W_QK overlap the data's main axes {value} times ({low} to {high}) as much as those of "
+        f"random heads, in the median head; in an untrained model {say(untrained[0], '.2g')} times. Heads that lean to "
+        f"these axes: {leaning.sum()} of {leaning.size}{names}. The median head shares {say(query, '.2f')} of its "
+        f"subspace with them on the query side and {say(key, '.2f')} on the key side (1 is all of it). With the axes "
+        f"of the bare embeddings the ratio is {say(words, '.2g')}."
+    )
+
+
+def _table(evidence: Evidence, overlaps: AxisOverlaps, leaning: Flags) -> Table:
+    shape = leaning.shape
+    return head_table(
+        evidence.anatomy,
+        cells("query", "overlap of the query side with the axes of the activations", overlaps.sides[0]),
+        cells("key", "overlap of the key side with the axes of the activations", overlaps.sides[1]),
+        cells(
+            "null", "overlap of Gaussian heads behind the same norm, larger side", np.broadcast_to(overlaps.null, shape)
+        ),
+        cells("ratio", "overlap of the larger side over null", overlaps.ratio),
+        cells(
+            "p",
+            "probability that a Gaussian head overlaps as much, larger side to larger side, normal approximation",
+            overlaps.p,
+        ),
+        cells("leans", f"is it significant over all heads and at least {T.axes_factor:.0f} times null?", leaning),
+        cells("query_words", "overlap of the query side with the axes of the token embeddings", overlaps.words[0]),
+        cells("key_words", "overlap of the key side with the axes of the token embeddings", overlaps.words[1]),
     )

@@ -7,20 +7,19 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.attention.lexicon.known_words import too_few, unreadable, word_notes
-from armillary.probes.attention.lexicon.related_nouns import (
-    REPAIRINGS,
-    Pairing,
-    RelationScores,
-    pairings_of,
-    related_pairs,
-    relation_scores,
+from armillary.probes.attention.lexicon.related_nouns import REPAIRINGS, Pairing, pairings_of, related_pairs
+from armillary.probes.attention.lexicon.relation_scores import RelationScores, relation_scores, shares_after
+from armillary.probes.attention.lexicon.word_statistics import (
+    median_over_heads,
+    twin_note,
+    word_interval,
+    word_intervals,
 )
-from armillary.probes.attention.lexicon.word_statistics import median_over_heads, word_interval, word_intervals
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
 from armillary.probes.machinery.intervals import discoveries, p_values
 from armillary.probes.machinery.tables import cells, head_map, head_table, line, table
-from armillary.probes.machinery.verdicts import largest_head
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
+from armillary.probes.machinery.verdicts import above, beats, largest_head, missing_interval
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 
 @dataclass(frozen=True)
@@ -30,24 +29,38 @@ class Related:
     claim: ClassVar[Claim] = Claim(
         id="qk.related",
         chapter="B",
+        kind="learned",
         statement="W_QK brings related terms together and keeps unrelated ones apart.",
         source="S0",
         definition=(
-            "Related pairs of nouns come from a fixed list (synonym, antonym, part, kind, association). Unrelated "
-            f"pairs are the same words re-paired at random within their kind, {REPAIRINGS} times, never with a word "
-            "within two steps of the list; so every word is as frequent on both sides. AUC is the probability that a "
-            "related pair scores above an unrelated one, averaged over kinds by their numbers of pairs. Before W_QK "
-            "the score is the cosine of the directions z. After it, per head, it is z_i W_QK z_j, the mean of both "
-            "orders, with the layer's norm folded in, without biases and at offset Δ = 0 under RoPE. Only weights are "
-            "read; the interval is a bootstrap over pairs."
+            "AUC is the probability that a related pair of nouns scores above an unrelated one. Before W_QK the score "
+            "is the cosine of the words' directions z. After it, per head, the score is z_i W_QK z_j, the mean of "
+            "both orders, with the layer's norm folded in, without biases and at offset Δ = 0 under RoPE. The gain is "
+            "the AUC of the median head after W_QK less the AUC before: above 0, W_QK brings related words together; "
+            "below 0, it mixes what the embeddings held apart. Related pairs come from a fixed list (synonym, "
+            "antonym, part, kind, association). Unrelated pairs are the same words re-paired at random within their "
+            f"kind, {REPAIRINGS} times, never with a word within two steps of the list; so every word is as frequent "
+            "on both sides. AUC is averaged over kinds by their numbers of pairs. Only weights are read; intervals "
+            "are a bootstrap over pairs."
         ),
         control="the cosine before W_QK; random re-pairings in place of the related pairs; random initialisation",
         rule=(
             f"A head separates if its AUC is at least {T.related_auc} and significant against re-pairings "
             f"(Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Supported if at least {T.heads_many:.0%} of "
-            "heads separate and the median head's AUC exceeds the AUC before W_QK, with the whole interval of the "
-            f"difference above 0. Refuted if at most {T.sites_few:.0%} of heads separate. Qualified otherwise. "
-            f"Undecided with fewer than {T.words_least} pairs of single tokens, or without a tokenizer."
+            "heads separate, the whole interval of the gain lies above 0, and that of the median head's AUC above the "
+            "interval of untrained models. Refuted if the whole interval of the gain lies below 0, or if at most "
+            f"{T.sites_few:.0%} of heads separate, or no larger a share of them than in some untrained model. "
+            "Qualified if some heads separate, but fewer than half, and the gain is not below 0; the reading names "
+            "them. Undecided if half of the heads separate and an interval spans its limit; without untrained models; "
+            f"with fewer than {T.words_least} pairs of single tokens; or without a tokenizer."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "The rule came out qualified on a model whose embeddings separate related nouns far better than its "
+                "heads do (AUC 0.92 before W_QK, 0.61 after). A clear loss now refutes. Untrained models are part of "
+                "the rule.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -61,30 +74,47 @@ class Related:
         if n < T.words_least:
             return too_few(self.claim, evidence, n, len(related_pairs()), "pairs of related nouns")
         ids = list(words.values())
-        scores = relation_scores(evidence, MODEL, ids, pairings)
-        twin = None if evidence.twin is None else relation_scores(evidence, RANDOM, ids, pairings)
+        scores = relation_scores(evidence, ids, pairings)
+        twins = {arm: shares_after(evidence, arm, ids, pairings) for arm in evidence.twins}
+        untrained = evidence.over_twins(lambda arm: word_interval(evidence, twins[arm], median_over_heads))
         auc, p = scores.auc, p_values(scores.auc, scores.null_auc)
-        separates = discoveries(p) & (auc >= T.related_auc)
-        opposes = discoveries(p_values(-auc, -scores.null_auc)) & (auc < 0.5)
+        heads = _Heads(
+            separates=discoveries(p) & (auc >= T.related_auc),
+            opposes=discoveries(p_values(-auc, -scores.null_auc)) & (auc < 0.5),
+            untrained=max(((shares.mean(0) >= T.related_auc).mean() for shares in twins.values()), default=0.0),
+        )
         median = word_interval(evidence, scores.after, median_over_heads)
-        both = np.concatenate([scores.after, scores.before[..., None]], -1)
-        gain = word_interval(evidence, both, _gain)
+        gain = word_interval(evidence, np.concatenate([scores.after, scores.before[..., None]], -1), _gain)
+        verdict, why = _verdict(heads, gain, median, untrained)
         return Finding(
             claim=self.claim,
-            verdict=_verdict(separates, gain),
+            verdict=verdict,
+            why=why,
             statistic=Statistic("AUC of related against unrelated nouns after W_QK, median head", *median),
             n=n,
-            controls=_controls(evidence, scores, twin),
-            reading=_reading(auc, separates, opposes, gain),
+            controls=_controls(evidence, scores, untrained),
+            reading=_reading(auc, heads, gain, untrained),
             headline=(
-                f"Related and unrelated nouns are separated by {separates.sum()} of {separates.size} heads; the median "
-                f"head's AUC is {median[0]:.2f}, before W_QK it is {scores.before.mean():.2f}"
+                f"W_QK changes the AUC of related against unrelated nouns from {scores.before.mean():.2f} to "
+                f"{median[0]:.2f} in the median head; {heads.separates.sum()} of {auc.size} heads separate them"
             ),
-            table=_table(evidence, scores, p, separates, opposes),
-            quantities=_quantities(scores, twin),
-            notes=tuple(word_notes(evidence, words, f"{n} of {len(related_pairs())} listed pairs", offsets=True)),
+            table=_table(evidence, scores, p, heads),
+            quantities=_quantities(scores, [shares.mean(0) for shares in twins.values()]),
+            notes=(
+                *word_notes(evidence, words, f"{n} of {len(related_pairs())} listed pairs", offsets=True),
+                twin_note(evidence, evidence.anatomy.layers),
+            ),
             more_tables={"relations": _relations(scores, pairings)},
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Heads:
+    """Which heads [layer, head] separate, which do the opposite, and the largest share that separates in any twin."""
+
+    separates: Flags
+    opposes: Flags
+    untrained: float
 
 
 def _gain(means: Floats) -> Floats:
@@ -92,14 +122,23 @@ def _gain(means: Floats) -> Floats:
     return median_over_heads(means[..., :-1]) - means[..., -1].mean(1)
 
 
-def _verdict(separates: Flags, gain: Interval) -> Verdict:
-    share = float(separates.mean())
-    if share >= T.heads_many and gain[1] > 0:
-        return "supported"
-    return "refuted" if share <= T.sites_few else "qualified"
+def _verdict(heads: _Heads, gain: Interval, median: Interval, untrained: Interval) -> tuple[Verdict, Why | None]:
+    share = float(heads.separates.mean())
+    if above(gain, 0) is False or share <= max(T.sites_few, heads.untrained):
+        return "refuted", None
+    if share < T.heads_many:
+        return "qualified", None
+    if np.isnan(untrained[2]):
+        return "undecided", Why.NO_CONTROL
+    learned = beats(median, untrained)
+    if learned is False:
+        return "refuted", None
+    if learned and above(gain, 0):
+        return "supported", None
+    return "undecided", missing_interval(*gain, *median)
 
 
-def _controls(evidence: Evidence, scores: RelationScores, twin: RelationScores | None) -> tuple[Control, ...]:
+def _controls(evidence: Evidence, scores: RelationScores, untrained: Interval) -> tuple[Control, ...]:
     before = word_interval(evidence, scores.before, lambda means: means.mean(1))
     stored = word_interval(evidence, scores.stored, lambda means: means)
     repaired = median_over_heads(scores.null_auc)
@@ -107,30 +146,34 @@ def _controls(evidence: Evidence, scores: RelationScores, twin: RelationScores |
         Control("before W_QK: cosine of directions", *before),
         Control("before W_QK: dot product of embeddings", *stored),
         Control("random re-pairings", float(repaired.mean()), *np.quantile(repaired, [0.025, 0.975]).tolist()),
+        Control(RANDOM, *untrained),
     ]
-    if twin is not None:
-        controls.append(Control(RANDOM, *word_interval(evidence, twin.after, median_over_heads)))
-    return tuple(controls)
+    return tuple(controls[: 4 if evidence.twins else 3])
 
 
-def _reading(auc: Floats, separates: Flags, opposes: Flags, gain: Interval) -> str:
+def _reading(auc: Floats, heads: _Heads, gain: Interval, untrained: Interval) -> str:
+    value, low, high = (say(end, "+.2f") for end in gain)
+    effect = (
+        "W_QK separates related from unrelated nouns better than the embeddings alone"
+        if gain[1] > 0
+        else "W_QK mixes related and unrelated nouns that the embeddings alone hold apart"
+        if gain[2] < 0
+        else "W_QK separates related from unrelated nouns neither clearly better nor clearly worse than the embeddings"
+    )
+    separates, opposes = heads.separates, heads.opposes
     names = f" ({name_heads(separates)})" if 0 < separates.sum() < separates.size else ""
     parts = [
-        f"Related and unrelated nouns are separated by {separates.sum()} of {separates.size} heads{names}; the best "
-        f"is {largest_head(auc)} with AUC {auc.max():.2f}."
+        f"{effect}: the median head's AUC differs from theirs by {value} ({low} to {high}). Heads that separate: "
+        f"{separates.sum()} of {separates.size}{names}; the best is {largest_head(auc)} with AUC {auc.max():.2f}."
     ]
     if opposes.any():
         lower = f"{opposes.sum()} of {opposes.size} heads ({name_heads(opposes)})"
         parts.append(f"Related nouns score lower than unrelated ones in {lower}.")
-    than = "better than" if gain[1] > 0 else "worse than" if gain[2] < 0 else "no better than"
-    value, low, high = (say(end, "+.2f") for end in gain)
-    parts.append(
-        f"The median head separates {than} the embeddings alone: its AUC differs by {value} ({low} to {high})."
-    )
+    parts.append(f"The median head of an untrained model has an AUC of {say(untrained[0], '.2f')}.")
     return " ".join(parts)
 
 
-def _table(evidence: Evidence, scores: RelationScores, p: Floats, separates: Flags, opposes: Flags) -> Table:
+def _table(evidence: Evidence, scores: RelationScores, p: Floats, heads: _Heads) -> Table:
     auc, low, high = np.moveaxis(word_intervals(evidence, scores.after), -1, 0)
     before = np.repeat(scores.before.mean(0), evidence.anatomy.n_heads)
     return head_table(
@@ -141,8 +184,8 @@ def _table(evidence: Evidence, scores: RelationScores, p: Floats, separates: Fla
         cells("auc_before", "the same for the cosine of the two directions, before W_QK", before),
         cells("auc_centred", "auc after removing each word's mean score over all words", scores.centred.mean(0)),
         cells("p_value", "share of random re-pairings that reach this auc", p),
-        cells("separates", "is it significant after correcting for all heads, and auc large enough?", separates),
-        cells("opposes", "is it significantly below one half: related words score lower?", opposes),
+        cells("separates", "is it significant after correcting for all heads, and auc large enough?", heads.separates),
+        cells("opposes", "is it significantly below one half: related words score lower?", heads.opposes),
     )
 
 
@@ -166,8 +209,9 @@ def _relations(scores: RelationScores, pairings: Sequence[Pairing]) -> Table:
     )
 
 
-def _quantities(scores: RelationScores, twin: RelationScores | None) -> tuple[Quantity, ...]:
-    arms = {} if twin is None else {RANDOM: twin.auc}
+def _quantities(scores: RelationScores, twins: Sequence[Floats]) -> tuple[Quantity, ...]:
+    arms = {RANDOM: np.mean(twins, axis=0)} if twins else {}
+    lines = {RANDOM: np.median(twins, axis=2).mean(0)} if twins else {}
     layers = [f"L{layer}" for layer in range(len(scores.auc))]
     return (
         head_map("AUC after W_QK", "related nouns against the same nouns re-paired", "AUC", scores.auc, arms),
@@ -178,7 +222,7 @@ def _quantities(scores: RelationScores, twin: RelationScores | None) -> tuple[Qu
             "layer",
             layers,
             np.median(scores.auc, 1),
-            controls={"before W_QK": scores.before.mean(0), **{arm: np.median(auc, 1) for arm, auc in arms.items()}},
+            controls={"before W_QK": scores.before.mean(0), **lines},
             theory={"no separation: ½": np.full(len(layers), 0.5)},
         ),
     )

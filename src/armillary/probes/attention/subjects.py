@@ -1,5 +1,6 @@
 """Do the tokens that a head promotes share a subject, and more so in deeper layers?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -8,12 +9,27 @@ import numpy as np
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.decomposed_heads import tie_note, vo_ties
 from armillary.probes.attention.lexicon.known_words import unreadable, vocabulary
-from armillary.probes.attention.lexicon.likeness import DIRECTIONS, TOP, PromotedTokens, promoted_tokens, token_table
-from armillary.probes.attention.lexicon.word_statistics import TWIN_LAYERS, depth_line, shown_layers, thirds
+from armillary.probes.attention.lexicon.likeness import (
+    DIRECTIONS,
+    RANDOM_DIRECTIONS,
+    TOP,
+    PromotedTokens,
+    promoted_tokens,
+    rise,
+    token_table,
+)
+from armillary.probes.attention.lexicon.word_statistics import depth_line, shown_layers, thirds, twin_layers, twin_note
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
-from armillary.probes.machinery.intervals import discoveries
+from armillary.probes.machinery.intervals import discoveries, over_twins
 from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, say
+from armillary.probes.machinery.verdicts import above, beats, missing_interval, weakest
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Verdict, Why, say
+
+DEEP, RISE = 0, 1
+NAMES = (
+    "excess coherence of the heads of the last third of layers, mean",
+    "rise of excess coherence from first to last layer",
+)
 
 
 @dataclass(frozen=True)
@@ -23,27 +39,37 @@ class Subjects:
     claim: ClassVar[Claim] = Claim(
         id="vo.subjects",
         chapter="B",
+        kind="learned",
         statement="Deeper heads are subject-specific.",
         source="S0 S1",
         definition=(
-            f"The first {DIRECTIONS} right singular vectors of each head's W_VO are compared with the output tokens "
-            f"made of letters. Coherence is the mean cosine between the embeddings of their top {TOP} tokens, without "
-            "pairs of forms of one word, weighted by singular value. Embeddings are centred, and the hundredth of "
-            "their principal axes with the most variance is removed: these axes encode how frequent a token is, and "
-            "make rarely trained tokens similar. Chance is computed in two ways: (a) random tokens of similar "
-            "frequency, with the token number as frequency rank, as in vocabularies built by merging; (b) top tokens "
-            "of random directions of the stream. Any direction picks tokens that resemble each other, because tokens "
-            "are read with the matrix by which they are compared, so (b) is the stricter; the larger of both counts. "
-            "The statistic is the slope of the excess from first to last layer. Only weights are read; the interval "
-            "is a bootstrap over heads within layers and directions within heads."
+            f"Coherence is the mean cosine between the embeddings of the {TOP} output tokens (made of letters) that a "
+            f"right singular vector of W_VO promotes most: over a head's first {DIRECTIONS} vectors, weighted by "
+            "singular value, without pairs of forms of one word. Of the two ends of a vector the one is read along "
+            "which output tokens reach farther. Embeddings are centred, and the hundredth of their principal axes "
+            "with the most variance is removed: these axes encode how frequent a token is, and make rarely trained "
+            "tokens similar. Excess is coherence above chance, the larger of two: (a) random tokens of similar "
+            "frequency, with the token number as frequency rank, as in vocabularies built by merging; (b) "
+            f"{RANDOM_DIRECTIONS} random directions with the head's own energy over the axes of the output matrix, "
+            "read in the same way. Any direction picks tokens that resemble each other, because tokens are read with "
+            "the matrix by which they are compared, and along loud axes more so; hence (b). Two statistics: the mean "
+            "excess of the heads of the last third of layers, and the rise of the excess from first to last layer by "
+            "least squares. Only weights are read. Intervals are a bootstrap over the directions of each head and the "
+            "draws of its chance; all heads are measured, so heads are not drawn."
         ),
-        control="random tokens of similar frequency; random directions of the stream; random initialisation",
+        control="random tokens of similar frequency; random directions as loud as the head's; random initialisation",
         rule=(
             f"A head has a subject if its excess is at least {T.subject_excess} and significant (Benjamini–Hochberg "
-            f"over heads, {T.false_discovery:.0%}). Supported if at least {T.heads_many:.0%} of the heads of the last "
-            f"third have one and the slope's interval lies above 0. Refuted if at most {T.sites_few:.0%} of them have "
-            "one, or the interval lies below 0. Qualified otherwise: subjects that do not grow with depth, or in some "
-            "heads only. Undecided with one layer, without a tokenizer, or with too few words that are single tokens."
+            f"over heads, {T.false_discovery:.0%}). The source asserts both parts, and the weaker decides. Part 1: "
+            f"heads of the last third have a subject. Supported if at least {T.heads_many:.0%} of them have one and "
+            "the whole interval of their mean excess lies above that of untrained models. Refuted if at most "
+            f"{T.sites_few:.0%} have one, or the interval lies below the upper end of untrained models. Qualified if "
+            "some have one; the reading names them. Undecided if the interval spans that end. Part 2: more so than "
+            "earlier ones. Supported if the whole interval of the rise lies above 0 and above that of untrained "
+            f"models; refuted if it lies below 0; qualified if it lies within ±{T.subject_excess} and spans 0 (early "
+            "heads have subjects as well), or above 0 and not above untrained models; undecided otherwise. Undecided "
+            "without untrained models, with one layer, without a tokenizer, or with too few words that are single "
+            "tokens."
         ),
         changes=(
             RuleChange(
@@ -51,6 +77,15 @@ class Subjects:
                 "Similarity was at first measured by embeddings that were only centred, and forms of one word "
                 "counted. Axes that encode frequency and forms of one word are now left out; SmolLM2's slope changed "
                 "its sign.",
+            ),
+            RuleChange(
+                "2026-11-16",
+                "Chance was random directions of the whole stream: heads that write along loud axes without meaning "
+                "came out with a subject. It is now random directions with the head's own energy over the axes of "
+                "the output matrix. The sign of a direction came from the words that it reads: topics behind random "
+                "left vectors were lost. It now comes from the side that is written. Two questions, whether deep "
+                "heads have subjects and whether more than early ones, are parts of their own; untrained models are "
+                "part of the rule.",
             ),
         ),
     )
@@ -61,22 +96,28 @@ class Subjects:
         if missing is not None:
             return missing
         layers = evidence.anatomy.layers
-        promoted, centred = promoted_tokens(evidence, MODEL, range(layers))
+        promoted, centred = promoted_tokens(evidence, MODEL, range(layers), centred=True)
         p = promoted.p(evidence.seed)
         have = discoveries(p) & (promoted.excess >= T.subject_excess)
-        slope, plain = _slope(evidence, promoted), _slope(evidence, centred)
-        deep = have[thirds(layers)[1].start :]
-        meaning = "coherence of promoted tokens above the larger chance level, mean over a layer's heads"
+        twins = [promoted_tokens(evidence, arm, twin_layers(layers))[0] for arm in evidence.twins]
+        measured = _intervals(evidence, promoted)
+        untrained = [_intervals(evidence, twin) for twin in twins]
+        deep, slope = (_Compared(measured[i], _untrained([each[i] for each in untrained])) for i in (DEEP, RISE))
+        parts = (_deep_part(deep, have), _rise_part(slope, promoted, have))
+        verdict, why = weakest(parts)
+        last = have[thirds(layers)[1].start :]
         return Finding(
             claim=self.claim,
-            verdict=_verdict(deep, slope),
-            statistic=Statistic("rise of excess coherence from first to last layer", *slope, "cosine"),
+            verdict=verdict,
+            why=why,
+            parts=parts,
+            statistic=Statistic(NAMES[RISE], *slope.model, "cosine"),
             n=promoted.coherence.size,
-            controls=_controls(evidence, promoted, plain),
-            reading=_reading(promoted, have, slope, plain),
+            controls=_controls(evidence, promoted, centred, slope.untrained),
+            reading=" ".join(part.reading for part in parts),
             headline=(
-                f"Heads with a subject: {deep.sum()} of {deep.size} in the last third, {have.sum()} of {have.size} in "
-                f"all; from first to last layer coherence above chance changes by {say(slope[0], '+.2f')}"
+                f"Heads with a subject: {last.sum()} of {last.size} in the last third, {have.sum()} of {have.size} in "
+                f"all; from first to last layer coherence above chance changes by {say(slope.model[0], '+.2f')}"
             ),
             table=_table(evidence, promoted, centred, p, have),
             quantities=(
@@ -88,58 +129,122 @@ class Subjects:
                     {"the larger chance level": promoted.chances.max(-1)},
                 ),
                 depth_line(
-                    evidence, "excess coherence by depth", meaning, "cosine", promoted.excess.T, T.subject_excess
+                    "excess coherence by depth",
+                    "coherence of promoted tokens above the larger chance level, mean over a layer's heads",
+                    "cosine",
+                    promoted.excess.mean(1),
+                    T.subject_excess,
                 ),
             ),
-            notes=_notes(evidence),
+            notes=(
+                "The rise describes this model's layers; its interval covers the choice of directions, not of heads "
+                "or layers.",
+                tie_note(evidence, DIRECTIONS),
+                twin_note(evidence, len(twin_layers(layers))),
+            ),
             more_tables={f"subjects L{i}": token_table(evidence, promoted, i) for i in shown_layers(layers)},
         )
 
 
-def _slope(evidence: Evidence, promoted: PromotedTokens) -> Interval:
-    return promoted.slope(evidence.seed, evidence.anatomy.layers - 1)
+@dataclass(frozen=True)
+class _Compared:
+    """A statistic of the model and of untrained ones."""
+
+    model: Interval
+    untrained: Interval
 
 
-def _verdict(deep: Flags, slope: Interval) -> Verdict:
-    share = float(deep.mean())
-    if share <= T.sites_few or slope[2] < 0:
-        return "refuted"
-    return "supported" if share >= T.heads_many and slope[1] > 0 else "qualified"
+def _intervals(evidence: Evidence, promoted: PromotedTokens) -> list[Interval]:
+    """Of an arm's excess: the mean over the last third of layers, and the rise from first to last layer."""
+    layers = evidence.anatomy.layers
+    deep = np.isin(promoted.layers, thirds(layers)[1])
+    statistics = (lambda excess: float(excess[deep].mean()), rise(promoted.layers, layers - 1))
+    return promoted.intervals(statistics, evidence.seed)
 
 
-def _controls(evidence: Evidence, promoted: PromotedTokens, plain: Interval) -> tuple[Control, ...]:
-    # A coherence of −1 for random directions is never the larger chance level.
-    frequency = replace(promoted, random=np.full(1, -1.0))
-    controls = [
-        Control("over tokens of similar frequency alone", *_slope(evidence, frequency)),
-        Control("embeddings centred only, forms counted", *plain),
-    ]
-    if evidence.twin is not None:
-        first, last = thirds(evidence.twin.layers)
-        ends = sorted({*first[:TWIN_LAYERS], *last[-TWIN_LAYERS:]})
-        controls.append(Control(RANDOM, *_slope(evidence, promoted_tokens(evidence, RANDOM, ends)[0])))
-    return tuple(controls)
+def _untrained(twins: Sequence[Interval]) -> Interval:
+    value, low, high = over_twins(twins).tolist()
+    return value, low, high
 
 
-def _reading(promoted: PromotedTokens, have: Flags, slope: Interval, plain: Interval) -> str:
-    first, last = thirds(len(have))
-    early, deep = have[: first.stop], have[last.start :]
-    trend = "rises" if slope[1] > 0 else "falls" if slope[2] < 0 else "neither rises nor falls"
-    names = f" ({name_heads(have)})" if have.any() else ""
-    excess = [say(promoted.excess[third.start : third.stop].mean(), "+.3f") for third in (first, last)]
+def _deep_part(deep: _Compared, have: Flags) -> Part:
+    verdict, why = _deep_verdict(deep, have)
     reading = (
-        f"Heads with a subject, whose top tokens are more similar than those of a random direction: {deep.sum()} of "
-        f"{deep.size} in the last third, {early.sum()} of {early.size} in the first{names}. With depth the excess "
-        f"{trend}: from "
-        f"{excess[0]} in the first third to {excess[1]} in the last. The top tokens of a random direction have a mean "
-        f"cosine of {say(promoted.random.mean(), '.2f')}."
+        f"In the last third of layers the top tokens of a head are more similar than by chance by a mean cosine of "
+        f"{_cosine(deep.model)}, in an untrained model by {_cosine(deep.untrained)}. Heads with a subject there: "
+        f"{_among(have, thirds(len(have))[1])}."
     )
-    if plain[2] < 0 < slope[1]:
-        reading += (
-            f" By embeddings that are only centred the excess would fall ({say(plain[0], '+.2f')}): their largest axes "
-            "separate frequent tokens from rarely trained ones."
-        )
-    return reading
+    return Part(
+        "heads of the last third have a subject", verdict, reading, Statistic(NAMES[DEEP], *deep.model), why=why
+    )
+
+
+def _deep_verdict(deep: _Compared, have: Flags) -> tuple[Verdict, Why | None]:
+    share, learned = have[thirds(len(have))[1].start :].mean(), beats(deep.model, deep.untrained)
+    if share <= T.sites_few or learned is False:
+        return "refuted", None
+    if np.isnan(deep.untrained[2]):
+        return "undecided", Why.NO_CONTROL
+    if learned is None:
+        return "undecided", missing_interval(*deep.model)
+    return ("supported" if share >= T.heads_many else "qualified"), None
+
+
+def _rise_part(slope: _Compared, promoted: PromotedTokens, have: Flags) -> Part:
+    verdict, why = _rise_verdict(slope)
+    _, low, high = slope.model
+    trend = "rises" if low > 0 else "falls" if high < 0 else "neither clearly rises nor falls"
+    first = thirds(len(have))[0]
+    reading = (
+        f"With depth this excess {trend}: from first to last layer it changes by {_cosine(slope.model)}, in an "
+        f"untrained model by {_cosine(slope.untrained)}. Heads with a subject in the first third: "
+        f"{_among(have, first)}. By chance the top tokens have a mean cosine of "
+        f"{say(promoted.chances.max(-1).mean(), '.2f')}."
+    )
+    return Part("more so than earlier heads", verdict, reading, Statistic(NAMES[RISE], *slope.model), why=why)
+
+
+def _rise_verdict(slope: _Compared) -> tuple[Verdict, Why | None]:
+    _, low, high = slope.model
+    rises = above(slope.model, 0)
+    if rises is False:
+        return "refuted", None
+    if np.isnan(slope.untrained[2]):
+        return "undecided", Why.NO_CONTROL
+    if rises:
+        learned = beats(slope.model, slope.untrained)
+        if learned is None:
+            return "undecided", missing_interval(*slope.model)
+        return ("supported" if learned else "qualified"), None
+    if low > -T.subject_excess and high < T.subject_excess:
+        return "qualified", None
+    return "undecided", missing_interval(*slope.model)
+
+
+def _cosine(interval: Interval) -> str:
+    value, low, high = (say(end, "+.3f") for end in interval)
+    return f"{value} ({low} to {high})"
+
+
+def _among(have: Flags, layers: range) -> str:
+    """How many heads of these layers have a subject, and which."""
+    among = have & np.isin(np.arange(len(have)), layers)[:, None]
+    total = len(layers) * have.shape[1]
+    names = f" ({name_heads(among)})" if 0 < among.sum() < total else ""
+    return f"{among.sum()} of {total}{names}"
+
+
+def _controls(
+    evidence: Evidence, promoted: PromotedTokens, centred: PromotedTokens, untrained: Interval
+) -> tuple[Control, ...]:
+    # A coherence of −1 for random directions is never the larger chance level.
+    frequency = replace(promoted, random=np.full_like(promoted.random, -1.0))
+    controls = [
+        Control("over tokens of similar frequency alone", *_intervals(evidence, frequency)[RISE]),
+        Control("embeddings centred only, forms counted", *_intervals(evidence, centred)[RISE]),
+        Control(RANDOM, *untrained),
+    ]
+    return tuple(controls[: 3 if evidence.twins else 2])
 
 
 def _table(evidence: Evidence, promoted: PromotedTokens, centred: PromotedTokens, p: Floats, have: Flags) -> Table:
@@ -151,7 +256,7 @@ def _table(evidence: Evidence, promoted: PromotedTokens, centred: PromotedTokens
     return head_table(
         evidence.anatomy,
         cells("coherence", f"mean cosine between different words among its top {TOP} tokens", promoted.head_coherence),
-        cells("chance_direction", "the same for the top tokens of random directions", promoted.chances[..., 0]),
+        cells("chance_direction", "the same for random directions as loud as the head's", promoted.chances[..., 0]),
         cells("chance_frequency", "the same for random tokens of similar frequency", promoted.chances[..., 1]),
         cells("excess", "coherence less the larger of both", promoted.excess),
         cells(
@@ -168,14 +273,3 @@ def _table(evidence: Evidence, promoted: PromotedTokens, centred: PromotedTokens
         ),
         cells("next topic token", "the second most similar one", [texts[t[-1]] for t in topics]),
     )
-
-
-def _notes(evidence: Evidence) -> tuple[str, ...]:
-    notes = [
-        "The slope describes this model's layers; its interval covers the choice of heads and directions, not of "
-        "layers.",
-        tie_note(evidence, DIRECTIONS),
-    ]
-    if evidence.twin is not None and thirds(evidence.twin.layers)[0].stop > TWIN_LAYERS:
-        notes.append(f"Of the random initialisation only {TWIN_LAYERS} layers at either end were measured.")
-    return tuple(notes)

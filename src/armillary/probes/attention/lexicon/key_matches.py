@@ -36,20 +36,23 @@ class KeyMatches:
         return 1 / np.maximum(self.values.mean(0), 1e-30)
 
 
-def key_matches(evidence: Evidence, arm: str, ids: Ints, layers: Sequence[int]) -> KeyMatches:
+def key_matches(
+    evidence: Evidence, arm: str, ids: Ints, layers: Sequence[int], rotations: int = ROTATIONS
+) -> KeyMatches:
+    """The matches in these layers; fewer `rotations` give coarser p-values, and hardly another concentration."""
     import torch
 
     size = vocabulary(evidence, arm).anatomy.k
-    # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised the random twin.
-    count = min(ROTATIONS, max(199, NUMBERS // size**2))
+    # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised an untrained model.
+    count = min(rotations, max(199, NUMBERS // size**2))
     normal = torch.from_numpy(np.random.default_rng(evidence.seed).standard_normal((count, size, size)))
     # Q of a Gaussian matrix is uniform over rotations once R's diagonal is made positive.
     q, r = torch.linalg.qr(normal)
-    rotations = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]).to(evidence.anatomy.device)
+    turns = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]).to(evidence.anatomy.device)
     values, p = [], []
     for layer, z in zip(layers, word_directions(evidence, arm, layers, ids), strict=True):
         svd = oriented(evidence, arm, layer, ids)
-        heads = [_head(z.values.double() @ u, s, rotations) for u, s in zip(svd.left, svd.values, strict=True)]
+        heads = [_head(z.values.double() @ u, s, turns) for u, s in zip(svd.left, svd.values, strict=True)]
         values.append(np.stack([concentrations for concentrations, _ in heads], 1))
         p.append([larger for _, larger in heads])
     return KeyMatches(np.stack(values, 1), np.array(p))

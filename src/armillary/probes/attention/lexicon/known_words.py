@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, RANDOM, Cells, Evidence, Flags, Ints, T, cells, head_table, once
+from armillary.probes.machinery import MODEL, TWINS, Cells, Evidence, Flags, Ints, T, cells, head_table, once
 from armillary.probes.machinery.verdicts import undecided
 from armillary.results import Claim, Finding, Why
 
@@ -39,10 +39,10 @@ def forms(noun: str) -> frozenset[str]:
 
 @once
 def vocabulary(evidence: Evidence, arm: str = MODEL) -> "Vocabulary":
-    """The model's tokens; the twin, which has no tokenizer of its own, is read with the same ones."""
+    """The model's tokens; twins, which have no tokenizer of their own, are read with the same ones."""
     from armillary.anatomy.vocabulary import Vocabulary
 
-    if arm == RANDOM:
+    if arm in TWINS:
         return replace(vocabulary(evidence), anatomy=evidence.model(arm))
     return Vocabulary.of(evidence.anatomy)
 

@@ -1,16 +1,15 @@
 """How similar are the tokens that a head's directions promote, and how similar are tokens by chance?"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.lab.required_words import NOUNS
-from armillary.probes.attention.decomposed_heads import TIE_MEANING, vo_ties
-from armillary.probes.attention.lexicon.known_words import sampled_words, token_cells, vocabulary, whole
-from armillary.probes.attention.lexicon.word_directions import oriented
+from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed, vo_ties
+from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
+from armillary.probes.attention.lexicon.loudness import Loudness
 from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream
 from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, p_values, table
 from armillary.results import Table
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DIRECTIONS, TOP = 8, 10
-RANDOM_DIRECTIONS, SPREAD, MATCHES, DRAWS = 512, 100, 4, 999
+RANDOM_DIRECTIONS, SPREAD, MATCHES, DRAWS = 64, 100, 4, 999
 # The largest principal axes of embeddings encode how frequent a token is, not its meaning. Mu and Viswanath
 # (All-but-the-Top, 2018) remove one axis in a hundred. With them, rarely trained tokens are as similar as synonyms.
 COMMON = 0.01
@@ -35,13 +34,12 @@ class PromotedTokens:
     values: Floats  # [layer, head, direction]: singular values
     topics: Ints  # [layer, head, 2]: tokens of the first direction that are most similar to the others
     matched: Floats  # [layer, head, direction, match]: coherence of random tokens of similar frequency
-    random: Floats  # [direction]: coherence of the top tokens of random directions
+    random: Floats  # [layer, head, draw]: coherence of the top tokens of random directions as loud as the head's
 
     @property
     def weights(self) -> Floats:
         """Singular values as shares of their sum; equal where a head writes nothing."""
-        total = self.values.sum(-1, keepdims=True)
-        return np.where(total > 0, self.values / np.where(total > 0, total, 1), 1 / self.values.shape[-1])
+        return _shares(self.values)
 
     @property
     def head_coherence(self) -> Floats:
@@ -52,7 +50,7 @@ class PromotedTokens:
     def chances(self) -> Floats:
         """[layer, head, (random directions, tokens of similar frequency)]."""
         frequency = (self.weights * self.matched.mean(-1)).sum(-1)
-        return np.stack([np.full_like(frequency, self.random.mean()), frequency], -1)
+        return np.stack([self.random.mean(-1), frequency], -1)
 
     @property
     def excess(self) -> Floats:
@@ -61,57 +59,77 @@ class PromotedTokens:
 
     def p(self, seed: int) -> Floats:
         """[layer, head]: the larger p-value against random directions and against tokens of similar frequency."""
-        draw = np.random.default_rng(seed)
+        draw, size = np.random.default_rng(seed), self.coherence.shape[-1]
+        shape = self.coherence.shape[:2]
         parts = []
-        for pool in (self.random, self.matched.reshape(-1)):
-            null = draw.choice(pool, (DRAWS, DIRECTIONS))[:, : self.coherence.shape[-1]]
-            parts.append(p_values(self.head_coherence, np.einsum("lhr,nr->nlh", self.weights, null)))
+        for pool in (self.random, np.broadcast_to(self.matched.reshape(-1), (*shape, self.matched.size))):
+            null = pool[..., draw.integers(pool.shape[-1], size=(DRAWS, size))]
+            parts.append(p_values(self.head_coherence, np.einsum("lhr,lhnr->nlh", self.weights, null)))
         return np.maximum(*parts)
 
-    def slope(self, seed: int, last: int, draws: int = 400) -> Interval:
-        """Rise of the mean excess over the whole depth (layers 0 to `last`) by least squares, with its interval.
+    def intervals(self, statistics: Sequence[Callable[[Floats], float]], seed: int, draws: int = 400) -> list[Interval]:
+        """Statistics of every head's excess [layer, head], with their intervals.
 
-        The interval is a bootstrap over heads within layers and directions within heads.
+        The interval is a bootstrap over the directions of each head and over the draws of its chance level. All heads
+        of the model are measured, so heads and layers are not drawn.
         """
-        depth = np.array(self.layers) / last
-        fit = (depth - depth.mean()) / np.square(depth - depth.mean()).sum()
-        excess = self.coherence - self.chances.max(-1)[..., None]
-        layers, heads, size = excess.shape
+        from armillary.geometry.resample import tails
+
+        (*_, size), pool = self.coherence.shape, self.random.shape[-1]
         draw = np.random.default_rng(seed)
-        slopes = []
+        grid = np.ogrid[tuple(slice(n) for n in self.coherence.shape[:2])]
+        drawn = []
         for _ in range(draws):
-            which = (np.arange(layers)[:, None, None], draw.integers(heads, size=(layers, heads))[..., None])
-            picked = (*which, draw.integers(size, size=(layers, heads, size)))
-            weight = self.weights[picked]
-            slopes.append(fit @ ((weight * excess[picked]).sum(-1) / weight.sum(-1)).mean(1))
-        low, high = np.quantile(slopes, [0.025, 0.975])
-        return float(fit @ self.excess.mean(1)), float(low), float(high)
+            picked = (*(axis[..., None] for axis in grid), draw.integers(size, size=self.coherence.shape))
+            random = np.take_along_axis(self.random, draw.integers(pool, size=self.random.shape), -1)
+            weight = _shares(self.values[picked])
+            frequency = (weight * self.matched[picked].mean(-1)).sum(-1)
+            chance = np.maximum(random.mean(-1), frequency)
+            excess = (weight * self.coherence[picked]).sum(-1) - chance
+            drawn.append([statistic(excess) for statistic in statistics])
+        ends = np.quantile(drawn, tails(self.coherence.size), axis=0).T.tolist()
+        return [(statistic(self.excess), low, high) for statistic, (low, high) in zip(statistics, ends, strict=True)]
 
 
-def promoted_tokens(evidence: Evidence, arm: str, layers: Sequence[int]) -> tuple[PromotedTokens, PromotedTokens]:
+def _shares(values: Floats) -> Floats:
+    total = values.sum(-1, keepdims=True)
+    return np.where(total > 0, values / np.where(total > 0, total, 1), 1 / values.shape[-1])
+
+
+def rise(layers: Sequence[int], last: int) -> Callable[[Floats], float]:
+    """Of values [layer, head]: the rise of their mean over the whole depth (layers 0 to `last`) by least squares."""
+    depth = np.array(layers) / last
+    fit = (depth - depth.mean()) / np.square(depth - depth.mean()).sum()
+    return lambda values: float(fit @ values.mean(1))
+
+
+def promoted_tokens(
+    evidence: Evidence, arm: str, layers: Sequence[int], centred: bool = False
+) -> tuple[PromotedTokens, ...]:
     """The right singular vectors of the given layers as tokens, and how similar these are.
 
-    Twice: by embeddings without common axes and forms of one word, and by embeddings that were only centred.
+    By embeddings without common axes and forms of one word; if `centred`, also by embeddings that were only centred.
     """
     import torch
 
     readable = ReadableTokens.of(evidence, arm, letters=True)
-    anatomy = vocabulary(evidence, arm).anatomy
-    ids = sampled_words(evidence, whole(evidence, NOUNS))
-    places, values = [], []
-    for layer in layers:
-        svd = oriented(evidence, arm, layer, ids)
-        right = onto_stream(anatomy, layer, svd.right[..., :DIRECTIONS].mT)
-        tokens = readable.top(right.flatten(0, 1), min(TOP, len(readable.ids)))
-        places.append(np.searchsorted(readable.ids, tokens).reshape(*right.shape[:2], -1))
-        values.append(svd.values[:, :DIRECTIONS].cpu().numpy())
-    place = np.stack(places)
+    anatomy, loudness = vocabulary(evidence, arm).anatomy, Loudness.of(readable.rows)
+    # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised an untrained model.
     draw = np.random.default_rng(evidence.seed)
+    places, chances, values = [], [], []
+    top = min(TOP, len(readable.ids))
+    for layer in layers:
+        svd = decomposed(evidence, arm)[layer].vo
+        right = onto_stream(anatomy, layer, svd.right[..., :DIRECTIONS].mT).float()
+        values.append(svd.values[:, :DIRECTIONS].cpu().numpy())
+        normal = torch.from_numpy(draw.standard_normal((len(right), RANDOM_DIRECTIONS, anatomy.d))).to(right)
+        random = loudness.like(right, torch.from_numpy(_shares(values[-1])).to(right), normal)
+        for found, directions in ((places, right), (chances, random)):
+            tokens = readable.top(loudness.oriented(directions.flatten(0, 1)), top)
+            found.append(np.searchsorted(readable.ids, tokens).reshape(*directions.shape[:2], -1))
+    place, chance = np.stack(places), np.stack(chances)
     step = draw.integers(-SPREAD, SPREAD + 1, (*place.shape[:3], MATCHES, place.shape[-1]))
     near = np.clip(place[..., None, :] + step, 0, len(readable.ids) - 1)
-    # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised the random twin.
-    normal = torch.from_numpy(draw.standard_normal((RANDOM_DIRECTIONS, anatomy.d)))
-    chance = np.searchsorted(readable.ids, readable.top(normal.to(readable.rows), place.shape[-1]))
     rows = vocabulary(evidence, arm).embedded(torch.from_numpy(readable.ids)).values.float()
 
     def measured(unit: "Tensor", stems: Ints) -> PromotedTokens:
@@ -119,10 +137,8 @@ def promoted_tokens(evidence: Evidence, arm: str, layers: Sequence[int]) -> tupl
         topics = readable.ids[_medoids(unit, place[:, :, 0])]
         return PromotedTokens(tuple(layers), readable.ids[place], own, np.stack(values), topics, matched, random)
 
-    return (
-        measured(specific(rows, COMMON * anatomy.d), _stems(evidence, readable.ids)),
-        measured(specific(rows, 0), np.arange(len(readable.ids))),
-    )
+    by_meaning = measured(specific(rows, COMMON * anatomy.d), _stems(evidence, readable.ids))
+    return (by_meaning, measured(specific(rows, 0), np.arange(len(readable.ids)))) if centred else (by_meaning,)
 
 
 def _stems(evidence: Evidence, ids: Ints) -> Ints:
@@ -190,5 +206,5 @@ def token_table(evidence: Evidence, promoted: PromotedTokens, layer: int) -> Tab
         cells("value", "its singular value", promoted.values[layer]),
         cells("tie", TIE_MEANING, [label for labels in tied for label in labels[:size]]),
         cells("coherence", "mean cosine between different words among its top tokens", promoted.coherence[layer]),
-        token_cells(evidence, "token", "token farthest along it, with the sign that the words favour", tokens),
+        token_cells(evidence, "token", "token farthest along it, at the end where tokens reach farther", tokens),
     )

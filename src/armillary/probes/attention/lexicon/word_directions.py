@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from armillary.probes.attention.decomposed_heads import decomposed
 from armillary.probes.attention.lexicon.known_words import vocabulary
-from armillary.probes.machinery import RANDOM, Evidence, Ints
+from armillary.probes.machinery import TWINS, Evidence, Ints
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def folded(evidence: Evidence, arm: str, layer: int) -> "Folded":
-    """A layer's heads on directions. The twin's are not cached, and need no singular vectors."""
+    """A layer's heads on directions. Those of twins are not cached, and need no singular vectors."""
     from armillary.anatomy.folded import fold
 
-    return fold(evidence.model(arm), layer) if arm == RANDOM else decomposed(evidence)[layer].folded
+    return fold(evidence.model(arm), layer) if arm in TWINS else decomposed(evidence)[layer].folded
 
 
 def word_directions(evidence: Evidence, arm: str, layers: Sequence[int], ids: Ints) -> Iterator["Vectors"]:

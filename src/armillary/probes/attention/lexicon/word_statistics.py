@@ -6,7 +6,7 @@ from armillary.probes.machinery import Evidence, Floats, Interval, line
 from armillary.probes.machinery.intervals import Statistic
 from armillary.results import Quantity
 
-# All layers of a randomly initialised model are alike, so only this many are measured (at each end, where ends differ).
+# All layers of a randomly initialised model are alike, so only this many are measured at either end of a twin.
 TWIN_LAYERS = 2
 
 
@@ -18,6 +18,23 @@ def thirds(layers: int) -> tuple[range, range]:
     """
     size = max(1, layers // 3)
     return range(size), range(layers - size, layers)
+
+
+def twin_layers(layers: int) -> list[int]:
+    """The layers of a twin that are measured: the first few of the first third, the last few of the last third.
+
+    >>> twin_layers(12), twin_layers(3)
+    ([0, 1, 10, 11], [0, 2])
+    """
+    first, last = thirds(layers)
+    return [*first[:TWIN_LAYERS], *last[-TWIN_LAYERS:]]
+
+
+def twin_note(evidence: Evidence, measured: int) -> str:
+    """How many untrained models a claim was compared with, and how many layers of each were measured."""
+    layers = evidence.anatomy.layers
+    part = "all layers" if measured == layers else f"{measured} of {layers} layers"
+    return f"Random initialisation: {len(evidence.twins)} untrained models of this architecture, {part} of each."
 
 
 def shown_layers(layers: int) -> list[int]:
@@ -34,13 +51,13 @@ def word_intervals(evidence: Evidence, values: Floats, statistic: Statistic = la
 
     That axis holds words, pairs or heads: a sample of those that might have been there.
     """
-    from armillary.geometry.resample import bootstrap
+    # The first column counts: a word for which every value is 0 was measured all the same.
+    rows = np.concatenate([np.ones((len(values), 1)), values.reshape(len(values), -1)], 1)
 
-    if len(values) < 2:
-        value = statistic(values)[0]
-        return np.stack([value, np.full_like(value, np.nan), np.full_like(value, np.nan)], -1)
-    drawn = bootstrap(values, lambda sums: statistic(sums / len(values)), seed=evidence.seed)
-    return np.stack([drawn.value, drawn.low, drawn.high], -1)
+    def of_sums(sums: Floats) -> Floats:
+        return statistic((sums[:, 1:] / sums[:, :1]).reshape(len(sums), *values.shape[1:]))
+
+    return evidence.intervals(rows, of_sums)
 
 
 def word_interval(evidence: Evidence, values: Floats, statistic: Statistic) -> Interval:
@@ -54,8 +71,8 @@ def median_over_heads(means: Floats) -> Floats:
     return np.median(means.reshape(len(means), -1), axis=1)
 
 
-def depth_line(evidence: Evidence, name: str, meaning: str, unit: str, values: Floats, enough: float) -> Quantity:
-    """A line over layers of values [word, layer], with its interval over words and the threshold of the claim."""
-    layers = [f"L{layer}" for layer in range(values.shape[1])]
+def depth_line(name: str, meaning: str, unit: str, values: Floats, enough: float) -> Quantity:
+    """A line over layers of values [layer] or [layer, (value, low, high)], with chance and the claim's threshold."""
+    layers = [f"L{layer}" for layer in range(len(values))]
     theory = {"chance: 0": np.zeros(len(layers)), f"threshold: {enough}": np.full(len(layers), enough)}
-    return line(name, meaning, unit, "layer", layers, word_intervals(evidence, values), theory=theory)
+    return line(name, meaning, unit, "layer", layers, values, theory=theory)
