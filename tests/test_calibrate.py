@@ -391,6 +391,7 @@ def test_printed_and_as_a_page(tmp_path):
     assert "| learned.one | learned | 20 | 2 | 1 | 17 | 0 | 0.100 [0.028, 0.301] |" in page
     assert "- `learned.one`, qualified (gpt, seed 2): learned.one qualified" in page
     assert page.endswith("\n") and "\n\n\n" not in page
+    assert all(len(row) <= 120 for row in page.split("\n") if not row.startswith("|"))
 
 
 def test_stored_and_read_again(tmp_path):

@@ -1,6 +1,7 @@
 """The page docs/trust.md: how often the instrument was wrong, from a calibration."""
 
 from collections.abc import Iterator, Sequence
+from textwrap import fill
 
 from armillary.results.calibration import Calibration
 from armillary.results.calibration.aims import aims
@@ -8,6 +9,7 @@ from armillary.results.table import Table
 from armillary.views.text.calibration import TITLES, about, agreement_lines, aim_line, error_lines, tables
 from armillary.views.text.quoting import show_cell, show_text
 
+WIDTH = 120
 _INTRODUCTION = """# How far to trust it
 
 How often does the instrument say *supported* where there is nothing to find, how often does it find what was planted,
@@ -36,7 +38,7 @@ Finished runs are kept in `runs.jsonl`: after Ctrl-C the same command goes on, a
 
 def trust_page(calibration: Calibration) -> str:
     """The page in Markdown."""
-    parts = [_INTRODUCTION, f"This page: {about(calibration)}."]
+    parts = [_INTRODUCTION, fill(f"This page: {about(calibration)}.", WIDTH)]
     results = [aim_line(aim) for aim in aims(calibration)]
     results += [*agreement_lines(calibration), *error_lines(calibration)]
     parts += ["## Aims", _bullets(results)]
@@ -55,7 +57,7 @@ def _readings(calibration: Calibration) -> list[str]:
 
 
 def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+    return "\n".join(fill(f"- {line}", WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
 
 
 def _table(table: Table) -> Iterator[str]:
