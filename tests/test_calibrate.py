@@ -4,6 +4,7 @@ import json
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from planted import bag, corpus, gaussian
 from armillary import calibrate as study_module
 from armillary.anatomy.read import read
 from armillary.calibrate import calibrate
-from armillary.errors import ArmillaryError, OutputError
+from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.controls import Twins, twin_seed
 from armillary.results.calibration import Outcome, Planted, Run, RunsFile, Study, Task, wilson
 from armillary.results.calibration.aims import agreement, aims, by_text
@@ -205,7 +206,7 @@ def test_a_run_that_raises_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
 
 
 def test_what_a_run_raises_becomes_its_error():
-    measured = study_module.measure(Task("seeds", "builtin:none", 0, "sample", 100), SMALL, {"sample": ""})
+    measured = study_module.measure(Task("seeds", "builtin:none", 0, "sample", 100), SMALL, {})
     assert measured.error.startswith("ModelError: there is no builtin:none")
     assert not measured.claims
     assert Run.parse(measured.line()) == measured
@@ -237,6 +238,8 @@ def test_other_studies_and_other_folders_are_refused(tmp_path, monkeypatch):
     text.write_text("One document.\n---\nA changed one.\n")
     with pytest.raises(OutputError, match="another study: text 'text' changed"):
         calibrate(read_also, tmp_path / "a", {"text": str(text)})
+    with pytest.raises(TextError, match="the text 'books' has no path"):
+        calibrate(replace(SMALL, texts=("books",)), tmp_path / "a")
     monkeypatch.setattr(study_module, "RULES_VERSION", "next")
     with pytest.raises(OutputError, match="another study: rules changed"):
         calibrate(SMALL, tmp_path / "a")
@@ -247,6 +250,27 @@ def test_other_studies_and_other_folders_are_refused(tmp_path, monkeypatch):
     (tmp_path / "a" / "study.json").write_text("[]")
     with pytest.raises(OutputError, match=r"study.json is damaged"):
         calibrate(SMALL, tmp_path / "a")
+
+
+def test_code_that_changes_during_a_study_is_noticed(tmp_path, monkeypatch):
+    fake(monkeypatch)
+    digests = iter(["before", "after", "before"])
+    monkeypatch.setattr(study_module, "code_digest", lambda: next(digests))
+    with pytest.raises(OutputError, match="another study: code changed since"):
+        calibrate(SMALL, tmp_path)
+    assert not (tmp_path / "calibration.json").exists()
+
+
+def test_the_digest_is_of_the_code_that_measures(tmp_path, monkeypatch):
+    before = study_module.code_digest()
+    copy = tmp_path / "armillary"
+    shutil.copytree(Path(study_module.__file__).parent, copy, ignore=shutil.ignore_patterns("builtin", "__pycache__"))
+    monkeypatch.setattr(study_module, "__file__", str(copy / "calibrate.py"))
+    assert study_module.code_digest() == before
+    (copy / "views" / "page.py").write_text("", "utf-8")
+    assert study_module.code_digest() == before
+    (copy / "probes" / "machinery" / "thresholds.py").write_text("", "utf-8")
+    assert study_module.code_digest() != before
 
 
 def test_nothing_to_run(tmp_path):
@@ -265,7 +289,8 @@ def test_nothing_to_run(tmp_path):
         ("there is no builtin:gtp", ["builtin:gtp"]),
         ("there is no text at nowhere.txt", ["--text", "nowhere.txt"]),
         ("every run reads the text anew", ["--text", "-"]),
-        ("two texts are called 'sample'", ["--text", "sample", "--text", "other/sample.txt"]),
+        ("two texts are called 'sample', the built-in one and other/sample.txt", ["--text", "other/sample.txt"]),
+        ("two texts are called 'books', a/books.txt and b/books", ["--text", "a/books.txt", "--text", "b/books"]),
     ],
 )
 def test_bad_input(tmp_path, message, options):

@@ -15,12 +15,12 @@ from pathlib import Path
 from armillary import __version__, run
 from armillary.anatomy import Anatomy
 from armillary.anatomy.loading.load import locate
-from armillary.errors import ArmillaryError, OutputError
+from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import Documents, from_path, sample
 from armillary.probes import claims as list_claims
 from armillary.probes.machinery.thresholds import RULES_VERSION
 from armillary.results import Finding
-from armillary.results.calibration import Calibration, Outcome, Run, RunsFile, Study, Task
+from armillary.results.calibration import SAMPLE, Calibration, Outcome, Run, RunsFile, Study, Task
 from armillary.results.calibration.counts import count_runs
 from armillary.results.calibration.store import NAME, calibration_json
 from armillary.results.calibration.tables import rates_table
@@ -31,6 +31,7 @@ from armillary.specimens.workers import one_by_one, side_by_side
 from armillary.views.text.trust import trust_page
 
 STUDY = "study.json"
+MEASURING = ("anatomy", "edits", "flow", "geometry", "lab", "measures", "probes", "specimens")
 
 Tell = Callable[[int, int, float], None]
 """Called with the number of finished runs, of all runs, and the seconds left (NaN while nothing is known)."""
@@ -53,10 +54,11 @@ def calibrate(
         locate(model)
     claim_folder(out, study, paths)
     runs = RunsFile(out)
+    work = partial(measure, study=study, texts=paths)
     with runs:
-        _make(
-            runs, tasks, partial(measure, study=study, texts=paths), workers, tell or (lambda done, total, left: None)
-        )
+        _make(runs, tasks, work, workers, tell or (lambda done, total, left: None))
+    # Workers load code when they need it: what was edited meanwhile has been measured in part.
+    claim_folder(out, study, paths)
     kinds = {claim.id: claim.kind for claim in list_claims() if claim.id in study.claims}
     versions = {name: version(name) for name in ("torch", "transformers", "numpy")}
     calibration = replace(
@@ -76,31 +78,38 @@ def claim_folder(out: Path, study: Study, texts: Mapping[str, str]) -> None:
     record = {
         "rules": RULES_VERSION,
         "armillary": __version__,
+        "code": code_digest(),
         "claims": list(study.claims),
         "quick": study.quick,
         "device": study.device,
         "untrained": {name: dict(SHAPES[name]) for name in study.architectures},
     }
-    digests = {name: _digest(_documents(texts.get(name, ""))) for name in study.texts}
+    digests = {name: _digest("\f".join(_documents(name, texts).texts)) for name in study.texts}
     path = out / STUDY
     if path.exists():
         try:
             known = json.loads(path.read_text("utf-8"))
             different = [name for name, value in record.items() if known[name] != value]
-            different += [
-                f"text {name!r}" for name in digests if known["texts"].get(name, digests[name]) != digests[name]
-            ]
-            digests = {**known["texts"], **digests}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            earlier = dict(known["texts"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise OutputError(f"{path} is damaged ({error}); choose another folder.") from error
+        different += [f"text {name!r}" for name in digests if earlier.get(name, digests[name]) != digests[name]]
         if different:
             raise OutputError(
                 f"{out} holds another study: {', '.join(different)} changed since; choose another folder with --out."
             )
+        digests = {**earlier, **digests}
     elif out.is_dir() and any(out.iterdir()):
         raise OutputError(f"{out} holds files that are not a study's; choose a new folder with --out.")
     check_writable(out)
     write_whole({path: json_text({**record, "texts": digests, "study": study.to_dict()})})
+
+
+def code_digest() -> str:
+    """Of the code that a verdict depends on: a change that forgot `RULES_VERSION` is noticed too."""
+    root = Path(__file__).parent
+    files = sorted(path for folder in MEASURING for path in (root / folder).rglob("*.py"))
+    return _digest("\f".join(path.read_text("utf-8") for path in files))
 
 
 def measure(task: Task, study: Study, texts: Mapping[str, str]) -> Run:
@@ -124,7 +133,7 @@ def _survey_model(task: Task, study: Study, texts: Mapping[str, str]) -> list[Fi
 
 
 def _survey(model: object, words: object, task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
-    text, claims = _documents(texts.get(task.text, "")), ",".join(study.claims)
+    text, claims = _documents(task.text, texts), ",".join(study.claims)
     survey = partial(run.survey, model, text, tokenizer=words, claims=claims, quick=study.quick, progress=False)
     return list(survey(tokens=task.tokens, seed=task.seed))
 
@@ -137,8 +146,12 @@ def _plant(task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
 _PARTS = {"untrained": _survey_untrained, "seeds": _survey_model, "planted": _plant}
 
 
-def _documents(path: str) -> Documents:
-    return from_path(path) if path else sample()
+def _documents(name: str, texts: Mapping[str, str]) -> Documents:
+    if name == SAMPLE:
+        return sample()
+    if name not in texts:
+        raise TextError(f"the text {name!r} has no path; give one in `texts`, or name the text {SAMPLE!r}.")
+    return from_path(texts[name])
 
 
 @cache
@@ -147,8 +160,8 @@ def _anatomy(model: str, device: str) -> Anatomy:
     return run.load(model, device=device, progress=False)
 
 
-def _digest(documents: Documents) -> str:
-    return hashlib.sha256("\f".join(documents.texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _make(runs: RunsFile, tasks: Sequence[Task], work: Callable[[Task], Run], workers: int, tell: Tell) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from armillary.views.text.progress import Bar
 
 FAILED = 3
+SAMPLE = "sample"
 # Without a terminal there is no bar: a line now and then, for a log.
 LINE_EVERY_S = 60
 
@@ -96,16 +97,16 @@ def show_calibration(calibration: "Calibration", folder: Path, as_json: bool, cl
 
 
 def _named(texts: tuple[str, ...]) -> dict[str, str]:
-    """Name → path; the built-in sample has none."""
+    """Name → path; the built-in sample needs none."""
     named: dict[str, str] = {}
-    for text in texts or ("sample",):
+    for text in texts or (SAMPLE,):
         if text == "-":
             raise ArmillaryError("--text - was given, but every run reads the text anew; give a file or a folder.")
-        name = "sample" if text == "sample" else Path(text).stem
-        if name in named:
-            raise ArmillaryError(f"two texts are called {name!r} ({named[name] or 'the built-in one'} and {text}); "
-                                 "rename one of them.")  # fmt: skip
-        named[name] = "" if text == "sample" else text
+        name = text if text == SAMPLE else Path(text).stem
+        if name in named or (name == SAMPLE and text != SAMPLE):
+            other = named.get(name, "") or "the built-in one"
+            raise ArmillaryError(f"two texts are called {name!r}, {other} and {text}; rename one of them.")
+        named[name] = "" if text == SAMPLE else text
     return named
 
 
