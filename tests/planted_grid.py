@@ -145,18 +145,33 @@ def writing(size: float) -> Anatomy:
     return gpt2(change)
 
 
+def independent() -> Anatomy:
+    """Heads whose writes change no gradient: a large direction that all words share, that no head writes and that the
+    output layer does not read, keeps the norm's scale, and predictions are nearly flat."""
+
+    def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
+        W_O[:, :2] = 0
+
+    words = normal(WORDS, D, seed=1)
+    words[:, 0], words[:, 1] = 400.0, -400.0
+    anatomy = gpt2(change, layers=1, words=words, sharp=0.001)
+    with torch.no_grad():
+        anatomy.model.lm_head.weight[:, :2] = 0
+    return read(anatomy.model, "planted")
+
+
 # Spaces of heads.
 
 
-def reading(rank: int, words: Tensor | None = None) -> Anatomy:
-    """Heads that read `rank` directions each, and write nothing."""
+def reading(rank: int, words: Tensor | None = None, others: int | None = None) -> Anatomy:
+    """Heads that read `rank` directions each, every second one `others` if given, and write nothing."""
 
     def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
         W_O.zero_()
         for part, side in enumerate((W_Q, W_K, W_V)):
             for head in range(HEADS):
-                seed = 100 * layer + 10 * head + part
-                read, spread = (torch.linalg.qr(normal(n, n, seed=seed + n))[0][:, :rank] for n in (D, K))
+                seed, axes = 100 * layer + 10 * head + part, others if others and head % 2 else rank
+                read, spread = (torch.linalg.qr(normal(n, n, seed=seed + n))[0][:, :axes] for n in (D, K))
                 side[:, K * head : K * (head + 1)] = read @ spread.T
 
     return gpt2(change, words=words)
@@ -196,7 +211,64 @@ def bending(steep: float) -> Anatomy:
     return read(anatomy.model, "planted")
 
 
+def bulging(steep: bool) -> Anatomy:
+    """Words at three angles to one direction, to all sides of it. Matrices read that direction alone (`steep`), whose
+    cosine no linear map of a word's shadow tells, or all directions alike. Heads and feed-forwards write nothing."""
+    plane = torch.linalg.qr(torch.cat((torch.ones(D, 1), normal(D, D - 1, seed=21)), 1))[0][:, 1:]
+    angles = torch.tensor([20.0, 50.0, 80.0]).deg2rad().repeat(WORDS // 3)[:, None]
+    sides = torch.nn.functional.normalize(normal(WORDS, D - 2, seed=22), dim=1)
+    sides[WORDS // 2 :] = -sides[: WORDS // 2]
+    words = 6 * (torch.cos(angles) * plane[:, :1].T + torch.sin(angles) * (sides @ plane[:, 1:].T))
+    reads = torch.eye(D)
+    if steep:
+        reads = 0.02 * reads + plane[:, :1] @ plane[:, :1].T
+
+    def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
+        W_O.zero_()
+        for side, seed in ((W_Q, 1), (W_K, 2), (W_V, 3)):
+            side.copy_(reads @ torch.linalg.qr(normal(D, D, seed=seed))[0])
+
+    # One head: W_QK of a narrow head is a projection and no rotation.
+    anatomy = gpt2(change, heads=1, words=words)
+    with torch.no_grad():
+        for block in anatomy.model.transformer.h:
+            block.mlp.c_fc.weight.copy_(reads @ torch.linalg.qr(normal(4 * D, D, seed=4))[0].T)
+            block.mlp.c_proj.weight.zero_()
+    return read(anatomy.model, "planted")
+
+
 # States that are correlated over a distance.
+
+TOPICS, TOPIC = 6, slice(122, 128)
+"""Topics of ten words each; where the stream keeps a word's topic."""
+
+
+def topical(gains: Sequence[float]) -> Anatomy:
+    """A word's topic is a faint part of it, which each layer multiplies: no layer looks at any other word."""
+    codes = torch.eye(128)
+    table = torch.cat((torch.zeros(WORDS, 64), normal(WORDS, 58, seed=1), torch.zeros(WORDS, TOPICS)), 1)
+    table[torch.arange(WORDS), 122 + torch.arange(WORDS) % TOPICS] = 1.0
+
+    def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
+        for side in (W_Q, W_K, W_V, W_O):
+            side.zero_()
+        W_Q[PLACE, :64], W_K[PLACE, :64] = 30 * torch.eye(64), torch.eye(64)
+        W_V[TOPIC, :TOPICS] = torch.eye(TOPICS)
+        W_O[:TOPICS, TOPIC] = gains[layer] * torch.eye(TOPICS)
+
+    return gpt2(change, layers=len(gains), heads=2, words=table, places=12 * codes[PLACE])
+
+
+def topics(stay: float = 0.8, documents: int = 40, length: int = 60) -> Corpus:
+    """Documents whose topic stays with this chance from word to word; words of a topic are drawn alike."""
+    draw = generator(9)
+    turns = torch.rand(documents, length, generator=draw) > stay
+    topic = torch.randint(0, TOPICS, (documents, length), generator=draw)
+    for t in range(1, length):
+        topic[:, t] = torch.where(turns[:, t], topic[:, t], topic[:, t - 1])
+    ids = topic + TOPICS * torch.randint(0, WORDS // TOPICS, (documents, length), generator=draw)
+    windows = tuple(Window(i, tuple(row)) for i, row in enumerate(ids.tolist()))
+    return Corpus(windows, "planted", documents, ids.numel(), ())
 
 
 def averaging(windows: Sequence[int], size: float = 3.0) -> Anatomy:
@@ -215,15 +287,6 @@ def averaging(windows: Sequence[int], size: float = 3.0) -> Anatomy:
             W_O[:64, WORD] = size * torch.eye(64)
 
     return gpt2(change, layers=len(windows), heads=2, words=table, places=12 * codes[PLACE])
-
-
-def undone() -> Anatomy:
-    """A wide window first, whose mean later layers partly subtract: the length grows at first, then shrinks."""
-    anatomy = averaging([8, 8, 8], 6.0)
-    with torch.no_grad():
-        for block in anatomy.model.transformer.h[1:]:
-            block.attn.c_proj.weight.mul_(-0.1)
-    return read(anatomy.model, "planted")
 
 
 def two_words(stay: float, documents: int = 24, length: int = 60) -> Corpus:
@@ -275,22 +338,31 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
         "qualified",
         lambda: on_few_words(purposeful([["first", "first", "previous"]] * 2)),
     ),
+    "roles, half rest on the first token": (
+        HeadSpecialisation,
+        "refuted",
+        lambda: on_few_words(purposeful([["first", "first", "uniform"], ["first", "uniform", "uniform"]])),
+    ),
     "roles, uniform": (HeadSpecialisation, "refuted", lambda: on_few_words(purposeful([["uniform"] * 3] * 2))),
     "roles, all alike": (HeadSpecialisation, "refuted", lambda: on_few_words(purposeful([["previous"] * 3] * 2))),
     "roles, random and sharp": (HeadSpecialisation, "refuted", lambda: on_few_words(purposeful([["random"] * 3] * 2))),
     "roles, one head": (HeadSpecialisation, "undecided", lambda: on_few_words(gpt2(heads=1))),
-    "gradients, heads that write little": (HeadGradients, "supported", lambda: on_its_own_text(writing(0.05))),
-    "gradients, heads that write some": (HeadGradients, "qualified", lambda: on_its_own_text(writing(0.3))),
+    "gradients, heads that no one notices": (HeadGradients, "supported", lambda: on_its_own_text(independent())),
+    "gradients, heads that write little": (HeadGradients, "refuted", lambda: on_its_own_text(writing(0.05))),
     "gradients, heads that write much": (HeadGradients, "refuted", lambda: on_its_own_text(writing(1.0))),
     "gradients, one head": (HeadGradients, "undecided", lambda: on_its_own_text(gpt2(heads=1))),
     "pockets, two directions a head": (Orthogonality, "supported", lambda: on_many_words(reading(2))),
     "pockets, all directions": (Orthogonality, "refuted", lambda: on_many_words(reading(K))),
-    "pockets, one direction for all words": (Orthogonality, "qualified", lambda: on_many_words(reading(K, leaning()))),
-    "maps, steep": (Nonlinear, "supported", lambda: on_many_words(bending(3.0))),
+    "pockets, half of the heads": (Orthogonality, "qualified", lambda: on_many_words(reading(3, others=K))),
+    "pockets, one direction for all words": (Orthogonality, "refuted", lambda: on_many_words(reading(K, leaning()))),
+    "maps, of one direction": (Nonlinear, "supported", lambda: on_many_words(bulging(True))),
+    "maps, of all directions": (Nonlinear, "refuted", lambda: on_many_words(bulging(False))),
+    "maps, steep": (Nonlinear, "refuted", lambda: on_many_words(bending(3.0))),
     "maps, isometries": (Nonlinear, "refuted", lambda: on_many_words(bending(0.0))),
-    "flow, windows that grow": (Coarse, "supported", lambda: on_many_words(averaging([2, 4, 8]))),
+    "flow, a topic that layers bring out": (Coarse, "supported", lambda: (topical([1.5, 1.5, 1.5]), topics())),
+    "flow, a topic brought out and put back": (Coarse, "qualified", lambda: (topical([9.0, -0.4, -0.4]), topics())),
+    "flow, windows that grow": (Coarse, "refuted", lambda: (averaging([2, 4, 8]), corpus(150, 60, vocabulary=WORDS))),
     "flow, no window": (Coarse, "refuted", lambda: on_many_words(averaging([0, 0, 0]))),
-    "flow, one window and its undoing": (Coarse, "qualified", lambda: on_many_words(undone())),
 }
 
 

@@ -12,7 +12,7 @@ from armillary.anatomy.read import read
 from armillary.edits import Shuffle, Silence, across, edited
 from armillary.flow.tokens import collate
 from armillary.probes.grid.backward import loss_slices
-from armillary.probes.grid.coupling import derivatives, relative_change
+from armillary.probes.grid.coupling import _written, derivatives, relative_change
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.machinery.bench import Bench
 
@@ -111,8 +111,36 @@ def test_a_head_that_writes_nothing_is_coupled_to_none():
 
     anatomy = gpt2(change)
     frame = tried(HeadGradients(), anatomy, written(anatomy)).to_frame().set_index("head")
-    assert frame.loc["L1H0", "coupling"] == pytest.approx(0, abs=1e-6) and abs(frame.loc["L1H0", "cost"]) < 1e-6
-    assert frame.loc["L1H1", "coupling"] > 0.1
+    assert frame.loc["L1H0", "change"] == pytest.approx(0, abs=1e-6) and abs(frame.loc["L1H0", "cost"]) < 1e-6
+    assert np.isnan(frame.loc["L1H0", "coupling"]), "over a write of nothing it is undefined"
+    assert frame.loc["L1H1", "change"] > 0.1
+
+
+def test_heads_that_write_little_are_coupled_as_much():
+    """The change of a gradient goes with what a neighbour writes; divided by that, it hardly depends on the size."""
+    little, much = (
+        finding_of(f"gradients, heads that write {size}").to_frame().median(numeric_only=True)
+        for size in ("little", "much")
+    )
+    assert little.change < 0.1 < 0.5 < much.change, "undivided, heads that write little would be independent"
+    assert 0.4 < little.coupling / much.coupling < 2.5
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2"])
+def test_what_heads_write_is_their_part_of_the_stream(name):
+    """Alone, one head of a layer that writes: the whole of attention's write, also behind a norm."""
+    anatomy = read(tiny(name))
+    bench = Bench(anatomy, corpus(9, 14, vocabulary=97))
+    batch = bench.batches()[0]
+    states = bench.states(batch, ["L1.z", "L1.attn_out", "L1.resid_pre"])
+    rows = _written(bench, batch, [(1, head) for head in range(anatomy.n_heads)])
+    stream = states["L1.resid_pre"].double().square().sum((1, 2))
+    assert np.allclose(rows[:, 0, 1], stream.numpy(), rtol=1e-5)
+    weight = anatomy.blocks[1].attention.W_O.double()
+    heads = torch.einsum("bthk,hkd->bthd", states["L1.z"].double().unflatten(-1, weight.shape[:2]), weight)
+    scale = states["L1.attn_out"].double().square().sum((1, 2)) / heads.sum(2).square().sum((1, 2))
+    slow = heads.square().sum((1, 3)) * scale[:, None]
+    assert np.allclose(rows[..., 0], slow.numpy(), rtol=1e-5)
 
 
 def test_relative_changes_are_those_of_vectors():

@@ -24,9 +24,16 @@ from armillary.geometry.induced import (
     shear,
     sheared_angle,
 )
-from armillary.probes.grid.maps import directions, matrices, unexplained_at, unexplained_at_uniform
+from armillary.probes.grid.map_tables import closed_form_error, shear_table
+from armillary.probes.grid.maps import (
+    directions,
+    matrices,
+    shadow_sums,
+    unexplained,
+    unexplained_at,
+    unexplained_at_uniform,
+)
 from armillary.probes.grid.nonlinear import Nonlinear
-from armillary.probes.grid.shear import shear_table
 from armillary.probes.machinery.bench import Bench
 
 
@@ -198,11 +205,44 @@ def test_isometries_leave_nothing_of_any_matrix():
     assert frame.rotation_uniform.max() < 1e-9
 
 
-def test_the_drawn_shear_is_checked_by_its_closed_form():
-    quantity = finding_of("maps, steep").quantities[0]
-    assert np.allclose(quantity.values, quantity.theory["cot θ' = cot θ + 1"])
+def test_the_drawn_shears_are_checked_by_their_closed_forms():
+    shadow, circle = finding_of("maps, steep").quantities[:2]
+    assert np.allclose(circle.values, circle.theory["cot θ' = cot θ + 1"])
+    assert np.allclose(shadow.values, shadow.theory["x + s√(1 − x² − y²)"]) and closed_form_error() < 1e-13
+    turned = next(iter(shadow.controls.values()))
+    bent = [
+        np.polyfit(shadow.coords["x before, radii"], values, 1, full=True)[1][0] for values in (shadow.values, turned)
+    ]
+    assert min(bent) > 1, "neither is a line"
     rows = {(row[0], row[1]): row for row in shear_table().rows}
-    assert rows[2, 0.5][2] < rows[2, 1.0][2] < rows[2, 2.0][2]
+    assert rows[2, 0.5][2] < rows[2, 1.0][2] < rows[2, 2.0][2] and rows[3, 0.0][2] < 1e-12
+
+
+def test_a_rotation_is_not_linear_in_the_shadow_either():
+    """Without this control, a rotation of words at several angles to their mean would act non-linearly."""
+    finding = finding_of("maps, of all directions")
+    frame = finding.to_frame()
+    assert (frame["shadow"] > 0.1).all() and np.allclose(frame["shadow"], frame.turned, atol=0.01)
+    assert finding.verdict == "refuted" and finding_of("maps, of one direction").to_frame()["shadow"].min() > 0.5
+
+
+def test_the_shadow_leaves_what_the_cosine_varies_by():
+    """Two opposite words at each angle: no linear map of the shadow tells the cosine, and A sends the rest to 0."""
+    angles = torch.linspace(0.2, 1.4, 50, dtype=torch.float64).repeat(4)
+    side = uniform(1, 5, 3)[0]
+    side = torch.nn.functional.normalize(side - side[0] * torch.eye(5, dtype=torch.float64)[0], dim=0)
+    sign = torch.tensor([1.0, -1, 1, -1], dtype=torch.float64).repeat_interleave(50)
+    x = torch.cos(angles)[:, None] * torch.eye(5, dtype=torch.float64)[0] + (sign * torch.sin(angles))[:, None] * side
+    documents = np.repeat(np.arange(4), 50) // 2 + 2 * (np.arange(200) % 2)
+    alone = torch.zeros(5, 5, dtype=torch.float64)
+    alone[0, 0] = 1
+    assert float(unexplained(shadow_sums(alone, x, documents, 4).sum(0))) > 0.95
+    turned = float(unexplained(shadow_sums(None, x, documents, 4).sum(0)))
+    cosines = torch.cos(angles)
+    known = float(cosines.var(correction=0) / (1 - cosines.mean() ** 2))
+    assert turned == pytest.approx(known, abs=0.03)
+    rotation = torch.linalg.qr(gaussian(5, 5))[0]
+    assert float(unexplained(shadow_sums(rotation, x, documents, 4).sum(0))) == pytest.approx(turned, abs=1e-9)
 
 
 def test_matrices_of_zeros_are_left_out():

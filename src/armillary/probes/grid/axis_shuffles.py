@@ -6,7 +6,7 @@ shuffle, so that the interval over documents is one over shuffles too, and a pas
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import ClassVar, Literal
 
@@ -17,14 +17,16 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.edits import Edit, Shuffle, across, within
 from armillary.edits.edit import changing, changing_heads
-from armillary.probes.machinery import Floats, Interval, cells, interval_cells, line, spread_layers, table
+from armillary.probes.machinery import NAN3, Floats, Interval, T, cells, interval_cells, line, spread_layers, table
 from armillary.probes.machinery.bench import Trials
 from armillary.results import Quantity, Table
 
 Where = Literal["z", "q"]
 SITES: tuple[Where, ...] = ("z", "q")
 KINDS = {"within": within, "across": across}
-SHUFFLES = 2
+# Two shuffles within heads: the second beside the first is a control.
+TRIALS = (("within", 0), ("within", 1), ("across", 0))
+LAYERS = 3
 ALIKE = "q and k alike"
 
 
@@ -72,23 +74,32 @@ class ShuffleCase:
 
 
 def shuffle_cases(anatomy: Anatomy) -> list[ShuffleCase]:
-    """Single layers with all axes moved, then all layers with all axes and with a quarter; none for a single head."""
+    """Single layers, then all of them; every time all axes, and a quarter of them. None for a single head."""
     if anatomy.n_heads < 2 or anatomy.k < 2:
         return []
-    layers = spread_layers(anatomy)
-    whole = tuple(range(anatomy.layers))
-    places: list[tuple[tuple[int, ...], int]] = [((layer,), anatomy.k) for layer in layers] if len(layers) > 1 else []
-    places += [(whole, anatomy.k)] + [(whole, max(2, anatomy.k // 4))] * (anatomy.k > 2)
-    return [ShuffleCase(where, chosen, moved) for where in SITES for chosen, moved in places]
+    layers = spread_layers(anatomy, LAYERS)
+    chosen = [(layer,) for layer in layers] if len(layers) > 1 else []
+    doses = sorted({anatomy.k, max(2, anatomy.k // 4)}, reverse=True)
+    places = product((*chosen, tuple(range(anatomy.layers))), doses)
+    return [ShuffleCase(where, layers, moved) for where, (layers, moved) in product(SITES, list(places))]
+
+
+def whole_case(anatomy: Anatomy) -> ShuffleCase:
+    """All axes of the results of all layers, which costs most: the one that untrained models are tried with."""
+    return ShuffleCase("z", tuple(range(anatomy.layers)), anatomy.k)
 
 
 def shuffle_trials(anatomy: Anatomy) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     """Every case, within heads and across, and the control that changes no score."""
     for case in shuffle_cases(anatomy):
-        for kind, shuffle in product(KINDS, range(SHUFFLES)):
-            yield case.trial(kind, shuffle), tuple(_edit(anatomy, case, at, kind, shuffle) for at in case.layers)
+        yield from case_trials(anatomy, case)
     orders = (within(anatomy.n_kv_heads, anatomy.k, 7 + at) for at in range(anatomy.layers))
     yield ALIKE, tuple(Shuffle(at, order, "qk") for at, order in enumerate(orders))
+
+
+def case_trials(anatomy: Anatomy, case: ShuffleCase) -> Iterator[tuple[str, tuple[Edit, ...]]]:
+    for kind, shuffle in TRIALS:
+        yield case.trial(kind, shuffle), tuple(_edit(anatomy, case, at, kind, shuffle) for at in case.layers)
 
 
 def _edit(anatomy: Anatomy, case: ShuffleCase, layer: int, kind: str, shuffle: int) -> Edit:
@@ -100,40 +111,58 @@ def _edit(anatomy: Anatomy, case: ShuffleCase, layer: int, kind: str, shuffle: i
 
 @dataclass(frozen=True)
 class ShuffleCosts:
-    """The costs of some cases together, from the trials of all."""
+    """The costs of one case, from the trials of all."""
 
     trials: Trials
-    cases: Sequence[ShuffleCase]
+    case: ShuffleCase
 
     def cost(self, kind: str) -> Interval:
         """Mean nats per token of a kind of shuffle."""
-        rows = self._rows(kind)
+        rows = self.rows(kind)
         return self.trials.interval(lambda loss, count: _above(loss, rows) / np.maximum(count, 1e-300))
 
     def difference(self) -> Interval:
         """across − within, in nats per token."""
-        inside, outside = self._rows("within"), self._rows("across")
+        inside, outside = self.rows("within"), self.rows("across")
         return self.trials.interval(
             lambda loss, count: (_above(loss, outside) - _above(loss, inside)) / np.maximum(count, 1e-300)
         )
 
-    def crossing_share(self) -> Interval:
-        """(across − within)/across of the summed costs."""
-        return self._share(self._rows("within"), self._rows("across"))
+    @property
+    def has_cost(self) -> bool | None:
+        """Does moving axes across heads cost anything? None where the interval does not say."""
+        value, low, high = self.cost("across")
+        if low > 0 and value >= T.crossing_cost:
+            return True
+        return False if high < T.crossing_cost else None
 
-    def placebo_share(self) -> Interval:
-        """The same with a second shuffle within heads in place of the one across."""
-        return self._share(self._rows("within", [0]), self._rows("within", [1]))
+    def rows(self, kind: str) -> list[int]:
+        return [1 + self.trials.names.index(self.case.trial(k, n)) for k, n in TRIALS if k == kind]
 
-    def _share(self, inside: list[int], outside: list[int]) -> Interval:
-        def share(loss: Floats, count: Floats) -> Floats:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                return np.asarray((_above(loss, outside) - _above(loss, inside)) / _above(loss, outside))
 
-        return self.trials.interval(share)
+def crossing_share(costs: Sequence[ShuffleCosts], level: float | None = None) -> Interval:
+    """(across − within)/across: the median of these cases, each of which has a cost. NaN of none."""
+    return _median_share(costs, [(cost.rows("within"), cost.rows("across")) for cost in costs], level)
 
-    def _rows(self, kind: str, shuffles: Sequence[int] = range(SHUFFLES)) -> list[int]:
-        return [1 + self.trials.names.index(case.trial(kind, n)) for case in self.cases for n in shuffles]
+
+def placebo_share(costs: Sequence[ShuffleCosts]) -> Interval:
+    """The same with a second shuffle within heads in place of the one across."""
+    return _median_share(costs, [(cost.rows("within")[:1], cost.rows("within")[1:]) for cost in costs])
+
+
+def _median_share(
+    costs: Sequence[ShuffleCosts], pairs: list[tuple[list[int], list[int]]], level: float | None = None
+) -> Interval:
+    if not costs:
+        return NAN3
+
+    def share(loss: Floats, count: Floats) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            each = [1 - _above(loss, inside) / _above(loss, outside) for inside, outside in pairs]
+        return np.asarray(np.median(each, axis=0))
+
+    trials = costs[0].trials
+    return (trials if level is None else replace(trials, level=level)).interval(share)
 
 
 def _above(loss: Floats, rows: list[int]) -> Floats:
@@ -141,11 +170,13 @@ def _above(loss: Floats, rows: list[int]) -> Floats:
     return np.asarray(loss[:, rows].mean(1) - loss[:, 0])
 
 
-def case_costs(trials: Trials, cases: Sequence[ShuffleCase]) -> dict[str, Floats]:
-    """within, across, difference → [case, (value, low, high)]."""
-    each = [ShuffleCosts(trials, [case]) for case in cases]
-    costs = {kind: np.array([cost.cost(kind) for cost in each]) for kind in KINDS}
-    return costs | {"difference": np.array([cost.difference() for cost in each])}
+def case_costs(costs: Sequence[ShuffleCosts]) -> dict[str, Floats]:
+    """within, across, difference, share → [case, (value, low, high)]; the share only where moving axes costs anything,
+    at a level that corrects for the number of cases."""
+    values = {kind: np.array([cost.cost(kind) for cost in costs]) for kind in KINDS}
+    level = 1 - (1 - costs[0].trials.level) / len(costs)
+    shares = [crossing_share([cost] if cost.has_cost else [], level) for cost in costs]
+    return values | {"difference": np.array([cost.difference() for cost in costs]), "share": np.array(shares)}
 
 
 def label(case: ShuffleCase, cases: Sequence[ShuffleCase]) -> str:
@@ -164,6 +195,29 @@ def shuffle_table(cases: Sequence[ShuffleCase], costs: Mapping[str, Floats], lev
         cells("where", "z: the heads' results before W_O; q: queries alone", [case.where for case in cases]),
         cells("moved", "axes of every head that change places", [case.moved for case in cases], "axes"),
         *(interval_cells(name, text, costs[name], "nats/token", level=level) for name, text in meanings.items()),
+        interval_cells(
+            "share",
+            "(across − within)/across; empty where moving axes across heads costs nothing",
+            costs["share"],
+            level=1 - (1 - level) / len(cases),
+        ),
+    )
+
+
+def share_line(where: str, place: str, cases: Sequence[ShuffleCase], costs: Mapping[str, Floats]) -> Quantity:
+    rows = [i for i, case in enumerate(cases) if case.where == where]
+    return line(
+        f"share of the cost that is due to crossing heads, {place}",
+        "by layer and by the number of axes moved in every head; missing where a shuffle costs nothing",
+        "(across − within)/across",
+        "layer and axes moved",
+        [f"{label(cases[i], cases)}, {cases[i].moved}" for i in rows],
+        costs["share"][rows],
+        None,
+        {
+            f"the limit: {T.crossing_share}": np.full(len(rows), T.crossing_share),
+            "no difference: 0": np.zeros(len(rows)),
+        },
     )
 
 

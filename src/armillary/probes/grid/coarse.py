@@ -1,23 +1,37 @@
 """Does depth change the scale: are states correlated over longer and longer stretches of text?"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, spread_layers
-from armillary.probes.machinery.intervals import Interval
-from armillary.probes.machinery.verdicts import missing_interval, undecided
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    SHUFFLED,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    beats,
+    missing_interval,
+    spread_layers,
+    undecided,
+    weakest,
+)
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.grid.correlation_length import CorrelationResult
+    from armillary.probes.grid.flow_steps import FlowSteps
     from armillary.probes.machinery.bench import Bench
 
 LAYERS, LENGTH, LENGTH_LEAST = 8, 128, 16
-Growth = Mapping[str, Interval]
+# Blocks whose steps are looked at one by one, and shuffles of every document: one shuffle is as noisy as the text.
+BLOCKS, SHUFFLES = 3, 4
 
 
 @dataclass(frozen=True)
@@ -30,75 +44,110 @@ class Coarse:
         statement="Depth is a renormalisation flow: states are correlated over longer distances, layer by layer.",
         source="S3",
         definition=(
-            "C(Δ) is the correlation of directions of the stream Δ tokens apart in a document, minus the mean of all "
-            "documents at the same position; first tokens are left out; Δ goes up to half a window and at most 32. P, "
-            "the mean of C over the farthest quarter of distances, is what the whole document shares (its subject, for "
-            "example) and is not a length. The integrated length is ½ + Σ (C(Δ) − P)/(1 − P) over the nearer "
-            "distances. The statistic is the length after the last block divided by that before the first. Whether "
-            "depth is isomorphic to a renormalisation group cannot be measured: the verdict is about the growth of the "
-            "length."
+            "How many tokens apart two states of a document are still alike, after the last block over before the "
+            "first. C(Δ) is the correlation of directions of the stream Δ tokens apart in a document, minus the mean "
+            "of all documents at the same position; first tokens are left out; Δ goes up to half a window and at most "
+            "32. P, the mean of C over the farthest quarter of distances, is what the whole document shares (its "
+            "subject, for example) and is not a length. The correlation length is ½ + Σ (C(Δ) − P)/(1 − P) over the "
+            "nearer distances: states without any correlation have ½ token, the floor of this estimator. Whether depth "
+            "is isomorphic to a renormalisation group cannot be measured: the verdict is about the length."
         ),
-        control="random initialisation; shuffled text, where growth can only come from the model's averaging",
+        control=(
+            "random initialisation (all twins); the same words shuffled within their documents, four times, where a "
+            "length can only come from the model's averaging: compared are the tokens that depth adds to the length, "
+            "because a sliding mean adds about as many to words in any order, as long as they are nearly uncorrelated"
+        ),
         rule=(
-            f"Supported if the ratio's interval lies above {T.flow_growth} and above the ratio at random "
-            f"initialisation, and the rank correlation of length and depth is at least {T.flow_order}. Refuted if the "
-            f"interval lies below {T.flow_growth}. Qualified if the length grows that much, but not in order or not "
-            "more than at random initialisation. Undecided otherwise."
+            f"Two parts, the weaker decides. 'Grows': supported if the ratio's interval lies above {T.flow_growth} and "
+            f"the interval of the rank correlation of length and depth above {T.flow_order}; refuted if the ratio's "
+            "interval lies below; qualified if the length grows, but not in order. 'By training, from the text': "
+            "supported if the ratio's interval lies above that of an untrained model and depth adds at least "
+            f"{T.flow_text} tokens more to the length on text than on shuffled text, with the whole interval; refuted "
+            "if either interval lies below its limit. Undecided where an interval spans its limit."
         ),
+        kind="learned",
         changes=(
             RuleChange(
                 "2026-11-15",
                 "The length leaves out what the whole document shares; with it, shuffled text had nearly the same "
                 "length. On builtin:gpt qualified became supported.",
             ),
+            RuleChange(
+                "2026-11-16",
+                "Shuffled text and several untrained models decide, with their intervals. Growth on builtin:gpt had "
+                "been supported although shuffled words showed as much, and so had that of one untrained model in "
+                "eight.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        return 5.0
+        from armillary.probes.machinery.plan import arms_of
 
-    def experiment(self, bench: "Bench") -> "CorrelationResult | None":
-        from armillary.probes.grid.correlation_length import CorrelationResult, centred_states, state_correlations
+        return 1.7 * (arms_of(anatomy) + SHUFFLES - 1 + BLOCKS)
+
+    def experiment(self, bench: "Bench") -> "tuple[CorrelationResult, FlowSteps] | None":
+        from armillary.probes.grid.correlation_length import (
+            CorrelationResult,
+            averaged,
+            centred_states,
+            state_correlations,
+        )
+        from armillary.probes.grid.flow_steps import FlowSteps, depth_steps, measure_steps
         from armillary.probes.instruments.patterns import texts
 
-        sites = sites_of(bench.anatomy)
+        sites, groups = sites_of(bench.anatomy), bench.corpus.groups
         first = max(1, bench.corpus.windows[0].prefix)
-        arms, count, tokens = {}, 0, 0
-        for arm in (MODEL, RANDOM, SHUFFLED):
-            side = bench.arm(arm)
-            windows = texts(side.corpus, T.documents_least, LENGTH).windows
-            if len(windows) < 2 or len(windows[0].ids) < LENGTH_LEAST:
-                return None
-            ids, documents = np.array([w.ids for w in windows]), np.array([w.document for w in windows])
-            states = centred_states(side.anatomy, ids, sites, first, bench.tick)
-            arms[arm] = state_correlations(states, documents, bench.corpus.groups)
-            count, tokens = ids.shape
-        return CorrelationResult(sites, arms, count, tokens)
+        corpora = {SHUFFLED: [bench.corpus.shuffled(bench.seed + 1000 * n) for n in range(SHUFFLES)]}
+        arms = {}
+        for arm in (*bench.twins, SHUFFLED, MODEL):
+            measured = []
+            for corpus in corpora.get(arm, [bench.corpus]):
+                windows = texts(corpus, T.documents_least, LENGTH).windows
+                if len(windows) < 2 or len(windows[0].ids) < LENGTH_LEAST:
+                    return None
+                ids, documents = np.array([w.ids for w in windows]), np.array([w.document for w in windows])
+                states = centred_states(bench.arm(arm).anatomy, ids, sites, first, bench.tick)
+                measured.append(state_correlations(states, documents, groups))
+            arms[arm] = averaged(measured)
+        steps = measure_steps(bench.anatomy, ids, documents, groups, spread_layers(bench.anatomy, BLOCKS), first)
+        bench.tick(BLOCKS * ids.size)
+        return CorrelationResult(sites, arms, *ids.shape), FlowSteps(*steps, *depth_steps(states))
 
-    def conclude(self, evidence: Evidence, result: "CorrelationResult | None") -> Finding:
+    def conclude(self, evidence: Evidence, result: "tuple[CorrelationResult, FlowSteps] | None") -> Finding:
         from armillary.probes.grid.correlation_length import correlation_lines, correlation_table, growth, length
 
         if result is None:
             reading = f"Fewer than two documents have {LENGTH_LEAST} tokens. Give more text, or longer documents."
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading)
-        ratios = {arm: evidence.interval(states.products, growth) for arm, states in result.arms.items()}
-        lengths = evidence.intervals(result.arms[MODEL].products, length)
-        order = _rank_correlation(lengths[:, 0])
-        verdict = _verdict(ratios, order)
+        states, steps = result
+
+        def ratio(arm: str) -> Interval:
+            return evidence.interval(states.arms[arm].products, growth)
+
+        ratios = {MODEL: ratio(MODEL), RANDOM: evidence.over_twins(ratio), SHUFFLED: ratio(SHUFFLED)}
+        lengths = evidence.intervals(states.arms[MODEL].products, length)
+        parts = (_grows(evidence, states, ratios), _learned(evidence, states, ratios), _norms(evidence, steps))
+        verdict, why = weakest(parts)
         first, last = (say(lengths[at, 0], ".2g") for at in (0, -1))
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            why=missing_interval(*ratios[MODEL]) if verdict == "undecided" else None,
+            why=why,
             statistic=Statistic("correlation length after the last block, over that before the first", *ratios[MODEL]),
-            n=result.texts * result.tokens,
+            n=states.texts * states.tokens,
             controls=tuple(Control(arm, *ratios[arm]) for arm in (RANDOM, SHUFFLED)),
-            reading=_reading(result, lengths[:, 0], ratios, order),
+            reading=_reading(states, steps, lengths[:, 0], parts),
             headline=f"States are correlated over {first} tokens before the first block and {last} after the last",
-            table=correlation_table(result, lengths),
-            quantities=correlation_lines(result, lengths),
-            notes=(f"{result.texts} documents of {result.tokens} tokens",),
+            table=correlation_table(states, lengths),
+            quantities=(*correlation_lines(states, lengths), steps.depth_line(("input", *states.sites[1:]))),
+            notes=(f"{states.texts} documents of {states.tokens} tokens",),
+            more_tables={
+                "steps": steps.table(evidence.intervals(steps.products, length)),
+                "depth": steps.depth_table(states.sites),
+            },
+            parts=parts,
         )
 
 
@@ -107,41 +156,87 @@ def sites_of(anatomy: "Anatomy") -> tuple[str, ...]:
     return ("L0.resid_pre", *(f"L{layer}.resid_post" for layer in spread_layers(anatomy, LAYERS)))
 
 
-def _rank_correlation(lengths: Floats) -> float:
-    """Of length and depth; 0 where all lengths are equal."""
+def rank_correlation(lengths: Floats) -> Floats:
+    """Of length and depth [..., state]; 0 where all lengths are equal."""
     from scipy.stats import rankdata
 
-    if np.ptp(lengths) <= 1e-9:
-        return 0.0
-    return float(np.corrcoef(rankdata(lengths), np.arange(len(lengths)))[0, 1])
+    ranks = rankdata(lengths, axis=-1) - (lengths.shape[-1] + 1) / 2
+    depth = np.arange(lengths.shape[-1]) - (lengths.shape[-1] - 1) / 2
+    size = np.sqrt((ranks**2).sum(-1) * (depth**2).sum())
+    known = (np.ptp(lengths, axis=-1) > 1e-9) & (size > 0)
+    return np.asarray(np.where(known, (ranks * depth).sum(-1) / np.maximum(size, 1e-12), 0.0))
 
 
-def _verdict(ratios: Growth, order: float) -> Verdict:
-    _, low, high = ratios[MODEL]
-    if high < T.flow_growth:
-        return "refuted"
-    if np.isnan(low) or low <= T.flow_growth:
-        return "undecided"
-    return "supported" if order >= T.flow_order and low > ratios[RANDOM][0] else "qualified"
+def _grows(evidence: Evidence, states: "CorrelationResult", ratios: dict[str, Interval]) -> Part:
+    from armillary.probes.grid.correlation_length import length
 
-
-def _reading(result: "CorrelationResult", lengths: Floats, ratios: Growth, order: float) -> str:
-    longest = int(np.argmax(lengths))
-    ratio = {arm: say(value[0], ".2g") for arm, value in ratios.items()}
-    text = (
-        f"The correlation length goes from {say(lengths[0], '.2g')} to {say(lengths[-1], '.2g')} tokens, by a factor "
-        f"of {ratio[MODEL]} (at random initialisation {ratio[RANDOM]}, on shuffled text {ratio[SHUFFLED]}). It is "
-        f"longest at {result.sites[longest]} with {say(lengths[longest], '.2g')}. Its rank correlation with depth is "
-        f"{say(order, '.2f')}."
+    order = evidence.interval(states.arms[MODEL].products, lambda drawn: rank_correlation(length(drawn)))
+    grows, ordered = above(ratios[MODEL], T.flow_growth), above(order, T.flow_order)
+    verdict: Verdict = "undecided"
+    if grows is False:
+        verdict = "refuted"
+    elif grows and ordered is not None:
+        verdict = "supported" if ordered else "qualified"
+    where = "" if grows is not True or ordered else ": at the end it is longer, on the way it does not always grow"
+    return Part(
+        "the length grows layer by layer",
+        verdict,
+        f"The length changes by a factor of {say(ratios[MODEL][0], '.2g')}; its rank correlation with depth is "
+        f"{say(order[0], '.2f')} [{say(order[1], '.2f')}, {say(order[2], '.2f')}]{where}.",
+        Statistic("last length over first", *ratios[MODEL]),
+        why=missing_interval(*ratios[MODEL], *order) if verdict == "undecided" else None,
     )
-    grows = ratios[MODEL][1] > T.flow_growth
-    if grows and ratios[RANDOM][0] >= ratios[MODEL][1]:
-        text += " Random heads average over their keys and lengthen it as much: growth alone does not show training."
-    elif grows and ratios[SHUFFLED][2] >= ratios[MODEL][0]:
-        text += " Shuffled words show as much growth: it comes from the model's averaging, not from scales of the text."
-    first, last = (say(result.shared(MODEL)[at], ".2g") for at in (0, -1))
+
+
+def _learned(evidence: Evidence, states: "CorrelationResult", ratios: dict[str, Interval]) -> Part:
+    from armillary.probes.grid.correlation_length import added
+
+    both = np.stack([states.arms[arm].products for arm in (MODEL, SHUFFLED)], 1)
+    excess = evidence.interval(both, lambda drawn: added(drawn[:, 0]) - added(drawn[:, 1]))
+    trained, textual = beats(ratios[MODEL], ratios[RANDOM]), above(excess, T.flow_text)
+    verdict: Verdict = "supported" if trained and textual else "undecided"
+    text = (
+        f"At random initialisation the factor is {say(ratios[RANDOM][0], '.2g')}, up to {say(ratios[RANDOM][2], '.2g')}"
+        f"; on text depth adds {say(excess[0], '+.2f')} [{say(excess[1], '+.2f')}, {say(excess[2], '+.2f')}] tokens "
+        "more to the length than on shuffled words"
+    )
+    if trained is False:
+        verdict, text = "refuted", f"{text}. Untrained models show as much growth"
+    if textual is False:
+        verdict, text = "refuted", f"{text}. Shuffled words show as much growth: it comes from averaging, not from text"
+    return Part(
+        "by training, from the text",
+        verdict,
+        f"{text}.",
+        Statistic("tokens added by depth, on text less on shuffled text", *excess, unit="tokens"),
+        why=missing_interval(*ratios[MODEL], *excess) if verdict == "undecided" else None,
+    )
+
+
+def _norms(evidence: Evidence, steps: "FlowSteps") -> Part:
+    lead = evidence.interval(steps.products, steps.norms_lead)
+    norm, attention, feed_forward = steps.factors(steps.products.sum(0))
+    side = above(lead, 1.0)
+    return Part(
+        "norms coarsen more than sublayers",
+        "undecided" if side is None else "supported" if side else "refuted",
+        f"One norm changes the length by a factor of {say(norm, '.2f')}, attention by {say(attention, '.2f')}, a "
+        f"feed-forward by {say(feed_forward, '.2f')}. S3 calls norms 'coarse-graining or regularization operators', so "
+        "this part decides nothing.",
+        Statistic("factor of a norm over that of a sublayer", *lead),
+        asserted=False,
+        why=missing_interval(*lead) if side is None else None,
+    )
+
+
+def _reading(states: "CorrelationResult", steps: "FlowSteps", lengths: Floats, parts: tuple[Part, ...]) -> str:
+    longest = int(np.argmax(lengths))
+    first, last = (say(states.shared(MODEL)[at], ".2g") for at in (0, -1))
     return (
-        f"{text} What the whole document shares goes from {first} to {last} of the variance (at random initialisation "
-        f"to {say(result.shared(RANDOM)[-1], '.2g')}). Whether this is 'isomorphic to a renormalisation group' cannot "
-        "be measured."
+        f"The correlation length goes from {say(lengths[0], '.2g')} to {say(lengths[-1], '.2g')} tokens (½ is the floor"
+        f": no correlation). It is longest at {states.sites[longest]} with {say(lengths[longest], '.2g')}. "
+        f"{parts[0].reading} {parts[1].reading} What the whole document shares goes from {first} to {last} of the "
+        f"variance. A fixed point would need steps that vanish: the covariance moves by "
+        f"{say(steps.distance[0], '.2f')} at first and by {say(steps.distance[-1], '.2f')} at last (Bures distance). "
+        "Whether this is 'isomorphic to a renormalisation group' cannot be measured."
     )

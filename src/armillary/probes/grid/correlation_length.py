@@ -10,7 +10,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy, Norm
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.geometry.spectrum import eigenvalues, entropy_rank, participation_ratio
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Floats, Ints, cells, interval_cells, line, table
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, TWINS, Floats, Ints, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
 BATCH = 512
@@ -63,11 +63,23 @@ def _far(distances: int) -> int:
     return 1 + distances - max(1, distances // 4)
 
 
+def floored(products: Floats) -> Floats:
+    """Lengths that may stand below a fraction. A sum of correlations may be negative by chance; a length below a
+    quarter of a token, half of that of states without any correlation, counts as a quarter."""
+    return np.maximum(length(products), 0.25)
+
+
 def growth(products: Floats) -> Floats:
     """The last state's length over the first's."""
+    lengths = floored(products)
+    return np.asarray(lengths[..., -1] / lengths[..., 0])
+
+
+def added(products: Floats) -> Floats:
+    """Tokens that depth adds to the length. A sliding mean adds about as many to text as to the same words shuffled, if
+    words themselves are nearly uncorrelated; its factor is larger on shuffled words, which start from the floor."""
     lengths = length(products)
-    # A sum of correlations may be negative by chance; a length below a quarter of a token counts as a quarter.
-    return np.asarray(np.maximum(lengths[..., -1], 0.25) / np.maximum(lengths[..., 0], 0.25))
+    return np.asarray(lengths[..., -1] - lengths[..., 0])
 
 
 def centred_states(
@@ -95,23 +107,38 @@ def _watcher(norm: Norm, first: int, parts: list[Tensor]) -> Watcher:
     return watch
 
 
+def products_of(z: Tensor, documents: Ints, groups: int) -> Floats:
+    """[group, distance]: the products of a state [text, t, d] with itself, each document's mean over its tokens."""
+    count, tokens = z.shape[:2]
+    farthest = min(DISTANCE, tokens // 2)
+    rows = np.zeros((count, 1 + farthest))
+    for distance in range(1 + farthest):
+        pairs = (z[:, : tokens - distance] * z[:, distance:]).sum(-1, dtype=torch.float64)
+        rows[:, distance] = pairs.mean(1).numpy()
+    sums = np.zeros((groups, 1 + farthest))
+    np.add.at(sums, documents % groups, rows)
+    return sums
+
+
 def state_correlations(states: Mapping[str, Tensor], documents: Ints, groups: int) -> StateCorrelations:
     """Sums of every state's products per document group, and the spread of each state."""
-    count, tokens = next(iter(states.values())).shape[:2]
-    farthest = min(DISTANCE, tokens // 2)
-    products = np.zeros((groups, len(states), 1 + farthest))
+    products = np.stack([products_of(z, documents, groups) for z in states.values()], 1)
     spread = []
-    for at, z in enumerate(states.values()):
-        rows = np.zeros((count, 1 + farthest))
-        for distance in range(1 + farthest):
-            pairs = (z[:, : tokens - distance] * z[:, distance:]).sum(-1, dtype=torch.float64)
-            rows[:, distance] = pairs.mean(1).numpy()
-        np.add.at(products[:, at], documents % groups, rows)
+    for z in states.values():
         flat = z.reshape(-1, z.shape[-1]).double()
         values = eigenvalues(flat.mT @ flat / len(flat)).values
         constant = float(values.sum()) == 0.0
         spread.append((1.0, 1.0) if constant else (participation_ratio(values), entropy_rank(values)))
     return StateCorrelations(products, *np.array(spread).T)
+
+
+def averaged(measured: Sequence[StateCorrelations]) -> StateCorrelations:
+    """The mean over several shuffles of one text."""
+    return StateCorrelations(
+        np.mean([each.products for each in measured], axis=0),
+        np.mean([each.participation for each in measured], axis=0),
+        np.mean([each.entropy_rank for each in measured], axis=0),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +150,22 @@ class CorrelationResult:
     texts: int
     tokens: int
 
+    def _mean(self, arm: str, number: Callable[[StateCorrelations], Floats]) -> Floats:
+        """[state] of an arm; RANDOM stands for the mean over all untrained twins."""
+        arms = [twin for twin in TWINS if twin in self.arms] if arm == RANDOM else [arm]
+        return np.mean([number(self.arms[each]) for each in arms], axis=0)
+
     def lengths(self, arm: str) -> Floats:
         """[state]."""
-        return length(self.arms[arm].products.sum(0))
+        return self._mean(arm, lambda states: length(states.products.sum(0)))
 
     def shared(self, arm: str) -> Floats:
         """[state]."""
-        return shared(self.arms[arm].products.sum(0))
+        return self._mean(arm, lambda states: shared(states.products.sum(0)))
+
+    def participation(self, arm: str) -> Floats:
+        """[state]."""
+        return self._mean(arm, lambda states: states.participation)
 
 
 def correlation_table(result: CorrelationResult, lengths: Floats) -> Table:
@@ -142,8 +178,8 @@ def correlation_table(result: CorrelationResult, lengths: Floats) -> Table:
         ),
         cells("neighbour", "C(1): correlation with the next token's state", neighbours),
         cells("shared", "mean C over the farthest quarter of distances: shared by the document", result.shared(MODEL)),
-        cells("random_shared", "the same at random initialisation", result.shared(RANDOM)),
-        cells("random_length", "the length at random initialisation", result.lengths(RANDOM), "tokens"),
+        cells("random_shared", "the same at random initialisation, mean over twins", result.shared(RANDOM)),
+        cells("random_length", "length at random initialisation, mean over twins", result.lengths(RANDOM), "tokens"),
         cells("shuffled_length", "the length on shuffled text", result.lengths(SHUFFLED), "tokens"),
         cells("participation", "(Σλ)²/Σλ² of the states' covariance", model.participation, "directions"),
         cells("entropy_rank", "exp of the entropy of its eigenvalues' shares", model.entropy_rank, "directions"),
@@ -179,7 +215,7 @@ def correlation_lines(result: CorrelationResult, lengths: Floats) -> tuple[Quant
             "directions",
             "state",
             states,
-            result.arms[MODEL].participation,
-            {arm: result.arms[arm].participation for arm in (RANDOM, SHUFFLED)},
+            result.participation(MODEL),
+            {arm: result.participation(arm) for arm in (RANDOM, SHUFFLED)},
         ),
     )

@@ -1,4 +1,4 @@
-"""How large is |cos| in each head, over that of random directions of as many axes, with intervals over documents?
+"""How large is |cos| in each head, over that of random projections of the same vectors, with intervals over documents?
 
 A pair of tokens belongs to two documents, so sums per document are not enough: every bootstrap draw weighs all pairs.
 """
@@ -45,26 +45,23 @@ class CosineRatios:
         drawn = np.random.default_rng(seed).multinomial(groups, np.full(groups, 1 / groups), size=DRAWS)
         self.weights[1:, present] = drawn
 
-    def heads(self, arm: str) -> Floats:
-        """[draw, layer · head]: the mean of q, k and v."""
-        return self._heads(self.sums.raw[arm], self.weights)
+    def heads(self, spaces: Spaces) -> Floats:
+        """[draw, layer · head]: mean |cos|, the mean of q, k and v."""
+        layers = [np.mean([spaces[layer][side].means(self.weights) for side in SIDES], axis=0) for layer in spaces]
+        return np.concatenate(layers, axis=1)
 
-    def centred_heads(self) -> Floats:
-        """[layer · head] of the text itself, the mean vector removed."""
-        return np.asarray(self._heads(self.sums.centred, self.text)[0])
+    def space(self, spaces: Spaces, name: str) -> Floats:
+        """[draw, layer]: mean |cos| in a space, mean over its copies."""
+        return np.stack([spaces[layer][name].means(self.weights).mean(1) for layer in spaces], 1)
 
-    def _heads(self, spaces: Spaces, weights: Floats) -> Floats:
-        layers = [np.mean([spaces[layer][side].means(weights) for side in SIDES], axis=0) for layer in self.layers]
-        return np.concatenate(layers, axis=1) / self.law_k
+    def excess(self, spaces: Spaces) -> Floats:
+        """[draw, layer · head]: |cos| in a head over that of random projections of its layer's vectors to k axes."""
+        random = np.repeat(self.space(spaces, "random"), self.anatomy.n_heads, axis=1)
+        return np.asarray(self.heads(spaces) / np.maximum(random, 1e-300))
 
-    def full(self) -> Floats:
-        """[draw, layer] of all d axes."""
-        return self.space("full") * self.law_k / self.law_d
-
-    def space(self, name: str) -> Floats:
-        """[draw, layer]: the ratio of a space of k axes, mean over its copies."""
-        spaces = self.sums.raw[MODEL]
-        return np.stack([spaces[layer][name].means(self.weights).mean(1) for layer in self.layers], 1) / self.law_k
+    def median_excess(self, arm: str) -> Interval:
+        """Of the median head of an arm."""
+        return self.interval(np.median(self.excess(self.sums.raw[arm]), axis=1))
 
     def interval(self, draws: Floats) -> Interval:
         """Value (the first) and interval of draws over documents."""
@@ -77,7 +74,7 @@ class CosineRatios:
         """[column, (value, low, high)] of draws [draw, column]."""
         return np.array([self.interval(column) for column in draws.T])
 
-    def head_table(self, heads: Floats, centred: Floats, pocket: Flags) -> Table:
+    def head_table(self, excess: Floats, centred: Floats, pocket: Flags) -> Table:
         spaces = self.sums.raw[MODEL]
 
         def cosine(side: str) -> Floats:
@@ -91,57 +88,73 @@ class CosineRatios:
             cells("cos_v", "the same of values", cosine("v")),
             cells("cos_match", "mean |cos| of one token's query and the other's key", cosine("match")),
             interval_cells(
-                "ratio",
-                "mean of the first three, over that of random directions of k axes",
-                self.intervals(heads),
+                "excess",
+                "mean of the first three, over that of random projections of the same vectors to k axes",
+                self.intervals(excess),
                 ends="",
             ),
-            cells("centred", "the same ratio with the mean vector removed", centred),
-            cells("pocket", f"the ratio exceeds {T.pocket_ratio}, with Benjamini–Hochberg over heads", pocket),
+            cells("centred", "the same with the mean vector removed", centred[0]),
+            cells(
+                "ratio", "mean of the first three, over random directions of k axes", self.heads(spaces)[0] / self.law_k
+            ),
+            cells("pocket", f"excess and centred exceed {T.pocket_ratio}, with Benjamini–Hochberg over heads", pocket),
         )
 
     def full_table(self) -> Table:
-        full, centred = self.full()[0], self.sums.centred
-        means = [centred[layer]["full"].means(self.text)[0, 0] / self.law_d for layer in self.layers]
+        spaces, centred = self.sums.raw[MODEL], self.sums.centred
+        full = self.space(spaces, "full")[0]
         return table(
             cells("layer", "layer", [f"L{layer}" for layer in self.layers]),
-            cells("cos", "mean |cos| of the heads' input, all d axes", full * self.law_d),
-            cells("ratio", "over that of random directions of d axes", full),
-            cells("centred", "the same with the mean vector removed", means),
-            cells("slices", "ratio of k consecutive axes, not projected, over the law of k", self.space("slices")[0]),
-            cells("random", "ratio of random projections of the same vectors to k axes", self.space("random")[0]),
+            cells("cos", "mean |cos| of the heads' input, all d axes", full),
+            cells("ratio", "over that of random directions of d axes", full / self.law_d),
+            cells("centred", "the same with the mean vector removed", self.space(centred, "full")[0] / self.law_d),
+            cells(
+                "slices",
+                "|cos| of k consecutive axes, not projected, over random directions of k axes",
+                self.space(spaces, "slices")[0] / self.law_k,
+            ),
+            cells(
+                "random",
+                "|cos| of random projections of the same vectors to k axes, over random directions of k axes",
+                self.space(spaces, "random")[0] / self.law_k,
+            ),
         )
 
-    def quantities(self, heads: Floats) -> tuple[Quantity, ...]:
-        layers = [f"L{layer}" for layer in self.layers]
-        by_layer = heads.reshape(len(heads), len(layers), -1)
+    def quantities(self, twins: Floats) -> tuple[Quantity, ...]:
+        """`twins` [layer]: the median head's |cos| at random initialisation, mean over twins."""
+        spaces, layers = self.sums.raw[MODEL], [f"L{layer}" for layer in self.layers]
+        by_layer = self.heads(spaces).reshape(len(self.weights), len(layers), -1)
         return (
             line(
-                "|cos| over random directions of as many axes",
+                "|cos| of two words' vectors",
                 "the median head of each layer, mean of q, k and v",
-                "ratio to the law",
+                "mean |cos|",
                 "layer",
                 layers,
                 self.intervals(np.median(by_layer, axis=2)),
-                {"full space": self.full()[0], "random heads on the same vectors": self.space("random")[0]},
-                {"random directions: 1": np.ones(len(layers))},
+                {
+                    "random projections of the same vectors": self.space(spaces, "random")[0],
+                    "full space": self.space(spaces, "full")[0],
+                    "random initialisation": twins,
+                },
+                {"random directions of k axes": np.full(len(layers), self.law_k)},
                 logs=("value",),
             ),
             Quantity(
-                "|cos| over random directions of k axes",
+                "|cos| over random projections of the same vectors",
                 "mean of q, k and v of every head",
-                "ratio to the law",
+                "ratio",
                 ("layer", "head"),
                 {"layer": layers, "head": [f"H{head}" for head in range(by_layer.shape[2])]},
-                by_layer[0],
+                self.excess(spaces)[0].reshape(len(layers), -1),
             ),
         )
 
 
-def pocket_heads(heads: Floats) -> Flags:
-    """The heads whose ratios [draw, head] exceed the threshold, by a normal law of their logarithm over documents."""
+def pocket_heads(excess: Floats) -> Flags:
+    """The heads whose excess [draw, head] exceeds the threshold, by a normal law of its logarithm over documents."""
     from scipy.special import ndtr
 
-    logs = np.log(np.maximum(heads, 1e-300))
+    logs = np.log(np.maximum(excess, 1e-300))
     distance = (logs[0] - np.log(T.pocket_ratio)) / np.maximum(logs[1:].std(0, ddof=1), 1e-12)
     return discoveries(ndtr(-distance))

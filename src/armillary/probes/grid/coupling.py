@@ -16,6 +16,8 @@ from armillary.probes.machinery.bench import Bench
 from armillary.results import Quantity, Table
 
 SIDES = ("q", "k", "v")
+# A head that writes less than this share of the stream writes nothing but rounding.
+NOTHING = 1e-5
 
 
 def relative_change(stats: Floats) -> Floats:
@@ -25,6 +27,14 @@ def relative_change(stats: Floats) -> Floats:
         return np.asarray(np.sqrt(change / stats[..., 0]))
 
 
+def coupling(stats: Floats) -> Floats:
+    """The relative change over the share of the stream that the silenced head wrote, |w|/|x|, from (|g|², ⟨g, g'⟩,
+    |g'|², |w|², |x|²); NaN of a head that writes nothing."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        written = np.sqrt(stats[..., 3] / stats[..., 4])
+        return np.asarray(np.where(written > NOTHING, relative_change(stats) / written, np.nan))
+
+
 def _cosine(stats: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(stats[..., 1] / np.sqrt(stats[..., 0] * stats[..., 2]))
@@ -32,6 +42,11 @@ def _cosine(stats: Floats) -> Floats:
 
 def _median(values: Floats) -> float:
     return float(np.nanmedian(values)) if np.isfinite(values).any() else float("nan")
+
+
+def median_coupling(stats: Floats) -> Floats:
+    """[draw]: of the pairs [draw, pair, 5] that have one."""
+    return np.array([_median(each) for each in coupling(stats)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +59,8 @@ class Coupling:
     """The layers whose heads' slices were measured."""
     products: Floats
     """[group, silenced, layer, head, (|g|², ⟨g, g'⟩, |g'|²)]."""
+    written: Floats
+    """[group, silenced, (|w|², |x|²)]: of the head's write, and of the stream that it is added to."""
     losses: Floats
     """[group, (tokens, loss, loss with the first head silenced, …)]."""
 
@@ -52,18 +69,29 @@ class Coupling:
         return [f"L{layer}H{head}" for layer, head in self.silenced]
 
     def pairs(self, at: int) -> Floats:
-        """[document, head, 3] of the silenced head's neighbours in its layer."""
+        """[document, head, 5] of the silenced head's neighbours in its layer, for `coupling`."""
         layer, head = self.silenced[at]
         others = [h for h in range(self.products.shape[3]) if h != head]
-        return np.asarray(self.products[:, at, self.layers.index(layer)][:, others])
+        products = self.products[:, at, self.layers.index(layer)][:, others]
+        written = np.broadcast_to(self.written[:, at, None], (*products.shape[:2], 2))
+        return np.concatenate([products, written], -1)
 
     def neighbours(self) -> Floats:
-        """[document, pair, 3] of all silenced heads."""
+        """[document, pair, 5] of all silenced heads."""
         return np.concatenate([self.pairs(at) for at in range(len(self.silenced))], axis=1)
 
     def cosines(self) -> list[float]:
         """Of g and g', the median neighbour of each silenced head."""
         return [_median(_cosine(self.pairs(at).sum(0))) for at in range(len(self.silenced))]
+
+    def shares(self) -> Floats:
+        """The share of the stream that each silenced head writes."""
+        squares = self.written.sum(0)
+        return np.asarray(np.sqrt(squares[:, 0] / np.maximum(squares[:, 1], 1e-300)))
+
+    def changes(self) -> list[float]:
+        """Relative change at the median neighbour of each silenced head, not divided by what it writes."""
+        return [_median(relative_change(self.pairs(at).sum(0))) for at in range(len(self.silenced))]
 
     def in_layers(self, later: bool) -> list[float]:
         """Relative change at the heads of later (or earlier) layers, median; NaN where none was measured."""
@@ -101,9 +129,11 @@ def measure_coupling(
     """The effect of silencing each of the chosen heads on the loss gradients of these layers' heads."""
     groups = bench.corpus.groups
     products = np.zeros((groups, len(chosen), len(layers), bench.anatomy.n_heads, 3))
+    written = np.zeros((groups, len(chosen), 2))
     losses = np.zeros((groups, 2 + len(chosen)))
     for batch in batches:
         group = bench.groups(batch).numpy()
+        np.add.at(written, group, _written(bench, batch, chosen))
         base, loss = loss_slices(bench.anatomy, batch, layers)
         bench.tick(3 * batch.tokens)
         np.add.at(losses[:, 0], group, (batch.following >= 0).sum(1).numpy())
@@ -114,7 +144,24 @@ def measure_coupling(
             for place, number in enumerate(layers):
                 np.add.at(products[:, at, place], group, _products(base[number], other[number]).cpu().numpy())
             bench.tick(3 * batch.tokens)
-    return Coupling(chosen, layers, products, losses)
+    return Coupling(chosen, layers, products, written, losses)
+
+
+def _written(bench: Bench, batch: Batch, chosen: Sequence[tuple[int, int]]) -> Floats:
+    """[document, head, (|w|², |x|²)]. Where a norm follows attention, a head's write is its part of what leaves it."""
+    parts = ("z", "attn_out", "resid_pre")
+    states = bench.states(batch, sorted({f"L{layer}.{part}" for layer, _ in chosen for part in parts}))
+    mask = batch.mask.to(bench.anatomy.device)[..., None].double()
+    rows = []
+    for layer, head in chosen:
+        z, out, stream = (states[f"L{layer}.{part}"].double() * mask for part in parts)
+        weight = bench.anatomy.blocks[layer].attention.W_O.double()
+        heads = z.unflatten(-1, weight.shape[:2])
+        write = heads[:, :, head] @ weight[head]
+        together = (z @ weight.flatten(0, 1)).square().sum((1, 2)).clamp_min(1e-300)
+        scale = out.square().sum((1, 2)) / together
+        rows.append(torch.stack((write.square().sum((1, 2)) * scale, stream.square().sum((1, 2))), -1))
+    return np.asarray(torch.stack(rows, 1).cpu().numpy())
 
 
 def _products(plain: Slices, silenced: Slices) -> Tensor:

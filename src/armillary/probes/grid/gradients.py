@@ -1,14 +1,29 @@
 """Do the gradients of one head's result reach only its own slices?"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Floats, Interval, T, spread_layers
-from armillary.probes.machinery.tables import cells, interval_cells, table
-from armillary.probes.machinery.verdicts import missing_interval, undecided
-from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why, say
+from armillary.probes.machinery import (
+    RANDOM,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    cells,
+    interval_cells,
+    missing_interval,
+    over_twins,
+    spread_layers,
+    table,
+    undecided,
+    weakest,
+)
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -17,12 +32,13 @@ if TYPE_CHECKING:
 
 LAYERS, HEADS, DOCUMENTS = 3, 4, 12
 PASSES = 1.5  # forward and backward over half of the text
+TWINS = 3  # untrained models; in each, one head per layer is silenced
 
 
 @dataclass(frozen=True, eq=False)
 class GradientResult:
     model: "Coupling | None"
-    twin: "Coupling | None"
+    twins: "Mapping[str, Coupling]"
     direct: "tuple[Derivative, ...]"
     documents: int
 
@@ -37,20 +53,32 @@ class HeadGradients:
         statement="Gradients of one head's work reach only its own slices, so heads learn independently.",
         source="S3",
         definition=(
-            "(a) The gradient of a random sum of one head's results at the slices of W_Q, W_K and W_V of its layer. It "
-            "is 0 at other heads' slices by the chain rule, exact by construction; heads of a group share W_K and W_V. "
-            "(b) The loss gradient g of a head's slices (W_Q, and W_K and W_V where no other head shares them), and g' "
-            "when another head of the layer is silenced, that is, its result is set to zero. The coupling is |g − "
-            "g'|/|g|, squares summed over documents, each a batch of its own. The statistic is the coupling of the "
-            "median pair of heads of one layer."
+            "How much a head's loss gradient changes when a neighbour in its layer is silenced, for what the neighbour "
+            "writes. (a) 'Own slices': the gradient of a random sum of one head's results at the slices of W_Q, W_K "
+            "and W_V of its layer. It is 0 at other heads' slices by the chain rule, exact by construction; heads of a "
+            "group share W_K and W_V. (b) 'Independent': the loss gradient g of a head's slices (W_Q, and W_K and W_V "
+            "where no other head shares them), and g' when another head of the layer is silenced, that is, its result "
+            "is set to zero. The change |g − g'|/|g|, squares summed over documents, each a batch of its own, is "
+            "divided by |w|/|x|, the length of what the silenced head writes over that of the stream: a head that "
+            "writes 1 % of the stream and changes a gradient by 1 % has a coupling of 1. The statistic is the coupling "
+            "of the median pair of heads of one layer. A head that writes nothing has none."
         ),
-        control="random initialisation, where heads write little",
+        control="random initialisation (three twins, one head per layer silenced)",
         rule=(
-            f"Supported if (a) holds and the coupling's interval lies below {T.coupling_none}: the gradient of a head "
-            "depends on a neighbour by less than a tenth. Refuted if (a) fails, or if the interval lies above "
-            f"{T.coupling_half}: a single neighbour changes half of the gradient. Qualified otherwise: the zero of the "
-            "chain rule holds, independence does not. Undecided if there are too few documents, no next-token loss, or "
+            "Two parts, the weaker decides. (a) Supported if the foreign gradients are 0, refuted otherwise. (b) "
+            f"Supported if the coupling's interval lies below {T.coupling_none}: what a neighbour writes hardly "
+            f"matters to a gradient. Refuted if it lies above {T.coupling_half}: a gradient changes by half of the "
+            "share that a single neighbour writes, or more. Qualified if it lies between the two. Undecided if it "
+            "spans either limit, if no head writes anything, if there are too few documents, no next-token loss, or "
             "one head per layer."
+        ),
+        kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "The change is divided by what the silenced head writes. Heads of untrained models write little and "
+                "had all come out as independent, eight models of eight.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -58,7 +86,7 @@ class HeadGradients:
     def passes(self, anatomy: "Anatomy") -> float:
         if anatomy.n_heads < 2 or not anatomy.causal:
             return 1.0
-        return PASSES * (2 + len(silenced(anatomy)) + len(silenced(anatomy, middle=True)))
+        return PASSES * (2 + len(silenced(anatomy)) + TWINS * (1 + len(silenced(anatomy, 1)))) + 1 + TWINS
 
     def experiment(self, bench: "Bench") -> GradientResult:
         from armillary.probes.grid.coupling import derivatives, measure_coupling
@@ -67,11 +95,11 @@ class HeadGradients:
         batches = bench.batches(windows)
         direct = tuple(derivatives(bench.anatomy, batches[0], layers))
         if not bench.scored or bench.anatomy.n_heads < 2:
-            return GradientResult(None, None, direct, len(windows))
+            return GradientResult(None, {}, direct, len(windows))
         model = measure_coupling(bench, batches, layers, silenced(bench.anatomy))
-        few = silenced(bench.anatomy, middle=True)
-        twin = measure_coupling(bench.arm(RANDOM), batches, layers, few) if bench.twin is not None else None
-        return GradientResult(model, twin, direct, len(windows))
+        few = silenced(bench.anatomy, 1)
+        twins = {arm: measure_coupling(bench.arm(arm), batches, layers, few) for arm in bench.twins[:TWINS]}
+        return GradientResult(model, twins, direct, len(windows))
 
     def conclude(self, evidence: Evidence, result: GradientResult) -> Finding:
         from armillary.probes.grid.coupling import derivative_table
@@ -86,84 +114,101 @@ class HeadGradients:
             )
             return undecided(self.claim, Why.NOT_APPLICABLE, reading, direct)
         statistic = _median(evidence, model.neighbours())
-        foreign = max((row.foreign for row in result.direct), default=0.0)
-        verdict = _verdict(foreign, statistic)
+        random = over_twins([_median(evidence, twin.neighbours()) for twin in result.twins.values()]).tolist()
         each = np.array([_median(evidence, model.pairs(at)) for at in range(len(model.silenced))])
+        parts = (_own_slices(evidence.anatomy, result), _independent(statistic, random[0], each[:, 0], model))
+        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            why=missing_interval(*statistic) if verdict == "undecided" else None,
+            why=why,
             statistic=Statistic(
-                "change of a head's loss gradient when a neighbour is silenced, median pair", *statistic
+                "change of a head's loss gradient when a neighbour is silenced, over the share of the stream that the "
+                "neighbour writes, median pair",
+                *statistic,
             ),
             n=result.documents,
-            controls=(Control(RANDOM, *_median(evidence, result.twin.neighbours())),) if result.twin else (),
-            reading=_reading(evidence.anatomy, foreign, statistic[0], each[:, 0], result, model),
-            headline=f"Silencing a neighbour changes a head's loss gradient by {say(statistic[0], '.0%')}, although "
-            "its result does not depend on the neighbour's slices",
+            controls=(Control(RANDOM, *random),) if result.twins else (),
+            reading=" ".join(part.reading for part in parts),
+            headline=f"A neighbour that writes 1 % of the stream changes a head's loss gradient by "
+            f"{say(statistic[0], '.2g')} %, although the head's result does not depend on the neighbour's slices",
             table=_table(model, each),
             quantities=(model.map(),),
             more_tables={"direct": direct},
+            parts=parts,
         )
 
 
-def silenced(anatomy: "Anatomy", middle: bool = False) -> tuple[tuple[int, int], ...]:
-    """Some heads of some layers, spread over both; with `middle`, of the middle one of these layers alone."""
-    layers = spread_layers(anatomy, LAYERS)
-    layers = (layers[len(layers) // 2],) if middle else layers
-    most = min(HEADS, anatomy.n_heads)
+def silenced(anatomy: "Anatomy", most: int = HEADS) -> tuple[tuple[int, int], ...]:
+    """At most so many heads of some layers, spread over both."""
+    most = min(most, anatomy.n_heads)
     heads = sorted({round(i * (anatomy.n_heads - 1) / max(1, most - 1)) for i in range(most)})
-    return tuple((layer, head) for layer in layers for head in heads)
+    return tuple((layer, head) for layer in spread_layers(anatomy, LAYERS) for head in heads)
 
 
 def _median(evidence: Evidence, stats: Floats) -> Interval:
-    """Of the pairs [document, pair, 3], with its interval over documents."""
-    from armillary.probes.grid.coupling import relative_change
+    """Of the pairs [document, pair, 5], with its interval over documents."""
+    from armillary.probes.grid.coupling import median_coupling
 
-    return evidence.interval(stats, lambda drawn: np.nanmedian(relative_change(drawn), axis=1))
+    return evidence.interval(stats, median_coupling)
 
 
-def _verdict(foreign: float, statistic: Interval) -> Verdict:
+def _own_slices(anatomy: "Anatomy", result: GradientResult) -> Part:
+    foreign = max((row.foreign for row in result.direct), default=0.0)
+    statistic = Statistic("largest foreign gradient, over the own", foreign, foreign, foreign)
     if foreign > 0:
-        return "refuted"
-    _, low, high = statistic
-    if np.isnan([low, high]).any():
-        return "undecided"
-    return "supported" if high < T.coupling_none else "refuted" if low > T.coupling_half else "qualified"
+        text = (
+            f"The gradient of a head's result at another head's slices is {say(foreign, '.2g')} of its own. The chain "
+            "rule makes it 0: this is a bug."
+        )
+        return Part("own slices", "refuted", text, statistic)
+    shared = " (except W_K and W_V, which heads of a group share)" if anatomy.n_kv_heads < anatomy.n_heads else ""
+    text = f"A head's result has derivative 0 at other heads' slices of its layer{shared}, exact by construction"
+    earlier = [row.earlier for row in result.direct if not np.isnan(row.earlier)]
+    if earlier:
+        text += f"; at slices of earlier layers its gradient is up to {say(max(earlier), '.2g')} times that at its own"
+    return Part("own slices", "supported", f"{text}.", statistic)
+
+
+def _independent(coupling: Interval, random: float, each: Floats, model: "Coupling") -> Part:
+    name = "independent"
+    if np.isnan(coupling[0]):
+        reading = "No silenced head writes anything, so no coupling can be computed."
+        return Part(name, "undecided", reading, Statistic("coupling", *coupling), why=Why.UNDEFINED)
+    strong, some = above(coupling, T.coupling_half), above(coupling, T.coupling_none)
+    verdict: Verdict = "undecided"
+    if strong or some is False:
+        verdict = "refuted" if strong else "supported"
+    elif some and strong is False:
+        verdict = "qualified"
+    strongest = int(np.nanargmax(each))
+    text = (
+        f"Silencing one neighbour changes the loss gradient of a head by {say(coupling[0], '.2g')} times the share of "
+        f"the stream that the neighbour writes, in the median pair (most by {model.names[strongest]}: "
+        f"{say(each[strongest], '.2g')}); at random initialisation by {say(random, '.2g')} times. The change itself is "
+        f"{say(float(np.nanmedian(model.changes())), '.2g')} of the gradient for "
+        f"{say(float(np.median(model.shares())), '.2g')} of the stream"
+    )
+    for layers, values in (("earlier", model.in_layers(later=False)), ("later", model.in_layers(later=True))):
+        known = [value for value in values if not np.isnan(value)]
+        text += f"; of heads in {layers} layers {say(float(np.median(known)), '.2g')}" if known else ""
+    why = missing_interval(*coupling) if verdict == "undecided" else None
+    return Part(name, verdict, f"{text}.", Statistic("coupling of the median pair", *coupling), why=why)
 
 
 def _table(model: "Coupling", each: Floats) -> Table:
     return table(
         cells("head", "the head that is silenced", model.names),
         interval_cells(
-            "coupling", "|g − g'|/|g| of the loss gradient at the other heads of its layer, median", each, ends=""
+            "coupling",
+            "change of the loss gradient at the other heads of its layer over `writes`, median",
+            each,
+            ends="",
         ),
+        cells("change", "|g − g'|/|g| itself, median", model.changes()),
+        cells("writes", "length of what it writes over that of the stream", model.shares()),
         cells("cosine", "cosine of g and g', median of them", model.cosines()),
-        cells("earlier", "coupling of heads of earlier layers, median; empty where none", model.in_layers(later=False)),
-        cells("later", "coupling of heads of later layers, median; empty where none", model.in_layers(later=True)),
+        cells("earlier", "change at heads of earlier layers, median; empty where none", model.in_layers(later=False)),
+        cells("later", "change at heads of later layers, median; empty where none", model.in_layers(later=True)),
         cells("cost", "change of the loss when the head is silenced", model.costs(), "nats/token"),
     )
-
-
-def _reading(
-    anatomy: "Anatomy", foreign: float, coupling: float, each: Floats, result: GradientResult, model: "Coupling"
-) -> str:
-    if foreign > 0:
-        return (
-            f"The gradient of a head's result at another head's slices is {say(foreign, '.2g')} of its own. The chain "
-            "rule makes it 0: this is a bug."
-        )
-    strongest = int(np.nanargmax(each)) if np.isfinite(each).any() else 0
-    text = (
-        f"Silencing one neighbour changes the loss gradient of a head by {say(coupling, '.0%')} in the median pair "
-        f"(most by {model.names[strongest]}: {say(each[strongest], '.0%')})"
-    )
-    for name, values in (("earlier", model.in_layers(later=False)), ("later", model.in_layers(later=True))):
-        known = [value for value in values if not np.isnan(value)]
-        text += f"; of heads in {name} layers by {say(float(np.median(known)), '.0%')}" if known else ""
-    shared = " (except W_K and W_V, which heads of a group share)" if anatomy.n_kv_heads < anatomy.n_heads else ""
-    text += f". A head's result has derivative 0 at other heads' slices of its layer{shared}, exact by construction"
-    earlier = [row.earlier for row in result.direct if not np.isnan(row.earlier)]
-    if earlier:
-        text += f"; at slices of earlier layers its gradient is up to {say(max(earlier), '.2g')} times that at its own"
-    return f"{text}."

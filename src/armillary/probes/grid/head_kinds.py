@@ -1,13 +1,13 @@
 """Which heads lean to a kind of token, and how much do the heads of a layer differ?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.probes.instruments.patterns import PatternSums, measure_patterns, repeated, texts
-from armillary.probes.instruments.roles import KINDS, MEANINGS, ROLES, name_roles
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Evidence, Flags, Floats, Interval, T, discoveries, mean
+from armillary.probes.instruments.roles import KINDS, MEANINGS, ROLES, SPECIALITIES, name_roles
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, TWINS, Evidence, Flags, Floats, Interval, T, mean
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.tables import cells, head_table, line
 from armillary.results import Quantity, Table
@@ -21,8 +21,9 @@ class KindScores:
     texts: int
 
     def sums(self, arm: str, name: str) -> Floats:
-        """[document group, layer, head, (queries, sum)]."""
-        return self.states[arm].of(name)
+        """[document group, layer, head, (queries, sum)]. Repeated random tokens have no order to shuffle: induction is
+        measured once."""
+        return self.states[MODEL if (arm, name) == (SHUFFLED, "induction") else arm].of(name)
 
     def score(self, arm: str, name: str) -> Floats:
         """[layer, head]."""
@@ -32,48 +33,24 @@ class KindScores:
         """kind or content → [layer, head] of the model."""
         return {kind: self.score(MODEL, kind) for kind in ROLES}
 
-    def best_random(self, kind: str) -> float:
-        """The score of the best head at random initialisation."""
-        scores = self.score(RANDOM, kind)
-        return float(np.nanmax(scores)) if np.isfinite(scores).any() else 0.0
-
     def leaning(self) -> dict[str, Flags]:
-        """kind → [layer, head]: a quarter or more, and significantly above the best random head."""
-        significant = discoveries(np.stack([self._p_values(kind) for kind in KINDS]))
-        return {
-            kind: np.asarray(significant[i] & (np.nan_to_num(self.score(MODEL, kind)) >= T.role_leaning))
-            for i, kind in enumerate(KINDS)
-        }
+        """kind → [layer, head]: a quarter or more of the attention."""
+        return {kind: np.asarray(np.nan_to_num(self.score(MODEL, kind)) >= T.role_leaning) for kind in KINDS}
 
-    def _p_values(self, kind: str) -> Floats:
-        """One-sided, over documents: that a head's score exceeds that of the best random head, the same for all."""
-        from scipy.special import stdtr
+    def _special(self, arms: Sequence[str], common: tuple[str, ...]) -> Floats:
+        """[document group, arm, kind, layer, head, (queries, sum)] of the kinds that can be a speciality."""
+        kinds = [kind for kind in SPECIALITIES if kind not in common]
+        return np.stack([np.stack([self.sums(arm, kind) for kind in kinds], 1) for arm in arms], 1)
 
-        model, random = mean(self.sums(MODEL, kind)), mean(self.sums(RANDOM, kind))
-        scores = self.score(RANDOM, kind)
-        if not np.isfinite(scores).any():
-            return np.ones(model.shape[1:])
-        best = np.unravel_index(int(np.nanargmax(scores)), scores.shape)
-        apart = model - random[:, best[0], best[1]][:, None, None]
-        known = np.isfinite(apart)
-        count = known.sum(0)
-        average = np.where(known, apart, 0).sum(0) / np.maximum(count, 1)
-        power = (np.where(known, apart - average, 0) ** 2).sum(0) / np.maximum(count - 1, 1)
-        t = average / np.sqrt(np.maximum(power / np.maximum(count, 1), 1e-24))
-        return np.asarray(np.where(count > 2, stdtr(np.maximum(count - 1, 1), -t), 1.0))
+    def share(self, evidence: Evidence, arm: str, common: tuple[str, ...]) -> Interval:
+        """The share of heads with a speciality, with its interval over documents."""
+        return evidence.interval(self._special([arm], common), lambda drawn: _share(drawn)[:, 0])
 
-    def share(self, evidence: Evidence, arm: str, common: list[str]) -> Interval:
-        """The share of heads with a score of a quarter or more, above the best random head (of the twin itself: a
-        quarter or more), for a kind that is not common; with its interval over documents."""
-        kinds = [kind for kind in KINDS if kind not in common]
-        stats = np.stack([self.sums(arm, kind) for kind in kinds], 1)
-        best = [0.0 if arm == RANDOM else self.best_random(kind) for kind in kinds]
-        least = np.maximum(T.role_leaning, best)[:, None, None]
-
-        def statistic(drawn: Floats) -> Floats:
-            return np.asarray((np.nan_to_num(mean(drawn)) >= least).any(-3).mean((-1, -2)), dtype=float)
-
-        return evidence.interval(stats, statistic)
+    def beyond_shuffled(self, evidence: Evidence, common: tuple[str, ...]) -> Interval:
+        """The share on text less that on shuffled text, document by document."""
+        return evidence.interval(
+            self._special([MODEL, SHUFFLED], common), lambda drawn: _share(drawn)[:, 0] - _share(drawn)[:, 1]
+        )
 
     def difference(self, evidence: Evidence, arm: str) -> Interval:
         """Of the median layer: total variation between two heads' patterns, mean over pairs."""
@@ -87,7 +64,7 @@ class KindScores:
         return head_table(
             evidence.anatomy,
             cells("role", "the kind that takes half of its attention or more", name_roles(scores)),
-            cells("leans", "strongest kind with a quarter or more, and above every random head", leans),
+            cells("leans", "strongest kind with a quarter of its attention or more", leans),
             *(cells(kind, meaning, scores[kind]) for kind, meaning in MEANINGS.items()),
             cells("entropy", "of attention, over ln(keys): 1 is uniform", self.score(MODEL, "entropy")),
             cells(
@@ -114,14 +91,16 @@ class KindScores:
         by_layer = {
             arm: evidence.intervals(self.sums(arm, "differs"), lambda sums: mean(sums).mean(-1)) for arm in self.states
         }
+        model, shuffled = by_layer[MODEL], by_layer[SHUFFLED][:, 0]
+        twins = np.mean([by_layer[arm][:, 0] for arm in TWINS if arm in by_layer], axis=0)
         differences = line(
             "how much the heads of a layer differ",
             "total variation between two heads' patterns of the same query, mean over pairs",
             "share of attention",
             "layer",
             layers,
-            by_layer.pop(MODEL),
-            {arm: values[:, 0] for arm, values in by_layer.items()},
+            model,
+            {RANDOM: twins, SHUFFLED: shuffled},
         )
         return kinds, differences
 
@@ -129,9 +108,14 @@ class KindScores:
 def kind_scores(bench: Bench, length_least: int) -> KindScores | None:
     """On texts of one length, in every arm; None where texts are shorter than `length_least`."""
     text = texts(bench.text, T.documents_least)
-    if not text.windows or len(text.windows[0].ids) < length_least or bench.twin is None:
+    if not text.windows or len(text.windows[0].ids) < length_least or not bench.twins:
         return None
-    return KindScores({arm: _measure(bench, arm) for arm in (MODEL, RANDOM, SHUFFLED)}, len(text.windows))
+    return KindScores({arm: _measure(bench, arm) for arm in (MODEL, *bench.twins, SHUFFLED)}, len(text.windows))
+
+
+def _share(drawn: Floats) -> Floats:
+    """[draw, arm] from sums [draw, arm, kind, layer, head, (queries, sum)]."""
+    return np.asarray((np.nan_to_num(mean(drawn)) >= T.role_leaning).any(-3).mean((-1, -2)), dtype=float)
 
 
 def _measure(bench: Bench, arm: str) -> PatternSums:

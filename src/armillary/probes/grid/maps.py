@@ -1,4 +1,5 @@
-"""How much of the action of a matrix on directions do rotations and tangent-linear maps leave unexplained?"""
+"""How much of what a matrix does to points of a sphere is left unexplained: by maps that are linear in their shadow, by
+rotations, by tangent-linear maps?"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,8 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.folded import fold, reading_norm
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.geometry.induced import NOTHING, differential, exp_map, induced, log_map, polar_factor, procrustes
-from armillary.probes.machinery import Floats, Ints, cells, interval_cells, table
+from armillary.probes.machinery import Floats, Ints
 from armillary.probes.machinery.bench import Bench
-from armillary.results import Quantity, Table
 
 POINTS = 768
 RIDGE = 1e-2
@@ -136,6 +136,7 @@ def unexplained_at(matrix: Tensor, x: Tensor, documents: Ints, groups: int) -> U
     y, polar = induced(x, matrix), polar_factor(matrix)
     half = torch.as_tensor(documents % 2 == 0)
     total: dict[str, Floats] = {kind: np.zeros((groups, 3)) for kind in ("rotation", "tangent", "linear")}
+    total["shadow"] = shadow_sums(matrix, x, documents, groups)
     for fit in (half, ~half):
         test = ~fit
         if not (bool(fit.any()) and bool(test.any())):
@@ -147,6 +148,34 @@ def unexplained_at(matrix: Tensor, x: Tensor, documents: Ints, groups: int) -> U
             best = min(sums, key=lambda rows: float(unexplained(rows.sum(0))))
             np.add.at(total[kind], documents[test.numpy()] % groups, best)
     return Unexplained(total)
+
+
+def shadow_sums(matrix: Tensor | None, x: Tensor, documents: Ints, groups: int) -> Floats:
+    """[group, (y², g², y·g)] of images y = xA, not brought back to a sphere, and of the better of two maps that are
+    linear in the shadow of x: the part of x ⟂ the mean direction of the other half of the documents. The maps are A
+    itself and a least-squares fit to that half. `None` stands for any rotation: it turns, and leaves what the identity
+    leaves."""
+    half, total = torch.as_tensor(documents % 2 == 0), np.zeros((groups, 3))
+    for fit in (half, ~half):
+        test = ~fit
+        if not (bool(fit.any()) and bool(test.any())):
+            continue
+        point = torch.nn.functional.normalize(x[fit].mean(0), dim=0)
+        shadow = x - (x @ point)[:, None] * point
+        y, plain = (x, shadow) if matrix is None else (x @ matrix, shadow @ matrix)
+        centre = shadow[fit].mean(0)
+        fitted = _ridge(shadow[fit] - centre, y[fit] - y[fit].mean(0), shadow[test] - centre)
+        sums = [_sums(y[test], prediction) for prediction in (plain[test], fitted)]
+        best = min(sums, key=lambda rows: float(unexplained(rows.sum(0))))
+        np.add.at(total, documents[test.numpy()] % groups, best)
+    return total
+
+
+def _ridge(inside: Tensor, images: Tensor, outside: Tensor) -> Tensor:
+    """Least squares with a ridge, in its dual form: rows may be fewer than axes."""
+    product = inside @ inside.mT
+    ridge = RIDGE * product.trace() / min(inside.shape) * torch.eye(len(product), dtype=inside.dtype)
+    return outside @ inside.mT @ torch.linalg.solve(product + ridge, images)
 
 
 def unexplained_at_uniform(matrix: Tensor, seed: int) -> Unexplained:
@@ -181,88 +210,4 @@ def _tangents(matrix: Tensor, x: Tensor, y: Tensor, fit: Tensor, squares: bool =
     prediction = exp_map(image, scale * (outside @ slope))
     if not squares:
         return [prediction]
-    # Rows may be fewer than axes: the ridge in its dual form.
-    product = inside @ inside.mT
-    ridge = RIDGE * product.trace() / min(inside.shape) * torch.eye(len(product), dtype=x.dtype)
-    weights = torch.linalg.solve(product + ridge, log_map(image, y[fit]))
-    return [prediction, exp_map(image, outside @ inside.mT @ weights)]
-
-
-@dataclass(frozen=True, eq=False)
-class MapResult:
-    """Matrices; what is left unexplained at the model's own directions, at uniform ones, and of Gaussian matrices."""
-
-    matrices: tuple[Matrix, ...]
-    own: Mapping[str, Unexplained]
-    uniform: Mapping[str, Unexplained]
-    gaussian: Mapping[str, Unexplained]
-    orthogonal: float
-    points: int
-
-    def shares(self, kind: str) -> Floats:
-        """[matrix] at the model's own directions."""
-        return np.array([self.own[matrix.name].share(kind) for matrix in self.matrices])
-
-    def uniform_shares(self, kind: str) -> Floats:
-        return np.array([self.uniform[matrix.name].share(kind) for matrix in self.matrices])
-
-
-def map_table(result: MapResult, left: Floats) -> Table:
-    """One row per matrix; `left` [matrix, (value, low, high)]."""
-
-    def law(matrix: Matrix) -> float:
-        values = matrix.singular_values
-        return float(1 - values.mean() ** 2 / values.square().mean())
-
-    return table(
-        cells(
-            "matrix",
-            "weight matrix, acting on rows; all heads side by side unless one is named",
-            [matrix.name for matrix in result.matrices],
-        ),
-        cells(
-            "reads",
-            "folded: directions at the norm before it; raw: directions of its input; biases left out",
-            [matrix.gauge for matrix in result.matrices],
-        ),
-        cells("rotation", "share of the images that no rotation explains, 1 − R²", result.shares("rotation")),
-        cells("tangent", "share that no tangent-linear map at the mean direction explains", result.shares("tangent")),
-        interval_cells("left", "the smaller of the two", left, ends=""),
-        cells(
-            "linear",
-            "share that the matrix itself leaves with one scale for all: the effect of the lengths |xA| alone",
-            result.shares("linear"),
-        ),
-        cells("rotation_uniform", "as `rotation`, at uniform directions", result.uniform_shares("rotation")),
-        cells("tangent_uniform", "as `tangent`, at uniform directions", result.uniform_shares("tangent")),
-        cells(
-            "law",
-            "1 − (mean σ)²/mean σ² of its singular values: `rotation_uniform` in many dimensions",
-            [law(matrix) for matrix in result.matrices],
-        ),
-    )
-
-
-def map_grid(result: MapResult, left: Floats) -> Quantity:
-    """Kinds of matrices by layers."""
-    layers = sorted({matrix.layer for matrix in result.matrices})
-    kinds = list(dict.fromkeys(matrix.kind for matrix in result.matrices))
-
-    def grid(values: Floats) -> Floats:
-        values_by_kind = np.full((len(kinds), len(layers)), np.nan)
-        for matrix, value in zip(result.matrices, values, strict=True):
-            values_by_kind[kinds.index(matrix.kind), layers.index(matrix.layer)] = value
-        return values_by_kind
-
-    return Quantity(
-        "share of the induced map left unexplained",
-        "by the best tangent-linear map or rotation at the model's directions; by a rotation; at uniform directions",
-        "1 − R²",
-        ("matrix", "layer"),
-        {"matrix": kinds, "layer": [f"L{layer}" for layer in layers]},
-        grid(left),
-        controls={
-            "by the best rotation": grid(result.shares("rotation")),
-            "uniform directions": grid(result.uniform_shares("tangent")),
-        },
-    )
+    return [prediction, exp_map(image, _ridge(inside, log_map(image, y[fit]), outside))]

@@ -6,15 +6,29 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import AnyInstrument, Evidence, Floats, Interval, T, over_sites, spread_layers
-from armillary.probes.machinery.verdicts import by_share, missing_interval, name_sites, undecided
-from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why, say
+from armillary.probes.machinery import (
+    AnyInstrument,
+    Evidence,
+    Flags,
+    Floats,
+    Interval,
+    T,
+    by_share,
+    missing_interval,
+    name_sites,
+    over_sites,
+    spread_layers,
+    undecided,
+    weakest,
+)
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from armillary.anatomy import Anatomy
-    from armillary.probes.grid.maps import MapResult, Matrix, Unexplained
+    from armillary.probes.grid.map_tables import MapResult
+    from armillary.probes.grid.maps import Matrix, Unexplained
     from armillary.probes.machinery.bench import Bench
 
 LAYERS, WIDE = 3, 1024
@@ -22,7 +36,7 @@ LAYERS, WIDE = 3, 1024
 
 @dataclass(frozen=True)
 class Nonlinear:
-    """The share of x ↦ xA/|xA| that neither a rotation nor a tangent-linear map explains."""
+    """The share of x ↦ xA that is not linear in the sphere's own coordinates."""
 
     claim: ClassVar[Claim] = Claim(
         id="map.nonlinear",
@@ -30,22 +44,37 @@ class Nonlinear:
         statement="A linear map acts non-linearly on the sphere.",
         source="S3",
         definition=(
-            "The map x ↦ xA/|xA| for the weight matrices of a few layers, at the model's own directions. W_Q, W_K, "
-            "W_V, W_QK(0), W_VO and the first matrices of the feed-forward are folded onto directions before their "
-            "norm; W_O and the last matrix act on their own input. Measured is the share of the variance of the images "
-            "that is left by the best rotation (or isometry of fewer dimensions, rescaled to length 1), and by the "
-            "best map that is linear between the tangent spaces at the mean direction and at its image. Both are "
-            "fitted on half of the documents and tested on the other, so a better fit could only lower the share. The "
-            "statistic is the smaller of the two for the median matrix. Any matrix that is not a multiple of a "
-            "rotation bends the sphere by definition; measured is how much. S3's shear is given in closed form: cot θ' "
-            "= cot θ + s."
+            "How much of xA is not linear in coordinates of the sphere that x lies on. S3 describes a point of the "
+            "sphere by its shadow on a plane: a shear moves the shadow (x, y) to (x ± s√(r² − x² − y²), y), and the "
+            "root is not linear. On a model the shadow is the part of a direction ⟂ the mean direction; measured is "
+            "the share of the variance of xA that is left by the best map that is linear in the shadow (A itself, or "
+            "least squares), for the weight matrices of a few layers at the model's own directions. W_Q, W_K, W_V, "
+            "W_QK(0), W_VO and the first matrices of the feed-forward are folded onto directions before their norm; "
+            "W_O and the last matrix act on their own input. Fits use half of the documents and are tested on the "
+            "other. The statistic is the share in the median matrix. Our own addition brings xA back to a sphere: the "
+            "share of xA/|xA| that neither a rotation nor a map linear between tangent spaces explains."
         ),
-        control="an orthogonal matrix, which leaves 0; Gaussian matrices of equal shapes and ranks; uniform directions",
+        control=(
+            "a rotation in the matrix's place: its shadow has the same root, (x cos a ± sin a·√(r² − x² − y²), y), "
+            "although it bends nothing; Gaussian matrices of equal shapes and ranks"
+        ),
         rule=(
-            f"A matrix acts non-linearly if both maps leave more than {T.bent_share} unexplained. Supported if at "
-            f"least {T.sites_most:.0%} of matrices do. Refuted if both maps leave more than {T.straight_share} of at "
-            f"most {T.sites_few:.0%} of matrices. Qualified otherwise. Undecided if there are too few documents for an "
-            "interval."
+            "Two parts, the weaker decides. 'S3's shear', by definition: supported if the shadow follows the closed "
+            "form to rounding. 'Weight matrices': a matrix acts non-linearly if the share lies above "
+            f"{T.bent_share}, and above that of a rotation at the same points by {T.straight_share}, both with the "
+            f"whole interval. Supported if at least {T.sites_most:.0%} of matrices do, refuted if at most "
+            f"{T.sites_few:.0%} may, qualified if some do and others do not. Undecided if intervals that span a limit "
+            "prevent it. 'On directions' (ours, decides nothing): supported if more than "
+            f"{T.bent_share} of xA/|xA| is left in {T.sites_most:.0%} of matrices, refuted if more than "
+            f"{T.straight_share} in at most {T.sites_few:.0%}, qualified between."
+        ),
+        kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "The verdict is about xA in the sphere's own coordinates, as S3 says, and a rotation is the control. "
+                "It had been about xA/|xA|, which is now a part of our own.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -56,7 +85,14 @@ class Nonlinear:
     def experiment(self, bench: "Bench") -> "MapResult | None":
         import torch
 
-        from armillary.probes.grid.maps import MapResult, directions, matrices, unexplained_at, unexplained_at_uniform
+        from armillary.probes.grid.map_tables import MapResult
+        from armillary.probes.grid.maps import (
+            directions,
+            matrices,
+            shadow_sums,
+            unexplained_at,
+            unexplained_at_uniform,
+        )
 
         anatomy, groups = bench.anatomy, bench.corpus.groups
         chosen = tuple(m for layer in measured_layers(anatomy, bench.quick) for m in matrices(anatomy, layer))
@@ -77,35 +113,42 @@ class Nonlinear:
         x = points[chosen[0].site]
         rotation = torch.linalg.qr(torch.as_tensor(rng.standard_normal((x.shape[1], x.shape[1]))))[0]
         orthogonal = unexplained_at(rotation, x, documents, groups).share("rotation")
-        return MapResult(chosen, own, uniform, gaussian, orthogonal, len(documents))
+        turned = {site: shadow_sums(None, points[site], documents, groups) for site in points}
+        return MapResult(chosen, own, uniform, gaussian, turned, orthogonal, len(documents))
 
     def conclude(self, evidence: Evidence, result: "MapResult | None") -> Finding:
-        from armillary.probes.grid.maps import map_grid, map_table, unexplained
-        from armillary.probes.grid.shear import shear_curve, shear_table
+        from armillary.probes.grid.map_tables import map_grid, map_table, shadow_curve, shear_curve, shear_table
+        from armillary.probes.grid.maps import unexplained
 
         if result is None:
             reading = "Maps are fitted on half of the documents and tested on the other half. Give more text."
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading)
         left = evidence.intervals(_best_sums(result.own), unexplained)
-        statistic = _median(evidence, result.own)
-        verdict: Verdict = by_share(left[:, 0] > T.bent_share, left[:, 0] > T.straight_share)
-        verdict = "undecided" if np.isnan(statistic).any() else verdict
+        shadows = evidence.intervals(result.shadows(), unexplained)
+        statistic, turned = (_median_shadow(evidence, result, column) for column in (0, 1))
+        parts = (
+            _shear(),
+            _weights(evidence, result, shadows[:, 0], statistic, turned),
+            _directions(evidence, result, left),
+        )
+        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            why=missing_interval(*statistic) if verdict == "undecided" else None,
-            statistic=Statistic(
-                "share of the induced map that no rotation or tangent-linear map explains, median matrix", *statistic
-            ),
+            why=why,
+            statistic=Statistic("share of xA that is not linear in the shadow of x, median matrix", *statistic),
             n=result.points,
-            controls=_controls(evidence, result),
-            reading=_reading(result, left[:, 0]),
-            headline=f"Of the action of a matrix on directions, rotations leave "
-            f"{say(float(np.median(result.shares('rotation'))), '.0%')} unexplained and tangent-linear maps "
-            f"{say(statistic[0], '.1%')}",
-            table=map_table(result, left),
-            quantities=(shear_curve(), map_grid(result, left[:, 0])),
+            controls=(
+                Control("a rotation in the matrix's place", *turned),
+                Control("Gaussian matrices of the same shapes and ranks", *_gaussian_shadow(evidence, result)),
+            ),
+            reading=" ".join(part.reading for part in parts),
+            headline=f"Of what a matrix makes of a sphere, {say(statistic[0], '.1%')} is not linear in the sphere's "
+            f"own coordinates; of a rotation {say(turned[0], '.1%')}",
+            table=map_table(result, shadows[:, 0], left),
+            quantities=(shadow_curve(), shear_curve(), map_grid(result, shadows[:, 0, 0])),
             more_tables={"shear": shear_table()},
+            parts=parts,
         )
 
 
@@ -134,23 +177,80 @@ def _median(evidence: Evidence, results: Mapping[str, "Unexplained"]) -> Interva
     return evidence.interval(_best_sums(results), lambda drawn: np.median(unexplained(drawn), axis=-1))
 
 
-def _controls(evidence: Evidence, result: "MapResult") -> tuple[Control, ...]:
-    uniform = float(np.median([left.share(left.best) for left in result.uniform.values()]))
-    return (
-        Control("Gaussian matrices of the same shapes and ranks", *_median(evidence, result.gaussian)),
-        Control("uniform directions", uniform, uniform, uniform),
-        Control("an orthogonal matrix", result.orthogonal, result.orthogonal, result.orthogonal),
+def _median_shadow(evidence: Evidence, result: "MapResult", column: int) -> Interval:
+    """Of the matrices (0), or of rotations in their places (1)."""
+    from armillary.probes.grid.maps import unexplained
+
+    return evidence.interval(result.shadows()[:, :, column], lambda drawn: np.median(unexplained(drawn), axis=-1))
+
+
+def _gaussian_shadow(evidence: Evidence, result: "MapResult") -> Interval:
+    from armillary.probes.grid.maps import unexplained
+
+    sums = np.stack([left.sums["shadow"] for left in result.gaussian.values()], 1)
+    return evidence.interval(sums, lambda drawn: np.median(unexplained(drawn), axis=-1))
+
+
+def count_verdict(certain: Flags, possible: Flags) -> Verdict:
+    """From the matrices that hold with their whole interval, and those that may."""
+    if certain.mean() >= T.sites_most:
+        return "supported"
+    if possible.mean() <= T.sites_few:
+        return "refuted"
+    return "qualified" if certain.mean() > T.sites_few and possible.mean() < T.sites_most else "undecided"
+
+
+def _shear() -> Part:
+    from armillary.probes.grid.map_tables import closed_form_error
+
+    error = closed_form_error()
+    return Part(
+        "S3's shear",
+        "supported" if error < 1e-12 else "refuted",
+        "The shadow of a sheared sphere moves as (x ± s√(r² − x² − y²), y), by definition and to rounding: not linear "
+        "in (x, y). A rotation's shadow has the same root, so the root belongs to the drawing and does not show that a "
+        "map bends anything.",
+        Statistic("largest deviation from the closed form, radii", error, error, error),
     )
 
 
-def _reading(result: "MapResult", left: Floats) -> str:
+def _weights(evidence: Evidence, result: "MapResult", shadow: Floats, statistic: Interval, turned: Interval) -> Part:
+    from armillary.probes.grid.maps import unexplained
+
+    def beyond(drawn: Floats) -> Floats:
+        shares = unexplained(drawn)
+        return np.asarray(shares[..., 0] - shares[..., 1])
+
+    apart = evidence.intervals(result.shadows(), beyond)
+    certain = (shadow[:, 1] > T.bent_share) & (apart[:, 1] > T.straight_share)
+    possible = (shadow[:, 2] >= T.bent_share) & (apart[:, 2] >= T.straight_share)
+    verdict: Verdict = "undecided" if np.isnan(statistic).any() else count_verdict(certain, possible)
+    names = [matrix.name for matrix, holds in zip(result.matrices, certain, strict=True) if holds]
+    which = f" ({name_sites(names)}), the others do not" if names and len(names) < len(certain) else ""
+    return Part(
+        "weight matrices",
+        verdict,
+        f"In the median matrix {say(statistic[0], '.1%')} of xA is not linear in the shadow of x; with a rotation in "
+        f"its place {say(turned[0], '.1%')}. Both limits are passed by {len(names)} of {len(certain)} matrices{which}.",
+        Statistic("share of xA that is not linear in the shadow, median matrix", *statistic),
+        why=missing_interval(*statistic) if verdict == "undecided" else None,
+    )
+
+
+def _directions(evidence: Evidence, result: "MapResult", left: Floats) -> Part:
+    statistic = _median(evidence, result.own)
+    verdict: Verdict = by_share(left[:, 1] > T.bent_share, left[:, 2] > T.straight_share)
+    verdict = "undecided" if np.isnan(statistic).any() else verdict
     rotation, tangent, linear = (float(np.median(result.shares(k))) for k in ("rotation", "tangent", "linear"))
-    bent = [matrix.name for matrix, share in zip(result.matrices, left, strict=True) if share > T.bent_share]
-    where = f" ({name_sites(bent)})" if bent and len(bent) < len(left) else ""
-    return (
-        f"In the median matrix, the best rotation leaves {say(rotation, '.0%')} of the images unexplained and the best "
-        f"tangent-linear map {say(tangent, '.1%')}. Both leave more than {say(T.bent_share, '.0%')} in {len(bent)} of "
-        f"{len(left)} matrices{where}. The matrix itself, with one scale for all, leaves {say(linear, '.1%')}: in many "
-        "dimensions lengths |xA| hardly differ, so little bends. That a matrix bends the sphere at all is true by "
-        "definition."
+    gaussian = _median(evidence, result.gaussian)
+    return Part(
+        "on directions, xA/|xA|",
+        verdict,
+        f"Brought back to a sphere (our addition), the best rotation leaves {say(rotation, '.0%')} of the images "
+        f"unexplained and the best tangent-linear map {say(tangent, '.1%')}; of Gaussian matrices the better leaves "
+        f"{say(gaussian[0], '.1%')}, of an orthogonal one {say(result.orthogonal, '.1g')}. The matrix itself, with one "
+        f"scale for all, leaves {say(linear, '.1%')}: in many dimensions lengths |xA| hardly differ, so little bends.",
+        Statistic("share of xA/|xA| that no rotation or tangent-linear map explains, median matrix", *statistic),
+        asserted=False,
+        why=missing_interval(*statistic) if verdict == "undecided" else None,
     )

@@ -1,14 +1,30 @@
 """Are heads pockets in which vectors are not orthogonal?"""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Flags, Floats, T, spread_layers
-from armillary.probes.machinery.intervals import Interval
-from armillary.probes.machinery.verdicts import missing_interval, name_heads, undecided
-from armillary.results import Claim, Control, Finding, Statistic, Verdict, Why, say
+from armillary.probes.machinery import (
+    MODEL,
+    NAN3,
+    RANDOM,
+    SHUFFLED,
+    AnyInstrument,
+    Evidence,
+    Flags,
+    Interval,
+    T,
+    above,
+    beats,
+    missing_interval,
+    name_heads,
+    spread_layers,
+    undecided,
+    weakest,
+)
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -20,7 +36,7 @@ LAYERS = 8
 
 @dataclass(frozen=True)
 class Orthogonality:
-    """|cos| of token pairs in the full space and in each head's, against random directions of as many axes."""
+    """|cos| of token pairs in the full space and in each head's, against random projections of the same vectors."""
 
     claim: ClassVar[Claim] = Claim(
         id="heads.orthogonality",
@@ -28,36 +44,48 @@ class Orthogonality:
         statement="Heads are pockets where vectors are not orthogonal.",
         source="S3",
         definition=(
-            "Mean |cos| between vectors of different words from different documents, first tokens left out: of the "
-            "heads' input (d axes), and of q, k and v of every head (k axes; after projection, before any rotation or "
-            "q/k-norm). Random directions of n axes have Γ(n/2)/(√π Γ((n+1)/2)) ≈ √(2/πn), so fewer axes alone make "
-            "|cos| larger, by √(d/k). A head's ratio is relative to the law of k axes, mean of q, k and v: it measures "
-            "what goes beyond that. The statistic is the ratio of the median head. Also reported is the ratio with the "
-            "mean vector removed: a direction that all tokens share is not a relation between them."
+            "How much less orthogonal two words' vectors are in a head than in a random space of as many axes. "
+            "Measured is the mean |cos| between vectors of different words from different documents, first tokens left "
+            "out: of the heads' input (d axes), and of q, k and v of every head (k axes; after projection, before any "
+            "rotation or q/k-norm; their mean). Random directions of n axes have Γ(n/2)/(√π Γ((n+1)/2)) ≈ √(2/πn), so "
+            "fewer axes alone raise |cos|, by √(d/k). The statistic is the median head's |cos| over that of random "
+            "projections of the same vectors to k axes: what a head learned beyond fewer axes. It is also taken with "
+            "the mean vector removed: a direction that all tokens share is not a relation between them."
         ),
-        control=(
-            "the full space, over the law of d axes; random projections of the same vectors to k axes; random "
-            "initialisation; shuffled text"
-        ),
+        control="random initialisation (all twins); shuffled text; the full space",
         rule=(
-            f"A head is a pocket if its ratio significantly exceeds {T.pocket_ratio} (Benjamini–Hochberg). Supported "
-            f"if at least {T.sites_most:.0%} of heads are pockets and exceed it with the mean removed too, while the "
-            "full space is nearly orthogonal (the whole interval of the median layer's ratio below "
-            f"{T.orthogonal_ratio}). Refuted if at most {T.sites_few:.0%} of heads are pockets: then fewer axes alone "
-            "explain |cos|. Qualified otherwise. Undecided if there are too few documents for an interval."
+            "Parts, the weakest of the first three decides. 'The full space is nearly orthogonal': supported if the "
+            f"|cos| of the median layer lies below {T.orthogonal_ratio} times that of random directions of d axes, "
+            "with the whole interval; refuted above. 'Fewer axes raise |cos|', by law: supported if the |cos| of "
+            "random projections over that of the full space lies above 1, refuted below. 'Heads go beyond fewer axes': "
+            f"supported if the statistic's interval lies above {T.pocket_ratio}, with the mean removed too, and above "
+            f"that of an untrained model; refuted if one of them lies below its limit and at most {T.sites_few:.0%} of "
+            "heads are pockets (both ratios significantly above it, Benjamini–Hochberg over heads); qualified if more "
+            "are, which are then named. Undecided where an interval spans its limit, or with too few documents. 'It is "
+            "of use' needs models with one head of full width, trained in the laboratory: no one model can say."
+        ),
+        kind="learned",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "Random projections of the same vectors decide, with several untrained models: they had shown as much "
+                "as heads (SmolLM2 5.9 and 5.6 times random directions), and untrained models had been qualified.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        return 3.0
+        from armillary.probes.machinery.plan import arms_of
+
+        return float(arms_of(anatomy))
 
     def experiment(self, bench: "Bench") -> "SpaceSums | None":
         from armillary.probes.grid.cosine_ratios import SpaceSums
         from armillary.probes.grid.token_pairs import sample_vectors, space_sums
 
         layers, groups = spread_layers(bench.anatomy, LAYERS), bench.corpus.groups
-        arms = {arm: sample_vectors(bench.arm(arm), layers) for arm in (MODEL, RANDOM, SHUFFLED)}
+        arms = {arm: sample_vectors(bench.arm(arm), layers) for arm in (MODEL, *bench.twins, SHUFFLED)}
         model = arms[MODEL]
         documents = len(set(model.documents.tolist()))
         if documents < 2 or len(set(model.words.tolist())) < 2:
@@ -77,58 +105,96 @@ class Orthogonality:
             reading = "There are no two different words from two documents to compare. Give more text."
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading)
         ratios = CosineRatios(evidence.anatomy, result, evidence.seed)
-        heads, centred = ratios.heads(MODEL), ratios.centred_heads()
-        pocket = pocket_heads(heads)
-        statistic = ratios.interval(np.median(heads, axis=1))
-        full = ratios.interval(np.median(ratios.full(), axis=1))
-        verdict = _verdict(pocket, centred, statistic, full)
+        excess, centred = ratios.excess(result.raw[MODEL]), ratios.excess(result.centred)
+        pocket = pocket_heads(excess) & pocket_heads(centred)
+        statistic, also = (ratios.interval(np.median(draws, axis=1)) for draws in (excess, centred))
+        random = evidence.over_twins(ratios.median_excess)
+        parts = (
+            _full_space(ratios),
+            _fewer_axes(ratios),
+            _beyond(statistic, also, random, _flags(ratios, pocket)),
+            Part("it is of use", "undecided", USE, asserted=False, why=Why.NO_CONTROL),
+        )
+        verdict, why = weakest(parts)
+        twins = [
+            np.median(ratios.heads(result.raw[arm])[0].reshape(len(ratios.layers), -1), 1) for arm in evidence.twins
+        ]
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            why=missing_interval(*statistic, *full) if verdict == "undecided" else None,
-            statistic=Statistic("|cos| in the median head, over random directions of k axes", *statistic),
+            why=why,
+            statistic=Statistic("|cos| in the median head, over random projections of the same vectors", *statistic),
             n=result.tokens,
             controls=(
-                Control("full space, over random directions of d axes", *full),
-                Control(
-                    "random heads on the same vectors", *ratios.interval(np.median(ratios.space("random"), axis=1))
-                ),
-                *(
-                    Control(arm, *ratios.interval(np.median(ratios.heads(arm), axis=1)))
-                    for arm in (RANDOM, SHUFFLED)
-                    if arm in result.raw
-                ),
+                Control(RANDOM, *random),
+                Control(SHUFFLED, *(ratios.median_excess(SHUFFLED) if SHUFFLED in result.raw else NAN3)),
+                Control("with the mean vector removed", *also),
             ),
-            reading=_reading(ratios, pocket, centred, statistic[0], full[0]),
-            headline=f"|cos| in the median head is {say(statistic[0], '.2g')} times that of random directions, in the "
-            f"full space {say(full[0], '.2g')} times",
-            table=ratios.head_table(heads, centred, pocket),
-            quantities=ratios.quantities(heads),
+            reading=" ".join(part.reading for part in parts),
+            headline=f"|cos| in the median head is {say(statistic[0], '.2g')} times that of random projections of the "
+            f"same vectors to as many axes (untrained: {say(random[0], '.2g')} times)",
+            table=ratios.head_table(excess, centred, pocket),
+            quantities=ratios.quantities(np.mean(twins, axis=0)),
             more_tables={"full space": ratios.full_table()},
+            parts=parts,
         )
 
 
-def _verdict(pocket: Flags, centred: Floats, statistic: Interval, full: Interval) -> Verdict:
-    if np.isnan([*statistic, *full]).any():
-        return "undecided"
-    if pocket.mean() <= T.sites_few:
-        return "refuted"
-    also = (pocket & (centred > T.pocket_ratio)).mean() >= T.sites_most
-    return "supported" if also and full[2] < T.orthogonal_ratio else "qualified"
+USE = (
+    "Whether a single dot product over all d axes would do worse is a question for models trained with one head of "
+    "full width: the laboratory's, not this one's."
+)
 
 
-def _reading(ratios: "CosineRatios", pocket: Flags, centred: Floats, ratio: float, full: float) -> str:
+def _flags(ratios: "CosineRatios", pocket: Flags) -> Flags:
+    """[layer, head] of the whole model."""
     flags = np.zeros((ratios.anatomy.layers, ratios.anatomy.n_heads), dtype=bool)
     flags[ratios.layers] = pocket.reshape(len(ratios.layers), -1)
-    which = f" ({name_heads(flags)})" if 0 < pocket.mean() < T.sites_most else ""
-    random = float(np.median(ratios.space("random")[0]))
-    text = (
-        f"|cos| between the vectors of two words is {say(ratio, '.2g')} times that of random directions in the median "
-        f"head and {say(full, '.2g')} times in the full space; random heads on the same vectors: {say(random, '.2g')} "
-        f"times. Pockets: {pocket.sum()} of {pocket.size} heads{which}, "
-        f"{int((pocket & (centred > T.pocket_ratio)).sum())} of them also with the mean vector removed. Fewer axes "
-        f"alone raise |cos| from {say(ratios.law_d, '.2g')} to {say(ratios.law_k, '.2g')}"
+    return flags
+
+
+def _full_space(ratios: "CosineRatios") -> Part:
+    full = ratios.interval(np.median(ratios.space(ratios.sums.raw[MODEL], "full"), axis=1) / ratios.law_d)
+    side = above(full, T.orthogonal_ratio)
+    return Part(
+        "the full space is nearly orthogonal",
+        "undecided" if side is None else "refuted" if side else "supported",
+        f"In the full space |cos| is {say(full[0], '.2g')} times that of random directions of d axes.",
+        Statistic("|cos| in the median layer's full space, over random directions of d axes", *full),
+        why=missing_interval(*full) if side is None else None,
     )
-    if full > T.orthogonal_ratio:
-        text += ". The full space is not nearly orthogonal itself, so heads may inherit what they show"
-    return f"{text}."
+
+
+def _fewer_axes(ratios: "CosineRatios") -> Part:
+    random, full = (ratios.space(ratios.sums.raw[MODEL], name) for name in ("random", "full"))
+    raised = ratios.interval(np.median(random / np.maximum(full, 1e-300), axis=1))
+    side = above(raised, 1.0)
+    return Part(
+        "fewer axes raise |cos|",
+        "undecided" if side is None else "supported" if side else "refuted",
+        f"Random projections of the same vectors to k axes raise it by {say(raised[0], '.2g')} (by law "
+        f"{say(math.sqrt(ratios.anatomy.d / ratios.anatomy.k), '.2g')} for random directions): that is not learned.",
+        Statistic("|cos| of random projections, over that of the full space", *raised),
+        why=missing_interval(*raised) if side is None else None,
+    )
+
+
+def _beyond(statistic: Interval, centred: Interval, random: Interval, pocket: Flags) -> Part:
+    sides = (above(statistic, T.pocket_ratio), above(centred, T.pocket_ratio), beats(statistic, random))
+    verdict: Verdict = "undecided"
+    if all(sides):
+        verdict = "supported"
+    elif np.isnan([*statistic, *centred]).any():
+        verdict = "undecided"
+    elif False in sides:
+        verdict = "qualified" if pocket.mean() > T.sites_few and sides[2] else "refuted"
+    which = f" ({name_heads(pocket)})" if pocket.any() else ""
+    return Part(
+        "heads go beyond fewer axes",
+        verdict,
+        f"In the median head it is {say(statistic[0], '.2g')} times that of random projections, with the mean vector "
+        f"removed {say(centred[0], '.2g')} times; at random initialisation {say(random[0], '.2g')}, up to "
+        f"{say(random[2], '.2g')}. Heads that go beyond: {pocket.sum()}{which}.",
+        Statistic("|cos| in the median head, over random projections", *statistic),
+        why=missing_interval(*statistic, *centred) if verdict == "undecided" else None,
+    )

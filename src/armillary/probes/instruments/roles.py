@@ -22,6 +22,9 @@ ROLES = {
 KINDS = tuple(kind for kind in ROLES if kind != "content")
 """Kinds of token; that a pattern depends on what the words are is no kind of token."""
 
+SPECIALITIES = tuple(kind for kind in KINDS if kind != "first")
+"""Kinds that can be a speciality. Heads that have nothing to do rest on the first token."""
+
 MEANINGS = {
     "previous": "attention to the token before",
     "next": "attention to the token after; empty where heads see none",

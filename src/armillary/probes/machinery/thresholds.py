@@ -21,10 +21,11 @@ class Thresholds:
     roundings: float = 64.0
     # sphere.plane: 'in the plane' means that the squared component along 1 is a hundredth of a random direction's 1/d.
     plane_ratio: float = 0.01
-    # sphere.ellipsoid: 'warped' means that long semi-axes (95th percentile) are twice the short ones (5th): a factor that
-    # shows in a drawing. 'Flat' means below 1 % of the median semi-axis. 'Displaced' means that the centre has moved by
-    # 5 % of the typical semi-axis.
-    warp_ratio: float = 2.0
+    # sphere.ellipsoid: 'warped' means that long semi-axes (95th percentile) are half as long again as short ones (5th).
+    # Random gains whose extremes differ by a factor of two at d = 256 have that ratio. Below a tenth one sees a sphere.
+    # 'Flat' means below 1 % of the median semi-axis; 'displaced', that the centre has moved by 5 % of the typical one.
+    warp_ratio: float = 1.5
+    warp_none: float = 1.1
     flat_axis: float = 0.01
     displacement: float = 0.05
     # sphere.concentration: 'follows the Gaussian law' means within a factor of two. A shell is thin below 10 % spread;
@@ -32,9 +33,9 @@ class Thresholds:
     shell_law_factor: float = 2.0
     shell_thin: float = 0.10
     # sphere.direction: two AUCs differ from 0.1 on (one pair in ten is ordered otherwise), whichever is larger, and the
-    # cosine must reach 0.6 itself. Length carries nothing if a change of length costs at most a tenth of an equally
-    # large change of direction; it carries as much if it costs as much. The ratio is undefined where the change of
-    # direction costs less than 0.05 nats per token: half of the gain of a good fine-tune.
+    # cosine must reach 0.6 itself. Length carries nothing if scaling the stream costs at most a tenth of turning it as
+    # far, and as much as direction does if it costs as much. The share is undefined where turning costs less than 0.05
+    # nats per token: half of the gain of a good fine-tune.
     direction_margin: float = 0.10
     direction_auc: float = 0.60
     length_share: float = 0.10
@@ -118,11 +119,12 @@ class Thresholds:
     # stability.drift: a state has drifted when it moved by one degree: ten times what storing it in bfloat16 causes
     # (0.095°), which inference tolerates.
     drift_degrees: float = 1.0
-    # stability.reprojection: growth over all blocks is clearly larger from a factor of two on, which one sees in a
-    # drawing. A perturbation has diverged at ten times its size: one of 6° has then left its token's neighbourhood.
+    # stability.reprojection, stability.drift: growth or drift is clearly larger from a factor of two on, which one sees
+    # in a drawing. A perturbation has diverged at ten times its size: one of 6° has then left its token's neighbourhood.
     reprojection_factor: float = 2.0
     reprojection_bound: float = 10.0
-    # manifold.errors: a score beats another, or adds to it, from an AUC difference of 0.02 on: one pair in fifty.
+    # manifold.errors: scores add to what is known, or are as good as another score, from an AUC difference of 0.02 on:
+    # one pair in fifty.
     errors_margin: float = 0.02
     # heads.axes: 'hurts more' means a quarter more: a fifth of the cost across heads is then due to crossing. The share
     # is withheld for a shuffle that costs less than a hundredth of a nat per token.
@@ -130,7 +132,8 @@ class Thresholds:
     crossing_cost: float = 0.01
     # ffn.discard: half of the coordinates of any centred stream are below zero. A layer discards if twice as many are
     # below as above; 5 % above chance is the least that counts as more. Coordinates below 1 % of the token's peak are
-    # gone, and most must be. A unit duplicates another if |cos| of their weights is 0.99 (8°).
+    # gone, and most must be. A unit duplicates another if |cos| of their weights, or of their activations on ordinary
+    # tokens, is 0.99 (8°).
     discard_most: float = 2 / 3
     discard_beyond: float = 0.05
     discard_gone: float = 0.50
@@ -140,9 +143,9 @@ class Thresholds:
     # saves half a bit (√2 times as coarse); the orientation of W_1 helps if a random one saves a tenth of a bit less.
     compress_bits: float = 0.50
     compress_margin: float = 0.10
-    # ffn.select: coordinates are irrelevant if removing them costs at most 0.05 nats per token, as for scaling; not
-    # irrelevant if it costs half of what as many at random cost. A choice depends on context if fixed units cost 0.05
-    # nats more.
+    # ffn.select: an edit that costs at most 0.05 nats per token costs nothing, as for scaling. Discarded values are
+    # irrelevant if they decode less than half of what kept ones do, and if letting them through costs less than half of
+    # the same change elsewhere. A choice depends on context if fixed units cost 0.05 nats more.
     select_cost: float = 0.05
     select_half: float = 0.50
     # heads.specialise: a head has a role if one kind of token takes half of its attention, and leans to a kind that
