@@ -23,8 +23,17 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def bag(embedding: Tensor, positions: Tensor | None = None, eps: float = 1e-5, heads: int = 2) -> Anatomy:
-    """A GPT-2 that writes nothing: its stream is token embedding plus position embedding, at every site."""
+def bag(
+    embedding: Tensor,
+    positions: Tensor | None = None,
+    eps: float = 1e-5,
+    heads: int = 2,
+    unembedding: Tensor | None = None,
+) -> Anatomy:
+    """A GPT-2 that writes nothing: its stream is token embedding plus position embedding, at every site.
+
+    It predicts by its embedding, or by an `unembedding` of its own.
+    """
     config = tr.GPT2Config(
         n_embd=embedding.shape[1],
         n_layer=2,
@@ -35,10 +44,13 @@ def bag(embedding: Tensor, positions: Tensor | None = None, eps: float = 1e-5, h
         bos_token_id=0,
         eos_token_id=0,
         pad_token_id=0,
+        tie_word_embeddings=unembedding is None,
     )
     model = tr.GPT2LMHeadModel(config).eval()
     with torch.no_grad():
         model.transformer.wte.weight.copy_(embedding)
+        if unembedding is not None:
+            model.lm_head.weight.copy_(unembedding)
         model.transformer.wpe.weight.zero_()
         if positions is not None:
             model.transformer.wpe.weight.copy_(positions)
@@ -77,12 +89,12 @@ def corpus(documents: int = 40, length: int = 60, vocabulary: int = VOCABULARY, 
     return _corpus(ids)
 
 
-def chained(documents: int = 40, length: int = 60, vocabulary: int = 60, seed: int = 1) -> Corpus:
-    """Documents in which every token but one in five tells the next: t, t + 1, t + 2 …"""
+def chained(documents: int = 40, length: int = 60, vocabulary: int = 60, seed: int = 1, follows: float = 0.8) -> Corpus:
+    """Documents in which most tokens tell the next: t, t + 1, t + 2 …"""
     draw = generator(seed)
     ids = torch.randint(0, vocabulary, (documents, length), generator=draw)
     for t in range(1, length):
-        follow = torch.rand(documents, generator=draw) < 0.8
+        follow = torch.rand(documents, generator=draw) < follows
         ids[:, t] = torch.where(follow, (ids[:, t - 1] + 1) % vocabulary, ids[:, t])
     return _corpus(ids)
 

@@ -56,28 +56,29 @@ class TokenSamples(State):
 
 @dataclass(frozen=True)
 class Samples:
-    """The instrument: `capacity` tokens per site, first positions left out."""
+    """The instrument: `capacity` tokens per site, first positions left out; of every norm, or of the last alone."""
 
     capacity: int = 768
+    last_norm: bool = False
     name: str = "samples"
     arms: tuple[str, ...] = ARMS
     overwrites: bool = False
 
     def start(self, anatomy: "Anatomy", corpus: "Corpus", seed: int) -> "SampleWatch":
-        return SampleWatch(anatomy, corpus, self.capacity)
+        return SampleWatch(anatomy, corpus, self.capacity, tuple(anatomy.norms)[-1 if self.last_norm else 0 :])
 
     def count(self, state: TokenSamples) -> tuple[int, str]:
         return min(int((r.sample().marks == 0).sum()) for r in state.rows.values()), "ordinary tokens"
 
     def bytes(self, anatomy: "Anatomy") -> int:
-        return len(self.arms) * 4 * self.capacity * anatomy.d * len(anatomy.norms)
+        return len(self.arms) * 4 * self.capacity * anatomy.d * (1 if self.last_norm else len(anatomy.norms))
 
 
 class SampleWatch:
-    def __init__(self, anatomy: "Anatomy", corpus: "Corpus", capacity: int) -> None:
+    def __init__(self, anatomy: "Anatomy", corpus: "Corpus", capacity: int, sites: tuple[str, ...]) -> None:
         from armillary.measures import Reservoir
 
-        self.sites = tuple(anatomy.norms)
+        self.sites = sites
         self.state = TokenSamples(Named.of(self.sites, lambda: Reservoir.empty(capacity, anatomy.d, 4)))
         self._bar = bar(corpus, capacity)
 
@@ -121,3 +122,5 @@ def bar(corpus: "Corpus", capacity: int, last: int = 0) -> int:
 
 
 SAMPLES = Samples()
+# Where a claim is decided at the last norm alone, more tokens cost little and make its interval narrower.
+LAST_SAMPLES = Samples(2048, last_norm=True, name="samples of the last norm")

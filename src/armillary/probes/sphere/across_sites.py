@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from armillary.probes.machinery import Evidence, Flags, Floats, Interval
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.intervals import Statistic, mean
+from armillary.results import Control, Verdict
 
 
 def flagged(sites: list[str], flags: Flags) -> list[str]:
@@ -26,3 +27,57 @@ def across_sites(
 ) -> Interval:
     """Value and interval of a summary over sites, by default the median site."""
     return evidence.interval(np.moveaxis(sums, 0, 1), lambda drawn: summary(statistic(drawn), axis=-1), every=True)
+
+
+def sure_and_possible(intervals: Floats, limit: float) -> tuple[Flags, Flags]:
+    """Which sites have a value of at most `limit`: with the whole interval, and with any part of it.
+
+    A site without an interval may, but does not surely.
+    """
+    _, low, high = np.moveaxis(intervals, -1, 0)
+    return np.asarray(high <= limit), np.asarray(~(low > limit))
+
+
+def decided(rule: Callable[..., Verdict], sure: tuple[Flags, ...], possible: tuple[Flags, ...]) -> Verdict:
+    """What a rule on flags says, if the sites whose interval spans a limit cannot change it; else undecided."""
+    verdict = rule(*sure)
+    return verdict if verdict == rule(*possible) else "undecided"
+
+
+def arm_controls(
+    evidence: Evidence, instrument: AnyInstrument, statistic: Callable[[str], Interval]
+) -> tuple[Control, ...]:
+    """A statistic in the arms that the instrument watched besides the model on its text; the twins are one control."""
+    return tuple(
+        Control(arm, *(evidence.over_twins(statistic) if arm == RANDOM else statistic(arm)))
+        for arm in evidence.controls(instrument)
+    )
+
+
+def arm_lines(evidence: Evidence, instrument: AnyInstrument, values: Callable[[str], Floats]) -> dict[str, Floats]:
+    """The values by site in the same arms, for a figure: the mean over the twins is one line."""
+    return {
+        arm: np.mean([values(twin) for twin in evidence.twins], axis=0) if arm == RANDOM else values(arm)
+        for arm in evidence.controls(instrument)
+    }
+
+
+def document_weights(evidence: Evidence, draws: int) -> Floats:
+    """[1 + draw, document group]: once every document, then how often each is drawn; the same for every statistic."""
+    assert evidence.corpus is not None
+    groups = evidence.corpus.groups
+    drawn = np.random.default_rng(evidence.seed).multinomial(groups, np.full(groups, 1 / groups), size=draws)
+    return np.vstack([np.ones(groups), drawn])
+
+
+def drawn_interval(evidence: Evidence, values: Floats) -> Interval:
+    """Value and interval from a statistic under `document_weights`, for one that is no function of documents' sums."""
+    from armillary.geometry.resample import tails
+
+    assert evidence.corpus is not None
+    value, defined = float(values[0]), values[1:][np.isfinite(values[1:])]
+    few = evidence.corpus.documents < T.documents_least or 2 * len(defined) < len(values) - 1
+    if few or not np.isfinite(value):
+        return value, float("nan"), float("nan")
+    low, high = np.quantile(defined, tails(evidence.corpus.groups))
+    return value, float(low), float(high)

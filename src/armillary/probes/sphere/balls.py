@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES, Sampled
-from armillary.probes.machinery import MODEL, NAN3, Evidence, Floats, Interval
+from armillary.probes.machinery import MODEL, Evidence, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from armillary.geometry.local import Balls
 
 SCALES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
 NEIGHBOURS = 24
@@ -29,11 +31,22 @@ class SiteBalls:
     """Of x, before the norm."""
     along_ones: float
     """Variance along 1 over the mean tangential variance, in one contracted ball: 0 under LayerNorm."""
-    own_slope: float
-    """The slope in balls of 8 to 128 nearest tokens, not contracted; NaN where there are too few tokens."""
-    own_alpha: tuple[float, float]
-    """Angular size in degrees of the smallest and the largest of those."""
+    own: Floats | None
+    """[document group, ball size, as above] in balls of 8 to 128 nearest tokens, not contracted; None where there are
+    too few tokens."""
     tokens: int
+
+    @property
+    def own_slope(self) -> float:
+        return float("nan") if self.own is None else float(slope(self.own.sum(0)[None])[0])
+
+    @property
+    def own_alpha(self) -> tuple[float, float]:
+        """Angular size in degrees of the smallest and the largest of the balls that are not contracted."""
+        if self.own is None:
+            return float("nan"), float("nan")
+        alpha, _ = pooled(self.own)
+        return float(alpha[0]), float(alpha[-1])
 
 
 def slope(sums: Floats) -> Floats:
@@ -57,21 +70,20 @@ def site_balls(evidence: Evidence, site: str) -> SiteBalls | None:
     before = _contracted(evidence, sample, lambda x: x)
     if after is None or before is None:
         return None
-    own_slope, *own_alpha = _own_balls(evidence, sample)
     near = (sample.z @ sample.z[0]).topk(NEIGHBOURS).indices
     ball = norm.direction(sample.x[0] + SCALES[-1] * (sample.x[near] - sample.x[0]))
     along_ones = float(ball.sum(-1).var() / norm.d / (ball.var(0).sum() / norm.d))
-    return SiteBalls(after, before, along_ones, own_slope, (own_alpha[0], own_alpha[1]), len(sample))
+    return SiteBalls(after, before, along_ones, _own_balls(evidence, sample), len(sample))
 
 
 def arm_sums(evidence: Evidence, arm: str, site: str) -> Floats | None:
     """`SiteBalls.after` in a control arm."""
-    return _contracted(evidence, _words(evidence, arm, site), evidence.anatomy.norms[site].direction)
+    return _contracted(evidence, _words(evidence, arm, site), evidence.model(arm).norms[site].direction)
 
 
 def _words(evidence: Evidence, arm: str, site: str) -> Sampled:
     """One token per word form: copies of a point have no shape."""
-    return evidence[SAMPLES][arm].ordinary(evidence.anatomy, site).distinct()
+    return evidence[SAMPLES][arm].ordinary(evidence.model(arm), site).distinct()
 
 
 def _outside(sample: Sampled) -> int:
@@ -84,25 +96,28 @@ def _contracted(evidence: Evidence, sample: Sampled, onto: "Callable[[Tensor], T
 
     from armillary.geometry.local import contracted
 
-    assert evidence.corpus is not None
     if _outside(sample) < 2 * NEIGHBOURS:
         return None
     document = torch.from_numpy(sample.document)
-    balls = contracted(sample.x, onto, SCALES, NEIGHBOURS, CENTRES, evidence.seed, document)
-    sums = np.zeros((evidence.corpus.groups, len(SCALES), 3))
+    return _grouped(evidence, sample, contracted(sample.x, onto, SCALES, NEIGHBOURS, CENTRES, evidence.seed, document))
+
+
+def _grouped(evidence: Evidence, sample: Sampled, balls: "Balls") -> Floats:
+    """The balls' sums, added by the document group of their centre."""
+    assert evidence.corpus is not None
+    sums = np.zeros((evidence.corpus.groups, *balls.sums().shape[1:]))
     np.add.at(sums, sample.document[balls.centres] % evidence.corpus.groups, balls.sums())
     return sums
 
 
-def _own_balls(evidence: Evidence, sample: Sampled) -> Interval:
-    """Slope, smallest and largest α of balls that hold the tokens themselves."""
+def _own_balls(evidence: Evidence, sample: Sampled) -> Floats | None:
+    """Sums in balls that hold the tokens themselves."""
     import torch
 
     from armillary.geometry.local import radial_to_tangential
 
     counts = [k for k in OWN_BALLS if k + 1 < _outside(sample)]
     if len(counts) < 3:
-        return NAN3
+        return None
     balls = radial_to_tangential(sample.z, counts, OWN_CENTRES, evidence.seed, torch.from_numpy(sample.document))
-    alpha, _ = pooled(balls.sums())
-    return float(slope(balls.sums().sum(0)[None])[0]), float(alpha[0]), float(alpha[-1])
+    return _grouped(evidence, sample, balls)

@@ -8,9 +8,17 @@ import numpy as np
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Ints, T, mean, spread
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
-from armillary.probes.machinery.verdicts import by_share, name_sites
-from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
+from armillary.probes.machinery.verdicts import by_share, missing_interval, name_sites
+from armillary.probes.sphere.across_sites import (
+    across_sites,
+    arm_controls,
+    arm_lines,
+    by_site,
+    decided,
+    flagged,
+    sure_and_possible,
+)
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, say
 
 DIMENSIONS = (3, 10, 30, 100, 300, 1000, 3000, 10_000)
 GAUSSIANS = 2000
@@ -34,11 +42,20 @@ class Concentration:
         ),
         control="Gaussian vectors of the same dimension (Monte-Carlo); random initialisation; shuffled text",
         rule=(
-            f"A norm follows the Gaussian law if the high end of its spread's interval is at most "
-            f"{T.shell_law_factor:.0f}/√(2d). Its tokens may form a thin shell if the low end is at most "
-            f"{T.shell_thin:.0%}. Supported if at least {T.sites_most:.0%} of the norms follow the law. Refuted if at "
-            f"most {T.sites_few:.0%} may have a thin shell. Qualified otherwise. Where there is no interval, the "
-            "spread itself stands for both ends."
+            "The tokens before a norm follow the Gaussian law if their spread is at most "
+            f"{T.shell_law_factor:.0f}/√(2d). They form a thin shell if they follow it or their spread is at most "
+            f"{T.shell_thin:.0%}. Supported if they follow the law before at least {T.sites_most:.0%} of the norms. "
+            f"Refuted if they form a thin shell before at most {T.sites_few:.0%}. Qualified otherwise; the reading "
+            "names the norms. Undecided if norms whose interval spans a limit could change the verdict. Untrained "
+            "vectors may follow the law too: chance makes the shell, not training."
+        ),
+        kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "undecided where intervals spanning a limit could change the verdict; before, such norms counted as "
+                "not following the law, and as thin",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)
@@ -48,9 +65,9 @@ class Concentration:
         lengths = state.sums("length", ORDINARY)
         spreads = by_site(evidence, lengths, spread)
         law = float(1 / np.sqrt(2 * evidence.anatomy.d))
-        low_end, high_end = (np.where(np.isnan(spreads[:, i]), spreads[:, 0], spreads[:, i]) for i in (1, 2))
-        follows, thin = high_end <= T.shell_law_factor * law, low_end <= T.shell_thin
-        verdict = by_share(follows, thin)
+        sure, possible = zip(*(sure_and_possible(spreads, limit) for limit in _limits(law)), strict=True)
+        verdict = decided(by_share, sure, possible)
+        follows, thin = (spreads[:, 0] <= limit for limit in _limits(law))
         value, low, high = across_sites(evidence, lengths, spread)
         shell = shell_table(evidence.seed)
         return Finding(
@@ -59,13 +76,19 @@ class Concentration:
             statistic=Statistic("spread of ‖x‖ before the norm, median site", value, low, high),
             n=LENGTHS.count(state)[0],
             controls=_controls(evidence),
-            reading=_reading(evidence, follows, thin, value, law),
+            reading=_reading(evidence, verdict, follows, thin, value, law),
             headline=_headline(verdict, value, law),
             table=_table(evidence, spreads, law),
             quantities=_quantities(evidence, spreads, law, shell),
             notes=_massive_activations(evidence),
             more_tables={"monte-carlo": shell},
+            why=missing_interval(*spreads[:, 1:].ravel()) if verdict == "undecided" else None,
         )
+
+
+def _limits(law: float) -> tuple[float, float]:
+    """The largest spread that follows the Gaussian law, and that of a thin shell."""
+    return T.shell_law_factor * law, max(T.shell_law_factor * law, T.shell_thin)
 
 
 def shell_table(seed: int = 0) -> Table:
@@ -86,8 +109,7 @@ def _table(evidence: Evidence, spreads: Floats, law: float) -> Table:
     state, sites = evidence[LENGTHS][MODEL], len(evidence.sites)
     first = mean(state.sums("length", (1,)).sum(1))
     dimensions = [" ".join(map(str, dict.fromkeys(places[:, 3].tolist()))) for places in _massive_places(evidence)]
-    random = evidence[LENGTHS].get(RANDOM)
-    at_random = [None] * sites if random is None else spread(random.sums("length", ORDINARY).sum(1))
+    at_random = _arm_spreads(evidence).get(RANDOM, np.full(sites, np.nan))
     return site_table(
         evidence.sites,
         interval_cells(
@@ -103,7 +125,7 @@ def _table(evidence: Evidence, spreads: Floats, law: float) -> Table:
             "massive_tokens", "tokens with a massive activation, first ones included", state.massive_counts(), "tokens"
         ),
         cells("massive_dimensions", "dimensions of the massive activations, largest first", dimensions),
-        cells("random_cv", "cv_length at random initialisation", at_random),
+        cells("random_cv", "cv_length at random initialisation, mean over the untrained twins", at_random),
     )
 
 
@@ -118,8 +140,13 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     row = monte_carlo_shell([evidence.anatomy.d], GAUSSIANS, evidence.seed)[0]
     error = 1.96 * row.cv_length_error
     gaussian = Control(f"Gaussian vectors, d = {row.d}", row.cv_length, row.cv_length - error, row.cv_length + error)
-    arms = {arm: evidence[LENGTHS][arm].sums("length", ORDINARY) for arm in evidence.controls(LENGTHS)}
-    return (gaussian, *(Control(arm, *across_sites(evidence, sums, spread)) for arm, sums in arms.items()))
+    return gaussian, *arm_controls(
+        evidence, LENGTHS, lambda arm: across_sites(evidence, evidence[LENGTHS][arm].sums("length", ORDINARY), spread)
+    )
+
+
+def _arm_spreads(evidence: Evidence) -> dict[str, Floats]:
+    return arm_lines(evidence, LENGTHS, lambda arm: spread(evidence[LENGTHS][arm].sums("length", ORDINARY).sum(1)))
 
 
 def _massive_activations(evidence: Evidence) -> tuple[str, ...]:
@@ -136,13 +163,25 @@ def _massive_activations(evidence: Evidence) -> tuple[str, ...]:
     )
 
 
-def _reading(evidence: Evidence, follows: Flags, thin: Flags, value: float, law: float) -> str:
-    names = f" ({name_sites(flagged(evidence.sites, thin))})" if thin.any() else ""
-    return (
+def _reading(evidence: Evidence, verdict: Verdict, follows: Flags, thin: Flags, value: float, law: float) -> str:
+    follow, shell = (_where(evidence, flags) for flags in (follows, thin))
+    reading = (
         f"Lengths before the norm spread by {say(value, '.1%')} (median site), {say(value / law, '.2g')} times the "
-        f"{say(law, '.1%')} of a Gaussian vector. The Gaussian law holds at {int(follows.sum())} of {len(follows)} "
-        f"norms; a spread below {T.shell_thin:.0%} is possible at {int(thin.sum())}{names}."
+        f"{say(law, '.1%')} of a Gaussian vector. They follow the Gaussian law (within a factor of "
+        f"{T.shell_law_factor:.0f}) before {follow} and form a thin shell before {shell}."
     )
+    if verdict == "undecided":
+        return f"{reading} The intervals of some norms span a limit. Give more text."
+    return reading
+
+
+def _where(evidence: Evidence, flags: Flags) -> str:
+    """'2 of 15 norms (L0.ln1 and L0.ln2)', or those it does not hold for where they are fewer."""
+    count = f"{int(flags.sum())} of {len(flags)} norms"
+    if flags.all() or not flags.any():
+        return count
+    few = flags if flags.sum() <= len(flags) / 2 else ~flags
+    return f"{count} ({'' if few is flags else 'not '}{name_sites(flagged(evidence.sites, few))})"
 
 
 def _headline(verdict: Verdict, value: float, law: float) -> str:
@@ -155,8 +194,7 @@ def _headline(verdict: Verdict, value: float, law: float) -> str:
 
 
 def _quantities(evidence: Evidence, spreads: Floats, law: float, shell: Table) -> tuple[Quantity, ...]:
-    arms = {arm: evidence[LENGTHS][arm].sums("length", ORDINARY) for arm in evidence.controls(LENGTHS)}
-    controls = {arm: spread(sums.sum(1)) for arm, sums in arms.items()}
+    controls = _arm_spreads(evidence)
     controls["with first and massive tokens"] = spread(evidence[LENGTHS][MODEL].sums("length").sum(1))
     d, length, law_length, squared, law_squared = np.array(shell.rows, dtype=float).T
     name, meaning = "spread of ‖x‖ before the norm", "coefficient of variation over ordinary tokens"

@@ -1,5 +1,6 @@
-"""In how many dimensions do normalised features effectively lie?"""
+"""Does the norm take two dimensions away?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,156 +8,235 @@ import numpy as np
 
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, T, median_defined
-from armillary.probes.machinery.tables import cells, line, site_table
-from armillary.probes.machinery.verdicts import missing_interval
-from armillary.probes.sphere.dimension_estimates import Dimensions, dimensions
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    median_defined,
+    missing_interval,
+    over_twins,
+    weakest,
+)
+from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
+from armillary.probes.sphere.across_sites import across_sites, by_site, drawn_interval
+from armillary.probes.sphere.dimension_estimates import Dimensions, dimensions, inverse, participations
 from armillary.probes.sphere.site_spectra import spectra
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 UNIT = "dimensions"
+CONTROL_SITES = 5
+GAUSSIANS = 5
+CHANGE = "change by the norm, participation ratio of z − of x, median site"
+EXPECTED = {-2: "S3", -1: "one constraint", 0: "none"}
 
 
 @dataclass(frozen=True)
 class EffectiveDimension:
-    """Four estimates of dimension per site, compared with a Gaussian of the same covariance."""
+    """The dimension of z less that of x, by three estimates, against S3's −2."""
 
     claim: ClassVar[Claim] = Claim(
         id="spectrum.dimension",
         chapter="A",
-        statement="Normalised features effectively fill d − 2 dimensions.",
+        statement="The norm reduces the effective dimension of the features by two.",
         source="S3",
         definition=(
-            "The statistic is the participation ratio (Σλ)²/Σλ² of the eigenvalues λ of Cov(z), divided by d − 2, at "
-            "the median site. It is 1 if all d − 2 axes carry the same variance. Its tr C² is the product of the "
-            "covariances of the two halves of the documents, which removes the bias of few tokens. The table adds the "
-            "entropy rank (exp of the entropy of the eigenvalues), TwoNN and maximum-likelihood dimension. The last "
-            "two count coordinates near a token; with few tokens they come out too low, so they are compared with as "
-            "many Gaussian points of the same covariance."
+            "The dimension of the features z after a norm less that of the same tokens' x before it, at the median "
+            "site. S3 predicts −2, one for the plane and one for constant length; −1 would be one constraint, 0 none. "
+            "Dimension is counted in three ways. Participation ratio (the statistic): (Σλ)²/Σλ² of the covariance's "
+            "eigenvalues λ, the number of equally strong axes. Rank: axes with any variance, above 1e-6 of the mean. "
+            "TwoNN: coordinates near a token, from its two nearest tokens (one token per word form); with few tokens "
+            "it comes out too low. How many of the d − 2 dimensions z fills is described, and decides nothing: S3's "
+            "d − 2 is an upper bound."
         ),
-        control="random initialisation; normalised Gaussian vectors; for TwoNN a Gaussian with the same mean and "
-        "covariance",
+        control="random initialisation, several times; Gaussian vectors through the norm (−1 under LayerNorm, 0 under "
+        "RMSNorm); for TwoNN of z a Gaussian with the same mean and covariance",
         rule=(
-            f"Supported if the interval of the statistic lies above {T.dimension_full}. Refuted if it lies below "
-            f"{T.dimension_half}. Qualified otherwise. Undecided without an interval."
+            f"Each count is supported if its change lies within −{T.dimension_removed:.0f} ± {T.dimension_within}, "
+            "refuted if it lies outside, undecided if its interval spans a limit or is missing. The weakest of the "
+            "three decides: S3 says all of them. The interval of the rank is its change in either half of the "
+            "documents."
+        ),
+        kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "the claim was that features fill d − 2 dimensions, which S3 does not say: it says that the norm takes "
+                "two away; one bootstrap for all intervals, with the guard for few documents",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
 
     def conclude(self, evidence: Evidence) -> Finding:
-        by_site, draws = dimensions(evidence)
+        sites = dimensions(evidence)
         tokens = [spectrum.tokens for spectrum in spectra(evidence, MODEL).values()]
         full = evidence.anatomy.d - 2
-        value, low, high = _interval(by_site, draws, full)
-        verdict = _verdict(low, high)
-        axes, near = (say(_median(by_site, name), spec) for name, spec in (("participation", ".3g"), ("two_nn", ".2g")))
+        change = _change(evidence, np.stack([site.participation for site in sites], 1))
+        two_nn = across_sites(evidence, np.stack([site.two_nn for site in sites]), _two_nn_change, np.nanmedian)
+        parts = (
+            _part("participation ratio", change, sites, _participations(sites)),
+            _part("rank", _rank_change(sites), sites, np.array([site.ranks[0] for site in sites])),
+            _part("TwoNN", two_nn, sites, np.array([inverse(site.two_nn.sum(0)) for site in sites])),
+        )
+        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("participation ratio / (d − 2), median site", value, low, high),
+            statistic=Statistic(CHANGE, *change, UNIT),
             n=min(tokens),
-            controls=_controls(evidence, full),
-            reading=_reading(verdict, by_site, value, full),
-            headline=f"Features use {axes} of {full} dimensions (participation ratio, median site); near a token, "
-            f"{near}",
-            table=_table(evidence, by_site, tokens),
-            quantities=_quantities(evidence, by_site, full),
-            why=missing_interval(low, high) if verdict == "undecided" else None,
+            controls=_controls(evidence),
+            reading=_reading(parts, sites, full),
+            headline=_headline(parts),
+            table=_table(evidence, sites, tokens),
+            quantities=_quantities(evidence, sites, full),
+            why=why,
+            parts=parts,
         )
 
 
-def _column(by_site: list[Dimensions], name: str) -> Floats:
-    """[site, (value, error)] of an estimate, [site] of a plain number."""
-    return np.array([getattr(site, name) for site in by_site], dtype=float)
+def _participations(sites: Sequence[Dimensions]) -> Floats:
+    """[site, (z, x)]."""
+    return np.array([site.participation[0] for site in sites])
 
 
-def _median(by_site: list[Dimensions], name: str) -> float:
-    """The median over the sites where the estimate is defined; NaN if it is nowhere."""
-    column = _column(by_site, name)
-    return median_defined(column if column.ndim == 1 else column[:, 0])
+def _change(evidence: Evidence, participation: Floats) -> Interval:
+    """The change at the median site from [1 + draw, site, (z, x)]."""
+    return drawn_interval(evidence, np.median(participation[..., 0] - participation[..., 1], axis=1))
 
 
-def _interval(by_site: list[Dimensions], draws: Floats, full: int) -> Interval:
-    shares = _column(by_site, "participation")[:, 0] / full
-    drawn = shares[None] * draws
-    drawn = np.median(drawn[np.isfinite(drawn).all(1)], axis=1)
-    if len(drawn) < len(draws) // 2:
-        return float(np.median(shares)), float("nan"), float("nan")
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(np.median(shares)), float(low), float(high)
+def _two_nn_change(sums: Floats) -> Floats:
+    """From sums [draw, site, (z, x), (points, logs)]."""
+    values = inverse(sums)
+    return np.asarray(values[..., 0] - values[..., 1])
 
 
-def _verdict(low: float, high: float) -> Verdict:
-    if np.isnan([low, high]).any():
-        return "undecided"
-    if low >= T.dimension_full:
-        return "supported"
-    return "refuted" if high <= T.dimension_half else "qualified"
+def _rank_change(sites: Sequence[Dimensions]) -> Interval:
+    """The median change over all documents, and in the two halves of them; NaN where there are too few tokens."""
+    changes = np.array([site.ranks[:, 0] - site.ranks[:, 1] for site in sites])
+    value, *halves = (median_defined(column) for column in changes.T)
+    # Halves of a sample can be too small for a rank where the whole is not.
+    defined = [half for half in halves if not np.isnan(half)] or [value]
+    return value, min(value, *defined), max(value, *defined)
 
 
-def _table(evidence: Evidence, by_site: list[Dimensions], tokens: list[int]) -> Table:
-    participation, ranks, two_nn, mle = (
-        _column(by_site, name).T for name in ("participation", "entropy_rank", "two_nn", "mle")
+def _verdict(interval: Interval) -> Verdict:
+    least, most = (above(interval, -T.dimension_removed + side * T.dimension_within) for side in (-1, 1))
+    if least is False or most is True:
+        return "refuted"
+    return "supported" if least is True and most is False else "undecided"
+
+
+def _part(name: str, interval: Interval, sites: Sequence[Dimensions], values: Floats) -> Part:
+    """One way of counting, from its change and its values [site, (z, x)]."""
+    after, before = (median_defined(column) for column in values.T)
+    statistic = Statistic(f"change by the norm, {name}, median site", *interval, UNIT)
+    reading = f"By {name} the norm changes {say(before, '.3g')} dimensions into {say(after, '.3g')} (median site), by "
+    reading += f"{say(interval[0], '+.2g')} ({say(interval[1], '+.2g')} to {say(interval[2], '+.2g')})."
+    verdict = _verdict(interval)
+    why = None
+    if verdict == "undecided":
+        inside = [f"{say(n, '.0f')} ({who})" for n, who in EXPECTED.items() if interval[1] <= n <= interval[2]]
+        reading += f" The interval holds {' and '.join(inside)}." if inside else ""
+        why = Why.TOO_LITTLE_TEXT if np.isnan(interval[0]) else missing_interval(*interval)
+    return Part(name, verdict, reading, statistic, why=why)
+
+
+def _reading(parts: Sequence[Part], sites: Sequence[Dimensions], full: int) -> str:
+    used = say(median_defined(site.all_tokens for site in sites) / full, ".0%")
+    near = median_defined(float(inverse(site.two_nn.sum(0))[0]) for site in sites)
+    gaussian = median_defined(site.gaussian_two_nn for site in sites)
+    described = (
+        f"After the norm, features use {used} of d − 2 = {full} dimensions by participation ratio; near a token "
     )
-    jackknife = "its standard error, jackknife over documents"
-    gaussian_two_nn, gaussian_mle = (_column(by_site, name) for name in ("gaussian_two_nn", "gaussian_mle"))
+    described += f"TwoNN counts {say(near)}, for a Gaussian of the same covariance {say(gaussian)}."
+    return " ".join([*(part.reading for part in parts), described])
+
+
+def _headline(parts: Sequence[Part]) -> str:
+    changes = [f"{say(part.statistic.value, '+.2g')} by {part.name}" for part in parts if part.statistic is not None]
+    return f"The norm changes the number of dimensions by {', '.join(changes)} (claimed −2)"
+
+
+def _two_nn_intervals(evidence: Evidence, sites: Sequence[Dimensions], which: int) -> Floats:
+    return by_site(evidence, np.stack([site.two_nn[:, which] for site in sites]), inverse)
+
+
+def _participation_intervals(evidence: Evidence, sites: Sequence[Dimensions], which: int) -> Floats:
+    return np.array([drawn_interval(evidence, site.participation[:, which]) for site in sites])
+
+
+def _table(evidence: Evidence, sites: Sequence[Dimensions], tokens: list[int]) -> Table:
+    ranks = np.array([site.ranks[0] for site in sites])
+    after, before = (_participation_intervals(evidence, sites, which) for which in (0, 1))
+    near, near_before = (_two_nn_intervals(evidence, sites, which) for which in (0, 1))
+    mle = by_site(evidence, np.stack([site.mle for site in sites]), inverse)
     return site_table(
         evidence.sites,
-        cells("participation", "participation ratio (Σλ)²/Σλ², across the two halves", participation[0], UNIT),
-        cells("participation_se", "its standard error, bootstrap over documents on the sample", participation[1], UNIT),
-        cells("entropy_rank", "exp of the entropy of the eigenvalues", ranks[0], UNIT),
-        cells("entropy_rank_se", "half the difference between the two halves of the documents", ranks[1], UNIT),
-        cells("two_nn", "TwoNN dimension of up to 400 sampled tokens, one per word form", two_nn[0], UNIT),
-        cells("two_nn_se", jackknife, two_nn[1], UNIT),
-        cells("mle", "maximum-likelihood dimension, 16 neighbours", mle[0], UNIT),
-        cells("mle_se", jackknife, mle[1], UNIT),
-        cells("gaussian_two_nn", "TwoNN of Gaussian points with the same mean and covariance", gaussian_two_nn, UNIT),
-        cells("gaussian_mle", "maximum likelihood for the same Gaussian points", gaussian_mle, UNIT),
+        interval_cells("participation", "participation ratio of z, sampled tokens", after, UNIT),
+        interval_cells("participation_before", "of x, before the norm", before, UNIT),
+        cells("rank", "axes of z with any variance, sampled tokens; empty if too few", ranks[:, 0], UNIT),
+        cells("rank_before", "of x, before the norm", ranks[:, 1], UNIT),
+        interval_cells("two_nn", "TwoNN dimension of z, sampled tokens, one per word form", near, UNIT),
+        interval_cells("two_nn_before", "of x, before the norm", near_before, UNIT),
+        cells(
+            "participation_all",
+            "participation ratio of z over all tokens, across the two halves",
+            [site.all_tokens for site in sites],
+            UNIT,
+        ),
+        cells("entropy_rank", "exp of the entropy of the eigenvalues of z", [s.entropy_rank for s in sites], UNIT),
+        interval_cells("mle", "maximum-likelihood dimension of z, 16 neighbours", mle, UNIT),
+        cells(
+            "gaussian_two_nn",
+            "TwoNN of Gaussian points with the mean and covariance of z",
+            [site.gaussian_two_nn for site in sites],
+            UNIT,
+        ),
+        cells("gaussian_mle", "maximum likelihood for the same Gaussian points", [s.gaussian_mle for s in sites], UNIT),
         cells("tokens", "ordinary tokens behind the covariance", tokens, "tokens"),
     )
 
 
-def _controls(evidence: Evidence, full: int) -> tuple[Control, ...]:
-    shares = {}
-    if RANDOM in evidence[COVARIANCES]:
-        powers = [spectrum.cross_power for spectrum in spectra(evidence, RANDOM, halves=False).values()]
-        shares[RANDOM] = float(np.median(1 / np.array(powers))) / full
-    shares["Gaussian vectors, normalised"] = _isotropic(evidence) / full
-    return tuple(Control(name, share, float("nan"), float("nan")) for name, share in shares.items())
+def _controls(evidence: Evidence) -> tuple[Control, ...]:
+    sites = evidence.sites[:: -(-len(evidence.sites) // CONTROL_SITES)]
+    controls = [Control("Gaussian vectors through the norm", *_gaussian_change(evidence))]
+    if RANDOM in evidence.controls(SAMPLES):
+        random = evidence.over_twins(lambda arm: _change(evidence, participations(evidence, arm, sites)))
+        controls.append(Control(RANDOM, *random))
+    return tuple(controls)
 
 
-def _isotropic(evidence: Evidence) -> float:
-    """The participation ratio of Gaussian vectors through the same norm: what filling the space looks like."""
+def _gaussian_change(evidence: Evidence) -> Interval:
+    """What a norm does to vectors without any structure, and where another draw of them is expected."""
     import torch
 
     norm = next(iter(evidence.anatomy.norms.values()))
     generator = torch.Generator().manual_seed(evidence.seed)
-    drawn = norm.direction(torch.randn(6 * norm.d, norm.d, generator=generator)).double()
-    first, second = (half.T.cov() for half in drawn.chunk(2))
-    return float(first.trace() * second.trace() / (first * second).sum())
+    changes = []
+    for _ in range(GAUSSIANS):
+        x = torch.randn(6 * norm.d, norm.d, generator=generator, dtype=torch.float64)
+        halves = [[half.T.cov() for half in points.chunk(2)] for points in (norm.direction(x), x)]
+        after, before = (float(c.trace() * e.trace() / (c * e).sum()) for c, e in halves)
+        changes.append((after - before,) * 3)
+    value, low, high = over_twins(changes).tolist()
+    return value, low, high
 
 
-def _reading(verdict: Verdict, by_site: list[Dimensions], value: float, full: int) -> str:
-    if verdict == "undecided":
-        return "Too few documents for an interval. Give more text."
-    rank = say(_median(by_site, "entropy_rank") / full, ".0%")
-    near, gaussian = say(_median(by_site, "two_nn")), say(_median(by_site, "gaussian_two_nn"))
+def _quantities(evidence: Evidence, sites: Sequence[Dimensions], full: int) -> tuple[Quantity, ...]:
+    theory = {f"d − 2 = {full}": np.full(len(sites), float(full))}
+    after, before = (_participation_intervals(evidence, sites, which) for which in (0, 1))
+    near, near_before = (_two_nn_intervals(evidence, sites, which) for which in (0, 1))
+    gaussian = np.array([site.gaussian_two_nn for site in sites])
+    names, meaning, logs = evidence.sites, "axes that share the variance, after the norm", ("value",)
+    controls = {"before the norm": near_before[:, 0], "Gaussian, same covariance": gaussian}
     return (
-        f"The features use {say(value, '.1%')} of d − 2 = {full} dimensions by participation ratio, {rank} by entropy "
-        f"rank. Near a token TwoNN counts {near} coordinates; for a Gaussian of the same covariance, {gaussian}."
-    )
-
-
-def _quantities(evidence: Evidence, by_site: list[Dimensions], full: int) -> tuple[Quantity, ...]:
-    def band(name: str) -> Floats:
-        value, error = _column(by_site, name).T
-        return np.stack([value, value - 1.96 * error, value + 1.96 * error], -1)
-
-    sites, theory = evidence.sites, {f"d − 2 = {full}": np.full(len(by_site), float(full))}
-    rank = {"entropy rank": _column(by_site, "entropy_rank")[:, 0]}
-    near = {"Gaussian, same covariance": _column(by_site, "gaussian_two_nn"), "MLE": _column(by_site, "mle")[:, 0]}
-    meaning, logs = "axes that share the variance", ("value",)
-    return (
-        line("participation ratio", meaning, UNIT, "site", sites, band("participation"), rank, theory, logs),
-        line("TwoNN dimension", "coordinates near a token", UNIT, "site", sites, band("two_nn"), near, logs=logs),
+        line(
+            "participation ratio", meaning, UNIT, "site", names, after, {"before the norm": before[:, 0]}, theory, logs
+        ),
+        line("TwoNN dimension", "coordinates near a token", UNIT, "site", names, near, controls, logs=logs),
     )

@@ -1,123 +1,148 @@
-"""Four estimates of how many dimensions the tokens of one norm site fill, each with its standard error."""
+"""How many dimensions do the tokens of one norm site fill, before the norm and after it? By four estimates."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES, Sampled
 from armillary.probes.machinery import MODEL, Evidence, Floats, Ints, over_sites
-from armillary.probes.sphere.site_spectra import Spectrum, spectra
+from armillary.probes.machinery.intervals import ratio
+from armillary.probes.sphere.across_sites import document_weights
+from armillary.probes.sphere.site_spectra import Spectrum, sampled_rank, spectra
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-BLOCKS = 6
 NEIGHBOURS = 16
-# Neighbour distances grow as the square of the points; the sample is in random order, so its head is a sample too.
-POINTS = 400
+# Neighbour distances grow as the square of the points.
+POINTS = 768
 DRAWS = 400
+# The largest ratios of neighbour distances come from points that nearly coincide; a tenth of them is censored.
+CENSORED = 0.1
 
 
-class Estimate(NamedTuple):
-    value: float = float("nan")
-    error: float = float("nan")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dimensions:
-    """Participation ratio and entropy rank count axes; TwoNN and maximum likelihood count coordinates near a token."""
+    """Participation ratio, rank and entropy rank count axes; TwoNN and maximum likelihood count coordinates near a
+    token. Where there are two, the first is of z, the second of x."""
 
-    participation: Estimate
-    entropy_rank: Estimate
-    two_nn: Estimate
-    mle: Estimate
+    participation: Floats
+    """[1 + draw, 2]: of the sampled tokens, under `document_weights`."""
+    ranks: Floats
+    """[(all documents, either half), 2]; NaN where there are too few tokens."""
+    two_nn: Floats
+    """[document group, 2, (points, log distance ratios)]: the dimension is the first sum over the second."""
+    mle: Floats
+    """[document group, (points, log distance ratios)] of z."""
+    all_tokens: float
+    """Participation ratio of z over all tokens, across the two halves of the documents."""
+    entropy_rank: float
     gaussian_two_nn: float
     gaussian_mle: float
-    """Of as many Gaussian points with the same mean and covariance."""
+    """Of as many Gaussian points with the mean and covariance of z."""
 
 
-def dimensions(evidence: Evidence) -> tuple[list[Dimensions], Floats]:
-    """Per site the estimates, and [draw, site] the participation ratio over its value when documents are resampled."""
+def inverse(sums: Floats) -> Floats:
+    """A dimension from (points, log distance ratios)."""
+    return ratio(sums, 0, 1)
+
+
+def dimensions(evidence: Evidence) -> list[Dimensions]:
+    """Per site."""
     by_site = spectra(evidence, MODEL)
-    samples = {site: evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site) for site in by_site}
-    draws = {site: _draws(evidence, spectrum.mean, samples[site]) for site, spectrum in by_site.items()}
-    estimates = over_sites(
-        evidence.sites, lambda site: _estimate(by_site[site], samples[site], draws[site], evidence.seed)
-    )
-    return list(estimates.values()), np.stack(list(draws.values()), 1)
+    return list(over_sites(evidence.sites, lambda site: _dimensions(evidence, site, by_site[site])).values())
 
 
-def _draws(evidence: Evidence, mean: Floats, sample: Sampled) -> Floats:
-    """[draw]: the participation ratio of the sample over its own value when documents are resampled.
-
-    tr C² is a sum over pairs of tokens from different documents of squared inner products, so a resampled value needs
-    only the pair sums of documents.
-    """
-    assert evidence.corpus is not None
-    groups = evidence.corpus.groups
-    weights = np.random.default_rng(evidence.seed).multinomial(groups, np.full(groups, 1 / groups), size=DRAWS)
-    weights = np.vstack([np.ones(groups), weights]).astype(float)
-    away = sample.z.numpy() - mean
-    member = np.zeros((groups, len(sample)))
-    member[sample.document % groups, np.arange(len(sample))] = 1
-    pairs = member @ np.square(away @ away.T) @ member.T
-    np.fill_diagonal(pairs, 0)
-    size, power = member.sum(1), member @ np.square(away).sum(1)
-    crossed = np.outer(size, size)
-    np.fill_diagonal(crossed, 0)
-    with np.errstate(invalid="ignore", divide="ignore"):  # a draw of one document alone has no pairs
-        square = np.einsum("bg,gh,bh->b", weights, pairs, weights)
-        square /= np.einsum("bg,gh,bh->b", weights, crossed, weights)
-        ratio = (weights @ power / (weights @ size)) ** 2 / square
-        return np.asarray(ratio[1:] / ratio[0])
+def participations(evidence: Evidence, arm: str, sites: list[str]) -> Floats:
+    """[1 + draw, site, 2]: `Dimensions.participation` in any arm."""
+    samples, anatomy = evidence[SAMPLES][arm], evidence.model(arm)
+    by_site = over_sites(sites, lambda site: _participation(evidence, samples.ordinary(anatomy, site)))
+    return np.stack(list(by_site.values()), 1)
 
 
-def _estimate(spectrum: Spectrum, sample: Sampled, draws: Floats, seed: int) -> Dimensions:
+def _dimensions(evidence: Evidence, site: str, spectrum: Spectrum) -> Dimensions:
     from armillary.geometry.spectrum import entropy_rank
 
-    ranks = [entropy_rank(half) for half in spectrum.halves]
-    participation = 1 / spectrum.cross_power
+    assert evidence.corpus is not None
+    sample, groups = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site), evidence.corpus.groups
     words = sample.distinct()
-    two_nn, mle = _intrinsic(words.z[:POINTS], words.document[:POINTS])
-    gaussian_two_nn, gaussian_mle = _intrinsic(_gaussian_points(spectrum, min(len(words), POINTS), seed))
+    document = words.document[:POINTS]
+    near = [_neighbour_sums(points[:POINTS], document, groups) for points in (words.z, words.x)]
+    gaussian = _gaussian_points(spectrum, min(len(words), POINTS), evidence.seed)
+    gaussian_sums = _neighbour_sums(gaussian, np.zeros(len(gaussian), dtype=np.int64), 1).sum(0)
     return Dimensions(
-        Estimate(participation, participation * float(np.std(draws[np.isfinite(draws)]))),
-        Estimate(entropy_rank(spectrum.values), abs(ranks[0] - ranks[1]) / 2 if ranks else float("nan")),
-        two_nn,
-        mle,
-        gaussian_two_nn.value,
-        gaussian_mle.value,
+        _participation(evidence, sample),
+        _ranks(sample),
+        np.stack([sums[:, 0] for sums in near], 1),
+        near[0][:, 1],
+        1 / spectrum.cross_power,
+        entropy_rank(spectrum.values),
+        float(inverse(gaussian_sums[0])),
+        float(inverse(gaussian_sums[1])),
     )
 
 
-def _intrinsic(points: "Tensor", documents: Ints | None = None) -> tuple[Estimate, Estimate]:
-    """TwoNN and maximum likelihood; with documents, their standard errors by a jackknife over blocks of documents."""
+def _participation(evidence: Evidence, sample: Sampled) -> Floats:
+    """[1 + draw, (z, x)]: (Σλ)²/Σλ². tr C² is a mean over pairs of tokens from different documents of squared inner
+    products, which has no bias from few tokens, and a resampled value needs only the pair sums of documents."""
+    weights = document_weights(evidence, DRAWS)
+    groups = weights.shape[1]
+    member = np.zeros((groups, len(sample)))
+    member[sample.document % groups, np.arange(len(sample))] = 1
+    size = member.sum(1)
+    crossed = np.outer(size, size)
+    np.fill_diagonal(crossed, 0)
+    columns = []
+    for points in (sample.z.numpy(), sample.x.numpy()):
+        away = points - points.mean(0)
+        pairs = member @ np.square(away @ away.T) @ member.T
+        np.fill_diagonal(pairs, 0)
+        power = member @ np.square(away).sum(1)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a draw of one document alone has no pairs
+            square = np.einsum("bg,gh,bh->b", weights, pairs, weights)
+            square /= np.einsum("bg,gh,bh->b", weights, crossed, weights)
+            columns.append((weights @ power / (weights @ size)) ** 2 / square)
+    return np.stack(columns, 1)
+
+
+def _ranks(sample: Sampled) -> Floats:
+    """[(all, either half of the documents), (z, x)]."""
+    half = sample.document % 2 == 0
+    parts = [np.ones(len(sample), dtype=bool), half, ~half]
+    return np.array([[sampled_rank(points[part]) for points in (sample.z, sample.x)] for part in parts])
+
+
+def _neighbour_sums(points: "Tensor", document: Ints, groups: int) -> Floats:
+    """[group, (TwoNN, maximum likelihood), (points, log distance ratios)], added by a point's document.
+
+    Neighbours are those among all points, whichever documents a draw takes: a document drawn twice is no neighbour of
+    itself. Points that coincide with another say nothing of dimension and are left out.
+    """
     import torch
 
-    from armillary.geometry.dimension import mle_dimension, pairwise_sq_distances, two_nn
-    from armillary.geometry.resample import jackknife_se
+    from armillary.geometry.dimension import pairwise_sq_distances
 
+    sums = np.zeros((groups, 2, 2))
     if len(points) < 4 * NEIGHBOURS:
-        return Estimate(), Estimate()
-    distances = pairwise_sq_distances(points)
-
-    def both(keep: "Tensor | None" = None) -> tuple[float, float] | None:
-        try:
-            return two_nn(distances, keep).value, mle_dimension(distances, NEIGHBOURS, keep).value
-        except ValueError:  # nearly all points coincide
-            return None
-
-    values = both()
-    if values is None:
-        return Estimate(), Estimate()
-    if documents is None:
-        return Estimate(values[0]), Estimate(values[1])
-    masks = [torch.from_numpy(documents % BLOCKS != block) for block in range(BLOCKS)]
-    usable = [keep for keep in masks if not bool(keep.all()) and int(keep.sum()) >= 2 * NEIGHBOURS]
-    without = [pair for pair in map(both, usable) if pair is not None]
-    errors = jackknife_se(np.array(without)) if len(without) > 1 else np.full(2, np.nan)
-    return Estimate(values[0], float(errors[0])), Estimate(values[1], float(errors[1]))
+        return sums
+    squared = pairwise_sq_distances(points)
+    near = squared.topk(NEIGHBOURS + 1, dim=1, largest=False).values[:, 1:]
+    apart = near[:, 0] > 1e-12 * squared.mean()
+    if int(apart.sum()) < 2 * NEIGHBOURS:
+        return sums
+    logs = near[apart].log() / 2
+    second = logs[:, 1] - logs[:, 0]
+    limit = torch.quantile(second, 1 - CENSORED)
+    terms = torch.stack(
+        (
+            torch.stack(((second <= limit).double(), second.clamp_max(limit)), 1),
+            torch.stack((torch.ones_like(second), (logs[:, -1:] - logs[:, :-1]).mean(1)), 1),
+        ),
+        1,
+    )
+    np.add.at(sums, document[apart.numpy()] % groups, terms.numpy())
+    return sums
 
 
 def _gaussian_points(spectrum: Spectrum, count: int, seed: int) -> "Tensor":

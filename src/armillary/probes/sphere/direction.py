@@ -5,24 +5,32 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.instruments.samples import SAMPLES, Sampled
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, over_sites, spread_layers
+from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES, Sampled
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, over_sites, spread, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
-from armillary.probes.machinery.verdicts import missing_interval
-from armillary.probes.sphere.next_token_pairs import auc_difference, pairs_of
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.probes.sphere.across_sites import arm_controls, document_weights
+from armillary.probes.sphere.direction_parts import (
+    Separations,
+    advantage_by_spread,
+    against_distance,
+    against_length,
+    separations,
+    turned_or_stretched,
+)
+from armillary.probes.sphere.displacements import FACTORS, Displaced, displace, passes
+from armillary.probes.sphere.next_token_pairs import COSINE, DRAWS, EUCLIDEAN, LENGTH, pairs_of
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy, Norm
-    from armillary.probes.machinery.bench import Bench, Trials
+    from armillary.probes.machinery.bench import Bench
 
-FACTORS = (0.5, 2.0)
-MORE = 0.02
+MOST_SITES = 12
 
 
 @dataclass(frozen=True)
 class Direction:
-    """Scale invariance of the norms, the loss when the stream is scaled, and what predicts 'same next token'."""
+    """What predicts 'same next token', what the loss pays for length and for direction, and what norms ignore."""
 
     claim: ClassVar[Claim] = Claim(
         id="sphere.direction",
@@ -30,74 +38,87 @@ class Direction:
         statement="Direction carries the meaning, length does not.",
         source="S2 S3",
         definition=(
-            "(a) Pairs of tokens from different documents: how well do cosine, Euclidean distance and difference in "
-            "length separate pairs with the same next token from other pairs? The statistic is AUC(cosine) − AUC(|Δ "
-            "length|) at the last norm. (b) The change of the next-token loss when the stream after a block is "
-            "multiplied by ½ or 2. Every norm ignores the scale of its input, but later blocks add their output to the "
-            "stream, so its length can matter. (c) z(cx) compared with z(x): equal by definition, except for ε."
+            "(1) Pairs of tokens from different documents, at the last norm: how well do the angle (cosine), length "
+            "and Euclidean distance separate pairs with the same next token from other pairs? The statistic is "
+            "AUC(cosine) − AUC(|Δ length|): 0 if length tells as much as direction, 0.5 at most. (2) Distance contains "
+            "both: if it separates better than the angle, length adds something. (3) The stream after a block is "
+            "scaled by ½ or 2, or turned in a random direction by 29° or 60°, which moves it as far: which costs the "
+            "next-token loss more? Norms ignore the scale of their input, but later blocks add to the stream, so its "
+            "length can matter. (4) z(cx) = z(x) by definition, except for ε."
         ),
-        control="permuted next tokens; random initialisation; shuffled text; for (b) the last block, whose scale the "
-        "final norm removes",
+        control="random initialisation, several times; permuted next tokens; shuffled text; for (3) the last block, "
+        "whose scale the final norm removes",
         rule=(
-            f"Supported if the interval of the difference lies above {T.direction_margin}, AUC(cosine) is at least "
-            f"{T.direction_auc}, and no scaling changes the loss by more than {T.scaling_cost} nats per token, at "
-            f"either end of its interval. Refuted if the interval of the difference lies below {T.direction_margin}. "
-            "Qualified if it lies above, but AUC(cosine) is lower, or a scaling changes the loss by more, or the model "
-            "has no next-token loss. Undecided if it spans the limit or is missing."
+            f"(1) is supported if the difference lies above {T.direction_margin} and above the untrained twins, and "
+            f"AUC(cosine) above {T.direction_auc}; qualified if only AUC(cosine) is lower; refuted if the difference "
+            f"lies below either. (2) is supported if AUC(cosine) is at most {T.direction_margin} below AUC(distance), "
+            f"refuted if more. (3) is supported if both scalings cost at most {T.length_share} of what their turns "
+            f"cost, refuted if both cost as much or more, qualified otherwise; undefined if a turn costs less than "
+            f"{T.turning_cost} nats per token, or 60° no more than at random initialisation. "
+            "Whole intervals count; one that spans a limit is undecided if that matters. The weakest of the three "
+            "decides. Without a next-token loss (3) does not apply, and the claim is qualified at most."
+        ),
+        kind="learned",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "Euclidean distance, the untrained twins, and equal displacements along and across the stream are in "
+                "the rule; the last replaces a limit on the cost of scaling alone",
+            ),
         ),
     )
-    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, LAST_SAMPLES)
 
     def passes(self, anatomy: "Anatomy") -> float:
-        return 1 + len(_scalings(anatomy))
+        return passes(anatomy)
 
-    def experiment(self, bench: "Bench") -> "Trials | None":
-        """Every scaling on the evaluation text; None where the model has no next-token loss."""
-        from armillary.edits import Scale
+    def experiment(self, bench: "Bench") -> Displaced | None:
+        """Every displacement on the evaluation text; None where the model has no next-token loss."""
+        return displace(bench) if bench.scored else None
 
-        if not bench.scored:
-            return None
-        return bench.compare({name: (Scale(*edit),) for name, edit in _scalings(bench.anatomy).items()})
-
-    def conclude(self, evidence: Evidence, result: "Trials | None") -> Finding:
-        by_site = list(over_sites(evidence.sites, lambda site: _measure(evidence, site)).values())
-        aucs, pairs, changes = (np.array([row[i] for row in by_site]) for i in range(3))
-        last = evidence.sites[-1]
-        value, low, high = auc_difference(evidence, MODEL, last)
-        costs = None if result is None else np.array([result.cost(name) for name in _scalings(evidence.anatomy)])
-        verdict = _verdict(low, high, aucs[-1, 0], costs)
-        why = missing_interval(low, high) if pairs[-1] else Why.TOO_LITTLE_TEXT
-        permuted = Control("permuted labels", *auc_difference(evidence, MODEL, last, permuted=True))
-        arms = [Control(arm, *auc_difference(evidence, arm, last)) for arm in evidence.controls(SAMPLES)]
+    def conclude(self, evidence: Evidence, result: Displaced | None) -> Finding:
+        aucs, pairs, changes = _by_site(evidence)
+        model, last = separations(evidence), evidence.sites[-1]
+        arms = arm_controls(evidence, LAST_SAMPLES, lambda arm: separations(evidence, arm).beyond_length)
+        permuted = Control("permuted labels", *separations(evidence, permuted=True).beyond_length)
+        untrained = evidence.over_twins(lambda arm: separations(evidence, arm).beyond_length)
+        parts = (
+            against_length(model, untrained, last),
+            against_distance(model, last),
+            turned_or_stretched(result),
+            advantage_by_spread(evidence, *_advantages(evidence)),
+        )
+        verdict, why = weakest(parts)
+        if verdict == "supported" and not parts[2].asserted:
+            verdict = "qualified"
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", value, low, high),
+            statistic=Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", *model.beyond_length),
             n=int(pairs[-1]),
             controls=(permuted, *arms),
-            reading=_reading(verdict, aucs[-1], costs, evidence.anatomy),
-            headline=_headline(verdict, aucs[-1], costs),
+            reading=_reading(model, parts),
+            headline=_headline(model, result),
             table=_table(evidence, aucs, pairs, changes),
-            quantities=_quantities(evidence, aucs, costs),
-            more_tables={} if costs is None else {"scaling": _scaling_table(evidence.anatomy, costs)},
-            why=why if verdict == "undecided" else None,
+            quantities=_quantities(evidence, aucs, result),
+            more_tables={} if result is None else {"scaling": _scaling_table(result)},
+            why=why,
+            parts=parts,
         )
 
 
-def _scalings(anatomy: "Anatomy") -> dict[str, tuple[int, float]]:
-    """Trial → (layer, factor)."""
-    return {f"L{layer} × {factor:g}": (layer, factor) for layer in spread_layers(anatomy) for factor in FACTORS}
+def _by_site(evidence: Evidence) -> tuple[Floats, Floats, Floats]:
+    """AUC of cosine, distance and length [site, 3]; same pairs [site]; largest change of z under a scaling [site]."""
 
+    def measure(site: str) -> tuple[Floats, int, float]:
+        sample = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site)
+        change = _scale_change(evidence.anatomy.norms[site], sample)
+        pairs = pairs_of(sample, evidence.seed)
+        return (np.full(3, np.nan), 0, change) if pairs is None else (pairs.aucs(), int(pairs.same.sum()), change)
 
-def _measure(evidence: Evidence, site: str) -> tuple[list[float], int, float]:
-    """AUC of cosine, distance and length; pairs with the same next token; largest change of z under a scaling."""
-    sample = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site)
-    change = _scale_change(evidence.anatomy.norms[site], sample)
-    pairs = pairs_of(sample, evidence.seed)
-    if pairs is None:
-        return [float("nan")] * 3, 0, change
-    aucs = [float(pairs.auc(scores)[0]) for scores in (pairs.cosine, pairs.euclidean, pairs.length)]
-    return aucs, int(pairs.same.sum()), change
+    by_site = list(over_sites(evidence.sites, measure).values())
+    aucs, pairs, changes = (np.array([row[i] for row in by_site]) for i in range(3))
+    return aucs, pairs, changes
 
 
 def _scale_change(norm: "Norm", sample: Sampled) -> float:
@@ -105,77 +126,93 @@ def _scale_change(norm: "Norm", sample: Sampled) -> float:
     return max(float(change.max()) for change in changes) if len(sample) else 0.0
 
 
-def _verdict(low: float, high: float, auc: float, costs: Floats | None) -> Verdict:
-    if np.isnan([low, high, auc]).any():
-        return "undecided"
-    if high < T.direction_margin:
-        return "refuted"
-    if low < T.direction_margin:
-        return "undecided"
-    free = costs is not None and np.nanmax(np.abs(costs)) <= T.scaling_cost
-    return "supported" if free and auc >= T.direction_auc else "qualified"
+def _advantages(evidence: Evidence) -> tuple[Floats, Floats]:
+    """[1 + draw, site]: AUC(cosine) − AUC(distance), and the spread of ‖x‖, at a dozen norms spread over the depth."""
+    weights = document_weights(evidence, DRAWS)
+    groups = weights.shape[1]
+
+    def measure(site: str) -> tuple[Floats, Floats] | None:
+        sample = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site)
+        pairs = pairs_of(sample, evidence.seed)
+        if pairs is None:
+            return None
+        aucs, length = pairs.drawn(weights), np.linalg.norm(sample.x.numpy(), axis=1)
+        sums = np.zeros((groups, 3))
+        np.add.at(sums, sample.document % groups, np.stack([np.ones(len(length)), length, length**2], 1))
+        return aucs[:, COSINE] - aucs[:, EUCLIDEAN], spread(weights @ sums)
+
+    sites = evidence.sites[:: max(1, -(-len(evidence.sites) // MOST_SITES))]
+    measured = [row for row in over_sites(sites, measure).values() if row is not None]
+    if len(measured) < 3:
+        return np.zeros((0, 0)), np.zeros((0, 0))
+    return np.stack([row[0] for row in measured], 1), np.stack([row[1] for row in measured], 1)
 
 
 def _table(evidence: Evidence, aucs: Floats, pairs: Floats, changes: Floats) -> Table:
+    samples = evidence[SAMPLES][MODEL]
+    lengths = [np.linalg.norm(samples.ordinary(evidence.anatomy, s).x.numpy(), axis=1) for s in evidence.sites]
+    spreads = [length.std() / length.mean() if len(length) and length.mean() > 0 else np.nan for length in lengths]
     return site_table(
         evidence.sites,
         cells("auc_cosine", "AUC of cos(z_i, z_j) for 'same next token', pairs of different documents", aucs[:, 0]),
         cells("auc_euclidean", "AUC of −‖x_i − x_j‖ for the same pairs", aucs[:, 1]),
         cells("auc_length", "AUC of −|‖x_i‖ − ‖x_j‖| for the same pairs", aucs[:, 2]),
+        cells("length_spread", "spread of ‖x‖ (standard deviation over mean) of the sampled tokens", spreads),
         cells("same_pairs", "sampled pairs with the same next token", pairs, "pairs"),
         cells("scale_change", "largest ‖z(cx) − z(x)‖/√d for c = ½ and 2: the effect of ε", changes, "√d"),
     )
 
 
-def _scaling_table(anatomy: "Anatomy", costs: Floats) -> Table:
-    layers, factors = zip(*_scalings(anatomy).values(), strict=True)
+def _scaling_table(result: Displaced) -> Table:
+    rows = [(layer, factor) for layer in result.layers for factor in FACTORS]
+    along, across = (
+        np.array([cost(factor, (layer,)) for layer, factor in rows]) for cost in (result.along, result.across)
+    )
+    shares = np.array([result.share((factor,), (layer,)) for layer, factor in rows])
+    layers, factors = zip(*rows, strict=True)
     return table(
         cells("layer", "the stream is scaled after this block", layers),
         cells("factor", "by this factor", factors),
-        interval_cells("delta_nll", "change of the next-token loss", costs, "nats/token", ends=""),
+        interval_cells("delta_nll", "change of the next-token loss", along, "nats/token", ends=""),
+        interval_cells("turned", "change of the loss by a turn that moves it as far", across, "nats/token"),
+        interval_cells("share", "the first over the second; empty where the second is too small", shares),
     )
 
 
-def _reading(verdict: Verdict, aucs: Floats, costs: Floats | None, anatomy: "Anatomy") -> str:
-    if np.isnan(aucs[0]):
+def _reading(model: Separations, parts: tuple[Part, ...]) -> str:
+    if np.isnan(model.cosine[0]):
         return "Too few pairs of tokens share a next token. Give more text (--tokens)."
-    cosine, euclidean, length = (say(auc, ".2f") for auc in aucs)
-    separates = f"The angle separates pairs with the same next token from other pairs with AUC {cosine}, "
-    separates += f"Euclidean distance with {euclidean}, length alone with {length}."
-    if aucs[1] > aucs[0] + MORE:
-        separates += " So distance, which includes length, separates better than the angle."
-    if verdict == "undecided":
-        return f"{separates} The difference is not clearly above or below {T.direction_margin}. Give more text."
-    if costs is None:
-        return f"{separates} This model has no next-token loss, so the cost of scaling the stream is not measured."
-    worst = int(costs[:, 0].argmax())
-    layer, factor = list(_scalings(anatomy).values())[worst]
-    cost = f"Multiplying the stream by {factor:g} after L{layer} costs {say(costs[worst, 0], '.2g')} nats per token"
-    costly = costs[worst, 0] > T.scaling_cost
-    reason = ": later blocks add to the stream, so its length sets their weight" if costly else ""
-    return f"{separates} {cost}{reason}."
+    reading = " ".join(part.reading for part in parts)
+    spans = any(part.asserted and part.why is Why.SPANS_LIMIT for part in parts)
+    return f"{reading} An interval spans its limit. Give more text." if spans else reading
 
 
-def _headline(verdict: Verdict, aucs: Floats, costs: Floats | None) -> str:
-    if np.isnan(aucs[0]):
+def _headline(model: Separations, result: Displaced | None) -> str:
+    if np.isnan(model.cosine[0]):
         return "Nothing can be concluded: too few pairs share a next token"
-    predicts = f"AUC {say(aucs[0], '.2f')} from the angle, {say(aucs[2], '.2f')} from length"
-    if verdict == "qualified" and costs is not None and costs[:, 0].max() > T.scaling_cost:
-        cost = say(costs[:, 0].max(), ".2g")
-        return f"Direction predicts the next token ({predicts}), but scaling the stream costs {cost} nats"
-    return f"What predicts 'same next token': {predicts}"
+    predicts = f"AUC {say(model.cosine[0], '.2f')} from the angle, {say(model.length[0], '.2f')} from length, "
+    predicts = f"'Same next token': {predicts}{say(model.euclidean[0], '.2f')} from distance"
+    share = float("nan") if result is None else result.share(FACTORS, result.inner)[0]
+    if np.isnan(share):
+        return predicts
+    return f"{predicts}; scaling the stream costs {say(share, '.2g')} of turning it as far"
 
 
-def _quantities(evidence: Evidence, aucs: Floats, costs: Floats | None) -> tuple[Quantity, ...]:
+def _quantities(evidence: Evidence, aucs: Floats, result: Displaced | None) -> tuple[Quantity, ...]:
     name, meaning = "AUC for 'same next token', from cosine", "pairs of tokens from different documents"
-    controls = {"from |Δ length|": aucs[:, 2], "from Euclidean distance": aucs[:, 1]}
+    controls = {"from |Δ length|": aucs[:, LENGTH], "from Euclidean distance": aucs[:, EUCLIDEAN]}
     chance = {"chance: 0.5": np.full(len(aucs), 0.5)}
-    separation = line(name, meaning, "AUC", "site", evidence.sites, aucs[:, 0], controls, chance)
-    if costs is None:
+    separation = line(name, meaning, "AUC", "site", evidence.sites, aucs[:, COSINE], controls, chance)
+    if result is None:
         return (separation,)
-    layers = [f"L{layer}" for layer in spread_layers(evidence.anatomy)]
-    meaning, zero = "change of the next-token loss, scaled after this block", {"no change: 0": np.zeros(len(layers))}
-    names = [f"loss when the stream is scaled by {factor:g}" for factor in FACTORS]
-    by_factor = [costs[i :: len(FACTORS)] for i in range(len(FACTORS))]
-    scaled = zip(names, by_factor, strict=True)
-    return (separation, *(line(n, meaning, "nats/token", "layer", layers, c, theory=zero) for n, c in scaled))
+    labels = [f"L{layer}" for layer in result.layers]
+    zero = {"no change: 0": np.zeros(len(labels))}
+    meaning, lines = "change of the next-token loss, scaled after this block", []
+    for factor in FACTORS:
+        along, across = (
+            np.array([cost(factor, (layer,)) for layer in result.layers]) for cost in (result.along, result.across)
+        )
+        turned = {"turned as far": across[:, 0]}
+        name = f"loss when the stream is scaled by {factor:g}"
+        lines.append(line(name, meaning, "nats/token", "layer", labels, along, turned, zero, label="scaled"))
+    return (separation, *lines)

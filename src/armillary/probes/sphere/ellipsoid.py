@@ -1,22 +1,50 @@
 """Does the gain turn the sphere into an ellipsoid, and does the shift move its centre?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, T, name_sites
+from armillary.probes.machinery import (
+    RANDOM,
+    AnyInstrument,
+    Evidence,
+    Flags,
+    Floats,
+    T,
+    by_share,
+    median_defined,
+    name_sites,
+    once,
+    over_twins,
+    weakest,
+)
 from armillary.probes.machinery.tables import cells, line, site_table
 from armillary.probes.sphere.across_sites import flagged
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Part,
+    Quantity,
+    RuleChange,
+    Statistic,
+    Table,
+    Verdict,
+    Why,
+    say,
+)
 
 if TYPE_CHECKING:
     from armillary.anatomy import Norm
 
+RATIO = "95th over 5th percentile of the semi-axes, median site"
+
 
 @dataclass(frozen=True)
 class Ellipsoid:
-    """Semi-axes √d·|γ_i| and centre β, from the weights alone."""
+    """Semi-axes √d·|γ_i| and centre β, from the weights alone, beside those of untrained models."""
 
     claim: ClassVar[Claim] = Claim(
         id="sphere.ellipsoid",
@@ -24,36 +52,58 @@ class Ellipsoid:
         statement="The gain γ warps the sphere into an ellipsoid and the shift β displaces it.",
         source="S0 S3",
         definition=(
-            "A norm's output γz + β lies on an ellipsoid with semi-axes √d·|γ_i| and centre β. The statistic is the "
-            "ratio of the longest semi-axis to the shortest one that is not flat; a flat axis is shorter than "
-            f"{T.flat_axis:.0%} of the median. The displacement is ‖β‖/(√d·rms γ). Both come from the weights alone: "
-            "no text is read, so there is no interval."
+            "A norm's output γz + β lies on an ellipsoid with semi-axes √d·|γ_i| and centre β. The statistic is how "
+            "long its long axes are beside its short ones: the 95th percentile of the semi-axes over the 5th, among "
+            f"axes that are not flat; a flat axis is shorter than {T.flat_axis:.0%} of the median. (Longest over "
+            "shortest, in the table, grows with d even for random gains.) The displacement is ‖β‖/(√d·rms γ). Both "
+            "come from the weights alone: no text is read, so there is no interval."
         ),
-        control="random initialisation, where γ = 1 and β = 0: ratio 1, displacement 0",
+        control="random initialisation, several times: γ = 1 and β = 0, so ratio 1 and displacement 0",
         rule=(
-            f"A norm is warped if the ratio is at least {T.warp_ratio:.0f}, and displaced if the displacement is at "
-            f"least {T.displacement}. Supported if at least {T.sites_most:.0%} of the norms are warped and at least "
-            f"{T.sites_most:.0%} are displaced. Refuted if at most {T.sites_few:.0%} are warped and at most "
-            f"{T.sites_few:.0%} displaced. Qualified otherwise. A norm without β counts as not displaced."
+            f"A norm is warped if its ratio is at least {T.warp_ratio}, round if it is at most {T.warp_none}, and "
+            f"displaced if its displacement is at least {T.displacement}. A norm that is no more warped, or displaced, "
+            "than at random initialisation counts as round, or as not displaced. γ warps: supported if at least "
+            f"{T.sites_most:.0%} of the norms are warped, refuted if at most {T.sites_few:.0%} are not round, "
+            f"qualified otherwise. β displaces: supported if at least {T.sites_most:.0%} are displaced, refuted if at "
+            f"most {T.sites_few:.0%} are, qualified otherwise. The weaker part decides. Norms without β cannot be "
+            "displaced; then the claim is qualified at most."
+        ),
+        kind="learned",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "percentiles instead of extremes, because longest over shortest grows with d under noise, with the "
+                "limit that 2 on extremes means for random gains at d = 256, and a limit for 'round'; each norm must "
+                "beat the untrained twins; both parts have verdicts of their own",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def conclude(self, evidence: Evidence) -> Finding:
         norms = list(evidence.anatomy.norms.values())
-        ratios, displacements = _ratios(norms), np.array([_displacement(norm) for norm in norms])
-        warped, displaced = ratios >= T.warp_ratio, np.nan_to_num(displacements) >= T.displacement
-        value = float(np.median(ratios))
+        ratios, displacements = _ratios(norms), _displacements(norms)
+        untrained = _untrained(evidence)
+        learned = _beats(ratios, untrained[..., 0])
+        warped, bent = (ratios >= T.warp_ratio) & learned, (ratios > T.warp_none) & learned
+        displaced = (displacements >= T.displacement) & _beats(displacements, untrained[..., 1])
+        parts = (_warp_part(evidence, ratios, warped, bent), _shift_part(evidence, displacements, displaced))
+        verdict, why = weakest(parts)
+        if verdict == "supported" and not all(part.asserted for part in parts):
+            verdict = "qualified"
+        value = median_defined(ratios)
         return Finding(
             claim=self.claim,
-            verdict=_verdict(warped, displaced),
-            statistic=Statistic("longest over shortest semi-axis, median site", value, value, value),
+            verdict=verdict,
+            statistic=Statistic(RATIO, value, value, value),
             n=len(norms),
             controls=_controls(evidence),
-            reading=_reading(evidence, value, warped, displaced, displacements),
+            reading=" ".join(part.reading for part in parts),
             headline=_headline(value, warped, displaced, displacements),
             table=_table(evidence, ratios, displacements),
             quantities=_quantities(evidence, ratios, displacements),
+            why=why,
+            parts=parts,
         )
 
 
@@ -65,39 +115,75 @@ def _flat(axes: Floats) -> Flags:
     return np.asarray(axes < T.flat_axis * np.median(axes))
 
 
-def _ratios(norms: "list[Norm]") -> Floats:
-    """Longest over shortest semi-axis that is not flat, per norm."""
+def _ratios(norms: "Sequence[Norm]") -> Floats:
+    """95th over 5th percentile of the semi-axes that are not flat, per norm; NaN where most gains are 0."""
     semi_axes = [np.abs(_gain(norm)) for norm in norms]
-    return np.array([axes.max() / axes[~_flat(axes)].min() for axes in semi_axes])
+    ends = np.array([np.percentile(axes[~_flat(axes)], [5, 95]) for axes in semi_axes])
+    return np.divide(ends[:, 1], ends[:, 0], out=np.full(len(ends), np.nan), where=ends[:, 0] > 0)
+
+
+def _displacements(norms: "Sequence[Norm]") -> Floats:
+    """‖β‖/(√d·rms γ) per norm; NaN where the norm has no shift."""
+    return np.array([_displacement(norm) for norm in norms])
 
 
 def _displacement(norm: "Norm") -> float:
-    """NaN where the norm has no shift."""
-    if norm.shift is None:
+    size = np.sqrt(norm.d) * np.sqrt(np.mean(_gain(norm) ** 2))
+    if norm.shift is None or not size > 0:
         return float("nan")
-    shift = norm.shift.detach().double().cpu().numpy()
-    return float(np.linalg.norm(shift) / (np.sqrt(norm.d) * np.sqrt(np.mean(_gain(norm) ** 2))))
+    return float(np.linalg.norm(norm.shift.detach().double().cpu().numpy()) / size)
 
 
-def _verdict(warped: Flags, displaced: Flags) -> Verdict:
-    shares = warped.mean(), displaced.mean()
-    if min(shares) >= T.sites_most:
-        return "supported"
-    return "refuted" if max(shares) <= T.sites_few else "qualified"
+@once
+def _untrained(evidence: Evidence) -> Floats:
+    """[twin, site, (ratio, displacement)]; a twin is made once, since a large one is not kept."""
+    by_twin = [list(evidence.model(twin).norms.values()) for twin in evidence.twins]
+    measured = [np.stack([_ratios(norms), _displacements(norms)], -1) for norms in by_twin]
+    return np.array(measured).reshape(len(by_twin), len(evidence.sites), 2)
+
+
+def _beats(values: Floats, by_twin: Floats) -> Flags:
+    """Where a norm has more than another initialisation would have; nowhere without twins."""
+    if not len(by_twin):
+        return np.zeros(len(values), dtype=bool)
+    return np.asarray(values > over_twins(np.repeat(by_twin[..., None], 3, -1))[:, 2])
+
+
+def _warp_part(evidence: Evidence, ratios: Floats, warped: Flags, bent: Flags) -> Part:
+    value = median_defined(ratios)
+    reading = f"The long semi-axes are {say(value)} times the short ones (95th over 5th percentile, median site)."
+    reading += f" γ makes a clear ellipsoid at {_count(evidence, warped)}, and leaves {_count(evidence, ~bent)} round."
+    verdict, why = _verdict(evidence, warped, bent)
+    return Part("γ warps the sphere", verdict, reading, Statistic(RATIO, value, value, value), why=why)
+
+
+def _shift_part(evidence: Evidence, displacements: Floats, displaced: Flags) -> Part:
+    name = "β displaces it"
+    if np.isnan(displacements).all():
+        reading = "These norms have no β, so the centre stays at the origin."
+        return Part(name, "undecided", reading, asserted=False, why=Why.NOT_APPLICABLE)
+    value = float(np.nanmedian(displacements))
+    reading = f"β moves the centre by {say(value, '.2g')} of a semi-axis (median site), enough to count at "
+    reading += f"{_count(evidence, displaced)}."
+    verdict, why = _verdict(evidence, displaced, displaced)
+    statistic = Statistic("displacement of the centre, median site", value, value, value, "semi-axes")
+    return Part(name, verdict, reading, statistic, why=why)
+
+
+def _verdict(evidence: Evidence, clearly: Flags, possibly: Flags) -> tuple[Verdict, Why | None]:
+    return (by_share(clearly, possibly), None) if evidence.twins else ("undecided", Why.NO_CONTROL)
 
 
 def _table(evidence: Evidence, ratios: Floats, displacements: Floats) -> Table:
     norms = evidence.anatomy.norms.values()
     gains = [_gain(norm) for norm in norms]
     semi_axes = [np.abs(gain) for gain in gains]
-    all_ratios = [axes.max() / axes.min() if axes.min() > 0 else None for axes in semi_axes]
-    inner = [np.percentile(axes, 95) / max(np.percentile(axes, 5), 1e-300) for axes in semi_axes]
+    extremes = [axes.max() / axes.min() if axes.min() > 0 else None for axes in semi_axes]
     return site_table(
         evidence.sites,
         cells("norm", "layernorm or rmsnorm", [norm.kind for norm in norms]),
-        cells("axis_ratio", "longest semi-axis over shortest that is not flat, max|γ| / min|γ|", ratios),
-        cells("axis_ratio_all", "longest over shortest semi-axis, flat ones included; empty if one is 0", all_ratios),
-        cells("p95_p05", "95th over 5th percentile of |γ|: the ratio without its extremes", inner),
+        cells("axis_ratio", "95th over 5th percentile of the semi-axes |γ| that are not flat", ratios),
+        cells("longest_shortest", "longest over shortest semi-axis, flat ones included; empty if one is 0", extremes),
         cells("longest", "longest semi-axis max|γ|", [axes.max() for axes in semi_axes], "√d"),
         cells("median", "median semi-axis", [np.median(axes) for axes in semi_axes], "√d"),
         cells("flat", "flat axes: |γ| below 1 % of the median", [_flat(axes).sum() for axes in semi_axes], "axes"),
@@ -107,22 +193,8 @@ def _table(evidence: Evidence, ratios: Floats, displacements: Floats) -> Table:
 
 
 def _controls(evidence: Evidence) -> tuple[Control, ...]:
-    if evidence.twin is None:
-        return ()
-    value = float(np.median(_ratios(list(evidence.twin.norms.values()))))
-    return (Control(RANDOM, value, value, value),)
-
-
-def _reading(evidence: Evidence, value: float, warped: Flags, displaced: Flags, displacements: Floats) -> str:
-    shape = (
-        f"The longest semi-axis is {say(value)} times the shortest (median site). γ makes an ellipsoid at "
-        f"{_count(evidence, warped)}"
-    )
-    if np.isnan(displacements).all():
-        return f"{shape}. These norms have no β, so the centre stays at the origin."
-    centre = say(float(np.nanmedian(displacements)), ".2g")
-    count = _count(evidence, displaced)
-    return f"{shape}. β moves the centre by {centre} of a semi-axis (median site), enough to count at {count}."
+    medians = np.median(_untrained(evidence)[..., 0], axis=-1)
+    return (Control(RANDOM, *over_twins(np.repeat(medians[:, None], 3, -1)).tolist()),) if len(medians) else ()
 
 
 def _count(evidence: Evidence, flags: Flags) -> str:
@@ -135,15 +207,15 @@ def _count(evidence: Evidence, flags: Flags) -> str:
 def _headline(value: float, warped: Flags, displaced: Flags, displacements: Floats) -> str:
     centre = "stays centred" if np.isnan(displacements).all() else f"is displaced at {int(displaced.sum())}"
     return (
-        f"The sphere becomes an ellipsoid at {int(warped.sum())} of {len(warped)} norms (axes 1 : {say(value)}) "
-        f"and {centre}"
+        f"The sphere becomes a clear ellipsoid at {int(warped.sum())} of {len(warped)} norms (axes 1 : {say(value)}, "
+        f"median) and {centre}"
     )
 
 
 def _quantities(evidence: Evidence, ratios: Floats, displacements: Floats) -> tuple[Quantity, ...]:
-    controls = {} if evidence.twin is None else {RANDOM: _ratios(list(evidence.twin.norms.values()))}
+    controls = {RANDOM: _untrained(evidence)[..., 0].mean(0)} if evidence.twins else {}
     sites, sphere = evidence.sites, {"a sphere: 1": np.ones(len(ratios))}
-    meaning = "longest over shortest semi-axis that is not flat"
+    meaning = "95th over 5th percentile of the semi-axes that are not flat"
     axis_ratio = line("axis ratio", meaning, "ratio", "site", sites, ratios, controls, sphere, ("value",))
     if np.isnan(displacements).all():
         return (axis_ratio,)

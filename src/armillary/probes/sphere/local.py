@@ -7,15 +7,39 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import NAN3, AnyInstrument, Evidence, Floats, Interval, T, median_defined, over_sites
+from armillary.probes.machinery import (
+    NAN3,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    median_defined,
+    over_sites,
+    weakest,
+)
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
-from armillary.probes.sphere.across_sites import across_sites, by_site
+from armillary.probes.sphere.across_sites import across_sites, arm_controls, by_site
 from armillary.probes.sphere.balls import SiteBalls, arm_sums, pooled, site_balls, slope
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Part,
+    Quantity,
+    RuleChange,
+    Statistic,
+    Table,
+    Verdict,
+    Why,
+    say,
+)
 
-LEAST_OWN_SLOPE = T.local_slope - T.local_slope_within
-MOST_CONTROL_SITES = 12
+SLOPE = "log–log slope of radial/tangential variance, median site"
+# A median over a few sites spread over the depth is enough for a control that holds by definition.
+MOST_CONTROL_SITES = 5
 
 
 @dataclass(frozen=True)
@@ -32,15 +56,27 @@ class Local:
             "centre's document. Tokens are tens of degrees apart, so no such ball is small. Each ball is therefore "
             "contracted towards its centre before the norm, to ¼, ⅛, 1/16 and 1/32, and then normalised. The statistic "
             "is the slope of log(variance along the ball's mean direction / mean tangential variance) on log α, pooled "
-            "over balls, at the median site. On a sphere it is 2. The table also holds the slope in balls that are not "
-            "contracted (own_slope). Under LayerNorm the plane shows as zero variance along 1."
+            "over balls, at the median site: 2 on a sphere, 0 where length is free. Under LayerNorm the plane shows as "
+            "zero variance along 1. Any norm with a small ε has both, by its formula, trained or not. A part of our "
+            "own asks whether tokens' own neighbourhoods are small enough to show it: the slope in balls of 8 to 128 "
+            "nearest tokens, not contracted."
         ),
-        control="the same balls before the norm (slope 0); random initialisation; shuffled text",
+        control="the same balls before the norm (slope 0); random initialisation, several times; shuffled text",
         rule=(
-            f"Supported if the slope's interval lies within {T.local_slope:.0f} ± {T.local_slope_within} and own_slope "
-            f"is at least {LEAST_OWN_SLOPE} at the median site. Refuted if the interval lies below "
-            f"{T.local_slope_none}. Qualified otherwise; any norm with a small ε gives the slope in contracted balls, "
-            "so that slope alone is no support. Undecided without an interval (too few tokens or documents)."
+            f"Length: supported if the slope lies within {T.local_slope:.0f} ± {T.local_slope_within} and that before "
+            f"the norm below {T.local_slope_none}; refuted if the slope lies below {T.local_slope_none}; qualified if "
+            "it lies elsewhere, or if the slope before the norm is not small. Plane (LayerNorm): supported if the "
+            f"variance along 1 is below {T.zero_eigenvalue:.0e} of the tangential one at every norm, else refuted. "
+            "Whole intervals count; one that spans a limit is undecided. The weaker part decides. RMSNorm has no "
+            "plane: there the claim is qualified at most. Balls that are not contracted decide nothing."
+        ),
+        kind="definition",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "the slope in balls that are not contracted turned with the seed: it has an interval now, is a part of "
+                "our own, and decides nothing; the slope before the norm and the plane are in the rule",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
@@ -53,20 +89,26 @@ class Local:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading, site_table([]))
         sums = np.stack([site_ball.after for site_ball in balls.values()])
         slopes = by_site(evidence, sums, slope)
-        value, low, high = _median_site(evidence, list(sums))
-        own = median_defined(site_ball.own_slope for site_ball in balls.values())
-        verdict = _verdict(value, low, high, own)
+        measured_slope = _median_site(evidence, list(sums))
+        before = _median_site(evidence, [site_ball.before for site_ball in balls.values()])
+        parts = (_length(measured_slope, before, balls), _plane(evidence, balls), _own(evidence, balls))
+        verdict, why = weakest(parts)
+        if verdict == "supported" and not parts[1].asserted:
+            verdict = "qualified"
+        missing = [site for site in evidence.sites if site not in balls]
+        rest = f" Not measured at {name_sites(missing)}." if missing else ""
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("log–log slope of radial/tangential variance, median site", value, low, high),
+            statistic=Statistic(SLOPE, *measured_slope),
             n=int(np.median([site_ball.tokens for site_ball in balls.values()])),
-            controls=_controls(evidence, balls),
-            reading=_reading(evidence, verdict, value, own, balls),
-            headline=_headline(verdict, value, own),
+            controls=(Control("before the norm", *before), *_controls(evidence)),
+            reading=" ".join(part.reading for part in parts) + rest,
+            headline=_headline(parts[0].verdict, measured_slope[0]),
             table=_table(balls, slopes),
             quantities=_quantities(balls, slopes),
-            why=missing_interval(low, high) if verdict == "undecided" else None,
+            why=why,
+            parts=parts,
         )
 
 
@@ -74,13 +116,68 @@ def _median_site(evidence: Evidence, sums: list[Floats]) -> Interval:
     return across_sites(evidence, np.stack(sums), slope, np.nanmedian) if sums else NAN3
 
 
-def _verdict(value: float, low: float, high: float, own: float) -> Verdict:
-    if np.isnan([value, low, high]).any():
-        return "undecided"
-    if high < T.local_slope_none:
+def _verdict(interval: Interval) -> Verdict:
+    """Where an interval lies: around 2, where there is no fall, or elsewhere."""
+    none, least, most = (
+        above(interval, limit)
+        for limit in (
+            T.local_slope_none,
+            T.local_slope - T.local_slope_within,
+            T.local_slope + T.local_slope_within,
+        )
+    )
+    if none is False:
         return "refuted"
-    falls = T.local_slope - T.local_slope_within <= low <= high <= T.local_slope + T.local_slope_within
-    return "supported" if falls and own >= LEAST_OWN_SLOPE else "qualified"
+    if None in (none, least, most):
+        return "undecided"
+    return "supported" if least and not most else "qualified"
+
+
+def _length(interval: Interval, before: Interval, balls: dict[str, SiteBalls]) -> Part:
+    alpha = np.median([pooled(site_ball.after)[0] for site_ball in balls.values()], axis=0)
+    reading = f"Radial over tangential variance goes like α^{say(interval[0], '.2g')} in balls contracted to "
+    reading += (
+        f"{say(alpha[0], '.0f')}° … {say(alpha[-1], '.0f')}°, before the norm like α^{say(before[0], '.2g')}; on "
+    )
+    reading += "a sphere, like α². Any norm with a small ε gives it, by its formula."
+    verdict, why = _verdict(interval), None
+    free = above(before, T.local_slope_none)
+    if verdict == "supported" and free is not False:
+        verdict = "undecided" if free is None else "qualified"
+    if verdict == "undecided":
+        why = missing_interval(*interval, *before)
+        reading += " The interval is missing or spans a limit. Give more text (--tokens)."
+    return Part("constant length shows", verdict, reading, Statistic(SLOPE, *interval), why=why)
+
+
+def _plane(evidence: Evidence, balls: dict[str, SiteBalls]) -> Part:
+    name, kinds = "the plane shows", {norm.kind for norm in evidence.anatomy.norms.values()}
+    if kinds != {"layernorm"}:
+        reading = "RMSNorm subtracts no mean, so it has no plane to show."
+        return Part(name, "undecided", reading, asserted=False, why=Why.NOT_APPLICABLE)
+    largest = max(site_ball.along_ones for site_ball in balls.values())
+    statistic = Statistic("variance along 1 / tangential variance, worst site", largest, largest, largest)
+    if largest <= T.zero_eigenvalue:
+        return Part(name, "supported", "The plane shows as zero variance along 1.", statistic)
+    reading = f"Along 1 there is {say(largest, '.2g')} of the tangential variance, where the plane would have none."
+    return Part(name, "refuted", reading, statistic)
+
+
+def _own(evidence: Evidence, balls: dict[str, SiteBalls]) -> Part:
+    name = "tokens' own neighbourhoods show it"
+    measured = [site_ball.own for site_ball in balls.values() if site_ball.own is not None]
+    sizes = max((len(sums[0]) for sums in measured), default=0)
+    interval = _median_site(evidence, [sums for sums in measured if len(sums[0]) == sizes])
+    ends = [median_defined(site_ball.own_alpha[end] for site_ball in balls.values()) for end in (0, 1)]
+    angles = f"{say(ends[0], '.0f')}° to {say(ends[1], '.0f')}°"
+    slopes = [site_ball.own_slope for site_ball in balls.values() if not np.isnan(site_ball.own_slope)]
+    reading = f"In balls of nearest tokens, not contracted ({angles}), it goes like α^{say(interval[0], '.2g')} at the "
+    reading += f"median site ({say(min(slopes, default=np.nan), '.2g')} to {say(max(slopes, default=np.nan), '.2g')})."
+    if not measured:
+        return Part(name, "undecided", "", asserted=False, why=Why.TOO_LITTLE_TEXT)
+    verdict = _verdict(interval)
+    why = missing_interval(*interval) if verdict == "undecided" else None
+    return Part(name, verdict, reading, Statistic(SLOPE, *interval), asserted=False, why=why)
 
 
 def _table(balls: dict[str, SiteBalls], slopes: Floats) -> Table:
@@ -108,37 +205,17 @@ def _table(balls: dict[str, SiteBalls], slopes: Floats) -> Table:
     )
 
 
-def _controls(evidence: Evidence, balls: dict[str, SiteBalls]) -> tuple[Control, ...]:
-    before = _median_site(evidence, [site_ball.before for site_ball in balls.values()])
-    controls = [Control("before the norm", *before)]
-    # A median over a dozen sites spread over the depth is enough for a control, at a fifth of the cost.
-    sites = evidence.sites[:: max(1, len(evidence.sites) // MOST_CONTROL_SITES)]
-    for arm in evidence.controls(SAMPLES):
+def _controls(evidence: Evidence) -> tuple[Control, ...]:
+    sites = evidence.sites[:: -(-len(evidence.sites) // MOST_CONTROL_SITES)]
+
+    def in_arm(arm: str) -> Interval:
         by_arm = over_sites(sites, partial(arm_sums, evidence, arm)).values()
-        controls.append(Control(arm, *_median_site(evidence, [sums for sums in by_arm if sums is not None])))
-    return tuple(controls)
+        return _median_site(evidence, [sums for sums in by_arm if sums is not None])
+
+    return arm_controls(evidence, SAMPLES, in_arm)
 
 
-def _reading(evidence: Evidence, verdict: Verdict, value: float, own: float, balls: dict[str, SiteBalls]) -> str:
-    if verdict == "undecided":
-        return "Too few tokens or documents for an interval. Give more text (--tokens)."
-    alpha = np.median([pooled(site_ball.after)[0] for site_ball in balls.values()], axis=0)
-    contracted = f"The ratio of radial to tangential variance goes like α^{say(value, '.2g')} in balls contracted to "
-    contracted += f"{say(alpha[0], '.0f')}° … {say(alpha[-1], '.0f')}°; on a sphere, like α²."
-    spacing = ""
-    if not np.isnan(own):
-        ends = [median_defined(site_ball.own_alpha[end] for site_ball in balls.values()) for end in (0, 1)]
-        angles = f"{say(ends[0], '.0f')}° to {say(ends[1], '.0f')}°"
-        spacing = f" In balls of nearest tokens, not contracted ({angles}), it goes like α^{say(own, '.2g')}."
-    kinds = {norm.kind for norm in evidence.anatomy.norms.values()}
-    plane = " The plane shows as zero variance along 1." if kinds == {"layernorm"} else ""
-    missing = [site for site in evidence.sites if site not in balls]
-    rest = f" Not measured at {name_sites(missing)}." if missing else ""
-    formula = " Any norm with a small ε gives the first, by its formula."
-    return f"{contracted}{spacing}{formula}{plane}{rest}"
-
-
-def _headline(verdict: Verdict, value: float, own: float) -> str:
+def _headline(verdict: Verdict, value: float) -> str:
     power = f"α^{say(value, '.2g')}"
     if verdict == "undecided":
         return "Nothing can be concluded: too few tokens for balls of nearest tokens"
@@ -146,8 +223,7 @@ def _headline(verdict: Verdict, value: float, own: float) -> str:
         return f"Radial over tangential variance does not fall: it goes like {power} at the median site"
     if verdict == "supported":
         return f"Radial over tangential variance falls as on a sphere: like {power} at the median site"
-    others = "" if np.isnan(own) else f", like α^{say(own, '.2g')} in others"
-    return f"Radial over tangential variance goes like {power} in contracted balls{others}"
+    return f"Radial over tangential variance goes like {power} in contracted balls; on a sphere, like α²"
 
 
 def _quantities(balls: dict[str, SiteBalls], slopes: Floats) -> tuple[Quantity, ...]:

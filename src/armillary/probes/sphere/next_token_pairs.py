@@ -4,31 +4,59 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.probes.instruments.samples import SAMPLES, Sampled
-from armillary.probes.machinery import NAN3, Evidence, Flags, Floats, Interval, Ints, T
+from armillary.probes.instruments.samples import LAST_SAMPLES, Sampled
+from armillary.probes.machinery import Evidence, Flags, Floats, Ints, once
+from armillary.probes.sphere.across_sites import document_weights
 
-DIFFERENT = 8000
+MOST = 8000
 LEAST = 30
-DRAWS = 200
+DRAWS = 1000
+COSINE, EUCLIDEAN, LENGTH = range(3)
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs of tokens from different documents: all with the same next token, and a sample of the others."""
+    """Pairs of tokens from different documents: those with the same next token, and others; a sample of either."""
 
-    cosine: Floats
-    euclidean: Floats
-    length: Floats
-    """Scores, larger for pairs that are more alike: cos(z_i, z_j), −‖x_i − x_j‖ and −|‖x_i‖ − ‖x_j‖|."""
+    scores: Floats
+    """[(cosine, Euclidean, length), pair], larger for pairs that are more alike: cos(z_i, z_j), −‖x_i − x_j‖ and
+    −|‖x_i‖ − ‖x_j‖|."""
     same: Flags
     documents: Ints
     """[pair, 2]."""
 
-    def auc(self, scores: Floats, weights: Floats | None = None) -> Floats:
-        """[draw]: the AUC of one of the scores, pairs weighted [draw, pair]."""
-        from armillary.geometry.resample import weighted_auc
+    def aucs(self) -> Floats:
+        """[score]: the AUC of every score."""
+        return self.drawn(np.ones((1, int(self.documents.max()) + 1)))[0]
 
-        return np.asarray(weighted_auc(scores, self.same, np.ones((1, len(self.same))) if weights is None else weights))
+    def drawn(self, weights: Floats) -> Floats:
+        """[draw, score]: the AUCs when document groups weigh [draw, group]; a pair weighs as both of its groups do.
+
+        Comparisons are added up by the documents of the two pairs once, so that a draw costs one small product.
+        """
+        groups = np.sort(self.documents % weights.shape[1], axis=1)
+        couples, couple = np.unique(groups, axis=0, return_inverse=True)
+        heavy = weights[:, couples[:, 0]] * weights[:, couples[:, 1]]
+        couple = couple.reshape(-1)
+        of_same, of_others = (np.bincount(couple[kind], minlength=len(couples)) for kind in (self.same, ~self.same))
+        pairs = (heavy @ of_same) * (heavy @ of_others)
+        won = [np.einsum("bg,bg->b", heavy @ self._comparisons(row, couple), heavy) for row in self.scores]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.stack([np.where(pairs > 0, wins / pairs, np.nan) for wins in won], 1)
+
+    def _comparisons(self, scores: Floats, couple: Ints) -> Floats:
+        """[couple of documents, couple]: how often a same pair of the first scores above another pair of the second,
+        ties counting half."""
+        size = int(couple.max()) + 1
+        won = np.zeros((size, size))
+        high, owner = scores[self.same], couple[self.same]
+        order = np.argsort(scores[~self.same], kind="stable")
+        others, other_owner = scores[~self.same][order], couple[~self.same][order]
+        for column in np.unique(other_owner):
+            low = others[other_owner == column]
+            below = (np.searchsorted(low, high, "left") + np.searchsorted(low, high, "right")) / 2
+            won[:, column] = np.bincount(owner, below, size)
+        return won
 
 
 def pairs_of(sample: Sampled, seed: int, permuted: bool = False) -> Pairs | None:
@@ -42,33 +70,22 @@ def pairs_of(sample: Sampled, seed: int, permuted: bool = False) -> Pairs | None
     apart = document[i] != document[j]
     i, j = i[apart], j[apart]
     same = following[i] == following[j]
-    different = np.flatnonzero(~same)
-    if same.sum() < LEAST or len(different) < LEAST:
+    kinds = np.flatnonzero(same), np.flatnonzero(~same)
+    if min(map(len, kinds)) < LEAST:
         return None
-    chosen = np.concatenate([np.flatnonzero(same), rng.choice(different, min(DIFFERENT, len(different)), False)])
+    chosen = np.concatenate([rng.choice(kind, min(MOST, len(kind)), replace=False) for kind in kinds])
     i, j, same = i[chosen], j[chosen], same[chosen]
     x, z = sample.x.numpy()[usable], sample.z.numpy()[usable]
     unit = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-30)
     length = np.linalg.norm(x, axis=1)
     squared = length[i] ** 2 + length[j] ** 2 - 2 * (x @ x.T)[i, j]
-    euclidean = -np.sqrt(np.maximum(squared, 0))
-    documents = np.stack([document[i], document[j]], 1)
-    return Pairs((unit @ unit.T)[i, j], euclidean, -np.abs(length[i] - length[j]), same, documents)
+    scores = ((unit @ unit.T)[i, j], -np.sqrt(np.maximum(squared, 0)), -np.abs(length[i] - length[j]))
+    return Pairs(np.stack(scores), same, np.stack([document[i], document[j]], 1))
 
 
-def auc_difference(evidence: Evidence, arm: str, site: str, permuted: bool = False) -> Interval:
-    """AUC(cosine) − AUC(length) with its interval: a pair counts as often as both of its documents are drawn."""
-    from armillary.geometry.resample import tails
-
-    pairs = pairs_of(evidence[SAMPLES][arm].ordinary(evidence.anatomy, site), evidence.seed, permuted)
-    if pairs is None or evidence.corpus is None:
-        return NAN3
-    value = float((pairs.auc(pairs.cosine) - pairs.auc(pairs.length))[0])
-    if evidence.corpus.documents < T.documents_least:
-        return value, float("nan"), float("nan")
-    groups = evidence.corpus.groups
-    drawn = np.random.default_rng(evidence.seed).multinomial(groups, np.full(groups, 1 / groups), size=DRAWS)
-    weights = drawn[:, pairs.documents % groups].prod(-1).astype(float)
-    differences = pairs.auc(pairs.cosine, weights) - pairs.auc(pairs.length, weights)
-    low, high = np.nanquantile(differences, tails(groups))
-    return value, float(low), float(high)
+@once
+def last_aucs(evidence: Evidence, arm: str, permuted: bool = False) -> Floats | None:
+    """[1 + draw, score]: the AUCs at the last norm of an arm under `document_weights`; None with too few pairs."""
+    site = evidence.sites[-1]
+    pairs = pairs_of(evidence[LAST_SAMPLES][arm].ordinary(evidence.model(arm), site), evidence.seed, permuted)
+    return None if pairs is None else pairs.drawn(document_weights(evidence, DRAWS))

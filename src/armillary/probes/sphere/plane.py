@@ -6,11 +6,30 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, by_share, mean, name_sites
-from armillary.probes.machinery.intervals import Interval
+from armillary.probes.machinery import (
+    MODEL,
+    AnyInstrument,
+    Evidence,
+    Flags,
+    Floats,
+    Interval,
+    T,
+    by_share,
+    mean,
+    name_sites,
+)
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
-from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.probes.machinery.verdicts import missing_interval
+from armillary.probes.sphere.across_sites import (
+    across_sites,
+    arm_controls,
+    arm_lines,
+    by_site,
+    decided,
+    flagged,
+    sure_and_possible,
+)
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, say
 
 GAUSSIANS = 2000
 
@@ -33,11 +52,19 @@ class Plane:
         control="the same tokens before the norm; Gaussian vectors (1 in expectation); random initialisation; "
         "shuffled text",
         rule=(
-            f"A norm is in the plane if the high end of the interval of d · mean cos²(z, 1) is at most {T.plane_ratio} "
-            "and, for LayerNorm, the mean of z's coordinates is rounding error for every token. "
-            f"Supported if at least {T.sites_most:.0%} of the norms are in the plane. Refuted if at most "
-            f"{T.sites_few:.0%} are. Qualified otherwise. Undecided if a norm has no interval, unless the values alone "
-            "refute the claim."
+            f"A norm is in the plane if d · mean cos²(z, 1) is at most {T.plane_ratio} and, for LayerNorm, the mean of "
+            f"z's coordinates is rounding error for every token. Supported if at least {T.sites_most:.0%} of the norms "
+            f"are in the plane. Refuted if at most {T.sites_few:.0%} are. Qualified otherwise, and where an RMSNorm "
+            "model has no larger share of norms in the plane than its untrained twins. Undecided if norms whose "
+            "interval spans the limit could change the verdict."
+        ),
+        kind="definition",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "undecided where intervals spanning the limit could change the verdict; RMSNorm must beat its "
+                "untrained twins, because nothing in it makes the plane",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)
@@ -45,10 +72,11 @@ class Plane:
     def conclude(self, evidence: Evidence) -> Finding:
         cos2 = evidence[LENGTHS][MODEL].sums("cos2")
         ratios = by_site(evidence, cos2)
-        inside = _inside(evidence, ratios)
-        verdict = by_share(inside)
-        if verdict != "refuted" and np.isnan(ratios[:, 2]).any():
-            verdict = "undecided"
+        sure, possible = (_rounded(evidence, MODEL, flags) for flags in sure_and_possible(ratios, T.plane_ratio))
+        inside = _inside(evidence, MODEL)
+        verdict = decided(by_share, (sure,), (possible,))
+        untrained = verdict == "supported" and not _beats_twins(evidence, sure)
+        verdict = "qualified" if untrained else verdict
         value, low, high = across_sites(evidence, cos2)
         return Finding(
             claim=self.claim,
@@ -56,24 +84,44 @@ class Plane:
             statistic=Statistic("d·mean cos²(z, 1), median site", value, low, high),
             n=evidence.tokens,
             controls=_controls(evidence),
-            reading=_reading(evidence, inside, (value, low, high), verdict),
+            reading=_reading(evidence, inside, (value, low, high), verdict, untrained),
             headline=_headline(verdict, value, inside),
             table=_table(evidence, ratios, inside),
             quantities=_quantities(evidence, ratios),
-            why=Why.NO_INTERVAL if verdict == "undecided" else None,
+            why=missing_interval(*ratios[:, 1:].ravel()) if verdict == "undecided" else None,
         )
 
 
-def _inside(evidence: Evidence, ratios: Floats) -> Flags:
-    """Which sites lie in the plane."""
+def _rms(evidence: Evidence) -> Flags:
+    return np.array([norm.kind == "rmsnorm" for norm in evidence.anatomy.norms.values()])
+
+
+def _rounded(evidence: Evidence, arm: str, near: Flags) -> Flags:
+    """Those of the sites near the plane where, under LayerNorm, every token is in it up to rounding."""
     import torch
 
     # A mean of d terms, the largest of them √d, loses roundings of √d.
     rounding = T.roundings * torch.finfo(torch.float32).eps * evidence.anatomy.d**0.5
-    largest = evidence[LENGTHS][MODEL].extremes("mean_z")[:, 1]
-    rms = np.array([norm.kind == "rmsnorm" for norm in evidence.anatomy.norms.values()])
-    top = np.where(np.isnan(ratios[:, 2]), ratios[:, 0], ratios[:, 2])
-    return np.asarray((top <= T.plane_ratio) & (rms | (largest <= rounding)))
+    largest = evidence[LENGTHS][arm].extremes("mean_z")[:, 1]
+    return np.asarray(near & (_rms(evidence) | (largest <= rounding)))
+
+
+def _inside(evidence: Evidence, arm: str) -> Flags:
+    """Which sites lie in the plane, by their value."""
+    return _rounded(evidence, arm, mean(evidence[LENGTHS][arm].sums("cos2").sum(1)) <= T.plane_ratio)
+
+
+def _beats_twins(evidence: Evidence, sure: Flags) -> bool:
+    """Is the plane more than untrained RMSNorms have? LayerNorm has it by its formula, so nothing is asked of it."""
+    rms = _rms(evidence)
+    if not rms.any():
+        return True
+
+    def share(arm: str) -> Interval:
+        value = float(_inside(evidence, arm)[rms].mean())
+        return value, value, value
+
+    return bool(sure[rms].mean() > evidence.over_twins(share)[2])
 
 
 def _table(evidence: Evidence, ratios: Floats, inside: Flags) -> Table:
@@ -96,18 +144,18 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     drawn = np.random.default_rng(evidence.seed).standard_normal((GAUSSIANS, d))
     cos2 = drawn.sum(1) ** 2 / (drawn**2).sum(1)
     average, error = float(cos2.mean()), 1.96 * float(cos2.std()) / GAUSSIANS**0.5
-    arms = {arm: evidence[LENGTHS][arm].sums("cos2") for arm in evidence.controls(LENGTHS)}
+    arms = arm_controls(evidence, LENGTHS, lambda arm: across_sites(evidence, evidence[LENGTHS][arm].sums("cos2")))
     return (
         Control("Gaussian vectors", average, average - error, average + error),
         Control("before the norm", *across_sites(evidence, evidence[LENGTHS][MODEL].sums("cos2_x"))),
-        *(Control(arm, *across_sites(evidence, sums)) for arm, sums in arms.items()),
+        *arms,
     )
 
 
-def _reading(evidence: Evidence, inside: Flags, interval: Interval, verdict: Verdict) -> str:
-    if verdict == "undecided":
-        return "Too few documents for an interval. Give more text."
+def _reading(evidence: Evidence, inside: Flags, interval: Interval, verdict: Verdict, untrained: bool) -> str:
     value, low, high = interval
+    if verdict == "undecided":
+        return f"The intervals of some norms are missing or span {T.plane_ratio}. Give more text."
     ratio = f"Along 1, z has {say(value, '.2g')} times the squared component of a random direction (median site)"
     if {norm.kind for norm in evidence.anatomy.norms.values()} == {"layernorm"}:
         rest = (
@@ -120,13 +168,13 @@ def _reading(evidence: Evidence, inside: Flags, interval: Interval, verdict: Ver
     where = f" ({name_sites(flagged(evidence.sites, inside))})" if inside.any() else ""
     return (
         f"{ratio}{chance}. RMSNorm subtracts no mean, so nothing forces the plane: {int(inside.sum())} of "
-        f"{len(inside)} norms lie in it{where}."
+        f"{len(inside)} norms lie in it{where}.{' An untrained model shows as much.' if untrained else ''}"
     )
 
 
 def _headline(verdict: Verdict, value: float, inside: Flags) -> str:
     count = f"{int(inside.sum())} of {len(inside)} norms"
-    if verdict == "supported":
+    if inside.all():
         return f"Features lie in the plane ⟂ 1 at {count}"
     if verdict == "refuted":
         return f"No plane: along 1, z has {say(value, '.2g')} times the squared component of a random direction"
@@ -135,7 +183,7 @@ def _headline(verdict: Verdict, value: float, inside: Flags) -> str:
 
 def _quantities(evidence: Evidence, ratios: Floats) -> tuple[Quantity, ...]:
     controls = {"before the norm": mean(evidence[LENGTHS][MODEL].sums("cos2_x").sum(1))}
-    controls |= {arm: mean(evidence[LENGTHS][arm].sums("cos2").sum(1)) for arm in evidence.controls(LENGTHS)}
+    controls |= arm_lines(evidence, LENGTHS, lambda arm: mean(evidence[LENGTHS][arm].sums("cos2").sum(1)))
     theory = {"random direction: 1": np.ones(len(evidence.sites))}
     name, meaning = "component of z along 1, squared", "d · mean cos²(z, 1) over tokens"
     return (line(name, meaning, "", "site", evidence.sites, ratios, controls, theory, ("value",)),)

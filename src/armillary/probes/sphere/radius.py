@@ -6,10 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, mean, name_sites
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, T, mean, name_sites
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
-from armillary.probes.sphere.across_sites import across_sites, by_site, flagged
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, say
+from armillary.probes.machinery.verdicts import missing_interval
+from armillary.probes.sphere.across_sites import across_sites, arm_controls, arm_lines, by_site, decided, flagged
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, say
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,12 @@ class Radius:
             "Supported if every norm passes. Refuted if at most "
             f"{T.sites_few:.0%} of the norms pass, or if r differs from theory, or the module's output from γz + β, by "
             f"more than {T.roundings:.0f} rounding errors at any norm (4 for the output of a half-precision module). "
-            "Qualified otherwise; the reading names the norms that fail."
+            "Qualified otherwise; the reading names the norms that fail. Undecided if norms whose interval spans "
+            f"{T.radius_share:.0%} could change the verdict. Any norm with a small ε passes, trained or not."
+        ),
+        kind="definition",
+        changes=(
+            RuleChange("2026-11-16", "a norm passes or fails with its whole interval; before, its value alone decided"),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)
@@ -42,9 +48,10 @@ class Radius:
         near = evidence[LENGTHS][MODEL].sums("near")
         shares = by_site(evidence, near)
         value, low, high = across_sites(evidence, near, summary=np.min)
+        passes, may_pass = shares[:, 1] >= T.radius_share, ~(shares[:, 2] < T.radius_share)
         failing = flagged(evidence.sites, shares[:, 0] < T.radius_share)
         wrong = _wrong_norms(evidence)
-        verdict = _verdict(len(failing), len(evidence.sites), bool(wrong))
+        verdict: Verdict = "refuted" if wrong else decided(_verdict, (passes,), (may_pass,))
         controls = _controls(evidence)
         return Finding(
             claim=self.claim,
@@ -52,10 +59,11 @@ class Radius:
             statistic=Statistic("tokens within 1 % of √d, worst site", value, low, high),
             n=evidence.tokens,
             controls=controls,
-            reading=_reading(evidence, value, controls[0].value, failing, wrong),
+            reading=_reading(evidence, verdict, value, controls[0].value, failing, wrong),
             headline=_headline(verdict, value, failing, wrong),
             table=_table(evidence, shares),
             quantities=_quantities(evidence, shares),
+            why=missing_interval(*shares[:, 1:].ravel()) if verdict == "undecided" else None,
         )
 
 
@@ -71,10 +79,10 @@ def _wrong_norms(evidence: Evidence) -> list[str]:
     return flagged(evidence.sites, (gaps > ours) | (deviations > theirs))
 
 
-def _verdict(failing: int, sites: int, wrong: bool) -> Verdict:
-    if wrong or failing >= (1 - T.sites_few) * sites:
+def _verdict(passes: Flags) -> Verdict:
+    if passes.mean() <= T.sites_few:
         return "refuted"
-    return "qualified" if failing else "supported"
+    return "supported" if passes.all() else "qualified"
 
 
 def _table(evidence: Evidence, shares: Floats) -> Table:
@@ -82,8 +90,8 @@ def _table(evidence: Evidence, shares: Floats) -> Table:
     radius, edges = lengths.sums("radius").sum(1), lengths.extremes("radius")
     deviation = np.sqrt(np.maximum(radius[:, 2] / radius[:, 0] - mean(radius) ** 2, 0))
     first, massive = (mean(lengths.sums("radius", [kind]).sum(1)) for kind in (1, 2))
-    random = evidence[LENGTHS].get(RANDOM)
-    at_random = [None] * len(evidence.sites) if random is None else mean(random.sums("near").sum(1))
+    near = arm_lines(evidence, LENGTHS, lambda arm: mean(evidence[LENGTHS][arm].sums("near").sum(1)))
+    at_random = near.get(RANDOM, np.full(len(evidence.sites), np.nan))
     return site_table(
         evidence.sites,
         cells("norm", "layernorm or rmsnorm", [norm.kind for norm in norms]),
@@ -103,23 +111,28 @@ def _table(evidence: Evidence, shares: Floats) -> Table:
             "share of tokens whose length before the norm is within 1 % of the site's median",
             mean(lengths.sums("before_near").sum(1)),
         ),
-        cells("random_share_near", "share_near at random initialisation", at_random),
+        cells("random_share_near", "share_near at random initialisation, mean over untrained twins", at_random),
     )
 
 
 def _controls(evidence: Evidence) -> tuple[Control, ...]:
     before = across_sites(evidence, evidence[LENGTHS][MODEL].sums("before_near"))
-    arms = {arm: evidence[LENGTHS][arm].sums("near") for arm in evidence.controls(LENGTHS)}
-    others = [Control(arm, *across_sites(evidence, sums, summary=np.min)) for arm, sums in arms.items()]
-    return (Control("before the norm", *before), *others)
+    others = arm_controls(
+        evidence, LENGTHS, lambda arm: across_sites(evidence, evidence[LENGTHS][arm].sums("near"), summary=np.min)
+    )
+    return (Control("before the norm (share within 1 % of the median length)", *before), *others)
 
 
-def _reading(evidence: Evidence, value: float, before: float, failing: list[str], wrong: list[str]) -> str:
+def _reading(
+    evidence: Evidence, verdict: Verdict, value: float, before: float, failing: list[str], wrong: list[str]
+) -> str:
     if wrong:
         return f"At {name_sites(wrong)} the module does not compute the norm that its weights and ε describe."
     exact = "The length √d follows from the norm's formula; only ε can shorten a token."
     share = f"At the worst site {say(value, '.1%')} of tokens lie within 1 % of √d; before the norm, "
     share += f"{say(before, '.1%')} lie within 1 % of the median length (median site)."
+    if verdict == "undecided":
+        return f"{share} The intervals of some norms span {T.radius_share:.0%}. Give more text."
     if failing:
         return f"{share} ε shortens tokens at {len(failing)} of {len(evidence.sites)} norms ({name_sites(failing)})."
     short = float(mean(evidence[LENGTHS][MODEL].sums("short").sum((0, 1))))
@@ -129,7 +142,7 @@ def _reading(evidence: Evidence, value: float, before: float, failing: list[str]
 def _headline(verdict: Verdict, value: float, failing: list[str], wrong: list[str]) -> str:
     if wrong:
         return f"The module does not compute the norm that its weights describe, at {name_sites(wrong)}"
-    if verdict == "supported":
+    if not failing:
         return f"Every norm puts its tokens on the sphere: {say(value, '.1%')} within 1 % of √d at the worst site"
     return f"ε shortens tokens: at the worst site {say(value, '.1%')} are within 1 % of √d ({name_sites(failing)} fail)"
 
@@ -137,7 +150,7 @@ def _headline(verdict: Verdict, value: float, failing: list[str], wrong: list[st
 def _quantities(evidence: Evidence, shares: Floats) -> tuple[Quantity, ...]:
     sites, lengths = evidence.sites, evidence[LENGTHS][MODEL]
     radius = by_site(evidence, lengths.sums("radius"))
-    controls = {arm: mean(evidence[LENGTHS][arm].sums("radius").sum(1)) for arm in evidence.controls(LENGTHS)}
+    controls = arm_lines(evidence, LENGTHS, lambda arm: mean(evidence[LENGTHS][arm].sums("radius").sum(1)))
     before = {"before the norm": mean(lengths.sums("before_near").sum(1))}
     theory = {"√d": np.ones(len(sites))}
     return (

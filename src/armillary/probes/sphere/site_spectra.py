@@ -9,6 +9,8 @@ from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.machinery import Evidence, Floats, T, once, over_sites
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from armillary.measures import Moments
 
 FLOAT32_NOISE = 2e-8
@@ -79,6 +81,23 @@ def vanishing(cov: Floats, values: Floats) -> int:
     correlation = cov[np.ix_(live, live)] / np.outer(scale[live], scale[live])
     flat = int((~live).sum())
     return flat + near_zero_count(eigenvalues(correlation).values.numpy(), T.zero_eigenvalue)
+
+
+def sampled_rank(points: "Tensor") -> float:
+    """In how many directions a sample spreads: eigenvalues of its correlation matrix above 1e-6 of their mean, which
+    is 1. NaN where there are so few points that their number may be the limit."""
+    from armillary.geometry.spectrum import eigenvalues
+
+    count, d = points.shape
+    if count < T.rank_tokens * d:
+        return float("nan")
+    away = points.double() - points.double().mean(0)
+    scale = away.square().mean(0).sqrt()
+    live = scale > 1e-9 * scale.max()
+    if not bool(live.any()):
+        return 0.0
+    away = away[:, live] / scale[live]
+    return float((eigenvalues(away.T @ away / count).values > T.zero_eigenvalue).sum())
 
 
 def vanishing_after_gain(spectrum: Spectrum, gain: Floats) -> int:

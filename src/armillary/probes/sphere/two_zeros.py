@@ -6,11 +6,31 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, by_share, name_sites
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    AnyInstrument,
+    Evidence,
+    Flags,
+    Floats,
+    Interval,
+    T,
+    by_share,
+    median_defined,
+    name_sites,
+    over_sites,
+)
 from armillary.probes.machinery.tables import cells, line, site_table
-from armillary.probes.sphere.across_sites import flagged
-from armillary.probes.sphere.site_spectra import FLOAT32_NOISE, Spectrum, spectra, vanishing_after_gain
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why
+from armillary.probes.sphere.across_sites import decided, flagged
+from armillary.probes.sphere.site_spectra import (
+    FLOAT32_NOISE,
+    Spectrum,
+    sampled_rank,
+    spectra,
+    vanishing_after_gain,
+)
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, Why
 
 CLAIMED = 2
 LINEAR_CONSTRAINTS = {
@@ -33,17 +53,20 @@ class TwoZeros:
             "tokens. The same for y = γz + β. The claim predicts 2: one for the plane, one for the constant length. "
             "But only a linear constraint gives a zero eigenvalue. The plane is linear, constant length is not. So "
             "linear algebra predicts 1 under LayerNorm (along 1 for z, along 1/γ for y) and 0 under RMSNorm. The "
-            "interval is the smaller and the larger count of the two halves of the documents."
+            "interval is the smaller and the larger count of the two halves of the documents. At random "
+            "initialisation, zeros are counted on sampled tokens."
         ),
-        control="normalised Gaussian vectors; random initialisation; the two halves of the documents",
+        control="normalised Gaussian vectors; random initialisation, several times; the two halves of the documents",
         rule=(
             f"Supported if exactly 2 eigenvalues vanish at {T.sites_most:.0%} or more of the norms. Refuted if at "
-            f"{T.sites_few:.0%} or fewer. Qualified otherwise. Undecided with fewer than {T.tokens_per_axis:.0f} "
-            "ordinary tokens per axis at a norm, or with so few different words that most eigenvalues vanish: both "
-            "make zeros anyway."
+            f"{T.sites_few:.0%} or fewer. Qualified otherwise. Undecided if norms where the halves disagree could "
+            f"change the verdict, with fewer than {T.tokens_per_axis:.0f} ordinary tokens per axis at a norm, or with "
+            "so few different words that most eigenvalues vanish: both make zeros anyway."
         ),
+        kind="behaviour",
+        changes=(RuleChange("2026-11-16", "undecided where the two halves of the documents disagree and it matters"),),
     )
-    instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES,)
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
 
     def conclude(self, evidence: Evidence) -> Finding:
         by_site = list(spectra(evidence, MODEL).values())
@@ -54,19 +77,28 @@ class TwoZeros:
         predicted = np.array([float(norm.kind == "layernorm") for norm in evidence.anatomy.norms.values()])
         zeros_y = _zeros_after_gain(evidence, by_site)
         value, low, high = (float(np.median(column)) for column in (counts, ends[:, 0], ends[:, 1]))
-        verdict: Verdict = by_share(counts == CLAIMED) if _enough_text(evidence, by_site) else "undecided"
+        enough = _enough_text(evidence, by_site)
+        verdict = _verdict(counts, ends) if enough else "undecided"
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("vanishing eigenvalues of Cov(z), median site", value, low, high),
             n=min(spectrum.tokens for spectrum in by_site),
             controls=_controls(evidence),
-            reading=_reading(evidence, verdict, counts, zeros_y, predicted),
-            headline=_headline(verdict, counts, predicted),
+            reading=_reading(evidence, enough, verdict, counts, zeros_y, predicted),
+            headline=_headline(enough, counts, predicted),
             table=_table(evidence, by_site, ends, zeros_y, predicted),
             quantities=_quantities(evidence, by_site, ends, predicted),
-            why=Why.TOO_LITTLE_TEXT if verdict == "undecided" else None,
+            why=(Why.SPANS_LIMIT if enough else Why.TOO_LITTLE_TEXT) if verdict == "undecided" else None,
         )
+
+
+def _verdict(counts: Floats, ends: Floats) -> Verdict:
+    """A norm surely has two if either half has, and possibly if all documents or the halves around them may have."""
+    two = counts == CLAIMED
+    sure: Flags = two & (np.isnan(ends) | (ends == CLAIMED)).all(1)
+    possible: Flags = two | ((ends[:, 0] <= CLAIMED) & (ends[:, 1] >= CLAIMED))
+    return decided(by_share, (sure,), (possible,))
 
 
 def _enough_text(evidence: Evidence, by_site: list[Spectrum]) -> bool:
@@ -128,19 +160,30 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     generator = torch.Generator().manual_seed(evidence.seed)
     drawn = norm.direction(torch.randn(4 * norm.d, norm.d, generator=generator, dtype=torch.float64))
     gaussian = float(near_zero_count(torch.linalg.eigvalsh(drawn.T.cov()), T.zero_eigenvalue))
-    controls = {f"normalised Gaussians ({norm.kind})": gaussian}
-    if RANDOM in evidence[COVARIANCES]:
-        random = spectra(evidence, RANDOM, halves=False).values()
-        controls[RANDOM] = float(np.median([spectrum.zeros for spectrum in random]))
-    return tuple(Control(name, value, value, value) for name, value in controls.items())
+    drawn = Control(f"normalised Gaussians ({norm.kind})", gaussian, gaussian, gaussian)
+    random = evidence.over_twins(lambda arm: _sampled_zeros(evidence, arm))
+    # A sample has too few tokens for the zeros of a wide model.
+    return (drawn,) if np.isnan(random[0]) else (drawn, Control(RANDOM, *random))
 
 
-def _reading(evidence: Evidence, verdict: Verdict, counts: Floats, zeros_y: Floats, predicted: Floats) -> str:
-    if verdict == "undecided":
+def _sampled_zeros(evidence: Evidence, arm: str) -> Interval:
+    """Zeros at the median site of an arm, counted on its sampled tokens."""
+    samples, anatomy = evidence[SAMPLES][arm], evidence.model(arm)
+    ranks = over_sites(evidence.sites, lambda site: sampled_rank(samples.ordinary(anatomy, site).z))
+    zeros = anatomy.d - median_defined(ranks.values())
+    return zeros, zeros, zeros
+
+
+def _reading(
+    evidence: Evidence, enough: bool, verdict: Verdict, counts: Floats, zeros_y: Floats, predicted: Floats
+) -> str:
+    if not enough:
         need = int(T.tokens_per_axis * evidence.anatomy.d)
         return f"{evidence.anatomy.d} axes need {need} ordinary tokens of many words. Give more text (--tokens)."
     differs = flagged(evidence.sites, counts != zeros_y)
     flat = f" The gain γ changes the count at {name_sites(differs)} (flat axes)." if differs else ""
+    if verdict == "undecided":
+        return "The two halves of the documents disagree on how many eigenvalues vanish. Give more text (--tokens)."
     if verdict != "refuted":
         two = name_sites(flagged(evidence.sites, counts == CLAIMED))
         return f"Two eigenvalues vanish at {two}: there the features satisfy a second linear constraint.{flat}"
@@ -153,8 +196,8 @@ def _reading(evidence: Evidence, verdict: Verdict, counts: Floats, zeros_y: Floa
     )
 
 
-def _headline(verdict: Verdict, counts: Floats, predicted: Floats) -> str:
-    if verdict == "undecided":
+def _headline(enough: bool, counts: Floats, predicted: Floats) -> str:
+    if not enough:
         return "Nothing can be concluded: too few tokens to tell a vanishing eigenvalue from an unsampled one"
     value, algebra = float(np.median(counts)), float(np.median(predicted))
     names = {0.0: "No eigenvalue vanishes", 1.0: "One eigenvalue vanishes", 2.0: "Two eigenvalues vanish"}
