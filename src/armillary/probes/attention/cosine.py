@@ -19,7 +19,7 @@ from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, Interval, T, above, mean, spread
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.verdicts import largest_head, missing_interval, more_text, name_heads
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Verdict, say
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,20 @@ class Cosine:
         control="the first key left out; random initialisation; shuffled text",
         rule=(
             f"A head is mostly cosine if R² lies above {T.cosine_share} with its whole interval, with the first key "
-            f"and without it. Supported if at least {T.sites_most:.0%} of heads are and equal key lengths move at most "
-            f"{T.cosine_variation} of the attention in the median head, with the whole interval. Qualified if they "
-            f"move more, or if fewer heads are mostly cosine (the reading names the others). Refuted if at most "
-            f"{T.sites_few:.0%} of heads are. Undecided if heads whose interval spans {T.cosine_share} could turn the "
-            "verdict, if the interval of the moved attention spans its limit, or if half of the heads have scores "
-            "without variance. An untrained model may be mostly cosine too: the claim is about norms, not training."
+            f"and without it. Supported if at least {T.sites_most:.0%} of heads are. Refuted if at most "
+            f"{T.sites_few:.0%} are. Qualified in between; the reading names the others. Undecided if heads whose "
+            f"interval spans {T.cosine_share} could turn the verdict, or if half of the heads have scores without "
+            "variance. A part of our own: lengths matter little if making them equal moves at most "
+            f"{T.cosine_variation:.0%} of the attention in the median head. An untrained model may be mostly cosine "
+            "too: the claim is about norms, not about training."
         ),
         kind="behaviour",
         changes=(
             RuleChange(
                 "2026-11-16",
                 "Heads are counted by their intervals, and must be mostly cosine without the first key as well: a "
-                "planted model was mostly cosine for the sake of one key alone.",
+                "planted model was mostly cosine for the sake of one key alone. The attention that equal lengths move "
+                "no longer qualifies the claim: the source speaks of the score, not of the pattern.",
             ),
         ),
     )
@@ -66,18 +67,20 @@ class Cosine:
         median, moves = median_head(evidence, stats, _r2), rows.means("variation")
         moved, moved_later = (mean(rows.means(f"variation{which}").sum(0)) for which in ("", LATER))
         moved_median = median_head(evidence, moves)
-        verdict, why = _verdict(r2, later, moved_median)
+        verdict, why = by_sure_share(r2, T.cosine_share, later)
         holds = (r2[..., 1] > T.cosine_share) & (later[..., 1] > T.cosine_share)
+        statistic = Statistic("R² of score on cosine, median head", *median)
+        reading = _reading(verdict, holds, median[0])
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("R² of score on cosine, median head", *median),
+            statistic=statistic,
             n=rows.queries,
             controls=(
                 Control(WITHOUT_FIRST, *median_head(evidence, later_stats, _r2)),
                 *median_controls(evidence, lambda arm: _moments(evidence, arm), _r2),
             ),
-            reading=_reading(verdict, holds, median[0], moved_median[0], moved)
+            reading=f"{reading}. {_lengths(moved_median, moved).reading}. "
             + _without_first(r2[..., 0], later[..., 0], moved_later)
             + more_text(why),
             headline=f"Cosine explains {median[0]:.0%} of the variance of scores in the median head",
@@ -99,6 +102,10 @@ class Cosine:
                 ),
             ),
             notes=(sampling_note(evidence),),
+            parts=(
+                Part("the score is mostly the cosine", verdict, reading, statistic, why=why),
+                _lengths(moved_median, moved),
+            ),
             why=why,
         )
 
@@ -115,14 +122,16 @@ def _r2(stats: Floats) -> Floats:
     return np.where(np.isfinite(r2), r2, np.nan)
 
 
-def _verdict(r2: Floats, later: Floats, moved: Interval) -> tuple[Verdict, Why | None]:
-    verdict, why = by_sure_share(r2, T.cosine_share, later)
-    if verdict != "supported":
-        return verdict, why
-    much = above(moved, T.cosine_variation)
-    if much is None:
-        return "undecided", missing_interval(*moved)
-    return "qualified" if much else "supported", None
+def _lengths(typical: Interval, moved: Floats) -> Part:
+    much = above(typical, T.cosine_variation)
+    verdict: Verdict = "undecided" if much is None else "refuted" if much else "supported"
+    reading = (
+        f"Giving all keys the same length moves {typical[0]:.0%} of the attention in the median head, at most "
+        f"{moved.max():.0%} ({largest_head(moved)})"
+    )
+    statistic = Statistic("share of attention moved by equal key lengths, median head", *typical)
+    why = missing_interval(*typical) if much is None else None
+    return Part("lengths of keys matter little", verdict, reading, statistic, asserted=False, why=why)
 
 
 def _table(evidence: Evidence, r2: Floats, later: Floats, moved: Floats, moved_later: Floats) -> Table:
@@ -144,13 +153,11 @@ def _table(evidence: Evidence, r2: Floats, later: Floats, moved: Floats, moved_l
     )
 
 
-def _reading(verdict: Verdict, holds: Flags, median: float, typical: float, moved: Floats) -> str:
-    exceptions = f" (not in {name_heads(~holds)})" if verdict == "qualified" and holds.mean() < T.sites_most else ""
+def _reading(verdict: Verdict, holds: Flags, median: float) -> str:
+    exceptions = f" (not in {name_heads(~holds)})" if verdict == "qualified" else ""
     return (
-        f"Cosine explains {median:.0%} of the variance of a query's scores in the median head, and surely more than "
-        f"half, with the first key and without it, in {holds.sum()} of {holds.size} heads{exceptions}. Giving all keys "
-        f"the same length moves {typical:.0%} of the attention in the median head, at most {moved.max():.0%} "
-        f"({largest_head(moved)}). "
+        f"Cosine explains {say(100 * median, '.2g')} % of the variance of a query's scores in the median head, and "
+        f"surely more than half, with the first key and without it, in {holds.sum()} of {holds.size} heads{exceptions}"
     )
 
 
