@@ -33,8 +33,9 @@ from armillary.probes.grid.maps import (
     unexplained_at,
     unexplained_at_uniform,
 )
-from armillary.probes.grid.nonlinear import Nonlinear
+from armillary.probes.grid.nonlinear import Nonlinear, count_verdict
 from armillary.probes.machinery.bench import Bench
+from armillary.results import Why
 
 
 def uniform(count: int, n: int, seed: int = 0) -> torch.Tensor:
@@ -243,6 +244,15 @@ def test_the_shadow_leaves_what_the_cosine_varies_by():
     assert turned == pytest.approx(known, abs=0.03)
     rotation = torch.linalg.qr(gaussian(5, 5))[0]
     assert float(unexplained(shadow_sums(rotation, x, documents, 4).sum(0))) == pytest.approx(turned, abs=1e-9)
+
+
+def test_few_matrices_near_the_limit_do_not_leave_it_open():
+    far, near = (0.02, 0.01, 0.03), (0.1, 0.05, 0.15)
+    none, some, most = (np.arange(20) < count for count in (2, 3, 18))
+    assert count_verdict(none, far, (0.0, -0.01, 0.005)) == ("refuted", None)
+    assert count_verdict(none, near, (0.0, -0.01, 0.005)) == ("refuted", None), "no more than a rotation"
+    assert count_verdict(none, near, (0.05, 0.0, 0.1)) == ("undecided", Why.SPANS_LIMIT)
+    assert count_verdict(some, far, far)[0] == "qualified" and count_verdict(most, near, near)[0] == "supported"
 
 
 def test_matrices_of_zeros_are_left_out():

@@ -7,7 +7,6 @@ shuffle, so that the interval over documents is one over shuffles too, and a pas
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -24,8 +23,8 @@ from armillary.results import Quantity, Table
 Where = Literal["z", "q"]
 SITES: tuple[Where, ...] = ("z", "q")
 KINDS = {"within": within, "across": across}
-# Two shuffles within heads: the second beside the first is a control.
-TRIALS = (("within", 0), ("within", 1), ("across", 0))
+# Two shuffles of each kind: the second within heads beside the first is a control.
+TRIALS = (("within", 0), ("within", 1), ("across", 0), ("across", 1))
 LAYERS = 3
 ALIKE = "q and k alike"
 
@@ -74,14 +73,15 @@ class ShuffleCase:
 
 
 def shuffle_cases(anatomy: Anatomy) -> list[ShuffleCase]:
-    """Single layers, then all of them; every time all axes, and a quarter of them. None for a single head."""
+    """Single layers with all axes moved; then all layers with all axes, half and a quarter of them. None for a single
+    head. (A quarter of one layer's axes costs too little to have a share.)"""
     if anatomy.n_heads < 2 or anatomy.k < 2:
         return []
     layers = spread_layers(anatomy, LAYERS)
-    chosen = [(layer,) for layer in layers] if len(layers) > 1 else []
-    doses = sorted({anatomy.k, max(2, anatomy.k // 4)}, reverse=True)
-    places = product((*chosen, tuple(range(anatomy.layers))), doses)
-    return [ShuffleCase(where, layers, moved) for where, (layers, moved) in product(SITES, list(places))]
+    doses = sorted({max(2, anatomy.k // part) for part in (1, 2, 4)}, reverse=True)
+    places: list[tuple[tuple[int, ...], int]] = [((layer,), anatomy.k) for layer in layers] if len(layers) > 1 else []
+    places += [(tuple(range(anatomy.layers)), moved) for moved in doses]
+    return [ShuffleCase(where, chosen, moved) for where in SITES for chosen, moved in places]
 
 
 def whole_case(anatomy: Anatomy) -> ShuffleCase:

@@ -156,7 +156,7 @@ def _written(bench: Bench, batch: Batch, chosen: Sequence[tuple[int, int]]) -> F
     for layer, head in chosen:
         z, out, stream = (states[f"L{layer}.{part}"].double() * mask for part in parts)
         weight = bench.anatomy.blocks[layer].attention.W_O.double()
-        heads = z.unflatten(-1, weight.shape[:2])
+        heads = z.reshape(*z.shape[:-1], *weight.shape[:2])
         write = heads[:, :, head] @ weight[head]
         together = (z @ weight.flatten(0, 1)).square().sum((1, 2)).clamp_min(1e-300)
         scale = out.square().sum((1, 2)) / together

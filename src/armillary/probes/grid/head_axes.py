@@ -50,12 +50,12 @@ class HeadAxes:
             "The share of a shuffle's cost that is due to crossing heads. The cost is the change of the next-token "
             "loss when axes change places, either within their head or each to another head; the same axes in both "
             "cases. At z, the heads' results before W_O, and on q alone, where q meets k. A case is one of three "
-            "layers, or all at once, with all axes or a quarter of them; every document has shuffles of its own. The "
-            "share of a case is (across − within)/across. The statistic is the median of the cases' shares: no single "
-            "case, and none that destroys the model, rules it. A case counts only if moving axes across heads has a "
-            f"cost: at least {T.crossing_cost} nats per token, and the whole interval above 0. (The numbering of axes "
-            "within a head is a convention: W_V and W_O, or W_Q and W_K, could be renumbered together. Here only one "
-            "side is shuffled.)"
+            "layers with all axes moved, or all layers with all axes, half or a quarter of them; every document has "
+            "two shuffles of its own. The share of a case is (across − within)/across. The statistic is the median of "
+            "the cases' shares: no single case, and none that destroys the model, rules it. A case counts only if "
+            f"moving axes across heads has a cost: at least {T.crossing_cost} nats per token, and the whole interval "
+            "above 0. (The numbering of axes within a head is a convention: W_V and W_O, or W_Q and W_K, could be "
+            "renumbered together. Here only one side is shuffled.)"
         ),
         control=(
             "q and k shuffled in the same way within heads, which changes no score; a second shuffle within heads in "

@@ -13,6 +13,7 @@ from armillary.probes.machinery import (
     Floats,
     Interval,
     T,
+    above,
     by_share,
     missing_interval,
     name_sites,
@@ -62,9 +63,9 @@ class Nonlinear:
             "Two parts, the weaker decides. 'S3's shear', by definition: supported if the shadow follows the closed "
             "form to rounding. 'Weight matrices': a matrix acts non-linearly if the share lies above "
             f"{T.bent_share}, and above that of a rotation at the same points by {T.straight_share}, both with the "
-            f"whole interval. Supported if at least {T.sites_most:.0%} of matrices do, refuted if at most "
-            f"{T.sites_few:.0%} may, qualified if some do and others do not. Undecided if intervals that span a limit "
-            "prevent it. 'On directions' (ours, decides nothing): supported if more than "
+            f"whole interval. Supported if at least {T.sites_most:.0%} of matrices do; qualified if more than "
+            f"{T.sites_few:.0%} do; refuted if fewer do and the median matrix lies below one of the limits, with the "
+            "whole interval; undecided otherwise. 'On directions' (ours, decides nothing): supported if more than "
             f"{T.bent_share} of xA/|xA| is left in {T.sites_most:.0%} of matrices, refuted if more than "
             f"{T.straight_share} in at most {T.sites_few:.0%}, qualified between."
         ),
@@ -191,13 +192,15 @@ def _gaussian_shadow(evidence: Evidence, result: "MapResult") -> Interval:
     return evidence.interval(sums, lambda drawn: np.median(unexplained(drawn), axis=-1))
 
 
-def count_verdict(certain: Flags, possible: Flags) -> Verdict:
-    """From the matrices that hold with their whole interval, and those that may."""
-    if certain.mean() >= T.sites_most:
-        return "supported"
-    if possible.mean() <= T.sites_few:
-        return "refuted"
-    return "qualified" if certain.mean() > T.sites_few and possible.mean() < T.sites_most else "undecided"
+def count_verdict(certain: Flags, median: Interval, beyond: Interval) -> tuple[Verdict, Why | None]:
+    """From the matrices that hold with their whole interval, the share in the median matrix, and by how much it exceeds
+    that of a rotation."""
+    if np.isnan([*median, *beyond]).any():
+        return "undecided", Why.NO_INTERVAL
+    if certain.mean() > T.sites_few:
+        return ("supported" if certain.mean() >= T.sites_most else "qualified"), None
+    fails = above(median, T.bent_share) is False or above(beyond, T.straight_share) is False
+    return ("refuted", None) if fails else ("undecided", Why.SPANS_LIMIT)
 
 
 def _shear() -> Part:
@@ -223,8 +226,8 @@ def _weights(evidence: Evidence, result: "MapResult", shadow: Floats, statistic:
 
     apart = evidence.intervals(result.shadows(), beyond)
     certain = (shadow[:, 1] > T.bent_share) & (apart[:, 1] > T.straight_share)
-    possible = (shadow[:, 2] >= T.bent_share) & (apart[:, 2] >= T.straight_share)
-    verdict: Verdict = "undecided" if np.isnan(statistic).any() else count_verdict(certain, possible)
+    median = evidence.interval(result.shadows(), lambda drawn: np.median(beyond(drawn), axis=-1))
+    verdict, why = count_verdict(certain, statistic, median)
     names = [matrix.name for matrix, holds in zip(result.matrices, certain, strict=True) if holds]
     which = f" ({name_sites(names)}), the others do not" if names and len(names) < len(certain) else ""
     return Part(
@@ -233,7 +236,7 @@ def _weights(evidence: Evidence, result: "MapResult", shadow: Floats, statistic:
         f"In the median matrix {say(statistic[0], '.1%')} of xA is not linear in the shadow of x; with a rotation in "
         f"its place {say(turned[0], '.1%')}. Both limits are passed by {len(names)} of {len(certain)} matrices{which}.",
         Statistic("share of xA that is not linear in the shadow, median matrix", *statistic),
-        why=missing_interval(*statistic) if verdict == "undecided" else None,
+        why=why,
     )
 
 
