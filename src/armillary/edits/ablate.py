@@ -11,11 +11,15 @@ from torch import Tensor, nn
 from armillary.anatomy import Anatomy
 from armillary.anatomy.sites import site_named
 from armillary.edits.edit import changing
+from armillary.edits.settings import check_heads, check_layer, check_literal, check_whole
+from armillary.edits.tokens import Tokens, reading_tokens
 from armillary.errors import ArmillaryError
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 """From what the activation received and what the layer's last matrix would receive, [..., m] each (the gate and the
 product where there is a gate), to the coordinates [..., m] that are replaced."""
+
+How = Literal["zero", "mean", "resample"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,20 +27,29 @@ class Ablate:
     """Replace the feed-forward coordinates of layer `layer` that `choose` marks, token by token, before W_out.
 
     `how`: `zero`; `mean` (of `means` [m]); or `resample` (the same coordinates of another token of the batch, drawn by
-    `seed` among those `kept` marks, or all).
+    `seed` among those `kept` marks, or among all that are not padding). `resample` is refused with a cache, because a
+    pass then holds the newest tokens only.
     """
 
     layer: int
     choose: Choose
-    how: Literal["zero", "mean", "resample"] = "zero"
+    how: How = "zero"
     means: Tensor | None = None
     seed: int = 0
     kept: Tensor | None = None
-    """[b, t]: tokens that are not padding; values are drawn from these."""
+    """[b, t]: the tokens that values are drawn from."""
     example: ClassVar[str] = "Ablate(layer=3, choose=lambda pre, post: pre < 0)"
+
+    def __post_init__(self) -> None:
+        check_whole("layer", self.layer)
+        check_literal("how", self.how, How)
+        check_whole("seed", self.seed)
+        if not callable(self.choose):
+            raise ArmillaryError(f"`choose` must be a function such as {self.example}; got {self.choose!r}.")
 
     @contextmanager
     def on(self, anatomy: Anatomy) -> Iterator[None]:
+        check_layer(anatomy, self.layer)
         if self.how == "mean" and (self.means is None or self.means.shape != (anatomy.m,)):
             given = "none" if self.means is None else list(self.means.shape)
             raise ArmillaryError(
@@ -49,26 +62,55 @@ class Ablate:
         def see(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
             pre[:] = [site.take(output)]
 
-        def change(post: Tensor, given: Tensor | None) -> Tensor:
-            return torch.where(self.choose(pre[0].reshape(post.shape), post), self._instead(post), post)
+        with reading_tokens(anatomy) as tokens:
 
-        handle = anatomy.model.get_submodule(site.path).register_forward_hook(see)
-        try:
-            with changing(anatomy, f"L{self.layer}.mlp_post", change):
-                yield
-        finally:
-            handle.remove()
+            def change(post: Tensor, given: Tensor | None) -> Tensor:
+                chosen = self.choose(pre[0].reshape(post.shape), post)
+                return torch.where(self._checked(chosen, post), self._instead(post, tokens), post)
 
-    def _instead(self, post: Tensor) -> Tensor:
+            handle = anatomy.model.get_submodule(site.path).register_forward_hook(see)
+            try:
+                with changing(anatomy, f"L{self.layer}.mlp_post", change):
+                    yield
+            finally:
+                handle.remove()
+
+    def _checked(self, chosen: Tensor, post: Tensor) -> Tensor:
+        if isinstance(chosen, Tensor) and chosen.dtype == torch.bool and chosen.shape[-1:] == post.shape[-1:]:
+            return chosen
+        got = f"{chosen.dtype} {list(chosen.shape)}" if isinstance(chosen, Tensor) else type(chosen).__name__
+        raise ArmillaryError(f"`choose` must give one truth value per coordinate, {list(post.shape)}; it gave {got}.")
+
+    def _instead(self, post: Tensor, tokens: Callable[[], Tokens]) -> Tensor:
         if self.how == "zero":
             return torch.zeros_like(post)
         if self.how == "mean" and self.means is not None:
             return self.means.to(post).expand(post.shape)
+        real = self._lenders(post, tokens())
         rows = post.reshape(-1, post.shape[-1])
-        real = torch.arange(len(rows)) if self.kept is None else self.kept.reshape(-1).nonzero()[:, 0].cpu()
         draw = torch.Generator().manual_seed(self.seed)
         other = real[torch.randint(len(real), (len(rows),), generator=draw)]
         return rows[other.to(rows.device)].reshape(post.shape)
+
+    def _lenders(self, post: Tensor, tokens: Tokens) -> Tensor:
+        """The numbers, in a flat list of all tokens [b, t], of those whose values may be drawn."""
+        b, t = post.shape[:2]
+        if tokens.past:
+            raise ArmillaryError(
+                "another token's values cannot be drawn with a cache, because a pass holds the newest tokens only: "
+                "run without a cache (use_cache=False), or replace by zero or by means."
+            )
+        if self.kept is not None and self.kept.shape != (b, t):
+            raise ArmillaryError(
+                f"`kept` marks {list(self.kept.shape)} tokens, and the pass holds {[b, t]}: give one mark per token, "
+                "or leave it out; padding is known from the attention mask."
+            )
+        real = (tokens.real(b, t, post.device) if self.kept is None else self.kept).reshape(-1).nonzero()[:, 0].cpu()
+        if len(real) < (2 if self.kept is None else 1):
+            raise ArmillaryError(
+                f"the values of another token cannot be drawn: the pass holds {len(real)} to draw from."
+            )
+        return real
 
 
 @dataclass(frozen=True)
@@ -79,12 +121,16 @@ class Silence:
     heads: tuple[int, ...]
     example: ClassVar[str] = "Silence(layer=3, heads=(0, 2))"
 
-    def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
+    def __post_init__(self) -> None:
+        check_whole("layer", self.layer)
+        if not isinstance(self.heads, tuple | list) or not self.heads:
+            raise ArmillaryError(f"`heads` must name at least one head, as in heads=(0, 2); got {self.heads!r}.")
         for head in self.heads:
-            if not 0 <= head < anatomy.n_heads:
-                raise ArmillaryError(
-                    f"there is no head {head}: a layer has {anatomy.n_heads}, 0 to {anatomy.n_heads - 1}."
-                )
+            check_whole("heads", head)
+
+    def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
+        check_layer(anatomy, self.layer)
+        check_heads(anatomy, self.heads)
 
         def change(z: Tensor, given: Tensor | None) -> Tensor:
             z = z.clone()

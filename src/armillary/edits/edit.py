@@ -1,8 +1,8 @@
 """Change a running model, and leave it exactly as it was.
 
-The only file with writing hooks. An edit is a frozen description. `edited` applies edits for the duration of a `with`
-statement, in order where two act at one site, and removes them whatever happens. No weight is changed, so there is
-nothing to restore but the hooks.
+With `slide`, the only file with writing hooks. An edit is a frozen description. `edited` applies edits for the duration
+of a `with` statement, in order where two act at one site, and removes them whatever happens, in whatever order they are
+left. No weight is changed, so there is nothing to restore but the hooks.
 """
 
 import sys
@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.sites import received, restored_rows, site_named
+from armillary.edits.settings import check_layer
+from armillary.edits.tokens import Tokens, own_caches, reading_tokens
 from armillary.errors import ArmillaryError, ModelError
 
 Change = Callable[[Tensor, Tensor | None], Tensor]
@@ -34,8 +37,20 @@ class Edit(Protocol):
 
 @contextmanager
 def edited(anatomy: Anatomy, *edits: Edit) -> Iterator[None]:
-    """The model, changed by every edit while inside, itself again afterwards, bit for bit."""
+    """The model, changed by every edit while inside, itself again afterwards, bit for bit.
+
+    Inside, `model.generate` and caches may be used: an edit acts with a cache as it does without, or refuses. A cache
+    belongs to the edits that it was begun under. Positions count from a row's first token that is not padding. Compiled
+    models run uncompiled.
+    """
+    if not isinstance(anatomy, Anatomy):
+        raise ArmillaryError(f"`edited` takes what armillary.load(model) gives; got a {type(anatomy).__name__}.")
+    for edit in edits:
+        if isinstance(edit, type) or not hasattr(edit, "on"):
+            raise ArmillaryError(f"`edited` takes edits such as Scale(layer=3, factor=2.0); got {edit!r}.")
     with ExitStack() as stack:
+        if edits:
+            stack.enter_context(own_caches(anatomy, min(max(0, getattr(edit, "start", 0)) for edit in edits)))
         for edit in edits:
             stack.enter_context(edit.on(anatomy))
         yield
@@ -47,11 +62,12 @@ def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
     place = site_named(anatomy.sites, site)
     if place.side == "pattern":
         raise ModelError(f"{site} can be watched but not edited; edit the heads' results at L{place.layer}.z instead.")
-    fired = []
-    with restored_rows(anatomy.model, anatomy.sites) as restore:
+    fired = False
+    with uncompiled(), restored_rows(anatomy.model, anatomy.sites) as restore:
 
         def changed(x: Tensor, given: Tensor | None) -> Tensor:
-            fired.append(True)
+            nonlocal fired
+            fired = True
             whole = restore(x)
             value = change(place.take(whole), None if given is None else restore(given))
             return place.put(value, whole).reshape(x.shape)
@@ -62,9 +78,7 @@ def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
         finally:
             handle.remove()
     if not fired:
-        raise ModelError(
-            f"the edit at {site} never took place: the model did not pass it (compiled, fused, or not run?)."
-        )
+        raise ModelError(f"the edit at {site} never took place: the model did not pass it (fused, or not run?).")
 
 
 def _writing_hook(module: nn.Module, side: str, changed: Change) -> Any:
@@ -87,64 +101,107 @@ def _writing_hook(module: nn.Module, side: str, changed: Change) -> Any:
 
 
 @contextmanager
+def changing_stream(
+    anatomy: Anatomy, layer: int, start: int, change: Callable[[Tensor, Tokens], Tensor]
+) -> Iterator[None]:
+    """Let `change` decide on the stream after block `layer` (−1: before the first), from position `start` on."""
+    check_layer(anatomy, layer, first=-1)
+    site = "L0.resid_pre" if layer == -1 else f"L{layer}.resid_post"
+    # A tensor, read on leaving only: looking at every pass would wait for the device.
+    reached: Tensor | None = None
+    with reading_tokens(anatomy) as tokens:
+
+        def changed(stream: Tensor, given: Tensor | None) -> Tensor:
+            nonlocal reached
+            after = change(stream, tokens())
+            if start == 0:
+                return after
+            chosen = tokens().chosen(start, stream.shape[0], stream.shape[1], stream.device)
+            reached = chosen.any() if reached is None else reached | chosen.any().to(reached.device)
+            return torch.where(chosen[..., None], after, stream)
+
+        with changing(anatomy, site, changed):
+            yield
+    if reached is not None and not reached:
+        raise ModelError(
+            f"the edit at {site} never took place: no text has a token at position {start}; start earlier."
+        )
+
+
+_STANCES: list[Any] = []
+"""One for every edit that is on; the first remembers how the compiler stood before."""
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Compiled models run uncompiled inside: compiled code ignores hooks that came later, and can keep removed ones.
+
+    Whoever leaves last restores what the first one found, because edits may be left in any order.
+    """
+    _STANCES.append(torch.compiler.set_stance("force_eager"))
+    try:
+        yield
+    finally:
+        last = _STANCES.pop()
+        if not _STANCES:
+            last.__exit__(None, None, None)
+
+
+@contextmanager
 def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator[None]:
     """Let `change` decide on q, k and v of one layer after rotation and q/k-norm, just before their products.
 
-    No module gives q and k there, so the function that multiplies them is wrapped. Other layers, and other models that
-    run meanwhile, go through it unchanged.
+    No module gives q and k there, so the table of attention functions is asked to wrap what it hands out. Other layers,
+    and other models that run meanwhile, get them unchanged. A cache holds k and v as they were before the change.
     """
-    site = site_named(anatomy.sites, f"L{layer}.pattern")
-    mine = set(anatomy.model.get_submodule(site.path).modules())
-    fired = []
+    check_layer(anatomy, layer)
+    mine = set(anatomy.model.get_submodule(anatomy.sites[f"L{layer}.pattern"].path).modules())
+    sources = [sys.modules[type(module).__module__] for module in mine]
+    table: Any = next((s.ALL_ATTENTION_FUNCTIONS for s in sources if hasattr(s, "ALL_ATTENTION_FUNCTIONS")), None)
+    if table is None:
+        raise ModelError("this model attends by code of its own, so q and k cannot be edited; edit z instead.")
+    fired = False
 
-    def wrapped(former: Callable[..., Any]) -> Callable[..., Any]:
-        def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> Any:
-            if module in mine:
-                fired.append(True)
-                q, k, v = change(q, k, v)
-            return former(module, q, k, v, *args, **kwargs)
+    def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        nonlocal fired
+        if module not in mine:
+            return q, k, v
+        fired = True
+        return change(q, k, v)
 
-        return attend
-
-    model: Any = anatomy.model
-    with _attention_function(mine, model.config._attn_implementation, wrapped):
+    with uncompiled(), _before_attention(table, attend):
         yield
     if not fired:
         raise ModelError(f"the edit on the heads of layer {layer} never took place: its attention was not run.")
 
 
 @contextmanager
-def _attention_function(
-    modules: set[nn.Module], implementation: str, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> Iterator[None]:
-    """The function by which these modules attend, replaced."""
-    source: Any = next((s for s in (sys.modules[type(m).__module__] for m in modules) if _attends(s)), None)
-    if source is None:
-        raise ModelError("this model attends by code of its own, so q and k cannot be edited; edit z instead.")
-    if implementation in (None, "eager"):
-        former = source.eager_attention_forward
-        source.eager_attention_forward = wrapped(former)
-        try:
-            yield
-        finally:
-            source.eager_attention_forward = former
-        return
-    table = source.ALL_ATTENTION_FUNCTIONS
-    # A local entry hides the library's own; afterwards there must be as few as before.
-    local = dict(table._local_mapping)
-    table[implementation] = wrapped(table[implementation])
+def _before_attention(table: Any, attend: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> Iterator[None]:
+    """Pass q, k and v through `attend` before every attention function that the table hands out."""
+    changes: list[Any] = vars(table).setdefault("_changes", [])
+    if not changes:
+        table.get_interface = _wrapping(table.get_interface, changes)
+    changes.append(attend)
     try:
         yield
     finally:
-        table._local_mapping = local
+        # In whatever order edits are left, the table is its own again when the last has gone.
+        changes.remove(attend)
+        if not changes:
+            del table.get_interface, table._changes
 
 
-def _attends(source: Any) -> bool:
-    return hasattr(source, "ALL_ATTENTION_FUNCTIONS") and hasattr(source, "eager_attention_forward")
+def _wrapping(choose: Callable[..., Any], changes: list[Any]) -> Callable[..., Any]:
+    """`choose`, which gives an attention function, with all changes put before that function."""
 
+    def chosen(*asked: Any, **named: Any) -> Callable[..., Any]:
+        function = choose(*asked, **named)
 
-def stream_site(anatomy: Anatomy, layer: int) -> str:
-    """Where the stream is after block `layer`; −1 stands for what the first block receives."""
-    if not -1 <= layer < anatomy.layers:
-        raise ArmillaryError(f"there is no layer {layer}: the model has {anatomy.layers}, 0 to {anatomy.layers - 1}.")
-    return "L0.resid_pre" if layer == -1 else f"L{layer}.resid_post"
+        def attention(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> Any:
+            for change in changes:
+                q, k, v = change(module, q, k, v)
+            return function(module, q, k, v, *args, **kwargs)
+
+        return attention
+
+    return chosen

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing, changing_heads
+from armillary.edits.settings import check_layer, check_literal, check_whole
 from armillary.errors import ArmillaryError
+
+Where = Literal["z", "q", "qk"]
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,19 @@ class Shuffle:
 
     layer: int
     order: tuple[int, ...]
-    where: Literal["z", "q", "qk"] = "z"
+    where: Where = "z"
     example: ClassVar[str] = 'Shuffle(layer=3, order=across(heads=4, k=64, seed=0), where="z")'
 
+    def __post_init__(self) -> None:
+        check_whole("layer", self.layer)
+        check_literal("where", self.where, Where)
+        if not isinstance(self.order, tuple | list | np.ndarray):
+            raise ArmillaryError(f"`order` must be a tuple, as `within` and `across` make it; got {self.order!r}.")
+        for axis in self.order:
+            check_whole("order", axis, least=0)
+
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
+        check_layer(anatomy, self.layer)
         heads = anatomy.n_kv_heads if self.where == "qk" else anatomy.n_heads
         k = anatomy.k
         if sorted(self.order) != list(range(heads * k)):

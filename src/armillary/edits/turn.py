@@ -4,11 +4,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.edits.edit import changing, stream_site
+from armillary.edits.edit import changing_stream
+from armillary.edits.settings import check_number, check_whole
+from armillary.edits.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,9 @@ class Turn:
     """Turn every state after block `layer` (−1: before the first) by `angle` radians, from position `start` on.
 
     Each state turns towards its own random direction along the sphere that the norms see: its length is kept, and in a
-    model with LayerNorm its mean too. One seed gives one set of directions for one shape of batch.
+    model with LayerNorm its mean too. The direction is drawn by `seed` from the token's position and id, so that it is
+    the same with a cache, in another batch and beside other padding. Positions count from a row's first token that is
+    not padding. A negative `start` counts from the end of each row, and is refused with a cache.
     """
 
     layer: int
@@ -25,21 +30,36 @@ class Turn:
     start: int = 0
     example: ClassVar[str] = "Turn(layer=0, angle=0.01, seed=1)"
 
+    def __post_init__(self) -> None:
+        check_whole("layer", self.layer)
+        check_number("angle", self.angle)
+        check_whole("seed", self.seed, least=0)
+        check_whole("start", self.start)
+
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         centred = anatomy.blocks[0].ln1.kind == "layernorm"
 
-        def change(stream: Tensor, given: Tensor | None) -> Tensor:
-            x = stream[:, self.start :].double()
+        def change(stream: Tensor, tokens: Tokens) -> Tensor:
+            x = stream.double()
             mean = x.mean(-1, keepdim=True) if centred else torch.zeros_like(x[..., :1])
             radial = x - mean
-            draw = torch.Generator().manual_seed(self.seed)
-            aside = torch.randn(x.shape, generator=draw, dtype=torch.float64).to(x)
+            aside = self._drawn(tokens, x)
             aside = aside - aside.mean(-1, keepdim=True) if centred else aside
             length = radial.norm(dim=-1, keepdim=True).clamp_min(1e-300)
             aside = aside - radial * ((aside * radial).sum(-1, keepdim=True) / length**2)
             aside = aside * (length / aside.norm(dim=-1, keepdim=True).clamp_min(1e-300))
             angle = torch.tensor(self.angle, dtype=torch.float64)
-            turned = mean + radial * angle.cos().to(x) + aside * angle.sin().to(x)
-            return torch.cat((stream[:, : self.start], turned.to(stream)), 1) if self.start else turned.to(stream)
+            return (mean + radial * angle.cos().to(x) + aside * angle.sin().to(x)).to(stream)
 
-        return changing(anatomy, stream_site(anatomy, self.layer), change)
+        return changing_stream(anatomy, self.layer, self.start, change)
+
+    def _drawn(self, tokens: Tokens, x: Tensor) -> Tensor:
+        """Normal numbers [b, t, d], the same for one token at one position whatever else the pass holds."""
+        b, t, d = x.shape
+        positions = tokens.positions(b, t, x.device).clamp_min(0)
+        # Without ids (embeddings were given) the position decides alone.
+        ids = torch.zeros_like(positions) if tokens.ids is None else tokens.ids.to(x.device)
+        pairs = torch.stack((positions, ids), -1).reshape(b * t, 2).cpu().numpy()
+        distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+        drawn = np.stack([np.random.default_rng((self.seed, *pair)).standard_normal(d) for pair in distinct.tolist()])
+        return torch.from_numpy(drawn[which.reshape(-1)]).to(x.device).reshape(b, t, d)
