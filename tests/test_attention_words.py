@@ -111,6 +111,7 @@ PARTS = {
     "store, a gain misread": ("refuted", "refuted"),
     "subjects, deep topics": ("supported", "supported"),
     "subjects, topics everywhere": ("supported", "qualified"),
+    "subjects, early topics": ("refuted", "refuted"),
 }
 FEW_KEYS = {
     "one key a word": ("supported", model(planted.one_axis_each, planted.storing())),

@@ -140,7 +140,7 @@ def _layer(evidence: Evidence, arm: str, layer: LayerHeads, words: bool) -> Laye
     sides = [side[..., :RANK].cpu() for side in (layer.qk.left, layer.qk.right)]
     norm = layer.folded.norm
     gain = None if norm is None else norm.gain.double().cpu().numpy().tobytes()
-    gaussian = _gaussian_heads(evidence, layer.folded.A_Q.shape[1:], None if norm is None else norm.kind, gain)
+    gaussian = _gaussian_heads(evidence, anatomy.d, anatomy.k, None if norm is None else norm.kind, gain)
     axes = _principal(_word_covariance(anatomy, index), min(RANK, anatomy.d - 1)) if words else None
     return LayerAxes(
         sums=sums,
@@ -193,7 +193,7 @@ def _principal(covariance: "Tensor", rank: int) -> "Tensor":
 
 @once
 def _gaussian_heads(
-    evidence: Evidence, shape: tuple[int, int], kind: str | None, gain: bytes | None
+    evidence: Evidence, d: int, k: int, kind: str | None, gain: bytes | None
 ) -> "tuple[Tensor, Tensor]":
     """Leading vectors [random head, d, r], query and key side, of Gaussian weights behind this gain and centring."""
     import torch
@@ -204,7 +204,7 @@ def _gaussian_heads(
     generator = np.random.default_rng(evidence.seed)
     sides = []
     for _ in range(2):
-        side = torch.from_numpy(generator.standard_normal((GAUSSIANS, *shape)))
+        side = torch.from_numpy(generator.standard_normal((GAUSSIANS, d, k)))
         if gain is not None:
             side = side * torch.from_numpy(np.frombuffer(gain).copy())[:, None]
         sides.append(side - side.mean(1, keepdim=True) if kind == "layernorm" else side)

@@ -92,6 +92,7 @@ class Store:
         errors = rebuilding_errors(evidence, MODEL, ids, range(layers))
         parts = (_by_definition(evidence, errors), _few_keys(evidence, matches, stores, ids))
         verdict, why = weakest(parts)
+        worst = float(errors[:, 0].max())
         readable = ReadableTokens.of(evidence)
         more = {}
         for layer in shown_layers(layers):
@@ -102,12 +103,12 @@ class Store:
             verdict=verdict,
             why=why,
             parts=parts,
-            statistic=Statistic(ERROR, *[float(errors[:, 0].max())] * 3),
+            statistic=Statistic(ERROR, worst, worst, worst),
             n=len(ids),
             controls=_controls(evidence, errors, ids),
             reading=" ".join(part.reading for part in parts),
             headline=(
-                f"Updates are sums over keys and values to {say(errors[:, 0].max(), '.1g')}, by definition; a word "
+                f"Updates are sums over keys and values to {say(worst, '.1g')}, by definition; a word "
                 f"matches {np.median(matches.keys[..., 0]):.1f} of {evidence.anatomy.k} keys in the median head, by "
                 f"chance {np.median(matches.keys[..., 1:].min(-1)):.1f}"
             ),

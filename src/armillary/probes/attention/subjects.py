@@ -66,10 +66,10 @@ class Subjects:
             f"{T.sites_few:.0%} have one, or the interval lies below the upper end of untrained models. Qualified if "
             "some have one; the reading names them. Undecided if the interval spans that end. Part 2: more so than "
             "earlier ones. Supported if the whole interval of the rise lies above 0 and above that of untrained "
-            f"models; refuted if it lies below 0; qualified if it lies within ±{T.subject_excess} and spans 0 (early "
-            "heads have subjects as well), or above 0 and not above untrained models; undecided otherwise. Undecided "
-            "without untrained models, with one layer, without a tokenizer, or with too few words that are single "
-            "tokens."
+            "models. Refuted if it lies below 0, or below the upper end of untrained models, or within "
+            f"±{T.subject_excess} across 0. Qualified in this last case if more than {T.sites_few:.0%} of the heads of "
+            "the first third have a subject as well. Undecided otherwise, and without untrained models, with one "
+            "layer, without a tokenizer, or with too few words that are single tokens."
         ),
         changes=(
             RuleChange(
@@ -191,7 +191,7 @@ def _deep_verdict(deep: _Compared, have: Flags) -> tuple[Verdict, Why | None]:
 
 
 def _rise_part(slope: _Compared, promoted: PromotedTokens, have: Flags) -> Part:
-    verdict, why = _rise_verdict(slope)
+    verdict, why = _rise_verdict(slope, have)
     _, low, high = slope.model
     trend = "rises" if low > 0 else "falls" if high < 0 else "neither clearly rises nor falls"
     first = thirds(len(have))[0]
@@ -204,21 +204,17 @@ def _rise_part(slope: _Compared, promoted: PromotedTokens, have: Flags) -> Part:
     return Part("more so than earlier heads", verdict, reading, Statistic(NAMES[RISE], *slope.model), why=why)
 
 
-def _rise_verdict(slope: _Compared) -> tuple[Verdict, Why | None]:
+def _rise_verdict(slope: _Compared, have: Flags) -> tuple[Verdict, Why | None]:
     _, low, high = slope.model
-    rises = above(slope.model, 0)
-    if rises is False:
+    rises, learned = above(slope.model, 0), beats(slope.model, slope.untrained)
+    early = have[: thirds(len(have))[0].stop].mean() > T.sites_few
+    if rises is None and low > -T.subject_excess and high < T.subject_excess:
+        return ("qualified" if early else "refuted"), None
+    if rises is False or (rises and learned is False):
         return "refuted", None
     if np.isnan(slope.untrained[2]):
         return "undecided", Why.NO_CONTROL
-    if rises:
-        learned = beats(slope.model, slope.untrained)
-        if learned is None:
-            return "undecided", missing_interval(*slope.model)
-        return ("supported" if learned else "qualified"), None
-    if low > -T.subject_excess and high < T.subject_excess:
-        return "qualified", None
-    return "undecided", missing_interval(*slope.model)
+    return ("supported", None) if rises and learned else ("undecided", missing_interval(*slope.model))
 
 
 def _cosine(interval: Interval) -> str:

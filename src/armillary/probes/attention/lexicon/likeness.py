@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -116,7 +116,7 @@ def promoted_tokens(
     anatomy, loudness = vocabulary(evidence, arm).anatomy, Loudness.of(readable.rows)
     # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised an untrained model.
     draw = np.random.default_rng(evidence.seed)
-    places, chances, values = [], [], []
+    places, chances, values = (list[Any]() for _ in range(3))
     top = min(TOP, len(readable.ids))
     for layer in layers:
         svd = decomposed(evidence, arm)[layer].vo
