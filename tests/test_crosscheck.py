@@ -174,7 +174,6 @@ def test_the_recording_is_what_the_model_computes(family):
             np.testing.assert_allclose(softmax(np.where(seen > 0, scores, -np.inf)), pattern, atol=1e-5)
 
 
-@pytest.mark.xfail(raises=AssertionError, strict=True, reason="words.travel takes the final norm without its ε")
 def test_travel_with_a_large_epsilon():
     """Beside a shift β, the length of z counts, and it depends on ε."""
     case = Case(("words.travel",), UNEVEN)

@@ -25,6 +25,8 @@ class WordReadout:
     shift2: Tensor
     normed: bool
     d: int
+    eps: float
+    """ε of the final norm."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +44,13 @@ class TokenPath:
 
 
 def to_words(path: TokenPath, readout: WordReadout) -> Tensor:
-    """[word, state, n]: angles of γ⊙u√d + β to the token's own, the next and a random word.
+    """[word, state, n]: angles of γ⊙z + β to the token's own, the next and a random word, z = u√d·r/√(r² + dε).
 
     Without a final norm they are the angles of the stream itself.
     """
     if readout.normed:
-        scale = readout.d**0.5 / path.radius.clamp_min(1e-30)
+        shrunk = path.stretch / (path.stretch**2 + readout.d * readout.eps).clamp_min(1e-60).sqrt()
+        scale = readout.d**0.5 * shrunk / path.radius.clamp_min(1e-30)
         size = (scale**2 * path["power"] + 2 * scale * path["tilted"].cumsum(0) + readout.shift2).clamp_min(0).sqrt()
         share = torch.ones_like(scale)
     else:

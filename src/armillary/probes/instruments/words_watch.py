@@ -66,7 +66,7 @@ class WordWatch:
             shifts, shift2 = vectors @ beta, beta.double().square().sum()
         vectors.mul_(self._products.gain)
         at = self._numbers(torch.stack((lengths, shifts)))
-        self._readout = WordReadout(at[0], at[1], shift2, norm is not None, self.anatomy.d)
+        self._readout = WordReadout(at[0], at[1], shift2, norm is not None, self.anatomy.d, norm.eps if norm else 0.0)
 
     def see(self, site: str, view: View) -> None:
         """Take one state. States come in order; the shared z is read, not kept."""
