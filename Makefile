@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: survey test lint types fast slow bench clean
+.PHONY: survey test lint types fast slow bench docs-numbers clean
 
 survey: $(VENV)/.users            ## measure the default model
 	$(BIN)/armillary survey
@@ -12,8 +12,8 @@ survey: $(VENV)/.users            ## measure the default model
 test: lint types fast             ## everything that must be green
 
 lint: $(VENV)/.developers
-	$(BIN)/ruff check src tests bench examples
-	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench docs examples
+	$(BIN)/ruff format --check src tests bench docs examples
 
 types: $(VENV)/.developers
 	$(BIN)/mypy
@@ -28,6 +28,11 @@ bench: $(VENV)/.developers
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/wrap.py
 	$(BIN)/python bench/heads.py
+
+docs-numbers: $(VENV)/.users      ## measure four models anew and write every verdict in the docs
+	$(BIN)/armillary models get smollm2
+	$(BIN)/armillary models get minilm
+	$(BIN)/python docs/numbers.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

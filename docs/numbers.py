@@ -1,0 +1,172 @@
+"""Where do the docs' verdicts come from? From surveys, by one command: `make docs-numbers`.
+
+    python docs/numbers.py [MODEL …]     survey these models (by default all four), then write every page
+    python docs/numbers.py --write       write the pages from docs/numbers.json alone
+
+`docs/numbers.json` holds what the pages show of each survey. In a page, everything between `<!-- numbers … -->` and
+`<!-- end of numbers -->` is written by this file. `tests/test_docs.py` checks that the pages are what it writes, and
+that the numbers were measured by the rules of today.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from armillary.results.claim import VERDICTS
+from armillary.results.numbers import interval
+from armillary.views.figures.marks import MARKS
+
+DOCS = Path(__file__).parent
+STORE = DOCS / "numbers.json"
+MODELS = {
+    "builtin:gpt": "builtin:gpt",
+    "builtin:llama": "builtin:llama",
+    "smollm2": "SmolLM2-135M",
+    "minilm": "MiniLM-L6",
+}
+PAGES = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
+BLOCK = re.compile(r"(<!-- numbers (?P<what>[^>]+?) -->\n).*?(<!-- end of numbers -->)", re.DOTALL)
+CONTROLS = 2
+WIDTH = 120
+Record = Mapping[str, Any]
+
+
+def survey_record(model: str) -> dict[str, Any]:
+    """One model's survey, reduced to what the pages show."""
+    import armillary
+
+    survey = armillary.survey(model)
+    claims = {}
+    for finding in survey:
+        statistic = finding.statistic
+        claims[finding.id] = {
+            "chapter": finding.claim.chapter,
+            "kind": finding.claim.kind,
+            "verdict": finding.verdict,
+            "why": finding.why.value if finding.why else "",
+            "name": statistic.name + (f", {statistic.unit}" if statistic.unit else ""),
+            "statistic": [statistic.value, statistic.low, statistic.high],
+            "controls": {c.name: [c.value, c.low, c.high] for c in finding.controls},
+            "parts": [[part.name, part.verdict, part.asserted] for part in finding.parts],
+            "reading": finding.reading,
+        }
+    text = survey.text
+    return {
+        "rules": survey.provenance.rules_version,
+        "versions": dict(survey.provenance.versions),
+        "text": f"{text.source}, {text.documents} documents, {text.tokens} tokens",
+        "claims": claims,
+    }
+
+
+def rendered(page: str, store: Record) -> str:
+    """A page with all its blocks written anew."""
+    return BLOCK.sub(lambda match: match[1] + "".join(block(match["what"], store)) + match[3], page)
+
+
+def block(what: str, store: Record) -> Iterable[str]:
+    """The lines of one block: a chapter's table and readings, or the first rows of a ledger."""
+    if what.startswith("ledger "):
+        return ledger(what.removeprefix("ledger ").split(), store["builtin:gpt"])
+    return [*table(what, store), *readings(what, store)]
+
+
+def table(chapter: str, store: Record) -> Iterable[str]:
+    ids = chapter_ids(chapter, store)
+    yield f"| claim, statistic | {' | '.join(MODELS[model] for model in store)} |\n"
+    yield f"|---|{'---|' * len(store)}\n"
+    for claim in ids:
+        entries = [record["claims"].get(claim) for record in store.values()]
+        first = next(entry for entry in entries if entry)
+        cells = [cell(entry) for entry in entries]
+        yield f"| `{claim}` ({first['kind']}), {escaped(first['name'])} | {' | '.join(cells)} |\n"
+        names = list(dict.fromkeys(name for entry in entries if entry for name in entry["controls"]))[:CONTROLS]
+        for name in names:
+            values = [number(entry["controls"].get(name)) if entry else "" for entry in entries]
+            yield f"| {escaped(name)} | {' | '.join(values)} |\n"
+
+
+def cell(entry: Record | None) -> str:
+    if entry is None:
+        return ""
+    reason = f" {entry['why']}" if entry["why"] else ""
+    value = f" {number(entry['statistic'])}" if number(entry["statistic"]) else ""
+    return f"{MARKS[entry['verdict']]}{value or reason}"
+
+
+def number(ends: Any) -> str:
+    """'0.89 [0.88, 0.91]', or nothing for what was not measured."""
+    if ends is None:
+        return ""
+    value, low, high = (float("nan") if end is None else end for end in ends)
+    return interval(value, low, high) if value == value else ""
+
+
+def readings(chapter: str, store: Record) -> Iterable[str]:
+    yield "\n<details><summary>What each survey says in words</summary>\n\n"
+    for claim in chapter_ids(chapter, store):
+        yield f"**`{claim}`**\n\n"
+        for model, record in store.items():
+            entry = record["claims"].get(claim)
+            if entry:
+                yield f"- {MARKS[entry['verdict']]} {MODELS[model]}: {escaped(entry['reading'])}\n"
+                for name, verdict, asserted in entry["parts"]:
+                    yield f"  - {MARKS[verdict]} {escaped(name)}{'' if asserted else ' (added by Armillary)'}\n"
+        yield "\n"
+    yield "</details>\n"
+
+
+def ledger(ids: Iterable[str], record: Record) -> Iterable[str]:
+    yield "```\n"
+    for claim in ids:
+        entry = record["claims"][claim]
+        yield f" {MARKS[entry['verdict']]} {claim:<23} {entry['verdict']:<10} {entry['kind']:<11} "
+        yield f"{number(entry['statistic'])}".rstrip() + "\n"
+    yield "```\n"
+
+
+def chapter_ids(chapter: str, store: Record) -> list[str]:
+    return list(
+        dict.fromkeys(
+            claim
+            for record in store.values()
+            for claim, entry in record["claims"].items()
+            if entry["chapter"] == chapter
+        )
+    )
+
+
+def escaped(text: str) -> str:
+    """Markdown's own marks as plain text."""
+    return re.sub(r"([|<>*_`\\])", r"\\\1", text)
+
+
+def clean(value: Any) -> Any:
+    """NaN and infinities have no place in JSON."""
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    if isinstance(value, dict):
+        return {key: clean(entry) for key, entry in value.items()}
+    return [clean(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def main(arguments: list[str]) -> None:
+    store = json.loads(STORE.read_text("utf-8")) if STORE.exists() else {}
+    if arguments != ["--write"]:
+        for model in arguments or MODELS:
+            store[model] = clean(survey_record(model))
+            store = {name: store[name] for name in MODELS if name in store}
+            STORE.write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    assert {entry["verdict"] for record in store.values() for entry in record["claims"].values()} <= set(VERDICTS)
+    for path in PAGES:
+        page = path.read_text("utf-8")
+        if (new := rendered(page, store)) != page:
+            path.write_text(new, "utf-8")
+            print(f"{path.relative_to(DOCS.parent)} written")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,43 @@
+"""The docs' verdicts are those that surveys gave, by the rules of today."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from armillary.probes import PROBES
+from armillary.probes.machinery.thresholds import RULES_VERSION
+
+NUMBERS = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "numbers.py"))
+STORE = json.loads(NUMBERS["STORE"].read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", NUMBERS["PAGES"], ids=lambda path: path.name)
+def test_pages_show_the_stored_numbers(path):
+    page = path.read_text("utf-8")
+    assert NUMBERS["rendered"](page, STORE) == page
+    assert page.count("<!-- numbers ") == len(NUMBERS["BLOCK"].findall(page))
+
+
+def test_the_numbers_were_measured_by_the_rules_of_today():
+    assert list(STORE) == list(NUMBERS["MODELS"])
+    for record in STORE.values():
+        assert record["rules"] == RULES_VERSION
+        assert list(record["claims"]) == [probe.claim.id for probe in PROBES]
+
+
+def test_every_chapter_has_a_page():
+    pages = "".join(path.read_text("utf-8") for path in NUMBERS["PAGES"])
+    shown = set(re.findall(r"<!-- numbers ([A-H]) -->", pages))
+    assert shown == {probe.claim.chapter for probe in PROBES}
+
+
+def test_a_changed_number_changes_the_page():
+    changed = json.loads(json.dumps(STORE))
+    entry = changed["builtin:gpt"]["claims"]["attention.geodesic"]
+    entry["statistic"] = [9.0, 8.0, 10.0]
+    block = "".join(NUMBERS["block"]("B", changed))
+    assert "9.0 [8.0, 10.0]" in block
+    assert block != "".join(NUMBERS["block"]("B", STORE))
