@@ -84,8 +84,11 @@ def stretching(factor: float, layers: int = 2) -> Anatomy:
     return read(model, "stretching")
 
 
-def squaring(layers: int = 8) -> Anatomy:
-    """Feed-forward layers that multiply z by z: bounded on a sphere; off it every block squares the length."""
+def squaring(layers: int = 8, attention: float = 1.0) -> Anatomy:
+    """Feed-forward layers that multiply z by z: bounded on a sphere; off it every block squares the length.
+
+    With strong `attention` a lost context changes the lengths of states, which only live norms undo.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(2)
         settings = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
@@ -98,6 +101,8 @@ def squaring(layers: int = 8) -> Anatomy:
         for layer in model.model.layers:
             for projection in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj):
                 projection.weight *= 20
+            for projection in (layer.self_attn.v_proj, layer.self_attn.o_proj):
+                projection.weight *= attention
     return read(model, "squaring")
 
 

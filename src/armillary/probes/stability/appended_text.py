@@ -9,12 +9,13 @@ from torch import Tensor
 
 from armillary.flow.capture import Watcher, still, watching
 from armillary.flow.tokens import Batch, Window
-from armillary.probes.machinery import RANDOM, Floats
+from armillary.probes.machinery import Floats
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.stability.prefix import CACHED, CHANGED, FLOOR, HALF, ONE, THROUGH, StateChanges
 from armillary.probes.stability.windows import cut, even_windows, largest_by_group, stations, stream
 
 WINDOW, DOCUMENTS, QUICK_DOCUMENTS = 64, 24, 8
+TWINS = 3
 
 
 def append(bench: Bench) -> StateChanges | None:
@@ -25,11 +26,9 @@ def append(bench: Bench) -> StateChanges | None:
     largest: dict[str, Floats] = {}
     length = len(windows[0].ids)
     documents = np.zeros(bench.corpus.groups)
-    for batch in bench.batches(windows):
+    batches = bench.batches(windows)
+    for batch in batches:
         changes = _conditions(bench, batch, length // 2)
-        if bench.twin is not None:
-            twin = bench.arm(RANDOM)
-            changes[RANDOM] = relative_change(stream(twin, cut(batch, length // 2)), stream(twin, batch))
         for name, change in changes.items():
             largest[name] = np.maximum(largest.get(name, 0.0), largest_by_group(bench, batch, change))
         np.add.at(documents, bench.groups(batch).numpy(), 1.0)
@@ -37,12 +36,22 @@ def append(bench: Bench) -> StateChanges | None:
     return StateChanges(
         stations(bench.anatomy),
         largest,
+        [_half_appended(bench.arm(arm), batches, length // 2) for arm in bench.twins[:TWINS]],
         documents,
         length,
         len(windows) * (length // 2),
         torch.finfo(dtype).eps,
         str(dtype).removeprefix("torch."),
     )
+
+
+def _half_appended(bench: Bench, batches: list[Batch], half: int) -> Floats:
+    """[group, state]: the largest change when as many tokens are appended as there were."""
+    largest = np.zeros((bench.corpus.groups, len(stations(bench.anatomy))))
+    for batch in batches:
+        change = relative_change(stream(bench, cut(batch, half)), stream(bench, batch))
+        largest = np.maximum(largest, largest_by_group(bench, batch, change))
+    return largest
 
 
 def _conditions(bench: Bench, batch: Batch, half: int) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
-"""How well does a score predict which tokens have a large loss, compared with frequency and position?"""
+"""How well do scores of a token predict that its loss is large, compared with what is known at its place?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,8 +8,9 @@ import numpy as np
 
 from armillary.probes.machinery import NAN3, Flags, Floats, Interval, Ints, T
 
-DRAWS = 300
-FREQUENCY, ENTROPY = "frequency and place", "entropy of the prediction"
+DRAWS = 400
+KNOWN, ENTROPY = "rarity and place", "entropy of the prediction"
+HEAD_SCORES = ("entropy of attention", "attention to the first token", "length of the write")
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,12 +19,15 @@ class ScoredTokens:
 
     sites: tuple[str, ...]
     scores: Mapping[tuple[str, str], Floats]
+    """(site, name) of how far a state lies off the manifold; ('heads', name) of how unusual the heads are."""
     loss: Floats
     entropy: Floats
     rare: Floats
     """−log of the token's frequency, estimated by the model's mean prediction over the other half."""
+    rare_before: Floats
+    """The same for the token before it."""
     rare_next: Floats
-    """The same for the next token."""
+    """The same for the next token: for a figure only, since nothing at this place knows it."""
     place: Floats
     group: Ints
     fold: Ints
@@ -35,8 +39,8 @@ class ScoredTokens:
 
     @cached_property
     def known(self) -> Floats:
-        """[n, feature]: what is known of a token without its state."""
-        return np.stack([self.rare, self.rare_next, self.rare**2, self.rare_next**2, self.place], 1)
+        """[n, feature]: what is known at a token's place without its state."""
+        return np.stack([self.rare, self.rare_before, self.rare**2, self.rare_before**2, self.place], 1)
 
     @property
     def enough(self) -> bool:
@@ -44,14 +48,19 @@ class ScoredTokens:
         halves = [self.hard[self.fold == half] for half in (0, 1)]
         return all(len(h) >= T.tokens_least and 0 < h.sum() < len(h) for h in halves)
 
+    def matrix(self, heads: bool | None = None) -> Floats:
+        """[n, score]: all scores, or only those of heads, or only those of states."""
+        return np.stack([v for (site, _), v in self.scores.items() if heads in (None, site == "heads")], 1)
+
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """How well one score predicts errors: AUC, AUC beyond frequency's, what it adds to frequency, and its rarity."""
+    """How well one score predicts errors: its AUC, AUC beyond that of the entropy, what it adds to what is known, and
+    its rank correlation with rarity."""
 
     name: str
     auc: Interval
-    beats: Interval
+    beside: Interval
     adds: Interval
     rarity: float
 
@@ -66,8 +75,9 @@ class ErrorPrediction:
         # The first row is the text itself.
         counts = np.concatenate([np.ones((1, len(groups))), drawn])
         self.weights = counts[:, np.searchsorted(groups, tokens.group)]
-        self.few = len(groups) < T.documents_least
+        self.groups = len(groups)
         self.known = self.auc(crossed(tokens.known, tokens))
+        self.uncertain = self.auc(tokens.entropy)
 
     def auc(self, score: Floats) -> Floats:
         """[1 + draws]: the AUC on the text and on each draw."""
@@ -76,41 +86,56 @@ class ErrorPrediction:
         return np.asarray(weighted_auc(score, self.tokens.hard, self.weights))
 
     def interval(self, values: Floats) -> Interval:
-        low, high = (np.nan, np.nan) if self.few else np.nanquantile(values[1:], [0.025, 0.975])
+        """Value and expanded percentile interval over documents; NaN ends with too few of them."""
+        from armillary.geometry.resample import tails
+
+        if self.groups < T.documents_least:
+            return float(values[0]), np.nan, np.nan
+        low, high = np.nanquantile(values[1:], tails(self.groups))
         return float(values[0]), float(low), float(high)
 
-    def adds(self, score: Floats) -> Interval:
-        """By how much the score raises the AUC of what is known; a score with a negative weight adds nothing."""
-        together = np.concatenate([self.tokens.known, score[:, None]], 1)
-        return self.interval(self.auc(crossed(together, self.tokens, rising=True)) - self.known)
+    def adds(self, scores: Floats) -> Interval:
+        """By how much scores [n] or [n, score] raise the AUC of what is known; a negative weight adds nothing."""
+        scores = scores.reshape(len(scores), -1)
+        together = np.concatenate([self.tokens.known, scores], 1)
+        return self.interval(self.auc(crossed(together, self.tokens, rising=scores.shape[1])) - self.known)
+
+    def beside_entropy(self, scores: Floats) -> Interval:
+        """AUC of scores [n, score] in one fit, minus the AUC of the entropy."""
+        return self.interval(self.auc(crossed(scores, self.tokens, rising=scores.shape[1])) - self.uncertain)
 
     def rows(self) -> list[ScoreRow]:
-        """Every score at every site, then the entropy, then frequency and place."""
+        """Every score, then the entropy, then what is known."""
         tokens = self.tokens
-        scores = {f"{score} at {site}": values for (site, score), values in tokens.scores.items()}
+        scores = {f"{score} at {site}" if site != "heads" else f"{score}, heads": v for (site, score), v in self._all()}
         rows = []
         for name, values in {**scores, f"{ENTROPY} at the output": tokens.entropy}.items():
             auc = self.auc(values)
-            intervals = self.interval(auc), self.interval(auc - self.known), self.adds(values)
-            rows.append(ScoreRow(name, *intervals, spearman(values, tokens.rare)))
-        rarity = spearman(crossed(tokens.known, tokens), tokens.rare)
-        return [*rows, ScoreRow(FREQUENCY, self.interval(self.known), NAN3, NAN3, rarity)]
+            beside = self.interval(auc - self.uncertain) if name in scores else NAN3
+            rows.append(ScoreRow(name, self.interval(auc), beside, self.adds(values), spearman(values, tokens.rare)))
+        fit = crossed(tokens.known, tokens)
+        beside = self.interval(self.known - self.uncertain)
+        return [*rows, ScoreRow(KNOWN, self.interval(self.known), beside, NAN3, spearman(fit, tokens.rare))]
+
+    def _all(self) -> Sequence[tuple[tuple[str, str], Floats]]:
+        return list(self.tokens.scores.items())
 
 
-def crossed(features: Floats, tokens: ScoredTokens, rising: bool = False) -> Floats:
+def crossed(features: Floats, tokens: ScoredTokens, rising: int = 0) -> Floats:
     """Log odds of `hard` by a logistic fit on features [n, f]: each half predicted by the other half's fit, as ranks.
 
-    `rising`: the last feature is used only with a positive weight.
+    The last `rising` features are used only with positive weights: others are left out, the most negative first.
     """
     scores = np.zeros(len(features))
     for half in (0, 1):
         mine = tokens.fold == half
         x, y = _standardised(features, ~mine), tokens.hard[~mine]
+        used = np.arange(features.shape[1])
         weights = logistic(x[~mine], y)
-        if rising and weights[-1] <= 0:
-            x = x[:, :-1]
-            weights = logistic(x[~mine], y)
-        scores[mine] = ranked(x[mine] @ weights[1:])
+        while (bound := used >= features.shape[1] - rising).any() and weights[1:][bound].min() <= 0:
+            used = np.delete(used, np.flatnonzero(bound)[weights[1:][bound].argmin()])
+            weights = logistic(x[~mine][:, used], y)
+        scores[mine] = ranked(x[mine][:, used] @ weights[1:])
     return scores
 
 

@@ -1,11 +1,22 @@
 """How a small rotation, and the stream's length, grow through the blocks: with norms live and with norms frozen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.probes.machinery import RANDOM, Evidence, Floats, Interval, cells, interval_cells, line, mean, table
+from armillary.probes.machinery import (
+    RANDOM,
+    Evidence,
+    Floats,
+    Interval,
+    cells,
+    interval_cells,
+    line,
+    mean,
+    over_twins,
+    table,
+)
 from armillary.results import Quantity, Table
 
 LIVE, OWN = "norms live", "frozen, each token's own scale"
@@ -20,11 +31,16 @@ class RotationGrowth:
     angle: float
     sums: Mapping[tuple[str, str], Floats]
     """'angle', 'later' (rotated after the first block: one state fewer), 'length', 'doubled'."""
+    twins: Sequence[Mapping[tuple[str, str], Floats]]
+    """The same for each untrained twin, with norms live and frozen to one scale."""
     slides: tuple[int, ...]
     slid: Mapping[str, Floats]
     """condition → [group, slide, (count, sum)] of the last state at the end of a slid window."""
     documents: int
     tokens: int
+    window: int
+    """Tokens in a window, and in a window that slides."""
+    slid_window: int
 
     @property
     def blocks(self) -> int:
@@ -52,6 +68,12 @@ class RotationGrowth:
         """[state, (value, low, high)]: log growth of the rotation; NaN where most tokens have diverged, because the
         remaining ones do not represent the stream."""
         return np.where(self.diverged(name)[:, None] > 0.5, np.nan, evidence.intervals(self.sums[name, "angle"]))
+
+    def untrained(self, evidence: Evidence, name: str) -> Floats:
+        """[state, (value, low, high)]: log growth of the rotation over untrained twins; NaN without twins."""
+        if not self.twins:
+            return np.full((len(self.states), 3), np.nan)
+        return over_twins(np.stack([evidence.intervals(sums[name, "angle"]) for sums in self.twins]))
 
     def log_ratios(self, evidence: Evidence, name: str) -> Floats:
         """[(angle, length), (value, low, high)]: log of growth under a condition over growth live, over all blocks."""
@@ -93,10 +115,10 @@ class RotationGrowth:
             ),
         )
 
-    def lines(self, angles: dict[str, Floats]) -> tuple[Quantity, ...]:
-        states, twin = list(self.states), f"{RANDOM}, {LIVE}"
+    def lines(self, angles: dict[str, Floats], untrained: Floats) -> tuple[Quantity, ...]:
+        states = list(self.states)
         others = {name: np.exp(angles[name][:, 0]) for name in (FROZEN, APART, OWN)}
-        others |= {twin: self.growth(twin, "angle")} if (twin, "angle") in self.sums else {}
+        others |= {f"{RANDOM}, {LIVE}": np.exp(untrained[:, 0])} if self.twins else {}
         lengths = {name: self.growth(name, "length") for name in (LIVE, FROZEN, APART)}
         return (
             line(

@@ -1,14 +1,22 @@
-"""Are a model's errors states that lie off the manifold?"""
+"""Are a model's errors states that lie off the manifold, or that heads process unusually?"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, NAN3, RANDOM, AnyInstrument, Evidence, Floats, Interval, T, undecided
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, undecided, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.stability.error_prediction import ENTROPY, FREQUENCY, ErrorPrediction, ScoredTokens, ScoreRow
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.probes.stability.error_parts import Gains, error_parts
+from armillary.probes.stability.error_prediction import (
+    ENTROPY,
+    HEAD_SCORES,
+    KNOWN,
+    ErrorPrediction,
+    ScoredTokens,
+    ScoreRow,
+)
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Why
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -20,37 +28,56 @@ DECILES = 10
 
 @dataclass(frozen=True)
 class ManifoldErrors:
-    """Off-manifold scores as predictors of a token's loss, compared with token frequency."""
+    """Scores of states and of heads as predictors of a token's loss, beside what is known and the entropy."""
 
     claim: ClassVar[Claim] = Claim(
         id="manifold.errors",
         chapter="D",
-        statement="Model errors are representations that fall off the learned manifold.",
+        statement="Model errors are states that fall off the learned manifold, or that heads process improperly.",
         source="S3 R",
+        kind="learned",
         definition=(
             "An error is a token in the quarter with the largest next-token loss. Three scores measure how far y, the "
             "norm's output, lies off the manifold, at the last norm and at a middle one: its Mahalanobis distance "
             "(covariance shrunk by Ledoit and Wolf), its angle to the mean, and its distance to the tenth neighbour. "
-            "Each half of the documents is scored by a fit on the other half. The baseline is a logistic fit, crossed "
-            "in the same way, on the rarity of the token and of the next token (by the model's mean prediction over "
-            "the other half) and on the position in the window. First tokens are left out. The statistic is "
-            "AUC(Mahalanobis distance at the last norm) − AUC(frequency and place)."
+            "Three more measure how unusual the heads of four layers are: entropy of attention, attention to the first "
+            "token and length of the write, as z-scores, root mean square over heads. Each half of the documents is "
+            "scored by a fit on the other half. The baseline is what is known at the token's place without its state: "
+            "the rarity of the token and of the one before it (by the model's mean prediction over the other half) and "
+            "the position, in a logistic fit crossed in the same way. First tokens are left out. The statistic is the "
+            "AUC that all scores add to the baseline in one fit; a score with a negative weight is left out, because "
+            "the claim says that errors lie further off. What the model itself knows of its errors, the entropy of its "
+            "prediction, is the score to compare with."
         ),
         control=(
-            "frequency and place; the scores of other tokens; random initialisation; for comparison the entropy of the "
-            "prediction"
+            "rarity and place; the entropy of the prediction; the scores of other tokens; random initialisation "
+            "(three untrained models)"
         ),
         rule=(
-            f"Supported if the difference lies above {T.errors_margin} with its whole interval. Qualified if it does "
-            f"not, but adding the score to frequency and place raises their AUC by more than {T.errors_margin} with "
-            "the whole interval (a score with a negative weight adds nothing). Refuted if both intervals lie below "
-            f"{T.errors_margin}. Undecided otherwise, with too little text, or if the model predicts no next token."
+            f"The scores tell errors if they add more than {T.errors_margin} of AUC to rarity and place, with the "
+            "whole interval, and more than they add in untrained models (upper end). They explain errors if, without "
+            f"the baseline, their AUC is no more than {T.errors_margin} below that of the entropy (lower end of the "
+            "difference). Supported if both hold. Qualified if they tell errors but the entropy tells more (upper "
+            f"end). Refuted if they add less than {T.errors_margin}, or less than in untrained models. Undecided "
+            "where an interval spans its limit, with too little text, without untrained models, or if the model "
+            "predicts no next token. S3 says 'or': all scores together decide. States alone and heads alone are two "
+            "parts of our own, by the same rule."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "The baseline knew how rare the next token is, which nothing at that place knows: not even the "
+                "model's own entropy could have passed. It now holds what is known there, and the entropy is the "
+                "score to compare with. Unusual heads, which the source names as well, are scored too. Untrained "
+                "models are part of the rule, and intervals are expanded percentiles.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        return 4.0
+        # The model and three twins, on up to 4096 tokens.
+        return 11.0
 
     def experiment(self, bench: "Bench") -> "dict[str, ScoredTokens] | None":
         from armillary.probes.stability.manifold_scores import score_tokens
@@ -70,97 +97,77 @@ class ManifoldErrors:
             reading += f"the text has {len(tokens.loss)} in all. Give more text."
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading, empty)
         prediction = ErrorPrediction(tokens, evidence.seed)
-        rows = prediction.rows()
-        first = rows[0]
-        verdict, why = _decide(first.beats, first.adds)
+        twins = [ErrorPrediction(t, evidence.seed) for arm, t in result.items() if arm != MODEL and t.enough]
+        rows, gains = prediction.rows(), Gains(prediction, twins)
+        parts = error_parts(gains)
+        verdict, why = weakest(parts)
+        adds = gains.adds()
         return Finding(
             claim=self.claim,
             verdict=verdict,
             why=why,
-            statistic=Statistic(f"AUC({SCORES[0]} at {tokens.sites[0]}) − AUC({FREQUENCY})", *first.beats),
+            parts=parts,
+            statistic=Statistic(f"AUC that all scores add to {KNOWN}", *adds),
             n=len(tokens.loss),
-            controls=_controls(evidence, prediction, result.get(RANDOM)),
-            reading=_reading(verdict, rows),
-            headline=f"Distance from the manifold predicts errors with AUC {first.auc[0]:.2f}, word frequency with "
-            f"{rows[-1].auc[0]:.2f}",
+            controls=_controls(evidence, gains, rows),
+            reading=f"{_aucs(rows)} {parts[0].reading}",
+            headline=f"Distance from the manifold and unusual heads add {adds[0]:.2f} of AUC for errors to what is "
+            f"known at the place; the entropy of the prediction adds {rows[-2].adds[0]:.2f}",
             table=_table(rows),
             quantities=_quantities(tokens, rows),
+            notes=(f"random initialisation: {len(twins)} untrained models",),
         )
 
 
-def _decide(beats: Interval, adds: Interval) -> tuple[Verdict, Why | None]:
-    if np.isnan([*beats, *adds]).any():
-        return "undecided", Why.NO_INTERVAL
-    if beats[1] > T.errors_margin:
-        return "supported", None
-    if adds[1] > T.errors_margin:
-        return "qualified", None
-    refuted = max(beats[2], adds[2]) < T.errors_margin
-    return ("refuted", None) if refuted else ("undecided", Why.SPANS_LIMIT)
+def _controls(evidence: Evidence, gains: Gains, rows: list[ScoreRow]) -> tuple[Control, ...]:
+    scores = gains.prediction.tokens.matrix()
+    shuffled = np.random.default_rng(evidence.seed).permutation(scores)
+    controls = [
+        Control("scores of other tokens", *gains.prediction.adds(shuffled)),
+        Control(ENTROPY, *rows[-2].adds),
+    ]
+    return (*controls, *([Control(RANDOM, *gains.untrained())] if gains.twins else []))
 
 
-def _controls(evidence: Evidence, prediction: ErrorPrediction, twin: ScoredTokens | None) -> tuple[Control, ...]:
-    first = next(iter(prediction.tokens.scores))
-    shuffled = np.random.default_rng(evidence.seed).permutation(prediction.tokens.scores[first])
-    controls = [Control("scores of other tokens", *prediction.interval(prediction.auc(shuffled) - prediction.known))]
-    if twin is not None and twin.enough:
-        other = ErrorPrediction(twin, evidence.seed)
-        controls.append(Control(RANDOM, *other.interval(other.auc(twin.scores[first]) - other.known)))
-    elif twin is not None:
-        controls.append(Control(RANDOM, *NAN3))
-    return tuple(controls)
-
-
-def _reading(verdict: Verdict, rows: list[ScoreRow]) -> str:
+def _aucs(rows: list[ScoreRow]) -> str:
     first, entropy, known = rows[0], rows[-2], rows[-1]
     best = max(rows[:-2], key=lambda row: row.auc[0])
     text = (
         f"AUC for the hardest quarter of tokens: {first.auc[0]:.2f} from the {first.name}; {best.auc[0]:.2f} from the "
-        f"best score, the {best.name}; {known.auc[0]:.2f} from the position and the rarity of the token and the next "
-        f"one; {entropy.auc[0]:.2f} from the entropy of the prediction."
+        f"best score, the {best.name}; {known.auc[0]:.2f} from the position and the rarity of the token and the one "
+        f"before it; {entropy.auc[0]:.2f} from the entropy of the prediction."
     )
     if first.auc[2] < 0.5:
-        text += " The sign is opposite to the claim: hard tokens lie nearer to the mean than others."
-    added, low, high = (say(value, ".3f") for value in first.adds)
-    end = {
-        "supported": "Distance from the manifold explains errors beyond frequency.",
-        "qualified": "It adds something, but frequency predicts more.",
-        "refuted": "It adds nothing to frequency.",
-        "undecided": "More text would decide.",
-    }
-    return f"{text} Added to frequency, the first score raises the AUC by {added} [{low}, {high}]. {end[verdict]}"
+        text += " By the first score hard tokens lie nearer to the mean than others, against the claim."
+    return text
 
 
 def _table(rows: list[ScoreRow]) -> Table:
-    auc, beats, adds = (np.array([getattr(row, name) for row in rows]) for name in ("auc", "beats", "adds"))
+    auc, beside, adds = (np.array([getattr(row, name) for row in rows]) for name in ("auc", "beside", "adds"))
     return table(
         cells("score", "score of a token, and the norm it is measured at", [row.name for row in rows]),
         interval_cells("auc", "AUC for tokens in the quarter with the largest loss", auc),
-        interval_cells("beats", "AUC minus that of frequency and place (empty: that itself)", beats),
-        interval_cells(
-            "adds", "by how much the score raises the AUC of frequency and place (empty: that itself)", adds
-        ),
+        interval_cells("beside", "AUC minus that of the entropy of the prediction (empty: that itself)", beside),
+        interval_cells("adds", f"by how much the score raises the AUC of {KNOWN} (empty: that itself)", adds),
         cells("rarity", "rank correlation with how rare the token itself is", [row.rarity for row in rows]),
     )
 
 
 def _quantities(tokens: ScoredTokens, rows: list[ScoreRow]) -> tuple[Quantity, ...]:
+    names = ["Mahalanobis", "angle", "neighbour"]
+    labels = [f"{name}, {site}" for site in tokens.sites for name in names] + list(HEAD_SCORES)
     auc = np.array([row.auc for row in rows])
-    parts = [auc[start : start + len(SCORES)] for start in range(0, len(tokens.scores), len(SCORES))]
-    others = {f"at {site}": part[:, 0] for site, part in zip(tokens.sites[1:], parts[1:], strict=True)}
-    others |= {name: np.full(len(SCORES), auc[i, 0]) for name, i in ((ENTROPY, -2), (FREQUENCY, -1))}
     first = next(iter(tokens.scores))
     return (
         line(
             "AUC for the hardest quarter of tokens",
-            "of each score of how far a state lies off the manifold",
+            "of each score of how far a state lies off the manifold, or of how unusual heads are",
             "AUC",
             "score",
-            ["Mahalanobis", "angle", "neighbour"],
-            parts[0],
-            others,
-            {"chance: 0.5": np.full(len(SCORES), 0.5)},
-            label=f"at {tokens.sites[0]}",
+            labels,
+            auc[: len(labels)],
+            {name: np.full(len(labels), auc[i, 0]) for name, i in ((ENTROPY, -2), (KNOWN, -1))},
+            {"chance: 0.5": np.full(len(labels), 0.5)},
         ),
         line(
             "next-token loss by distance from the manifold",
@@ -169,7 +176,10 @@ def _quantities(tokens: ScoredTokens, rows: list[ScoreRow]) -> tuple[Quantity, .
             "tenth",
             [float(i + 1) for i in range(DECILES)],
             _tenths(tokens.scores[first], tokens.loss),
-            {"tenths by how rare the next word is": _tenths(tokens.rare_next, tokens.loss)},
+            {
+                "tenths by entropy of the prediction": _tenths(tokens.entropy, tokens.loss),
+                "tenths by how rare the next word is": _tenths(tokens.rare_next, tokens.loss),
+            },
         ),
     )
 

@@ -9,14 +9,16 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
-from armillary.probes.machinery import MODEL, RANDOM, Floats
+from armillary.probes.machinery import MODEL, Floats
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.stability.error_prediction import ScoredTokens, ranked
+from armillary.probes.stability.error_prediction import HEAD_SCORES, ScoredTokens, ranked
+from armillary.probes.stability.head_anomalies import HeadReadings, anomalies
 from armillary.probes.stability.manifold_errors import SCORES
 
 # All windows of the default budget; with more, the search for neighbours would take longer than seconds.
 TOKENS, DOCUMENTS = 4096, 64
 NEIGHBOUR = 10
+TWINS, QUICK_TWINS = 3, 2
 
 
 def sites_of(anatomy: Anatomy) -> tuple[str, ...]:
@@ -25,10 +27,11 @@ def sites_of(anatomy: Anatomy) -> tuple[str, ...]:
 
 
 def score_tokens(bench: Bench) -> dict[str, ScoredTokens] | None:
-    """The tokens of the model and of its random twin; None if the model predicts no next token."""
+    """arm → the tokens of the model and of its untrained twins; None if the model predicts no next token."""
     if not bench.scored:
         return None
-    return {MODEL: _scored(bench)} | ({} if bench.twin is None else {RANDOM: _scored(bench.arm(RANDOM))})
+    arms = (MODEL, *bench.twins[: QUICK_TWINS if bench.quick else TWINS])
+    return {arm: _scored(bench.arm(arm)) for arm in arms}
 
 
 def _scored(bench: Bench) -> ScoredTokens:
@@ -42,19 +45,21 @@ def _scored(bench: Bench) -> ScoredTokens:
     unigram = [np.log(_average(parts, 1 - half) + 1e-12) for half in (0, 1)]
     rarity = {
         name: -np.where(fold == 0, unigram[0][columns[name]], unigram[1][columns[name]])
-        for name in ("current", "target")
+        for name in ("current", "before", "target")
     }
     scores = {
         (site, name): _crossed(y[site], fold, score)
         for site in sites
         for name, score in zip(SCORES, (mahalanobis, angle_to_mean, neighbour), strict=True)
     }
+    heads = {name: torch.cat([part[3][name] for part in parts]).double().cpu().numpy() for name in HEAD_SCORES}
     return ScoredTokens(
         sites,
-        scores,
+        scores | anomalies(heads, fold),
         columns["loss"],
         columns["entropy"],
         rarity["current"],
+        rarity["before"],
         rarity["target"],
         np.log1p(columns["place"]),
         columns["group"],
@@ -62,14 +67,19 @@ def _scored(bench: Bench) -> ScoredTokens:
     )
 
 
-def _read(bench: Bench, batch: Batch, sites: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
-    """Of every token that has a next one, except first ones: columns [n], y [n, d] per site, and summed predictions."""
+Read = tuple[dict[str, Tensor], dict[str, Tensor], Tensor, dict[str, Tensor]]
+
+
+def _read(bench: Bench, batch: Batch, sites: tuple[str, ...]) -> Read:
+    """Of every token that has a next one, except first ones: columns [n], y [n, d] per site, the summed predictions,
+    and what heads do [n, head]."""
     anatomy, seen = bench.anatomy, dict[str, Tensor]()
+    heads = HeadReadings(anatomy)
 
     def watcher(site: str) -> Watcher:
         return lambda given, value: seen.update({site: value.detach()})
 
-    with still(anatomy.model), watching(anatomy, {site: watcher(site) for site in sites}):
+    with still(anatomy.model), watching(anatomy, {s: watcher(s) for s in sites} | heads.watchers()):
         scores = run(anatomy, batch.ids, batch.mask, logits=True).float().log_softmax(-1)
     bench.tick(batch.tokens)
     place = torch.arange(batch.ids.shape[1]).expand(batch.ids.shape)
@@ -80,15 +90,17 @@ def _read(bench: Bench, batch: Batch, sites: tuple[str, ...]) -> tuple[dict[str,
         "loss": -scores.gather(1, target.to(scores.device)[:, None])[:, 0].double().cpu(),
         "entropy": -(likely * scores).sum(1).double().cpu(),
         "current": batch.ids[rows],
+        "before": batch.ids.roll(1, 1)[rows],
         "target": target,
         "place": place[rows],
         "group": bench.groups(batch)[:, None].expand(batch.ids.shape)[rows],
         "fold": torch.full((len(target),), batch.fold),
     }
-    return columns, {site: seen[site][rows.to(seen[site].device)] for site in sites}, likely.double().sum(0).cpu()
+    y = {site: seen[site][rows.to(seen[site].device)] for site in sites}
+    return columns, y, likely.double().sum(0).cpu(), heads.rows(rows)
 
 
-def _average(parts: list[tuple[dict[str, Tensor], dict[str, Tensor], Tensor]], fold: int) -> Floats:
+def _average(parts: list[Read], fold: int) -> Floats:
     mine = [part for part in parts if bool((part[0]["fold"] == fold).any())]
     count = sum(len(part[0]["fold"]) for part in mine)
     total = sum((part[2] for part in mine), torch.zeros_like(parts[0][2]))

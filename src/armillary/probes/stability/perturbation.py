@@ -1,6 +1,6 @@
 """Rotates every token's state by a small angle and follows it through the blocks, with norms live and frozen."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -9,21 +9,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from armillary.anatomy import Anatomy, Norm
-from armillary.edits import Edit, Freeze, Slide, Turn
+from armillary.anatomy import Anatomy
+from armillary.edits import Edit, Slide, Turn
 from armillary.edits.edit import changing
-from armillary.flow.capture import Watcher, watching
-from armillary.flow.tokens import Batch
-from armillary.probes.machinery import RANDOM, Floats
+from armillary.flow.tokens import Batch, Window
+from armillary.probes.machinery import Floats
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.stability.growth import APART, FROZEN, LIVE, OWN, RotationGrowth
-from armillary.probes.stability.windows import angles_between, by_group, even_windows, stations, stream
+from armillary.probes.stability.windows import (
+    angles_between,
+    by_group,
+    even_windows,
+    first_apart,
+    frozen,
+    stations,
+    stream,
+    stream_and_powers,
+)
 
 WINDOW, DOCUMENTS, QUICK_DOCUMENTS = 64, 16, 8
 SLID_WINDOW, SLID_DOCUMENTS = 128, 12
 START, END = 8, 16
 """How many tokens are rotated at the start of a slid window, and how many are measured at its end."""
 ANGLE = 1e-3
+TWINS, QUICK_TWINS = 3, 2
 # Turn and the random twin both draw from torch: another seed than the survey's keeps the draws apart.
 SEED = 9001
 
@@ -61,15 +70,26 @@ def perturb(bench: Bench) -> RotationGrowth | None:
     # Half precision would round a smaller rotation away.
     angle = max(ANGLE, 16 * torch.finfo(bench.anatomy.dtype).eps)
     model = Perturbation(bench, angle)
-    frozen = model.live_then_frozen(batches)
-    sums = dict(model.sums)
-    if bench.twin is not None:
-        twin = Perturbation(bench.arm(RANDOM), angle, fully=False)
+    freeze = model.live_then_frozen(batches)
+    twins = []
+    for arm in bench.twins[: QUICK_TWINS if bench.quick else TWINS]:
+        twin = Perturbation(bench.arm(arm), angle, fully=False)
         twin.live_then_frozen(batches)
-        sums |= {(f"{RANDOM}, {name}", what): part for (name, what), part in twin.sums.items()}
-    slides, slid = _slid(bench, angle, frozen)
-    tokens = len(windows) * (len(windows[0].ids) - 1)
-    return RotationGrowth(stations(bench.anatomy), angle, sums, slides, slid, len(windows), tokens)
+        twins.append(twin.sums)
+    slides, slid = _slid(bench, angle, freeze)
+    length = len(windows[0].ids)
+    return RotationGrowth(
+        states=stations(bench.anatomy),
+        angle=angle,
+        sums=model.sums,
+        twins=twins,
+        slides=slides,
+        slid=slid,
+        documents=len(windows),
+        tokens=len(windows) * (length - 1),
+        window=length,
+        slid_window=len(_slid_windows(bench)[0].ids),
+    )
 
 
 @dataclass
@@ -86,57 +106,57 @@ class Perturbation:
         """Measure every condition; returns the edits that freeze all norms, known after the live passes."""
         powers = [self._live(number, batch) for number, batch in enumerate(batches)]
         typical = {site: torch.cat([part[site][:, 1:].flatten() for part in powers]).median() for site in powers[0]}
-        frozen = self.frozen(typical)
+        anatomy = self.bench.anatomy
+        freeze = frozen(anatomy, typical)
         for number, (batch, own) in enumerate(zip(batches, powers, strict=True)):
-            self.respond(FROZEN, batch, number, *frozen)
+            self.respond(FROZEN, batch, number, *freeze)
             if self.fully:
-                apart = {s: torch.cat((p[:, :1], typical[s].expand_as(p[:, 1:])), 1) for s, p in own.items()}
-                self.respond(APART, batch, number, *self.frozen(apart))
-        return frozen
+                self.respond(APART, batch, number, *frozen(anatomy, first_apart(own, typical)))
+        return freeze
 
     def _live(self, number: int, batch: Batch) -> dict[str, Tensor]:
         """Measure the live conditions of one batch; returns the power [b, t, 1] of every norm."""
-        norms, powers = self.bench.anatomy.norms, dict[str, Tensor]()
-        with watching(self.bench.anatomy, {site: first_power(norms[site], site, powers) for site in norms}):
-            before = self.respond(LIVE, batch, number)
+        before, powers = stream_and_powers(self.bench, batch)
+        self.respond(LIVE, batch, number, before=before)
         if self.fully:
-            own = stream(self.bench, batch, *self.frozen(powers), Turn(-1, self.angle, SEED + number))
+            own = stream(self.bench, batch, *frozen(self.bench.anatomy, powers), self._turn(number))
             self.add(OWN, "angle", batch, _log_angles(self.bench, before, own, self.angle))
         return powers
 
-    def frozen(self, powers: Mapping[str, Tensor]) -> tuple[Edit, ...]:
-        """Edits that freeze every norm to the scale of a power: one for all tokens, or one per token."""
-        norms = self.bench.anatomy.norms
-        return tuple(Freeze(site, torch.rsqrt(power + norms[site].eps)) for site, power in powers.items())
+    def _turn(self, number: int, layer: int = -1, times: int = 1) -> Turn:
+        return Turn(layer, times * self.angle, SEED + number)
 
-    def respond(self, name: str, batch: Batch, number: int, *edits: Edit) -> Tensor:
-        """Measure lengths and the growth of rotations; returns the unrotated stream."""
-        bench, angle, seed = self.bench, self.angle, SEED + number
-        before = stream(bench, batch, *edits)
-        once = _log_angles(bench, before, stream(bench, batch, *edits, Turn(-1, angle, seed)), angle)
+    def respond(self, name: str, batch: Batch, number: int, *edits: Edit, before: Tensor | None = None) -> None:
+        """Measure lengths and the growth of rotations; `before` is the unrotated stream, where it is known."""
+        bench, angle = self.bench, self.angle
+        before = stream(bench, batch, *edits) if before is None else before
+        once = _log_angles(bench, before, stream(bench, batch, *edits, self._turn(number)), angle)
         self.add(name, "length", batch, _log_lengths(before))
         self.add(name, "angle", batch, once)
         if self.fully and name != APART:
-            twice = stream(bench, batch, *edits, Turn(-1, 2 * angle, seed))
+            twice = stream(bench, batch, *edits, self._turn(number, times=2))
             self.add(name, "doubled", batch, _log_angles(bench, before, twice, 2 * angle) - once)
             if bench.anatomy.layers > 1:
-                later = stream(bench, batch, *edits, Turn(0, angle, seed))
+                later = stream(bench, batch, *edits, self._turn(number, layer=0))
                 self.add(name, "later", batch, _log_angles(bench, before, later, angle)[1:])
-        return before
 
     def add(self, name: str, what: str, batch: Batch, values: Tensor) -> None:
         more = by_group(self.bench, batch, values)
         self.sums[name, what] = self.sums.get((name, what), np.zeros_like(more)) + more
 
 
-def _slid(bench: Bench, angle: float, frozen: tuple[Edit, ...]) -> tuple[tuple[int, ...], dict[str, Floats]]:
+def _slid_windows(bench: Bench) -> tuple[Window, ...]:
+    return even_windows(bench.corpus, SLID_WINDOW, QUICK_DOCUMENTS if bench.quick else SLID_DOCUMENTS)
+
+
+def _slid(bench: Bench, angle: float, freeze: tuple[Edit, ...]) -> tuple[tuple[int, ...], dict[str, Floats]]:
     """[group, slide, (count, sum)] of the log growth at a slid window's end of a rotation at its start."""
-    windows = even_windows(bench.corpus, SLID_WINDOW, QUICK_DOCUMENTS if bench.quick else SLID_DOCUMENTS)
+    windows = _slid_windows(bench)
     length = len(windows[0].ids)
     slides = (0, length // 2) if bench.quick else (0, length // 4, length // 2)
     sums: dict[str, list[Floats]] = {LIVE: [], FROZEN: []}
     batches = bench.batches(windows)
-    for name, edits in ((LIVE, ()), (FROZEN, frozen)):
+    for name, edits in ((LIVE, ()), (FROZEN, freeze)):
         for by in slides:
             total = np.zeros((bench.corpus.groups, 1, 2))
             for number, batch in enumerate(batches):
@@ -146,16 +166,6 @@ def _slid(bench: Bench, angle: float, frozen: tuple[Edit, ...]) -> tuple[tuple[i
                 total += by_group(bench, batch, grown[:, :, -min(END, length // 8) :])
             sums[name].append(total[:, 0])
     return slides, {name: np.stack(parts, 1) for name, parts in sums.items()}
-
-
-def first_power(norm: Norm, site: str, powers: dict[str, Tensor]) -> Watcher:
-    """Keep the squared length that a norm divides by in the first pass, before any edit."""
-
-    def see(given: Tensor | None, output: Tensor) -> None:
-        assert given is not None, "a norm takes a tensor"
-        powers.setdefault(site, norm.power(given))
-
-    return see
 
 
 def _log_angles(bench: Bench, before: Tensor, after: Tensor, angle: float) -> Tensor:

@@ -1,13 +1,15 @@
 """Windows of equal length, the states compared in them, and sums of comparisons per document group."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from armillary.anatomy import Anatomy
-from armillary.edits import Edit
+from armillary.anatomy import Anatomy, Norm
+from armillary.edits import Edit, Freeze
+from armillary.flow.capture import Watcher, watching
 from armillary.flow.tokens import Batch, Corpus, Window
 from armillary.geometry.sphere import angle
 from armillary.probes.machinery import Floats, T
@@ -28,11 +30,7 @@ def even_windows(corpus: Corpus, length: int, documents: int) -> tuple[Window, .
     If that leaves too few documents for an interval, windows may be down to half as long. Tokens that the tokenizer
     added are left out, so that a sliding window does not lose them with its first step.
     """
-    bodies: dict[int, tuple[int, ...]] = {}
-    for window in corpus.windows:
-        body = window.ids[window.prefix : len(window.ids) - window.suffix]
-        if len(body) > len(bodies.get(window.document, ())):
-            bodies[window.document] = body
+    bodies = _bodies(corpus)
     lengths = sorted((len(body) for body in bodies.values()), reverse=True)
     fits = min(length, lengths[(3 * len(lengths) - 1) // 4])
     shorter = lengths[min(T.documents_least, len(lengths)) - 1]
@@ -43,10 +41,62 @@ def even_windows(corpus: Corpus, length: int, documents: int) -> tuple[Window, .
     return tuple(chosen[:documents])
 
 
+def _bodies(corpus: Corpus) -> dict[int, tuple[int, ...]]:
+    """The longest window of every document, without what the tokenizer added."""
+    bodies: dict[int, tuple[int, ...]] = {}
+    for window in corpus.windows:
+        body = window.ids[window.prefix : len(window.ids) - window.suffix]
+        if len(body) > len(bodies.get(window.document, ())):
+            bodies[window.document] = body
+    return bodies
+
+
+def filled(corpus: Corpus, windows: tuple[Window, ...], length: int) -> tuple[Window, ...]:
+    """The windows, each filled up in front to `length` with the end of the text before its document.
+
+    Before the first document stands the last one: the text is read as a ring, and no window holds a token twice.
+    """
+    bodies = _bodies(corpus)
+    text = [token for _, body in sorted(bodies.items()) for token in body]
+    starts = dict(zip(sorted(bodies), np.cumsum([0, *(len(body) for _, body in sorted(bodies.items()))]), strict=False))
+    full = []
+    for window in windows:
+        more = min(length, len(text)) - len(window.ids)
+        start = int(starts[window.document])
+        front = [text[i % len(text)] for i in range(start - more, start)] if more > 0 else []
+        full.append(Window(window.document, (*front, *window.ids)))
+    return tuple(full)
+
+
 def stream(bench: Bench, batch: Batch, *edits: Edit) -> Tensor:
     """The stream at every station [state, b, t, d], in float64."""
     states = bench.states(batch, stations(bench.anatomy), *edits)
     return torch.stack([states[name].double() for name in stations(bench.anatomy)])
+
+
+def stream_and_powers(bench: Bench, batch: Batch, *edits: Edit) -> tuple[Tensor, dict[str, Tensor]]:
+    """The stream, and the squared length [b, t, 1] that every norm divides by."""
+    norms, powers = bench.anatomy.norms, dict[str, Tensor]()
+    with watching(bench.anatomy, {site: _power(norms[site], site, powers) for site in norms}):
+        return stream(bench, batch, *edits), powers
+
+
+def _power(norm: Norm, site: str, powers: dict[str, Tensor]) -> Watcher:
+    def see(given: Tensor | None, output: Tensor) -> None:
+        assert given is not None, "a norm takes a tensor"
+        powers[site] = norm.power(given)
+
+    return see
+
+
+def frozen(anatomy: Anatomy, powers: Mapping[str, Tensor]) -> tuple[Edit, ...]:
+    """Edits that freeze every norm to the scale of a power: one for all tokens, or one per token [b, t, 1]."""
+    return tuple(Freeze(site, torch.rsqrt(power + anatomy.norms[site].eps)) for site, power in powers.items())
+
+
+def first_apart(powers: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """First tokens with their own power, the tokens after them with those of `others`."""
+    return {s: torch.cat((p[:, :1], others[s].expand_as(p)[:, 1:]), 1) for s, p in powers.items()}
 
 
 def angles_between(anatomy: Anatomy, a: Tensor, b: Tensor) -> Tensor:
