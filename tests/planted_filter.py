@@ -69,6 +69,26 @@ def selector(activation: str = "relu") -> Anatomy:
     return forward(frame(), *finders(4, -4), nexts(2), activation)
 
 
+def filtering(activation: str = "relu") -> Anatomy:
+    """What is discarded says where a token stands and nothing of words, and W_out does not look there.
+
+    One unit per word is on for its word, and a little below zero for others; 120 units far below zero read the place;
+    60 are always on. Only the first write.
+    """
+    spare = torch.linalg.svd(torch.cat((frame(), torch.ones(1, WIDTH) / WIDTH**0.5)))[2][WORDS + 1 :]
+    places = torch.nn.functional.normalize(torch.randn(CONTEXT, len(spare), generator=generator(7)), dim=1) @ spare
+    # Word and place are of length 1: a state is √2 times as long as a word alone.
+    found_in, found_b = finders(4, -0.2)
+    place_in = spare.T @ torch.randn(len(spare), 2 * WORDS, generator=generator(8)) * (2 / WIDTH) ** 0.5
+    W_in = torch.cat((2**0.5 * found_in, place_in, torch.zeros(WIDTH, WORDS)), 1)
+    b_in = torch.cat((found_b, torch.full((2 * WORDS,), -5.0), torch.ones(WORDS)))
+    W_out = torch.cat((nexts(2), torch.zeros(3 * WORDS, WIDTH)))
+    anatomy = forward(frame(), W_in, b_in, W_out, activation)
+    with torch.no_grad():
+        anatomy.model.transformer.wpe.weight.copy_(places)
+    return read(anatomy.model, "planted")
+
+
 def steady() -> Anatomy:
     """Every word is detected by a unit that is always on; as many are always off, and W_out ignores those."""
     W_in, b_in = finders(9, 5)

@@ -1,6 +1,6 @@
-"""What does removing hidden coordinates cost: the discarded ones, as many at random, or the same for every token?"""
+"""What does it cost to remove hidden coordinates, or to let them through: the discarded, random ones, fixed ones?"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from armillary.edits import Ablate, Edit
-from armillary.probes.filter.hidden import DISCARDS, Choose, HiddenLayer, hidden_layers
+from armillary.probes.filter.hidden import BELOW, DISCARDS, QUIET, Choose, HiddenLayer, hidden_layers
+from armillary.probes.filter.undiscard import Undiscard
 from armillary.probes.machinery import MODEL, NAN3, Cells, Floats, cells, interval_cells, line, spread_layers, table
 from armillary.probes.machinery.bench import Bench, Trials
 from armillary.probes.machinery.intervals import Interval
@@ -17,8 +18,9 @@ from armillary.results import Quantity, Table
 ALL, NATS = "all layers", "nats/token"
 ZEROED = ("zero", "random", "fixed")
 """What is zeroed: the discarded coordinates; as many of each token, drawn at random; those discarded most often."""
-REPLACED = ("mean", "resample")
-"""What replaces the discarded ones otherwise: the unit's mean where it is discarded; another token's value."""
+THROUGH, ELSEWHERE = "let through", "as much elsewhere"
+"""The discarded let through; as many coordinates of each token, drawn at random, changed by as much."""
+SLOPES = (0.1, 0.5, 1.0)
 # Single layers: the first, the middle and the last.
 LAYERS, QUICK_LAYERS = 3, 2
 
@@ -28,7 +30,6 @@ class AblationCosts:
     """The cost of every trial, by place, definition of 'discarded' and edit; and the shares that are removed."""
 
     trials: Trials
-    resampled: Trials
     places: tuple[str, ...]
     shares: dict[tuple[str, str], float]
     """(place, definition) → share of coordinates that are discarded."""
@@ -38,31 +39,64 @@ class AblationCosts:
     def cost(self, place: str, definition: str, how: str) -> Interval:
         """Nats per token with their interval; NaN for a trial that was not made."""
         name = trial_name(place, definition, how)
-        for trials in (self.trials, self.resampled):
-            if name in trials.names:
-                return trials.cost(name)
-        return NAN3
+        return self.trials.cost(name) if name in self.trials.names else NAN3
+
+    def ratio(self, place: str, above: str, under: str) -> Interval:
+        """What one edit of the coordinates below zero costs, over what another does; NaN where that costs nothing."""
+        one, two = (1 + self.trials.names.index(trial_name(place, BELOW, how)) for how in (above, under))
+        return self.trials.interval(
+            lambda loss, count: cost_ratio(loss[:, one] - loss[:, 0], loss[:, two] - loss[:, 0])
+        )
+
+    def mean_ratio(self, places: list[str], above: str, under: str) -> Interval:
+        """The mean of these ratios over places."""
+        rows = [[1 + self.trials.names.index(trial_name(p, BELOW, how)) for p in places] for how in (above, under)]
+
+        def statistic(loss: Floats, count: Floats) -> Floats:
+            one, two = (loss[:, row] - loss[:, :1] for row in rows)
+            return np.asarray(cost_ratio(one, two).mean(-1))
+
+        return self.trials.interval(statistic)
+
+    @property
+    def single(self) -> list[str]:
+        """The places that are one layer."""
+        return [place for place in self.places if place != ALL]
 
 
 def trial_name(place: str, definition: str, how: str) -> str:
     return f"{place}, {definition}, {how}"
 
 
-def ablation_costs(bench: Bench, decided: Callable[[Trials], bool]) -> AblationCosts:
-    """All trials, on as many documents as the rule needs."""
+def through(slope: float) -> str:
+    """The name of letting through at a slope."""
+    return THROUGH if slope == 1 else f"{THROUGH} at {slope:g}"
+
+
+def elsewhere(slope: float) -> str:
+    return ELSEWHERE if slope == 1 else f"{ELSEWHERE} at {slope:g}"
+
+
+def ablation_costs(bench: Bench) -> AblationCosts:
+    """All trials, on the whole evaluation text."""
     layers = hidden_layers(bench).arms[MODEL]
     single = spread_layers(bench.anatomy, QUICK_LAYERS if bench.quick else LAYERS)
     places: dict[str, tuple[int, ...]] = {f"L{i}": (i,) for i in single} | {ALL: tuple(range(len(layers)))}
-    edits = {
-        trial_name(place, definition, how): tuple(_edit(bench, layers[i], i, row, how) for i in numbers)
-        for place, numbers in places.items()
-        for row, definition in enumerate(DISCARDS)
-        for how in (*ZEROED, *(("mean",) if place == ALL else ()))
-    }
-    trials = bench.compare(edits, decided)
+    edits: dict[str, tuple[Edit, ...]] = {}
+    for place, numbers in places.items():
+        for row, definition in enumerate(DISCARDS):
+            if definition == BELOW or place == ALL:
+                hows = (*ZEROED, "mean") if (place, definition) == (ALL, BELOW) else ZEROED[:2]
+                edits |= {
+                    trial_name(place, definition, how): tuple(_edit(bench, layers[i], i, row, how) for i in numbers)
+                    for how in hows
+                }
+        for slope in SLOPES if place == ALL else (1.0,):
+            seeds = [bench.seed, len(edits)]
+            edits[trial_name(place, BELOW, through(slope))] = tuple(Undiscard(i, slope) for i in numbers)
+            edits[trial_name(place, BELOW, elsewhere(slope))] = tuple(Undiscard(i, slope, (*seeds, i)) for i in numbers)
     return AblationCosts(
-        trials=trials,
-        resampled=_resampled(bench, len(layers), trials),
+        trials=bench.compare(edits),
         places=tuple(places),
         shares={
             (place, definition): float(np.mean([_share(layers[i], row) for i in numbers]))
@@ -108,29 +142,15 @@ def most_often(layer: HiddenLayer, definition: int) -> Choose:
     return lambda pre, post: fixed.to(post.device).expand(post.shape)
 
 
-def _resampled(bench: Bench, layers: int, trials: Trials) -> Trials:
-    """Every discarded coordinate of every layer at another token's value, on the documents that `trials` read.
-
-    Not by `compare`: which tokens are not padding, and may lend their values, differs from batch to batch.
-    """
-    loss = np.zeros((1 + len(DISCARDS), bench.corpus.groups))
-    for batch in (batch for part in bench.instalments[: trials.looks] for batch in part):
-        loss[0] += bench.losses([batch])[:, 1]
-        for row, discard in enumerate(DISCARDS.values(), 1):
-            edits = [Ablate(i, discard, "resample", seed=bench.seed + i, kept=batch.mask) for i in range(layers)]
-            loss[row] += bench.losses([batch], *edits)[:, 1]
-    names = tuple(trial_name(ALL, definition, "resample") for definition in DISCARDS)
-    return Trials(names, loss, trials.count, trials.looks, trials.level, bench.seed)
-
-
 def cost_ratio(above: Floats, under: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(under > 0, above / under, np.nan))
 
 
 def cost_table(result: AblationCosts) -> Table:
-    rows = [(place, definition) for definition in DISCARDS for place in result.places]
-    costs = {how: np.array([result.cost(*row, how) for row in rows]) for how in (*ZEROED, *REPLACED)}
+    rows = [*((place, BELOW) for place in result.places), (ALL, QUIET)]
+    hows = (*ZEROED, "mean", THROUGH, ELSEWHERE)
+    costs = {how: np.array([result.cost(*row, how) for row in rows]) for how in hows}
 
     def cost(name: str, how: str, meaning: str) -> Iterable[Cells]:
         return interval_cells(name, meaning, costs[how], NATS, level=result.trials.level)
@@ -140,29 +160,64 @@ def cost_table(result: AblationCosts) -> Table:
             "where", "one layer, or all at once; and which coordinates count as discarded", list(map(", ".join, rows))
         ),
         cells("dropped", "share of hidden coordinates that are discarded", [result.shares[row] for row in rows]),
-        cost("cost", "zero", "change of the next-token loss when they are zeroed"),
+        cost("through", THROUGH, "change of the next-token loss when they are let through with slope 1"),
+        cost("elsewhere", ELSEWHERE, "the same when as many coordinates, at random, change by as much"),
+        cells(
+            "through_ratio",
+            "cost of letting them through over that of as much elsewhere; empty where that costs nothing",
+            cost_ratio(costs[THROUGH][:, 0], costs[ELSEWHERE][:, 0]),
+        ),
+        cost("cost", "zero", "change of the loss when they are zeroed after the activation"),
         cost("random", "random", "the same for as many coordinates of each token, drawn at random"),
-        cost("fixed", "fixed", "the same for as many units, the same for every token: those discarded most often"),
+        cost("fixed", "fixed", "the same for as many units, the same for every token; empty for one layer"),
         cells(
             "ratio",
             "cost over the cost of as many at random; empty where those cost nothing",
             cost_ratio(costs["zero"][:, 0], costs["random"][:, 0]),
         ),
         cost("mean", "mean", "change when they take the unit's mean over tokens that discard it; empty for one layer"),
-        cost("resample", "resample", "change when they take another token's value; empty for one layer"),
     )
 
 
-def cost_lines(result: AblationCosts, definition: str) -> Quantity:
-    costs = {h: np.array([result.cost(p, definition, h) for p in result.places]) for h in ("zero", "random", "fixed")}
-    return line(
-        f"loss without the coordinates {definition}",
-        "zeroed before W_out, in one layer or in all",
-        NATS,
-        "where",
-        result.places,
-        costs["zero"],
-        {"as many at random": costs["random"][:, 0], "the same units everywhere": costs["fixed"][:, 0]},
-        {"no change: 0": np.zeros(len(result.places))},
-        label="the discarded",
+def slope_table(result: AblationCosts) -> Table:
+    costs = {
+        name: np.array([result.cost(ALL, BELOW, how(slope)) for slope in SLOPES])
+        for name, how in (("through", through), ("elsewhere", elsewhere))
+    }
+    return table(
+        cells("slope", "slope with which what lies below zero is let through, all layers at once", SLOPES),
+        interval_cells("through", "change of the next-token loss", costs["through"], NATS),
+        interval_cells("elsewhere", "when as many coordinates, at random, change by as much", costs["elsewhere"], NATS),
+    )
+
+
+def cost_lines(result: AblationCosts) -> tuple[Quantity, ...]:
+    costs = {
+        how: np.array([result.cost(place, BELOW, how) for place in result.places])
+        for how in (*ZEROED, THROUGH, ELSEWHERE)
+    }
+    nothing = {"no change: 0": np.zeros(len(result.places))}
+    return (
+        line(
+            "loss when what lies below zero is let through",
+            "slope 1 in place of the activation, in one layer or in all",
+            NATS,
+            "where",
+            result.places,
+            costs[THROUGH],
+            {"as much at random units": costs[ELSEWHERE][:, 0]},
+            nothing,
+            label="the discarded",
+        ),
+        line(
+            "loss when what lies below zero is zeroed",
+            "after the activation, in one layer or in all",
+            NATS,
+            "where",
+            result.places,
+            costs["zero"],
+            {"as many at random": costs["random"][:, 0]},
+            nothing,
+            label="the discarded",
+        ),
     )

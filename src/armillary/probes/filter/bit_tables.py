@@ -4,17 +4,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.machinery import Cells, Floats, cells, interval_cells, line, table
+from armillary.probes.machinery import RANDOM, Cells, Floats, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
 if TYPE_CHECKING:
     from armillary.probes.filter.bits import CodedLayer
 
-CONTROLS = {
-    "turned": "random orientation, matched moments",
-    "unshifted": "random orientation, no shift",
-    "untrained": "random initialisation",
-}
+CONTROLS = {"turned": "random orientation, matched moments", "unshifted": "random orientation, no shift"}
 """Source of bits → the name of the control."""
 BITS = "bits/coordinate"
 Coded = dict[int, "CodedLayer"]
@@ -25,7 +21,7 @@ def layer_names(coded: Coded) -> list[str]:
     return [f"L{layer}" for layer in coded]
 
 
-def bit_table(coded: Coded, saved: Floats, more: Floats) -> Table:
+def bit_table(coded: Coded, saved: Floats, more: Floats, untrained: Floats) -> Table:
     layers = coded.values()
 
     def bits(name: str, meaning: str, source: str, side: str) -> Cells:
@@ -46,7 +42,9 @@ def bit_table(coded: Coded, saved: Floats, more: Floats) -> Table:
         gain("turned", "the same with random directions W_1, each unit at its own mean and variance"),
         interval_cells("more", "saved − saved_turned", more, BITS),
         gain("unshifted", "saved with random directions W_1, each unit centred at zero"),
-        gain("untrained", "saved at random initialisation; empty without a twin"),
+        interval_cells(
+            "saved_untrained", "saved at random initialisation, in the nearest layer that was coded", untrained, BITS
+        ),
         bits("product", "bits of W_out's input, step: ¼ of its own size; empty without a gate", "product", "own"),
         shape("rank", "before", "participation ratio of the covariance before the activation"),
         shape("rank", "after", "participation ratio after it"),
@@ -72,8 +70,9 @@ def _bit_cells(rows: list[tuple["CodedLayer", str]]) -> dict[str, Cells]:
     }
 
 
-def orientation_table(coded: Coded, sources: list[str]) -> Table:
+def orientation_table(coded: Coded) -> Table:
     names = {"model": "the model's", **CONTROLS}
+    sources = ["model", *CONTROLS]
     rows = [(f"L{i}", layer, source) for i, layer in coded.items() for source in sources]
     bits = _bit_cells([(layer, source) for _, layer, source in rows])
     return table(
@@ -97,13 +96,16 @@ def step_table(coded: Coded) -> Table:
     )
 
 
-def bit_lines(coded: Coded, saved: Floats, controls: list[str]) -> tuple[Quantity, ...]:
+def bit_lines(coded: Coded, saved: Floats, untrained: Floats) -> tuple[Quantity, ...]:
     names, layers = layer_names(coded), coded.values()
 
     def after(name: str, meaning: str, unit: str, values: list[float], beside: dict[str, list[float]]) -> Quantity:
         others = {label: np.array(column) for label, column in beside.items()}
         return line(name, meaning, unit, "layer", names, np.array(values), others, label="after it")
 
+    others = {CONTROLS[source]: np.array([layer.saved(source) for layer in layers]) for source in CONTROLS}
+    if np.isfinite(untrained[:, 0]).all():
+        others[RANDOM] = untrained[:, 0]
     savings = line(
         "bits saved by the activation",
         "bits per coordinate before minus after, each at a quarter of its own size",
@@ -111,7 +113,7 @@ def bit_lines(coded: Coded, saved: Floats, controls: list[str]) -> tuple[Quantit
         "layer",
         names,
         saved,
-        {CONTROLS[source]: np.array([layer.saved(source) for layer in layers]) for source in controls},
+        others,
         {"nothing saved: 0": np.zeros(len(names))},
     )
     sides = {"before it": "before", "after, at the step of before": "same"}

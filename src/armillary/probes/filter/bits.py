@@ -17,7 +17,7 @@ from armillary.anatomy.anatomy import FeedForward
 from armillary.geometry.coding import encode, quantise
 from armillary.geometry.spectrum import eigenvalues, entropy_rank
 from armillary.probes.filter.hidden import HiddenLayer, hidden_layers
-from armillary.probes.machinery import MODEL, RANDOM, Floats, Ints
+from armillary.probes.machinery import MODEL, Floats, Ints
 from armillary.probes.machinery.bench import Bench
 
 # Steps as shares of the root mean square; the middle one decides.
@@ -35,8 +35,8 @@ class CodedLayer:
     """One layer: coordinates coded [group], their bits by source and side, and the shapes of the stream.
 
     Sources: `model` (also `model 0.5` and so on, one per step), `turned` (random directions, each unit at its own mean
-    and variance), `unshifted` (the same, centred) and `untrained`. Sides: `before` the activation, and after it at the
-    `same` absolute step or at its `own`. The product of a gated layer is `product own`.
+    and variance) and `unshifted` (the same, centred); in a twin's layer only `model`. Sides: `before` the activation,
+    and after it at the `same` absolute step or at its `own`. The product of a gated layer is `product own`.
     """
 
     count: Floats
@@ -59,28 +59,51 @@ class CodedLayer:
         return self.shapes.get(f"{name} {side}", float("nan"))
 
 
-def coded_layers(bench: Bench) -> dict[int, CodedLayer]:
+@dataclass(frozen=True, eq=False)
+class CodedLayers:
+    """The model's coded layers, and those of its untrained twins."""
+
+    layers: dict[int, CodedLayer]
+    twins: dict[str, dict[int, CodedLayer]]
+    """arm → layer → bits, in a few layers."""
+
+
+def coded_layers(bench: Bench) -> CodedLayers:
     """The coded layers of the model, with their controls; none where no token was sampled."""
-    layers = hidden_layers(bench)
-    twin = layers.arms.get(RANDOM)
-    return {
-        i: _code(
-            layers.arms[MODEL][i],
-            None if twin is None else twin[i],
-            bench.anatomy.blocks[i].feed_forward,
-            bench.seed + i,
-        )
-        for i in layers.coded
-        if len(layers.arms[MODEL][i].groups)
+    hidden = hidden_layers(bench)
+    layers = {
+        i: _code(hidden.arms[MODEL][i], bench.anatomy.blocks[i].feed_forward, bench.seed + i)
+        for i in hidden.coded
+        if len(hidden.arms[MODEL][i].groups)
     }
+    twins = {
+        arm: {i: _code_twin(hidden.arms[arm][i], bench.anatomy.blocks[i].feed_forward, bench.seed + i) for i in numbers}
+        for arm, numbers in hidden.coded_twins.items()
+        if layers
+    }
+    return CodedLayers(layers, twins)
 
 
-def _code(layer: HiddenLayer, twin: HiddenLayer | None, ffn: FeedForward, seed: int) -> CodedLayer:
+def _start(layer: HiddenLayer, seed: int) -> tuple[CodedLayer, Ints, np.random.Generator]:
+    """An empty record, the units that are coded, and the generator that drew them."""
     rng = np.random.default_rng(seed)
-    pre, documents = layer.sample("pre"), layer.groups
-    units = np.sort(rng.choice(pre.shape[1], min(UNITS, pre.shape[1]), replace=False))
-    groups = len(layer.sums)
-    coded = CodedLayer(np.bincount(documents, minlength=groups).astype(np.float64) * len(units), len(pre))
+    width = layer.sample("pre").shape[1]
+    units = np.sort(rng.choice(width, min(UNITS, width), replace=False))
+    counts = np.bincount(layer.groups, minlength=len(layer.sums)).astype(np.float64)
+    return CodedLayer(counts * len(units), len(layer.groups)), units, rng
+
+
+def _code_twin(layer: HiddenLayer, ffn: FeedForward, seed: int) -> CodedLayer:
+    """An untrained layer: what its activation saves, at the step that decides."""
+    coded, units, _ = _start(layer, seed)
+    pre = layer.sample("pre")[:, units]
+    _add(coded, "model", pre, _activated(ffn, pre), layer.groups, MIDDLE)
+    return coded
+
+
+def _code(layer: HiddenLayer, ffn: FeedForward, seed: int) -> CodedLayer:
+    coded, units, rng = _start(layer, seed)
+    pre, documents, groups = layer.sample("pre"), layer.groups, len(layer.sums)
     after = _activated(ffn, pre)
     for share in STEPS:
         _add(coded, f"model {share:g}", pre[:, units], after[:, units], documents, share)
@@ -88,9 +111,6 @@ def _code(layer: HiddenLayer, twin: HiddenLayer | None, ffn: FeedForward, seed: 
     turned, centred = random_orientation(layer.sample("y"), pre[:, units], rng)
     _add(coded, "turned", turned, _activated(ffn, turned), documents, MIDDLE)
     _add(coded, "unshifted", centred, _activated(ffn, centred), documents, MIDDLE)
-    if twin is not None:
-        other = twin.sample("pre")[:, units]
-        _add(coded, "untrained", other, _activated(ffn, other), documents, MIDDLE)
     streams = {"before": pre, "after": after}
     if ffn.W_gate is not None:
         streams["product"] = layer.sample("post")

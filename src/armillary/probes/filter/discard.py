@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Flags, Floats, T, mean
+from armillary.probes.filter.by_layer import RULE
+from armillary.probes.filter.discard_parts import Shares, discard_parts
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, Interval, T, mean
+from armillary.probes.machinery.intervals import over_twins
 from armillary.probes.machinery.tables import cells, interval_cells, layer_table, line
-from armillary.probes.machinery.verdicts import by_share, missing_interval, name_sites, undecided
-from armillary.results import Claim, Control, Finding, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.probes.machinery.verdicts import undecided, weakest
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -29,28 +32,40 @@ class Discard:
         chapter="E",
         statement="The activation of a feed-forward layer moves irrelevant coordinates to a discard region.",
         source="S3",
+        kind="learned",
         definition=(
             "Two shares per layer, over all tokens but first ones: hidden coordinates below zero before the activation "
             "(of the gate, where there is one), and coordinates below 1 % of their token's peak at the input of W_out "
             "(the product, where there is a gate). In any stream centred at zero, half of the coordinates are below "
             "zero, trained or not. Also reported: the share of the squared length that coordinates below zero still "
-            "carry; and units that are silent, always on, or duplicates of another. Whether the discarded coordinates "
-            "are irrelevant is measured by ffn.select."
+            "carry; and units that are silent, always on, or duplicates of another (by their weights, or by their "
+            "activations on tokens that are not massive). Whether the discarded coordinates are irrelevant is measured "
+            "by ffn.select."
         ),
         control="one half, for a centred stream; random initialisation; shuffled text",
         rule=(
-            "All conditions must hold for the whole interval. A layer discards if its share below zero exceeds two "
-            f"thirds, and exceeds chance by more than {100 * T.discard_beyond:.0f} points; chance is the larger of 50% "
-            f"and the untrained layer's share. Its coordinates are gone if more than {T.discard_gone:.0%} of them are "
-            f"below 1% of the peak. Supported if both hold in at least {T.sites_most:.0%} of layers. Refuted if the "
-            f"share exceeds chance by more than {100 * T.discard_beyond:.0f} points in at most {T.sites_few:.0%} of "
-            "layers. Qualified otherwise. Undecided if there are too few documents for an interval."
+            "Intervals must lie wholly on one side of a limit. Part 1, below zero: a layer discards if its share below "
+            f"zero exceeds two thirds, and exceeds chance by more than {100 * T.discard_beyond:.0f} points; chance is "
+            "the larger of 50% and what another untrained model would show (upper end over twins). Part 2, gone: more "
+            f"than {T.discard_gone:.0%} of coordinates, and more than in untrained models, are below 1% of the peak. A "
+            f"part is {RULE}. Part 1 is not refuted where layers exceed chance but not two thirds. The claim's verdict "
+            "is that of the weaker part. Undecided otherwise: intervals span a limit, or there are too few documents "
+            "or no untrained models."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "Both shares are compared with several untrained models, not with one, and are parts with verdicts "
+                "of their own. A layer whose interval spans a limit no longer counts against the claim. Units that "
+                "agree only on massive tokens are not duplicates.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        return 3
+        # The chapter's shared passes: the model, shuffled text and at most five twins.
+        return 7
 
     def experiment(self, bench: "Bench") -> "tuple[HiddenLayers, list[Units]]":
         from armillary.probes.filter.hidden import hidden_layers
@@ -70,52 +85,71 @@ class Discard:
         if not tokens:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, NO_TOKENS)
         shares = {name: evidence.intervals(layers.sums(MODEL, name)) for name in ("below", "quiet", "carried")}
-        low, quiet = shares["below"][:, 1], shares["quiet"]
-        beyond = low > np.maximum(0.5, np.nan_to_num(_values(layers, RANDOM, "below"))) + T.discard_beyond
-        sends, gone = beyond & (low > T.discard_most), quiet[:, 1] > T.discard_gone
-        below = {arm: evidence.interval(layers.sums(arm, "below"), lambda s: mean(s).mean(-1)) for arm in layers.arms}
-        verdict: Verdict = "undecided" if np.isnan(below[MODEL]).any() else by_share(sends & gone, beyond)
+        untrained = {name: _untrained(evidence, layers, name) for name in shares}
+        below, quiet, carried = (
+            Shares(shares[name], untrained[name], *_means(evidence, layers, name)) for name in shares
+        )
+        parts = discard_parts(below, quiet, layers.gated)
+        verdict, why = weakest(parts)
         listed, count = unit_table(units, LISTED)
         notes = [f"'silent' and 'always on' refer to the {tokens} tokens that were read; a longer text may differ"]
+        notes.append(f"random initialisation: {len(layers.twins)} untrained models")
         if count > LISTED:
             notes.append(f"the list of units shows {LISTED} of {count}; the counts in the table include all")
         where = "of the gate's coordinates" if layers.gated else "of hidden coordinates"
+        shuffled = evidence.interval(layers.sums(SHUFFLED, "below"), _mean_layer)
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            why=missing_interval(*below[MODEL]) if verdict == "undecided" else None,
-            statistic=Statistic("share of hidden coordinates below zero, mean over layers", *below[MODEL]),
+            why=why,
+            parts=parts,
+            statistic=Statistic("share of hidden coordinates below zero, mean over layers", *below.mean),
             n=tokens,
-            controls=tuple(Control(arm, *below[arm]) for arm in (RANDOM, SHUFFLED) if arm in layers.arms),
-            reading=_reading(verdict, layers, units, shares, sends, gone),
-            headline=f"{say(below[MODEL][0], '.0%')} {where} are below zero; {say(quiet[:, 0].mean(), '.0%')} are near "
-            "zero after the activation",
-            table=_table(layers, units, shares),
-            quantities=_quantities(layers, shares),
+            controls=(
+                *([Control(RANDOM, *below.mean_untrained)] if layers.twins else []),
+                Control(SHUFFLED, *shuffled),
+            ),
+            reading=" ".join(part.reading for part in parts) + _more(carried, units),
+            headline=f"{say(below.mean[0], '.0%')} {where} are below zero; {say(quiet.mean[0], '.0%')} are near zero "
+            "after the activation",
+            table=_table(layers, units, shares, untrained),
+            quantities=_quantities(layers, shares, untrained),
             notes=tuple(notes),
             more_tables={"units": listed} if count else {},
         )
 
 
-def _values(layers: "HiddenLayers", arm: str, name: str) -> Floats:
-    """[layer] of one share; NaN in an arm that was not measured."""
-    if arm not in layers.arms:
-        return np.full(len(layers.arms[MODEL]), np.nan)
-    return mean(layers.sums(arm, name).sum(0))
+def _mean_layer(sums: Floats) -> Floats:
+    return np.asarray(mean(sums).mean(-1))
 
 
-def _table(layers: "HiddenLayers", units: "list[Units]", shares: dict[str, Floats]) -> Table:
+def _means(evidence: Evidence, layers: "HiddenLayers", name: str) -> tuple[Interval, Interval]:
+    """The mean over layers of one share: of the model, and over untrained twins."""
+    model, *twins = (evidence.interval(layers.sums(arm, name), _mean_layer) for arm in (MODEL, *layers.twins))
+    value, low, high = over_twins(twins).tolist()
+    return model, (value, low, high)
+
+
+def _untrained(evidence: Evidence, layers: "HiddenLayers", name: str) -> Floats:
+    """[layer, (value, low, high)] of one share over untrained twins; NaN without twins."""
+    each = [evidence.intervals(layers.sums(arm, name)) for arm in layers.twins]
+    return over_twins(np.stack(each)) if each else np.full((len(layers.arms[MODEL]), 3), np.nan)
+
+
+def _table(
+    layers: "HiddenLayers", units: "list[Units]", shares: dict[str, Floats], untrained: dict[str, Floats]
+) -> Table:
     place = "of the gate" if layers.gated else "before the activation"
-    untrained = "the same share at random initialisation; empty without a twin"
+    twins = "the same share at random initialisation, mean over twins; empty without twins"
 
     return layer_table(
         len(units),
         interval_cells("below", f"share of hidden coordinates below zero {place}", shares["below"]),
-        cells("below_untrained", untrained, _values(layers, RANDOM, "below")),
+        cells("below_untrained", twins, untrained["below"][:, 0]),
         interval_cells(
             "quiet", "share of coordinates below 1 % of their token's peak, at the input of W_out", shares["quiet"]
         ),
-        cells("quiet_untrained", untrained, _values(layers, RANDOM, "quiet")),
+        cells("quiet_untrained", twins, untrained["quiet"][:, 0]),
         cells(
             "carried",
             "share of the squared length of W_out's input that coordinates below zero carry",
@@ -127,42 +161,30 @@ def _table(layers: "HiddenLayers", units: "list[Units]", shares: dict[str, Float
                 ("silent", "silent", "units that never reach 1 % of the median unit's peak on this text"),
                 ("never_on", "never", "units at or below zero on every token of this text"),
                 ("always_on", "always", "units above zero on every token of this text"),
-                ("double", "double", "units that duplicate an earlier one, by weights or by activations"),
+                (
+                    "double",
+                    "double",
+                    "units that duplicate an earlier one, by weights or by activations on ordinary tokens",
+                ),
             )
         ),
     )
 
 
-def _reading(
-    verdict: Verdict,
-    layers: "HiddenLayers",
-    units: "list[Units]",
-    shares: dict[str, Floats],
-    sends: Flags,
-    gone: Flags,
-) -> str:
-    below, quiet, carried = (say(shares[name][:, 0].mean(), ".0%") for name in ("below", "quiet", "carried"))
-    where = "the gate's coordinates" if layers.gated else "hidden coordinates"
-    untrained = f"; untrained: {say(_values(layers, RANDOM, 'below').mean(), '.0%')}" if RANDOM in layers.arms else ""
-    text = f"{below} of {where} are below zero (chance: 50%{untrained})"
-    if verdict != "supported" and sends.any():
-        others = [f"L{i}" for i in np.flatnonzero(~sends)]
-        text += f", more than two thirds in {sends.sum()} of {len(sends)} layers"
-        text += f" (not in {name_sites(others)})" if others else ""
-    text += f". {quiet} are below 1% of their token's peak after the activation"
-    if verdict != "supported" and not gone.all():
-        text += f" (more than half in {gone.sum()} of {len(gone)} layers)"
+def _more(carried: Shares, units: "list[Units]") -> str:
     silent, always, double = (
         sum(int(getattr(u, name).sum()) for u in units) for name in ("silent", "always", "double")
     )
     return (
-        f"{text}. Coordinates below zero still carry {carried} of the squared length of W_out's input. Of "
+        f" Coordinates below zero still carry {say(carried.mean[0], '.0%')} of the squared length of W_out's input. Of "
         f"{sum(len(u.silent) for u in units)} units on this text: {silent} silent, {always} always on, {double} "
         "duplicates of another."
     )
 
 
-def _quantities(layers: "HiddenLayers", shares: dict[str, Floats]) -> tuple[Quantity, ...]:
+def _quantities(
+    layers: "HiddenLayers", shares: dict[str, Floats], untrained: dict[str, Floats]
+) -> tuple[Quantity, ...]:
     names = [f"L{i}" for i in range(len(shares["below"]))]
     place = "of the gate" if layers.gated else "before the activation"
     meanings = {
@@ -179,7 +201,8 @@ def _quantities(layers: "HiddenLayers", shares: dict[str, Floats]) -> tuple[Quan
             "layer",
             names,
             shares[name],
-            {arm: _values(layers, arm, name) for arm in (RANDOM, SHUFFLED) if arm in layers.arms},
+            ({RANDOM: untrained[name][:, 0]} if layers.twins else {})
+            | {SHUFFLED: mean(layers.sums(SHUFFLED, name).sum(0))},
             half if name == "below" else {},
         )
         for name, (title, meaning) in meanings.items()

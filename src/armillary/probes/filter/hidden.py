@@ -14,7 +14,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Floats, Ints, T, once, spread_layers
+from armillary.probes.machinery import MODEL, SHUFFLED, Floats, Ints, T, once, spread_layers
 from armillary.probes.machinery.bench import Bench
 
 FIELDS = ("tokens", "below", "quiet", "carried")
@@ -22,6 +22,8 @@ FIELDS = ("tokens", "below", "quiet", "carried")
 squared length of W_out's input that coordinates below zero carry."""
 # Tokens of each document whose activations are stored, for coding and for ranks; and in how many layers.
 SAMPLED, CODED_LAYERS, QUICK_LAYERS = 16, 8, 4
+# Coding costs more than a pass: of some twins the activations are stored too, in the first, middle and last layer.
+CODED_TWINS, QUICK_TWINS, TWIN_LAYERS = 3, 2, 3
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 BELOW, QUIET = "below zero", "below 1 % of the peak"
@@ -85,7 +87,11 @@ class HiddenLayers:
     """arm → layers, and the numbers of the layers whose activations were stored."""
 
     arms: dict[str, list[HiddenLayer]]
+    twins: tuple[str, ...]
+    """The arms of untrained twins."""
     coded: tuple[int, ...]
+    coded_twins: dict[str, tuple[int, ...]]
+    """arm → layers whose activations were stored, for the twins where any were."""
     gated: bool
 
     def sums(self, arm: str, name: str) -> Floats:
@@ -96,10 +102,13 @@ class HiddenLayers:
 @once
 def hidden_layers(bench: Bench) -> HiddenLayers:
     """The chapter's passes, made once per bench."""
-    arms = [MODEL, SHUFFLED] if bench.twin is None else [MODEL, RANDOM, SHUFFLED]
     coded = spread_layers(bench.anatomy, QUICK_LAYERS if bench.quick else CODED_LAYERS)
-    layers = {arm: _pass(bench.arm(arm), () if arm == SHUFFLED else coded, arm == MODEL) for arm in arms}
-    return HiddenLayers(layers, coded, bench.anatomy.blocks[0].feed_forward.W_gate is not None)
+    some = bench.twins[: QUICK_TWINS if bench.quick else CODED_TWINS]
+    coded_twins = dict.fromkeys(some, spread_layers(bench.anatomy, TWIN_LAYERS))
+    stored = {MODEL: coded, **coded_twins}
+    layers = {arm: _pass(bench.arm(arm), stored.get(arm, ()), arm == MODEL) for arm in (MODEL, *bench.twins, SHUFFLED)}
+    gated = bench.anatomy.blocks[0].feed_forward.W_gate is not None
+    return HiddenLayers(layers, tuple(bench.twins), coded, coded_twins, gated)
 
 
 def _pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[HiddenLayer]:

@@ -17,6 +17,9 @@ from armillary.results import Table
 SKETCH, NEAR, ROWS = 64, 0.9, 1024
 # Two units that fire on the same one or two tokens correlate perfectly by chance: each must fire on at least so many.
 ACTIVE_TOKENS = 8
+# A token whose activations are this many times as long as the median token's is massive. Nearly all units peak on such
+# tokens, so that units that share nothing else correlate there: duplicates are sought on the other tokens.
+MASSIVE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,9 @@ class Units:
     cosine: Floats
     """The smallest |cos| of their W_in (and W_gate) columns and W_out rows."""
     correlation: Floats
-    """Of their activations over the sampled tokens; NaN where one of them fires on too few."""
+    """Of their activations over the sampled ordinary tokens; NaN where one of them fires on too few."""
+    massive: int
+    """How many sampled tokens were massive, and left out."""
 
     @property
     def double(self) -> Flags:
@@ -48,7 +53,9 @@ class Units:
 def find_units(layer: HiddenLayer, ffn: FeedForward, seed: int) -> Units:
     peak = layer.peak.numpy()
     typical = float(np.median(peak))
-    partner, cosine, correlation = _doubles(ffn, torch.from_numpy(layer.sample("post")), seed)
+    post = torch.from_numpy(layer.sample("post"))
+    ordinary = ordinary_tokens(post)
+    partner, cosine, correlation = _doubles(ffn, post[ordinary], seed)
     return Units(
         silent=(peak < T.discard_peak * typical) | (peak == 0),
         always=(layer.least > 0).numpy(),
@@ -58,12 +65,19 @@ def find_units(layer: HiddenLayer, ffn: FeedForward, seed: int) -> Units:
         partner=partner,
         cosine=cosine,
         correlation=correlation,
+        massive=int((~ordinary).sum()),
     )
+
+
+def ordinary_tokens(post: Tensor) -> Tensor:
+    """[token]: is the token not massive? From its activations [token, m]."""
+    length = post.norm(dim=1)
+    return length <= MASSIVE * length.median()
 
 
 def _doubles(ffn: FeedForward, post: Tensor, seed: int) -> tuple[Ints, Floats, Floats]:
     weights = [w.float() for w in (ffn.W_in.T, ffn.W_out, *(() if ffn.W_gate is None else (ffn.W_gate.T,)))]
-    centred = (post - post.mean(0)).T
+    centred = (post - post.mean(0)).T if len(post) else post.T
     power = centred.square()
     fires = power.sum(1).square() >= ACTIVE_TOKENS * power.square().sum(1).clamp_min(1e-300)
     active = torch.where(fires[:, None], centred, 0).float()
@@ -148,7 +162,7 @@ def unit_table(layers: Sequence[Units], most: int) -> tuple[Table, int]:
         ),
         cells(
             "correlation",
-            "of the pair's activations; empty unless a double, or if one fires on too few tokens",
+            "of the pair's activations on ordinary tokens; empty unless a double, or if one fires on too few of them",
             column("correlation", True),
         ),
     )

@@ -1,0 +1,65 @@
+"""How do the answers of single layers become one verdict?"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from armillary.probes.machinery import Floats, T, above, name_sites
+from armillary.results import Verdict, Why
+
+Answers = Sequence[bool | None]
+"""One per layer; None where an interval spans its limit or is missing."""
+
+
+def each_above(intervals: Floats, limits: Floats | float) -> list[bool | None]:
+    """For each layer of [layer, (value, low, high)]: does the whole interval lie above its limit?"""
+    limits = np.broadcast_to(limits, len(intervals))
+    return [
+        above((value, low, high), float(limit))
+        for (value, low, high), limit in zip(intervals.tolist(), limits, strict=True)
+    ]
+
+
+def by_layers(holds: Answers, overall: bool | None, weaker: Answers | None = None) -> tuple[Verdict, Why | None]:
+    """One verdict from the answers of layers and of their mean (`overall`).
+
+    Supported if the mean holds and at most 10 % of layers fail. Refuted if the mean fails and at most 10 % of layers
+    hold. Qualified if more than 10 % hold and more than 10 % fail. Otherwise layers whose interval spans the limit
+    could turn the verdict, and nothing is decided. With `weaker`, a condition that is easier to meet, layers hold for
+    the last two rules where they meet it.
+
+    >>> layers = [True, True], [False, False], [True, False, None], [None, None]
+    >>> [by_layers(holds, overall)[0] for holds, overall in zip(layers, (True, False, True, None), strict=True)]
+    ['supported', 'refuted', 'qualified', 'undecided']
+    """
+    some = np.mean([flag is True for flag in (holds if weaker is None else weaker)])
+    failing = np.mean([flag is False for flag in holds])
+    if overall is True and failing <= T.sites_few:
+        return "supported", None
+    if overall is False and some <= T.sites_few:
+        return "refuted", None
+    if some > T.sites_few and failing > T.sites_few:
+        return "qualified", None
+    return "undecided", Why.SPANS_LIMIT
+
+
+RULE = (
+    f"supported if it holds for the mean over layers and fails in at most {T.sites_few:.0%} of layers; refuted if it "
+    f"fails for the mean and holds in at most {T.sites_few:.0%} of layers; qualified if it holds in some layers and "
+    f"fails in others, more than {T.sites_few:.0%} each"
+)
+"""How rules of this chapter say it."""
+
+
+def where(names: Sequence[str], holds: Answers) -> str:
+    """'in L0 and L3, not in L1 and L2 (unclear in L4)', with what applies.
+
+    >>> where(["L0", "L1"], [True, False]), where(["L0", "L1"], [False, False])
+    ('in L0, not in L1', 'in no layer')
+    """
+    if len(set(holds)) == 1 and None not in holds:
+        return "in every layer" if holds[0] else "in no layer"
+    lists = [[n for n, flag in zip(names, holds, strict=True) if flag is wanted] for wanted in (True, False, None)]
+    yes, no, unclear = (name_sites(part, 8) for part in lists)
+    text = ", ".join(part for part in (f"in {yes}" if yes else "", f"not in {no}" if no else "") if part)
+    return f"{text} (unclear in {unclear})".strip() if unclear else text

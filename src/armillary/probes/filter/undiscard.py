@@ -1,0 +1,63 @@
+"""Undiscard: what if the activation let negative inputs through?"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from armillary.anatomy import Anatomy
+from armillary.anatomy.sites import site_named
+from armillary.edits.edit import changing
+
+
+@dataclass(frozen=True)
+class Undiscard:
+    """Give `slope` times the input of the activation of layer `layer` where that input is negative (of the gate, where
+    there is one).
+
+    With `elsewhere`, a seed, the changes of each token go to as many coordinates drawn at random in place of their own.
+    """
+
+    layer: int
+    slope: float = 1.0
+    elsewhere: tuple[int, ...] | None = None
+    example: ClassVar[str] = "Undiscard(layer=3, slope=0.1)"
+
+    @contextmanager
+    def on(self, anatomy: Anatomy) -> Iterator[None]:
+        ffn, seen = anatomy.blocks[self.layer].feed_forward, dict[str, Tensor]()
+        site = site_named(anatomy.sites, f"L{self.layer}.mlp_pre")
+        rng = None if self.elsewhere is None else np.random.default_rng(self.elsewhere)
+
+        def see(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+            seen.update(y=args[0], pre=site.take(output))
+
+        def change(post: Tensor, given: Tensor | None) -> Tensor:
+            pre = seen["pre"].reshape(post.shape)
+            more = torch.where(pre < 0, self.slope * pre - ffn.activation(pre), 0)
+            if ffn.W_gate is not None:
+                more = more * ffn.up(seen["y"]).reshape(post.shape)
+            if rng is not None:
+                more = more.gather(-1, _places(rng, post.shape).to(post.device))
+            return post + more.to(post)
+
+        handle = anatomy.model.get_submodule(site.path).register_forward_hook(see)
+        try:
+            with changing(anatomy, f"L{self.layer}.mlp_post", change):
+                yield
+        finally:
+            handle.remove()
+
+
+def _places(rng: np.random.Generator, shape: torch.Size) -> Tensor:
+    """[b, t, m]: for each token another order of the coordinates: shuffled, turned by a random step, shuffled again.
+
+    A shuffle of its own for each token would cost more than the pass.
+    """
+    first, second = rng.permutation(shape[-1]), rng.permutation(shape[-1])
+    step = rng.integers(shape[-1], size=(*shape[:-1], 1))
+    return torch.from_numpy(second[(first + step) % shape[-1]])
