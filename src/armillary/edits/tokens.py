@@ -57,7 +57,7 @@ class Tokens:
                     "which tokens are padding cannot be seen in an attention mask of this shape, so positions are not "
                     "known: pass a mask [b, t], or position_ids."
                 )
-            return self.position_ids.expand(b, t)
+            return self.position_ids.to(device).expand(b, t)
         return columns - first_real(self.mask).to(device)[:, None]
 
     def real(self, b: int, t: int, device: torch.device) -> Tensor:
