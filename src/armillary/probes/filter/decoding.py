@@ -114,13 +114,13 @@ def decoded_sums(kernel: Floats, targets: Mapping[str, Floats], fold: Ints) -> d
             continue
         fit, across = _centred(kernel, ~mine, mine)
         scale = max(float(np.trace(fit)) / len(fit), 1e-300)
-        inverses = [np.linalg.inv(fit + penalty * scale * np.eye(len(fit))) for penalty in PENALTIES]
+        inverses = [_inverse(fit + penalty * scale * np.eye(len(fit))) for penalty in PENALTIES]
         for name, rows in targets.items():
             mean = rows[~mine].mean(0)
-            predicted = across @ _ridge(inverses, rows[~mine] - mean)
             away = rows[mine] - mean
+            missed = away - across @ _ridge(inverses, rows[~mine] - mean)
             whole = np.square(away).sum(1)
-            sums[name][mine] = np.stack([whole, whole - np.square(away - predicted).sum(1)], 1)
+            sums[name][mine] = np.stack([whole, whole - np.square(missed).sum(1)], 1)
     return sums
 
 
@@ -129,6 +129,10 @@ def _centred(kernel: Floats, fit: Ints, other: Ints) -> tuple[Floats, Floats]:
     inner, across = kernel[np.ix_(fit, fit)], kernel[np.ix_(other, fit)]
     column, whole = inner.mean(0), inner.mean()
     return inner - column[:, None] - column + whole, across - across.mean(1, keepdims=True) - column + whole
+
+
+def _inverse(matrix: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
 
 
 def _ridge(inverses: Sequence[Floats], rows: Floats) -> Floats:

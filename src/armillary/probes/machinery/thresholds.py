@@ -120,7 +120,8 @@ class Thresholds:
     # (0.095°), which inference tolerates.
     drift_degrees: float = 1.0
     # stability.reprojection, stability.drift: growth or drift is clearly larger from a factor of two on, which one sees
-    # in a drawing. A perturbation has diverged at ten times its size: one of 6° has then left its token's neighbourhood.
+    # in a drawing. A perturbation has diverged at ten times its size: one of 6° has then left its token's
+    # neighbourhood.
     reprojection_factor: float = 2.0
     reprojection_bound: float = 10.0
     # manifold.errors: scores add to what is known, or are as good as another score, from an AUC difference of 0.02 on:
@@ -140,7 +141,7 @@ class Thresholds:
     discard_peak: float = 0.01
     duplicate_cos: float = 0.99
     # ffn.compress: rounding twice as coarsely saves one bit per coordinate. The activation reduces complexity if it
-    # saves half a bit (√2 times as coarse); the orientation of W_1 helps if a random one saves a tenth of a bit less.
+    # saves half a bit (√2 times as coarse); training, or directions, add to it from a tenth of a bit on.
     compress_bits: float = 0.50
     compress_margin: float = 0.10
     # ffn.select: an edit that costs at most 0.05 nats per token costs nothing, as for scaling. Discarded values are

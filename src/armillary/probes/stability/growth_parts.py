@@ -60,8 +60,9 @@ def held_back(evidence: Evidence, result: RotationGrowth, angles: dict[str, Floa
     statistic = None
     # An overflow has no ratio: it is withheld.
     if not result.overflows(APART):
-        name, ratio = "growth of the rotation with norms frozen, first tokens apart, over live", ratios[APART][0]
-        statistic = Statistic(name, *np.exp(ratio).tolist(), "times")
+        value, low, high = np.exp(ratios[APART][0]).tolist()
+        name = "growth of the rotation with norms frozen, first tokens apart, over live"
+        statistic = Statistic(name, value, low, high, "times")
     return Part("norms hold growth back", verdict, " ".join(sentences), statistic, why=why)
 
 
