@@ -79,8 +79,8 @@ class HeadSpecialisation:
     def passes(self, anatomy: "Anatomy") -> float:
         from armillary.probes.machinery.plan import arms_of
 
-        # Every arm reads the text, and all but the shuffled one read repeated tokens, half as many.
-        return 1.5 * arms_of(anatomy)
+        # Every arm reads the text, and all but the shuffled one read repeated tokens, three quarters as many.
+        return 1.75 * arms_of(anatomy)
 
     def experiment(self, bench: "Bench") -> "KindScores | None":
         from armillary.probes.grid.head_kinds import kind_scores
