@@ -491,7 +491,8 @@ def test_the_command(tmp_path, monkeypatch):
     # On a busy machine it says how far it is; here nothing may be on standard error.
     monkeypatch.setattr(sys.modules["armillary.cli.calibrate"], "LINE_EVERY_S", math.inf)
     done = works("calibrate", "--out", tmp_path / "c", *FEW, "--tokens", 1200, "--workers", 1)
-    assert "2 untrained models (gpt, llama)" in done.stdout and "sphere.plane" in done.stdout
+    told = " ".join(done.stdout.split())
+    assert "2 untrained models (gpt of 1 layer and width 16, llama of" in told and "sphere.plane" in told
     calibration = read_calibration(tmp_path / "c")
     assert not calibration.errors and calibration.runs == 2
     radius = calibration.untrained("sphere.radius")

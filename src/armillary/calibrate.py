@@ -66,6 +66,7 @@ def calibrate(
         rules_version=RULES_VERSION,
         date=datetime.now(UTC).date().isoformat(),
         versions={"armillary": __version__, "python": platform.python_version(), **versions},
+        shapes=_shapes(study),
     )
     files = {"rates.csv": table_csv(rates_table(calibration)), "trust.md": trust_page(calibration)}
     write_whole({out / name: content for name, content in {**files, NAME: calibration_json(calibration)}.items()})
@@ -82,7 +83,7 @@ def claim_folder(out: Path, study: Study, texts: Mapping[str, str]) -> None:
         "claims": list(study.claims),
         "quick": study.quick,
         "device": study.device,
-        "untrained": {name: dict(SHAPES[name]) for name in study.architectures},
+        "untrained": _shapes(study),
     }
     digests = {name: _digest("\f".join(_documents(name, texts).texts)) for name in study.texts}
     path = out / STUDY
@@ -103,6 +104,10 @@ def claim_folder(out: Path, study: Study, texts: Mapping[str, str]) -> None:
         raise OutputError(f"{out} holds files that are not a study's; choose a new folder with --out.")
     check_writable(out)
     write_whole({path: json_text({**record, "texts": digests, "study": study.to_dict()})})
+
+
+def _shapes(study: Study) -> dict[str, dict[str, int]]:
+    return {name: dict(SHAPES[name]) for name in study.architectures}
 
 
 def code_digest() -> str:

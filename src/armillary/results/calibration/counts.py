@@ -81,6 +81,8 @@ class Calibration:
     rules_version: str = ""
     date: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Architecture → the untrained models' layers, width and heads."""
 
     def untrained(self, claim: str) -> Counts | None:
         """On all untrained models."""

@@ -12,6 +12,7 @@ from armillary.results.calibration.tables import planted_table, seeds_table, unt
 from armillary.results.numbers import count
 from armillary.results.table import Table
 from armillary.views.text.quoting import show_text
+from armillary.views.text.summary import counted
 from armillary.views.text.survey import as_text, paragraphs, print_lines, table_lines
 
 TITLES = {
@@ -46,11 +47,16 @@ def print_calibration(calibration: Calibration, console: Console, folder: Path |
 
 
 def about(calibration: Calibration) -> str:
-    """'226 runs · 120 untrained models (gpt, llama) · … · rules 2 · 2026-11-16'."""
+    """'226 runs · 120 untrained models (gpt of 4 layers and width 96, …) · … · rules 2 · 2026-11-16'."""
     study = calibration.study
+
+    def shape(name: str) -> str:
+        known = calibration.shapes.get(name)
+        return f"{name} of {counted(known['layers'], 'layer')} and width {known['width']}" if known else name
+
     parts = [f"{count(calibration.runs)} runs"]
     if study.untrained:
-        parts.append(f"{study.untrained} untrained models ({', '.join(study.architectures)})")
+        parts.append(f"{study.untrained} untrained models ({', '.join(map(shape, study.architectures))})")
     if study.seeds:
         parts.append(f"{', '.join(study.models)} over {study.seeds} seeds")
         parts.append(f"texts: {', '.join(study.texts)}")
