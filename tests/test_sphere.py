@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,19 +12,26 @@ from tiny import tiny
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
+from armillary.flow.controls import random_twin
+from armillary.geometry.resample import weighted_auc
 from armillary.geometry.spectrum import participation_ratio
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.shared_pass import gather
+from armillary.probes.machinery.verdicts import by_share
+from armillary.probes.sphere.across_sites import decided
 from armillary.probes.sphere.concentration import Concentration, shell_table
 from armillary.probes.sphere.dimension import EffectiveDimension
 from armillary.probes.sphere.direction import Direction
+from armillary.probes.sphere.direction_parts import Separations, against_distance, against_length
 from armillary.probes.sphere.ellipsoid import Ellipsoid
 from armillary.probes.sphere.local import Local
+from armillary.probes.sphere.next_token_pairs import Pairs
 from armillary.probes.sphere.plane import Plane
 from armillary.probes.sphere.radius import Radius
 from armillary.probes.sphere.site_spectra import spectra
 from armillary.probes.sphere.two_zeros import TwoZeros
+from armillary.probes.sphere.two_zeros import _verdict as zeros_verdict
 from armillary.results import Why
 
 
@@ -60,6 +68,7 @@ def twinned(columns: int) -> torch.Tensor:
     return embedding
 
 
+@cache
 def separated_by_direction() -> Evidence:
     """Tokens of equal length in random directions, each read out as the next; positions disturb length more."""
     unit = torch.nn.functional.normalize(torch.randn(60, D, generator=generator(6)), dim=1)
@@ -86,6 +95,7 @@ def cone() -> Evidence:
     return evidence(bag(5 * points), corpus())
 
 
+@cache
 def noisy_gains() -> Evidence:
     """Gains with a tenth of noise on many axes: their extremes differ by more than two, most of them hardly."""
     import transformers as tr
@@ -326,3 +336,119 @@ def test_a_zero_is_counted_although_a_few_axes_hold_most_of_the_variance():
     embedding[:, :3] *= 60
     finding = TwoZeros().conclude(evidence(bag(embedding), corpus(60, 60)))
     assert (finding.to_frame().zeros_z == 1).all()
+
+
+# Rules: what the limits, the twins and the intervals decide.
+
+
+def test_weighted_pairs_are_pairs_of_drawn_documents():
+    draw = np.random.default_rng(0)
+    documents = np.sort(draw.integers(0, 6, (400, 2)), axis=1)
+    scores = draw.integers(0, 40, (3, 400)).astype(float)
+    pairs = Pairs(scores, draw.random(400) < 0.4, documents)
+    weights = np.vstack([np.ones(6), draw.multinomial(6, np.full(6, 1 / 6), size=5)])
+    heavy = weights[:, documents].prod(-1)
+    expected = np.stack([weighted_auc(row, pairs.same, heavy) for row in scores], 1)
+    assert pairs.drawn(weights) == pytest.approx(expected, nan_ok=True)
+    assert pairs.aucs() == pytest.approx(expected[0])
+
+
+def around(value: float, width: float = 0.01) -> tuple[float, float, float]:
+    return value, value - width, value + width
+
+
+@pytest.mark.parametrize(
+    ("beyond_length", "untrained", "cosine", "verdict"),
+    [
+        (around(0.2), around(0.0), around(0.7), "supported"),
+        (around(0.2), around(0.3), around(0.7), "refuted"),
+        (around(0.2), around(0.0), around(0.55), "qualified"),
+        (around(0.2, 0.15), around(0.0), around(0.7), "undecided"),
+        (around(0.05), around(0.0), around(0.7), "refuted"),
+        (around(0.2), (np.nan,) * 3, around(0.7), "undecided"),
+    ],
+)
+def test_the_angle_must_beat_length_and_untrained_models(beyond_length, untrained, cosine, verdict):
+    model = Separations(cosine, around(0.7), around(0.5), beyond_length, around(0.0))
+    part = against_length(model, untrained, "ln_final")
+    assert part.verdict == verdict
+    assert (part.why is None) == (verdict != "undecided")
+
+
+@pytest.mark.parametrize(
+    ("cosine", "euclidean", "verdict"),
+    [(0.7, 0.72, "supported"), (0.7, 0.85, "refuted"), (0.7, 0.8, "undecided"), (0.5, 0.5, "undecided")],
+)
+def test_distance_must_not_separate_better(cosine, euclidean, verdict):
+    model = Separations(around(cosine), around(euclidean), around(0.5), around(0.1), around(cosine - euclidean))
+    part = against_distance(model, "ln_final")
+    assert part.verdict == verdict
+    assert part.why is ({0.7: Why.SPANS_LIMIT, 0.5: Why.UNDEFINED}[cosine] if verdict == "undecided" else None)
+
+
+def test_a_turn_that_costs_nothing_gives_no_share():
+    """Tokens that predict themselves lose nothing when they are turned: no ratio is printed, and nothing supported."""
+    finding = concluded(Direction(), own_words())
+    part = finding.parts[2]
+    assert part.why is Why.UNDEFINED
+    assert math.isnan(part.statistic.value)
+    assert finding.verdict == "undecided"
+
+
+def test_scaling_costs_nothing_where_blocks_write_nothing():
+    finding = concluded(Direction(), separated_by_direction())
+    assert [part.verdict for part in finding.parts[:3]] == ["supported"] * 3
+    table = finding.more_tables["scaling"].to_frame()
+    assert table.delta_nll.abs().max() < 1e-4 < 0.05 < table.turned.min()
+
+
+def test_an_untrained_model_is_not_supported_in_what_is_learned(ordinary):
+    untrained = evidence(random_twin(ordinary.anatomy, 123), corpus(vocabulary=97))
+    assert concluded(Direction(), untrained).verdict in ("refuted", "undecided")
+    assert Ellipsoid().conclude(untrained).verdict == "refuted"
+
+
+def test_random_initialisation_is_five_models(ordinary):
+    for probe in (Radius(), Plane(), Concentration(), TwoZeros(), Local(), EffectiveDimension()):
+        control = next(c for c in probe.conclude(ordinary).controls if c.name == RANDOM)
+        assert not math.isnan(control.value)
+        assert control.low <= control.value <= control.high
+    assert len(ordinary.twins) == 5
+
+
+def test_extremes_grow_with_noise_and_percentiles_do_not():
+    frame = Ellipsoid().conclude(noisy_gains()).to_frame()
+    assert frame.longest_shortest.min() > 2
+    assert frame.axis_ratio.max() < 1.5
+
+
+def test_own_neighbourhoods_decide_nothing():
+    """Tokens of 31 dimensions have wide neighbourhoods, whose slope turns with the sample."""
+    finding = Local().conclude(evidence(bag(gaussian()), corpus()))
+    own = finding.parts[2]
+    assert not own.asserted
+    assert own.statistic.high - own.statistic.low > 1
+    assert finding.verdict == "supported"
+
+
+def test_dimension_has_no_interval_at_three_documents():
+    finding = EffectiveDimension().conclude(evidence(bag(gaussian()), corpus(3, 60)))
+    assert all(part.statistic is not None for part in finding.parts)
+    ends = [(part.statistic.low, part.statistic.high) for part in finding.parts if part.name != "rank"]
+    assert np.isnan(ends).all()
+    assert finding.to_frame()[["participation_low", "two_nn_low", "mle_low"]].isna().all(axis=None)
+
+
+def test_halves_that_disagree_decide_nothing():
+    sites, two = np.full(10, 2.0), np.full((10, 2), 2.0)
+    assert zeros_verdict(sites, two) == "supported"
+    two[:4, 0] = 1
+    assert zeros_verdict(sites, two) == "undecided"
+    assert zeros_verdict(np.ones(10), np.ones((10, 2))) == "refuted"
+
+
+def test_norms_that_span_the_limit_decide_only_what_they_cannot_change():
+    sure, possible = np.array([True] * 9 + [False]), np.array([True] * 10)
+    assert decided(by_share, (sure,), (possible,)) == "supported"
+    assert decided(by_share, (~possible,), (possible,)) == "undecided"
+    assert decided(by_share, (~possible,), (~sure,)) == "refuted"

@@ -78,12 +78,12 @@ def site_balls(evidence: Evidence, site: str) -> SiteBalls | None:
 
 def arm_sums(evidence: Evidence, arm: str, site: str) -> Floats | None:
     """`SiteBalls.after` in a control arm."""
-    return _contracted(evidence, _words(evidence, arm, site), evidence.model(arm).norms[site].direction)
+    return _contracted(evidence, _words(evidence, arm, site), evidence.anatomy.norms[site].direction)
 
 
 def _words(evidence: Evidence, arm: str, site: str) -> Sampled:
     """One token per word form: copies of a point have no shape."""
-    return evidence[SAMPLES][arm].ordinary(evidence.model(arm), site).distinct()
+    return evidence[SAMPLES][arm].ordinary(evidence.anatomy, site).distinct()
 
 
 def _outside(sample: Sampled) -> int:

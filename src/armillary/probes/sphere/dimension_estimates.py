@@ -56,7 +56,7 @@ def dimensions(evidence: Evidence) -> list[Dimensions]:
 
 def participations(evidence: Evidence, arm: str, sites: list[str]) -> Floats:
     """[1 + draw, site, 2]: `Dimensions.participation` in any arm."""
-    samples, anatomy = evidence[SAMPLES][arm], evidence.model(arm)
+    samples, anatomy = evidence[SAMPLES][arm], evidence.anatomy
     by_site = over_sites(sites, lambda site: _participation(evidence, samples.ordinary(anatomy, site)))
     return np.stack(list(by_site.values()), 1)
 

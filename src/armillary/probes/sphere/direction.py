@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES, Sampled
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, over_sites, spread, weakest
+from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
-from armillary.probes.sphere.across_sites import arm_controls, document_weights
+from armillary.probes.sphere.across_sites import arm_controls
 from armillary.probes.sphere.direction_parts import (
     Separations,
     advantage_by_spread,
@@ -18,14 +18,13 @@ from armillary.probes.sphere.direction_parts import (
     turned_or_stretched,
 )
 from armillary.probes.sphere.displacements import FACTORS, Displaced, displace, passes
-from armillary.probes.sphere.next_token_pairs import COSINE, DRAWS, EUCLIDEAN, LENGTH, pairs_of
+from armillary.probes.sphere.next_token_pairs import COSINE, EUCLIDEAN, LENGTH
+from armillary.probes.sphere.separations import advantages, separation_by_site
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
-    from armillary.anatomy import Anatomy, Norm
+    from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-
-MOST_SITES = 12
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Direction:
         return displace(bench) if bench.scored else None
 
     def conclude(self, evidence: Evidence, result: Displaced | None) -> Finding:
-        aucs, pairs, changes = _by_site(evidence)
+        aucs, pairs, changes = separation_by_site(evidence)
         model, last = separations(evidence), evidence.sites[-1]
         arms = arm_controls(evidence, LAST_SAMPLES, lambda arm: separations(evidence, arm).beyond_length)
         permuted = Control("permuted labels", *separations(evidence, permuted=True).beyond_length)
@@ -86,7 +85,7 @@ class Direction:
             against_length(model, untrained, last),
             against_distance(model, last),
             turned_or_stretched(result),
-            advantage_by_spread(evidence, *_advantages(evidence)),
+            advantage_by_spread(evidence, *advantages(evidence)),
         )
         verdict, why = weakest(parts)
         if verdict == "supported" and not parts[2].asserted:
@@ -105,47 +104,6 @@ class Direction:
             why=why,
             parts=parts,
         )
-
-
-def _by_site(evidence: Evidence) -> tuple[Floats, Floats, Floats]:
-    """AUC of cosine, distance and length [site, 3]; same pairs [site]; largest change of z under a scaling [site]."""
-
-    def measure(site: str) -> tuple[Floats, int, float]:
-        sample = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site)
-        change = _scale_change(evidence.anatomy.norms[site], sample)
-        pairs = pairs_of(sample, evidence.seed)
-        return (np.full(3, np.nan), 0, change) if pairs is None else (pairs.aucs(), int(pairs.same.sum()), change)
-
-    by_site = list(over_sites(evidence.sites, measure).values())
-    aucs, pairs, changes = (np.array([row[i] for row in by_site]) for i in range(3))
-    return aucs, pairs, changes
-
-
-def _scale_change(norm: "Norm", sample: Sampled) -> float:
-    changes = [(norm.direction(sample.x * factor) - sample.z).norm(dim=-1) / norm.d**0.5 for factor in FACTORS]
-    return max(float(change.max()) for change in changes) if len(sample) else 0.0
-
-
-def _advantages(evidence: Evidence) -> tuple[Floats, Floats]:
-    """[1 + draw, site]: AUC(cosine) − AUC(distance), and the spread of ‖x‖, at a dozen norms spread over the depth."""
-    weights = document_weights(evidence, DRAWS)
-    groups = weights.shape[1]
-
-    def measure(site: str) -> tuple[Floats, Floats] | None:
-        sample = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site)
-        pairs = pairs_of(sample, evidence.seed)
-        if pairs is None:
-            return None
-        aucs, length = pairs.drawn(weights), np.linalg.norm(sample.x.numpy(), axis=1)
-        sums = np.zeros((groups, 3))
-        np.add.at(sums, sample.document % groups, np.stack([np.ones(len(length)), length, length**2], 1))
-        return aucs[:, COSINE] - aucs[:, EUCLIDEAN], spread(weights @ sums)
-
-    sites = evidence.sites[:: max(1, -(-len(evidence.sites) // MOST_SITES))]
-    measured = [row for row in over_sites(sites, measure).values() if row is not None]
-    if len(measured) < 3:
-        return np.zeros((0, 0)), np.zeros((0, 0))
-    return np.stack([row[0] for row in measured], 1), np.stack([row[1] for row in measured], 1)
 
 
 def _table(evidence: Evidence, aucs: Floats, pairs: Floats, changes: Floats) -> Table:

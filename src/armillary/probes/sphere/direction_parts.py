@@ -22,6 +22,7 @@ from armillary.probes.sphere.next_token_pairs import COSINE, EUCLIDEAN, LENGTH, 
 from armillary.results import Part, Statistic, Verdict, Why, say
 
 MORE = 0.02
+VERDICTS: dict[bool | None, Verdict] = {True: "supported", False: "refuted", None: "undecided"}
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,7 @@ def against_distance(model: Separations, last: str) -> Part:
         reading += " That is more than the angle does, so length adds something."
     if not np.nanmax([model.cosine[0], model.euclidean[0], 0.0]) >= T.direction_auc:
         return Part(name, "undecided", reading + " Neither separates.", statistic, why=Why.UNDEFINED)
-    verdict: Verdict = {True: "supported", False: "refuted", None: "undecided"}[
-        above(model.beyond_distance, -T.direction_margin)
-    ]
+    verdict = VERDICTS[above(model.beyond_distance, -T.direction_margin)]
     why = _missing(model.cosine[0], model.beyond_distance) if verdict == "undecided" else None
     return Part(name, verdict, reading, statistic, why=why)
 
@@ -134,7 +133,7 @@ def advantage_by_spread(evidence: Evidence, advantages: Floats, spreads: Floats)
     words = {True: "larger", False: "smaller", None: "neither clearly larger nor smaller"}[side]
     reading = f"The angle's advantage over distance is {words} where lengths spread more: rank correlation over "
     reading += f"{advantages.shape[1] if advantages.size else 0} norms {say(value, '.2f')}."
-    verdict: Verdict = {True: "supported", False: "refuted", None: "undecided"}[side]
+    verdict = VERDICTS[side]
     why = missing_interval(low, high) if side is None else None
     name = "the angle's advantage over distance grows with the spread of lengths"
     return Part(name, verdict, reading, statistic, asserted=False, why=why)

@@ -8,26 +8,23 @@ import numpy as np
 
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import (
-    NAN3,
     AnyInstrument,
     Evidence,
     Floats,
     Interval,
     T,
-    above,
-    median_defined,
     over_sites,
     weakest,
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
-from armillary.probes.machinery.verdicts import missing_interval, name_sites, undecided
-from armillary.probes.sphere.across_sites import across_sites, arm_controls, by_site
+from armillary.probes.machinery.verdicts import name_sites, undecided
+from armillary.probes.sphere.across_sites import arm_controls, by_site
 from armillary.probes.sphere.balls import SiteBalls, arm_sums, pooled, site_balls, slope
+from armillary.probes.sphere.local_parts import SLOPE, length_part, median_site, own_part, plane_part
 from armillary.results import (
     Claim,
     Control,
     Finding,
-    Part,
     Quantity,
     RuleChange,
     Statistic,
@@ -37,7 +34,6 @@ from armillary.results import (
     say,
 )
 
-SLOPE = "log–log slope of radial/tangential variance, median site"
 # A median over a few sites spread over the depth is enough for a control that holds by definition.
 MOST_CONTROL_SITES = 5
 
@@ -89,9 +85,9 @@ class Local:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading, site_table([]))
         sums = np.stack([site_ball.after for site_ball in balls.values()])
         slopes = by_site(evidence, sums, slope)
-        measured_slope = _median_site(evidence, list(sums))
-        before = _median_site(evidence, [site_ball.before for site_ball in balls.values()])
-        parts = (_length(measured_slope, before, balls), _plane(evidence, balls), _own(evidence, balls))
+        measured_slope = median_site(evidence, list(sums))
+        before = median_site(evidence, [site_ball.before for site_ball in balls.values()])
+        parts = (length_part(measured_slope, before, balls), plane_part(evidence, balls), own_part(evidence, balls))
         verdict, why = weakest(parts)
         if verdict == "supported" and not parts[1].asserted:
             verdict = "qualified"
@@ -110,74 +106,6 @@ class Local:
             why=why,
             parts=parts,
         )
-
-
-def _median_site(evidence: Evidence, sums: list[Floats]) -> Interval:
-    return across_sites(evidence, np.stack(sums), slope, np.nanmedian) if sums else NAN3
-
-
-def _verdict(interval: Interval) -> Verdict:
-    """Where an interval lies: around 2, where there is no fall, or elsewhere."""
-    none, least, most = (
-        above(interval, limit)
-        for limit in (
-            T.local_slope_none,
-            T.local_slope - T.local_slope_within,
-            T.local_slope + T.local_slope_within,
-        )
-    )
-    if none is False:
-        return "refuted"
-    if None in (none, least, most):
-        return "undecided"
-    return "supported" if least and not most else "qualified"
-
-
-def _length(interval: Interval, before: Interval, balls: dict[str, SiteBalls]) -> Part:
-    alpha = np.median([pooled(site_ball.after)[0] for site_ball in balls.values()], axis=0)
-    reading = f"Radial over tangential variance goes like α^{say(interval[0], '.2g')} in balls contracted to "
-    reading += (
-        f"{say(alpha[0], '.0f')}° … {say(alpha[-1], '.0f')}°, before the norm like α^{say(before[0], '.2g')}; on "
-    )
-    reading += "a sphere, like α². Any norm with a small ε gives it, by its formula."
-    verdict, why = _verdict(interval), None
-    free = above(before, T.local_slope_none)
-    if verdict == "supported" and free is not False:
-        verdict = "undecided" if free is None else "qualified"
-    if verdict == "undecided":
-        why = missing_interval(*interval, *before)
-        reading += " The interval is missing or spans a limit. Give more text (--tokens)."
-    return Part("constant length shows", verdict, reading, Statistic(SLOPE, *interval), why=why)
-
-
-def _plane(evidence: Evidence, balls: dict[str, SiteBalls]) -> Part:
-    name, kinds = "the plane shows", {norm.kind for norm in evidence.anatomy.norms.values()}
-    if kinds != {"layernorm"}:
-        reading = "RMSNorm subtracts no mean, so it has no plane to show."
-        return Part(name, "undecided", reading, asserted=False, why=Why.NOT_APPLICABLE)
-    largest = max(site_ball.along_ones for site_ball in balls.values())
-    statistic = Statistic("variance along 1 / tangential variance, worst site", largest, largest, largest)
-    if largest <= T.zero_eigenvalue:
-        return Part(name, "supported", "The plane shows as zero variance along 1.", statistic)
-    reading = f"Along 1 there is {say(largest, '.2g')} of the tangential variance, where the plane would have none."
-    return Part(name, "refuted", reading, statistic)
-
-
-def _own(evidence: Evidence, balls: dict[str, SiteBalls]) -> Part:
-    name = "tokens' own neighbourhoods show it"
-    measured = [site_ball.own for site_ball in balls.values() if site_ball.own is not None]
-    sizes = max((len(sums[0]) for sums in measured), default=0)
-    interval = _median_site(evidence, [sums for sums in measured if len(sums[0]) == sizes])
-    ends = [median_defined(site_ball.own_alpha[end] for site_ball in balls.values()) for end in (0, 1)]
-    angles = f"{say(ends[0], '.0f')}° to {say(ends[1], '.0f')}°"
-    slopes = [site_ball.own_slope for site_ball in balls.values() if not np.isnan(site_ball.own_slope)]
-    reading = f"In balls of nearest tokens, not contracted ({angles}), it goes like α^{say(interval[0], '.2g')} at the "
-    reading += f"median site ({say(min(slopes, default=np.nan), '.2g')} to {say(max(slopes, default=np.nan), '.2g')})."
-    if not measured:
-        return Part(name, "undecided", "", asserted=False, why=Why.TOO_LITTLE_TEXT)
-    verdict = _verdict(interval)
-    why = missing_interval(*interval) if verdict == "undecided" else None
-    return Part(name, verdict, reading, Statistic(SLOPE, *interval), asserted=False, why=why)
 
 
 def _table(balls: dict[str, SiteBalls], slopes: Floats) -> Table:
@@ -210,7 +138,7 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
 
     def in_arm(arm: str) -> Interval:
         by_arm = over_sites(sites, partial(arm_sums, evidence, arm)).values()
-        return _median_site(evidence, [sums for sums in by_arm if sums is not None])
+        return median_site(evidence, [sums for sums in by_arm if sums is not None])
 
     return arm_controls(evidence, SAMPLES, in_arm)
 

@@ -8,9 +8,9 @@ from armillary.probes.instruments.samples import LAST_SAMPLES, Sampled
 from armillary.probes.machinery import Evidence, Flags, Floats, Ints, once
 from armillary.probes.sphere.across_sites import document_weights
 
-MOST = 8000
+MOST = 4000
 LEAST = 30
-DRAWS = 1000
+DRAWS = 400
 COSINE, EUCLIDEAN, LENGTH = range(3)
 
 
@@ -27,7 +27,9 @@ class Pairs:
 
     def aucs(self) -> Floats:
         """[score]: the AUC of every score."""
-        return self.drawn(np.ones((1, int(self.documents.max()) + 1)))[0]
+        from armillary.geometry.resample import weighted_auc
+
+        return np.array([weighted_auc(scores, self.same, np.ones(len(self.same))) for scores in self.scores])
 
     def drawn(self, weights: Floats) -> Floats:
         """[draw, score]: the AUCs when document groups weigh [draw, group]; a pair weighs as both of its groups do.
@@ -47,15 +49,18 @@ class Pairs:
     def _comparisons(self, scores: Floats, couple: Ints) -> Floats:
         """[couple of documents, couple]: how often a same pair of the first scores above another pair of the second,
         ties counting half."""
-        size = int(couple.max()) + 1
+        size, order = int(couple.max()) + 1, np.argsort(scores[~self.same], kind="stable")
+        others = scores[~self.same][order]
+        # Row n: how many of the n lowest other pairs belong to each couple. Counts are exact in float32 up to 2²⁴.
+        lowest = np.zeros((len(others) + 1, size), dtype=np.float32)
+        lowest[np.arange(1, len(others) + 1), couple[~self.same][order]] = 1
+        np.cumsum(lowest, axis=0, out=lowest)
+        by_owner = np.argsort(couple[self.same], kind="stable")
+        high, owner = scores[self.same][by_owner], couple[self.same][by_owner]
+        owners, starts = np.unique(owner, return_index=True)
         won = np.zeros((size, size))
-        high, owner = scores[self.same], couple[self.same]
-        order = np.argsort(scores[~self.same], kind="stable")
-        others, other_owner = scores[~self.same][order], couple[~self.same][order]
-        for column in np.unique(other_owner):
-            low = others[other_owner == column]
-            below = (np.searchsorted(low, high, "left") + np.searchsorted(low, high, "right")) / 2
-            won[:, column] = np.bincount(owner, below, size)
+        for side in ("left", "right"):
+            won[owners] += np.add.reduceat(lowest[np.searchsorted(others, high, side)], starts, axis=0) / 2
         return won
 
 
@@ -87,5 +92,5 @@ def pairs_of(sample: Sampled, seed: int, permuted: bool = False) -> Pairs | None
 def last_aucs(evidence: Evidence, arm: str, permuted: bool = False) -> Floats | None:
     """[1 + draw, score]: the AUCs at the last norm of an arm under `document_weights`; None with too few pairs."""
     site = evidence.sites[-1]
-    pairs = pairs_of(evidence[LAST_SAMPLES][arm].ordinary(evidence.model(arm), site), evidence.seed, permuted)
+    pairs = pairs_of(evidence[LAST_SAMPLES][arm].ordinary(evidence.anatomy, site), evidence.seed, permuted)
     return None if pairs is None else pairs.drawn(document_weights(evidence, DRAWS))

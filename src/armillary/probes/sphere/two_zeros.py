@@ -160,15 +160,15 @@ def _controls(evidence: Evidence) -> tuple[Control, ...]:
     generator = torch.Generator().manual_seed(evidence.seed)
     drawn = norm.direction(torch.randn(4 * norm.d, norm.d, generator=generator, dtype=torch.float64))
     gaussian = float(near_zero_count(torch.linalg.eigvalsh(drawn.T.cov()), T.zero_eigenvalue))
-    drawn = Control(f"normalised Gaussians ({norm.kind})", gaussian, gaussian, gaussian)
+    normalised = Control(f"normalised Gaussians ({norm.kind})", gaussian, gaussian, gaussian)
     random = evidence.over_twins(lambda arm: _sampled_zeros(evidence, arm))
     # A sample has too few tokens for the zeros of a wide model.
-    return (drawn,) if np.isnan(random[0]) else (drawn, Control(RANDOM, *random))
+    return (normalised,) if np.isnan(random[0]) else (normalised, Control(RANDOM, *random))
 
 
 def _sampled_zeros(evidence: Evidence, arm: str) -> Interval:
     """Zeros at the median site of an arm, counted on its sampled tokens."""
-    samples, anatomy = evidence[SAMPLES][arm], evidence.model(arm)
+    samples, anatomy = evidence[SAMPLES][arm], evidence.anatomy
     ranks = over_sites(evidence.sites, lambda site: sampled_rank(samples.ordinary(anatomy, site).z))
     zeros = anatomy.d - median_defined(ranks.values())
     return zeros, zeros, zeros
