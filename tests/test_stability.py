@@ -27,6 +27,7 @@ from armillary.probes.stability.appended_text import relative_change
 from armillary.probes.stability.drift import Drift
 from armillary.probes.stability.error_parts import decide
 from armillary.probes.stability.error_prediction import HEAD_SCORES, ErrorPrediction, ScoredTokens, crossed, logistic
+from armillary.probes.stability.growth_parts import in_all
 from armillary.probes.stability.head_anomalies import anomalies
 from armillary.probes.stability.manifold_errors import SCORES, ManifoldErrors
 from armillary.probes.stability.manifold_scores import DOCUMENTS, TOKENS, mahalanobis, neighbour, score_tokens
@@ -338,6 +339,16 @@ def test_only_the_first_tokens_are_rotated():
     assert moved[-1, :, 5:].min() > 1e-6
     untouched = stream(bench, batch)
     assert torch.equal(before, untouched)
+
+
+def test_a_comparison_that_spans_its_limit_is_not_counted_against_the_claim():
+    cases = {
+        "supported": [True, True, True, True],
+        "qualified": [True, False, None, True],
+        "undecided": [True, True, None, True],
+        "refuted": [False, False, False, False],
+    }
+    assert {verdict: in_all(held)[0] for verdict, held in cases.items()} == {verdict: verdict for verdict in cases}
 
 
 def test_in_slid_windows_what_nothing_carries_does_not_arrive():
