@@ -21,6 +21,7 @@ from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.verdicts import by_share
 from armillary.probes.sphere.across_sites import decided
 from armillary.probes.sphere.concentration import Concentration, shell_table
+from armillary.probes.sphere.concentration import _verdict as shell_verdict
 from armillary.probes.sphere.dimension import EffectiveDimension
 from armillary.probes.sphere.direction import Direction
 from armillary.probes.sphere.direction_parts import Separations, against_distance, against_length
@@ -452,3 +453,13 @@ def test_norms_that_span_the_limit_decide_only_what_they_cannot_change():
     assert decided(by_share, (sure,), (possible,)) == "supported"
     assert decided(by_share, (~possible,), (possible,)) == "undecided"
     assert decided(by_share, (~possible,), (~sure,)) == "refuted"
+
+
+def test_norms_around_the_limit_do_not_turn_the_shell():
+    """A third of the norms lie just around the limit of a thin shell; the median norm lies clearly above it."""
+    spreads = np.array([around(0.15)] * 8 + [around(0.10)] * 4)
+    assert shell_verdict(spreads, around(0.15), 0.044) == "refuted"
+    assert shell_verdict(spreads, around(0.10), 0.044) == "undecided"
+    assert shell_verdict(spreads, around(0.09, 0.005), 0.044) == "qualified"
+    assert shell_verdict(np.array([around(0.05)] * 10), around(0.05), 0.044) == "supported"
+    assert shell_verdict(np.array([around(0.088)] * 10), around(0.088), 0.044) == "undecided"

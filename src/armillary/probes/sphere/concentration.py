@@ -6,15 +6,27 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Ints, T, mean, spread
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    AnyInstrument,
+    Evidence,
+    Flags,
+    Floats,
+    Interval,
+    Ints,
+    T,
+    above,
+    mean,
+    spread,
+)
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
-from armillary.probes.machinery.verdicts import by_share, missing_interval, name_sites
+from armillary.probes.machinery.verdicts import missing_interval, name_sites
 from armillary.probes.sphere.across_sites import (
     across_sites,
     arm_controls,
     arm_lines,
     by_site,
-    decided,
     flagged,
     sure_and_possible,
 )
@@ -45,16 +57,16 @@ class Concentration:
             "The tokens before a norm follow the Gaussian law if their spread is at most "
             f"{T.shell_law_factor:.0f}/√(2d). They form a thin shell if they follow it or their spread is at most "
             f"{T.shell_thin:.0%}. Supported if they follow the law before at least {T.sites_most:.0%} of the norms. "
-            f"Refuted if they form a thin shell before at most {T.sites_few:.0%}. Qualified otherwise; the reading "
-            "names the norms. Undecided if norms whose interval spans a limit could change the verdict. Untrained "
-            "vectors may follow the law too: chance makes the shell, not training."
+            "Refuted if they form no thin shell at the median norm. Qualified otherwise; the reading names the norms. "
+            "Whole intervals count; where one that spans a limit matters, the claim is undecided. Untrained vectors "
+            "may follow the law too: chance makes the shell, not training."
         ),
         kind="behaviour",
         changes=(
             RuleChange(
                 "2026-11-16",
-                "undecided where intervals spanning a limit could change the verdict; before, such norms counted as "
-                "not following the law, and as thin",
+                "undecided where an interval that spans a limit matters; the median norm refutes, because the number "
+                "of norms just around the limit turned with the seed",
             ),
         ),
     )
@@ -65,10 +77,9 @@ class Concentration:
         lengths = state.sums("length", ORDINARY)
         spreads = by_site(evidence, lengths, spread)
         law = float(1 / np.sqrt(2 * evidence.anatomy.d))
-        sure, possible = zip(*(sure_and_possible(spreads, limit) for limit in _limits(law)), strict=True)
-        verdict = decided(by_share, sure, possible)
-        follows, thin = (spreads[:, 0] <= limit for limit in _limits(law))
         value, low, high = across_sites(evidence, lengths, spread)
+        verdict = _verdict(spreads, (value, low, high), law)
+        follows, thin = (spreads[:, 0] <= limit for limit in _limits(law))
         shell = shell_table(evidence.seed)
         return Finding(
             claim=self.claim,
@@ -82,13 +93,24 @@ class Concentration:
             quantities=_quantities(evidence, spreads, law, shell),
             notes=_massive_activations(evidence),
             more_tables={"monte-carlo": shell},
-            why=missing_interval(*spreads[:, 1:].ravel()) if verdict == "undecided" else None,
+            why=missing_interval(low, high) if verdict == "undecided" else None,
         )
 
 
 def _limits(law: float) -> tuple[float, float]:
     """The largest spread that follows the Gaussian law, and that of a thin shell."""
     return T.shell_law_factor * law, max(T.shell_law_factor * law, T.shell_thin)
+
+
+def _verdict(spreads: Floats, median: Interval, law: float) -> Verdict:
+    gaussian, shell = _limits(law)
+    follows, may_follow = (flags.mean() >= T.sites_most for flags in sure_and_possible(spreads, gaussian))
+    thick = above(median, shell)
+    if follows:
+        return "supported"
+    if thick:
+        return "refuted"
+    return "undecided" if may_follow or thick is None else "qualified"
 
 
 def shell_table(seed: int = 0) -> Table:
