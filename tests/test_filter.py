@@ -25,7 +25,7 @@ from armillary.probes.filter.by_layer import by_layers
 from armillary.probes.filter.compress import Compress
 from armillary.probes.filter.decoding import decoded_sums, equal_sides
 from armillary.probes.filter.discard import Discard
-from armillary.probes.filter.hidden import BELOW, below, hidden_layers, quiet
+from armillary.probes.filter.hidden import below, hidden_layers, quiet
 from armillary.probes.filter.select import Select
 from armillary.probes.filter.undiscard import Undiscard
 from armillary.probes.filter.units import closest, find_units
@@ -446,7 +446,7 @@ def test_a_fixed_choice_differs_from_one_in_context():
     fixed, free = (tried(Select(), a, chained(24, 40)) for a in (steady(), selector("gelu_new")))
     verdicts = [parts_of(finding)["the choice depends on context"] for finding in (fixed, free)]
     assert verdicts == ["refuted", "supported"]
-    row = fixed.to_frame().set_index("where").loc[f"all layers, {BELOW}"]
+    row = fixed.to_frame().set_index("where").loc["all layers"]
     assert row.fixed == row.cost == 0
 
 
@@ -458,7 +458,7 @@ def test_a_constant_below_zero_differs_from_information():
     # Without the constant, the stream loses what distinguishes the chain's words.
     a = forward(frame(), torch.cat((W_in, steady_in), 1), torch.cat((b_in, steady_b)), W_out)
     finding = tried(Select(), a, chained(24, 40))
-    row = finding.to_frame().set_index("where").loc[f"all layers, {BELOW}"]
+    row = finding.to_frame().set_index("where").loc["all layers"]
     assert abs(row["mean"]) < 1e-4
     assert abs(row.cost) > 1e-3
 
@@ -482,7 +482,7 @@ def test_random_choices_drop_as_many_of_every_token():
 
 def test_fixed_choices_are_those_discarded_most_often():
     layer = hidden_layers(bench(plain("gelu_new", -0.5), corpus(12, 30))).arms[MODEL][0]
-    chosen = most_often(layer, 0)(torch.zeros(2, 3, 128), torch.zeros(2, 3, 128))
+    chosen = most_often(layer)(torch.zeros(2, 3, 128), torch.zeros(2, 3, 128))
     assert (chosen == chosen[0, 0]).all()
     assert int(chosen[0, 0].sum()) == round(float(layer.off[0].sum()) / layer.tokens)
     assert layer.off[0][chosen[0, 0]].min() >= layer.off[0][~chosen[0, 0]].max()
@@ -538,7 +538,7 @@ def test_every_family_is_measured(name):
         if probe is Select and not (a.causal and a.W_U is not None):
             assert finding.verdict == "undecided" and finding.why is Why.NOT_APPLICABLE
             continue
-        assert len(finding.table.rows) in (a.layers, 2 + 2)
+        assert len(finding.table.rows) in (a.layers, 2 + 1)
         gated = a.blocks[0].feed_forward.W_gate is not None
         if probe is Compress:
             assert (finding.to_frame()["product"].notna().all()) == gated

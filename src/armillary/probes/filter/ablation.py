@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from armillary.edits import Ablate, Edit
-from armillary.probes.filter.hidden import BELOW, DISCARDS, QUIET, Choose, HiddenLayer, hidden_layers
+from armillary.probes.filter.hidden import Choose, HiddenLayer, below, hidden_layers
 from armillary.probes.filter.undiscard import Undiscard
 from armillary.probes.machinery import MODEL, NAN3, Cells, Floats, cells, interval_cells, line, spread_layers, table
 from armillary.probes.machinery.bench import Bench, Trials
@@ -27,30 +27,30 @@ LAYERS, QUICK_LAYERS = 3, 2
 
 @dataclass(frozen=True, eq=False)
 class AblationCosts:
-    """The cost of every trial, by place, definition of 'discarded' and edit; and the shares that are removed."""
+    """The cost of every edit of the coordinates below zero, by place; and the shares that are below."""
 
     trials: Trials
     places: tuple[str, ...]
-    shares: dict[tuple[str, str], float]
-    """(place, definition) → share of coordinates that are discarded."""
+    shares: dict[str, float]
+    """place → share of coordinates below zero."""
     exact: bool
     """Is what lies below zero exactly zero after the activation, so that zeroing it changes nothing?"""
 
-    def cost(self, place: str, definition: str, how: str) -> Interval:
+    def cost(self, place: str, how: str) -> Interval:
         """Nats per token with their interval; NaN for a trial that was not made."""
-        name = trial_name(place, definition, how)
+        name = trial_name(place, how)
         return self.trials.cost(name) if name in self.trials.names else NAN3
 
     def ratio(self, place: str, above: str, under: str) -> Interval:
         """What one edit of the coordinates below zero costs, over what another does; NaN where that costs nothing."""
-        one, two = (1 + self.trials.names.index(trial_name(place, BELOW, how)) for how in (above, under))
+        one, two = (1 + self.trials.names.index(trial_name(place, how)) for how in (above, under))
         return self.trials.interval(
             lambda loss, count: cost_ratio(loss[:, one] - loss[:, 0], loss[:, two] - loss[:, 0])
         )
 
     def mean_ratio(self, places: list[str], above: str, under: str) -> Interval:
         """The mean of these ratios over places."""
-        rows = [[1 + self.trials.names.index(trial_name(p, BELOW, how)) for p in places] for how in (above, under)]
+        rows = [[1 + self.trials.names.index(trial_name(p, how)) for p in places] for how in (above, under)]
 
         def statistic(loss: Floats, count: Floats) -> Floats:
             one, two = (loss[:, row] - loss[:, :1] for row in rows)
@@ -64,8 +64,8 @@ class AblationCosts:
         return [place for place in self.places if place != ALL]
 
 
-def trial_name(place: str, definition: str, how: str) -> str:
-    return f"{place}, {definition}, {how}"
+def trial_name(place: str, how: str) -> str:
+    return f"{place}, {how}"
 
 
 def through(slope: float) -> str:
@@ -84,40 +84,30 @@ def ablation_costs(bench: Bench) -> AblationCosts:
     places: dict[str, tuple[int, ...]] = {f"L{i}": (i,) for i in single} | {ALL: tuple(range(len(layers)))}
     edits: dict[str, tuple[Edit, ...]] = {}
     for place, numbers in places.items():
-        for row, definition in enumerate(DISCARDS):
-            if definition == BELOW or place == ALL:
-                hows = (*ZEROED, "mean") if (place, definition) == (ALL, BELOW) else ZEROED[:2]
-                edits |= {
-                    trial_name(place, definition, how): tuple(_edit(bench, layers[i], i, row, how) for i in numbers)
-                    for how in hows
-                }
+        for how in (*ZEROED, "mean") if place == ALL else ZEROED[:2]:
+            edits[trial_name(place, how)] = tuple(_edit(bench, layers[i], i, how) for i in numbers)
         for slope in SLOPES if place == ALL else (1.0,):
             seeds = [bench.seed, len(edits)]
-            edits[trial_name(place, BELOW, through(slope))] = tuple(Undiscard(i, slope) for i in numbers)
-            edits[trial_name(place, BELOW, elsewhere(slope))] = tuple(Undiscard(i, slope, (*seeds, i)) for i in numbers)
+            edits[trial_name(place, through(slope))] = tuple(Undiscard(i, slope) for i in numbers)
+            edits[trial_name(place, elsewhere(slope))] = tuple(Undiscard(i, slope, (*seeds, i)) for i in numbers)
     return AblationCosts(
         trials=bench.compare(edits),
         places=tuple(places),
-        shares={
-            (place, definition): float(np.mean([_share(layers[i], row) for i in numbers]))
-            for place, numbers in places.items()
-            for row, definition in enumerate(DISCARDS)
-        },
+        shares={place: float(np.mean([_share(layers[i]) for i in numbers])) for place, numbers in places.items()},
         exact=all(layer.off[0].any() and not layer.sums[:, 3].any() for layer in layers),
     )
 
 
-def _share(layer: HiddenLayer, definition: int) -> float:
-    return float(layer.off[definition].mean() / max(1, layer.tokens))
+def _share(layer: HiddenLayer) -> float:
+    return float(layer.off[0].mean() / max(1, layer.tokens))
 
 
-def _edit(bench: Bench, layer: HiddenLayer, number: int, definition: int, how: str) -> Edit:
-    discard = list(DISCARDS.values())[definition]
+def _edit(bench: Bench, layer: HiddenLayer, number: int, how: str) -> Edit:
     if how == "mean":
-        return Ablate(number, discard, "mean", layer.off_mean[definition].to(bench.anatomy.device))
+        return Ablate(number, below, "mean", layer.off_mean[0].to(bench.anatomy.device))
     if how == "random":
-        return Ablate(number, at_random(discard, [bench.seed, number, definition]))
-    return Ablate(number, discard if how == "zero" else most_often(layer, definition))
+        return Ablate(number, at_random(below, [bench.seed, number]))
+    return Ablate(number, below if how == "zero" else most_often(layer))
 
 
 def at_random(discard: Choose, seed: list[int]) -> Choose:
@@ -133,9 +123,9 @@ def at_random(discard: Choose, seed: list[int]) -> Choose:
     return choose
 
 
-def most_often(layer: HiddenLayer, definition: int) -> Choose:
+def most_often(layer: HiddenLayer) -> Choose:
     """The units that are discarded most often, as many as are discarded on average, the same for every token."""
-    off = layer.off[definition]
+    off = layer.off[0]
     number = round(float(off.sum()) / max(1, layer.tokens))
     fixed = torch.zeros(len(off), dtype=torch.bool)
     fixed[off.argsort(descending=True, stable=True)[:number]] = True
@@ -148,18 +138,15 @@ def cost_ratio(above: Floats, under: Floats) -> Floats:
 
 
 def cost_table(result: AblationCosts) -> Table:
-    rows = [*((place, BELOW) for place in result.places), (ALL, QUIET)]
     hows = (*ZEROED, "mean", THROUGH, ELSEWHERE)
-    costs = {how: np.array([result.cost(*row, how) for row in rows]) for how in hows}
+    costs = {how: np.array([result.cost(place, how) for place in result.places]) for how in hows}
 
     def cost(name: str, how: str, meaning: str) -> Iterable[Cells]:
         return interval_cells(name, meaning, costs[how], NATS, level=result.trials.level)
 
     return table(
-        cells(
-            "where", "one layer, or all at once; and which coordinates count as discarded", list(map(", ".join, rows))
-        ),
-        cells("dropped", "share of hidden coordinates that are discarded", [result.shares[row] for row in rows]),
+        cells("where", "one layer, or all at once", result.places),
+        cells("dropped", "share of hidden coordinates below zero", [result.shares[place] for place in result.places]),
         cost("through", THROUGH, "change of the next-token loss when they are let through with slope 1"),
         cost("elsewhere", ELSEWHERE, "the same when as many coordinates, at random, change by as much"),
         cells(
@@ -181,7 +168,7 @@ def cost_table(result: AblationCosts) -> Table:
 
 def slope_table(result: AblationCosts) -> Table:
     costs = {
-        name: np.array([result.cost(ALL, BELOW, how(slope)) for slope in SLOPES])
+        name: np.array([result.cost(ALL, how(slope)) for slope in SLOPES])
         for name, how in (("through", through), ("elsewhere", elsewhere))
     }
     return table(
@@ -193,8 +180,7 @@ def slope_table(result: AblationCosts) -> Table:
 
 def cost_lines(result: AblationCosts) -> tuple[Quantity, ...]:
     costs = {
-        how: np.array([result.cost(place, BELOW, how) for place in result.places])
-        for how in (*ZEROED, THROUGH, ELSEWHERE)
+        how: np.array([result.cost(place, how) for place in result.places]) for how in (*ZEROED, THROUGH, ELSEWHERE)
     }
     nothing = {"no change: 0": np.zeros(len(result.places))}
     return (

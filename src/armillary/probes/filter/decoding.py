@@ -22,7 +22,7 @@ SIDES = ("kept", "discarded")
 LAYERS, QUICK_LAYERS = 3, 2
 TWINS, QUICK_TWINS = 3, 2
 # Shares of the mean squared length of a row of values.
-PENALTIES = (0.1, 1.0, 10.0, 100.0)
+PENALTIES = (0.1, 3.0, 100.0)
 
 
 @dataclass(frozen=True, eq=False)

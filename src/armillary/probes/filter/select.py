@@ -80,7 +80,7 @@ class Select:
         from armillary.probes.machinery.depth import spread_layers
 
         # The chapter's seven arms, four to decode, the unedited model, all layers at once, and single layers.
-        every = len(ZEROED) + 1 + 2 + 2 * len(SLOPES)
+        every = len(ZEROED) + 1 + 2 * len(SLOPES)
         return 7 + 4 + 1 + every + 4 * len(spread_layers(anatomy, LAYERS))
 
     def experiment(self, bench: "Bench") -> "tuple[AblationCosts, Decoded] | None":

@@ -114,10 +114,9 @@ def _less(ratio: Interval) -> bool | None:
 def through_part(result: "AblationCosts") -> Part:
     """Does letting the discarded through cost less than the same change elsewhere?"""
     from armillary.probes.filter.ablation import ALL, ELSEWHERE, THROUGH
-    from armillary.probes.filter.hidden import BELOW
 
     name = "letting them through matters little"
-    costs = {place: [result.cost(place, BELOW, how) for how in (THROUGH, ELSEWHERE)] for place in result.places}
+    costs = {place: [result.cost(place, how) for how in (THROUGH, ELSEWHERE)] for place in result.places}
     defined = [place for place in result.single if costs[place][1][1] > T.select_cost]
     whole = f"{say(costs[ALL][0][0], '.2g')} nats per token, as much elsewhere {say(costs[ALL][1][0], '.2g')}"
     if not defined:
@@ -140,11 +139,10 @@ def through_part(result: "AblationCosts") -> Part:
 def context_part(result: "AblationCosts") -> Part:
     """Does the choice depend on the token?"""
     from armillary.probes.filter.ablation import ALL, trial_name
-    from armillary.probes.filter.hidden import BELOW
 
     name = "the choice depends on context"
-    random, zero, fixed = (result.cost(ALL, BELOW, how) for how in ("random", "zero", "fixed"))
-    more = result.trials.beside(*(trial_name(ALL, BELOW, how) for how in ("fixed", "zero")))
+    random, zero, fixed = (result.cost(ALL, how) for how in ("random", "zero", "fixed"))
+    more = result.trials.beside(*(trial_name(ALL, how) for how in ("fixed", "zero")))
     statistic = Statistic("cost of zeroing fixed units less that of the discarded ones", *more, "nats/token")
     if random[2] <= T.select_cost:
         text = "The loss hardly changes whichever coordinates are zeroed, so a choice cannot show."
@@ -162,10 +160,9 @@ def context_part(result: "AblationCosts") -> Part:
 def leak_part(result: "AblationCosts") -> Part:
     """What is left of the discarded after the activation: our own part."""
     from armillary.probes.filter.ablation import ALL
-    from armillary.probes.filter.hidden import BELOW
 
-    zero, random, constant = (result.cost(ALL, BELOW, how) for how in ("zero", "random", "mean"))
-    share = say(result.shares[ALL, BELOW], ".0%")
+    zero, random, constant = (result.cost(ALL, how) for how in ("zero", "random", "mean"))
+    share = say(result.shares[ALL], ".0%")
     verdict, why = _leak(result, zero, random)
     text = (
         f"Zeroing the {share} of coordinates below zero after the activation costs {say(zero[0], '.2g')} nats per token"
