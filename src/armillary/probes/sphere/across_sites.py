@@ -29,6 +29,12 @@ def across_sites(
     return evidence.interval(np.moveaxis(sums, 0, 1), lambda drawn: summary(statistic(drawn), axis=-1), every=True)
 
 
+def defined_median(values: Floats, axis: int = -1) -> Floats:
+    """The median of what is defined; NaN where nothing is."""
+    nothing = np.isnan(values).all(axis)
+    return np.where(nothing, np.nan, np.nanmedian(np.where(np.expand_dims(nothing, axis), 0.0, values), axis=axis))
+
+
 def sure_and_possible(intervals: Floats, limit: float) -> tuple[Flags, Flags]:
     """Which sites have a value of at most `limit`: with the whole interval, and with any part of it.
 

@@ -23,7 +23,7 @@ from armillary.probes.machinery import (
     weakest,
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
-from armillary.probes.sphere.across_sites import across_sites, by_site, drawn_interval
+from armillary.probes.sphere.across_sites import across_sites, by_site, defined_median, drawn_interval
 from armillary.probes.sphere.dimension_estimates import Dimensions, dimensions, inverse, participations
 from armillary.probes.sphere.site_spectra import spectra
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
@@ -77,7 +77,7 @@ class EffectiveDimension:
         tokens = [spectrum.tokens for spectrum in spectra(evidence, MODEL).values()]
         full = evidence.anatomy.d - 2
         change = _change(evidence, np.stack([site.participation for site in sites], 1))
-        two_nn = across_sites(evidence, np.stack([site.two_nn for site in sites]), _two_nn_change, np.nanmedian)
+        two_nn = across_sites(evidence, np.stack([site.two_nn for site in sites]), _two_nn_change, defined_median)
         parts = (
             _part("participation ratio", change, sites, _participations(sites)),
             _part("rank", _rank_change(sites), sites, np.array([site.ranks[0] for site in sites])),

@@ -4,7 +4,7 @@ import numpy as np
 
 from armillary.probes.machinery import NAN3, Evidence, Floats, Interval, T, above, median_defined
 from armillary.probes.machinery.verdicts import missing_interval
-from armillary.probes.sphere.across_sites import across_sites
+from armillary.probes.sphere.across_sites import across_sites, defined_median
 from armillary.probes.sphere.balls import SiteBalls, pooled, slope
 from armillary.results import Part, Statistic, Verdict, Why, say
 
@@ -12,7 +12,7 @@ SLOPE = "log–log slope of radial/tangential variance, median site"
 
 
 def median_site(evidence: Evidence, sums: list[Floats]) -> Interval:
-    return across_sites(evidence, np.stack(sums), slope, np.nanmedian) if sums else NAN3
+    return across_sites(evidence, np.stack(sums), slope, defined_median) if sums else NAN3
 
 
 def _verdict(interval: Interval) -> Verdict:
