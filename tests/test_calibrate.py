@@ -79,7 +79,8 @@ def test_the_plan():
     }
     seeds = [(task.subject, task.text, task.tokens) for task in parts["seeds"]]
     assert all(seeds.count((model, text, 2500)) == 10 for model in study.models for text in study.texts)
-    assert all(seeds.count((model, text, 1000)) == 3 for model in study.models for text in study.texts)
+    assert all(seeds.count((model, "sample", 1000)) == 3 for model in study.models)
+    assert len(seeds) == 2 * (10 + 10 + 3)
     # A case of a claim that is not measured is left out.
     assert {(task.subject, task.strength) for task in parts["planted"]} == {("one", s) for s in (0.25, 0.5, 0.75, 1)}
     assert len(parts["planted"]) == 12
@@ -326,9 +327,9 @@ def hand_made(folder: Path) -> Calibration:
         for seed in range(4):
             verdicts = {"learned.one": "undecided" if seed == 3 else other, "plain.two": "supported"}
             rows.append(line("seeds", "m", seed, verdicts, text=text, tokens=2500))
-        for seed in range(2):
-            verdicts = {"learned.one": "undecided", "plain.two": "supported"}
-            rows.append(line("seeds", "m", seed, verdicts, text=text, tokens=1000))
+    for seed in range(2):
+        verdicts = {"learned.one": "undecided", "plain.two": "supported"}
+        rows.append(line("seeds", "m", seed, verdicts, text="sample", tokens=1000))
     for strength, hits in ((0.5, 2), (1.0, 4)):
         for seed in range(5):
             verdict = "supported" if seed < hits else "refuted"
@@ -409,7 +410,7 @@ def test_what_is_said_of_a_claim(tmp_path):
 def test_printed_and_as_a_page(tmp_path):
     calibration = hand_made(tmp_path)
     text = calibration_text(calibration, 120)
-    assert "42 runs · 20 untrained models (gpt, llama) · m over 4 seeds" in text and "rules 7 · 2026-01-02" in text
+    assert "40 runs · 20 untrained models (gpt, llama) · m over 4 seeds" in text and "rules 7 · 2026-01-02" in text
     assert "Aim missed: no claim about training supported on more than 5% of untrained models: 1 of 1: learned" in text
     assert "m on sample, 2,500 tokens: 7 of 8 verdicts (87.5%)" in text
     page = trust_page(calibration)

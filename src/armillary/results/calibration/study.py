@@ -10,7 +10,7 @@ PartName = Literal["untrained", "seeds", "planted"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
 SAMPLE = "sample"
 STRENGTHS = (0.25, 0.5, 0.75, 1.0)
-# Beside the main budget, a third of the seeds is enough to see whether a verdict turns.
+# At other budgets a third of the seeds, on the first text, is enough to see whether a verdict turns.
 OTHER_BUDGETS = 1 / 3
 
 
@@ -87,11 +87,12 @@ class Study:
 
     def _seeds(self) -> Iterator[Task]:
         fewer = min(self.seeds, max(2, round(self.seeds * OTHER_BUDGETS)))
+        settings = [(text, self.tokens[0], self.seeds) for text in self.texts]
+        settings += [(self.texts[0], tokens, fewer) for tokens in self.tokens[1:]]
         for model in self.models:
-            for text in self.texts:
-                for tokens in self.tokens:
-                    for seed in range(self.seeds if tokens == self.tokens[0] else fewer):
-                        yield Task("seeds", model, seed, text, tokens)
+            for text, tokens, seeds in settings:
+                for seed in range(seeds):
+                    yield Task("seeds", model, seed, text, tokens)
 
     def _planted(self, cases: Sequence[Planted]) -> Iterator[Task]:
         for case in cases:
