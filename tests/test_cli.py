@@ -247,7 +247,7 @@ def test_a_gguf_file_is_surveyed(tiny_gguf, text, out):
 
 def test_show(surveyed):
     plan = re.search(
-        rf"Plan: {len(CLAIMS)} claims · 3 passes over [\d,]+ tokens · at most \d+ over [\d,]+ for experiments · "
+        rf"Plan: {len(CLAIMS)} claims · 7 passes over [\d,]+ tokens · at most \d+ over [\d,]+ for experiments · "
         r"about .*\n",
         surveyed.printed,
     )
