@@ -12,8 +12,8 @@ survey: $(VENV)/.users            ## measure the default model
 test: lint types fast             ## everything that must be green
 
 lint: $(VENV)/.developers
-	$(BIN)/ruff check src tests bench docs examples
-	$(BIN)/ruff format --check src tests bench docs examples
+	$(BIN)/ruff check src tests bench docs/verdicts.py examples
+	$(BIN)/ruff format --check src tests bench docs/verdicts.py examples
 
 types: $(VENV)/.developers
 	$(BIN)/mypy
@@ -32,7 +32,7 @@ bench: $(VENV)/.developers
 docs-numbers: $(VENV)/.users      ## measure four models anew and write every verdict in the docs
 	$(BIN)/armillary models get smollm2
 	$(BIN)/armillary models get minilm
-	$(BIN)/python docs/numbers.py
+	$(BIN)/python docs/verdicts.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -108,7 +108,7 @@ def test_arms_have_their_own_model_or_their_own_text():
 
     anatomy = read(tiny("gpt2"))
     bench = Bench(anatomy, corpus(10, 20, vocabulary=97), Twins(anatomy, 0))
-    assert bench.arm(RANDOM).anatomy is bench.twin and bench.arm(RANDOM) is bench.arm(RANDOM)
+    assert bench.arm(RANDOM).anatomy is bench.untrained[0] and bench.arm(RANDOM) is bench.arm(RANDOM)
     other = bench.arm(SHUFFLED)
     assert other.anatomy is anatomy
     assert [sorted(w.ids) for w in other.corpus.windows] == [sorted(w.ids) for w in bench.corpus.windows]

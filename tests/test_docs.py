@@ -10,7 +10,7 @@ import pytest
 from armillary.probes import PROBES
 from armillary.probes.machinery.thresholds import RULES_VERSION
 
-NUMBERS = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "numbers.py"))
+NUMBERS = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "verdicts.py"))
 STORE = json.loads(NUMBERS["STORE"].read_text("utf-8"))
 
 

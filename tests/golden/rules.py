@@ -124,13 +124,26 @@ class _Source:
         """What the interval of a column allows, or the interval it is an end of; 0 without one."""
         owner = self.owners.get(column, column)
         sizes = [abs(cell) for cell in (self.row[owner], self.row[column]) if cell is not None]
-        ends = [self.row[end] for end, of in self.owners.items() if of == owner]
-        numbers = [end for end in ends if end is not None]
-        if not sizes or not numbers:
+        ends = self._ends(owner)
+        if not sizes or not ends:
             return 0.0
-        low, high = min(numbers), max(numbers)
+        low, high = min(ends), max(ends)
         allowed = FRACTION * (high - low) / 2
         return allowed if low <= 0 <= high else min(allowed, MOST * max(sizes))
+
+    def spans_zero(self) -> bool:
+        """Does the interval of this number contain 0? A number that shares another's tolerance shares its interval."""
+        column = SHARED.get(self.key, self.column)
+        ends = self._ends(self.owners.get(column, column))
+        return bool(ends) and min(ends) <= 0 <= max(ends)
+
+    def _ends(self, owner: str) -> list[float]:
+        return [end for name, of in self.owners.items() if of == owner and (end := self.row[name]) is not None]
+
+
+def unsigned(claims: Mapping[str, Any]) -> set[str]:
+    """Names of numbers whose interval contains 0: not even their sign is known, so 1 % of them means nothing."""
+    return {name for name, cell, source in _walk(claims) if cell is not None and source.spans_zero()}
 
 
 def _walk(claims: Mapping[str, Any]) -> Iterator[tuple[str, Cell, _Source]]:

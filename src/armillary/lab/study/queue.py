@@ -88,12 +88,12 @@ class Study:
 
 
 def best_rate(tuning: Iterable[dict[str, Any]]) -> float:
-    """The rate with the lowest mean loss over the tuning seeds; a rate with a diverged run is out."""
+    """The rate whose worst tuning seed has the lowest loss, so that an unstable rate does not win by luck."""
     losses: dict[float, list[float]] = {}
     for row in tuning:
         losses.setdefault(row["rate"], []).append(float("inf") if row["diverged"] else row["loss"])
-    rate, values = min(losses.items(), key=lambda entry: sum(entry[1]) / len(entry[1]))
-    if sum(values) == float("inf"):
+    rate, values = min(losses.items(), key=lambda entry: max(entry[1]))
+    if max(values) == float("inf"):
         raise ArmillaryError("every learning rate diverged in tuning; this arm has no paired runs.")
     return rate
 

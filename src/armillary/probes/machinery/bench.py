@@ -98,11 +98,6 @@ class Bench:
         self.text = self.corpus.thinned(tokens, documents)
 
     @property
-    def twin(self) -> Anatomy | None:
-        """The first untrained twin."""
-        return self.untrained[0] if self.untrained else None
-
-    @property
     def twins(self) -> list[str]:
         """The arms of the untrained twins."""
         return list(TWINS[: len(self.untrained)])

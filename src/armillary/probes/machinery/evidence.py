@@ -48,11 +48,6 @@ class Evidence:
         return self.untrained[TWINS.index(arm)] if arm in TWINS else self.anatomy
 
     @property
-    def twin(self) -> "Anatomy | None":
-        """The first untrained twin."""
-        return self.untrained[0] if self.untrained else None
-
-    @property
     def twins(self) -> list[str]:
         """The arms of the untrained twins."""
         return list(TWINS[: len(self.untrained)])

@@ -164,9 +164,9 @@ class Thresholds:
     # tenth of the share of the stream that it writes, and do not if it changes it by more than half of that share.
     coupling_none: float = 0.10
     coupling_half: float = 0.50
-    # map.nonlinear: a matrix acts non-linearly if linear maps of the sphere's coordinates leave more than a tenth of its
-    # action unexplained (on directions: rotations and tangent-linear maps), and practically linearly if they leave less
-    # than a hundredth.
+    # map.nonlinear: a matrix acts non-linearly if linear maps of the sphere's coordinates leave more than a tenth of
+    # its action unexplained (on directions: rotations and tangent-linear maps), and practically linearly if they leave
+    # less than a hundredth.
     bent_share: float = 0.10
     straight_share: float = 0.01
     # flow.coarse: a length grows if it is 1.5 times as long at the end; in order if its rank correlation with depth is

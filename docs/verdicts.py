@@ -1,9 +1,9 @@
 """Where do the docs' verdicts come from? From surveys, by one command: `make docs-numbers`.
 
-    python docs/numbers.py [MODEL …]     survey these models (by default all four), then write every page
-    python docs/numbers.py --write       write the pages from docs/numbers.json alone
+    python docs/verdicts.py [MODEL …]     survey these models (by default all four), then write every page
+    python docs/verdicts.py --write       write the pages from docs/verdicts.json alone
 
-`docs/numbers.json` holds what the pages show of each survey. In a page, everything between `<!-- numbers … -->` and
+`docs/verdicts.json` holds what the pages show of each survey. In a page, everything between `<!-- numbers … -->` and
 `<!-- end of numbers -->` is written by this file. `tests/test_docs.py` checks that the pages are what it writes, and
 that the numbers were measured by the rules of today.
 """
@@ -11,6 +11,7 @@ that the numbers were measured by the rules of today.
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from armillary.results.numbers import interval
 from armillary.views.figures.marks import MARKS
 
 DOCS = Path(__file__).parent
-STORE = DOCS / "numbers.json"
+STORE = DOCS / "verdicts.json"
 MODELS = {
     "builtin:gpt": "builtin:gpt",
     "builtin:llama": "builtin:llama",
@@ -51,6 +52,8 @@ def survey_record(model: str) -> dict[str, Any]:
             "statistic": [statistic.value, statistic.low, statistic.high],
             "controls": {c.name: [c.value, c.low, c.high] for c in finding.controls},
             "parts": [[part.name, part.verdict, part.asserted] for part in finding.parts],
+            "headline": finding.headline,
+            "n": finding.n,
             "reading": finding.reading,
         }
     text = survey.text
@@ -68,7 +71,9 @@ def rendered(page: str, store: Record) -> str:
 
 
 def block(what: str, store: Record) -> Iterable[str]:
-    """The lines of one block: a chapter's table and readings, or the first rows of a ledger."""
+    """The lines of one block: a chapter's table and readings, some rows of a ledger, or one finding in full."""
+    if what.startswith("finding "):
+        return finding(what.removeprefix("finding "), store["builtin:gpt"])
     if what.startswith("ledger "):
         return ledger(what.removeprefix("ledger ").split(), store["builtin:gpt"])
     return [*table(what, store), *readings(what, store)]
@@ -125,6 +130,25 @@ def ledger(ids: Iterable[str], record: Record) -> Iterable[str]:
         entry = record["claims"][claim]
         yield f" {MARKS[entry['verdict']]} {claim:<23} {entry['verdict']:<10} {entry['kind']:<11} "
         yield f"{number(entry['statistic'])}".rstrip() + "\n"
+    yield "```\n"
+
+
+def finding(claim: str, record: Record) -> Iterable[str]:
+    from armillary.probes import claims
+
+    entry, rule = record["claims"][claim], next(known.rule for known in claims() if known.id == claim)
+    controls = [f"{name}: {number(ends)}" for name, ends in entry["controls"].items()]
+    fields = {
+        "reading": [entry["reading"]],
+        "statistic": [f"{entry['name']}: {number(entry['statistic'])}, n = {entry['n']}"],
+        "controls": controls,
+        "rule": [rule],
+    }
+    yield f"```\n{MARKS[entry['verdict']]} {claim}  {entry['verdict']}\n  {entry['headline']}\n\n"
+    for name, lines in fields.items():
+        for index, line in enumerate(lines):
+            first = f"  {'' if index else name:<11} "
+            yield textwrap.fill(line, 110, initial_indent=first, subsequent_indent=" " * 14) + "\n"
     yield "```\n"
 
 
