@@ -22,7 +22,7 @@ def test_pages_show_the_stored_numbers(path):
 
 
 def test_the_numbers_were_measured_by_the_rules_of_today():
-    assert list(STORE) == list(NUMBERS["MODELS"])
+    assert {"builtin:gpt", "builtin:llama"} <= set(STORE) <= set(NUMBERS["MODELS"])
     for record in STORE.values():
         assert record["rules"] == RULES_VERSION
         assert list(record["claims"]) == [probe.claim.id for probe in PROBES]

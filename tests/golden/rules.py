@@ -7,7 +7,7 @@ rounding   numbers that theory sets to 0: what is left is rounding, so only its 
 interval   numbers with an interval: a twentieth of its half width; unless the interval contains 0, half a percent of
            the number at most; never less than `relative` allows;
 relative   every other number: 1e-3 of its size, or the rounding of what it was subtracted from;
-loose      p-values and standard errors, which are estimates of an accuracy themselves.
+loose      p-values, which are estimates themselves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +50,8 @@ ROUNDING: Mapping[str, float] = {
     "attention.two-views/control/shuffled text": SUM,
     "attention.two-views/scores_error": SUM,
     "attention.two-views/results_error": SUM,
+    "vo.store/statistic": SUM,
+    "vo.store/control/random initialisation": SUM,
     # In units of float32's eps, 2⁻²³.
     **dict.fromkeys(
         (
@@ -66,12 +68,14 @@ ROUNDING: Mapping[str, float] = {
     ),
     "stability.drift/control/slid by 0": SUM * DEGREES,
     "heads.axes/control/q and k alike within heads, nats per token": LOSS,
-    "map.nonlinear/control/an orthogonal matrix": SUM,
 }
 
 # claim/column → the rounding of what its numbers are a difference of; smaller differences have no digits.
 FLOORS: Mapping[str, float] = {
     "sphere.radius/sd_radius": SUM,
+    "sphere.direction/scale_change": SUM,
+    # A mean of cosines less that of chance.
+    "vo.subjects/excess_centred": SUM,
     "words.refine/kl": SUM,
     "stability.drift/kept_half": SUM * DEGREES,
     "heads.gradients/cost": LOSS,
@@ -82,8 +86,8 @@ FLOORS: Mapping[str, float] = {
 SHARED: Mapping[str, str] = {"ffn.select/ratio": "cost", "stability.reprojection/later_frozen": "frozen"}
 
 # End of the column's name → absolute and relative tolerance. A p-value is a share of 125 to 1000 random draws; the
-# flags that follow from it are exact. A standard error of some twenty documents is itself known to a sixth.
-LOOSE: Mapping[str, tuple[float, float]] = {"/p_value": (0.01, 0.0), "/p": (0.01, 0.0), "_se": (0.0, 0.01)}
+# flags that follow from it are exact.
+LOOSE: Mapping[str, tuple[float, float]] = {"/p_value": (0.01, 0.0), "/p": (0.01, 0.0)}
 
 
 @dataclass(frozen=True)
