@@ -111,8 +111,8 @@ class ManifoldErrors:
             n=len(tokens.loss),
             controls=_controls(evidence, gains, rows),
             reading=f"{_aucs(rows)} {parts[0].reading}",
-            headline=f"Distance from the manifold and unusual heads add {say(adds[0], '.2f')} of AUC for errors to what "
-            f"is known at the place; the entropy of the prediction adds {say(rows[-2].adds[0], '.2f')}",
+            headline=f"Distance from the manifold and unusual heads add {say(adds[0], '.2f')} of AUC for errors to "
+            f"what is known at the place; the entropy of the prediction adds {say(rows[-2].adds[0], '.2f')}",
             table=_table(rows),
             quantities=_quantities(tokens, rows),
             notes=(f"random initialisation: {len(twins)} untrained models",),
