@@ -42,6 +42,8 @@ def side_by_side(tasks: Sequence[T], work: Callable[[T], R], workers: int) -> Ge
                 yield finished.result()
         pool.shutdown()
     except BrokenProcessPool as error:
+        # The pool ends its other workers by itself; until it has, they are still there.
+        pool.shutdown(cancel_futures=True)
         raise ArmillaryError(
             "a worker process died, probably for lack of memory; finished runs are kept: use fewer --workers."
         ) from error
