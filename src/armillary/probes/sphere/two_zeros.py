@@ -50,7 +50,8 @@ class TwoZeros:
         source="S3",
         definition=(
             "The number of eigenvalues of Cov(z) below 1e-6 of the median eigenvalue, at every norm, over ordinary "
-            "tokens. The same for y = γz + β. The claim predicts 2: one for the plane, one for the constant length. "
+            "tokens; where axes differ much in size, what float32 rounding adds is allowed for. "
+            "The same for y = γz + β. The claim predicts 2: one for the plane, one for the constant length. "
             "But only a linear constraint gives a zero eigenvalue. The plane is linear, constant length is not. So "
             "linear algebra predicts 1 under LayerNorm (along 1 for z, along 1/γ for y) and 0 under RMSNorm. The "
             "interval is the smaller and the larger count of the two halves of the documents. At random "
