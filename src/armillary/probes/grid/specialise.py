@@ -45,8 +45,8 @@ class HeadSpecialisation:
             "token itself, the same word elsewhere (where there is one), and, on random tokens of the text repeated "
             "once, what followed a token's first occurrence (induction). The first token is never a speciality: heads "
             "rest there. Queries stand at the ninth place or later. The difference between heads of a layer is the "
-            "mean total variation between two of their patterns on the same query. Also reported, and not a kind of token: "
-            "attention to the first token, and the dependence on content, which large random weights show too."
+            "mean total variation between two of their patterns on the same query. Also reported, and not a kind of "
+            "token: attention to the first token, and the dependence on content, which large random weights show too."
         ),
         control="random initialisation (all twins); shuffled text",
         rule=(
