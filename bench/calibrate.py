@@ -5,18 +5,35 @@
 120 untrained models, 10 seeds of both built-in models at three budgets, 20 draws of every planted model at every
 strength; any option of `armillary calibrate` may be added. Hours of CPU time; stopped, the same command goes on.
 
-What the package shows comes from here:
+    python bench/calibrate.py ship DIR [DIR...]
 
-    cp DIR/calibration.json src/armillary/builtin/calibration.json
-    cp DIR/trust.md docs/trust.md
+puts it into the package and into docs/trust.md. With several folders, a claim counts as in the last that measured it.
 """
 
 import sys
+from functools import reduce
+from pathlib import Path
 
 from armillary.cli import main
+from armillary.probes import claims
+from armillary.results.calibration.counts import joined
+from armillary.results.calibration.store import NAME, calibration_json, read_calibration
+from armillary.views.text.trust import trust_page
 
 FULL = "--untrained 120 --seeds 10 --planted 20 --tokens 2500 --tokens 1000 --tokens 6000"
+ROOT = Path(__file__).parent.parent
+
+
+def ship(folders: list[str]) -> None:
+    calibration = reduce(joined, [read_calibration(Path(folder)) for folder in folders])
+    calibration = calibration.in_order([claim.id for claim in claims()])
+    (ROOT / "src/armillary/builtin" / NAME).write_text(calibration_json(calibration), "utf-8")
+    (ROOT / "docs/trust.md").write_text(trust_page(calibration), "utf-8")
+
 
 if __name__ == "__main__":
-    # Options that are given come last and win; budgets add up.
-    main(["calibrate", *FULL.split(), *sys.argv[1:]])
+    if sys.argv[1:2] == ["ship"]:
+        ship(sys.argv[2:])
+    else:
+        # Options that are given come last and win; budgets add up.
+        main(["calibrate", *FULL.split(), *sys.argv[1:]])

@@ -24,11 +24,13 @@ from armillary.anatomy.read import read
 from armillary.calibrate import calibrate
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.controls import Twins, twin_seed
+from armillary.probes.machinery.thresholds import RULES_VERSION
 from armillary.results.calibration import Outcome, Planted, Run, RunsFile, Study, Task, wilson
-from armillary.results.calibration.aims import agreement, aims, by_text
-from armillary.results.calibration.counts import Calibration, count_runs
+from armillary.results.calibration.aims import agreement, aims, by_text, turning
+from armillary.results.calibration.counts import Calibration, count_runs, joined
 from armillary.results.calibration.store import calibration_json, read_calibration, shipped
 from armillary.results.calibration.tables import planted_table, rates_table, seeds_table, untrained_table
+from armillary.run import survey
 from armillary.specimens import planted as planted_module
 from armillary.specimens import untrained as untrained_module
 from armillary.specimens.planted import conclude, graded, plant
@@ -594,3 +596,42 @@ def test_a_claim_says_how_often_it_was_right(monkeypatch):
     assert "measured with rules 0; the rules are now" in " ".join(works("claims", claim).stdout.split())
     monkeypatch.setattr("armillary.results.calibration.store.shipped", lambda: None)
     assert "calibrated" not in works("claims", claim).stdout
+
+
+def _calibration(verdicts: dict[str, dict[str, str]], rules_version: str = "2") -> Calibration:
+    """Claim → text → verdict, on one model with three seeds."""
+    texts = tuple(next(iter(verdicts.values())))
+    study = Study(models=("m",), untrained=0, seeds=3, planted=0, texts=texts, claims=tuple(verdicts))
+    runs = [Run(task, {c: Outcome(by[task.text]) for c, by in verdicts.items()}) for task in study.tasks()]
+    return replace(count_runs(runs, study, dict.fromkeys(verdicts, "learned")), rules_version=rules_version)
+
+
+def test_a_verdict_that_turns_with_the_text_says_so_in_its_reading(monkeypatch):
+    turns = _calibration({
+        "sphere.radius": {"sample": "supported", "books": "refuted"},
+        "sphere.plane": {"sample": "refuted", "books": "refuted"},
+    })  # fmt: skip
+    told = "This verdict can turn with the text (m: supported on sample, refuted on books)."
+    assert turning(turns, "sphere.radius", "2") == told
+    assert turning(turns, "sphere.plane", "2") == turning(turns, "sphere.radius", "3") == ""
+    assert turning(None, "sphere.radius", "2") == turning(turns, "words.travel", "2") == ""
+    monkeypatch.setattr("armillary.run.shipped", lambda: replace(turns, rules_version=RULES_VERSION))
+    radius, plane = survey("builtin:gpt", claims="sphere.radius,sphere.plane", tokens=600, progress=False)
+    assert radius.reading.endswith(told) and told not in plane.reading
+
+
+def test_joined_calibrations():
+    """A claim of both counts as in the later one; what was made otherwise is refused."""
+    early = _calibration({"a.a": {"sample": "supported"}, "b.b": {"sample": "supported"}})
+    late = _calibration({"b.b": {"sample": "refuted"}, "c.c": {"sample": "undecided"}})
+    both = joined(early, late).in_order(["c.c", "a.a", "b.b"])
+    assert list(both.kinds) == list(both.study.claims) == ["c.c", "a.a", "b.b"]
+    assert {counts.claim: dict(counts.verdicts) for counts in both.counts} == {
+        "a.a": {"supported": 3}, "b.b": {"refuted": 3}, "c.c": {"undecided": 3}
+    }  # fmt: skip
+    assert both.runs == 6
+    assert list(both.in_order(["a.a"]).kinds) == ["a.a"]
+    with pytest.raises(OutputError, match="differ in seeds"):
+        joined(early, replace(late, study=replace(late.study, seeds=4)))
+    with pytest.raises(OutputError, match="rules' version"):
+        joined(early, replace(late, rules_version="1"))

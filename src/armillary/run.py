@@ -31,6 +31,8 @@ from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
 from armillary.probes.machinery.verdicts import failed
 from armillary.results import Finding, Provenance, Survey, TextFacts, Times
+from armillary.results.calibration.aims import turning
+from armillary.results.calibration.store import shipped
 from armillary.results.store import check_writable, finding_json, write_survey
 from armillary.views.text.progress import Bar, progress_bar
 
@@ -211,9 +213,15 @@ def _conclude(evidence: Evidence, probes: Sequence[AnyProbe], quick: bool, bar: 
             raise ModelChangedError(f"{probe.claim.id}: {error}") from error
         except Exception as error:
             finding, trace = failed(probe.claim, error), f"{probe.claim.id}\n{traceback.format_exc()}"
-        finding = dataclasses.replace(finding, caption=caption)
+        finding = dataclasses.replace(finding, caption=caption, reading=_reading(finding))
         yield _Conclusion(finding, round(time.perf_counter() - began, 2), trace)
         bar.advance(1)
+
+
+def _reading(finding: Finding) -> str:
+    """What the claim's verdict was seen to depend on belongs to its reading."""
+    warning = turning(shipped(), finding.id, RULES_VERSION) if finding.verdict != "failed" else ""
+    return f"{finding.reading} {warning}" if warning else finding.reading
 
 
 def _ticker(probe: Experimenter[Any], bench: Bench, bar: Bar) -> Callable[[int], None]:

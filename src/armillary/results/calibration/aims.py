@@ -89,6 +89,18 @@ def by_text(calibration: Calibration, claim: str, model: str) -> dict[str, Verdi
     return {counts.text: commonest(counts)[0] for counts in calibration.seeds(claim, model) if counts.tokens == main}
 
 
+def turning(calibration: Calibration | None, claim: str, rules_version: str) -> str:
+    """A sentence where the claim's verdict turned with the text on a model of the calibration; else nothing."""
+    if calibration is None or calibration.rules_version != rules_version:
+        return ""
+    turned = []
+    for model in calibration.study.models:
+        texts = by_text(calibration, claim, model)
+        if len(set(texts.values())) > 1:
+            turned.append(f"{model}: {', '.join(f'{verdict} on {text}' for text, verdict in texts.items())}")
+    return f"This verdict can turn with the text ({'; '.join(turned)})." if turned else ""
+
+
 def by_budget(calibration: Calibration, claim: str, model: str) -> dict[int, Verdict]:
     """Tokens → the commonest verdict on the first text."""
     main = calibration.study.texts[0]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from armillary.errors import OutputError
 from armillary.results.calibration.runs import Run
 from armillary.results.calibration.study import PartName, Planted, Study, Task
 from armillary.results.calibration.wilson import wilson
@@ -99,6 +100,18 @@ class Calibration:
         mine = (counts for counts in self.counts if counts.part == "planted" and counts.subject == case)
         return {counts.strength: counts for counts in mine}
 
+    def in_order(self, claims: Sequence[str]) -> "Calibration":
+        """With the claims in this order; one that is not named any more is left out."""
+        kinds = {claim: self.kinds[claim] for claim in claims if claim in self.kinds}
+        return replace(
+            self,
+            study=replace(self.study, claims=tuple(kinds)),
+            kinds=kinds,
+            counts=tuple(counts for claim in kinds for counts in self.counts if counts.claim == claim),
+            cases=tuple(case for claim in kinds for case in self.cases if case.claim == claim),
+            readings=tuple(reading for claim in kinds for reading in self.readings if reading.claim == claim),
+        )
+
 
 def count_runs(
     runs: Sequence[Run], study: Study, kinds: Mapping[str, str], cases: Sequence[Planted] = ()
@@ -124,6 +137,27 @@ def count_runs(
         readings=tuple(_readings(finished, kinds)),
         runs=len(runs),
         errors=tuple(f"{run.task.key}: {run.error}" for run in runs if run.error),
+    )
+
+
+def joined(earlier: Calibration, later: Calibration) -> Calibration:
+    """Two calibrations that were made alike, as one; a claim of both counts as in the later one."""
+    for name in ("models", "architectures", "untrained", "seeds", "planted", "tokens", "texts", "quick"):
+        if getattr(earlier.study, name) != getattr(later.study, name):
+            ours, theirs = getattr(earlier.study, name), getattr(later.study, name)
+            raise OutputError(f"the calibrations differ in {name} ({ours} and {theirs}); make both alike.")
+    if (earlier.rules_version, earlier.shapes) != (later.rules_version, later.shapes):
+        raise OutputError("the calibrations differ in the rules' version or the untrained shapes; make both alike.")
+    kept = [claim for claim in earlier.kinds if claim not in later.kinds]
+    return replace(
+        later,
+        study=replace(later.study, claims=(*kept, *later.study.claims)),
+        kinds={**{claim: earlier.kinds[claim] for claim in kept}, **later.kinds},
+        counts=(*(counts for counts in earlier.counts if counts.claim in kept), *later.counts),
+        cases=(*(case for case in earlier.cases if case.claim in kept), *later.cases),
+        readings=(*(reading for reading in earlier.readings if reading.claim in kept), *later.readings),
+        runs=earlier.runs + later.runs,
+        errors=(*earlier.errors, *later.errors),
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def read_calibration(path: Path) -> Calibration:
         raise OutputError(f"{path} is damaged ({reason}); run armillary calibrate again.") from error
 
 
+@cache
 def shipped() -> Calibration | None:
     """The calibration that comes with the package."""
     path = Path(str(files("armillary") / "builtin" / NAME))
