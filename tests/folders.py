@@ -16,11 +16,12 @@ import torch
 import transformers as tr
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
-from tiny import perturb, tiny
+from tiny import tiny
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from armillary.anatomy.loading.cache import Wheel
 from armillary.flow.documents import sample
+from armillary.specimens.models.perturbed import perturb
 
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 CONTEXT = 64

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import VOCABULARY, D, attentive, corpus, evidence, gaussian, generator
-from tiny import tiny
+from planted import evidence, name_of
 
 from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
@@ -28,143 +27,32 @@ from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import judge
 from armillary.results import VERDICTS, Why
-
-EYE = torch.eye(D)
-
-
-def random(seed: int, size: float = 1.0) -> torch.Tensor:
-    return size * torch.randn(D, D, generator=generator(seed)) / D**0.5
-
-
-def normal() -> Evidence:
-    return evidence(attentive(gaussian(), 2, random(1), random(2)), corpus())
-
-
-def one_key_direction() -> Evidence:
-    """All keys of a head point the same way, and differ in length alone."""
-    ray = torch.randn(D, generator=generator(3))
-    lengths = torch.randn(D, 1, generator=generator(4)) * ray[None] / D**0.5
-    return evidence(attentive(gaussian(), 2, random(1), lengths + 1e-4 * random(5), b_K=6 * ray), corpus())
+from armillary.specimens.models.attention import (
+    EYE,
+    half_blind,
+    one_axis_repeated,
+    query_bias_alone,
+    random,
+    random_heads,
+)
+from armillary.specimens.models.bag import VOCABULARY, D, attentive, gaussian
+from armillary.specimens.models.draws import generator
+from armillary.specimens.models.texts import corpus
+from armillary.specimens.planted.attention import CASES
+from armillary.specimens.planted.case import conclude
 
 
-def long_stream() -> Evidence:
-    """Random heads behind a stream four times as long as the norm makes it."""
-    return evidence(attentive(4 * gaussian(), 2, random(1), random(2)), corpus())
-
-
-def loud() -> Evidence:
-    """The same with scores sixty times as large: the law of growth does not mind."""
-    return evidence(attentive(4 * gaussian(), 2, random(1, 60), random(2)), corpus())
-
-
-def one_axis_repeated() -> Evidence:
-    """All axes of a head carry the same number: products add up in step, and grow like k²."""
-
-    def repeated(seed: int) -> torch.Tensor:
-        return random(seed).reshape(D, 2, D // 2)[:, :, :1].expand(-1, -1, D // 2).reshape(D, D)
-
-    return evidence(attentive(4 * gaussian(), 2, repeated(1), repeated(2)), corpus())
-
-
-def lengths_of_one() -> Evidence:
-    """The stream has unit variance by itself: the norm changes nothing."""
-    return evidence(attentive(gaussian(), 2, random(1), random(2)), corpus())
-
-
-def the_sphere_itself() -> Evidence:
-    return evidence(attentive(gaussian(), 1, EYE, EYE), corpus())
-
-
-def few_axes() -> tuple[torch.Tensor, torch.Tensor]:
-    """Embeddings with eight long axes, and the projector on them."""
-    frame = torch.randn(D, D, generator=generator(11))
-    frame = torch.linalg.qr(frame - frame.mean(0))[0].T[:8]
-    frame = frame - frame.mean(1, keepdim=True)
-    projector = frame.T @ torch.linalg.solve(frame @ frame.T, frame)
-    return gaussian() @ (0.2 * EYE + 3 * projector), projector
-
-
-def along_the_data() -> Evidence:
-    embedding, projector = few_axes()
-    return evidence(attentive(embedding, 2, projector @ random(1), projector @ random(2)), corpus())
-
-
-def across_the_data() -> Evidence:
-    embedding, projector = few_axes()
-    across = EYE - projector
-    return evidence(attentive(embedding, 2, across @ random(1), across @ random(2)), corpus())
-
-
-def half_blind() -> Evidence:
-    """Words that a head sees and words that it does not: W_Q reads the first half of the axes, words lie in either."""
-    embedding = gaussian()
-    seen = torch.rand(VOCABULARY, 1, generator=generator(12))
-    embedding[:, : D // 2] *= 2 * seen
-    embedding[:, D // 2 :] *= 2 * (1 - seen)
-    reads = 3 * random(1)
-    reads[D // 2 :] = 0
-    return evidence(attentive(embedding, 2, reads, 2 * random(2)), corpus())
-
-
-def unseen_words() -> Evidence:
-    """One word in five lies where no head reads: as a query it attends to all keys equally, as a key it scores 0."""
-    embedding = gaussian()
-    hidden = torch.rand(VOCABULARY, generator=generator(12)) < 0.2
-    rest = embedding[:, D // 2 :]
-    # Of mean 0, so that the norm's centring leaves the visible half empty.
-    embedding[hidden] = torch.cat((0 * rest, rest - rest.mean(1, keepdim=True)), 1)[hidden]
-    reads, keys = 3 * random(1), 2 * random(2)
-    reads[D // 2 :] = keys[D // 2 :] = 0
-    return evidence(attentive(embedding, 2, reads, keys), corpus())
-
-
-def query_bias_alone() -> Evidence:
-    """What a query is counts for nothing: all queries ask the same."""
-    bias = torch.randn(D, generator=generator(13))
-    return evidence(attentive(gaussian(), 2, 1e-6 * random(1), random(2), b_Q=bias), corpus())
-
-
-def misread() -> Evidence:
-    anatomy = read(tiny("gpt2"))
-    ones = [replace(b, ln1=replace(b.ln1, gain=torch.ones_like(b.ln1.gain))) for b in anatomy.blocks]
-    return evidence(replace(anatomy, blocks=tuple(ones)), corpus(vocabulary=97))
-
-
-CASES = {
-    "two views, a perturbed model": (
-        TwoViews,
-        "supported",
-        lambda: evidence(read(tiny("gpt2")), corpus(vocabulary=97)),
-    ),
-    "two views, a gain misread": (TwoViews, "refuted", misread),
-    "cosine, random heads": (Cosine, "supported", normal),
-    "cosine, one direction and many lengths": (Cosine, "refuted", one_key_direction),
-    "scale, random heads": (ScoreScale, "supported", long_stream),
-    "scale, sixty times as loud": (ScoreScale, "supported", loud),
-    "scale, one axis repeated": (ScoreScale, "refuted", one_axis_repeated),
-    "scale, a stream that needs no norm": (ScoreScale, "refuted", lengths_of_one),
-    "geodesic, W_Q and W_K the identity": (Geodesic, "supported", the_sphere_itself),
-    "geodesic, random heads": (Geodesic, "refuted", normal),
-    "axes, heads that read the long ones": (PrincipalAxes, "supported", along_the_data),
-    "axes, heads that read the others": (PrincipalAxes, "refuted", across_the_data),
-    "null space, words unseen": (Nullspace, "supported", unseen_words),
-    "null space, words half seen": (Nullspace, "refuted", half_blind),
-    "null space, a bias asks for all": (Nullspace, "refuted", query_bias_alone),
-}
-
-
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_planted_truth_comes_back(case):
-    probe, verdict, make = CASES[case]
-    finding = probe().conclude(make())
-    assert finding.verdict == verdict, f"{finding.statistic}: {finding.reading}"
+    finding = conclude(case)
+    assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
     assert finding.headline
     assert finding.reading
 
 
 @pytest.fixture(scope="module")
 def ordinary() -> Evidence:
-    return normal()
+    return evidence(random_heads(), corpus())
 
 
 def test_random_heads_stay_insignificant(ordinary):
@@ -178,7 +66,7 @@ def places_of(rows: HeadRows) -> list[tuple[int, int]]:
 
 
 def test_an_exact_null_space_is_counted():
-    gathered = half_blind()
+    gathered = evidence(half_blind(), corpus())
     rows, anatomy = gathered[HEADS][MODEL], gathered.anatomy
     share = rows.sampled("null_query")[0, 0]
     tokens = {(w.document, t): w.ids[t] for w in gathered.corpus.windows for t in range(len(w.ids))}
@@ -208,14 +96,14 @@ def test_gaussian_weights_make_what_the_law_says(ordinary):
     assert error < 0.05
 
 
-def test_the_growth_over_random_axes_is_that_of_the_heads():
+def test_the_growth_over_random_axes_is_that_of_the_heads(ordinary):
     """V/A against rotations of the head's space, one random axis at a time."""
-    gathered = one_axis_repeated()
+    gathered = evidence(one_axis_repeated(), corpus())
     rows = gathered[HEADS][MODEL]
     v, a = (rows.sampled(name).sum(-1) for name in ("product_power", "axis_power"))
     # q and k are parallel: one random axis of k = 16 gives 3 V / (k (k + 2)).
     assert np.allclose(v / a, 18 / 3, rtol=1e-3)
-    v, a = (normal()[HEADS][MODEL].sampled(name).sum(-1) for name in ("product_power", "axis_power"))
+    v, a = (ordinary[HEADS][MODEL].sampled(name).sum(-1) for name in ("product_power", "axis_power"))
     assert np.allclose(v / a, 1, atol=0.2)
 
 
@@ -234,7 +122,7 @@ def untrained(seed: int, heads: int = 2, width: int = D) -> Evidence:
 
 def test_positions_do_not_pass_for_null_space():
     """Later queries see more keys: without the partial correlation, a null share that grows with position counts."""
-    assert abs(correlation_part(query_bias_alone()).statistic.value) < 0.1
+    assert abs(correlation_part(evidence(query_bias_alone(), corpus())).statistic.value) < 0.1
 
 
 def test_forgetting_the_mean_per_query_would_count_what_softmax_ignores():
@@ -338,7 +226,7 @@ def test_a_head_as_wide_as_the_stream_has_no_null_space():
 
 def test_queries_at_one_place_need_no_partial_correlation():
     """Documents of nine tokens: every sampled query stands at position 8."""
-    short = evidence(half_blind().anatomy, corpus(300, 9))
+    short = evidence(half_blind(), corpus(300, 9))
     assert set(short[HEADS][MODEL].positions()) == {8}
     assert correlation_part(short).statistic.value > 0.3
 
@@ -363,9 +251,9 @@ def test_narrow_untrained_heads_see_nothing_and_that_is_no_finding():
 
 def test_a_bias_chooses_where_nothing_is_seen():
     """A query without its visible part attends as the biases say, not to all keys equally."""
-    parts = {part.name: part for part in Nullspace().conclude(query_bias_alone()).parts}
+    parts = {part.name: part for part in Nullspace().conclude(evidence(query_bias_alone(), corpus())).parts}
     assert parts["a query without its visible part attends equally"].verdict == "refuted"
-    parts = {part.name: part for part in Nullspace().conclude(normal()).parts}
+    parts = {part.name: part for part in Nullspace().conclude(evidence(random_heads(), corpus())).parts}
     assert parts["a query without its visible part attends equally"].statistic.value == pytest.approx(1, abs=1e-6)
 
 

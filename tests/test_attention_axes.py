@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 import transformers as tr
-from planted import VOCABULARY, D, corpus
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
@@ -15,6 +14,8 @@ from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Why
+from armillary.specimens.models.bag import VOCABULARY, D
+from armillary.specimens.models.texts import corpus
 
 
 def untrained(seed: int) -> Anatomy:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import planted_heads as planted
 import pytest
 import torch
 from test_attention_words import PROBES
@@ -19,6 +18,7 @@ from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.tables import head_names
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Why
+from armillary.specimens.models import word_heads as planted
 
 
 def test_likeness_by_frequency_alone_is_no_subject():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from planted import corpus
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -15,6 +14,7 @@ from armillary.probes.machinery.bench import LOOKS, Bench, ModelChangedError, Tr
 from armillary.probes.machinery.evidence import RANDOM, SHUFFLED
 from armillary.probes.machinery.plan import make_plan
 from armillary.probes.machinery.probe import Experimenter
+from armillary.specimens.models.texts import corpus
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ import torch
 from command import refused, run, works
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import bag, corpus, gaussian
 
 from armillary import calibrate as study_module
 from armillary.anatomy.read import read
@@ -33,7 +32,10 @@ from armillary.results.calibration.tables import planted_table, rates_table, see
 from armillary.run import survey
 from armillary.specimens import planted as planted_module
 from armillary.specimens import untrained as untrained_module
-from armillary.specimens.planted import conclude, graded, plant
+from armillary.specimens.models.bag import bag, gaussian
+from armillary.specimens.models.texts import corpus
+from armillary.specimens.planted import CASES
+from armillary.specimens.planted.case import Case, conclude, draw, sized
 from armillary.specimens.untrained import SHAPES, untrained, untrained_seed
 from armillary.specimens.workers import side_by_side
 from armillary.views.text.calibration import calibration_text, claim_lines
@@ -314,7 +316,7 @@ def line(part, subject, seed, verdicts, **more):
 HAND = Study(untrained=20, seeds=4, planted=5, tokens=(2500, 1000), texts=("sample", "books"), models=("m",),
              claims=("learned.one", "plain.two"))  # fmt: skip
 KINDS = {"learned.one": "learned", "plain.two": "behaviour"}
-CASE = Planted("a strong one", "learned.one", "supported", (0.5, 1.0))
+CASE = Planted("a strong one", "learned.one", "supported", (0.5, 1.0), size="share of heads")
 
 
 def hand_made(folder: Path) -> Calibration:
@@ -418,6 +420,7 @@ def test_printed_and_as_a_page(tmp_path):
     page = trust_page(calibration)
     assert "| learned.one | learned | 20 | 2 | 1 | 17 | 0 | 0.100 [0.028, 0.301] |" in page
     assert "- `learned.one`, qualified (gpt, seed 2): learned.one qualified" in page
+    assert "What the strength is a share of:\n\n- a strong one: share of heads\n" in page
     assert page.endswith("\n") and "\n\n\n" not in page
     assert all(len(row) <= 120 for row in page.split("\n") if not row.startswith("|"))
 
@@ -443,30 +446,33 @@ def test_stored_and_read_again(tmp_path):
 # Planted models
 
 
-RADIUS = plant(Planted("radius, ordinary", "sphere.radius", "supported"), lambda: bag(gaussian()),
-               lambda seed: corpus(12, 30, seed=seed))  # fmt: skip
+def radius(eps: float, seed: int):
+    return bag(gaussian(seed=seed), eps=eps), corpus(12, 30, seed=seed)
 
 
-def test_graded_weights_are_the_mixture():
-    whole = bag(gaussian())
-    half, quarter = graded(whole, 0.5, 1), graded(whole, 0.25, 1)
-    noise = 2 * half.W_E - whole.W_E
-    assert torch.allclose(quarter.W_E, 0.25 * whole.W_E + 0.75 * noise, atol=1e-6)
-    # Hugging Face's initialisation has a spread of 0.02, the planted embedding of 1.
-    assert noise.std().item() == pytest.approx(0.02, rel=0.05)
-    assert graded(whole, 1, 1) is whole
-    assert not torch.equal(graded(whole, 0.5, 2).W_E, half.W_E)
-    assert torch.equal(graded(whole, 0.5, 1).W_E, half.W_E)
-    whole.model.transformer.h[0].register_forward_hook(lambda *args: None)
-    with pytest.raises(ValueError, match="planted by a hook"):
-        graded(whole, 0.5, 1)
+RADIUS = sized("radius, a large ε", "sphere.radius", "refuted", "ε", radius)
 
 
 def test_a_planted_case_is_concluded_like_a_survey():
-    finding = conclude(RADIUS, 1.0, 0)
-    assert (finding.id, finding.verdict) == ("sphere.radius", "supported")
-    texts = [RADIUS.make(1.0, seed).corpus.windows for seed in (0, 1)]
-    assert texts[0] != texts[1]
+    finding = conclude(RADIUS, 0.5, 3)
+    assert (finding.id, finding.verdict) == ("sphere.radius", "refuted")
+    torch.manual_seed(99)
+    assert conclude(RADIUS, 0.5, 3).statistic == finding.statistic
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.planted.name)
+def test_every_draw_is_another_one(case):
+    """The text is another one, or the weights are where the claim reads no text; the same seed gives the same."""
+    first, again, other = (drawn(case, seed) for seed in (4, 4, 5))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def drawn(case: Case, seed: int) -> torch.Tensor:
+    anatomy, text = draw(case, case.planted.strengths[0], seed)
+    if text is None:
+        return torch.cat([parameter.flatten() for parameter in anatomy.model.parameters()])
+    return torch.tensor([window.ids for window in text.windows])
 
 
 def test_planted_runs(tmp_path, monkeypatch):
@@ -474,9 +480,9 @@ def test_planted_runs(tmp_path, monkeypatch):
     study = Study(untrained=0, seeds=0, planted=1, claims=("sphere.radius",))
     calibration, _ = calibrate(study, tmp_path)
     assert not calibration.errors
-    found = calibration.planted("radius, ordinary")
+    found = calibration.planted("radius, a large ε")
     assert {strength: counts.n for strength, counts in found.items()} == {0.25: 1, 0.5: 1, 0.75: 1, 1.0: 1}
-    assert found[1.0].of("supported") == 1
+    assert found[1.0].of("refuted") == 1
     assert aims(calibration)[1].met
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 import transformers as tr
-from planted import VOCABULARY, bag, corpus, gaussian, generator
 from tiny import MAKERS, tiny
 from torch import nn
 
@@ -22,6 +21,9 @@ from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.instruments import patterns
 from armillary.probes.instruments.lengths import LengthSums
+from armillary.specimens.models.bag import VOCABULARY, bag, gaussian
+from armillary.specimens.models.draws import generator
+from armillary.specimens.models.texts import corpus
 from armillary.training import snapshot as measuring
 from armillary.training.callback import GeometryCallback
 from armillary.training.snapshot import DivergedError, Snapshot, snapshot

@@ -4,14 +4,8 @@ import math
 from functools import cache
 
 import pytest
-import test_attention
 import test_attention_words
-import test_filter
-import test_sphere
-import test_stability
-import test_travel
-from planted import bag, bench_of, concluded, corpus, evidence, gaussian
-from planted_grid import CASES as GRID
+from planted import bench_of, concluded, evidence
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -23,15 +17,23 @@ from armillary.probes.machinery.probe import Experimenter, judge
 from armillary.probes.machinery.tables import head_names
 from armillary.probes.sphere.direction import Direction
 from armillary.results import VERDICTS, Why
-
-CHAPTERS = (test_sphere, test_attention, test_attention_words, test_travel, test_stability, test_filter)
+from armillary.specimens.models.bag import bag, gaussian
+from armillary.specimens.models.texts import corpus
+from armillary.specimens.planted import CASES
 
 
 def test_every_claim_is_planted_both_ways():
-    cases = [case for chapter in CHAPTERS for case in chapter.CASES.values()]
-    planted = {(probe.claim.id, verdict) for probe, verdict, _ in [*cases, *GRID.values()]}
+    planted = {(case.planted.claim, case.planted.verdict) for case in CASES}
     for probe in PROBES:
         assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted
+
+
+def test_every_case_has_a_name_of_its_own_and_is_tried_where_it_matters():
+    cases = [case.planted for case in CASES]
+    assert len({case.name for case in cases}) == len(cases)
+    for case in cases:
+        assert {1.0, case.matters} <= set(case.strengths) <= {0.1, 0.25, 0.5, 0.75, 1.0}
+        assert list(case.strengths) == sorted(set(case.strengths))
 
 
 def test_every_claim_has_an_id_of_its_own():

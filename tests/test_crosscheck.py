@@ -15,12 +15,13 @@ from crosscheck import SLACK, STATISTICS
 from crosscheck_heads import ROUNDING, Columns, softmax
 from crosscheck_run import FAMILIES, Array, Run, record
 from naive import tokenizer
-from tiny import MAKERS, perturb
+from tiny import MAKERS
 from torch import nn
 
 import armillary
 from armillary.flow.documents import Documents
 from armillary.results import Finding, Survey
+from armillary.specimens.models.perturbed import perturb
 
 # R², correlations and the like are quotients of means that follow the states' rounding.
 RELATIVE = 10 * ROUNDING

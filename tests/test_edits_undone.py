@@ -5,13 +5,14 @@ from contextlib import ExitStack
 import pytest
 import torch
 from edit_cases import ALL, FAMILIES, NAMES, NEW, PROMPT, edits, even, state, text, together
-from tiny import MAKERS, perturb, tiny
+from tiny import MAKERS, tiny
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.edits import Ablate, Freeze, Scale, Shuffle, Silence, Slide, Turn, across, edited
 from armillary.errors import ArmillaryError, ModelError
 from armillary.flow.capture import run, still, watching
+from armillary.specimens.models.perturbed import perturb
 
 
 @pytest.fixture(scope="module")

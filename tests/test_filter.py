@@ -7,8 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import chained, corpus, tried
-from planted_filter import WORDS, filtering, finders, forward, frame, nexts, plain, selector, skewed, steady, whisperer
+from planted import name_of, tried
 from tiny import MAKERS, tiny
 
 from armillary.anatomy import Anatomy
@@ -33,6 +32,20 @@ from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import judge
 from armillary.results import VERDICTS, Finding, Why
+from armillary.specimens.models.filter import (
+    WORDS,
+    finders,
+    forward,
+    frame,
+    nexts,
+    plain,
+    selector,
+    skewed,
+    steady,
+)
+from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.planted.case import conclude
+from armillary.specimens.planted.filter import CASES
 
 PROBES = tuple(type(probe) for probe in ALL_PROBES if probe.claim.chapter == "E")
 
@@ -292,27 +305,10 @@ def test_a_long_list_is_cut_and_the_notes_say_so(monkeypatch):
 # Claims
 
 
-CASES = {
-    "discard, one unit a word": (Discard, "supported", lambda: (selector(), chained(24, 40))),
-    "discard, one unit a word, GELU": (Discard, "supported", lambda: (selector("gelu_new"), chained(24, 40))),
-    "discard, a centred stream": (Discard, "refuted", lambda: (plain(), corpus(24, 40))),
-    "discard, mostly above zero": (Discard, "refuted", lambda: (skewed(-1), corpus(24, 40))),
-    "discard, below zero but not gone": (Discard, "refuted", lambda: (plain("gelu_new", -1.0), corpus(24, 40))),
-    "compress, rare and far above": (Compress, "supported", lambda: (skewed(1), corpus(24, 40))),
-    "compress, random directions": (Compress, "refuted", lambda: (plain(), corpus(24, 40))),
-    "compress, nothing is cut": (Compress, "refuted", lambda: (plain("gelu_new", 8.0), corpus(24, 40))),
-    "select, places are discarded": (Select, "supported", lambda: (filtering(), chained(24, 40))),
-    "select, places are discarded, GELU": (Select, "supported", lambda: (filtering("gelu_new"), chained(24, 40))),
-    "select, the same units always": (Select, "refuted", lambda: (steady(), chained(24, 40))),
-    "select, said from below zero": (Select, "refuted", lambda: (whisperer(), chained(24, 40))),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_planted_truth_comes_back(case):
-    probe, verdict, plant = CASES[case]
-    finding = tried(probe(), *plant())
-    assert finding.verdict == verdict, finding.reading
+    finding = conclude(case)
+    assert finding.verdict == case.planted.verdict, finding.reading
     assert finding.statistic.low <= finding.statistic.value <= finding.statistic.high
 
 

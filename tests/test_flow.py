@@ -9,7 +9,6 @@ from operator import add
 import numpy as np
 import pytest
 import torch
-from planted import corpus
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -22,6 +21,7 @@ from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.lengths import ALL_KINDS, LENGTHS
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.shared_pass import observe
+from armillary.specimens.models.texts import corpus
 
 INSTRUMENTS = (LENGTHS, COVARIANCES, SAMPLES)
 

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from planted import generator
 from tiny import MAKERS, tiny
 
 from armillary.anatomy.folded import fold, reading_norm
 from armillary.anatomy.read import read
 from armillary.anatomy.space import RAW, Space, Vectors
 from armillary.errors import SpaceError
+from armillary.specimens.models.draws import generator
 
 
 @pytest.mark.parametrize("name", list(MAKERS))

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import bench_of, corpus, tried
-from planted_grid import CASES, finding_of, gpt2, purposeful, whole, written
+from planted import bench_of, finding_of, name_of, tried, whole
 from tiny import tiny
 
 from armillary.anatomy import Anatomy
@@ -24,6 +23,7 @@ from armillary.probes.grid.axis_shuffles import (
     crossing_share,
     shuffle_cases,
 )
+from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes, _verdict
 from armillary.probes.grid.specialise import HeadSpecialisation, _on_text
 from armillary.probes.instruments.patterns import measure_patterns, repeated, texts
@@ -32,16 +32,28 @@ from armillary.probes.machinery.bench import Bench, Trials
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Why
+from armillary.specimens.models.grid import gpt2, purposeful
+from armillary.specimens.models.texts import corpus, written
+from armillary.specimens.planted.grid import CASES
 
 # One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, encoders.
 FAMILIES = ("gpt2", "llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt-post", "bert")
 
 
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_planted_truth_comes_back(case):
-    finding = finding_of(case)
+    finding = finding_of(name_of(case))
     whole(finding)
-    assert finding.verdict == CASES[case][1], f"{finding.statistic}: {finding.reading}"
+    assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
+
+
+@pytest.mark.parametrize("probe", [HeadAxes(), HeadSpecialisation(), HeadGradients()], ids=lambda p: p.claim.id)
+def test_one_head_decides_nothing(probe):
+    anatomy = gpt2(heads=1)
+    finding = tried(probe, anatomy, written(anatomy))
+    whole(finding)
+    assert (finding.verdict, finding.why) == ("undecided", Why.NOT_APPLICABLE)
+    assert "several heads" in finding.reading or probe.claim.id != "heads.axes"
 
 
 @pytest.mark.parametrize("probe", [HeadAxes(), HeadSpecialisation()], ids=lambda probe: probe.claim.id)
@@ -185,11 +197,8 @@ def test_every_document_has_its_own_shuffle(where):
 
 
 def test_what_cannot_be_measured_is_undecided_with_its_reason():
-    single = finding_of("axes, one head")
-    assert single.why is Why.NOT_APPLICABLE and "several heads" in single.reading
     encoder = tried(HeadAxes(), read(tiny("bert")), corpus(9, 12, vocabulary=97))
     assert encoder.why is Why.NOT_APPLICABLE and "causal" in encoder.reading
-    assert finding_of("roles, one head").why is finding_of("gradients, one head").why is Why.NOT_APPLICABLE
     short = tried(HeadSpecialisation(), read(tiny("llama")), corpus(9, 12, vocabulary=97))
     assert short.verdict == "undecided" and short.why is Why.TOO_LITTLE_TEXT
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from planted import corpus, tried
-from planted_grid import averaging, finding_of, gpt2, two_words, whole
+from planted import finding_of, tried, whole
 from test_grid import FAMILIES
 from tiny import tiny
 
@@ -23,6 +22,8 @@ from armillary.probes.grid.flow_steps import bures, depth_steps
 from armillary.probes.instruments.patterns import texts
 from armillary.probes.machinery import T
 from armillary.results import Why
+from armillary.specimens.models.grid import averaging, gpt2
+from armillary.specimens.models.texts import corpus, two_words
 
 
 @pytest.mark.parametrize("name", FAMILIES)

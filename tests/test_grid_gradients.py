@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from planted import corpus, tried
-from planted_grid import finding_of, gpt2, whole, written
+from planted import finding_of, tried, whole
 from test_grid import FAMILIES
 from tiny import tiny
 
@@ -15,6 +14,8 @@ from armillary.probes.grid.backward import loss_slices
 from armillary.probes.grid.coupling import _written, derivatives, relative_change
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.machinery.bench import Bench
+from armillary.specimens.models.grid import gpt2
+from armillary.specimens.models.texts import corpus, written
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -7,8 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import corpus, tried
-from planted_grid import bending, finding_of, whole
+from planted import finding_of, tried, whole
 from test_grid import FAMILIES
 from tiny import tiny
 
@@ -36,6 +35,8 @@ from armillary.probes.grid.maps import (
 from armillary.probes.grid.nonlinear import Nonlinear, count_verdict
 from armillary.probes.machinery.bench import Bench
 from armillary.results import Why
+from armillary.specimens.models.grid import bending
+from armillary.specimens.models.texts import corpus
 
 
 def uniform(count: int, n: int, seed: int = 0) -> torch.Tensor:

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import corpus, tried
-from planted_grid import finding_of, leaning, reading, whole
+from planted import finding_of, tried, whole
 from test_grid import FAMILIES
 from tiny import tiny
 
@@ -16,6 +15,8 @@ from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.token_pairs import law, pair_sums, sample_vectors, space_sums
 from armillary.probes.machinery.bench import Bench
 from armillary.results import Why
+from armillary.specimens.models.grid import leaning, reading
+from armillary.specimens.models.texts import corpus
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -7,7 +7,6 @@ from operator import add
 import numpy as np
 import pytest
 import torch
-from planted import D, attentive, corpus, gaussian, generator
 from test_attention import places_of, random
 from tiny import MAKERS, tiny
 
@@ -33,6 +32,9 @@ from armillary.probes.instruments.heads import (
 )
 from armillary.probes.instruments.heads_watch import HeadWatch
 from armillary.probes.machinery.shared_pass import observe
+from armillary.specimens.models.bag import D, attentive, gaussian
+from armillary.specimens.models.draws import generator
+from armillary.specimens.models.texts import corpus
 
 
 def test_rank_lost_by_the_keys_is_lost_to_the_queries():

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from planted import bag, corpus, gaussian
 
 from armillary.probes.instruments.lengths import LENGTHS, Lengths
 from armillary.probes.machinery.bench import ModelChangedError
@@ -14,6 +13,8 @@ from armillary.probes.machinery.tables import cells, site_table
 from armillary.probes.sphere.radius import Radius
 from armillary.results import Claim, Finding, Statistic
 from armillary.run import _conclude
+from armillary.specimens.models.bag import bag, gaussian
+from armillary.specimens.models.texts import corpus
 from armillary.views.text.progress import progress_bar
 
 CLAIM = Claim("outside.mistaken", "H", "statement", "source", "definition", "control", "rule")

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from planted import VOCABULARY, D, bag, corpus, gaussian
 
 import armillary
 from armillary import probes
 from armillary.errors import ArmillaryError
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather
+from armillary.specimens.models.bag import VOCABULARY, D, bag, gaussian
+from armillary.specimens.models.texts import corpus
 
 FOLDER = Path(__file__).parent / "outside"
 

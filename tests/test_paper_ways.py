@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from naive import UNSEEN, WILD, specimen, tokenizer
-from planted import CONTEXT, bag, corpus, gaussian
 from test_travel import LAYERS, SIZE, mover
 from tiny import tiny
 
@@ -27,6 +26,8 @@ from armillary.readouts.experiments.schematic import CirclePlane, planes_of, sch
 from armillary.readouts.head_spectra import decompose
 from armillary.readouts.settings import Settings
 from armillary.readouts.trajectory import trajectory
+from armillary.specimens.models.bag import CONTEXT, bag, gaussian
+from armillary.specimens.models.texts import corpus
 
 PROSE = " ".join(NOUNS[:12])
 

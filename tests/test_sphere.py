@@ -7,10 +7,9 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from planted import CONTEXT, VOCABULARY, D, bag, bench_of, chained, concluded, corpus, evidence, gaussian, generator
+from planted import bench_of, concluded, evidence, name_of
 from tiny import tiny
 
-from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
 from armillary.geometry.resample import weighted_auc
@@ -34,168 +33,29 @@ from armillary.probes.sphere.site_spectra import spectra
 from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.sphere.two_zeros import _verdict as zeros_verdict
 from armillary.results import Why
+from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
+from armillary.specimens.models.draws import generator
+from armillary.specimens.models.sphere import lengths, noisy_gains, own_words, separated_by_direction, spheres
+from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.planted.case import certain, conclude
+from armillary.specimens.planted.sphere import CASES
 
-
-def spheres(dimension: int) -> torch.Tensor:
-    """Embeddings uniform on a sphere of the given dimension, inside the plane ⟂ 1 (LayerNorm leaves them unchanged)."""
-    points = torch.randn(VOCABULARY, dimension + 1, generator=generator(3))
-    frame = torch.randn(D, D, generator=generator(4))
-    frame = torch.linalg.qr(frame - frame.mean(0))[0].T[: dimension + 1]
-    return torch.nn.functional.normalize(points, dim=1) @ (frame - frame.mean(1, keepdim=True)) * 5
-
-
-def lengths(spread: float) -> torch.Tensor:
-    """Gaussian directions at log-normal lengths."""
-    factor = torch.exp(spread * torch.randn(VOCABULARY, 1, generator=generator(5)))
-    return torch.nn.functional.normalize(gaussian(), dim=1) * math.sqrt(D) * factor
-
-
-def centred_llama() -> Anatomy:
-    """An RMSNorm model in the plane: nothing it embeds or writes has a mean."""
-    model = tiny("llama")
-    with torch.no_grad():
-        model.model.embed_tokens.weight -= model.model.embed_tokens.weight.mean(1, keepdim=True)
-        for layer in model.model.layers:
-            for projection in (layer.self_attn.o_proj, layer.mlp.down_proj):
-                projection.weight -= projection.weight.mean(0, keepdim=True)
-    return read(model, "centred")
-
-
-def twinned(columns: int) -> torch.Tensor:
-    """Embeddings whose first coordinates repeat: each repetition is a linear constraint besides the plane."""
-    embedding = gaussian()
-    for column in range(columns):
-        embedding[:, column + 1] = embedding[:, 0]
-    return embedding
+TOO_LITTLE = (
+    certain("two zeros, few tokens", "spectrum.two-zeros", "undecided", lambda seed: (bag(gaussian()), corpus(10, 6))),
+    certain("local, few tokens", "spectrum.local", "undecided", lambda seed: (bag(spheres(4)), corpus(4, 5))),
+)
 
 
 @cache
-def separated_by_direction() -> Evidence:
-    """Tokens of equal length in random directions, each read out as the next; positions disturb length more."""
-    unit = torch.nn.functional.normalize(torch.randn(60, D, generator=generator(6)), dim=1)
-    positions = torch.randn(CONTEXT, D, generator=generator(7))
-    return evidence(bag(8 * unit, positions, unembedding=0.9 * unit.roll(1, 0)), chained(follows=0.95))
+def by_direction() -> Evidence:
+    return evidence(separated_by_direction(), chained(follows=0.95))
 
 
-def own_words() -> Evidence:
-    """The same directions, but every token is read out as itself: nothing is predicted, so turning costs nothing."""
-    unit = torch.nn.functional.normalize(torch.randn(60, D, generator=generator(6)), dim=1)
-    return evidence(bag(8 * unit, torch.randn(CONTEXT, D, generator=generator(7))), chained(follows=0.95))
-
-
-def cone() -> Evidence:
-    """Tokens on a cone around an axis, of any length and any mean: LayerNorm leaves a circle of two dimensions."""
-    frame = torch.linalg.qr(torch.cat((torch.ones(4, 1), torch.randn(4, 3, generator=generator(4))), 1))[0].T
-    around = torch.nn.functional.normalize(torch.randn(VOCABULARY, 2, generator=generator(5)), dim=1)
-    spread = 0.3
-    stretch = 1 + spread * 3**0.5 * (2 * torch.rand(VOCABULARY, 1, generator=generator(6)) - 1)
-    # As much variance along the axis as along each of the two directions around it.
-    tilt = math.atan(math.sqrt(2 * spread**2 / (1 + spread**2)))
-    level = spread * math.cos(tilt) * 3**0.5 * (2 * torch.rand(VOCABULARY, 1, generator=generator(7)) - 1)
-    points = stretch * (math.cos(tilt) * frame[1] + math.sin(tilt) * around @ frame[2:]) + level * frame[0]
-    return evidence(bag(5 * points), corpus())
-
-
-@cache
-def noisy_gains() -> Evidence:
-    """Gains with a tenth of noise on many axes: their extremes differ by more than two, most of them hardly."""
-    import transformers as tr
-
-    config = tr.GPT2Config(n_embd=1024, n_layer=1, n_head=2, vocab_size=97, n_positions=CONTEXT)
-    model = tr.GPT2LMHeadModel(config).eval()
-    with torch.no_grad():
-        for norm in (model.transformer.h[0].ln_1, model.transformer.h[0].ln_2, model.transformer.ln_f):
-            norm.weight += 0.11 * torch.randn(1024, generator=generator(1))
-            norm.bias += 0.2 * torch.randn(1024, generator=generator(2))
-    return gather(read(model), None, ())
-
-
-def separated_by_length() -> Evidence:
-    """All tokens in one direction, separated by length alone."""
-    ray = torch.randn(1, D, generator=generator(8))
-    embedding = ray * torch.linspace(1, 9, 60)[:, None] + 1e-3 * torch.randn(60, D, generator=generator(9))
-    return evidence(bag(embedding, 1e-3 * torch.randn(CONTEXT, D, generator=generator(7))), chained())
-
-
-def default_gpt2() -> Evidence:
-    import transformers as tr
-
-    config = tr.GPT2Config(n_embd=D, n_layer=2, n_head=2, vocab_size=VOCABULARY, n_positions=CONTEXT)
-    return evidence(read(tr.GPT2LMHeadModel(config).eval()), corpus())
-
-
-CASES = {
-    "radius, ordinary": (Radius, "supported", lambda: evidence(bag(gaussian()), corpus())),
-    "radius, ε as large as the variance": (Radius, "refuted", lambda: evidence(bag(gaussian(), eps=1.0), corpus())),
-    "radius, ε bites on a few short tokens": (
-        Radius,
-        "refuted",
-        lambda: evidence(bag(gaussian() * torch.linspace(1e-4, 1, VOCABULARY)[:, None]), corpus()),
-    ),
-    "plane, LayerNorm": (Plane, "supported", lambda: evidence(bag(gaussian()), corpus())),
-    "plane, RMSNorm with centred weights": (
-        Plane,
-        "supported",
-        lambda: evidence(centred_llama(), corpus(vocabulary=97)),
-    ),
-    "plane, RMSNorm": (
-        Plane,
-        "refuted",
-        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
-    ),
-    "ellipsoid, perturbed LayerNorm": (
-        Ellipsoid,
-        "supported",
-        lambda: evidence(read(tiny("gpt2")), corpus(vocabulary=97)),
-    ),
-    "ellipsoid, RMSNorm cannot displace": (
-        Ellipsoid,
-        "qualified",
-        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
-    ),
-    "ellipsoid, gains of one": (Ellipsoid, "refuted", default_gpt2),
-    "ellipsoid, noise on many axes": (Ellipsoid, "qualified", noisy_gains),
-    "concentration, Gaussian": (Concentration, "supported", lambda: evidence(bag(gaussian()), corpus())),
-    "concentration, lengths of every size": (
-        Concentration,
-        "refuted",
-        lambda: evidence(bag(lengths(1.0)), corpus()),
-    ),
-    "direction, tokens separated by direction": (Direction, "supported", separated_by_direction),
-    "direction, tokens separated by length": (Direction, "refuted", separated_by_length),
-    "two zeros, a second constraint": (TwoZeros, "supported", lambda: evidence(bag(twinned(1)), corpus())),
-    "two zeros, LayerNorm alone": (TwoZeros, "refuted", lambda: evidence(bag(gaussian()), corpus())),
-    "two zeros, RMSNorm alone": (
-        TwoZeros,
-        "refuted",
-        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
-    ),
-    "two zeros, too few tokens": (TwoZeros, "undecided", lambda: evidence(bag(gaussian()), corpus(10, 6))),
-    "local, a sphere of four dimensions": (Local, "supported", lambda: evidence(bag(spheres(4)), corpus())),
-    "local, ε lets lengths through": (
-        Local,
-        "refuted",
-        lambda: evidence(bag(lengths(0.5), eps=1e4), corpus()),
-    ),
-    "local, neighbourhoods of many dimensions": (Local, "supported", lambda: evidence(bag(gaussian()), corpus())),
-    "local, RMSNorm has no plane": (Local, "qualified", lambda: evidence(read(tiny("llama")), corpus(vocabulary=97))),
-    "local, too few tokens": (Local, "undecided", lambda: evidence(bag(spheres(4)), corpus(4, 5))),
-    "dimension, a cone": (EffectiveDimension, "supported", cone),
-    "dimension, isotropic": (EffectiveDimension, "refuted", lambda: evidence(bag(gaussian()), corpus())),
-    "dimension, RMSNorm": (
-        EffectiveDimension,
-        "refuted",
-        lambda: evidence(read(tiny("llama")), corpus(vocabulary=97)),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("case", [*CASES, *TOO_LITTLE], ids=name_of)
 def test_planted_truth_comes_back(case):
-    probe, verdict, make = CASES[case]
-    finding = concluded(probe(), make())
-    assert finding.verdict == verdict, f"{finding.statistic}: {finding.reading}"
-    assert (finding.why is Why.TOO_LITTLE_TEXT) if verdict == "undecided" else finding.why is None
+    finding = conclude(case)
+    assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
+    assert (finding.why is Why.TOO_LITTLE_TEXT) if case in TOO_LITTLE else finding.why is None
     assert finding.headline
     assert finding.reading
 
@@ -247,7 +107,7 @@ def test_counting_first_positions_would_move_the_concentration():
 
 
 def test_permuted_labels_lose_the_direction():
-    finding = concluded(Direction(), separated_by_direction())
+    finding = concluded(Direction(), by_direction())
     permuted = finding.controls[0]
     assert permuted.name == "permuted labels"
     assert permuted.low < 0 < permuted.high
@@ -389,7 +249,7 @@ def test_distance_must_not_separate_better(cosine, euclidean, verdict):
 
 def test_a_turn_that_costs_nothing_gives_no_share():
     """Tokens that predict themselves lose nothing when they are turned: no ratio is printed, and nothing supported."""
-    finding = concluded(Direction(), own_words())
+    finding = concluded(Direction(), evidence(own_words(), chained(follows=0.95)))
     part = finding.parts[2]
     assert part.why is Why.UNDEFINED
     assert math.isnan(part.statistic.value)
@@ -397,7 +257,7 @@ def test_a_turn_that_costs_nothing_gives_no_share():
 
 
 def test_scaling_costs_nothing_where_blocks_write_nothing():
-    finding = concluded(Direction(), separated_by_direction())
+    finding = concluded(Direction(), by_direction())
     assert [part.verdict for part in finding.parts[:3]] == ["supported"] * 3
     table = finding.more_tables["scaling"].to_frame()
     assert table.delta_nll.abs().max() < 1e-4 < 0.05 < table.turned.min()
@@ -418,7 +278,7 @@ def test_random_initialisation_is_five_models(ordinary):
 
 
 def test_extremes_grow_with_noise_and_percentiles_do_not():
-    frame = Ellipsoid().conclude(noisy_gains()).to_frame()
+    frame = Ellipsoid().conclude(gather(noisy_gains(), None, ())).to_frame()
     assert frame.longest_shortest.min() > 2
     assert frame.axis_ratio.max() < 1.5
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as tr
-from planted import CONTEXT, D, bag, bench_of, corpus, gaussian, generator, tried
-from planted_stability import averaging, leaky, long_first, pushed_off, rare_words, short_sighted, squaring, stretching
+from planted import bench_of, name_of, tried
 from tiny import MAKERS, tiny
 
 from armillary.anatomy.read import read
@@ -43,22 +42,28 @@ from armillary.probes.stability.windows import (
     stream_and_powers,
 )
 from armillary.results import VERDICTS, Why
+from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
+from armillary.specimens.models.stability import (
+    averaging,
+    leaky,
+    long_first,
+    pushed_off,
+    rare_words,
+    short_sighted,
+    squaring,
+    still_bag,
+    stretching,
+    table_bag,
+)
+from armillary.specimens.models.texts import corpus
+from armillary.specimens.planted.case import conclude
+from armillary.specimens.planted.stability import CASES
 
 PROBES = (Prefix, Drift, Reprojection, ManifoldErrors)
 
 
 def words(documents: int = 12, length: int = 60) -> Corpus:
     return corpus(documents, length, vocabulary=97)
-
-
-def still_bag():
-    """Neither attention nor positions: a state depends on its word alone."""
-    return bag(gaussian())
-
-
-def table_bag():
-    """No attention, but positions: only the position table moves a state."""
-    return bag(gaussian(), 0.5 * torch.randn(CONTEXT, D, generator=generator(2)))
 
 
 def long_gpt2():
@@ -69,34 +74,10 @@ def long_gpt2():
     return read(tr.GPT2LMHeadModel(config).eval())
 
 
-CASES = {
-    "prefix, a causal mask": (Prefix, "supported", lambda: (read(tiny("gpt2")), words())),
-    "prefix, windows of attention and a cache that forgets": (
-        Prefix,
-        "supported",
-        lambda: (read(tiny("gemma2")), words()),
-    ),
-    "prefix, an encoder": (Prefix, "refuted", lambda: (read(tiny("bert")), words())),
-    "prefix, a thousandth of the future leaks": (Prefix, "refuted", lambda: (leaky(1e-3), words())),
-    "drift, a mean that norms do not hold": (Drift, "refuted", lambda: (averaging(), words())),
-    "drift, squares on a sphere and off it": (Drift, "supported", lambda: (squaring(attention=16), words())),
-    "drift, no memory and no positions": (Drift, "refuted", lambda: (still_bag(), corpus(12))),
-    "drift, a short sight": (Drift, "refuted", lambda: (short_sighted(), words())),
-    "drift, a table of positions alone": (Drift, "refuted", lambda: (table_bag(), corpus(12))),
-    "reprojection, squares on a sphere and off it": (Reprojection, "supported", lambda: (squaring(), words())),
-    "reprojection, a doubling that no norm sees": (Reprojection, "refuted", lambda: (stretching(2.0, 5), words())),
-    "reprojection, the first token alone": (Reprojection, "qualified", lambda: (long_first(), words())),
-    "reprojection, nothing happens": (Reprojection, "refuted", lambda: (still_bag(), corpus(12))),
-    "errors, pushed off": (ManifoldErrors, "supported", pushed_off),
-    "errors, rare words": (ManifoldErrors, "refuted", rare_words),
-}
-
-
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_planted_truth_comes_back(case):
-    probe, verdict, make = CASES[case]
-    finding = tried(probe(), *make())
-    assert finding.verdict == verdict, f"{finding.statistic}: {finding.reading}"
+    finding = conclude(case)
+    assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
 
 
 @pytest.mark.parametrize("probe", PROBES)
@@ -388,7 +369,7 @@ def test_the_confound_is_strong_and_leaving_it_out_would_be_fooled():
 
 
 def test_errors_of_the_text_itself_are_not_blamed_on_the_manifold():
-    finding = tried(ManifoldErrors(), *pushed_off(pushed=False))
+    finding = tried(ManifoldErrors(), *pushed_off(0))
     assert finding.verdict not in ("supported", "qualified")
 
 
@@ -433,7 +414,7 @@ def test_a_score_with_a_negative_weight_adds_nothing():
 
 def test_a_fit_on_the_half_it_predicts_would_overestimate_itself():
     """200 features of noise: crossed, they predict nothing; fitted and tested on the same half, something."""
-    tokens = scored(*pushed_off(pushed=False))
+    tokens = scored(*pushed_off(0))
     noise = np.random.default_rng(0).standard_normal((len(tokens.loss), 200))
     held_out, fitted = crossed(noise, tokens), noise @ logistic(noise, tokens.hard)[1:]
     scores = [auc(score[tokens.hard], score[~tokens.hard]) for score in (held_out, fitted)]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as tr
-from planted import CONTEXT, INSTRUMENTS, D, bag, chained, corpus, evidence, gaussian, generator
+from planted import INSTRUMENTS, evidence, name_of
 from tiny import MAKERS, tiny
 
 from armillary.anatomy import Norm
@@ -44,94 +44,23 @@ from armillary.probes.words.output import Output
 from armillary.probes.words.refinement import Refinement
 from armillary.probes.words.travel import Travel, move_names
 from armillary.results import VERDICTS, Why
-
-SIZE, LAYERS = 40, 6
-
-
-def mover(step: float = 0.5):
-    """Every block moves a token towards the next word, t + 1, along the great circle between them.
-
-    Words are read out of the first half of the stream. The second half remembers which word this is; the final norm's
-    gain hides it.
-    """
-    config = tr.GPTNeoXConfig(
-        hidden_size=2 * SIZE,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=2,
-        intermediate_size=SIZE,
-        vocab_size=SIZE,
-        max_position_embeddings=CONTEXT,
-        hidden_act="relu",
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    model = tr.GPTNeoXForCausalLM(config).eval()
-    eye = torch.eye(SIZE)
-    with torch.no_grad():
-        model.gpt_neox.embed_in.weight.copy_(torch.cat((eye, 3 * eye), 1))
-        model.lm_head.weight.copy_(torch.cat((eye, 0 * eye), 1))
-        model.gpt_neox.final_layer_norm.weight[SIZE:] = 0
-        for layer in model.gpt_neox.layers:
-            layer.attention.dense.weight.zero_()
-            layer.attention.dense.bias.zero_()
-            layer.mlp.dense_h_to_4h.weight.copy_(torch.cat((0 * eye, eye), 1))
-            layer.mlp.dense_h_to_4h.bias.fill_(-2.0)
-            # Only the remembered word's unit is active; it lowers that word and raises the next.
-            layer.mlp.dense_4h_to_h.weight.copy_(torch.cat((eye.roll(1, 0) - 0.5 * eye, 0 * eye), 0) * step / LAYERS)
-            layer.mlp.dense_4h_to_h.bias.zero_()
-    return read(model, "mover")
+from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
+from armillary.specimens.models.draws import generator
+from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.models.words import SIZE, in_three_dimensions, mover
+from armillary.specimens.planted.case import conclude
+from armillary.specimens.planted.words import CASES
 
 
 def followed(anatomy) -> Evidence:
     """Evidence on text in which t + 1 always follows t."""
-    text = chained(vocabulary=SIZE)
-    sure = tuple(replace(w, ids=tuple((w.ids[0] + t) % SIZE for t in range(len(w.ids)))) for w in text.windows)
-    return evidence(anatomy, replace(text, windows=sure))
+    return evidence(anatomy, chained(vocabulary=SIZE, follows=1.0))
 
 
-def by_length() -> Evidence:
-    """Words in one direction that differ only in length."""
-    ray = torch.randn(1, D, generator=generator(8))
-    return evidence(
-        bag(ray * torch.linspace(1, 9, 60)[:, None] + 0.02 * torch.randn(60, D, generator=generator(9))), chained()
-    )
-
-
-def of_one_length() -> Evidence:
-    points = torch.randn(300, D, generator=generator(3))
-    points = points - points.mean(1, keepdim=True)
-    return evidence(bag(torch.nn.functional.normalize(points, dim=1) * 4), corpus(vocabulary=300))
-
-
-def in_three_dimensions() -> Evidence:
-    frame = torch.randn(D, D, generator=generator(5))
-    frame = torch.linalg.qr(frame - frame.mean(0))[0].T[:3]
-    points = torch.randn(400, 3, generator=generator(6))
-    return evidence(bag(4 * torch.nn.functional.normalize(points, dim=1) @ frame), corpus(vocabulary=400))
-
-
-CASES = {
-    "travel, to the next word": (Travel, "supported", lambda: followed(mover())),
-    "travel, nowhere": (Travel, "refuted", lambda: evidence(bag(gaussian()), corpus())),
-    "refine, step by step": (Refinement, "supported", lambda: followed(mover())),
-    "refine, away from the next word": (Refinement, "refuted", lambda: followed(mover(-0.5))),
-    "refine, nothing": (Refinement, "refuted", lambda: evidence(bag(gaussian()), corpus())),
-    "output, words of one length": (Output, "supported", of_one_length),
-    "output, words in one direction": (Output, "refuted", by_length),
-    "artifact, three dimensions": (Artifact, "supported", in_three_dimensions),
-    "artifact, many dimensions": (
-        Artifact,
-        "refuted",
-        lambda: evidence(bag(torch.randn(1500, 128, generator=generator(4))), corpus(300)),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_planted_truth_comes_back(case):
-    probe, verdict, make = CASES[case]
-    finding = probe().conclude(make())
-    assert finding.verdict == verdict, f"{finding.statistic}: {finding.reading}"
+    finding = conclude(case)
+    assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
     assert finding.headline and finding.reading and finding.why is None
 
 
@@ -382,7 +311,7 @@ def test_three_documents_give_a_picture_no_interval():
 
 
 def test_the_interval_of_a_picture_contains_its_value():
-    statistic = Artifact().conclude(in_three_dimensions()).statistic
+    statistic = Artifact().conclude(evidence(bag(in_three_dimensions()), corpus(vocabulary=400))).statistic
     assert statistic.low <= statistic.value <= statistic.high
     assert statistic.high - statistic.low < 0.1
 

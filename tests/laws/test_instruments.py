@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted import chained
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -15,6 +14,7 @@ from armillary.probes.instruments.covariances import CovarianceSums
 from armillary.probes.instruments.patterns import Patterns, texts
 from armillary.probes.instruments.samples import TokenSamples
 from armillary.probes.machinery.shared_pass import observe
+from armillary.specimens.models.texts import chained
 from armillary.training.snapshot import PEAKS
 
 FAMILIES = ("gpt2", "llama", "bert", "opt")

@@ -211,7 +211,7 @@ def test_training_mode_and_weights_are_left_alone():
 
 
 def test_a_write_of_zero_is_lawful_in_half_precision():
-    from planted import bag, gaussian
+    from armillary.specimens.models.bag import bag, gaussian
 
     assert check(read(bag(gaussian()).model.half()))
 

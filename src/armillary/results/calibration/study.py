@@ -52,6 +52,8 @@ class Planted:
     strengths: tuple[float, ...] = STRENGTHS
     matters: float = 1.0
     """The strength from which on it must be found."""
+    size: str = ""
+    """What the strength is a share of; empty where it is tried in full only."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ def rates_table(calibration: Calibration) -> Table:
         Column("subject", "architecture, model or planted case"),
         Column("text", "the text that was read; empty for several"),
         Column("tokens", "the budget"),
-        Column("strength", "the share of planted weights"),
+        Column("strength", "the share of a planted effect's full size"),
         Column("verdict", "the verdict that is counted"),
         Column("count", "runs with this verdict"),
         Column("n", "all runs"),

@@ -17,7 +17,7 @@ from armillary.views.text.survey import as_text, paragraphs, print_lines, table_
 
 TITLES = {
     "untrained": "Untrained models: how often each verdict came out",
-    "planted": "Planted models: how often they were found, by the share of planted weights",
+    "planted": "Planted models: how often they were found, by the size of the effect",
     "seeds": "Seeds, texts and budgets: is the verdict the same?",
 }
 

@@ -18,8 +18,8 @@ as any survey, and wrote this page.
 
 - **Untrained models** are small models of two architectures at Hugging Face's own initialisation, with seeds that no
   survey's twin has. Each reads its own choice of the text. A *learned* claim that is supported there is a false alarm.
-- **Planted models** have a known answer. A strength of 0.25 mixes a quarter of the planted weights with three quarters
-  of random ones.
+- **Planted models** have a known answer. Every draw has its own random weights and its own text. At strength 1 the
+  planted effect has its full size, at 0.25 a quarter of it. Where it is small, a rule need not find it.
 - **Seeds** choose the documents, the untrained twins and every other draw of a survey. Agreement is the share of
   surveys that give the claim's commonest verdict.
 
@@ -44,9 +44,15 @@ def trust_page(calibration: Calibration) -> str:
     parts += ["## Aims", _bullets(results)]
     for part, table in tables(calibration).items():
         parts += [f"## {TITLES[part]}", "\n".join(_table(table))]
+        if part == "planted" and any(case.size for case in calibration.cases):
+            parts += ["What the strength is a share of:", _bullets(_sizes(calibration))]
         if part == "untrained" and calibration.readings:
             parts += ["What the readings of learned claims say on untrained models:", _bullets(_readings(calibration))]
     return "\n\n".join([*parts, _COMMANDS]) + "\n"
+
+
+def _sizes(calibration: Calibration) -> list[str]:
+    return [f"{_escaped(case.name)}: {_escaped(case.size)}" for case in calibration.cases if case.size]
 
 
 def _readings(calibration: Calibration) -> list[str]:

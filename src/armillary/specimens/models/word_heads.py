@@ -1,9 +1,10 @@
-"""Models whose heads have a known purpose: they match listed pairs, copy, store, write topics, or are random."""
+"""Heads for chapter B that act on words: they match listed pairs, copy, store, write topics, or are random."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
+from typing import Any
 
 import torch
 import transformers as tr
@@ -15,18 +16,9 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.lexicon.related_nouns import related_pairs
-from armillary.probes.machinery.evidence import Evidence
-from armillary.probes.machinery.shared_pass import gather
+from armillary.specimens.models.draws import generator, normal
 
 D, HEADS, K, LAYERS = 64, 4, 16, 3
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=generator(seed))
 
 
 @cache
@@ -38,7 +30,7 @@ def words() -> tuple[str, ...]:
     return ("[UNK]", *dict.fromkeys([*NOUNS, *listed, *plurals, *meaningless]))
 
 
-def tokenizer(vocabulary: tuple[str, ...]) -> tr.PreTrainedTokenizerFast:
+def tokenizer(vocabulary: tuple[str, ...]) -> Any:
     model = WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]")
     return tr.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="[UNK]")
 
@@ -57,15 +49,21 @@ Plant = Callable[[int, int], Head]
 """From layer and head to the planted matrices."""
 
 
-def random_head(seed: int) -> Head:
-    return Head(*(0.2 * normal(D, K, seed=100 * seed + i) for i in range(3)), 0.2 * normal(K, D, seed=100 * seed + 3))
+def random_head(stream: int, seed: int = 0) -> Head:
+    W_Q, W_K, W_V = (0.2 * normal(D, K, stream=100 * stream + i, seed=seed) for i in range(3))
+    return Head(W_Q, W_K, W_V, 0.2 * normal(K, D, stream=100 * stream + 3, seed=seed))
 
 
 def randoms(seed: int = 0) -> Plant:
-    return lambda layer, head: random_head(1000 * seed + 10 * layer + head + 1)
+    return lambda layer, head: random_head(_place(layer, head) + 1, seed)
 
 
-def gpt2(embedding: Tensor, plant: Plant, layers: int = LAYERS) -> Anatomy:
+def _place(layer: int, head: int) -> int:
+    """A number for each head of the model, from which its streams count."""
+    return 10 * layer + head
+
+
+def gpt2(embedding: Tensor, plant: Plant, layers: int = LAYERS, seed: int = 0) -> Anatomy:
     """Gains of either sign and biases stand before the heads: a measurement that ignores them fails."""
     config = tr.GPT2Config(
         n_embd=D,
@@ -81,10 +79,10 @@ def gpt2(embedding: Tensor, plant: Plant, layers: int = LAYERS) -> Anatomy:
     with torch.no_grad():
         model.transformer.wte.weight.copy_(embedding)
         for layer, block in enumerate(model.transformer.h):
-            gain = (0.5 + torch.rand(D, generator=generator(layer))) * normal(D, seed=layer + 50).sign()
+            gain = _gain(layer, seed)
             block.ln_1.weight.copy_(gain)
-            block.ln_1.bias.copy_(0.1 * normal(D, seed=layer + 60))
-            block.attn.c_attn.bias.copy_(0.1 * normal(3 * D, seed=layer + 70))
+            block.ln_1.bias.copy_(0.1 * normal(D, stream=layer + 60, seed=seed))
+            block.attn.c_attn.bias.copy_(0.1 * normal(3 * D, stream=layer + 70, seed=seed))
             heads = [plant(layer, head) for head in range(HEADS)]
             sides = [torch.cat([getattr(head, name) for head in heads], 1) for name in ("W_Q", "W_K", "W_V")]
             block.attn.c_attn.weight.copy_(torch.cat(sides, 1) / gain[:, None])
@@ -92,7 +90,7 @@ def gpt2(embedding: Tensor, plant: Plant, layers: int = LAYERS) -> Anatomy:
     return replace(read(model, "planted"), tokenizer=tokenizer(words()[: len(embedding)]))
 
 
-def llama(embedding: Tensor, plant: Plant, layers: int = LAYERS) -> Anatomy:
+def llama(embedding: Tensor, plant: Plant, layers: int = LAYERS, seed: int = 0) -> Anatomy:
     """RMSNorm, rotation, and two query heads to a key: the first head of a group gives the keys and values."""
     config = tr.LlamaConfig(
         hidden_size=D,
@@ -111,7 +109,7 @@ def llama(embedding: Tensor, plant: Plant, layers: int = LAYERS) -> Anatomy:
     with torch.no_grad():
         model.model.embed_tokens.weight.copy_(embedding)
         for layer, block in enumerate(model.model.layers):
-            gain = (0.5 + torch.rand(D, generator=generator(layer))) * normal(D, seed=layer + 50).sign()
+            gain = _gain(layer, seed)
             block.input_layernorm.weight.copy_(gain)
             heads = [plant(layer, head) for head in range(HEADS)]
             attention = block.self_attn
@@ -122,20 +120,20 @@ def llama(embedding: Tensor, plant: Plant, layers: int = LAYERS) -> Anatomy:
     return replace(read(model, "planted"), tokenizer=tokenizer(words()[: len(embedding)]))
 
 
-def evidence(anatomy: Anatomy) -> Evidence:
-    """What a survey of the weights alone gathers, untrained twins among it."""
-    return gather(anatomy, None, ())
+def _gain(layer: int, seed: int) -> Tensor:
+    size = 0.5 + torch.rand(D, generator=generator(layer, seed))
+    return size * normal(D, stream=layer + 50, seed=seed).sign()
 
 
-def frame(seed: int, size: int = D) -> Tensor:
-    return torch.linalg.qr(normal(size, size, seed=seed))[0]
+def frame(stream: int, size: int = D, seed: int = 0) -> Tensor:
+    return torch.linalg.qr(normal(size, size, stream=stream, seed=seed))[0]
 
 
 # Embeddings.
 
 
 def gaussian(seed: int = 0) -> Tensor:
-    return normal(len(words()), D, seed=seed)
+    return normal(len(words()), D, stream=0, seed=seed)
 
 
 def halved(seed: int = 0) -> Tensor:
@@ -151,7 +149,7 @@ def coded(together: bool, seed: int = 0) -> Tensor:
     rows = 0.3 * gaussian(seed)
     rows[:, 2 * K :] *= 4
     for i, pair in enumerate(related_pairs()):
-        code = normal(K, seed=10_000 + i)
+        code = normal(K, stream=10_000 + i, seed=seed)
         rows[row[pair.first], :K] += code
         second = slice(0, K) if together else slice(K, 2 * K)
         rows[row[pair.second], second] += code
@@ -161,91 +159,105 @@ def coded(together: bool, seed: int = 0) -> Tensor:
 def one_axis_each(seed: int = 0) -> Tensor:
     """Every word has one large coordinate and small ones elsewhere."""
     rows = 0.3 * gaussian(seed)
-    rows[torch.arange(len(rows)), torch.randint(0, D, (len(rows),), generator=generator(seed + 1))] += 6
+    rows[torch.arange(len(rows)), torch.randint(0, D, (len(rows),), generator=generator(1, seed))] += 6
     return rows
 
 
 def one_axis_for_all(seed: int = 0) -> Tensor:
     """Gaussian words that share one large direction."""
-    return gaussian(seed) + 8 * frame(5)[0]
+    return gaussian(seed) + 8 * frame(5, seed=seed)[0]
 
 
 def loud(axes: int, times: float, seed: int = 0) -> Tensor:
     """Gaussian words that vary more along some axes of `frame(9)`, and mean nothing."""
-    rows = gaussian(seed) @ frame(9).T
+    turn = frame(9, seed=seed)
+    rows = gaussian(seed) @ turn.T
     rows[:, :axes] *= times
-    return rows @ frame(9)
+    return rows @ turn
 
 
 def clustered(topics: int = 40, seed: int = 0) -> Tensor:
     """Words in topics, each topic an axis of `frame(9)`."""
-    of = torch.randint(0, topics, (len(words()),), generator=generator(seed + 1))
-    return 4 * frame(9)[of] + 0.4 * gaussian(seed)
+    of = torch.randint(0, topics, (len(words()),), generator=generator(1, seed))
+    return 4 * frame(9, seed=seed)[of] + 0.4 * gaussian(seed)
 
 
 # Heads.
 
 
-def matching(layers: range = range(LAYERS)) -> Plant:
-    """In the given layers queries read the code of first words and keys that of second ones; other heads are random."""
+def matching(layers: range = range(LAYERS), share: float = 1.0, seed: int = 0) -> Plant:
+    """In a share of the heads of these layers, queries read the code of first words and keys that of second ones."""
 
     def plant(layer: int, head: int) -> Head:
-        rotation = frame(10 * layer + head, K)
-        other = random_head(10 * layer + head + 1)
+        rotation = frame(_place(layer, head), K, seed)
         first, second = torch.zeros(D, K), torch.zeros(D, K)
         first[:K], second[K : 2 * K] = rotation, rotation
-        return replace(other, W_Q=first, W_K=second) if layer in layers else other
+        return replace(random_head(_place(layer, head) + 1, seed), W_Q=first, W_K=second)
 
-    return plant
+    return _some(plant, layers, share, seed)
 
 
-def same_code() -> Plant:
+def _some(plant: Plant, layers: range, share: float, seed: int) -> Plant:
+    """The planted heads in a share of all heads of these layers, evenly over layers; other heads are random."""
+    order = torch.randperm(HEADS, generator=generator(90, seed)).tolist()
+    chosen = set(order[: round(share * HEADS)])
+    random = randoms(seed)
+    return lambda layer, head: (plant if layer in layers and head in chosen else random)(layer, head)
+
+
+def same_code(seed: int = 0) -> Plant:
     """Queries and keys both read the coordinates of the code: words that lie together before do so after."""
 
     def plant(layer: int, head: int) -> Head:
         side = torch.zeros(D, K)
-        side[:K] = frame(10 * layer + head, K)
-        return replace(random_head(10 * layer + head + 1), W_Q=side, W_K=side)
+        side[:K] = frame(_place(layer, head), K, seed)
+        return replace(random_head(_place(layer, head) + 1, seed), W_Q=side, W_K=side)
 
     return plant
 
 
-def copying(layers: range) -> Plant:
-    """In the given layers a query scores its own key highest; other heads are random. Pairs of heads share keys."""
+def copying(layers: range, share: float = 1.0, seed: int = 0) -> Plant:
+    """In the given layers a query scores its own key highest; other heads are random. Pairs of heads share keys.
+
+    Queries and keys agree by a `share` of their matrices; the rest of each is random and as large.
+    """
 
     def plant(layer: int, head: int) -> Head:
-        other = random_head(10 * layer + head + 1)
-        side = frame(100 + 10 * layer + head // 2)[:, :K]
-        return replace(other, W_Q=side, W_K=side) if layer in layers else other
+        other = random_head(_place(layer, head) + 1, seed)
+        side = frame(100 + 10 * layer + head // 2, seed=seed)[:, :K]
+        W_Q, W_K = (share * side + (1 - share) * random / random.norm(dim=0) for random in (other.W_Q, other.W_K))
+        return replace(other, W_Q=W_Q, W_K=W_K) if layer in layers else other
 
     return plant
 
 
-def storing() -> Plant:
+def storing(seed: int = 0) -> Plant:
     """Each head's keys are sixteen of the coordinates, each with a value of its own."""
 
     def plant(layer: int, head: int) -> Head:
         keys = torch.eye(D)[:, head * K : (head + 1) * K] * torch.linspace(2, 1, K)
-        return replace(random_head(head + 1), W_V=keys, W_O=frame(20 + layer * HEADS + head)[:K])
+        updates = frame(20 + layer * HEADS + head, seed=seed)[:K]
+        return replace(random_head(head + 1, seed), W_V=keys, W_O=updates)
 
     return plant
 
 
-def shared_key() -> Plant:
+def shared_key(seed: int = 0) -> Plant:
     """The strongest left vector is what all words share: every word matches it, and nothing is looked up."""
 
     def plant(layer: int, head: int) -> Head:
-        rest = frame(30 + 10 * layer + head)[:, : K - 1]
-        shared = frame(5)[0]
+        rest = frame(30 + _place(layer, head), seed=seed)[:, : K - 1]
+        shared = frame(5, seed=seed)[0]
         keys = torch.cat([shared[:, None], rest - shared[:, None] * (shared @ rest)], 1)
-        return replace(random_head(head + 1), W_V=keys * torch.linspace(2, 1, K), W_O=frame(40 + head)[:K])
+        updates = frame(40 + head, seed=seed)[:K]
+        return replace(random_head(head + 1, seed), W_V=keys * torch.linspace(2, 1, K), W_O=updates)
 
     return plant
 
 
-def half_early() -> Plant:
+def half_early(seed: int = 0) -> Plant:
     """The first layer copies by the coordinates that every second word of `halved` lacks, all others by any."""
-    early, late = same_code(), copying(range(LAYERS))
+    early, late = same_code(seed), copying(range(LAYERS), seed=seed)
     return lambda layer, head: (late if layer else early)(layer, head)
 
 
@@ -255,35 +267,33 @@ def behind_random_keys(plant: Plant, seed: int = 0) -> Plant:
     def turned(layer: int, head: int) -> Head:
         planted = plant(layer, head)
         strength = planted.W_V.norm(dim=0)
-        left = frame(7000 + seed + 10 * layer + head)[:, :K]
+        left = frame(7000 + _place(layer, head), seed=seed)[:, :K]
         return replace(planted, W_V=left * strength)
 
     return turned
 
 
-def on_loud_axes(axes: int, layers: range) -> Plant:
+def on_loud_axes(axes: int, layers: range, seed: int = 0) -> Plant:
     """In the given layers a head writes the loud axes of `loud` most, mixed at random; elsewhere it is random."""
 
     def plant(layer: int, head: int) -> Head:
-        other = random_head(10 * layer + head + 1)
-        if layer not in layers:
-            return other
-        inside = frame(300 + 10 * layer + head, axes) @ frame(9)[:axes]
+        turn = frame(9, seed=seed)
+        inside = frame(300 + _place(layer, head), axes, seed) @ turn[:axes]
         strength = torch.cat([torch.linspace(2, 1, axes), torch.full((K - axes,), 0.1)])
-        left = frame(8000 + 10 * layer + head)[:, :K]
-        return replace(other, W_V=left * strength, W_O=torch.cat([inside, frame(9)[axes:K]]))
+        left = frame(8000 + _place(layer, head), seed=seed)[:, :K]
+        other = random_head(_place(layer, head) + 1, seed)
+        return replace(other, W_V=left * strength, W_O=torch.cat([inside, turn[axes:K]]))
 
-    return plant
+    return _some(plant, layers, 1.0, seed)
 
 
-def on_topic(layers: range) -> Plant:
-    """In the given layers a head reads and writes sixteen of the topics of `clustered`; elsewhere heads are random."""
+def on_topic(layers: range, share: float = 1.0, seed: int = 0) -> Plant:
+    """In the given layers a share of the heads reads and writes sixteen topics of `clustered`; others are random."""
 
     def plant(layer: int, head: int) -> Head:
-        other = random_head(10 * layer + head + 1)
-        chosen = frame(9)[torch.randperm(40, generator=generator(10 * layer + head))[:K]]
-        if layer not in layers:
-            return other
+        other = random_head(_place(layer, head) + 1, seed)
+        drawn = torch.randperm(40, generator=generator(_place(layer, head), seed))[:K]
+        chosen = frame(9, seed=seed)[drawn]
         return replace(other, W_V=chosen.T * torch.linspace(2, 1, K), W_O=chosen)
 
-    return plant
+    return _some(plant, layers, share, seed)

@@ -1,0 +1,71 @@
+"""Chapter E: which feed-forwards discard, compress, and select by context?"""
+
+from armillary.anatomy import Anatomy
+from armillary.specimens.models.filter import filtering, plain, selector, skewed, steady, whisperer
+from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.planted.case import Case, Specimen, certain, sized
+
+
+def on_chain(anatomy: Anatomy, seed: int) -> Specimen:
+    return anatomy, chained(24, 40, seed=seed)
+
+
+def on_text(anatomy: Anatomy, seed: int) -> Specimen:
+    return anatomy, corpus(24, 40, seed=seed)
+
+
+CASES: tuple[Case, ...] = (
+    sized(
+        "discard, one unit a word",
+        "ffn.discard",
+        "supported",
+        "share of units that detect a word; the others are random",
+        lambda share, seed: on_chain(selector(share=share, seed=seed), seed),
+        matters=0.5,
+    ),
+    certain(
+        "discard, one unit a word, GELU",
+        "ffn.discard",
+        "supported",
+        lambda seed: on_chain(selector("gelu_new", seed=seed), seed),
+    ),
+    certain("discard, a centred stream", "ffn.discard", "refuted", lambda seed: on_text(plain(seed=seed), seed)),
+    certain("discard, mostly above zero", "ffn.discard", "refuted", lambda seed: on_text(skewed(-1, seed=seed), seed)),
+    certain(
+        "discard, below zero but not gone",
+        "ffn.discard",
+        "refuted",
+        lambda seed: on_text(plain("gelu_new", -1.0, seed=seed), seed),
+    ),
+    sized(
+        "compress, rare and far above",
+        "ffn.compress",
+        "supported",
+        "share of such coordinates; the others are Gaussian",
+        lambda share, seed: on_text(skewed(1, share=share, seed=seed), seed),
+        matters=0.75,
+    ),
+    certain("compress, random directions", "ffn.compress", "refuted", lambda seed: on_text(plain(seed=seed), seed)),
+    certain(
+        "compress, nothing is cut",
+        "ffn.compress",
+        "refuted",
+        lambda seed: on_text(plain("gelu_new", 8.0, seed=seed), seed),
+    ),
+    sized(
+        "select, places are discarded",
+        "ffn.select",
+        "supported",
+        "size of what is written of the next word",
+        lambda size, seed: on_chain(filtering(size=2 * size, seed=seed), seed),
+        matters=0.75,
+    ),
+    certain(
+        "select, places are discarded, GELU",
+        "ffn.select",
+        "supported",
+        lambda seed: on_chain(filtering("gelu_new", seed=seed), seed),
+    ),
+    certain("select, the same units always", "ffn.select", "refuted", lambda seed: on_chain(steady(seed), seed)),
+    certain("select, said from below zero", "ffn.select", "refuted", lambda seed: on_chain(whisperer(seed), seed)),
+)

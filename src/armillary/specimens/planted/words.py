@@ -1,0 +1,63 @@
+"""Chapter C: which words travel to the next one, are refined, are scored by their angle, can be drawn?"""
+
+from armillary.specimens.models.bag import bag, gaussian
+from armillary.specimens.models.draws import normal
+from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.models.words import SIZE, in_three_dimensions, mover, words_of_one_length, words_on_a_ray
+from armillary.specimens.planted.case import Case, Specimen, certain, sized
+
+
+def moved(step: float, seed: int, follows: float = 1.0) -> Specimen:
+    """A model that moves every token to t + 1, on text in which t + 1 follows t with this chance."""
+    return mover(step), chained(vocabulary=SIZE, seed=seed, follows=follows)
+
+
+def nothing_moves(seed: int) -> Specimen:
+    return bag(gaussian(seed=seed)), corpus(seed=seed)
+
+
+CASES: tuple[Case, ...] = (
+    sized(
+        "travel, to the next word",
+        "words.travel",
+        "supported",
+        "chance that the word a token moves to is the next one",
+        lambda share, seed: moved(0.5, seed, share),
+        matters=0.5,
+    ),
+    certain("travel, nowhere", "words.travel", "refuted", nothing_moves),
+    sized(
+        "refine, step by step",
+        "words.refine",
+        "supported",
+        "length of the steps",
+        lambda size, seed: moved(0.5 * size, seed),
+        matters=0.75,
+    ),
+    certain("refine, away from the next word", "words.refine", "refuted", lambda seed: moved(-0.5, seed)),
+    certain("refine, nothing", "words.refine", "refuted", nothing_moves),
+    certain(
+        "output, words of one length",
+        "words.output",
+        "supported",
+        lambda seed: (bag(words_of_one_length(seed)), corpus(vocabulary=300, seed=seed)),
+    ),
+    certain(
+        "output, words in one direction",
+        "words.output",
+        "refuted",
+        lambda seed: (bag(words_on_a_ray(seed)), chained(seed=seed)),
+    ),
+    certain(
+        "artifact, three dimensions",
+        "words.artifact",
+        "supported",
+        lambda seed: (bag(in_three_dimensions(seed)), corpus(vocabulary=400, seed=seed)),
+    ),
+    certain(
+        "artifact, many dimensions",
+        "words.artifact",
+        "refuted",
+        lambda seed: (bag(normal(1500, 128, stream=4, seed=seed)), corpus(300, seed=seed)),
+    ),
+)
