@@ -6,10 +6,12 @@ import torch
 from tiny import tiny
 
 from armillary.anatomy.read import read
-from armillary.edits import Scale, edited
+from armillary.edits import Scale, across, edited
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes import PROBES, choose
+from armillary.probes.filter.undiscard import Undiscard
+from armillary.probes.grid.axis_shuffles import DocumentShuffle
 from armillary.probes.machinery.bench import LOOKS, Bench, ModelChangedError, Trials
 from armillary.probes.machinery.evidence import RANDOM, SHUFFLED
 from armillary.probes.machinery.plan import make_plan
@@ -54,6 +56,24 @@ def test_all_trials_share_one_baseline(bench):
     assert trials.cost("nothing") == (0, 0, 0)
     assert trials.beside("double", "nothing") == pytest.approx((value, low, high))
     assert trials.looks == LOOKS and trials.level == 0.95 and trials.documents == 24
+
+
+def test_trials_that_resume_behind_unchanged_blocks_cost_what_whole_passes_cost(bench):
+    a = bench.anatomy
+    edits = {
+        "scale": lambda: Scale(0, 2.0),
+        "shuffle": lambda: DocumentShuffle(1, lambda n: across(a.n_heads, a.k, n), "z"),
+        "queries": lambda: DocumentShuffle(1, lambda n: across(a.n_heads, a.k, n), "q"),
+        "through": lambda: Undiscard(1),
+        "elsewhere": lambda: Undiscard(1, 1.0, (0, 1)),
+    }
+    trials = Bench(a, bench.corpus).compare({name: (make(),) for name, make in edits.items()})
+    for row, make in enumerate(edits.values(), 1):
+        fresh, edit = Bench(a, bench.corpus), make()
+        whole = np.zeros(fresh.corpus.groups)
+        for batch in (batch for part in fresh.instalments for batch in part):
+            np.add.at(whole, fresh.groups(batch).numpy(), fresh.token_losses(batch, edit).sum(1).numpy())
+        assert np.array_equal(trials.loss[row], whole)
 
 
 def test_a_rule_that_can_decide_reads_no_further(bench):

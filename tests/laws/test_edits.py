@@ -11,6 +11,7 @@ from armillary.anatomy.folded import mlp_norm
 from armillary.anatomy.read import read
 from armillary.edits import EDITS, Ablate, Freeze, Scale, Shuffle, Silence, Slide, Turn, across, edited, within
 from armillary.edits.edit import changing
+from armillary.edits.resume import resuming, unchanged_blocks
 from armillary.errors import ArmillaryError, ModelError
 from armillary.flow.capture import run, still, watching
 
@@ -62,6 +63,38 @@ def test_it_acts_stays_causal_and_leaves_no_trace(models, name, edit):
     if a.causal:
         assert torch.equal(one[:, :-1], two[:, :-1])
         assert not torch.equal(one[:, -1], two[:, -1])
+
+
+@pytest.mark.parametrize("edit", [*edits(read(tiny("gpt2")))])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pass_that_resumes_behind_unchanged_blocks_is_the_whole_pass_bit_for_bit(models, name, edit):
+    a, text, kept = models[name], ids(), {}
+    chosen = edits(a)[edit]
+    blocks = unchanged_blocks([chosen])
+    assert blocks == {"scale": 2, "turn": 2, "scale the embedding": 0, "freeze": 0, "slide": 0}.get(edit, 1)
+    with still(a.model):
+        before = run(a, text)
+        with edited(a, chosen):
+            whole = run(a, text)
+        # The first pass keeps what the blocks give; those after it resume there.
+        for _ in range(3):
+            with resuming(a, blocks, kept), edited(a, chosen):
+                assert torch.equal(run(a, text), whole)
+        assert torch.equal(run(a, text), before)
+    assert list(kept) == ([blocks] if blocks else [])
+    assert not any("forward" in vars(module) for module in a.model.modules())
+
+
+def test_a_resumed_pass_runs_no_block_before_it(models):
+    a, kept, passed = models["gpt2"], {}, []
+    inner = a.model.get_submodule(a.sites["L0.ln1"].path)
+    handle = inner.register_forward_hook(lambda *_: passed.append(1))
+    with still(a.model):
+        for _ in range(2):
+            with resuming(a, 1, kept):
+                run(a, ids())
+    handle.remove()
+    assert len(passed) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -47,6 +47,10 @@ class Ablate:
         if not callable(self.choose):
             raise ArmillaryError(f"`choose` must be a function such as {self.example}; got {self.choose!r}.")
 
+    @property
+    def unchanged(self) -> int:
+        return self.layer
+
     @contextmanager
     def on(self, anatomy: Anatomy) -> Iterator[None]:
         check_layer(anatomy, self.layer)
@@ -127,6 +131,10 @@ class Silence:
             raise ArmillaryError(f"`heads` must name at least one head, as in heads=(0, 2); got {self.heads!r}.")
         for head in self.heads:
             check_whole("heads", head)
+
+    @property
+    def unchanged(self) -> int:
+        return self.layer
 
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         check_layer(anatomy, self.layer)

@@ -27,7 +27,11 @@ HeadChange = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 class Edit(Protocol):
-    """A frozen dataclass whose fields are its settings; its docstring says what it does."""
+    """A frozen dataclass whose fields are its settings; its docstring says what it does.
+
+    An edit that has an attribute `unchanged` says how many blocks, counted from the first, give what they give without
+    it: passes that differ only behind them may start there.
+    """
 
     example: ClassVar[str]
     """One line of Python that makes one."""

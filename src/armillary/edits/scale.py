@@ -29,6 +29,10 @@ class Scale:
         check_number("factor", self.factor)
         check_whole("start", self.start)
 
+    @property
+    def unchanged(self) -> int:
+        return self.layer + 1
+
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         return changing_stream(
             anatomy,

@@ -39,6 +39,10 @@ class Shuffle:
         for axis in self.order:
             check_whole("order", axis, least=0)
 
+    @property
+    def unchanged(self) -> int:
+        return self.layer
+
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         check_layer(anatomy, self.layer)
         heads = anatomy.n_kv_heads if self.where == "qk" else anatomy.n_heads

@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -36,6 +37,10 @@ class Turn:
         check_whole("seed", self.seed, least=0)
         check_whole("start", self.start)
 
+    @property
+    def unchanged(self) -> int:
+        return self.layer + 1
+
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         centred = anatomy.blocks[0].ln1.kind == "layernorm"
 
@@ -61,5 +66,11 @@ class Turn:
         ids = torch.zeros_like(positions) if tokens.ids is None else tokens.ids.to(x.device)
         pairs = torch.stack((positions, ids), -1).reshape(b * t, 2).cpu().numpy()
         distinct, which = np.unique(pairs, axis=0, return_inverse=True)
-        drawn = np.stack([np.random.default_rng((self.seed, *pair)).standard_normal(d) for pair in distinct.tolist()])
+        drawn = np.stack([_normal(d, self.seed, *pair) for pair in distinct.tolist()])
         return torch.from_numpy(drawn[which.reshape(-1)]).to(x.device).reshape(b, t, d)
+
+
+# Turns at other layers, by other angles and in other models share their draws: as many are kept as an experiment reads.
+@lru_cache(maxsize=2048)
+def _normal(d: int, seed: int, position: int, token: int) -> np.ndarray:
+    return np.random.default_rng((seed, position, token)).standard_normal(d)

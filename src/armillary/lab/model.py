@@ -32,6 +32,8 @@ def build(recipe: Recipe, end: int = 0) -> Any:
                 n_layer=recipe.layers,
                 n_head=recipe.heads,
                 n_inner=recipe.feed_forward,
+                # GPT-2's own function, computed by one kernel in place of eight: a sixth of a pass on a CPU.
+                activation_function="gelu_pytorch_tanh",
                 resid_pdrop=recipe.dropout,
                 embd_pdrop=recipe.dropout,
                 attn_pdrop=0.0,

@@ -46,7 +46,7 @@ def survey_json(survey: Survey) -> str:
     record: dict[str, Any] = {"schema": SCHEMA, "armillary": __version__}
     record |= {key: getattr(survey, key).to_dict() for key in ("model", "text", "provenance")}
     record |= {"thresholds": survey.thresholds, "laws": [law.to_dict() for law in survey.laws]}
-    record |= {"claims": [_finding_record(finding) for finding in survey.findings]}
+    record |= {"claims": [_stored_finding(finding) for finding in survey.findings]}
     return json_text(record | {"notes": survey.notes, "times": survey.times.to_dict()})
 
 
@@ -186,6 +186,19 @@ def _sync_folders(folders: set[Path]) -> None:
             os.close(handle)
 
 
+class _Ready(str):
+    """JSON text, to be stored as it is."""
+
+
+def _stored_finding(finding: Finding) -> _Ready:
+    """A finding as an entry of survey.json, whose every version holds all findings so far: made once for each."""
+    # A finding is frozen, and tables make it unhashable: the text is kept with it.
+    if "_stored" not in vars(finding):
+        vars(finding)["_stored"] = _Ready(_json(_finding_record(finding), 2))
+    stored: _Ready = vars(finding)["_stored"]
+    return stored
+
+
 def _finding_record(finding: Finding) -> dict[str, Any]:
     return {
         **asdict(finding.claim),
@@ -249,6 +262,8 @@ def json_text(value: Any) -> str:
 
 def _json(value: Any, depth: int) -> str:
     """JSON with one entry per line, and lists of plain values on one line, so that diffs stay readable."""
+    if isinstance(value, _Ready):
+        return value
     value = _plain(value)
     start, end = "\n" + " " * (depth + 1), "\n" + " " * depth
     if isinstance(value, Mapping):
@@ -256,7 +271,7 @@ def _json(value: Any, depth: int) -> str:
         return "{" + start + f",{start}".join(inner) + end + "}" if inner else "{}"
     if isinstance(value, list | tuple | range):
         inner = [_json(v, depth + 1) for v in value]
-        if any(isinstance(v, Mapping | list | tuple | np.ndarray) for v in value):
+        if any(isinstance(v, Mapping | list | tuple | np.ndarray | _Ready) for v in value):
             return "[" + start + f",{start}".join(inner) + end + "]"
         return "[" + ", ".join(inner) + "]"
     if isinstance(value, float) and not np.isfinite(value):

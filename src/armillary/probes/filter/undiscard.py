@@ -27,6 +27,10 @@ class Undiscard:
     elsewhere: tuple[int, ...] | None = None
     example: ClassVar[str] = "Undiscard(layer=3, slope=0.1)"
 
+    @property
+    def unchanged(self) -> int:
+        return self.layer
+
     @contextmanager
     def on(self, anatomy: Anatomy) -> Iterator[None]:
         ffn, seen = anatomy.blocks[self.layer].feed_forward, dict[str, Tensor]()

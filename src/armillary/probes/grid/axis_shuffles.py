@@ -4,9 +4,10 @@ One shuffle costs more or less by chance (a second one up to a quarter more or l
 shuffle, so that the interval over documents is one over shuffles too, and a pass tries as many as it reads documents.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -35,11 +36,15 @@ class DocumentShuffle:
     heads' results, before W_O) or in `q`."""
 
     layer: int
-    order: Callable[[int], tuple[int, ...]]
+    order: Callable[[int], tuple[int, ...] | Tensor]
     where: Where = "z"
     passed: list[int] = field(default_factory=lambda: [0])
     """How many documents have passed since it was created."""
     example: ClassVar[str] = 'DocumentShuffle(layer=3, order=lambda n: across(heads=4, k=64, seed=n), where="z")'
+
+    @property
+    def unchanged(self) -> int:
+        return self.layer
 
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         if self.where == "z":
@@ -56,7 +61,7 @@ class DocumentShuffle:
         """[b, t, h·k], each document by its own order."""
         first = self.passed[0]
         self.passed[0] += len(rows)
-        orders = torch.tensor([self.order(first + i) for i in range(len(rows))], device=rows.device)
+        orders = torch.stack([torch.as_tensor(self.order(first + i)) for i in range(len(rows))]).to(rows.device)
         return rows.gather(-1, orders[:, None].expand(rows.shape))
 
 
@@ -97,16 +102,25 @@ def shuffle_trials(anatomy: Anatomy) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     yield ALIKE, tuple(Shuffle(at, order, "qk") for at, order in enumerate(orders))
 
 
-def case_trials(anatomy: Anatomy, case: ShuffleCase) -> Iterator[tuple[str, tuple[Edit, ...]]]:
+def case_trials(
+    anatomy: Anatomy, case: ShuffleCase, kinds: Container[str] = tuple(KINDS)
+) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     for kind, shuffle in TRIALS:
-        yield case.trial(kind, shuffle), tuple(_edit(anatomy, case, at, kind, shuffle) for at in case.layers)
+        if kind in kinds:
+            yield case.trial(kind, shuffle), tuple(_edit(anatomy, case, at, kind, shuffle) for at in case.layers)
 
 
 def _edit(anatomy: Anatomy, case: ShuffleCase, layer: int, kind: str, shuffle: int) -> Edit:
     # The same seeds for both kinds: the same axes move, in every document.
     first = 1_000_000 * shuffle + layer
-    order = KINDS[kind]
-    return DocumentShuffle(layer, lambda n: order(anatomy.n_heads, anatomy.k, 1000 * n + first, case.moved), case.where)
+    shape = anatomy.n_heads, anatomy.k
+    return DocumentShuffle(layer, lambda n: _order(kind, *shape, 1000 * n + first, case.moved), case.where)
+
+
+# Both sites, single layers and all, and every twin use the same orders: drawing them anew took as long as two passes.
+@lru_cache(maxsize=2048)
+def _order(kind: str, heads: int, k: int, seed: int, moved: int) -> Tensor:
+    return torch.tensor(KINDS[kind](heads, k, seed, moved))
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,8 @@ class HeadAxes:
     def passes(self, anatomy: "Anatomy") -> float:
         from armillary.probes.grid.axis_shuffles import TRIALS, shuffle_cases
 
-        return 2 + len(shuffle_cases(anatomy)) * len(TRIALS) + TWINS * (1 + len(TRIALS))
+        crossing = sum(kind == "across" for kind, _ in TRIALS)
+        return 2 + len(shuffle_cases(anatomy)) * len(TRIALS) + TWINS * (1 + crossing)
 
     def experiment(self, bench: "Bench") -> AxesResult | None:
         from armillary.probes.grid.axis_shuffles import (
@@ -111,7 +112,8 @@ class HeadAxes:
         whole = whole_case(anatomy)
         twins = [bench.arm(arm) for arm in bench.twins[:TWINS]]
         costs = [
-            ShuffleCosts(twin.compare(dict(case_trials(twin.anatomy, whole))), whole).cost("across") for twin in twins
+            ShuffleCosts(twin.compare(dict(case_trials(twin.anatomy, whole, ["across"]))), whole).cost("across")
+            for twin in twins
         ]
         return AxesResult(bench.compare(dict(shuffle_trials(anatomy)), decided), tuple(costs))
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits import Edit, edited
+from armillary.edits.resume import resuming, unchanged_blocks
 from armillary.errors import ModelError
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Corpus, Window
@@ -91,6 +92,8 @@ class Bench:
     _arms: dict[str, "Bench"] = field(default_factory=dict)
     _baseline: dict[int, tuple[Batch, Floats]] = field(default_factory=dict)
     """id of a batch → that batch (so that the id stays its own) and the unedited model's [row, (count, loss)]."""
+    _kept: dict[int, tuple[Batch, dict[int, Any]]] = field(default_factory=dict)
+    """id of a batch → that batch, and what its first blocks gave: `resuming` fills it in."""
     _first: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -126,9 +129,10 @@ class Bench:
         """The bootstrap group of each row."""
         return self.corpus.group(batch.documents)
 
-    def token_losses(self, batch: Batch, *edits: Edit) -> Tensor:
-        """Next-token loss [b, t] in float64 on the CPU, 0 where no token follows."""
-        with still(self.anatomy.model), edited(self.anatomy, *edits):
+    def token_losses(self, batch: Batch, *edits: Edit, kept: dict[int, Any] | None = None) -> Tensor:
+        """Next-token loss [b, t] in float64 on the CPU, 0 where no token follows; `kept` is this batch's own."""
+        resumed = resuming(self.anatomy, unchanged_blocks(edits), {} if kept is None else kept)
+        with still(self.anatomy.model), resumed, edited(self.anatomy, *edits):
             logits = run(self.anatomy, batch.ids, batch.mask, logits=True).float()
         self.tick(batch.tokens)
         target = batch.following.to(logits.device)
@@ -143,7 +147,8 @@ class Bench:
             rows = None if edits else self._baseline.get(id(batch), (batch, None))[1]
             if rows is None:
                 counts = (batch.following >= 0).sum(1).double()
-                rows = torch.stack((counts, self.token_losses(batch, *edits).sum(1)), 1).numpy()
+                kept = self._kept.setdefault(id(batch), (batch, {}))[1]
+                rows = torch.stack((counts, self.token_losses(batch, *edits, kept=kept).sum(1)), 1).numpy()
             if not edits:
                 self._baseline[id(batch)] = (batch, rows)
             np.add.at(sums, self.groups(batch).numpy(), rows)

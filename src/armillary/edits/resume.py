@@ -1,0 +1,55 @@
+"""Start a pass behind the blocks that no edit changes: they would give what they gave before."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import nn
+
+from armillary.anatomy import Anatomy
+from armillary.edits.edit import Edit, uncompiled
+
+
+def unchanged_blocks(edits: Sequence[Edit]) -> int:
+    """How many blocks, counted from the first, give the same with these edits as without. An edit that does not say
+    how many it leaves `unchanged` may change all."""
+    return min((int(getattr(edit, "unchanged", 0)) for edit in edits), default=0)
+
+
+@contextmanager
+def resuming(anatomy: Anatomy, blocks: int, kept: dict[int, Any]) -> Iterator[None]:
+    """Let the first `blocks` blocks give what they gave in an earlier pass of the same tokens, in place of running.
+
+    `kept` belongs to these tokens and to this model: number of blocks → what the last of them gave. The first pass
+    fills it in. Hooks on the blocks act as ever; what is inside the blocks is not run.
+    """
+    modules = [anatomy.model.get_submodule(anatomy.sites[f"L{at}.resid_post"].path) for at in range(blocks)]
+    with ExitStack() as stack:
+        if blocks:
+            stack.enter_context(uncompiled())
+        if blocks in kept:
+            for module in modules:
+                stack.enter_context(_calling(module, lambda *args, **kwargs: kept[blocks]))
+        elif blocks:
+            last = modules[-1].forward
+
+            def keep(*args: Any, **kwargs: Any) -> Any:
+                kept[blocks] = last(*args, **kwargs)
+                return kept[blocks]
+
+            stack.enter_context(_calling(modules[-1], keep))
+        yield
+
+
+@contextmanager
+def _calling(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Call `forward` in place of the module's own."""
+    own = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
