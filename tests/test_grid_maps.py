@@ -25,6 +25,7 @@ from armillary.geometry.induced import (
 )
 from armillary.probes.grid.map_tables import closed_form_error, shear_table
 from armillary.probes.grid.maps import (
+    Points,
     directions,
     matrices,
     shadow_sums,
@@ -145,7 +146,7 @@ def test_what_is_fitted_is_not_tried_on_itself():
     """More axes than points: a rotation fitted and tried on the same half would explain what it cannot."""
     x, matrix = uniform(60, 200), gaussian(200, 200)
     documents = np.arange(60) % 12
-    honest = unexplained_at(matrix, x, documents, 12).share("rotation")
+    honest = unexplained_at(matrix, Points(x, documents, 12)).share("rotation")
     y = induced(x, matrix)
     guess = induced(x, procrustes(x, y))
     centred = [v - v.mean(0) for v in (y, guess)]
@@ -159,7 +160,7 @@ def test_a_common_direction_is_no_agreement():
     axis = uniform(1, 24, 4)
     x = torch.nn.functional.normalize(axis + 0.05 * gaussian(400, 24, 6) / 24**0.5, dim=1)
     matrix = gaussian(24, 24, 7) * torch.logspace(0, -2, 24, dtype=torch.float64)
-    left = unexplained_at(matrix, x, np.arange(400) % 20, 20)
+    left = unexplained_at(matrix, Points(x, np.arange(400) % 20, 20))
     guess = induced(x, procrustes(x, induced(x, matrix)))
     assert float((guess * induced(x, matrix)).sum(1).mean()) > 0.95
     assert left.share("rotation") > 0.3 and left.share("tangent") < 0.02
@@ -238,13 +239,13 @@ def test_the_shadow_leaves_what_the_cosine_varies_by():
     documents = np.repeat(np.arange(4), 50) // 2 + 2 * (np.arange(200) % 2)
     alone = torch.zeros(5, 5, dtype=torch.float64)
     alone[0, 0] = 1
-    assert float(unexplained(shadow_sums(alone, x, documents, 4).sum(0))) > 0.95
-    turned = float(unexplained(shadow_sums(None, x, documents, 4).sum(0)))
+    assert float(unexplained(shadow_sums(alone, Points(x, documents, 4)).sum(0))) > 0.95
+    turned = float(unexplained(shadow_sums(None, Points(x, documents, 4)).sum(0)))
     cosines = torch.cos(angles)
     known = float(cosines.var(correction=0) / (1 - cosines.mean() ** 2))
     assert turned == pytest.approx(known, abs=0.03)
     rotation = torch.linalg.qr(gaussian(5, 5))[0]
-    assert float(unexplained(shadow_sums(rotation, x, documents, 4).sum(0))) == pytest.approx(turned, abs=1e-9)
+    assert float(unexplained(shadow_sums(rotation, Points(x, documents, 4)).sum(0))) == pytest.approx(turned, abs=1e-9)
 
 
 def test_few_matrices_near_the_limit_do_not_leave_it_open():

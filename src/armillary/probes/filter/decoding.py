@@ -100,7 +100,9 @@ def equal_sides(pre: Tensor) -> tuple[tuple[Tensor, Tensor], float]:
     sides = []
     for mask in (~below, below):
         size = torch.where(mask, pre.abs(), -1)
-        rank = torch.argsort(size, dim=1, descending=True, stable=True).argsort(1)
+        order = torch.argsort(size, dim=1, descending=True, stable=True)
+        rank = torch.empty_like(order)
+        rank.scatter_(1, order, torch.arange(order.shape[1], device=order.device).expand_as(order))
         sides.append(torch.where(mask & (rank < number), pre, 0))
     return (sides[0], sides[1]), float(number.double().mean())
 

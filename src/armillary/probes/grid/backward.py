@@ -31,9 +31,16 @@ class Slices:
     k: Tensor
     v: Tensor
 
-    def products(self, other: "Slices", side: str) -> Tensor:
-        """⟨yᵀg, y'ᵀg'⟩ of every document and head [b, heads], for the slices of W_Q, W_K or W_V."""
-        return torch.einsum("bts,bthk,bshk->bh", self.y @ other.y.mT, getattr(self, side), getattr(other, side))
+    def products(self, other: "Slices", sides: str) -> Tensor:
+        """⟨yᵀg, y'ᵀg'⟩ of every document and head [b, heads], for the slices of W_Q, W_K or W_V; summed over sides."""
+        inputs = (self.y @ other.y.mT)[:, None]
+        return torch.stack([(inputs * (g @ h.mT)).sum((-2, -1)) for g, h in _by_head(self, other, sides)]).sum(0)
+
+
+def _by_head(one: Slices, two: Slices, sides: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """The gradients [b, h, t, k] of each of these sides."""
+    for side in sides:
+        yield getattr(one, side).transpose(1, 2), getattr(two, side).transpose(1, 2)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class Coarse:
     def passes(self, anatomy: "Anatomy") -> float:
         from armillary.probes.machinery.plan import arms_of
 
-        return 1.7 * (arms_of(anatomy) + SHUFFLES - 1 + BLOCKS)
+        return 1.7 * (arms_of(anatomy) + SHUFFLES)
 
     def experiment(self, bench: "Bench") -> "tuple[CorrelationResult, FlowSteps] | None":
         from armillary.probes.grid.correlation_length import (
@@ -112,7 +112,7 @@ class Coarse:
                 measured.append(state_correlations(states, documents, groups))
             arms[arm] = averaged(measured)
         steps = measure_steps(bench.anatomy, ids, documents, groups, spread_layers(bench.anatomy, BLOCKS), first)
-        bench.tick(BLOCKS * ids.size)
+        bench.tick(ids.size)
         return CorrelationResult(sites, arms, *ids.shape), FlowSteps(*steps, *depth_steps(states))
 
     def conclude(self, evidence: Evidence, result: "tuple[CorrelationResult, FlowSteps] | None") -> Finding:

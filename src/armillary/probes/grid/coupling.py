@@ -15,7 +15,7 @@ from armillary.probes.machinery import Floats, cells, table
 from armillary.probes.machinery.bench import Bench
 from armillary.results import Quantity, Table
 
-SIDES = ("q", "k", "v")
+SIDES = "qkv"
 # A head that writes less than this share of the stream writes nothing but rounding.
 NOTHING = 1e-5
 
@@ -46,7 +46,11 @@ def _median(values: Floats) -> float:
 
 def median_coupling(stats: Floats) -> Floats:
     """[draw]: of the pairs [draw, pair, 5] that have one."""
-    return np.array([_median(each) for each in coupling(stats)])
+    values = coupling(stats)
+    medians = np.full(len(values), np.nan)
+    defined = np.isfinite(values).any(-1)
+    medians[defined] = np.nanmedian(values[defined], axis=-1)
+    return medians
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +142,13 @@ def measure_coupling(
         bench.tick(3 * batch.tokens)
         np.add.at(losses[:, 0], group, (batch.following >= 0).sum(1).numpy())
         np.add.at(losses[:, 1], group, loss.numpy())
+        plain = {number: base[number].products(base[number], _own(base[number])) for number in layers}
         for at, (layer, head) in enumerate(chosen):
             other, loss = loss_slices(bench.anatomy, batch, layers, [Silence(layer, (head,))])
             np.add.at(losses[:, 2 + at], group, loss.numpy())
             for place, number in enumerate(layers):
-                np.add.at(products[:, at, place], group, _products(base[number], other[number]).cpu().numpy())
+                more = _products(base[number], other[number], plain[number])
+                np.add.at(products[:, at, place], group, more.cpu().numpy())
             bench.tick(3 * batch.tokens)
     return Coupling(chosen, layers, products, written, losses)
 
@@ -164,12 +170,15 @@ def _written(bench: Bench, batch: Batch, chosen: Sequence[tuple[int, int]]) -> F
     return np.asarray(torch.stack(rows, 1).cpu().numpy())
 
 
-def _products(plain: Slices, silenced: Slices) -> Tensor:
-    """[document, head, 3]: |g|², ⟨g, g'⟩ and |g'|² of each head's own slices."""
-    shared = plain.k.shape[2] < plain.q.shape[2]
-    sides = SIDES[:1] if shared else SIDES
-    pairs = ((plain, plain), (plain, silenced), (silenced, silenced))
-    return torch.stack([sum((a.products(b, s) for s in sides), torch.zeros(())) for a, b in pairs], -1)
+def _own(slices: Slices) -> str:
+    """The sides that belong to one head alone: W_K and W_V may be shared by a group."""
+    return SIDES[:1] if slices.k.shape[2] < slices.q.shape[2] else SIDES
+
+
+def _products(base: Slices, silenced: Slices, square: Tensor) -> Tensor:
+    """[document, head, 3]: |g|², which is known, ⟨g, g'⟩ and |g'|² of each head's own slices."""
+    sides = _own(base)
+    return torch.stack((square, base.products(silenced, sides), silenced.products(silenced, sides)), -1)
 
 
 @dataclass(frozen=True)

@@ -106,18 +106,19 @@ def measure_steps(
 ) -> tuple[tuple[str, ...], tuple[str, ...], Floats]:
     """Kinds, places and products of the steps of these blocks, from position `first` on."""
     kinds, places, products = [], [], []
+    states = _centred(anatomy, ids, layers, first)
     for layer in layers:
-        for kind, place, pair in _block_steps(anatomy, layer, _centred(anatomy, ids, layer, first)):
+        for kind, place, pair in _block_steps(anatomy, layer, states):
             kinds.append(kind)
             places.append(place)
             products.append(np.stack([products_of(state, documents, groups) for state in pair], 1))
     return tuple(kinds), tuple(places), np.stack(products, 1)
 
 
-def _centred(anatomy: Anatomy, ids: Ints, layer: int, first: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """site → input and output [text, t, d] of one block's norms and of its stream, minus the mean of all texts at the
-    same position."""
-    sites = [f"L{layer}.{part}" for part in ("resid_pre", "ln1", "ln2", "resid_post")]
+def _centred(anatomy: Anatomy, ids: Ints, layers: Sequence[int], first: int) -> dict[str, tuple[Tensor, Tensor]]:
+    """site → input and output [text, t, d] of these blocks' norms and of their stream, minus the mean of all texts at
+    the same position."""
+    sites = [f"L{layer}.{part}" for layer in layers for part in ("resid_pre", "ln1", "ln2", "resid_post")]
     parts: dict[str, tuple[list[Tensor], list[Tensor]]] = {site: ([], []) for site in sites if site in anatomy.sites}
 
     def watcher(site: str) -> Watcher:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from armillary.geometry.induced import induced, shear, sheared_angle
-from armillary.probes.grid.maps import Matrix, Unexplained, shadow_sums, unexplained, unexplained_at_uniform
+from armillary.probes.grid.maps import Matrix, Points, Unexplained, shadow_sums, unexplained, unexplained_at_uniform
 from armillary.probes.machinery import Floats, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
@@ -130,7 +130,7 @@ def _half_shadow(n: int, strength: float) -> float:
     x = torch.nn.functional.normalize(torch.as_tensor(rows), dim=-1)
     matrix = torch.eye(n, dtype=torch.float64)
     matrix[n - 1, 0] = strength
-    return float(unexplained(shadow_sums(matrix, x, np.arange(2000), 1).sum(0)))
+    return float(unexplained(shadow_sums(matrix, Points(x, np.arange(2000), 1)).sum(0)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,10 @@ class Matrix:
         return f"L{self.layer}{'' if self.kind[0] == 'H' else ' '}{self.kind}"
 
     @cached_property
+    def polar(self) -> Tensor:
+        return polar_factor(self.values.cpu())
+
+    @cached_property
     def singular_values(self) -> Tensor:
         """Those above rounding."""
         values = torch.linalg.svdvals(self.values)
@@ -131,63 +135,105 @@ def unexplained(sums: Floats) -> Floats:
     return np.asarray(1 - np.where(np.isfinite(r2), np.minimum(r2, 1.0), 0.0))
 
 
-def unexplained_at(matrix: Tensor, x: Tensor, documents: Ints, groups: int) -> Unexplained:
-    """At the model's own directions: maps are fitted on one half of the documents and tested on the other, and back."""
-    y, polar = induced(x, matrix), polar_factor(matrix)
-    half = torch.as_tensor(documents % 2 == 0)
-    total: dict[str, Floats] = {kind: np.zeros((groups, 3)) for kind in ("rotation", "tangent", "linear")}
-    total["shadow"] = shadow_sums(matrix, x, documents, groups)
-    for fit in (half, ~half):
-        test = ~fit
-        if not (bool(fit.any()) and bool(test.any())):
-            continue
-        rotated = [induced(x[test], polar), induced(x[test], procrustes(x[fit], y[fit]))]
-        predictions = {"rotation": rotated, "tangent": _tangents(matrix, x, y, fit), "linear": [x[test] @ matrix]}
-        for kind, candidates in predictions.items():
-            sums = [_sums(y[test], candidate) for candidate in candidates]
-            best = min(sums, key=lambda rows: float(unexplained(rows.sum(0))))
-            np.add.at(total[kind], documents[test.numpy()] % groups, best)
-    return Unexplained(total)
+@dataclass(frozen=True, eq=False)
+class Half:
+    """Directions x, the half of the documents that maps are fitted to, and what depends on no matrix."""
+
+    x: Tensor
+    fit: Tensor
+
+    @cached_property
+    def point(self) -> Tensor:
+        """The mean direction of the fitted half."""
+        return torch.nn.functional.normalize(self.x[self.fit].mean(0), dim=0)
+
+    @cached_property
+    def shadow(self) -> Tensor:
+        """The part of x ⟂ the mean direction."""
+        return self.x - (self.x @ self.point)[:, None] * self.point
+
+    @cached_property
+    def from_shadow(self) -> Tensor:
+        """[test, fit]: predictions from centred images of the fitted half, linear in the shadow."""
+        away = self.shadow - self.shadow[self.fit].mean(0)
+        return _ridge(away[self.fit], away[~self.fit])
+
+    @cached_property
+    def tangents(self) -> tuple[Tensor, Tensor]:
+        """x as tangent vectors at the mean direction, fitted and tested."""
+        return log_map(self.point, self.x[self.fit]), log_map(self.point, self.x[~self.fit])
+
+    @cached_property
+    def from_tangents(self) -> Tensor:
+        """[test, fit]: predictions from tangent images of the fitted half, linear in the tangent vectors."""
+        return _ridge(*self.tangents)
 
 
-def shadow_sums(matrix: Tensor | None, x: Tensor, documents: Ints, groups: int) -> Floats:
+class Points:
+    """Directions x [n, width] at one site, their documents, and maps that are fitted to one half of the documents and
+    tested on the other, and back. Several matrices read them."""
+
+    def __init__(self, x: Tensor, documents: Ints, groups: int) -> None:
+        self.x, self.documents, self.groups = x, documents, groups
+        even = torch.as_tensor(documents % 2 == 0)
+        self.halves = [Half(x, fit) for fit in (even, ~even) if bool(fit.any()) and not bool(fit.all())]
+
+    def add(self, total: Floats, half: Half, y: Tensor, predictions: Sequence[Tensor]) -> None:
+        """Add the sums of the best of these predictions of the tested half to `total` [group, (y², g², y·g)]."""
+        sums = [_sums(y[~half.fit], prediction) for prediction in predictions]
+        best = min(sums, key=lambda rows: float(unexplained(rows.sum(0))))
+        np.add.at(total, self.documents[~half.fit.numpy()] % self.groups, best)
+
+
+def unexplained_at(matrix: Tensor, points: Points, polar: Tensor | None = None) -> Unexplained:
+    """At the model's own directions; `polar` is the matrix's polar factor, where it is known."""
+    x = points.x
+    y, polar = induced(x, matrix), polar_factor(matrix) if polar is None else polar
+    total = {kind: np.zeros((points.groups, 3)) for kind in ("rotation", "tangent", "linear")}
+    for half in points.halves:
+        test = x[~half.fit]
+        rotated = [induced(test, polar), induced(test, procrustes(x[half.fit], y[half.fit]))]
+        points.add(total["rotation"], half, y, rotated)
+        points.add(total["tangent"], half, y, _tangents(matrix, half, y))
+        points.add(total["linear"], half, y, [test @ matrix])
+    return Unexplained({**total, "shadow": shadow_sums(matrix, points)})
+
+
+def shadow_sums(matrix: Tensor | None, points: Points) -> Floats:
     """[group, (y², g², y·g)] of images y = xA, not brought back to a sphere, and of the better of two maps that are
     linear in the shadow of x: the part of x ⟂ the mean direction of the other half of the documents. The maps are A
     itself and a least-squares fit to that half. `None` stands for any rotation: it turns, and leaves what the identity
     leaves."""
-    half, total = torch.as_tensor(documents % 2 == 0), np.zeros((groups, 3))
-    for fit in (half, ~half):
-        test = ~fit
-        if not (bool(fit.any()) and bool(test.any())):
-            continue
-        point = torch.nn.functional.normalize(x[fit].mean(0), dim=0)
-        shadow = x - (x @ point)[:, None] * point
-        y, plain = (x, shadow) if matrix is None else (x @ matrix, shadow @ matrix)
-        centre = shadow[fit].mean(0)
-        fitted = _ridge(shadow[fit] - centre, y[fit] - y[fit].mean(0), shadow[test] - centre)
-        sums = [_sums(y[test], prediction) for prediction in (plain[test], fitted)]
-        best = min(sums, key=lambda rows: float(unexplained(rows.sum(0))))
-        np.add.at(total, documents[test.numpy()] % groups, best)
+    total = np.zeros((points.groups, 3))
+    for half in points.halves:
+        shadow = half.shadow[~half.fit]
+        y, plain = (points.x, shadow) if matrix is None else (points.x @ matrix, shadow @ matrix)
+        images = y[half.fit]
+        points.add(total, half, y, [plain, half.from_shadow @ (images - images.mean(0))])
     return total
 
 
-def _ridge(inside: Tensor, images: Tensor, outside: Tensor) -> Tensor:
-    """Least squares with a ridge, in its dual form: rows may be fewer than axes."""
-    product = inside @ inside.mT
-    ridge = RIDGE * product.trace() / min(inside.shape) * torch.eye(len(product), dtype=inside.dtype)
-    return outside @ inside.mT @ torch.linalg.solve(product + ridge, images)
+def _ridge(inside: Tensor, outside: Tensor) -> Tensor:
+    """[outside, inside]: what least squares with a ridge predicts outside from images inside. In its dual form where
+    rows are fewer than axes."""
+    dual = inside.shape[0] < inside.shape[1]
+    product = inside @ inside.mT if dual else inside.mT @ inside
+    ridged = product + RIDGE * product.trace() / len(product) * torch.eye(len(product), dtype=inside.dtype)
+    if dual:
+        return torch.linalg.solve(ridged, outside @ inside.mT, left=False)
+    return outside @ torch.linalg.solve(ridged, inside.mT)
 
 
-def unexplained_at_uniform(matrix: Tensor, seed: int) -> Unexplained:
+def unexplained_at_uniform(matrix: Tensor, seed: int, polar: Tensor | None = None) -> Unexplained:
     """At uniform directions, where the best rotation is known, and where the differential at its best scale is close to
     the best linear map (`tests/test_grid_maps.py` shows how close)."""
     draw = np.random.default_rng([seed, *matrix.shape])
     x = torch.nn.functional.normalize(torch.as_tensor(draw.standard_normal((POINTS, len(matrix)))), dim=-1)
     y = induced(x, matrix)
     fit = torch.arange(len(x)) % 2 == 0
-    predictions = {"rotation": induced(x, polar_factor(matrix)), "linear": x @ matrix}
+    predictions = {"rotation": induced(x, polar_factor(matrix) if polar is None else polar), "linear": x @ matrix}
     sums = {kind: _sums(y, prediction).sum(0)[None] for kind, prediction in predictions.items()}
-    return Unexplained(sums | {"tangent": _sums(y[~fit], _tangents(matrix, x, y, fit, False)[0]).sum(0)[None]})
+    return Unexplained(sums | {"tangent": _sums(y[~fit], _tangents(matrix, Half(x, fit), y, False)[0]).sum(0)[None]})
 
 
 def _sums(y: Tensor, prediction: Tensor) -> Floats:
@@ -195,19 +241,19 @@ def _sums(y: Tensor, prediction: Tensor) -> Floats:
     return torch.stack((y.square().sum(1), g.square().sum(1), (y * g).sum(1)), 1).numpy()
 
 
-def _tangents(matrix: Tensor, x: Tensor, y: Tensor, fit: Tensor, squares: bool = True) -> list[Tensor]:
+def _tangents(matrix: Tensor, half: Half, y: Tensor, squares: bool = True) -> list[Tensor]:
     """Images of the other half by maps that are linear between the tangent spaces at the mean direction and at its
     image: the differential there, at the scale that fits this half best, and the least-squares map of this half."""
-    point = torch.nn.functional.normalize(x[fit].mean(0), dim=0)
-    image = induced(point[None], matrix)[0]
+    fitted = y[half.fit]
+    image = induced(half.point[None], matrix)[0]
     if float(image.norm()) == 0.0:
-        return [torch.zeros_like(y[~fit])]
-    slope = differential(point, matrix)
-    inside, outside = log_map(point, x[fit]), log_map(point, x[~fit])
+        return [torch.zeros_like(y[~half.fit])]
+    slope = differential(half.point, matrix)
+    inside, outside = half.tangents
     mapped = inside @ slope
-    errors = [float(unexplained(_sums(y[fit], exp_map(image, scale * mapped)).sum(0))) for scale in SCALES]
+    errors = [float(unexplained(_sums(fitted, exp_map(image, scale * mapped)).sum(0))) for scale in SCALES]
     scale = SCALES[int(np.argmin(errors))]
     prediction = exp_map(image, scale * (outside @ slope))
     if not squares:
         return [prediction]
-    return [prediction, exp_map(image, _ridge(inside, log_map(image, y[fit]), outside))]
+    return [prediction, exp_map(image, half.from_tangents @ log_map(image, fitted))]

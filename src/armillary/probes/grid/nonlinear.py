@@ -25,8 +25,6 @@ from armillary.probes.machinery import (
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from armillary.anatomy import Anatomy
     from armillary.probes.grid.map_tables import MapResult
     from armillary.probes.grid.maps import Matrix, Unexplained
@@ -88,6 +86,7 @@ class Nonlinear:
 
         from armillary.probes.grid.map_tables import MapResult
         from armillary.probes.grid.maps import (
+            Points,
             directions,
             matrices,
             shadow_sums,
@@ -97,24 +96,31 @@ class Nonlinear:
 
         anatomy, groups = bench.anatomy, bench.corpus.groups
         chosen = tuple(m for layer in measured_layers(anatomy, bench.quick) for m in matrices(anatomy, layer))
-        points, documents = directions(bench, sorted({matrix.site for matrix in chosen}))
+        directions_at, documents = directions(bench, sorted({matrix.site for matrix in chosen}))
         if not chosen or len(set((documents % 2).tolist())) < 2:
             return None
+        points = {site: Points(x, documents, groups) for site, x in directions_at.items()}
         by_name = {matrix.name: matrix for matrix in chosen}
         rng = np.random.default_rng([bench.seed, 73])
         middle = chosen[len(chosen) // 2].layer
         random = {m.name: _gaussian(m, rng) for m in chosen if m.layer == middle}
 
-        def at_own(name: str, values: "Tensor") -> "Unexplained":
-            return unexplained_at(values, points[by_name[name].site], documents, groups)
+        def at_own(matrix: "Matrix") -> "Unexplained":
+            return unexplained_at(matrix.values.cpu(), points[matrix.site], matrix.polar)
 
-        own = over_sites(list(by_name), lambda name: at_own(name, by_name[name].values.cpu()))
-        uniform = over_sites(list(by_name), lambda n: unexplained_at_uniform(by_name[n].values.cpu(), bench.seed))
-        gaussian = over_sites(list(random), lambda name: at_own(name, torch.as_tensor(random[name])))
-        x = points[chosen[0].site]
-        rotation = torch.linalg.qr(torch.as_tensor(rng.standard_normal((x.shape[1], x.shape[1]))))[0]
-        orthogonal = unexplained_at(rotation, x, documents, groups).share("rotation")
-        turned = {site: shadow_sums(None, points[site], documents, groups) for site in points}
+        def at_uniform(matrix: "Matrix") -> "Unexplained":
+            return unexplained_at_uniform(matrix.values.cpu(), bench.seed, matrix.polar)
+
+        def of_gaussian(name: str) -> "Unexplained":
+            return unexplained_at(torch.as_tensor(random[name]), points[by_name[name].site])
+
+        own = over_sites(list(by_name), lambda name: at_own(by_name[name]))
+        uniform = over_sites(list(by_name), lambda name: at_uniform(by_name[name]))
+        gaussian = over_sites(list(random), of_gaussian)
+        width = points[chosen[0].site].x.shape[1]
+        rotation = torch.linalg.qr(torch.as_tensor(rng.standard_normal((width, width))))[0]
+        orthogonal = unexplained_at(rotation, points[chosen[0].site]).share("rotation")
+        turned = {site: shadow_sums(None, points[site]) for site in points}
         return MapResult(chosen, own, uniform, gaussian, turned, orthogonal, len(documents))
 
     def conclude(self, evidence: Evidence, result: "MapResult | None") -> Finding:

@@ -42,8 +42,8 @@ class Drift:
             "window, first tokens apart. Then no norm brings a state back to its sphere."
         ),
         control=(
-            "slid by 0 (exactly 0); positions kept, so that only the context differs (with rotary positions the same "
-            "up to rounding); random initialisation, where states drift by tens of degrees"
+            "the shortest windows slid by 0 (exactly 0); positions kept, so that only the context differs (with rotary "
+            "positions the same up to rounding); random initialisation, where states drift by tens of degrees"
         ),
         rule=(
             f"Part 1, drift: a state has drifted if its mean angle lies above {T.drift_degrees:g}° with its whole "

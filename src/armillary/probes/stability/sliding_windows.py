@@ -58,7 +58,8 @@ def slide(bench: Bench) -> WindowAngles | None:
     sliding.freeze()
     twins = [_moved_half(bench.arm(arm), windows, far) for arm in bench.twins[: QUICK_TWINS if bench.quick else TWINS]]
     lengths = sorted({length // 2**i for i in range(1, CURVE) if length // 2**i >= SHORTEST})
-    curve = {n: _ends(bench, tuple(Window(w.document, w.ids[-n:]) for w in own), n) for n in lengths}
+    curve = {n: _ends(bench, own, n, (1, n // 2)) for n in lengths}
+    unmoved = [_ends(bench, own, n, (0,)) for n in lengths[:1]]
     half, one = sliding.sums[RESTARTED][slides[-1]], sliding.sums[RESTARTED][slides[0]]
     return WindowAngles(
         states=stations(bench.anatomy),
@@ -66,8 +67,8 @@ def slide(bench: Bench) -> WindowAngles | None:
         sums=sliding.sums,
         twins=twins,
         bands=sliding.bands,
-        none=sum((sums[:, 0] for sums in curve.values()), np.zeros_like(one[:, -1])),
-        curve={**{n: sums[:, 1:] for n, sums in curve.items()}, length: np.stack([one[:, -1], half[:, -1]], 1)},
+        none=sum((sums[:, 0] for sums in unmoved), np.zeros_like(one[:, -1])),
+        curve={**curve, length: np.stack([one[:, -1], half[:, -1]], 1)},
         window=length,
         context=bench.anatomy.context,
         own=mine,
@@ -139,11 +140,11 @@ def _moved_half(bench: Bench, windows: tuple[Window, ...], far: int) -> Floats:
     return sliding.sums[RESTARTED][sliding.slides[0]]
 
 
-def _ends(bench: Bench, own: tuple[Window, ...], length: int) -> Floats:
-    """[group, (none, one token, half of the window), (count, sum)] of the last state, in shorter windows."""
-    windows = filled(bench.corpus, own, length)
-    slides = (0, 1, length // 2)
-    sliding = Sliding(bench, slides, max(slides[-1] + length // 8, length - len(own[0].ids)))
+def _ends(bench: Bench, own: tuple[Window, ...], length: int, slides: tuple[int, ...]) -> Floats:
+    """[group, slide, (count, sum)] of the last state, in the ends of the windows of this length."""
+    windows = filled(bench.corpus, tuple(Window(w.document, w.ids[-length:]) for w in own), length)
+    mine = min(length, len(own[0].ids))
+    sliding = Sliding(bench, slides, max(length // 2 + length // 8, length - mine))
     for batch in bench.batches(windows):
         before = stream(bench, batch)
         for by in slides:

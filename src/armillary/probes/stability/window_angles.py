@@ -28,7 +28,7 @@ class WindowAngles:
     bands: Mapping[int, Floats]
     """slide → [group, band, (count, sum)] of the last state."""
     none: Floats
-    """[group, (count, sum)] of the last state in shorter windows that slid by 0."""
+    """[group, (count, sum)] of the last state in the shortest windows, slid by 0."""
     curve: Mapping[int, Floats]
     """Length of the windows → [group, (one token, half of the window), (count, sum)] of the last state."""
     window: int
