@@ -12,6 +12,7 @@ import test_stability
 import test_travel
 from planted import bag, bench_of, concluded, corpus, evidence, gaussian
 from planted_grid import CASES as GRID
+from planted_second_a import CASES as SECOND
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -29,7 +30,7 @@ CHAPTERS = (test_sphere, test_attention, test_attention_words, test_travel, test
 
 def test_every_claim_is_planted_both_ways():
     cases = [case for chapter in CHAPTERS for case in chapter.CASES.values()]
-    planted = {(probe.claim.id, verdict) for probe, verdict, _ in [*cases, *GRID.values()]}
+    planted = {(probe.claim.id, verdict) for probe, verdict, _ in [*cases, *GRID.values(), *SECOND.values()]}
     for probe in PROBES:
         assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted
 

@@ -15,6 +15,7 @@ from armillary.probes.attention.subjects import Subjects
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.filter.compress import Compress
 from armillary.probes.filter.discard import Discard
+from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.select import Select
 from armillary.probes.grid.coarse import Coarse
 from armillary.probes.grid.gradients import HeadGradients
@@ -71,6 +72,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Discard(),
     Compress(),
     Select(),
+    ForwardStore(),
     HeadAxes(),
     Orthogonality(),
     HeadGradients(),
