@@ -14,6 +14,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.probes.filter.forward_store import ForwardStore
+from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Finding
 
@@ -88,6 +89,45 @@ def gated(one_each: bool) -> Anatomy:
     return read(model, "planted")
 
 
+# Updates.
+
+
+def writer(*layers: tuple[Tensor, Tensor, Tensor], activation: str = "relu") -> Anatomy:
+    """Gaussian words, no attention, and a feed-forward (W_in, b_in, W_out) per layer."""
+    W_in, b_in, _ = layers[0]
+    anatomy = forward(normal(VOCABULARY, WIDTH, seed=5), W_in, b_in, None, activation, len(layers))
+    with torch.no_grad():
+        for block, (W_in, b_in, W_out) in zip(anatomy.model.transformer.h, layers, strict=True):
+            block.mlp.c_fc.weight.copy_(W_in)
+            block.mlp.c_fc.bias.copy_(b_in)
+            block.mlp.c_proj.weight.copy_(W_out)
+    return gained(anatomy)
+
+
+def copying(units: int = 2 * WIDTH) -> tuple[Tensor, Tensor, Tensor]:
+    """Writes its input, coordinate by coordinate: nothing is simplified."""
+    eye = torch.eye(WIDTH)
+    return torch.cat((eye, -eye), 1), torch.zeros(units), torch.cat((eye, -eye)) / 10
+
+
+def summarising(directions: int = 2, units: int = 2 * WIDTH) -> tuple[Tensor, Tensor, Tensor]:
+    """Random units that write along few directions."""
+    W_out = normal(units, directions, seed=6) @ normal(directions, WIDTH, seed=7)
+    return normal(WIDTH, units, seed=4) / WIDTH**0.5, torch.zeros(units), W_out / 100
+
+
+def silencing(kept: int = 2, units: int = 2 * WIDTH) -> tuple[Tensor, Tensor, Tensor]:
+    """A few units are always on; the others are below zero, and would write along all directions."""
+    b_in = torch.full((units,), -8.0)
+    b_in[:kept] = 8.0
+    return normal(WIDTH, units, seed=4) / WIDTH**0.5, b_in, normal(units, WIDTH, seed=7) / 100
+
+
+def narrow() -> Anatomy:
+    """Two units: trained or not, an update has two directions."""
+    return writer(*[(normal(WIDTH, 2, seed=4) / 8, torch.zeros(2), normal(2, WIDTH, seed=7) / 100)] * 2)
+
+
 CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "forward store, one unit a word": (ForwardStore, "supported", lambda: (detectors(), chained(24, 40))),
     "forward store, random units": (ForwardStore, "supported", lambda: (dense(), corpus(24, 40))),
@@ -95,6 +135,19 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "forward store, gated, one unit a word": (ForwardStore, "supported", lambda: (gated(True), chained(24, 40))),
     "forward store, gated, random units": (ForwardStore, "supported", lambda: (gated(False), corpus(24, 40))),
     "forward store, a gain misread": (ForwardStore, "refuted", lambda: (misread(dense()), corpus(24, 40))),
+    "write, few directions": (
+        ForwardWrite,
+        "supported",
+        lambda: (writer(summarising(), summarising()), corpus(24, 40)),
+    ),
+    "write, few units above zero": (
+        ForwardWrite,
+        "supported",
+        lambda: (writer(silencing(), silencing()), corpus(24, 40)),
+    ),
+    "write, a copy of the input": (ForwardWrite, "refuted", lambda: (writer(copying(), copying()), corpus(24, 40))),
+    "write, simple before training": (ForwardWrite, "refuted", lambda: (narrow(), corpus(24, 40))),
+    "write, one layer of two": (ForwardWrite, "qualified", lambda: (writer(copying(), summarising()), corpus(24, 40))),
 }
 
 

@@ -17,6 +17,7 @@ from armillary.probes.filter.compress import Compress
 from armillary.probes.filter.discard import Discard
 from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.select import Select
+from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.grid.coarse import Coarse
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
@@ -73,6 +74,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Compress(),
     Select(),
     ForwardStore(),
+    ForwardWrite(),
     HeadAxes(),
     Orthogonality(),
     HeadGradients(),
