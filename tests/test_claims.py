@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 import test_attention_words
 from planted import bench_of, concluded, evidence
+from planted_second_a import CASES as SECOND_A
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -24,6 +25,7 @@ from armillary.specimens.planted import CASES
 
 def test_every_claim_is_planted_both_ways():
     planted = {(case.planted.claim, case.planted.verdict) for case in CASES}
+    planted |= {(probe.claim.id, verdict) for probe, verdict, _ in SECOND_A.values()}
     for probe in PROBES:
         assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted
 

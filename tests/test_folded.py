@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny import MAKERS, tiny
 
-from armillary.anatomy.folded import fold, reading_norm
+from armillary.anatomy.folded import fold, fold_forward, mlp_norm, reading_norm
 from armillary.anatomy.read import read
 from armillary.anatomy.space import RAW, Space, Vectors
 from armillary.errors import SpaceError
@@ -75,3 +75,18 @@ def test_a_layer_without_a_norm_before_it_reads_the_stream():
     anatomy = read(tiny("opt-post"))
     assert fold(anatomy, 0).reads == RAW
     assert fold(anatomy, 1).reads == Space("direction", "L0.ln2")
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_a_folded_feed_forward_takes_directions(name):
+    """Scores of folded keys, weighing the values, give what the layer writes for the norm's output."""
+    anatomy = read(tiny(name))
+    folded = fold_forward(anatomy, 1)
+    site, norm = mlp_norm(anatomy, 1)
+    x = torch.randn(5, anatomy.d, generator=generator(1), dtype=torch.float64)
+    written = folded.scores(Vectors(norm.direction(x), Space("direction", site))) @ folded.W_out
+    written = written if folded.b_out is None else written + folded.b_out
+    expected = anatomy.blocks[1].feed_forward(norm(x))
+    assert torch.allclose(written, expected, atol=1e-10 * float(expected.abs().max()))
+    with pytest.raises(SpaceError, match="a key takes directions"):
+        folded.scores(Vectors(x, RAW))

@@ -1,4 +1,4 @@
-"""A layer's heads as maps of points on the sphere.
+"""A layer's heads, and its feed-forward, as maps of points on the sphere.
 
 The norm before attention is folded into the heads: centring (LayerNorm), gain and shift, so that W_QK and W_VO act on
 directions z. Nothing is lost: biases stay as the terms that are linear or constant in z, q/k-norms, soft cap, window
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from armillary.anatomy.anatomy import Anatomy, Attention
+from armillary.anatomy.anatomy import Anatomy, Attention, FeedForward
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.space import RAW, Space, Vectors
 from armillary.errors import ArmillaryError
@@ -86,6 +86,39 @@ class Folded:
         return Vectors(values @ self.W_O, self.writes)
 
 
+@dataclass(frozen=True, eq=False)
+class FoldedForward:
+    """One layer's feed-forward on z: the activation receives z A + a, and with a gate its output is multiplied by
+    z A_up + a_up. Columns of A are keys [d, m], rows of W_out the values [m, d] that the hidden coordinates weigh."""
+
+    feed_forward: FeedForward
+    norm: Norm
+    reads: Space
+    A: Tensor
+    a: Tensor
+    A_up: Tensor | None
+    a_up: Tensor | None
+    W_out: Tensor
+    b_out: Tensor | None
+
+    def scores(self, z: Vectors) -> Tensor:
+        """The hidden coordinates [n, m]: how much of each value is written."""
+        return self.activated(z.of(self.reads, "a key") @ self.keys)
+
+    @property
+    def keys(self) -> Tensor:
+        """[d, m]; with a gate [d, 2m], the gate's first."""
+        return self.A if self.A_up is None else torch.cat([self.A, self.A_up], 1)
+
+    def activated(self, matches: Tensor) -> Tensor:
+        """Hidden coordinates [..., m] from products with the keys [..., m or 2m], in their precision."""
+        if self.A_up is None or self.a_up is None:
+            pre = matches + self.a.to(matches)
+            return self.feed_forward.activate(pre, pre)
+        pre, up = matches.chunk(2, -1)
+        return self.feed_forward.activate(pre + self.a.to(pre), up + self.a_up.to(up))
+
+
 def reading_norm(anatomy: Anatomy, layer: int) -> tuple[str, Norm | None]:
     """Site and norm whose output a layer's attention reads; ('', None) where it reads the stream itself."""
     if anatomy.order == "pre":
@@ -133,6 +166,30 @@ def fold(anatomy: Anatomy, layer: int, offsets: int = 1, dtype: torch.dtype = to
         W_O=attention.W_O.to(dtype),
         b_O=None if attention.b_O is None else attention.b_O.to(dtype),
         rotary=_rotations(anatomy, offsets, A_Q) if anatomy.rotary_path else None,
+    )
+
+
+def fold_forward(anatomy: Anatomy, layer: int, dtype: torch.dtype = torch.float64) -> FoldedForward:
+    """A layer's feed-forward with the norm before it multiplied in."""
+    site, norm = mlp_norm(anatomy, layer)
+    ffn = anatomy.blocks[layer].feed_forward
+
+    def side(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        matrix, constant = _through(norm, weight.to(dtype)[None], None if bias is None else bias.to(dtype)[None])
+        return matrix[0], constant[0]
+
+    up = side(ffn.W_in, ffn.b_in)
+    gate = None if ffn.W_gate is None else side(ffn.W_gate, ffn.b_gate)
+    return FoldedForward(
+        feed_forward=ffn,
+        norm=norm,
+        reads=Space("direction", site),
+        A=(gate or up)[0],
+        a=(gate or up)[1],
+        A_up=None if gate is None else up[0],
+        a_up=None if gate is None else up[1],
+        W_out=ffn.W_out.to(dtype),
+        b_out=None if ffn.b_out is None else ffn.b_out.to(dtype),
     )
 
 

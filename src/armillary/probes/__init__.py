@@ -15,7 +15,9 @@ from armillary.probes.attention.subjects import Subjects
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.filter.compress import Compress
 from armillary.probes.filter.discard import Discard
+from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.select import Select
+from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.grid.coarse import Coarse
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
@@ -71,6 +73,8 @@ PROBES: tuple[AnyProbe, ...] = (
     Discard(),
     Compress(),
     Select(),
+    ForwardStore(),
+    ForwardWrite(),
     HeadAxes(),
     Orthogonality(),
     HeadGradients(),

@@ -10,6 +10,15 @@ from armillary.probes.attention.decomposed_heads import tie_note
 from armillary.probes.attention.lexicon.key_matches import BATCH, ROTATIONS, KeyMatches, key_matches, ratios
 from armillary.probes.attention.lexicon.known_words import sampled_words, unreadable, whole, word_notes
 from armillary.probes.attention.lexicon.rebuilt_updates import rebuilding_errors
+from armillary.probes.attention.lexicon.store_parts import (
+    RULE,
+    definition_part,
+    exchanged,
+    few_keys_reading,
+    few_keys_rule,
+    few_keys_verdict,
+    worst_error,
+)
 from armillary.probes.attention.lexicon.word_statistics import (
     TWIN_LAYERS,
     median_over_heads,
@@ -26,10 +35,8 @@ from armillary.probes.attention.lexicon.written_words import (
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, Ints, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.probes.machinery.verdicts import beats, by_share, missing_interval, name_heads, weakest
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
-
-ERROR = "largest error of updates rebuilt from keys and values, relative to the largest update"
+from armillary.probes.machinery.verdicts import name_heads, weakest
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, say
 
 
 @dataclass(frozen=True)
@@ -61,14 +68,8 @@ class Store:
             "initialisation for part 2"
         ),
         rule=(
-            "Part 1 decides. Supported if no error exceeds 64 roundings of the model's dtype (8 in half precision); "
-            "refuted otherwise. It holds by definition, so a support says nothing about training. Part 2 is ours and "
-            f"decides nothing. A head stores if its ratio is at least {T.store_ratio} and significant against both "
-            f"kinds of chance (Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Supported if at least "
-            f"{T.heads_many:.0%} of heads store and the whole interval of the median head's ratio lies above that of "
-            f"untrained models. Refuted if at most {T.sites_few:.0%} of heads store, or the interval lies below the "
-            "upper end of untrained models. Qualified if some heads store. Undecided if the interval spans that end, "
-            f"with fewer than {T.words_least} nouns that are single tokens, or without a tokenizer."
+            f"Part 1 decides. {RULE} Part 2 is ours and decides nothing. {few_keys_rule('heads')}, with fewer than "
+            f"{T.words_least} nouns that are single tokens, or without a tokenizer."
         ),
         changes=(
             RuleChange(
@@ -90,9 +91,16 @@ class Store:
         matches = key_matches(evidence, MODEL, ids, range(layers))
         stores = discoveries(matches.p) & (matches.ratio >= T.store_ratio)
         errors = rebuilding_errors(evidence, MODEL, ids, range(layers))
-        parts = (_by_definition(evidence, errors), _few_keys(evidence, matches, stores, ids))
+        by_definition = definition_part(
+            evidence,
+            errors,
+            [f"L{layer}" for layer in range(layers)],
+            "left vectors are keys, right ones updates",
+            "Left singular vectors as keys and right ones as updates",
+            "attention",
+        )
+        parts = (by_definition, _few_keys(evidence, matches, stores, ids))
         verdict, why = weakest(parts)
-        worst = float(errors[:, 0].max())
         readable = ReadableTokens.of(evidence)
         more = {}
         for layer in shown_layers(layers):
@@ -103,12 +111,12 @@ class Store:
             verdict=verdict,
             why=why,
             parts=parts,
-            statistic=Statistic(ERROR, worst, worst, worst),
+            statistic=worst_error(errors),
             n=len(ids),
             controls=_controls(evidence, errors, ids),
             reading=" ".join(part.reading for part in parts),
             headline=(
-                f"Updates are sums over keys and values to {say(worst, '.1g')}, by definition; a word "
+                f"Updates are sums over keys and values to {say(errors[:, 0].max(), '.1g')}, by definition; a word "
                 f"matches {np.median(matches.keys[..., 0]):.1f} of {evidence.anatomy.k} keys in the median head, by "
                 f"chance {np.median(matches.keys[..., 1:].min(-1)):.1f}"
             ),
@@ -119,58 +127,16 @@ class Store:
         )
 
 
-def _by_definition(evidence: Evidence, errors: Floats) -> Part:
-    import torch
-
-    from armillary.flow.laws import ROUNDINGS
-
-    dtype, worst = evidence.anatomy.dtype, float(errors[:, 0].max())
-    tolerance = ROUNDINGS[dtype] * torch.finfo(dtype).eps
-    size = f"to a relative error of {say(worst, '.1g')}"
-    reading = (
-        f"Left singular vectors as keys and right ones as updates give what attention writes for a word, {size}. They "
-        "must, by definition: this says nothing about training. With keys and updates exchanged the error is "
-        f"{say(errors[:, 1].min(), '.2g')} or more."
-        if worst <= tolerance
-        else f"Keys and updates give what attention writes only {size} (L{int(errors[:, 0].argmax())}); rounding "
-        f"explains {say(tolerance, '.1g')}, so the model computes something that its weights do not show."
-    )
-    verdict: Verdict = "supported" if worst <= tolerance else "refuted"
-    return Part("left vectors are keys, right ones updates", verdict, reading, Statistic(ERROR, worst, worst, worst))
-
-
 def _few_keys(evidence: Evidence, matches: KeyMatches, stores: Flags, ids: Ints) -> Part:
     ratio = word_interval(evidence, matches.values, _median_ratio)
     untrained = evidence.over_twins(lambda arm: _untrained(evidence, arm, ids))
-    verdict, why = _few_keys_verdict(stores, ratio, untrained)
+    verdict, why = few_keys_verdict(stores, ratio, untrained)
     names = f" ({name_heads(stores)})" if 0 < stores.sum() < stores.size else ""
-    against = [word_interval(evidence, matches.values[..., [0, chance, chance]], _median_ratio) for chance in (1, 2)]
-    keys, chance = matches.keys[..., 0], matches.keys[..., 1:].min(-1)
-    reading = (
-        f"That a word matches few keys is our addition: in the median head it matches {np.median(keys):.1f} of "
-        f"{evidence.anatomy.k} keys, by chance {np.median(chance):.1f}. Its update is {_times(ratio)} times as "
-        f"concentrated as by chance ({say(against[0][0], '.2f')} against rotated keys alone, "
-        f"{say(against[1][0], '.2f')} against rotated words alone), in an untrained model {_times(untrained)} times. "
-        f"Heads that store: {stores.sum()} of {stores.size}{names}."
-    )
+    against = [word_interval(evidence, matches.values[..., [0, chance, chance]], _median_ratio)[0] for chance in (1, 2)]
+    reading = few_keys_reading(matches, evidence.anatomy.k, "head", "word", ratio, against, untrained)
+    reading += f" Heads that store: {stores.sum()} of {stores.size}{names}."
     statistic = Statistic("concentration of a word's update over chance, median head", *ratio)
     return Part("a word matches few keys", verdict, reading, statistic, asserted=False, why=why)
-
-
-def _few_keys_verdict(stores: Flags, ratio: Interval, untrained: Interval) -> tuple[Verdict, Why | None]:
-    verdict, learned = by_share(stores, most=T.heads_many), beats(ratio, untrained)
-    if verdict == "refuted" or learned is False:
-        return "refuted", None
-    if np.isnan(untrained[2]):
-        return "undecided", Why.NO_CONTROL
-    if verdict == "supported" and learned is None:
-        return "undecided", missing_interval(*ratio)
-    return verdict, None
-
-
-def _times(interval: Interval) -> str:
-    value, low, high = (say(end, ".2f") for end in interval)
-    return f"{value} ({low} to {high})"
 
 
 def _untrained(evidence: Evidence, arm: str, ids: Ints) -> Interval:
@@ -190,8 +156,7 @@ def _controls(evidence: Evidence, errors: Floats, ids: Ints) -> tuple[Control, .
         worst = float(rebuilding_errors(evidence, arm, ids, some)[:, 0].max())
         return worst, worst, worst
 
-    exchanged = float(errors[:, 1].max())
-    controls = [Control("keys and updates exchanged", exchanged, exchanged, exchanged)]
+    controls = [exchanged(errors)]
     if evidence.twins:
         controls.append(Control(RANDOM, *evidence.over_twins(untrained)))
     return tuple(controls)

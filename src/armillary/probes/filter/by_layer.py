@@ -1,6 +1,6 @@
 """How do the answers of single layers become one verdict?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -41,6 +41,15 @@ def by_layers(holds: Answers, overall: bool | None, weaker: Answers | None = Non
     if some > T.sites_few and failing > T.sites_few:
         return "qualified", None
     return "undecided", Why.SPANS_LIMIT
+
+
+def nearest(layers: Iterable[int], measured: Sequence[int]) -> list[int]:
+    """For each layer the place of the nearest one that was measured.
+
+    >>> nearest(range(5), [0, 2, 4])
+    [0, 0, 1, 1, 2]
+    """
+    return [int(np.argmin([abs(layer - number) for number in measured])) for layer in layers]
 
 
 RULE = (

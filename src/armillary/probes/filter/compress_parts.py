@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.filter.by_layer import Answers, by_layers, each_above, where
+from armillary.probes.filter.by_layer import Answers, by_layers, each_above, nearest, where
 from armillary.probes.machinery import NAN3, Evidence, Floats, Interval, T, above, missing_interval, over_twins
 from armillary.results import Part, Statistic, Why, say
 
@@ -68,8 +68,7 @@ def _untrained(evidence: Evidence, coded: "CodedLayers") -> Floats:
     numbers = list(next(iter(coded.twins.values())))
     each = [evidence.intervals(_sums(list(twin.values()), "model"), _saved) for twin in coded.twins.values()]
     control = over_twins(np.stack(each))
-    nearest = [int(np.argmin([abs(layer - number) for number in numbers])) for layer in coded.layers]
-    return control[nearest]
+    return control[nearest(coded.layers, numbers)]
 
 
 def _sums(layers: "list[CodedLayer]", *sources: str) -> Floats:

@@ -1,5 +1,6 @@
 """Which tokens represent a norm site where all pairs are compared? A seeded sample, the same tokens at every site."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,18 @@ class Sampled:
         return Sampled(self.x[chosen], self.z[chosen], *columns)
 
 
+@dataclass(frozen=True, eq=False)
+class SharedTokens:
+    """The same tokens at several sites: x before each norm (float32), and where each came from."""
+
+    x: "dict[str, Tensor]"
+    document: NDArray[np.int64]
+    token: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+
 @dataclass
 class TokenSamples(State):
     """Per norm site rows of x with document, position, token, following token, and the kind of token as mark."""
@@ -52,6 +65,15 @@ class TokenSamples(State):
         x = sample.rows[chosen].double()
         z = anatomy.norms[site].direction(x)
         return Sampled(x, z, document[chosen], token[chosen], following[chosen])
+
+    def shared(self, sites: Iterable[str]) -> SharedTokens:
+        """The tokens that are ordinary at all of these sites, in order of priority: the first m are a sample too."""
+        samples = {site: self.rows[site].sample() for site in dict.fromkeys(sites)}
+        marks = np.stack([sample.marks.numpy() for sample in samples.values()])
+        chosen = (marks == 0).all(0)
+        document, _, token, _ = next(iter(samples.values())).payload.numpy().T
+        x = {site: sample.rows[chosen] for site, sample in samples.items()}
+        return SharedTokens(x, document[chosen], token[chosen])
 
 
 @dataclass(frozen=True)

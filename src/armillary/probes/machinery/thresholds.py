@@ -149,6 +149,10 @@ class Thresholds:
     # the same change elsewhere. A choice depends on context if fixed units cost 0.05 nats more.
     select_cost: float = 0.05
     select_half: float = 0.50
+    # ffn.write: an update is simpler if it takes a tenth fewer bits, or directions: the least that is called simpler.
+    # Training adds to it from a twentieth of the bits on.
+    write_saved: float = 0.10
+    write_margin: float = 0.05
     # heads.specialise: a head has a role if one kind of token takes half of its attention, and leans to a kind that
     # takes a quarter. Heads of a layer differ if a quarter of the attention differs between two of them, and are alike
     # if less than a tenth does. Many heads are half of them, few a tenth, as elsewhere.

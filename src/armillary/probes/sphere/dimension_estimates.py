@@ -1,5 +1,6 @@
 """How many dimensions do the tokens of one norm site fill, before the norm and after it? By four estimates."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,17 +85,25 @@ def _dimensions(evidence: Evidence, site: str, spectrum: Spectrum) -> Dimensions
 
 
 def _participation(evidence: Evidence, sample: Sampled) -> Floats:
-    """[1 + draw, (z, x)]: (Σλ)²/Σλ². tr C² is a mean over pairs of tokens from different documents of squared inner
-    products, which has no bias from few tokens, and a resampled value needs only the pair sums of documents."""
+    """[1 + draw, (z, x)]."""
+    return participation(evidence, sample.document, (sample.z.numpy(), sample.x.numpy()))
+
+
+def participation(evidence: Evidence, document: Ints, clouds: Iterable[Floats]) -> Floats:
+    """[1 + draw, cloud]: (Σλ)²/Σλ² of points [token, axis], under `document_weights`.
+
+    tr C² is a mean over pairs of tokens from different documents of squared inner products, which has no bias from few
+    tokens, and a resampled value needs only the pair sums of documents.
+    """
     weights = document_weights(evidence, DRAWS)
     groups = weights.shape[1]
-    member = np.zeros((groups, len(sample)))
-    member[sample.document % groups, np.arange(len(sample))] = 1
+    member = np.zeros((groups, len(document)))
+    member[document % groups, np.arange(len(document))] = 1
     size = member.sum(1)
     crossed = np.outer(size, size)
     np.fill_diagonal(crossed, 0)
     columns = []
-    for points in (sample.z.numpy(), sample.x.numpy()):
+    for points in clouds:
         away = points - points.mean(0)
         pairs = member @ np.square(away @ away.T) @ member.T
         np.fill_diagonal(pairs, 0)

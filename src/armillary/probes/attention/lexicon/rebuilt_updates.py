@@ -1,6 +1,6 @@
 """Is what attention writes for a word the sum over keys and updates that the singular vectors of W_VO define?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,7 @@ def rebuilding_errors(evidence: Evidence, arm: str, ids: Ints, layers: Sequence[
     from armillary.anatomy.folded import reading_norm
 
     anatomy = vocabulary(evidence, arm).anatomy
-    seen, errors = _passed(anatomy, ids, layers), []
+    seen, errors = passed(anatomy, ids, [(_read_at(anatomy, layer), f"L{layer}.attn_out") for layer in layers]), []
     for layer in layers:
         norm = reading_norm(anatomy, layer)[1]
         (x, _), (_, write) = seen[_read_at(anatomy, layer)], seen[f"L{layer}.attn_out"]
@@ -33,9 +33,13 @@ def rebuilding_errors(evidence: Evidence, arm: str, ids: Ints, layers: Sequence[
         for exchanged in (False, True):
             rebuilt = _rebuilt(heads, z, exchanged)
             rebuilt = rebuilt if after is None else after(rebuilt)
-            # A layer that writes nothing is rebuilt without error if nothing is rebuilt.
-            errors.append(float((rebuilt - write).abs().max() / write.abs().max().clamp_min(1e-300)))
+            errors.append(largest_error(rebuilt, write))
     return np.reshape(errors, (len(layers), 2))
+
+
+def largest_error(rebuilt: "Tensor", write: "Tensor") -> float:
+    """Relative to the largest write. A layer that writes nothing is rebuilt without error if nothing is rebuilt."""
+    return float((rebuilt - write).abs().max() / write.abs().max().clamp_min(1e-300))
 
 
 def _rebuilt(heads: LayerHeads, z: "Tensor", exchanged: bool) -> "Tensor":
@@ -54,8 +58,8 @@ def _read_at(anatomy: "Anatomy", layer: int) -> str:
     return reading_norm(anatomy, layer)[0] or f"L{layer}.resid_pre"
 
 
-def _passed(anatomy: "Anatomy", ids: Ints, layers: Sequence[int]) -> "dict[str, tuple[Tensor, Tensor]]":
-    """What the modules at the sites that these layers read and write received and gave for every word [word, …]."""
+def passed(anatomy: "Anatomy", ids: Ints, places: Iterable[Iterable[str]]) -> "dict[str, tuple[Tensor, Tensor]]":
+    """What the modules at these sites received and gave for every word alone [word, …], in float64."""
     import torch
 
     from armillary.flow.capture import run, still, watching
@@ -69,7 +73,7 @@ def _passed(anatomy: "Anatomy", ids: Ints, layers: Sequence[int]) -> "dict[str, 
 
         return watch
 
-    sites = [place for layer in layers for place in (_read_at(anatomy, layer), f"L{layer}.attn_out")]
-    with still(anatomy.model), watching(anatomy, {site: keep(site) for site in sites}):
+    sites = {site: keep(site) for several in places for site in several}
+    with still(anatomy.model), watching(anatomy, sites):
         run(anatomy, torch.from_numpy(ids)[:, None])
     return seen

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from armillary.probes.machinery import Evidence, Floats, Interval, line
+from armillary.probes.machinery import Evidence, Floats, Interval, Ints, line
 from armillary.probes.machinery.intervals import Statistic
 from armillary.results import Quantity
 
@@ -46,13 +46,20 @@ def shown_layers(layers: int) -> list[int]:
     return sorted({0, (layers - 1) // 2, layers - 1})
 
 
-def word_intervals(evidence: Evidence, values: Floats, statistic: Statistic = lambda means: means) -> Floats:
+def word_intervals(
+    evidence: Evidence, values: Floats, statistic: Statistic = lambda means: means, document: Ints | None = None
+) -> Floats:
     """[…, (value, low, high)] of a statistic of means [draw, …], by bootstrap over the first axis of `values`.
 
-    That axis holds words, pairs or heads: a sample of those that might have been there.
+    That axis holds words, pairs or heads: a sample of those that might have been there. Where it holds tokens of a
+    text, `document` says which each came from, and documents are drawn.
     """
     # The first column counts: a word for which every value is 0 was measured all the same.
     rows = np.concatenate([np.ones((len(values), 1)), values.reshape(len(values), -1)], 1)
+    if document is not None:
+        assert evidence.corpus is not None, "documents need a text"
+        tokens, rows = rows, np.zeros((evidence.corpus.groups, rows.shape[1]))
+        np.add.at(rows, document % len(rows), tokens)
 
     def of_sums(sums: Floats) -> Floats:
         return statistic((sums[:, 1:] / sums[:, :1]).reshape(len(sums), *values.shape[1:]))
@@ -60,9 +67,9 @@ def word_intervals(evidence: Evidence, values: Floats, statistic: Statistic = la
     return evidence.intervals(rows, of_sums)
 
 
-def word_interval(evidence: Evidence, values: Floats, statistic: Statistic) -> Interval:
+def word_interval(evidence: Evidence, values: Floats, statistic: Statistic, document: Ints | None = None) -> Interval:
     """The same of a statistic that is one number."""
-    value, low, high = word_intervals(evidence, values, statistic).tolist()
+    value, low, high = word_intervals(evidence, values, statistic, document).tolist()
     return value, low, high
 
 

@@ -1,0 +1,85 @@
+"""What does 'a key–value store' mean? That keys and values give the write, by definition; and, ours, that few do."""
+
+import numpy as np
+
+from armillary.probes.attention.lexicon.key_matches import KeyMatches
+from armillary.probes.machinery import Evidence, Flags, Floats, Interval, T
+from armillary.probes.machinery.verdicts import beats, by_share, missing_interval
+from armillary.results import Control, Part, Statistic, Verdict, Why, say
+
+ERROR = "largest error of updates rebuilt from keys and values, relative to the largest update"
+RULE = "Supported if no error exceeds 64 roundings of the model's dtype (8 in half precision); refuted otherwise. It "
+RULE += "holds by definition, so a support says nothing about training."
+
+
+def definition_part(evidence: Evidence, errors: Floats, layers: list[str], name: str, store: str, writer: str) -> Part:
+    """From errors [layer, (as claimed, keys and updates exchanged)]: `store` says what gives the write of `writer`."""
+    import torch
+
+    from armillary.flow.laws import ROUNDINGS
+
+    dtype, worst = evidence.anatomy.dtype, float(errors[:, 0].max())
+    tolerance = ROUNDINGS[dtype] * torch.finfo(dtype).eps
+    size = f"to a relative error of {say(worst, '.1g')}"
+    reading = (
+        f"{store} give what {writer} writes for a word, {size}. They must, by definition: this says nothing about "
+        f"training. With keys and updates exchanged the error is {say(errors[:, 1].min(), '.2g')} or more."
+        if worst <= tolerance
+        else f"Keys and updates give what {writer} writes only {size} ({layers[int(errors[:, 0].argmax())]}); rounding "
+        f"explains {say(tolerance, '.1g')}, so the model computes something that its weights do not show."
+    )
+    verdict: Verdict = "supported" if worst <= tolerance else "refuted"
+    return Part(name, verdict, reading, worst_error(errors))
+
+
+def worst_error(errors: Floats) -> Statistic:
+    """The largest of errors [layer, 2] as claimed. It is no average and has no interval."""
+    worst = float(errors[:, 0].max())
+    return Statistic(ERROR, worst, worst, worst)
+
+
+def exchanged(errors: Floats) -> Control:
+    worst = float(errors[:, 1].max())
+    return Control("keys and updates exchanged", worst, worst, worst)
+
+
+def few_keys_verdict(stores: Flags, ratio: Interval, untrained: Interval) -> tuple[Verdict, Why | None]:
+    """From the heads, or layers, that store, and the ratio of the median one to chance."""
+    verdict, learned = by_share(stores, most=T.heads_many), beats(ratio, untrained)
+    if verdict == "refuted" or learned is False:
+        return "refuted", None
+    if np.isnan(untrained[2]):
+        return "undecided", Why.NO_CONTROL
+    if verdict == "supported" and learned is None:
+        return "undecided", missing_interval(*ratio)
+    return verdict, None
+
+
+def few_keys_rule(places: str) -> str:
+    """The rule of the second part; `places` are heads or layers."""
+    place = places.removesuffix("s")
+    return (
+        f"A {place} stores if its ratio is at least {T.store_ratio} and significant against both kinds of chance "
+        f"(Benjamini–Hochberg over {places}, {T.false_discovery:.0%}). Supported if at least {T.heads_many:.0%} of "
+        f"{places} store and the whole interval of the median {place}'s ratio lies above that of untrained models. "
+        f"Refuted if at most {T.sites_few:.0%} of {places} store, or the interval lies below the upper end of "
+        f"untrained models. Qualified if some {places} store. Undecided if the interval spans that end"
+    )
+
+
+def few_keys_reading(
+    matches: KeyMatches, keys: int, place: str, word: str, ratio: Interval, against: list[float], untrained: Interval
+) -> str:
+    """`place` is a head or a layer; `against` the ratios to rotated keys and to rotated words alone."""
+    met, chance = matches.keys[..., 0], matches.keys[..., 1:].min(-1)
+    return (
+        f"That a {word} matches few keys is our addition: in the median {place} it matches {np.median(met):.1f} of "
+        f"{keys} keys, by chance {np.median(chance):.1f}. Its update is {times(ratio)} times as concentrated as by "
+        f"chance ({say(against[0], '.2f')} against rotated keys alone, {say(against[1], '.2f')} against rotated "
+        f"{word}s alone), in an untrained model {times(untrained)} times."
+    )
+
+
+def times(interval: Interval) -> str:
+    value, low, high = (say(end, ".2f") for end in interval)
+    return f"{value} ({low} to {high})"

@@ -1,0 +1,205 @@
+"""Is a feed-forward a store: columns of W_in as keys, rows of W_out as updates? And does a token match few keys?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from armillary.probes.attention.lexicon.key_matches import ratios
+from armillary.probes.attention.lexicon.store_parts import (
+    RULE,
+    definition_part,
+    exchanged,
+    few_keys_reading,
+    few_keys_rule,
+    few_keys_verdict,
+    times,
+    worst_error,
+)
+from armillary.probes.attention.lexicon.word_statistics import TWIN_LAYERS, shown_layers, word_interval, word_intervals
+from armillary.probes.attention.lexicon.written_words import ReadableTokens
+from armillary.probes.filter.store_tables import store_lines, store_table
+from armillary.probes.filter.stored_units import (
+    ROTATIONS,
+    TOKENS,
+    TWIN_ROTATIONS,
+    TokenMatches,
+    forward_errors,
+    token_matches,
+)
+from armillary.probes.filter.unit_words import unit_table
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    AnyInstrument,
+    Evidence,
+    Flags,
+    Floats,
+    Interval,
+    Ints,
+    T,
+    spread_layers,
+)
+from armillary.probes.machinery.intervals import discoveries
+from armillary.probes.machinery.verdicts import name_sites, weakest
+from armillary.results import Claim, Control, Finding, Part, Statistic, Table, say
+
+LAYERS = 8
+
+
+@dataclass(frozen=True)
+class ForwardStore:
+    """What a feed-forward writes rebuilt from its units; and how few of them a token matches, compared with chance."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="ffn.store",
+        chapter="E",
+        kind="definition",
+        statement="A feed-forward is a key–value store, as attention is: scores of keys weigh the values that it adds.",
+        source="S1",
+        definition=(
+            "The source compares attention with the feed-forward of Geva et al. (2021): both compute relevance scores "
+            "and add up what they weigh. Part 1, by definition: the write for a direction z is Σ s_i v_i. Key i is "
+            "column i of W_in, with the norm folded in; its score s_i is the activation of key·z and its bias, times "
+            "the other branch where there is a gate; its value v_i is row i of W_out. Measured is this model's "
+            "deviation: the running model reads single tokens, and what the feed-forward writes is compared with this "
+            "sum. The statistic is the largest error over the largest write; it is no average and has no interval. "
+            "Part 2, ours: a store would be worth its name if a token matched few keys. Tokens are sampled from the "
+            "text, as each layer reads them. The energy of key i is s_i²|v_i|², p_i is its share, and Σp² is the "
+            "concentration. Chance is computed in two ways, as in vo.store: (a) all keys are rotated together inside "
+            "their span, with lengths, mutual angles and biases kept; (b) the tokens are whitened, rotated and shaped "
+            "back, so that their mean and covariance stay and only the match of token and key is lost. The ratio is "
+            "the concentration divided by the larger of the two. Its interval is a bootstrap over documents. "
+            f"{ROTATIONS} rotations are drawn; p-values are Student's. At most {LAYERS} layers are measured. Attention "
+            "is measured on the same tokens, by the singular vectors of W_VO."
+        ),
+        control=(
+            "keys and updates exchanged, and random initialisation, for part 1; rotated keys, rotated tokens and "
+            "random initialisation for part 2"
+        ),
+        rule=(
+            f"Part 1 decides. {RULE} Part 2 is ours and decides nothing. {few_keys_rule('layers')}, or without "
+            "untrained models."
+        ),
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
+
+    def conclude(self, evidence: Evidence) -> Finding:
+        layers = spread_layers(evidence.anatomy, LAYERS)
+        names = [f"L{layer}" for layer in layers]
+        ids = np.unique(evidence[SAMPLES][MODEL].shared(evidence.sites).token[: 2 * TOKENS])
+        errors = forward_errors(evidence, MODEL, ids, layers)
+        matches = token_matches(evidence, MODEL, layers, True, ROTATIONS)
+        stores = discoveries(matches.forward.p) & (matches.forward.ratio >= T.store_ratio)
+        by_definition = definition_part(
+            evidence,
+            errors,
+            names,
+            "scores of keys weigh the values",
+            "Columns of W_in as keys and rows of W_out as updates",
+            "the feed-forward",
+        )
+        ratio = word_intervals(evidence, matches.forward.values, ratios, matches.document)
+        untrained = _untrained(evidence)
+        parts = (by_definition, _few_keys(evidence, matches, stores, untrained, names))
+        verdict, why = weakest(parts)
+        met, chance = matches.forward.keys[:, 0], matches.forward.keys[:, 1:].min(-1)
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            why=why,
+            parts=parts,
+            statistic=worst_error(errors),
+            n=len(matches.document),
+            controls=_controls(evidence, errors, ids),
+            reading=" ".join(part.reading for part in parts),
+            headline=(
+                f"Writes are sums over keys and values to {say(errors[:, 0].max(), '.1g')}, by definition; a token "
+                f"matches {np.median(met):.0f} of {evidence.anatomy.m} units in the median layer, by chance "
+                f"{np.median(chance):.0f}"
+            ),
+            table=store_table(names, errors, matches, stores, ratio),
+            quantities=store_lines(names, matches, ratio, untrained, evidence.anatomy.k),
+            notes=_notes(evidence, layers, len(matches.document)),
+            more_tables=_unit_tables(evidence, layers),
+        )
+
+
+def _few_keys(evidence: Evidence, matches: TokenMatches, stores: Flags, untrained: Interval, names: list[str]) -> Part:
+    forward, document = matches.forward, matches.document
+    ratio = word_interval(evidence, forward.values, _median_ratio, document)
+    verdict, why = few_keys_verdict(stores, ratio, untrained)
+    against = [
+        word_interval(evidence, forward.values[..., [0, chance, chance]], _median_ratio, document)[0]
+        for chance in (1, 2)
+    ]
+    reading = few_keys_reading(forward, evidence.anatomy.m, "layer", "token", ratio, against, untrained)
+    which = name_sites([name for name, flag in zip(names, stores, strict=True) if flag])
+    which = f" ({which})" if 0 < stores.sum() < stores.size else ""
+    reading += f" Layers that store: {stores.sum()} of {stores.size}{which}."
+    assert matches.heads is not None
+    beside = word_interval(evidence, matches.heads.values, _median_head, document)
+    reading += (
+        f" In attention, the same tokens match {np.nanmedian(matches.heads.keys[..., 0]):.1f} of "
+        f"{evidence.anatomy.k} keys in the median head, {times(beside)} times as concentrated as by chance."
+    )
+    statistic = Statistic("concentration of a token's update over chance, median layer", *ratio)
+    return Part("a token matches few keys", verdict, reading, statistic, asserted=False, why=why)
+
+
+def _median_ratio(means: Floats) -> Floats:
+    return np.asarray(np.median(ratios(means), axis=1))
+
+
+def _median_head(means: Floats) -> Floats:
+    """From [draw, layer, head, 3]; a layer that no norm stands before was not measured."""
+    return np.asarray(np.nanmedian(ratios(means).reshape(len(means), -1), axis=1))
+
+
+def _untrained(evidence: Evidence) -> Interval:
+    # All layers of an untrained model are alike.
+    some = range(min(TWIN_LAYERS, evidence.anatomy.layers))
+
+    def median(arm: str) -> Interval:
+        twin = token_matches(evidence, arm, some, False, TWIN_ROTATIONS)
+        return word_interval(evidence, twin.forward.values, _median_ratio, twin.document)
+
+    return evidence.over_twins(median)
+
+
+def _controls(evidence: Evidence, errors: Floats, ids: Ints) -> tuple[Control, ...]:
+    some = range(min(TWIN_LAYERS, evidence.anatomy.layers))
+
+    def untrained(arm: str) -> Interval:
+        worst = float(forward_errors(evidence, arm, ids, some)[:, 0].max())
+        return worst, worst, worst
+
+    controls = [exchanged(errors)]
+    if evidence.twins:
+        controls.append(Control(RANDOM, *evidence.over_twins(untrained)))
+    return tuple(controls)
+
+
+def _notes(evidence: Evidence, layers: Sequence[int], tokens: int) -> tuple[str, ...]:
+    part = (
+        "all layers" if len(layers) == evidence.anatomy.layers else f"{len(layers)} of {evidence.anatomy.layers} layers"
+    )
+    some = min(TWIN_LAYERS, evidence.anatomy.layers)
+    notes = [
+        f"{tokens} sampled tokens in {part}; mean and covariance for rotated tokens come from all sampled ones.",
+        "The larger of two chance levels lies slightly above either, so a layer without keys comes out just below 1.",
+        f"Random initialisation: {len(evidence.twins)} untrained models of this architecture, the first {some} layers "
+        "of each.",
+    ]
+    if evidence.anatomy.blocks[0].feed_forward.W_gate is not None:
+        notes.append("A unit of a gated feed-forward has two keys; its score is the product of both branches.")
+    return tuple(notes)
+
+
+def _unit_tables(evidence: Evidence, layers: Sequence[int]) -> dict[str, Table]:
+    if evidence.anatomy.tokenizer is None:
+        return {}
+    readable = ReadableTokens.of(evidence)
+    return {f"units L{layers[i]}": unit_table(evidence, layers[i], readable) for i in shown_layers(len(layers))}

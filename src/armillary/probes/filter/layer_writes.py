@@ -1,0 +1,74 @@
+"""What does a layer read and write for sampled tokens? Its input, the feed-forward's write and attention's.
+
+The streams before two norms differ by what was written between them, so that no pass of its own is needed.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from armillary.probes.instruments.samples import SAMPLES, SharedTokens
+from armillary.probes.machinery import Evidence, Ints
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from armillary.anatomy import Anatomy
+
+INPUT, WRITE, KEPT, THROUGH, ATTENTION = "input", "write", "kept", "through", "attention"
+STREAMS = (INPUT, WRITE, KEPT, THROUGH, ATTENTION)
+"""The norm's output y; what the feed-forward adds to the stream; the same of units above zero alone; the same with the
+values below zero let through; what attention adds."""
+
+
+def layer_writes(
+    evidence: Evidence, arm: str, layers: Sequence[int], names: Sequence[str] = STREAMS
+) -> "tuple[list[dict[str, Tensor]], Ints]":
+    """For each layer the streams [token, d] that can be told, float32, and the document of each token."""
+    anatomy = evidence.model(arm)
+    sites = [site for layer in layers for site in _sites(anatomy, layer)]
+    tokens = evidence[SAMPLES][arm].shared(sites)
+    writes = [_streams(anatomy, layer, tokens, names) for layer in layers]
+    return writes, tokens.document
+
+
+def _sites(anatomy: "Anatomy", layer: int) -> list[str]:
+    """The norms before attention, before the feed-forward and after the layer."""
+    from armillary.anatomy.folded import mlp_norm, reading_norm
+
+    following = f"L{layer + 1}.ln1" if layer + 1 < anatomy.layers else "ln_final"
+    places = (reading_norm(anatomy, layer)[0], mlp_norm(anatomy, layer)[0], following if anatomy.parallel else "")
+    return [site for site in places if site in anatomy.norms]
+
+
+def _streams(anatomy: "Anatomy", layer: int, tokens: SharedTokens, names: Sequence[str]) -> "dict[str, Tensor]":
+    from armillary.anatomy.folded import mlp_norm
+
+    block = anatomy.blocks[layer]
+    ffn, after = block.feed_forward, block.ln2_post
+    site, norm = mlp_norm(anatomy, layer)
+    y = norm(tokens.x[site].to(anatomy.device))
+    up, pre = ffn.up(y), ffn.pre(y)
+    post = ffn.activate(pre, up)
+    hidden = {WRITE: post, KEPT: post * (pre >= 0), THROUGH: pre if ffn.W_gate is None else pre * up}
+    streams = {INPUT: y}
+    for name in (WRITE, *(each for each in names if each in (KEPT, THROUGH))):
+        write = ffn.write(hidden[name])
+        streams[name] = write if after is None else after(write)
+    attention = _attention(anatomy, layer, tokens, streams[WRITE]) if ATTENTION in names else None
+    return streams if attention is None else streams | {ATTENTION: attention}
+
+
+def _attention(anatomy: "Anatomy", layer: int, tokens: SharedTokens, write: "Tensor") -> "Tensor | None":
+    """What attention adds to the stream; None where the stream was not sampled on both sides of it."""
+    from armillary.anatomy.folded import mlp_norm, reading_norm
+
+    site, norm = reading_norm(anatomy, layer)
+    if norm is None:
+        return None
+    x = {name: rows.to(anatomy.device) for name, rows in tokens.x.items()}
+    if anatomy.parallel:
+        following = f"L{layer + 1}.ln1" if layer + 1 < anatomy.layers else "ln_final"
+        return x[following] - x[site] - write if following in x else None
+    # After a layer of a post-norm model the stream is the norm's output.
+    before = x[site] if anatomy.order == "pre" else norm(x[site])
+    return x[mlp_norm(anatomy, layer)[0]] - before

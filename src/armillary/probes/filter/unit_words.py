@@ -1,0 +1,51 @@
+"""Which tokens does a unit respond to, and which does it promote?"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from armillary.probes.attention.lexicon.known_words import token_cells
+from armillary.probes.attention.lexicon.written_words import ReadableTokens
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.machinery import MODEL, Evidence, Ints, cells, table
+from armillary.results import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+UNITS, TOP = 20, 5
+
+
+def unit_table(evidence: Evidence, layer: int, readable: ReadableTokens) -> Table:
+    """The units of a layer that write most on the text: the tokens that match their keys, and those they promote."""
+    from armillary.anatomy.folded import fold_forward
+    from armillary.anatomy.space import Vectors
+
+    anatomy, folded = evidence.anatomy, fold_forward(evidence.anatomy, layer)
+    tokens = evidence[SAMPLES][MODEL].shared([folded.reads.site])
+    z = folded.norm.direction(tokens.x[folded.reads.site].to(anatomy.device).double())
+    scores = folded.scores(Vectors(z, folded.reads))
+    energy = (scores * folded.W_out.norm(dim=1)).square()
+    share = (energy / energy.sum(1, keepdim=True).clamp_min(1e-300)).mean(0)
+    units = share.argsort(descending=True)[:UNITS]
+    after = anatomy.blocks[layer].ln2_post
+    # A unit writes with the sign of its largest score.
+    largest = scores.gather(0, scores.abs().argmax(0, keepdim=True))[0, units]
+    values = folded.W_out[units] * largest.sign()[:, None]
+    promoted = readable.top(values if after is None else values * after.gain.to(values), TOP)
+    strongest = _strongest(scores, units, tokens.token)
+    return table(
+        cells("unit", "hidden unit", units.cpu().numpy()),
+        cells("share", "its share of the squared lengths of what units write, mean over tokens", share[units].tolist()),
+        token_cells(evidence, "key", "token of the text with the largest |score|", strongest),
+        token_cells(evidence, "value", "token whose output direction its value reaches farthest along", promoted),
+    )
+
+
+def _strongest(scores: "Tensor", units: "Tensor", token: Ints) -> Ints:
+    """[unit, rank]: different tokens of the text by the unit's |score|; the last is repeated where there are fewer."""
+    ranked = []
+    for column in scores[:, units].abs().mT.cpu().numpy():
+        ids = list(dict.fromkeys(token[np.argsort(-column, kind="stable")].tolist()))[:TOP]
+        ranked.append(ids + [ids[-1]] * (TOP - len(ids)))
+    return np.array(ranked)

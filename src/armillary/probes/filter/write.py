@@ -1,0 +1,112 @@
+"""Is a feed-forward's update simpler than the input that it was computed from?"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from armillary.probes.filter.by_layer import RULE
+from armillary.probes.filter.layer_writes import INPUT, WRITE
+from armillary.probes.filter.write_bits import STEP, WriteBits, write_bits
+from armillary.probes.filter.write_parts import WriteSavings, write_parts
+from armillary.probes.filter.write_tables import write_lines, write_table
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, spread_layers, undecided, weakest
+from armillary.results import Claim, Control, Finding, Statistic, Why, say
+
+LAYERS, TWINS, TWIN_LAYERS = 8, 3, 3
+
+
+@dataclass(frozen=True)
+class ForwardWrite:
+    """Bits and effective rank of what a feed-forward writes, beside its input and attention's write."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="ffn.write",
+        chapter="E",
+        kind="learned",
+        statement="The feed-forward computes a filtered, simplified update.",
+        source="S3",
+        definition=(
+            "Bits per coordinate of the write, of its input y (the norm's output) and of attention's write, for "
+            "sampled tokens. A stream is turned to its principal axes, which come from the other half of the "
+            f"documents. Every coordinate is quantised at a step of {STEP:g} of the stream's own root mean square, so "
+            "that scale does not count, and coded with one table per octave of axes; tables are counted. The statistic "
+            "is the share of the input's bits that the write does not need, mean over layers. Effective rank is the "
+            "participation ratio. The write is also computed from units above zero alone, and with the values below "
+            f"zero let through. At most {LAYERS} layers are measured, and those that write nothing are left out. "
+            "Intervals are over documents."
+        ),
+        control=(
+            f"random initialisation ({TWINS} untrained models, in the first, middle and last layer); attention's write "
+            "in place of the feed-forward's"
+        ),
+        rule=(
+            f"Part 1: a layer simplifies if its write takes {T.write_saved:.0%} fewer bits than its input. Part 2: "
+            f"training makes it so if that share exceeds the upper end of untrained models by {T.write_margin:.0%} of "
+            "the bits. Parts 3 to 5 are ours and decide nothing: the write is "
+            f"{T.write_saved:.0%} simpler than attention's write; than the same write with the discarded values let "
+            f"through; and takes {T.write_saved:.0%} fewer directions than the input. Intervals must lie wholly on one "
+            f"side of a limit. A part is {RULE}. Undecided otherwise: intervals span the limit. The claim's verdict is "
+            "that of the weaker of parts 1 and 2."
+        ),
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
+
+    def conclude(self, evidence: Evidence) -> Finding:
+        measured = write_bits(evidence, MODEL, spread_layers(evidence.anatomy, LAYERS))
+        if measured is None or not measured.writing.any():
+            return _nothing(self.claim, evidence, measured)
+        some = spread_layers(evidence.anatomy, TWIN_LAYERS)
+        each = {arm: write_bits(evidence, arm, some, (INPUT, WRITE)) for arm in evidence.twins[:TWINS]}
+        twins = {arm: bits for arm, bits in each.items() if bits is not None}
+        saved = WriteSavings.of(evidence, measured, twins)
+        parts = write_parts(saved)
+        verdict, why = weakest(parts)
+        mean, control = saved.bits[INPUT].mean, saved.untrained.mean
+        controls = [Control("attention's write in its place", *saved.attention.mean)]
+        if twins:
+            controls.append(Control(RANDOM, *control))
+        untrained = f"; in untrained models {say(control[0], '.0%')}" if twins else ""
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            why=why,
+            parts=parts,
+            statistic=Statistic("share of the input's bits that the write does not need, mean over layers", *mean),
+            n=measured.tokens,
+            controls=tuple(controls),
+            reading=" ".join(part.reading for part in parts),
+            headline=(
+                f"The write takes {say(_mean(measured, WRITE), '.2f')} bits per coordinate, its input "
+                f"{say(_mean(measured, INPUT), '.2f')}: {say(mean[0], '.0%')} saved{untrained}"
+            ),
+            table=write_table(measured, saved),
+            quantities=write_lines(measured, saved),
+            notes=_notes(evidence, measured, len(twins)),
+        )
+
+
+def _nothing(claim: Claim, evidence: Evidence, measured: WriteBits | None) -> Finding:
+    assert evidence.corpus is not None
+    if measured is None or evidence.corpus.documents < T.documents_least:
+        reading = "Axes come from one half of the documents and are used in the other. Give more documents."
+        return undecided(claim, Why.NO_INTERVAL, reading)
+    return undecided(claim, Why.UNDEFINED, "The feed-forwards of this model write the same for every token.")
+
+
+def _mean(measured: WriteBits, name: str) -> float:
+    """Bits per coordinate, mean over the layers that write."""
+    return float(np.nanmean(measured.bits(name)[measured.writing]))
+
+
+def _notes(evidence: Evidence, measured: WriteBits, twins: int) -> tuple[str, ...]:
+    silent = [f"L{layer}" for layer, flag in zip(measured.layers, measured.writing, strict=True) if not flag]
+    notes = [
+        f"{measured.tokens} sampled tokens in {len(measured.layers)} of {evidence.anatomy.layers} layers; first and "
+        "massive tokens are left out.",
+        f"Random initialisation: {twins} untrained models, {TWIN_LAYERS} layers of each at most.",
+    ]
+    if silent:
+        notes.append(f"Layers that write the same for every token, left out: {', '.join(silent)}.")
+    return tuple(notes)
