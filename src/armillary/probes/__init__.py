@@ -27,6 +27,7 @@ from armillary.probes.sphere.concentration import Concentration
 from armillary.probes.sphere.dimension import EffectiveDimension
 from armillary.probes.sphere.direction import Direction
 from armillary.probes.sphere.ellipsoid import Ellipsoid
+from armillary.probes.sphere.isotropy import Isotropy
 from armillary.probes.sphere.local import Local
 from armillary.probes.sphere.plane import Plane
 from armillary.probes.sphere.radius import Radius
@@ -50,6 +51,7 @@ PROBES: tuple[AnyProbe, ...] = (
     TwoZeros(),
     Local(),
     EffectiveDimension(),
+    Isotropy(),
     TwoViews(),
     Cosine(),
     ScoreScale(),

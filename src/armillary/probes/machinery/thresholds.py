@@ -54,6 +54,9 @@ class Thresholds:
     dimension_removed: float = 2.0
     dimension_within: float = 0.5
     rank_tokens: float = 1.2
+    # cycle.isotropy: a map does not treat all directions alike if rotating its input changes its output, rotated back,
+    # by half of what an unrelated result would (√2).
+    rotation_unlike: float = 0.70
     # attention.cosine: 'mostly' means more than half of the variance of a query's scores. Lengths matter little if
     # making them equal moves at most a tenth of the attention.
     cosine_share: float = 0.50

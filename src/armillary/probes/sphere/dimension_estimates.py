@@ -9,6 +9,7 @@ from armillary.probes.instruments.samples import SAMPLES, Sampled
 from armillary.probes.machinery import MODEL, Evidence, Floats, Ints, over_sites
 from armillary.probes.machinery.intervals import ratio
 from armillary.probes.sphere.across_sites import document_weights
+from armillary.probes.sphere.clouds import membership, participation
 from armillary.probes.sphere.site_spectra import Spectrum, sampled_rank, spectra
 
 if TYPE_CHECKING:
@@ -84,26 +85,10 @@ def _dimensions(evidence: Evidence, site: str, spectrum: Spectrum) -> Dimensions
 
 
 def _participation(evidence: Evidence, sample: Sampled) -> Floats:
-    """[1 + draw, (z, x)]: (Σλ)²/Σλ². tr C² is a mean over pairs of tokens from different documents of squared inner
-    products, which has no bias from few tokens, and a resampled value needs only the pair sums of documents."""
+    """[1 + draw, (z, x)]: (Σλ)²/Σλ²."""
     weights = document_weights(evidence, DRAWS)
-    groups = weights.shape[1]
-    member = np.zeros((groups, len(sample)))
-    member[sample.document % groups, np.arange(len(sample))] = 1
-    size = member.sum(1)
-    crossed = np.outer(size, size)
-    np.fill_diagonal(crossed, 0)
-    columns = []
-    for points in (sample.z.numpy(), sample.x.numpy()):
-        away = points - points.mean(0)
-        pairs = member @ np.square(away @ away.T) @ member.T
-        np.fill_diagonal(pairs, 0)
-        power = member @ np.square(away).sum(1)
-        with np.errstate(invalid="ignore", divide="ignore"):  # a draw of one document alone has no pairs
-            square = np.einsum("bg,gh,bh->b", weights, pairs, weights)
-            square /= np.einsum("bg,gh,bh->b", weights, crossed, weights)
-            columns.append((weights @ power / (weights @ size)) ** 2 / square)
-    return np.stack(columns, 1)
+    member = membership(sample.document, weights.shape[1])
+    return np.stack([participation(points.numpy(), member, weights) for points in (sample.z, sample.x)], 1)
 
 
 def _ranks(sample: Sampled) -> Floats:
