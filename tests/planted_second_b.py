@@ -14,6 +14,7 @@ from armillary.flow.tokens import Corpus, Window
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.probe import AnyProbe, Experimenter
 from armillary.probes.machinery.shared_pass import gather
+from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.isotropy import Isotropy
 from armillary.results import Finding
 
@@ -110,6 +111,16 @@ def one_axis() -> Tensor:
     return torch.outer(normal(D, seed=3), normal(D, seed=4)) / D
 
 
+# Contrast.
+
+
+def paired(spread: float, noise: float = 0.15) -> Planted:
+    """Words in pairs of nearly one direction, one of them longer by `spread`, the other as much shorter."""
+    directions = normal(150, D, seed=7).repeat_interleave(2, 0) + noise * normal(300, D, seed=8)
+    lengths = torch.tensor([1 + spread, 1 - spread]).repeat(150)[:, None]
+    return model(lengths * directions / directions.norm(dim=1, keepdim=True)), text(words=300)
+
+
 CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "cycle, gains that even out, writes along one axis": (
         Isotropy,
@@ -121,6 +132,9 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
         "qualified",
         lambda: cycling(lambda layer: 1 / STEEP if layer else STEEP, one_axis()),
     ),
+    "contrast, pairs of one direction and two lengths": (Contrast, "supported", lambda: paired(0.5)),
+    "contrast, pairs of one direction and one length": (Contrast, "refuted", lambda: paired(0.0)),
+    "contrast, words without pairs": (Contrast, "refuted", lambda: (model(normal(300, D, seed=1)), text(words=300))),
     "cycle, gains that steepen": (Isotropy, "refuted", lambda: cycling(lambda layer: STEEP, one_axis())),
     "cycle, writes that even out": (
         Isotropy,

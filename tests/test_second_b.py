@@ -12,6 +12,7 @@ from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.sphere import cycle_parts
+from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.cycle import WRITE, X, Y, cycle, sublayers
 from armillary.probes.sphere.isotropy import Isotropy
 from armillary.probes.sphere.rotations import rotation, sublayer_errors
@@ -19,7 +20,7 @@ from armillary.results import Why
 
 # Fused and split projections, grouped heads, soft caps and norms around sublayers, parallel sublayers, post-norm.
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "phi", "opt-post", "bert")
-PROBES = (Isotropy(),)
+PROBES = (Isotropy(), Contrast())
 
 
 @pytest.mark.parametrize("case", list(CASES))
@@ -135,3 +136,40 @@ def test_the_drawing_has_one_path_per_sublayer_and_escapes_names():
     assert list(points.y) == values.ravel().tolist() and len(set(points.marker.symbol)) == 3
     evil = replace(quantity, coords={**quantity.coords, "sublayer": ["<b>x</b>", *quantity.coords["sublayer"][1:]]})
     assert "<b>x" not in "".join(drawn((evil,), "headline", "subtitle").data[-1].hovertext).replace("<b>&lt;", "")
+
+
+# Contrast.
+
+
+def test_contrast_is_0_where_all_are_equally_far_and_1_where_one_coincides():
+    from armillary.probes.sphere.neighbours import contrast, neighbours, skewness
+
+    simplex = torch.eye(30).double()
+    alike = neighbours(simplex, simplex, torch.arange(30).numpy(), 1)
+    assert contrast(alike.contrast[0]) == pytest.approx([0, 0, 0], abs=1e-6)
+    twice = torch.cat((simplex, simplex))
+    paired = neighbours(twice, twice, torch.arange(60).numpy(), 1)
+    assert contrast(paired.contrast[0]) == pytest.approx([1, 1, 1], abs=1e-6)
+    # One point in the middle of a sphere is among the nearest of all others, and of no angle.
+    star = torch.cat(
+        (torch.nn.functional.normalize(normal(60, 8, seed=1), dim=1), 1e-9 * normal(1, 8, seed=2))
+    ).double()
+    hubs = skewness(neighbours(star, star, torch.arange(61).numpy(), 1).hubs[0])
+    assert hubs[2] > hubs[0] + 1
+
+
+def test_tokens_of_the_same_document_are_not_compared():
+    from armillary.probes.sphere.neighbours import contrast, neighbours
+
+    points = normal(30, 8, seed=3).double()
+    twice, documents = torch.cat((points, points)), torch.arange(30).repeat(2).numpy()
+    assert contrast(neighbours(twice, twice, documents, 1).contrast[0])[0] < 0.9
+
+
+def test_length_alone_is_no_contrast_of_angles():
+    """The control that divides by chance: without it an angle would seem better than a distance in any model."""
+    finding = finding_of("contrast, words without pairs")
+    row = finding.table.records()[0]
+    assert row["contrast_angle"] > 1.03 * row["contrast_chord"]
+    more = next(part for part in finding.parts if part.name == "angles keep more than distances")
+    assert more.statistic.value == pytest.approx(1, abs=0.1)

@@ -24,6 +24,7 @@ from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import HeadSpecialisation
 from armillary.probes.machinery.probe import AnyProbe, Probe
 from armillary.probes.sphere.concentration import Concentration
+from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.dimension import EffectiveDimension
 from armillary.probes.sphere.direction import Direction
 from armillary.probes.sphere.ellipsoid import Ellipsoid
@@ -52,6 +53,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Local(),
     EffectiveDimension(),
     Isotropy(),
+    Contrast(),
     TwoViews(),
     Cosine(),
     ScoreScale(),

@@ -57,6 +57,10 @@ class Thresholds:
     # cycle.isotropy: a map does not treat all directions alike if rotating its input changes its output, rotated back,
     # by half of what an unrelated result would (√2).
     rotation_unlike: float = 0.70
+    # sphere.contrast: distances stay informative if the nearest token stands out twice as much as among random
+    # directions, a factor as for the shell; angles are better than distances from a tenth on.
+    contrast_ratio: float = 2.0
+    contrast_more: float = 1.1
     # attention.cosine: 'mostly' means more than half of the variance of a query's scores. Lengths matter little if
     # making them equal moves at most a tenth of the attention.
     cosine_share: float = 0.50

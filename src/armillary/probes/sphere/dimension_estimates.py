@@ -70,7 +70,7 @@ def _dimensions(evidence: Evidence, site: str, spectrum: Spectrum) -> Dimensions
     words = sample.distinct()
     document = words.document[:POINTS]
     near = [_neighbour_sums(points[:POINTS], document, groups) for points in (words.z, words.x)]
-    gaussian = _gaussian_points(spectrum, min(len(words), POINTS), evidence.seed)
+    gaussian = gaussian_points(spectrum, min(len(words), POINTS), evidence.seed)
     gaussian_sums = _neighbour_sums(gaussian, np.zeros(len(gaussian), dtype=np.int64), 1).sum(0)
     return Dimensions(
         _participation(evidence, sample),
@@ -130,7 +130,7 @@ def _neighbour_sums(points: "Tensor", document: Ints, groups: int) -> Floats:
     return sums
 
 
-def _gaussian_points(spectrum: Spectrum, count: int, seed: int) -> "Tensor":
+def gaussian_points(spectrum: Spectrum, count: int, seed: int) -> "Tensor":
     """Gaussian points with the mean and covariance of a site."""
     import torch
 
