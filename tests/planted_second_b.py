@@ -10,12 +10,14 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
+from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.probe import AnyProbe, Experimenter
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.isotropy import Isotropy
+from armillary.probes.sphere.shared import Shared
 from armillary.results import Finding
 
 D, HEADS, K, LAYERS, WORDS, CONTEXT = 32, 4, 8, 2, 60, 64
@@ -121,6 +123,37 @@ def paired(spread: float, noise: float = 0.15) -> Planted:
     return model(lengths * directions / directions.norm(dim=1, keepdim=True)), text(words=300)
 
 
+# One space, or one for each layer.
+
+
+def written(anatomy: Anatomy, documents: int = 24, length: int = 40, seed: int = 5) -> Corpus:
+    """Text drawn from the model itself, token by token: any change of the model costs something."""
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, anatomy.vocabulary, (documents, 1), generator=draw)
+    with still(anatomy.model):
+        while ids.shape[1] < length:
+            chances = run(anatomy, ids, logits=True)[:, -1].float().softmax(-1)
+            ids = torch.cat((ids, torch.multinomial(chances, 1, generator=draw)), 1)
+    return of_rows(ids.tolist())
+
+
+def gained(gains: Callable[[int], Tensor], layers: int = 3) -> Planted:
+    """Random heads that write much, behind norms of these gains; on text of its own."""
+
+    def attention(layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        W_Q, W_K, W_V, W_O = (normal(D, D, seed=10 * layer + part + 30) / math.sqrt(D) for part in range(4))
+        return W_Q, W_K, W_V, 2 * W_O
+
+    anatomy = model(normal(WORDS, D, seed=1), layers=layers, attention=attention, gains=gains)
+    return anatomy, written(anatomy)
+
+
+def uneven(seed: int) -> Tensor:
+    """Gains from 0.2 to 5, in an order of their own."""
+    order = torch.randperm(D, generator=torch.Generator().manual_seed(seed))
+    return torch.logspace(-0.7, 0.7, D)[order]
+
+
 CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "cycle, gains that even out, writes along one axis": (
         Isotropy,
@@ -135,6 +168,14 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "contrast, pairs of one direction and two lengths": (Contrast, "supported", lambda: paired(0.5)),
     "contrast, pairs of one direction and one length": (Contrast, "refuted", lambda: paired(0.0)),
     "contrast, words without pairs": (Contrast, "refuted", lambda: (model(normal(300, D, seed=1)), text(words=300))),
+    "shared, one gain for all layers": (Shared, "supported", lambda: gained(lambda layer: uneven(1))),
+    "shared, gains of different size": (
+        Shared,
+        "refuted",
+        lambda: gained(lambda layer: torch.full((D,), 0.1 * 5**layer)),
+    ),
+    "shared, two layers alike and one not": (Shared, "qualified", lambda: gained(lambda layer: uneven(max(1, layer)))),
+    "shared, gains of 1": (Shared, "undecided", lambda: gained(lambda layer: torch.ones(D))),
     "cycle, gains that steepen": (Isotropy, "refuted", lambda: cycling(lambda layer: STEEP, one_axis())),
     "cycle, writes that even out": (
         Isotropy,

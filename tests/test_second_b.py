@@ -4,7 +4,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted_second_b import CASES, D, concluded, cycling, finding_of, model, normal, one_axis, text, whole
+from planted_second_b import (
+    CASES,
+    D,
+    concluded,
+    cycling,
+    finding_of,
+    gained,
+    model,
+    normal,
+    one_axis,
+    text,
+    uneven,
+    whole,
+)
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -16,11 +29,12 @@ from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.cycle import WRITE, X, Y, cycle, sublayers
 from armillary.probes.sphere.isotropy import Isotropy
 from armillary.probes.sphere.rotations import rotation, sublayer_errors
+from armillary.probes.sphere.shared import Shared
 from armillary.results import Why
 
 # Fused and split projections, grouped heads, soft caps and norms around sublayers, parallel sublayers, post-norm.
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "phi", "opt-post", "bert")
-PROBES = (Isotropy(), Contrast())
+PROBES = (Isotropy(), Contrast(), Shared())
 
 
 @pytest.mark.parametrize("case", list(CASES))
@@ -173,3 +187,54 @@ def test_length_alone_is_no_contrast_of_angles():
     assert row["contrast_angle"] > 1.03 * row["contrast_chord"]
     more = next(part for part in finding.parts if part.name == "angles keep more than distances")
     assert more.statistic.value == pytest.approx(1, abs=0.1)
+
+
+# One space, or one for each layer.
+
+
+def test_layers_of_one_gain_are_exchanged_for_nothing():
+    finding = finding_of("shared, one gain for all layers")
+    neighbours = [row for row in finding.table.records() if row["distance"] == 1]
+    assert all(abs(row["cost"]) < 1e-6 and row["permuted"] > 0.05 for row in neighbours)
+    likeness = finding.more_tables["likeness"].records()
+    assert [row["gain"] for row in likeness] == pytest.approx([1, 1])
+
+
+def test_gains_of_1_say_nothing():
+    """Without the permuted control, a swap of nothing for nothing would support the claim in every untrained model."""
+    finding = finding_of("shared, gains of 1")
+    assert finding.why is Why.UNDEFINED and abs(finding.statistic.value) < 1e-6
+    assert {row["state"] for row in finding.table.records()} <= {"idle", ""}
+
+
+def test_an_exchange_is_what_other_weights_would_do():
+    """The edit against a model whose gains and shifts were exchanged by hand; the model itself stays as it was."""
+    from copy import deepcopy
+
+    from armillary.edits import edited
+    from armillary.flow.capture import run, still
+    from armillary.probes.sphere.gain_swaps import Pair, swapped
+
+    for family in ("gpt2", "llama", "gemma2", "opt-post"):
+        anatomy = read(tiny(family))
+        by_hand = read(deepcopy(anatomy.model))
+        sites = [(site, site.replace("L0.", "L2.")) for site in anatomy.norms if site.startswith("L0.")]
+        for site, other in sites:
+            one, two = (by_hand.model.get_submodule(by_hand.sites[name].path) for name in (site, other))
+            for name, parameter in one.named_parameters():
+                theirs = dict(two.named_parameters())[name]
+                parameter.data, theirs.data = theirs.data.clone(), parameter.data.clone()
+        ids = torch.randint(3, 90, (2, 12), generator=torch.Generator().manual_seed(0))
+        with still(anatomy.model), still(by_hand.model):
+            before = run(anatomy, ids)
+            with edited(anatomy, *swapped(anatomy, Pair(0, 2))):
+                exchanged = run(anatomy, ids)
+            assert torch.allclose(exchanged, run(by_hand, ids), atol=1e-5), family
+            assert not torch.allclose(exchanged, before, atol=1e-3) and torch.equal(run(anatomy, ids), before)
+
+
+def test_what_cannot_be_exchanged_is_undecided_with_its_reason():
+    encoder = concluded(Shared(), read(tiny("bert")), text(9, 24, words=97))
+    assert encoder.why is Why.NOT_APPLICABLE and "predicts no next token" in encoder.reading
+    single = concluded(Shared(), *gained(lambda layer: uneven(1), layers=1))
+    assert single.why is Why.NOT_APPLICABLE and "no neighbour" in single.reading

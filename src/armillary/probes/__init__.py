@@ -32,6 +32,7 @@ from armillary.probes.sphere.isotropy import Isotropy
 from armillary.probes.sphere.local import Local
 from armillary.probes.sphere.plane import Plane
 from armillary.probes.sphere.radius import Radius
+from armillary.probes.sphere.shared import Shared
 from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.stability.drift import Drift
 from armillary.probes.stability.manifold_errors import ManifoldErrors
@@ -54,6 +55,7 @@ PROBES: tuple[AnyProbe, ...] = (
     EffectiveDimension(),
     Isotropy(),
     Contrast(),
+    Shared(),
     TwoViews(),
     Cosine(),
     ScoreScale(),
