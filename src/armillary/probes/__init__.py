@@ -26,12 +26,15 @@ from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import HeadSpecialisation
 from armillary.probes.machinery.probe import AnyProbe, Probe
 from armillary.probes.sphere.concentration import Concentration
+from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.dimension import EffectiveDimension
 from armillary.probes.sphere.direction import Direction
 from armillary.probes.sphere.ellipsoid import Ellipsoid
+from armillary.probes.sphere.isotropy import Isotropy
 from armillary.probes.sphere.local import Local
 from armillary.probes.sphere.plane import Plane
 from armillary.probes.sphere.radius import Radius
+from armillary.probes.sphere.shared import Shared
 from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.stability.drift import Drift
 from armillary.probes.stability.manifold_errors import ManifoldErrors
@@ -52,6 +55,9 @@ PROBES: tuple[AnyProbe, ...] = (
     TwoZeros(),
     Local(),
     EffectiveDimension(),
+    Isotropy(),
+    Contrast(),
+    Shared(),
     TwoViews(),
     Cosine(),
     ScoreScale(),

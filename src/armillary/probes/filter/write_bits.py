@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary.probes.filter.layer_writes import ATTENTION, INPUT, STREAMS, WRITE, layer_writes
 from armillary.probes.machinery import Evidence, Flags, Floats, Ints, over_sites
-from armillary.probes.sphere.dimension_estimates import participation
+from armillary.probes.sphere.dimension_estimates import participation_draws
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,6 +113,6 @@ def octaves(width: int) -> list[tuple[int, int]]:
 
 def _ranks(evidence: Evidence, streams: "Mapping[str, Tensor]", document: Ints) -> Floats:
     clouds = [streams[name].double().cpu().numpy() for name in RANKED if name in streams]
-    ranks = participation(evidence, document, clouds)
+    ranks = participation_draws(evidence, document, clouds)
     missing = np.full((len(ranks), len(RANKED) - len(clouds)), np.nan)
     return np.concatenate([ranks, missing], 1)

@@ -54,6 +54,17 @@ class Thresholds:
     dimension_removed: float = 2.0
     dimension_within: float = 0.5
     rank_tokens: float = 1.2
+    # cycle.isotropy: a map does not treat all directions alike if rotating its input changes its output, rotated back,
+    # by half of what an unrelated result would (√2).
+    rotation_unlike: float = 0.70
+    # sphere.contrast: distances stay informative if the nearest token stands out twice as much as among random
+    # directions, a factor as for the shell; angles are better than distances from a tenth on.
+    contrast_ratio: float = 2.0
+    contrast_more: float = 1.1
+    # sphere.shared: two layers share a space if exchanging their gains costs less than 0.05 nats per token, as for
+    # turning. Gains and axes are alike if their correlation or overlap is half of what one layer has with itself.
+    shared_cost: float = 0.05
+    shared_half: float = 0.50
     # attention.cosine: 'mostly' means more than half of the variance of a query's scores. Lengths matter little if
     # making them equal moves at most a tenth of the attention.
     cosine_share: float = 0.50

@@ -10,6 +10,7 @@ from armillary.probes.instruments.samples import SAMPLES, Sampled
 from armillary.probes.machinery import MODEL, Evidence, Floats, Ints, over_sites
 from armillary.probes.machinery.intervals import ratio
 from armillary.probes.sphere.across_sites import document_weights
+from armillary.probes.sphere.clouds import membership, participation
 from armillary.probes.sphere.site_spectra import Spectrum, sampled_rank, spectra
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _dimensions(evidence: Evidence, site: str, spectrum: Spectrum) -> Dimensions
     words = sample.distinct()
     document = words.document[:POINTS]
     near = [_neighbour_sums(points[:POINTS], document, groups) for points in (words.z, words.x)]
-    gaussian = _gaussian_points(spectrum, min(len(words), POINTS), evidence.seed)
+    gaussian = gaussian_points(spectrum, min(len(words), POINTS), evidence.seed)
     gaussian_sums = _neighbour_sums(gaussian, np.zeros(len(gaussian), dtype=np.int64), 1).sum(0)
     return Dimensions(
         _participation(evidence, sample),
@@ -86,33 +87,14 @@ def _dimensions(evidence: Evidence, site: str, spectrum: Spectrum) -> Dimensions
 
 def _participation(evidence: Evidence, sample: Sampled) -> Floats:
     """[1 + draw, (z, x)]."""
-    return participation(evidence, sample.document, (sample.z.numpy(), sample.x.numpy()))
+    return participation_draws(evidence, sample.document, (sample.z.numpy(), sample.x.numpy()))
 
 
-def participation(evidence: Evidence, document: Ints, clouds: Iterable[Floats]) -> Floats:
-    """[1 + draw, cloud]: (Σλ)²/Σλ² of points [token, axis], under `document_weights`.
-
-    tr C² is a mean over pairs of tokens from different documents of squared inner products, which has no bias from few
-    tokens, and a resampled value needs only the pair sums of documents.
-    """
+def participation_draws(evidence: Evidence, document: Ints, clouds: Iterable[Floats]) -> Floats:
+    """[1 + draw, cloud]: (Σλ)²/Σλ² of points [token, axis], under `document_weights`."""
     weights = document_weights(evidence, DRAWS)
-    groups = weights.shape[1]
-    member = np.zeros((groups, len(document)))
-    member[document % groups, np.arange(len(document))] = 1
-    size = member.sum(1)
-    crossed = np.outer(size, size)
-    np.fill_diagonal(crossed, 0)
-    columns = []
-    for points in clouds:
-        away = points - points.mean(0)
-        pairs = member @ np.square(away @ away.T) @ member.T
-        np.fill_diagonal(pairs, 0)
-        power = member @ np.square(away).sum(1)
-        with np.errstate(invalid="ignore", divide="ignore"):  # a draw of one document alone has no pairs
-            square = np.einsum("bg,gh,bh->b", weights, pairs, weights)
-            square /= np.einsum("bg,gh,bh->b", weights, crossed, weights)
-            columns.append((weights @ power / (weights @ size)) ** 2 / square)
-    return np.stack(columns, 1)
+    member = membership(document, weights.shape[1])
+    return np.stack([participation(points, member, weights) for points in clouds], 1)
 
 
 def _ranks(sample: Sampled) -> Floats:
@@ -154,7 +136,7 @@ def _neighbour_sums(points: "Tensor", document: Ints, groups: int) -> Floats:
     return sums
 
 
-def _gaussian_points(spectrum: Spectrum, count: int, seed: int) -> "Tensor":
+def gaussian_points(spectrum: Spectrum, count: int, seed: int) -> "Tensor":
     """Gaussian points with the mean and covariance of a site."""
     import torch
 

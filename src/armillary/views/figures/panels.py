@@ -64,6 +64,11 @@ class Panel:
 def panel(quantity: Quantity) -> Panel:
     if len(quantity.axes) == 1:
         return _line_panel(quantity)
+    if quantity.axes == ("sublayer", "station"):
+        # Stations build on this module's panels.
+        from armillary.views.figures.stations import station_panel
+
+        return station_panel(quantity)
     if len(quantity.axes) in (2, 3):
         return _heat_panel(quantity)
     raise ValueError(f"{quantity.name} has the axes {quantity.axes}; a figure draws one axis, two or three.")

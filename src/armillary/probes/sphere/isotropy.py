@@ -1,0 +1,165 @@
+"""Does the norm make the cloud of tokens more isotropic, and do attention and the feed-forward structure it again?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.instruments.write_samples import WRITE_SAMPLES
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    SHUFFLED,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    median_defined,
+    over_twins,
+    undecided,
+    weakest,
+)
+from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.sphere.across_sites import drawn_interval
+from armillary.probes.sphere.cycle import WRITE, Cycle, X, Y, Z, cycle, sublayers
+from armillary.probes.sphere.cycle_parts import Change, change_part, maps_part, norm_part
+from armillary.probes.sphere.cycle_views import cycle_drawing, cycle_table, error_line, error_table
+from armillary.results import Claim, Control, Finding, Statistic, Why, say
+
+if TYPE_CHECKING:
+    from armillary.anatomy import Anatomy
+    from armillary.probes.machinery.bench import Bench
+    from armillary.probes.sphere.rotations import RotationErrors
+
+SHARE = "share of sublayers where the norm raises isotropy and the sublayer lowers it"
+
+
+@dataclass(frozen=True)
+class Isotropy:
+    """The participation ratio at every station of the cycle x → z → y → write."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="cycle.isotropy",
+        chapter="A",
+        statement="A block symmetrises, then structures: the norm makes the cloud of tokens more isotropic, attention "
+        "and the feed-forward make it less so.",
+        source="S3",
+        definition=(
+            "Isotropy is the participation ratio of a cloud of tokens over its number of axes: (Σλ)²/Σλ²/d of the "
+            "covariance's eigenvalues λ, 1 where all axes are equally strong, 1/d where there is one. Σλ² comes from "
+            "pairs of tokens of different documents, so that few tokens do not look like few axes. It is taken at four "
+            "stations of every sublayer (attention or feed-forward): x before its norm, z on the sphere, y after gain "
+            "and shift (what the sublayer reads), and what the sublayer writes; the same ordinary tokens everywhere. "
+            "The statistic is the share of sublayers in which y is more isotropic than x and the write less than y. "
+            "Mean cosine and the share of the strongest axis are in the table. The source also says it of the maps "
+            "themselves: a map f treats all directions alike if ‖f(xR) − f(x)R‖/‖f(x)‖ is 0 for a rotation R, one that "
+            "leaves the vector (1, …, 1) in place under LayerNorm; for an unrelated result it is √2."
+        ),
+        control=(
+            "random initialisation (all twins), sublayer by sublayer; shuffled text; γ = 1 and β = 0 (z in place of "
+            "y); for the maps: the twins' Gaussian weights"
+        ),
+        rule=(
+            "Parts, the weakest decides. 'The norm symmetrises': it does at a sublayer if the ratio of y's "
+            "participation ratio to x's lies above 1 and above what an untrained model shows there, with the whole "
+            f"interval; supported if it does at {T.sites_most:.0%} of sublayers, refuted if at most {T.sites_few:.0%} "
+            "could, qualified in between, undecided if intervals that span their limit could change that. 'Sublayers "
+            "structure': the same for the ratio of the write to y, below 1 and below an untrained model's. By "
+            "definition: 'the bare norm treats all directions alike', supported if its error under a rotation is "
+            "rounding. 'Sublayers do not': supported if the error of the median sublayer lies above "
+            f"{T.rotation_unlike} (half of √2), refuted below; Gaussian weights show it too, so it is not learned."
+        ),
+        kind="learned",
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, WRITE_SAMPLES)
+
+    def passes(self, anatomy: "Anatomy") -> float:
+        from armillary.probes.sphere.rotations import passes
+
+        return passes(anatomy)
+
+    def experiment(self, bench: "Bench") -> "dict[str, RotationErrors]":
+        from armillary.probes.sphere.rotations import sublayer_errors
+
+        return {arm: sublayer_errors(bench.arm(arm)) for arm in (MODEL, *bench.twins)}
+
+    def conclude(self, evidence: Evidence, result: "dict[str, RotationErrors]") -> Finding:
+        steps = sublayers(evidence.anatomy)
+        if not steps:
+            return undecided(self.claim, Why.NOT_APPLICABLE, "No sublayer of this model reads a norm.")
+        model, twins = cycle(evidence, MODEL, described=True), [cycle(evidence, arm) for arm in evidence.twins]
+        raised, lowered = _change(evidence, model, twins, Y, X), _change(evidence, model, twins, WRITE, Y)
+        parts = (
+            change_part("the norm symmetrises", raised, steps, "The norm raises isotropy before", _bare(model, raised)),
+            change_part("sublayers structure", lowered, steps, "The write is less isotropic than what is read at"),
+            norm_part(evidence),
+            maps_part(evidence, result),
+        )
+        verdict, why = weakest(parts)
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            statistic=Statistic(SHARE, *drawn_interval(evidence, _shares(model))),
+            n=model.tokens,
+            controls=_controls(evidence, model, twins),
+            reading=" ".join(part.reading for part in parts) + more_text(why),
+            headline=_headline(raised, lowered),
+            table=cycle_table(evidence, model, raised, lowered),
+            quantities=(cycle_drawing(evidence, model, twins), error_line(evidence, result)),
+            more_tables={"rotations": error_table(evidence, result)},
+            why=why,
+            parts=parts,
+        )
+
+
+def _ratio(of: Cycle, after: int, before: int) -> Floats:
+    """[draw, sublayer]: the isotropy of one station over that of another."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(of.participation[..., after] / of.participation[..., before])
+
+
+def _change(evidence: Evidence, model: Cycle, twins: Sequence[Cycle], after: int, before: int) -> Change:
+    def intervals(of: Cycle) -> Floats:
+        return np.array([drawn_interval(evidence, column) for column in _ratio(of, after, before).T])
+
+    changes = intervals(model)
+    untrained = over_twins(np.array([intervals(twin) for twin in twins])) if twins else np.full_like(changes, np.nan)
+    return Change(changes, untrained, rises=before == X)
+
+
+def _shares(of: Cycle, read: int = Y) -> Floats:
+    """[draw]: the share of sublayers where the norm raises isotropy and the sublayer lowers it; NaN of none."""
+    stations = of.participation
+    known = np.asarray(np.isfinite(stations[..., [X, read, WRITE]]).all(axis=-1))
+    both = known & (stations[..., read] > stations[..., X]) & (stations[..., WRITE] < stations[..., read])
+    with np.errstate(invalid="ignore"):
+        return np.asarray(both.sum(axis=1) / np.where(known.any(axis=1), known.sum(axis=1), np.nan))
+
+
+def _controls(evidence: Evidence, model: Cycle, twins: Sequence[Cycle]) -> tuple[Control, ...]:
+    def share(of: Cycle, read: int = Y) -> Interval:
+        return drawn_interval(evidence, _shares(of, read))
+
+    # Where another initialisation is expected may reach beyond what a share can be.
+    controls = [Control(RANDOM, *over_twins([share(t) for t in twins]).clip(0, 1).tolist())] if twins else []
+    if SHUFFLED in evidence[SAMPLES]:
+        controls.append(Control(SHUFFLED, *share(cycle(evidence, SHUFFLED))))
+    return (*controls, Control("γ = 1, β = 0", *share(model, Z)))
+
+
+def _bare(model: Cycle, raised: Change) -> str:
+    """What the projection alone does, without gain and shift."""
+    bare = median_defined(_ratio(model, Z, X)[0])
+    text = f" With γ = 1 the factor would be {say(bare, '.2f')}"
+    return f"{text}: the gain symmetrises, not the projection." if bare < 1 < raised.median else f"{text}."
+
+
+def _headline(raised: Change, lowered: Change) -> str:
+    up, down, count = int(raised.follows.sum()), int(lowered.follows.sum()), len(raised.intervals)
+    return (
+        f"The norm makes the cloud of tokens more isotropic before {up} of {count} sublayers; "
+        f"{down} of {count} write less isotropically than they read"
+    )

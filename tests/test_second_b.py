@@ -1,0 +1,240 @@
+"""The second reading of the sphere, of positions and of axes: planted truth comes back, controls can void a claim."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from planted_second_b import (
+    CASES,
+    D,
+    concluded,
+    cycling,
+    finding_of,
+    gained,
+    model,
+    normal,
+    one_axis,
+    text,
+    uneven,
+    whole,
+)
+from tiny import tiny
+
+from armillary.anatomy.read import read
+from armillary.probes.machinery import MODEL
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.shared_pass import gather
+from armillary.probes.sphere import cycle_parts
+from armillary.probes.sphere.contrast import Contrast
+from armillary.probes.sphere.cycle import WRITE, X, Y, cycle, sublayers
+from armillary.probes.sphere.isotropy import Isotropy
+from armillary.probes.sphere.rotations import rotation, sublayer_errors
+from armillary.probes.sphere.shared import Shared
+from armillary.results import Why
+
+# Fused and split projections, grouped heads, soft caps and norms around sublayers, parallel sublayers, post-norm.
+FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "phi", "opt-post", "bert")
+PROBES = (Isotropy(), Contrast(), Shared())
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_planted_truth_comes_back(case):
+    finding = finding_of(case)
+    whole(finding)
+    assert finding.verdict == CASES[case][1], f"{finding.statistic}: {finding.reading}"
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.claim.id)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_can_be_asked(family, probe):
+    whole(concluded(probe, read(tiny(family)), text(9, 24, words=97)))
+
+
+# The cycle.
+
+
+def test_stations_are_what_the_planted_weights_say():
+    """Isotropy of y by the eigenvalues of its covariance, and of writes along one axis: 1/d."""
+    anatomy, corpus = cycling(lambda layer: 1 / torch.logspace(-0.6, 0.6, D), one_axis())
+    measured = cycle(gather(anatomy, corpus, Isotropy.instruments), MODEL)
+    stations = measured.participation[0]
+    assert stations[:, WRITE] == pytest.approx([1 / D] * 4, rel=0.05)
+    x = anatomy.W_E
+    eigenvalues = torch.linalg.eigvalsh(x.T.cov())
+    assert stations[0, X] == pytest.approx(float(eigenvalues.sum() ** 2 / eigenvalues.square().sum() / D), rel=0.15)
+    assert (stations[:, Y] > 1.2 * stations[:, X]).all()
+
+
+def test_few_tokens_do_not_look_like_few_axes():
+    """Isotropic words: a covariance multiplied with itself would find a third of the axes in so few tokens."""
+    from armillary.probes.sphere.clouds import membership, participation
+
+    points = normal(48, D, seed=5).double().numpy()
+    member = membership(torch.arange(48).numpy() % 12, 12)
+    ratio = participation(points, member, torch.ones(1, 12).double().numpy())[0] / D
+    covariance = torch.from_numpy(points).T.cov()
+    assert covariance.trace() ** 2 / covariance.square().sum() / D < 0.65 < 0.8 < ratio < 1.25
+
+
+def test_the_bare_norm_commutes_with_rotations_and_its_gain_does_not():
+    finding = finding_of("cycle, gains that even out, writes along one axis")
+    part = next(part for part in finding.parts if part.name == "the bare norm treats all directions alike")
+    assert part.verdict == "supported" and part.statistic.value < 1e-14
+    rows = {row["map"]: row for row in finding.more_tables["rotations"].records()}
+    assert rows["norm with γ, β"]["error"] > 0.3
+
+
+def test_a_rotation_that_moves_ones_breaks_layer_norm():
+    """The mutation that fixing (1, …, 1) guards against."""
+    anatomy, _ = cycling(lambda layer: torch.ones(D), one_axis())
+    norm, x = anatomy.norms["L0.ln1"], normal(20, D, seed=6).double() + 3
+    for fixes, limit in ((True, 1e-12), (False, None)):
+        turn = rotation(D, 1, fixes)
+        error = float((norm.direction(x @ turn) - norm.direction(x) @ turn).norm() / norm.direction(x).norm())
+        assert error < limit if limit else error > 0.05
+    assert torch.allclose(rotation(D, 1, True).sum(0), torch.ones(D).double())
+
+
+def test_sublayers_that_treat_all_directions_alike_are_found():
+    """Uniform attention that writes the mean of y commutes with every rotation."""
+    zero, one = torch.zeros(D, D), torch.eye(D)
+    anatomy, corpus = model(normal(60, D, seed=1), attention=lambda layer: (zero, zero, one, 0.1 * one)), text()
+    evidence = gather(anatomy, corpus, Isotropy.instruments)
+    errors = {MODEL: sublayer_errors(Bench(anatomy, corpus))}
+    errors |= {arm: sublayer_errors(Bench(evidence.model(arm), corpus)) for arm in evidence.twins}
+    part = cycle_parts.maps_part(evidence, errors)
+    assert part.verdict == "refuted" and part.statistic.value < 1e-5
+    untrained = evidence.over_twins(lambda arm: cycle_parts.sublayer_error(evidence, errors[arm]))
+    assert untrained[0] == pytest.approx(2**0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gpt_neox", "opt-post", "bert"])
+def test_the_rotated_copy_leaves_the_other_alone(family):
+    """f(y) of the two-copy pass is what the model writes by itself, and f(yR) is that of a lone edited pass."""
+    from armillary.edits.edit import changing
+    from armillary.flow.capture import run, still, watching
+    from armillary.probes.sphere.rotations import _results
+
+    anatomy = read(tiny(family))
+    batch = next(iter(text(4, 12, words=97).batches()))
+    parts, turn = sublayers(anatomy), rotation(anatomy.d, 0, anatomy.blocks[0].ln1.kind == "layernorm")
+    results = _results(anatomy, batch, parts, turn)
+    seen = {}
+    for part in parts[2:]:
+        watch = {part.write: lambda given, value: seen.update(write=value.clone())}
+        with still(anatomy.model), watching(anatomy, watch):
+            run(anatomy, batch.ids, batch.mask)
+            plain = seen["write"].double()
+            with changing(anatomy, part.norm, lambda y, x: (y.double() @ turn).to(y.dtype)):
+                run(anatomy, batch.ids, batch.mask)
+        first, second = results[part.write].chunk(2)
+        assert torch.allclose(first, plain, atol=1e-5) and torch.allclose(second, seen["write"].double(), atol=1e-4)
+
+
+def test_nothing_written_has_no_shape():
+    finding = concluded(Isotropy(), model(normal(60, D, seed=1)), text())
+    part = next(part for part in finding.parts if part.name == "sublayers structure")
+    assert part.verdict == "undecided" and part.why is Why.UNDEFINED
+
+
+def test_the_drawing_has_one_path_per_sublayer_and_escapes_names():
+    from armillary.views.figures.figure import drawn
+
+    quantity = finding_of("cycle, gains that even out, writes along one axis").quantities[0]
+    figure = drawn((quantity,), "headline", "subtitle")
+    *_, norm, attention, feed_forward, points = figure.data
+    values = quantity.values
+    assert norm.line.color != attention.line.color != feed_forward.line.color
+    # Three stations and a gap for each of four sublayers; two and a gap for each of two writes.
+    assert len(norm.x) == 4 * 4 and len(attention.x) == len(feed_forward.x) == 2 * 3
+    assert list(points.y) == values.ravel().tolist() and len(set(points.marker.symbol)) == 3
+    evil = replace(quantity, coords={**quantity.coords, "sublayer": ["<b>x</b>", *quantity.coords["sublayer"][1:]]})
+    assert "<b>x" not in "".join(drawn((evil,), "headline", "subtitle").data[-1].hovertext).replace("<b>&lt;", "")
+
+
+# Contrast.
+
+
+def test_contrast_is_0_where_all_are_equally_far_and_1_where_one_coincides():
+    from armillary.probes.sphere.neighbours import contrast, neighbours, skewness
+
+    simplex = torch.eye(30).double()
+    alike = neighbours(simplex, simplex, torch.arange(30).numpy(), 1)
+    assert contrast(alike.contrast[0]) == pytest.approx([0, 0, 0], abs=1e-6)
+    twice = torch.cat((simplex, simplex))
+    paired = neighbours(twice, twice, torch.arange(60).numpy(), 1)
+    assert contrast(paired.contrast[0]) == pytest.approx([1, 1, 1], abs=1e-6)
+    # One point in the middle of a sphere is among the nearest of all others, and of no angle.
+    star = torch.cat(
+        (torch.nn.functional.normalize(normal(60, 8, seed=1), dim=1), 1e-9 * normal(1, 8, seed=2))
+    ).double()
+    hubs = skewness(neighbours(star, star, torch.arange(61).numpy(), 1).hubs[0])
+    assert hubs[2] > hubs[0] + 1
+
+
+def test_tokens_of_the_same_document_are_not_compared():
+    from armillary.probes.sphere.neighbours import contrast, neighbours
+
+    points = normal(30, 8, seed=3).double()
+    twice, documents = torch.cat((points, points)), torch.arange(30).repeat(2).numpy()
+    assert contrast(neighbours(twice, twice, documents, 1).contrast[0])[0] < 0.9
+
+
+def test_length_alone_is_no_contrast_of_angles():
+    """The control that divides by chance: without it an angle would seem better than a distance in any model."""
+    finding = finding_of("contrast, words without pairs")
+    row = finding.table.records()[0]
+    assert row["contrast_angle"] > 1.03 * row["contrast_chord"]
+    more = next(part for part in finding.parts if part.name == "angles keep more than distances")
+    assert more.statistic.value == pytest.approx(1, abs=0.1)
+
+
+# One space, or one for each layer.
+
+
+def test_layers_of_one_gain_are_exchanged_for_nothing():
+    finding = finding_of("shared, one gain for all layers")
+    neighbours = [row for row in finding.table.records() if row["distance"] == 1]
+    assert all(abs(row["cost"]) < 1e-6 and row["permuted"] > 0.05 for row in neighbours)
+    likeness = finding.more_tables["likeness"].records()
+    assert [row["gain"] for row in likeness] == pytest.approx([1, 1])
+
+
+def test_gains_of_1_say_nothing():
+    """Without the permuted control, a swap of nothing for nothing would support the claim in every untrained model."""
+    finding = finding_of("shared, gains of 1")
+    assert finding.why is Why.UNDEFINED and abs(finding.statistic.value) < 1e-6
+    assert {row["state"] for row in finding.table.records()} <= {"idle", ""}
+
+
+def test_an_exchange_is_what_other_weights_would_do():
+    """The edit against a model whose gains and shifts were exchanged by hand; the model itself stays as it was."""
+    from copy import deepcopy
+
+    from armillary.edits import edited
+    from armillary.flow.capture import run, still
+    from armillary.probes.sphere.gain_swaps import Pair, swapped
+
+    for family in ("gpt2", "llama", "gemma2", "opt-post"):
+        anatomy = read(tiny(family))
+        by_hand = read(deepcopy(anatomy.model))
+        sites = [(site, site.replace("L0.", "L2.")) for site in anatomy.norms if site.startswith("L0.")]
+        for site, other in sites:
+            one, two = (by_hand.model.get_submodule(by_hand.sites[name].path) for name in (site, other))
+            for name, parameter in one.named_parameters():
+                theirs = dict(two.named_parameters())[name]
+                parameter.data, theirs.data = theirs.data.clone(), parameter.data.clone()
+        ids = torch.randint(3, 90, (2, 12), generator=torch.Generator().manual_seed(0))
+        with still(anatomy.model), still(by_hand.model):
+            before = run(anatomy, ids)
+            with edited(anatomy, *swapped(anatomy, Pair(0, 2))):
+                exchanged = run(anatomy, ids)
+            assert torch.allclose(exchanged, run(by_hand, ids), atol=1e-5), family
+            assert not torch.allclose(exchanged, before, atol=1e-3) and torch.equal(run(anatomy, ids), before)
+
+
+def test_what_cannot_be_exchanged_is_undecided_with_its_reason():
+    encoder = concluded(Shared(), read(tiny("bert")), text(9, 24, words=97))
+    assert encoder.why is Why.NOT_APPLICABLE and "predicts no next token" in encoder.reading
+    single = concluded(Shared(), *gained(lambda layer: uneven(1), layers=1))
+    assert single.why is Why.NOT_APPLICABLE and "no neighbour" in single.reading
