@@ -36,6 +36,7 @@ from armillary.probes.stability.manifold_errors import ManifoldErrors
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
 from armillary.probes.words.artifact import Artifact
+from armillary.probes.words.context import Context
 from armillary.probes.words.output import Output
 from armillary.probes.words.refinement import Refinement
 from armillary.probes.words.travel import Travel
@@ -64,6 +65,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Refinement(),
     Artifact(),
     Output(),
+    Context(),
     Prefix(),
     Drift(),
     Reprojection(),
