@@ -1,7 +1,7 @@
 """Models whose states are contextual or not, with sense or without."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
 
@@ -16,6 +16,9 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.documents import from_any
 from armillary.flow.tokens import Corpus, Window, encode
+from armillary.probes.grid.head_language import HeadLanguage
+from armillary.probes.grid.language.templates import GROUPS, PHENOMENA, items
+from armillary.probes.grid.language.word_lists import PLACES as PREPOSITIONS
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.words.context import Context
@@ -110,11 +113,96 @@ def on_sentences(anatomy: Anatomy) -> Planted:
     return anatomy, short(encode(from_any(sense_text()), anatomy.tokenizer, anatomy.context, 100_000), PLACES)
 
 
+# Heads that resolve language.
+
+PLACE, KEY, SEEK = slice(0, 24), slice(24, 88), slice(88, 152)
+"""Where the stream of `linguist` keeps a token's place, what the word is, and what it looks for."""
+
+
+@cache
+def item_words() -> tuple[str, ...]:
+    return ("[UNK]", *dict.fromkeys(word for item in items() for order in item.orders for word in split(order)))
+
+
+def linguist(phenomena: Collection[str], sharp: float = 30.0, loud: bool = False, previous: bool = False) -> Anatomy:
+    """A head of the second layer resolves these phenomena: words that look for another have its code. To find a verb's
+    subject, a head of the first layer takes the code away from persons that follow a preposition. `loud` words draw
+    attention whatever is looked for; with `previous` the head goes by place instead."""
+    words = item_words()
+    row = {word: i for i, word in enumerate(words)}
+    table = torch.zeros(len(words), 152)
+    codes: dict[str, Tensor] = {}
+    for item in (item for item in items() if item.phenomenon in phenomena):
+        person = item.phenomenon == "subject"
+        # Words of a list belong to their own pair; other relations are between kinds of words.
+        kind = item.target if item.phenomenon in GROUPS["similarity and opposition"] else item.query
+        name = "person" if person else f"{item.phenomenon} {kind}"
+        if name not in codes:
+            codes[name] = torch.nn.functional.normalize(normal(64, seed=300 + len(codes)), dim=0)
+        table[row[item.target], KEY] = table[row[item.target], KEY] + 6 * codes[name]
+        table[row[item.query], SEEK] = 6 * codes[name]
+    keys = table[:, KEY]
+    keys[:] = torch.nn.functional.normalize(keys, dim=1) * 6 * (keys.norm(dim=1, keepdim=True) > 0)
+    if loud:
+        table[:, KEY] += 6 * torch.nn.functional.normalize(normal(len(words), 64, seed=5), dim=1)
+        table[:, SEEK] += 6 * torch.nn.functional.normalize(normal(1, 64, seed=6), dim=1)
+    config = tr.GPT2Config(
+        n_embd=152,
+        n_layer=2,
+        n_head=2,
+        vocab_size=len(words),
+        n_positions=24,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    model = tr.GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        prepositions = [row[word] for word in PREPOSITIONS]
+        table[prepositions, KEY] = 6 * torch.nn.functional.normalize(normal(64, seed=7), dim=0)
+        model.transformer.wte.weight.copy_(table)
+        model.transformer.wpe.weight.zero_()
+        model.transformer.wpe.weight[:, PLACE] = 6 * torch.eye(24)
+        for block in model.transformer.h:
+            block.mlp.c_proj.weight.zero_()
+            block.attn.c_attn.weight.zero_()
+            block.attn.c_proj.weight.zero_()
+        first, second = (block.attn for block in model.transformer.h)
+        if "person" in codes:
+            # Two places back stands the preposition of a noun phrase.
+            first.c_attn.weight[PLACE, :24] = 30 * torch.eye(24).roll(-2, 1)
+            first.c_attn.weight[PLACE, 152:176] = torch.eye(24)
+            first.c_attn.weight[KEY, 304:305] = torch.nn.functional.normalize(normal(64, seed=7), dim=0)[:, None]
+            first.c_proj.weight[:1, KEY] = -4 * codes["person"]
+        if previous:
+            second.c_attn.weight[PLACE, :24] = 30 * torch.eye(24).roll(-1, 1)
+            second.c_attn.weight[PLACE, 152:176] = torch.eye(24)
+        else:
+            second.c_attn.weight[SEEK, :64] = sharp * torch.eye(64)
+            second.c_attn.weight[KEY, 152:216] = torch.eye(64)
+    return replace(read(model, "planted"), tokenizer=tokenizer(words))
+
+
+def on_items(anatomy: Anatomy) -> Planted:
+    texts = [order for item in items()[::5] for order in item.orders][:40]
+    return anatomy, encode(from_any(texts), anatomy.tokenizer, anatomy.context, 100_000)
+
+
 CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "context, the meaning of the words before": (Context, "supported", lambda: on_sentences(mixing(3.0, True))),
     "context, a little of it": (Context, "qualified", lambda: on_sentences(mixing(1.2, True))),
     "context, words without meaning": (Context, "refuted", lambda: on_sentences(mixing(3.0, False))),
     "context, the word alone": (Context, "refuted", lambda: on_sentences(mixing(0.0, True))),
+    "language, all phenomena": (HeadLanguage, "supported", lambda: on_items(linguist(PHENOMENA))),
+    "language, no subjects": (
+        HeadLanguage,
+        "qualified",
+        lambda: on_items(linguist([name for name in PHENOMENA if name != "subject"])),
+    ),
+    "language, no anaphora": (HeadLanguage, "refuted", lambda: on_items(linguist(PHENOMENA[:5]))),
+    "language, loud words": (HeadLanguage, "refuted", lambda: on_items(linguist((), loud=True))),
+    "language, the word before": (HeadLanguage, "refuted", lambda: on_items(linguist((), previous=True))),
 }
 
 

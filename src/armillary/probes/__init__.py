@@ -19,6 +19,7 @@ from armillary.probes.filter.select import Select
 from armillary.probes.grid.coarse import Coarse
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
+from armillary.probes.grid.head_language import HeadLanguage
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import HeadSpecialisation
@@ -77,6 +78,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Orthogonality(),
     HeadGradients(),
     HeadSpecialisation(),
+    HeadLanguage(),
     Nonlinear(),
     Coarse(),
 )

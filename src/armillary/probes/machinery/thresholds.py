@@ -165,6 +165,12 @@ class Thresholds:
     role_leaning: float = 0.25
     heads_differ: float = 0.25
     heads_alike: float = 0.10
+    # heads.language: a head tells the target from the distractor if it gives it a tenth more of its attention. Fewer
+    # than twenty items have an interval wider than that. Heads are of use where removing them costs half of what a good
+    # fine-tune gains, as for scaling.
+    language_attention: float = 0.10
+    language_items: int = 20
+    language_cost: float = 0.05
     # heads.orthogonality: |cos| in a pocket is 1.5 times that of random projections of the same vectors to k axes;
     # 'nearly orthogonal' means within a factor of two of random directions, as for the shell.
     pocket_ratio: float = 1.5
