@@ -21,6 +21,7 @@ from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.grid.coarse import Coarse
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
+from armillary.probes.grid.head_language import HeadLanguage
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import HeadSpecialisation
@@ -41,6 +42,7 @@ from armillary.probes.stability.manifold_errors import ManifoldErrors
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
 from armillary.probes.words.artifact import Artifact
+from armillary.probes.words.context import Context
 from armillary.probes.words.output import Output
 from armillary.probes.words.refinement import Refinement
 from armillary.probes.words.travel import Travel
@@ -72,6 +74,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Refinement(),
     Artifact(),
     Output(),
+    Context(),
     Prefix(),
     Drift(),
     Reprojection(),
@@ -85,6 +88,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Orthogonality(),
     HeadGradients(),
     HeadSpecialisation(),
+    HeadLanguage(),
     Nonlinear(),
     Coarse(),
 )

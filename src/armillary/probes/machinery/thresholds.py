@@ -122,6 +122,15 @@ class Thresholds:
     # layer, the angle alone must rank the same word first for nine in ten tokens.
     output_share: float = 0.50
     output_same_word: float = 0.90
+    # words.context: where context counts, two states of one word share less than three quarters (they are 41° apart);
+    # from 0.95 on (18°) one sees the word alone. A tenth of the variance within a word is the least worth naming.
+    # Senses form clusters if three of five comparisons are correct, as in sphere.direction; over fewer than eight words
+    # there is no interval.
+    context_own: float = 0.75
+    context_none: float = 0.95
+    context_neighbours: float = 0.10
+    context_sense: float = 0.60
+    context_words: int = 8
     # stability.prefix: unchanged within `roundings` machine epsilons of the dtype, or within four times the change that
     # another batch shape alone causes (kernels then sum in another order). Never beyond a twentieth of the state's
     # length: 64 machine epsilons of bfloat16 would be half of it.
@@ -171,6 +180,12 @@ class Thresholds:
     role_leaning: float = 0.25
     heads_differ: float = 0.25
     heads_alike: float = 0.10
+    # heads.language: a head tells the target from the distractor if it gives it a tenth more of its attention. Fewer
+    # than twenty items have an interval wider than that. Heads are of use where removing them costs half of what a good
+    # fine-tune gains, as for scaling.
+    language_attention: float = 0.10
+    language_items: int = 20
+    language_cost: float = 0.05
     # heads.orthogonality: |cos| in a pocket is 1.5 times that of random projections of the same vectors to k axes;
     # 'nearly orthogonal' means within a factor of two of random directions, as for the shell.
     pocket_ratio: float = 1.5

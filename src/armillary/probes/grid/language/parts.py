@@ -1,0 +1,124 @@
+"""Which phenomena do heads resolve, group by group, and are these heads of use?"""
+
+from functools import cached_property
+
+import numpy as np
+
+from armillary.probes.grid.language.attention import LanguagePasses
+from armillary.probes.grid.language.effects import best_gap, best_heads, significant, weaker
+from armillary.probes.grid.language.templates import GROUPS
+from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, Interval, T, above, missing_interval, over_twins
+from armillary.probes.machinery.verdicts import largest_head, name_sites
+from armillary.results import Part, Statistic, Verdict, Why, say
+
+
+class LanguageEffects:
+    """Gaps of the best heads with their intervals, in the model and in untrained ones."""
+
+    def __init__(self, passes: LanguagePasses, evidence: Evidence) -> None:
+        self.passes, self.evidence, self.seed = passes, evidence, evidence.seed
+        self.values = passes.gaps[MODEL]
+        tests = len(self.values)
+        self.gaps: dict[str, Interval] = {n: best_gap(v, self.seed, tests) for n, v in self.values.items()}
+        twins = [passes.gaps[arm] for arm in evidence.twins if arm in passes.gaps]
+        self.untrained: dict[str, Interval] = {}
+        for name in self.values:
+            value, low, high = over_twins([best_gap(twin[name], self.seed, tests) for twin in twins]).tolist()
+            self.untrained[name] = (value, low, high)
+
+    @cached_property
+    def significant(self) -> dict[str, Flags]:
+        return significant(self.values)
+
+    def tells(self, name: str) -> Flags:
+        """[layer, head]: significant and large enough on all items."""
+        return np.asarray(self.significant[name] & (self.means(name) >= T.language_attention))
+
+    def means(self, name: str) -> Floats:
+        """[layer, head]: on all items, in the weaker order."""
+        return weaker(self.values[name])
+
+    @property
+    def weakest(self) -> str:
+        """The phenomenon with the smallest gap."""
+        return min(self.gaps, key=lambda name: self.gaps[name][0])
+
+    def resolved(self, name: str) -> bool | None:
+        """None where the interval spans a limit, or where nothing is known of untrained models."""
+        if not any(self.significant[name][head] for head in best_heads(self.values[name])):
+            return False
+        sides = [above(self.gaps[name], limit) for limit in (T.language_attention, self.untrained[name][2])]
+        if False in sides:
+            return False
+        return None if None in sides else True
+
+
+def language_parts(effects: LanguageEffects) -> tuple[Part, ...]:
+    return (*(_group(effects, group, names) for group, names in GROUPS.items()), _use(effects))
+
+
+def _group(effects: LanguageEffects, group: str, names: tuple[str, ...]) -> Part:
+    measured = [name for name in names if name in effects.gaps]
+    missing = [f"{name} ({effects.passes.used[name]} items)" for name in names if name not in effects.gaps]
+    left_out = f" Left out, for lack of readable items: {name_sites(missing)}." if missing else ""
+    if not measured:
+        return Part(group, "undecided", f"Nothing was measured.{left_out}", why=Why.UNDEFINED)
+    sides = {name: effects.resolved(name) for name in measured}
+    verdict: Verdict = "undecided"
+    if all(sides.values()):
+        verdict = "supported"
+    elif all(side is False for side in sides.values()):
+        verdict = "refuted"
+    elif True in sides.values() and False in sides.values():
+        verdict = "qualified"
+    weak = min(measured, key=lambda name: effects.gaps[name][0])
+    told, most = [_told(effects, name) for name in measured], max(effects.untrained[name][0] for name in measured)
+    return Part(
+        group,
+        verdict,
+        f"{', '.join(told)}; untrained at most {say(most, '+.2f')}.{left_out}",
+        Statistic(f"gap of the best head, {weak}", *effects.gaps[weak]),
+        why=_why(effects, weak) if verdict == "undecided" else None,
+    )
+
+
+def _why(effects: LanguageEffects, name: str) -> Why:
+    return Why.NO_CONTROL if np.isnan(effects.untrained[name][2]) else missing_interval(*effects.gaps[name])
+
+
+def _told(effects: LanguageEffects, name: str) -> str:
+    """'agreement +0.43 (L4H1 and 3 more heads)': the best head's gap, and which heads tell it."""
+    count = int(effects.tells(name).sum())
+    more = "" if count < 2 else f" and {count - 1} more {'head' if count == 2 else 'heads'}"
+    which = f"{largest_head(effects.means(name))}{more}" if count else "no head tells it"
+    return f"{name} {say(effects.gaps[name][0], '+.2f')} ({which})"
+
+
+def _use(effects: LanguageEffects) -> Part:
+    name = "they are of use"
+    if not effects.passes.costs:
+        reading = "Whether heads are of use cannot be said: the model predicts no next token."
+        return Part(name, "undecided", reading, asserted=False, why=Why.NOT_APPLICABLE)
+    found = {group for group, names in GROUPS.items() if any(n in effects.gaps and effects.resolved(n) for n in names)}
+    if not found:
+        reading = "No head resolves anything, so none is asked for its use."
+        return Part(name, "undecided", reading, asserted=False, why=Why.UNDEFINED)
+    beyond = {group: cost.beyond(effects.seed) for group, cost in effects.passes.costs.items() if group in found}
+    sides = [above(value, T.language_cost) for value in beyond.values()]
+    verdict: Verdict = "undecided"
+    if all(sides):
+        verdict = "supported"
+    elif all(side is False for side in sides):
+        verdict = "refuted"
+    elif True in sides and False in sides:
+        verdict = "qualified"
+    weak = min(beyond, key=lambda group: beyond[group][0])
+    told = [f"{group} {say(value[0], '+.2f')}" for group, value in beyond.items()]
+    return Part(
+        name,
+        verdict,
+        f"Removing the best heads costs this many nats per token more on other items than on text: {', '.join(told)}.",
+        Statistic(f"nats per token more on items than on text, {weak}", *beyond[weak], "nats/token"),
+        asserted=False,
+        why=missing_interval(*beyond[weak]) if verdict == "undecided" else None,
+    )

@@ -1,0 +1,123 @@
+"""Do the states of a word become contextual: do they differ by context, and by what the word means there?"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.machinery import RANDOM, SHUFFLED, AnyInstrument, Evidence, T, undecided, weakest
+from armillary.results import Claim, Control, Finding, Statistic, Why, say
+
+if TYPE_CHECKING:
+    from armillary.anatomy import Anatomy
+    from armillary.probes.machinery.bench import Bench
+    from armillary.probes.words.context_measures import ContextMeasures, ContextPasses
+
+SENSE = "share of comparisons in which the same sense is nearer"
+
+
+@dataclass(frozen=True)
+class Context:
+    """Self-similarity of words over contexts, what neighbours predict of it, and clusters of senses."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="words.context",
+        chapter="C",
+        statement="The states of a word are contextual: they differ by context, and by what the word means there.",
+        source="S1",
+        kind="learned",
+        definition=(
+            "At up to seven norm sites, spread over the depth; numbers that decide are means over the later half of "
+            "them. (1) The own share of a word: the mean cosine of z between two occurrences of one word in different "
+            "documents, less that of different words, over 1 less that of different words (Ethayarajh 2019). It is 1 "
+            "if a state is the word alone, and 0 if two occurrences are as far apart as two words. Each sampled token "
+            "counts once. (2) Senses, the statistic: sixteen words with two senses, ten sentences for each sense, "
+            "written for this purpose. What tells the sense stands before the word, which always follows 'the'. Of "
+            "two other sentences, one with the same sense and one with the other, how often is the state in the "
+            "first nearer (by the cosine of z)? By chance in half of the cases. Mean over words; its interval is a "
+            "bootstrap over words. (3) Of the variance of a word's states about their mean, the share that a ridge "
+            "regression predicts from the embeddings of the two words before it (in an encoder, also the one after "
+            "it), position taken out, each half of the documents by a fit on the other half. (4) Of the movement of "
+            "the own share over the sites, the part that goes down."
+        ),
+        control=(
+            "attention off (all heads silenced, so that only word and place are left); random initialisation; shuffled "
+            "text; for senses also the sentence shuffled, and the two words before it alone; neighbours of another "
+            "occurrence of the word"
+        ),
+        rule=(
+            "Four parts, the weaker of the first two decides. (1) 'Differ by context': supported if the own share lies "
+            f"below {T.context_own} and below that with attention off (lower end), with its whole interval; refuted if "
+            f"it lies above {T.context_none} or above the lower end with attention off; qualified in between. "
+            "Untrained models mix contexts as well, so this alone shows no learning. (2) 'Differ by sense': supported "
+            f"if the statistic lies above {T.context_sense}, above untrained models and above attention off (upper "
+            "ends), with its whole interval; refuted if it lies below one of them. Undecided if fewer than "
+            f"{T.context_words} of the words are single tokens here. Ours: (3) 'neighbours predict it': supported if "
+            f"the share lies above {T.context_neighbours}, above untrained models and above the neighbours of another "
+            "occurrence (upper ends), refuted if below one of them. (4) 'More with depth' (Ethayarajh 2019): supported "
+            f"if more than {T.refine_most:.0%} of the movement goes down, refuted if less than {T.refine_half:.0%}, "
+            "qualified in between. Undecided where an interval spans its limit or is missing."
+        ),
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
+
+    def passes(self, anatomy: "Anatomy") -> float:
+        # The text with attention off. The sentences have 3400 tokens, 5000 in a tokenizer that splits much: the model
+        # reads all, shuffled text and three twins half of them; two words alone and attention off take 1500 at most.
+        return 1 + (3 * 5000 + 1500) / 1536
+
+    def experiment(self, bench: "Bench") -> "ContextPasses":
+        from armillary.probes.words.context_measures import context_passes
+
+        return context_passes(bench)
+
+    def conclude(self, evidence: Evidence, result: "ContextPasses") -> Finding:
+        from armillary.probes.words.context_measures import ContextMeasures
+        from armillary.probes.words.context_parts import context_parts
+        from armillary.probes.words.context_tables import (
+            context_notes,
+            context_quantities,
+            context_table,
+            sense_table,
+        )
+
+        measures = ContextMeasures(evidence, result)
+        if not measures.enough:
+            reading = (
+                f"{T.tokens_least} tokens must meet their own word in another document; {measures.partners} do. Give "
+                "more text, or longer documents."
+            )
+            return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading, n=measures.partners)
+        parts = context_parts(measures)
+        verdict, why = weakest(parts)
+        sense, own = measures.sense(), measures.own_share()
+        statistic, controls = _statistic(measures)
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            why=why,
+            statistic=statistic,
+            n=result.senses.sentences or measures.partners,
+            controls=controls,
+            reading=" ".join(part.reading for part in parts),
+            headline=f"The same sense is nearer in {say(sense[0], '.0%')} of comparisons (chance: 50%); a word's own "
+            f"share of its state is {say(own[0], '.2f')} in the later half of the depth",
+            table=context_table(measures),
+            quantities=context_quantities(measures),
+            notes=context_notes(measures),
+            more_tables={"senses": sense_table(measures)} if result.senses.words else {},
+            parts=parts,
+        )
+
+
+def _statistic(measures: "ContextMeasures") -> tuple[Statistic, tuple[Control, ...]]:
+    """Senses; where the tokenizer shows too few of the words, the own share stands in their place."""
+    off, near = "attention off", "two words before it alone"
+    if len(measures.passes.senses.words) < T.context_words:
+        instead = (Control(off, *measures.own_share(off)), Control(SHUFFLED, *measures.own_share(SHUFFLED)))
+        return Statistic("own share of a word's state", *measures.own_share()), instead
+    return Statistic(SENSE, *measures.sense()), (
+        Control(off, *measures.sense(off)),
+        Control(RANDOM, *measures.sense_twins()),
+        Control("the sentence shuffled", *measures.sense(SHUFFLED)),
+        Control(near, *measures.sense(near)),
+    )

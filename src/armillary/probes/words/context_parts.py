@@ -1,0 +1,92 @@
+"""What does the claim that states are contextual say, part by part?"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from armillary.probes.machinery import SHUFFLED, Interval, T, above, missing_interval
+from armillary.results import Part, Statistic, Verdict, Why, say
+
+if TYPE_CHECKING:
+    from armillary.probes.words.context_measures import ContextMeasures
+
+OWN = "own share of a word's state, later half of the depth"
+SENSE = "share of comparisons in which the same sense is nearer, later half of the depth"
+NEIGHBOURS = "share of the variance within words that neighbours predict, later half of the depth"
+FALLS = "part of the own share's movement over depth that goes down"
+
+
+def context_parts(measures: "ContextMeasures") -> tuple[Part, ...]:
+    return (_differ(measures), _senses(measures), _neighbours(measures), _depth(measures))
+
+
+def _differ(measures: "ContextMeasures") -> Part:
+    own, off, shuffled = measures.own_share(), measures.own_share("attention off"), measures.own_share(SHUFFLED)
+    twins = float(measures.own_twins()[measures.later].mean()) if measures.evidence.twins else np.nan
+    low, none, still = above(own, T.context_own), above(own, T.context_none), above(own, off[1])
+    verdict: Verdict = "undecided"
+    if none or still:
+        verdict = "refuted"
+    elif still is False and none is False and low is not None:
+        verdict = "qualified" if low else "supported"
+    why: Why | None = None
+    if verdict == "undecided":
+        why = Why.UNDEFINED if np.isnan(own[0]) else missing_interval(*own, off[1])
+    reading = (
+        f"In the later half of the depth a word's own share of its state is {say(own[0], '.2f')} (1: the word alone); "
+        f"with attention off {say(off[0], '.2f')}, untrained {say(twins, '.2f')}, on shuffled text "
+        f"{say(shuffled[0], '.2f')}."
+    )
+    return Part("they differ by context", verdict, reading, Statistic(OWN, *own), why=why)
+
+
+def _senses(measures: "ContextMeasures") -> Part:
+    name, used = "they differ by sense", len(measures.passes.senses.words)
+    if used < T.context_words:
+        reading = (
+            f"Only {used} of the listed words with two senses can be read as single tokens in their sentences here; a "
+            f"verdict needs {T.context_words}."
+        )
+        return Part(name, "undecided", reading, why=Why.UNDEFINED)
+    sense, twins, off = measures.sense(), measures.sense_twins(), measures.sense("attention off")
+    verdict, why = _beyond(sense, T.context_sense, twins, off)
+    reading = (
+        f"The sentence with the same sense is nearer in {say(sense[0], '.0%')} of comparisons (chance: 50%), untrained "
+        f"in {say(twins[0], '.0%')}, with attention off in {say(off[0], '.0%')}, with the sentence shuffled in "
+        f"{say(measures.sense(SHUFFLED)[0], '.0%')}."
+    )
+    return Part(name, verdict, reading, Statistic(SENSE, *sense), why=why)
+
+
+def _neighbours(measures: "ContextMeasures") -> Part:
+    share, twins, other = measures.neighbours(), measures.neighbours_twins(), measures.neighbours(trial=1)
+    verdict, why = _beyond(share, T.context_neighbours, twins, other)
+    reading = (
+        f"Neighbouring words predict {say(share[0], '.0%')} of the variance within words, those of another occurrence "
+        f"{say(other[0], '.0%')}, untrained {say(twins[0], '.0%')}, on shuffled text "
+        f"{say(measures.neighbours(SHUFFLED)[0], '.0%')}."
+    )
+    return Part("neighbours predict it", verdict, reading, Statistic(NEIGHBOURS, *share), asserted=False, why=why)
+
+
+def _depth(measures: "ContextMeasures") -> Part:
+    falls = measures.falls()
+    most, half = above(falls, T.refine_most), above(falls, T.refine_half)
+    verdict: Verdict = "supported" if most else "qualified" if half else "refuted"
+    why: Why | None = None
+    if np.isnan(falls[0]) or half is None or most is None:
+        verdict, why = "undecided", Why.UNDEFINED if np.isnan(falls[0]) else missing_interval(*falls)
+    reading = f"{say(falls[0], '.0%')} of the own share's movement over the depth goes down."
+    return Part("more with depth", verdict, reading, Statistic(FALLS, *falls), asserted=False, why=why)
+
+
+def _beyond(value: Interval, limit: float, twins: Interval, other: Interval) -> tuple[Verdict, Why | None]:
+    """Supported above the limit and both controls, refuted below one of them."""
+    if np.isnan(value[0]):
+        return "undecided", Why.UNDEFINED
+    if np.isnan(twins[2]):
+        return "undecided", Why.NO_CONTROL
+    sides = [above(value, end) for end in (limit, twins[2], other[2])]
+    if all(sides):
+        return "supported", None
+    return ("refuted", None) if False in sides else ("undecided", missing_interval(*value, other[2]))

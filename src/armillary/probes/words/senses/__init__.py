@@ -1,0 +1,1 @@
+"""Words with two senses, and whether the states of a word tell which sense it has."""
