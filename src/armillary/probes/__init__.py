@@ -17,6 +17,7 @@ from armillary.probes.filter.compress import Compress
 from armillary.probes.filter.discard import Discard
 from armillary.probes.filter.select import Select
 from armillary.probes.grid.coarse import Coarse
+from armillary.probes.grid.emerge import HeadEmergence
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
 from armillary.probes.grid.nonlinear import Nonlinear
@@ -75,6 +76,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Orthogonality(),
     HeadGradients(),
     HeadSpecialisation(),
+    HeadEmergence(),
     Nonlinear(),
     Coarse(),
 )
