@@ -17,6 +17,7 @@ import armillary
 from armillary.anatomy import Anatomy
 from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
+from armillary.anatomy.loading.steps import find_checkpoints
 from armillary.anatomy.loading.weights import check_memory
 from armillary.errors import ModelError, OutputError, TextError
 from armillary.flow.documents import Documents, from_any
@@ -73,6 +74,7 @@ def survey(
     tokenizer: Any = None,
     trust_remote_code: bool = False,
     seed: int = SEED,
+    steps: bool = False,
     progress: bool = True,
     debug: bool = False,
     tell: Callable[[Survey], None] | None = None,
@@ -82,8 +84,9 @@ def survey(
     `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given; `quick` reads fewer, and runs
     experiments on fewer documents: intervals are wider. With `out`, survey.json, tables/ and figures/ are written
     there; survey.json grows with every claim that is decided. A claim whose probe raises is reported as `failed`;
-    `debug` keeps the traceback in the survey's notes. `tell` is called with the survey so far: first with the plan
-    alone, then after each claim.
+    `debug` keeps the traceback in the survey's notes. With `steps`, `model` is the folder of a training run: its last
+    checkpoint is surveyed, and claims about training read all of them. `tell` is called with the survey so far: first
+    with the plan alone, then after each claim.
     """
     started = time.time()
     # What can be refused is refused before a model is loaded.
@@ -94,8 +97,11 @@ def survey(
     if out is not None:
         check_writable(Path(out))
     documents = from_any(text)
+    checkpoints = find_checkpoints(model) if steps else None
     with progress_bar(progress) as bar:
-        anatomy = _anatomy(model, tokenizer, device, dtype, trust_remote_code, bar)
+        source = model if checkpoints is None else checkpoints.last
+        anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
+        anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
         corpus = _corpus(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
         plan = make_plan(anatomy, corpus, probes, quick)
         result = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, tokens, Times(plan=plan))

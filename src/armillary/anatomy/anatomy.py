@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from armillary.anatomy.loading.steps import Checkpoints
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.sites import Site
 from armillary.results import LawCheck
@@ -163,6 +164,8 @@ class Anatomy:
     tokenizer: Any = None
     laws: tuple[LawCheck, ...] = ()
     """Every law's error on this model, where they were checked."""
+    checkpoints: Checkpoints | None = None
+    """Those of the training run that this model is the end of, where they were given."""
 
     @property
     def layers(self) -> int:

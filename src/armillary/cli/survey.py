@@ -25,6 +25,7 @@ FAILED = 3
 @click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 2500]")
 @click.option("--claims", default="all", show_default=True, metavar="LIST",
               help="Comma-separated claim ids, chapter letters A–H, or 'all'.")  # fmt: skip
+@click.option("--steps", is_flag=True, help="MODEL is the folder of a training run: read all its checkpoints.")
 @click.option("--quick", is_flag=True, help="Less text and fewer documents in experiments: faster, wider intervals.")
 @loading
 @click.option("--out", type=PATH, metavar="DIR",

@@ -19,6 +19,7 @@ from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.select import Select
 from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.grid.coarse import Coarse
+from armillary.probes.grid.emerge import HeadEmergence
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
 from armillary.probes.grid.head_language import HeadLanguage
@@ -89,6 +90,7 @@ PROBES: tuple[AnyProbe, ...] = (
     HeadGradients(),
     HeadSpecialisation(),
     HeadLanguage(),
+    HeadEmergence(),
     Nonlinear(),
     Coarse(),
 )

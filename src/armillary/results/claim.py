@@ -33,6 +33,7 @@ class Why(Enum):
     TOO_LITTLE_TEXT = "too little text"
     NO_INTERVAL = "too few documents for an interval"
     SPANS_LIMIT = "the interval spans the limit"
+    NO_CHECKPOINTS = "no checkpoints of its training"
     NO_CONTROL = "no control to compare with"
     UNDEFINED = "the statistic is undefined on this model"
     NOT_APPLICABLE = "does not apply to this architecture"

@@ -43,6 +43,15 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def check_folder(folder: Path) -> int:
     """Refuse pickles and broken files; return how many weights the safetensors hold."""
+    return sum(math.prod(shape) for file in _weight_files(folder) for shape in _safetensors_shapes(file).values())
+
+
+def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every weight that a folder's safetensors hold, from their headers alone."""
+    return {name: shape for file in _weight_files(folder) for name, shape in _safetensors_shapes(file).items()}
+
+
+def _weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
@@ -61,11 +70,11 @@ def check_folder(folder: Path) -> int:
         if missing:
             raise ModelError(f"{folder} lacks {missing[0]}, which its index names; fetch the model again.")
         files = [file for file in files if file.name in named]
-    return sum(_safetensors_weights(file) for file in files)
+    return files
 
 
-def _safetensors_weights(path: Path) -> int:
-    """The number of weights in one file, from its header alone, with the header checked against the file's size."""
+def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of the weights in one file, from its header alone, checked against the file's size."""
     size = path.stat().st_size
     try:
         with path.open("rb") as stream:
@@ -75,7 +84,7 @@ def _safetensors_weights(path: Path) -> int:
             header = json.loads(stream.read(length))
         header.pop("__metadata__", None)
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-        weights = sum(math.prod(entry["shape"]) for entry in header.values())
+        shapes = {str(name): tuple(map(int, entry["shape"])) for name, entry in header.items()}
     except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} is not a whole safetensors file ({error}); fetch it again.") from error
     if 8 + length + end != size:
@@ -83,7 +92,7 @@ def _safetensors_weights(path: Path) -> int:
             f"{path} is cut short or damaged: its header promises {8 + length + end:,} bytes, the file has {size:,}; "
             "fetch it again."
         )
-    return weights
+    return shapes
 
 
 def check_calls(path: Path, build: Callable[[Any], Any], config: Any, weights: int) -> dict[str, tuple[int, ...]]:

@@ -194,6 +194,10 @@ class Thresholds:
     # tenth of the share of the stream that it writes, and do not if it changes it by more than half of that share.
     coupling_none: float = 0.10
     coupling_half: float = 0.50
+    # heads.emerge: a rank correlation of 0.3 predicts (a tenth of the variance), as in rank.nullspace. A role emerges
+    # where a head gains 0.05 of its attention more than its layer: a fifth of what a leaning takes.
+    emerge_rho: float = 0.30
+    emerge_gain: float = 0.05
     # map.nonlinear: a matrix acts non-linearly if linear maps of the sphere's coordinates leave more than a tenth of
     # its action unexplained (on directions: rotations and tangent-linear maps), and practically linearly if they leave
     # less than a hundredth.

@@ -1,0 +1,186 @@
+"""Does a head come to specialise because gradients of a phenomenon's errors flow to it?"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from armillary.probes.machinery import (
+    AnyInstrument,
+    Evidence,
+    Interval,
+    T,
+    above,
+    missing_interval,
+    name_sites,
+    undecided,
+    weakest,
+)
+from armillary.results import Claim, Control, Finding, Part, Statistic, Verdict, Why, say
+
+if TYPE_CHECKING:
+    from armillary.anatomy import Anatomy
+    from armillary.probes.grid.emergence import Emergence
+    from armillary.probes.machinery.bench import Bench
+
+# Passes over the evaluation text per checkpoint: patterns of text and copies, then each set of tokens backwards, on all
+# of the survey's text.
+PASSES = 22
+ASKED = {
+    "induction": "repeated random tokens",
+    "same": "words that have stood before",
+    "previous": "pieces inside words",
+}
+
+
+@dataclass(frozen=True)
+class HeadEmergence:
+    """Shares of the loss gradient by head at kept checkpoints, against roles then and at the next checkpoint."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="heads.emerge",
+        chapter="F",
+        statement="Gradients make heads specialise: errors of one kind update the slices of the head that comes to "
+        "resolve them.",
+        source="S3",
+        definition=(
+            "Over the kept checkpoints of one training run. Phenomena are errors that a role resolves, at tokens that "
+            "can be marked: the second copy of random tokens repeated once (role: induction; compared with other "
+            "random tokens at the same places), words that have stood in their window before (role: attention to the "
+            "same word; compared with the same words where they have not), and pieces inside a word that another piece "
+            "follows (role: attention to the token before; compared with pieces that end a word). As many tokens are "
+            "compared as are marked. A head's share of the gradient is |∂L/∂W|² over its own slices of W_Q, W_K and "
+            "W_V (of W_Q alone where heads share the others), over the sum of its layer, with L the loss summed over "
+            "the tokens of a set. Its excess is its share on marked tokens less that on the others. The statistic is "
+            "the rank correlation over all heads of the excess with the gain of the role until the next checkpoint "
+            "(or the role now), both less their layer's mean, with the share on other tokens taken out (partial); "
+            "mean over phenomena and checkpoints at which some head gains (or has) 0.05 of its attention more than its "
+            "layer. Intervals are bootstraps over heads."
+        ),
+        control="gradients of a layer's heads exchanged; the share on other tokens",
+        rule=(
+            "Two parts, the weaker decides: 'next', the excess predicts the gain until the next checkpoint; 'now', the "
+            "excess goes with the role that the head has. Each is supported if the interval of the rank correlation "
+            f"lies above {T.emerge_rho}, the correlation above 97.5 % of those with heads exchanged, and its "
+            "difference to that of the share on other tokens above 0 with the whole interval. Refuted if the interval "
+            f"lies below {T.emerge_rho}, or the difference's below 0. Qualified if it is supported, and a phenomenon "
+            f"alone lies below {T.emerge_rho}. Undecided if an interval spans its limit, if exchanged heads reach the "
+            "correlation, if no role emerges, without three checkpoints or a next-token loss, or with one head per "
+            "layer or fewer than eight heads."
+        ),
+        kind="learned",
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
+
+    def passes(self, anatomy: "Anatomy") -> float:
+        if anatomy.checkpoints is None or not anatomy.causal or anatomy.W_U is None or anatomy.n_heads < 2:
+            return 0.0
+        return float(PASSES * len(anatomy.checkpoints.each))
+
+    def experiment(self, bench: "Bench") -> "Emergence | None":
+        from armillary.probes.grid.emergence import measure_emergence, shipped
+
+        if not bench.scored or bench.anatomy.n_heads < 2:
+            return None
+        if bench.anatomy.checkpoints is None:
+            return shipped(bench.anatomy)
+        text = bench.text if bench.quick else bench.corpus
+        return measure_emergence(bench.anatomy, text, bench.seed, bench.tick)
+
+    def conclude(self, evidence: Evidence, result: "Emergence | None") -> Finding:
+        from armillary.probes.grid import emerge_views as views
+        from armillary.probes.grid.emerge_ranks import NEXT, NOW, OTHERS, beyond_others, cells, correlation, exchanged
+
+        missing = self._missing(evidence, result)
+        if result is None or missing is not None:
+            return undecided(self.claim, *(missing or (Why.UNDEFINED, "")))
+        seed, layers = evidence.seed, result.roles.shape[2]
+        found = {when: cells(result, when) for when in (NEXT, NOW)}
+        whole = {when: correlation(each, seed) for when, each in found.items()}
+        null = {when: exchanged(each, layers, seed) for when, each in found.items()}
+        parts = []
+        for when in (NEXT, NOW):
+            apart = {n: correlation([c for c in found[when] if c.phenomenon == n], seed) for n in result.names}
+            others = correlation(found[when], seed, OTHERS, ())
+            beyond = beyond_others(found[when], seed)
+            parts.append(_part(when, whole[when], null[when], others, beyond, apart))
+        parts.append(views.beyond_role(found[NEXT], seed))
+        verdict, why = weakest(parts)
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            why=why,
+            statistic=Statistic(
+                "rank correlation of a head's excess share of the gradient with its gain until the next checkpoint",
+                *whole[NEXT],
+            ),
+            n=len(result.steps),
+            controls=(
+                Control("heads of a layer exchanged", *null[NEXT]),
+                Control("share on other tokens instead", *correlation(found[NEXT], seed, OTHERS, ())),
+            ),
+            reading=" ".join([*(part.reading for part in parts), views.story(result), *result.damaged]),
+            headline=views.headline(whole[NEXT], whole[NOW]),
+            table=views.table_of(result, found),
+            quantities=views.quantities(result, found, null[NEXT]),
+            notes=views.notes(evidence.anatomy, result, found, seed),
+            more_tables={"heads": views.head_rows(result)},
+            parts=tuple(parts),
+        )
+
+    def _missing(self, evidence: Evidence, result: "Emergence | None") -> tuple[Why, str] | None:
+        """Why nothing can be measured, and what to give."""
+        anatomy = evidence.anatomy
+        if not anatomy.causal or anatomy.W_U is None:
+            return Why.NOT_APPLICABLE, "This model predicts no next token, so no error sends a gradient to its heads."
+        if anatomy.n_heads < 2:
+            return Why.NOT_APPLICABLE, "A layer of this model has one head, so heads have no neighbour to differ from."
+        if result is None:
+            reading = (
+                "How roles come about is seen over checkpoints of one training run, and this is one model. Give the "
+                "folder of a run: `armillary survey DIR --steps`, with steps/000400/ (armillary lab train) or "
+                "checkpoint-400/ (Hugging Face's Trainer) inside."
+            )
+            return Why.NO_CHECKPOINTS, reading
+        if len(result.steps) < 3:
+            return Why.NO_CHECKPOINTS, f"{len(result.steps)} checkpoints could be read. {' '.join(result.damaged)}"
+        if not result.counts:
+            return Why.TOO_LITTLE_TEXT, "The text has too few tokens of any phenomenon. Give more text."
+        return None
+
+
+def _part(
+    when: str, whole: Interval, null: Interval, others: Interval, beyond: Interval, apart: dict[str, Interval]
+) -> Part:
+    predicted = "it gains of the role until the next checkpoint" if when == "next" else "it has of the role"
+    statistic = Statistic(f"partial rank correlation, {when}", *whole)
+    if np.isnan(whole[0]):
+        text = f"No role emerges: at no checkpoint does a head stand {T.emerge_gain} above its layer ({when})."
+        return Part(when, "undecided", text, statistic, why=Why.UNDEFINED)
+    verdict = _verdict(whole, null, beyond)
+    weak = [name for name, ends in apart.items() if above(ends, T.emerge_rho) is False]
+    strong = [name for name, ends in apart.items() if not np.isnan(ends[0]) and name not in weak]
+    verdict = "qualified" if verdict == "supported" and weak else verdict
+    text = (
+        f"The more a head's share of the gradient on a phenomenon's tokens exceeds its share on others, the more "
+        f"{predicted}: rank correlation {_span(whole)} between heads of a layer; with heads exchanged at most "
+        f"{say(null[2], '.2f')}; of the share on other tokens {say(others[0], '.2f')}, less by {_span(beyond)}"
+    )
+    if verdict == "qualified":
+        text += f". It holds for {name_sites(strong)}, and not for {name_sites(weak)}"
+    each = ", ".join(f"{name} {say(ends[0], '.2f')}" for name, ends in apart.items() if not np.isnan(ends[0]))
+    text += f" (by phenomenon: {each})." if len(apart) > 1 else "."
+    why = missing_interval(*whole, *beyond) if verdict == "undecided" else None
+    return Part(when, verdict, text, statistic, why=why)
+
+
+def _verdict(whole: Interval, null: Interval, beyond: Interval) -> Verdict:
+    predicts, own = above(whole, T.emerge_rho), above(beyond, 0.0)
+    if predicts is False or own is False:
+        return "refuted"
+    return "supported" if predicts and own and whole[0] > null[2] else "undecided"
+
+
+def _span(ends: Interval) -> str:
+    value, low, high = (say(end, ".2f") for end in ends)
+    return f"{value} [{low}, {high}]"

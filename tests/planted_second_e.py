@@ -1,0 +1,132 @@
+"""Training runs and generators of which the answer is known: roles that follow the gradient or flee it."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import torch
+import transformers as tr
+from torch import Tensor
+
+from armillary.anatomy.loading.load import load_model
+from armillary.anatomy.loading.steps import find_checkpoints
+from armillary.flow.tokens import Corpus, Window
+from armillary.probes.grid.emerge import HeadEmergence
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.shared_pass import gather
+from armillary.results import Finding
+
+# Emergence.
+
+WORDS, CONTEXT, HEADS, COPYING, CODE = 60, 64, 4, 2, 64
+D = HEADS * CODE
+PLACE, WORD, BEFORE, GUESS = (slice(CODE * i, CODE * (i + 1)) for i in range(4))
+"""Where the stream keeps a token's place, its word, the word before it, and what is guessed to come next."""
+USEFUL = torch.linspace(0.1, 0.9, COPYING * HEADS).reshape(HEADS, COPYING).T
+"""[copying layer, head]: how much of what a head writes is the word that it looks at."""
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def words(documents: int = 16, length: int = 40, seed: int = 1) -> Corpus:
+    """Documents of independent uniform words."""
+    ids = torch.randint(0, WORDS, (documents, length), generator=torch.Generator().manual_seed(seed))
+    windows = tuple(Window(i, tuple(row)) for i, row in enumerate(ids.tolist()))
+    return Corpus(windows, "planted", documents, ids.numel(), ())
+
+
+def copier(sharpness: Tensor) -> tr.GPT2LMHeadModel:
+    """Layer 0 looks one token back. Each head of the later layers looks for what followed the same word, as sharply as
+    told [layer, head]; useful heads write the word they find, the others mostly noise. So the loss on repeated words
+    sends its gradient to useful heads, that on other words to the others."""
+    config = tr.GPT2Config(
+        n_embd=D,
+        n_layer=1 + COPYING,
+        n_head=HEADS,
+        n_inner=8,
+        vocab_size=WORDS,
+        n_positions=CONTEXT,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    model = tr.GPT2LMHeadModel(config).eval()
+    codes = torch.eye(CODE)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        for norm in (model.transformer.ln_f, *(n for b in model.transformer.h for n in (b.ln_1, b.ln_2))):
+            norm.weight.fill_(1.0)
+        model.transformer.wte.weight[:, WORD] = 6 * codes[:WORDS]
+        model.transformer.wpe.weight[:, PLACE] = 6 * codes
+        model.lm_head.weight[:, GUESS] = codes[:WORDS]
+        first, *others = (block.attn for block in model.transformer.h)
+        first.c_attn.weight[PLACE, :CODE] = 3 * codes.roll(-1, 1)
+        first.c_attn.weight[PLACE, D : D + CODE] = codes
+        first.c_attn.weight[WORD, 2 * D : 2 * D + CODE] = codes
+        first.c_proj.weight[:CODE, BEFORE] = codes
+        for layer, attention in enumerate(others):
+            for head in range(HEADS):
+                q, k, v = (slice(side * D + CODE * head, side * D + CODE * (head + 1)) for side in range(3))
+                attention.c_attn.weight[WORD, q] = float(sharpness[layer, head]) * codes
+                attention.c_attn.weight[BEFORE, k] = codes
+                attention.c_attn.weight[WORD, v] = codes
+                noise, use = normal(CODE, CODE, seed=HEADS * layer + head) / CODE**0.5, float(USEFUL[layer, head])
+                attention.c_proj.weight[q, GUESS] = 0.2 * (use * codes + (1 - use) * noise)
+    return model
+
+
+def run_folder(folder: Path, models: Sequence[tr.PreTrainedModel], name: str = "checkpoint-{}") -> Path:
+    """Models as the checkpoints of one run, in the layout of Hugging Face's Trainer."""
+    for number, model in enumerate(models):
+        model.save_pretrained(folder / name.format(100 * number))
+    return folder
+
+
+def emerged(models: Sequence[tr.PreTrainedModel], text: Corpus | None = None, seed: int = 0) -> Finding:
+    """What heads.emerge concludes from these checkpoints."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = find_checkpoints(run_folder(Path(folder), models))
+        anatomy = replace(load_model(checkpoints.last), checkpoints=checkpoints)
+        evidence = gather(anatomy, text or words(), (), seed)
+        bench = Bench(anatomy, text or words(), (), seed)
+        probe = HeadEmergence()
+        return probe.conclude(evidence, probe.experiment(bench))
+
+
+def sharpening(towards: Tensor, steps: int = 4) -> list[tr.GPT2LMHeadModel]:
+    """Heads that look for repeated words more sharply from checkpoint to checkpoint, each by its own amount."""
+    return [copier(0.3 * step * towards) for step in range(steps)]
+
+
+def followed() -> Finding:
+    """The more useful a head is, the more of the role it gains."""
+    return emerged(sharpening(USEFUL))
+
+
+def fled() -> Finding:
+    """The less useful a head is, the more of the role it gains."""
+    return emerged(sharpening(1 - USEFUL))
+
+
+def unmoved() -> Finding:
+    """Nothing changes from checkpoint to checkpoint."""
+    return emerged(sharpening(0 * USEFUL))
+
+
+CASES: dict[str, tuple[type, str, Callable[[], Finding]]] = {
+    "emergence, roles follow the gradient": (HeadEmergence, "supported", followed),
+    "emergence, roles flee the gradient": (HeadEmergence, "refuted", fled),
+    "emergence, nothing emerges": (HeadEmergence, "undecided", unmoved),
+}
+
+
+@cache
+def finding_of(case: str) -> Finding:
+    """What a case's probe concludes, computed once for all tests."""
+    return CASES[case][2]()
