@@ -41,18 +41,18 @@ class Slices:
         inputs = (self.y @ other.y.mT)[:, None]
         return torch.stack([(inputs * (g @ h.mT)).sum((-2, -1)) for g, h in _by_head(self, other, sides)]).sum(0)
 
-
-def _by_head(one: Slices, two: Slices, sides: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """The gradients [b, h, t, k] of each of these sides."""
-    for side in sides:
-        yield getattr(one, side).transpose(1, 2), getattr(two, side).transpose(1, 2)
-
     def gradient(self, side: str) -> Tensor:
         """The gradient itself, summed over the batch: of W_Q, W_K or W_V [heads, d, k], or of W_O [h, k, d]."""
         given, output = (self.y, getattr(self, side)) if side != "o" else (self.o, self.z)
         assert given is not None and output is not None, "the gradient at W_O was not asked for"
         whole = (given.flatten(0, 1).T @ output.flatten(0, 1).flatten(1)).reshape(-1, *output.shape[2:])
         return whole.permute((1, 0, 2) if side != "o" else (1, 2, 0))
+
+
+def _by_head(one: Slices, two: Slices, sides: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """The gradients [b, h, t, k] of each of these sides."""
+    for side in sides:
+        yield getattr(one, side).transpose(1, 2), getattr(two, side).transpose(1, 2)
 
 
 @contextmanager
