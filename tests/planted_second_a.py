@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
+import planted_heads as heads
 import torch
 import transformers as tr
 from planted import CONTEXT, VOCABULARY, chained, corpus, generator
@@ -13,6 +15,9 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
+from armillary.lab.required_words import NOUNS
+from armillary.probes.attention.lexicon.word_classes import FUNCTION_WORDS, SPEECH, part_of_speech
+from armillary.probes.attention.qk_subjects import QuerySubjects
 from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.machinery.shared_pass import gather
@@ -128,6 +133,74 @@ def narrow() -> Anatomy:
     return writer(*[(normal(WIDTH, 2, seed=4) / 8, torch.zeros(2), normal(2, WIDTH, seed=7) / 100)] * 2)
 
 
+# Query and key sides.
+
+
+def meeting(sides: tuple[bool, bool] = (True, True), layers: range = range(heads.LAYERS)) -> heads.Plant:
+    """In the given layers the sides read topics of `heads.clustered`, each head its own; what else is there is random.
+
+    Pairs of heads share their keys, as grouped heads do.
+    """
+
+    def plant(layer: int, head: int) -> heads.Head:
+        other = heads.random_head(10 * layer + head + 1)
+        if layer not in layers:
+            return other
+        query, key = (
+            heads.frame(9)[torch.randperm(40, generator=generator(10 * layer + which))[: heads.K]]
+            for which in (head, 100 + head // 2)
+        )
+        # In a rotated model halves of the coordinates are pairs; at offset 0 they stay where they are.
+        strength = torch.linspace(2, 1, heads.K)
+        planted = replace(other, W_Q=query.T * strength) if sides[0] else other
+        return replace(planted, W_K=key.T * 0.2) if sides[1] else planted
+
+    return plant
+
+
+def topical(plant: heads.Plant, shape: Callable[[Tensor, heads.Plant], Anatomy] = heads.gpt2) -> Planted:
+    return shape(heads.clustered(), plant), None
+
+
+def along_loud_axes(axes: int) -> heads.Plant:
+    """Both sides read the loud axes of `heads.loud` most, mixed at random."""
+
+    def plant(layer: int, head: int) -> heads.Head:
+        sides = []
+        for which in range(2):
+            inside = heads.frame(300 + 100 * which + 10 * layer + head, axes) @ heads.frame(9)[:axes]
+            sides.append(torch.cat([inside, heads.frame(9)[axes : heads.K]]).T)
+        strength = torch.cat([torch.linspace(2, 1, axes), torch.full((heads.K - axes,), 0.1)])
+        return replace(heads.random_head(10 * layer + head + 1), W_Q=sides[0] * strength, W_K=sides[1])
+
+    return plant
+
+
+@cache
+def classed_words() -> tuple[str, ...]:
+    """Nouns, function words, and words without meaning whose ending makes a class."""
+    stems = ["zq" + "".join(letters) for letters in product("abcfhk", repeat=2)]
+    endings = [stem + ending for ending in ("ly", "ing", "ed", "ous") for stem in stems]
+    functions = [word for words in FUNCTION_WORDS.values() for word in words.split()]
+    return ("[UNK]", *dict.fromkeys([*NOUNS, *functions, *endings]))
+
+
+def classed(order: tuple[int, ...] | None) -> Anatomy:
+    """Every part of speech is an axis. Left vector i reads class i, right vector i class order[i], or any direction."""
+    classes = torch.tensor([SPEECH.index(part_of_speech(word) or "noun") for word in classed_words()])
+    embedding = 4 * heads.frame(9)[classes] + 0.4 * normal(len(classes), heads.D, seed=1)
+
+    def plant(layer: int, head: int) -> heads.Head:
+        rest = heads.frame(9)[len(SPEECH) : len(SPEECH) + heads.K - 8].T * 0.01
+        axes = heads.frame(9)[: len(SPEECH)].T
+        right = heads.frame(20 + layer)[:, :8] if order is None else axes[:, list(order)]
+        query = torch.cat((axes[:, :8] * torch.linspace(2, 1, 8), rest), 1)
+        return replace(heads.random_head(head + 1), W_Q=query, W_K=torch.cat((right, rest), 1))
+
+    anatomy = heads.gpt2(embedding, plant)
+    return replace(anatomy, tokenizer=heads.tokenizer(classed_words()))
+
+
 CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "forward store, one unit a word": (ForwardStore, "supported", lambda: (detectors(), chained(24, 40))),
     "forward store, random units": (ForwardStore, "supported", lambda: (dense(), corpus(24, 40))),
@@ -147,6 +220,21 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     ),
     "write, a copy of the input": (ForwardWrite, "refuted", lambda: (writer(copying(), copying()), corpus(24, 40))),
     "write, simple before training": (ForwardWrite, "refuted", lambda: (narrow(), corpus(24, 40))),
+    "query subjects, topics on both sides": (QuerySubjects, "supported", lambda: topical(meeting())),
+    "query subjects, topics in a grouped, rotated model": (
+        QuerySubjects,
+        "supported",
+        lambda: topical(meeting(), heads.llama),
+    ),
+    "query subjects, random heads": (QuerySubjects, "refuted", lambda: topical(heads.randoms())),
+    "query subjects, topics of queries alone": (QuerySubjects, "refuted", lambda: topical(meeting((True, False)))),
+    "query subjects, topics of keys alone": (QuerySubjects, "refuted", lambda: topical(meeting((False, True)))),
+    "query subjects, a third of the layers": (QuerySubjects, "qualified", lambda: topical(meeting(layers=range(1)))),
+    "query subjects, loud axes without meaning": (
+        QuerySubjects,
+        "refuted",
+        lambda: (heads.gpt2(heads.loud(8, 3.0), along_loud_axes(8)), None),
+    ),
     "write, one layer of two": (ForwardWrite, "qualified", lambda: (writer(copying(), summarising()), corpus(24, 40))),
 }
 

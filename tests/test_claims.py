@@ -12,6 +12,7 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.geometry.projection import installed
 from armillary.probes import PROBES
+from armillary.probes.attention.qk_subjects import QuerySubjects
 from armillary.probes.instruments.words import WORDS
 from armillary.probes.machinery.evidence import MODEL, Evidence
 from armillary.probes.machinery.probe import Experimenter, judge
@@ -47,11 +48,13 @@ def ordinary() -> Evidence:
     return evidence(read(tiny("gpt2")), corpus(vocabulary=97))
 
 
-# Probes that read words need a tokenizer and are tested in test_attention_words; those that make passes of their own
-# are tested beside their planted models.
+# Probes that read words need a tokenizer and are tested in test_attention_words and test_second_a; those that make
+# passes of their own are tested beside their planted models.
 OWN_PASSES = [probe for probe in PROBES if isinstance(probe, Experimenter) and not isinstance(probe, Direction)]
 WITHOUT_WORDS = [
-    probe for probe in PROBES if type(probe) not in test_attention_words.PROBES and probe not in OWN_PASSES
+    probe
+    for probe in PROBES
+    if type(probe) not in (*test_attention_words.PROBES, QuerySubjects) and probe not in OWN_PASSES
 ]
 
 

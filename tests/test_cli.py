@@ -35,7 +35,7 @@ from armillary.results.table import Table
 
 CLAIMS = [probe.claim.id for probe in PROBES]
 # The tiny models' vocabulary has none of the listed nouns.
-WORDS = {"qk.related", "qk.lookup", "vo.store", "vo.subjects"}
+WORDS = {"qk.related", "qk.lookup", "qk.subjects", "vo.store", "vo.subjects"}
 # A survey of one claim that reads text, and of one that reads weights alone.
 QUICK = ("--claims", "sphere.radius", "--tokens", "300")
 WEIGHTS = ("--claims", "sphere.ellipsoid")

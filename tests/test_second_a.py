@@ -9,13 +9,17 @@ import pytest
 import torch
 from planted import bag, corpus, gaussian, generator
 from planted_grid import whole
-from planted_second_a import CASES, finding_of
+from planted_second_a import CASES, classed, finding_of
 from tiny import MAKERS, tiny
 
 from armillary.anatomy.folded import mlp_norm
 from armillary.anatomy.read import read
+from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus
 from armillary.geometry.coding import ENTRY_BITS, code_lengths, encode, quantise
+from armillary.probes.attention.decomposed_heads import decomposed
+from armillary.probes.attention.lexicon.paired_sides import paired_sides
+from armillary.probes.attention.qk_subjects import QuerySubjects
 from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.layer_writes import ATTENTION, INPUT, WRITE, layer_writes
 from armillary.probes.filter.write import ForwardWrite
@@ -23,6 +27,7 @@ from armillary.probes.filter.write_bits import principal_bits
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Why
 from armillary.results.store import finding_json
@@ -36,6 +41,17 @@ PARTS = {
     "forward store, gated, one unit a word": ("supported", "supported"),
     "forward store, gated, random units": ("supported", "refuted"),
     "forward store, a gain misread": ("refuted", "refuted"),
+}
+QUERY, KEY, BOTH = (
+    "query side: tokens along a vector share a subject",
+    "key side: tokens along a vector share a subject",
+    "both sides are related",
+)
+SIDES = {
+    "query subjects, topics on both sides": {QUERY: "supported", KEY: "supported"},
+    "query subjects, topics of queries alone": {QUERY: "supported", KEY: "refuted"},
+    "query subjects, topics of keys alone": {QUERY: "refuted", KEY: "supported"},
+    "query subjects, random heads": {QUERY: "refuted", KEY: "refuted", BOTH: "refuted"},
 }
 WRITES = {
     "write, few directions": {SIMPLER: "supported", LEARNED: "supported", DISCARDING: "refuted", FEWER: "supported"},
@@ -162,3 +178,74 @@ def test_streams_are_what_the_running_model_reads_and_writes(name):
                 continue
             expected = rows[site][where[:, 0], where[:, 1]]
             assert torch.allclose(told[stream], expected, atol=2e-4 * float(expected.abs().max())), (layer, stream)
+
+
+@pytest.mark.parametrize("case", list(SIDES))
+def test_both_sides_of_w_qk_are_told_apart(case):
+    parts = {part.name: part for part in finding_of(case).parts}
+    assert {name: parts[name].verdict for name in SIDES[case]} == SIDES[case], finding_of(case).reading
+    assert [part.asserted for part in parts.values()] == [True, True, False]
+
+
+RELATED = {
+    "the same class on both sides": (lambda: classed(tuple(range(8))), "part of speech", "supported"),
+    "other classes on the key side": (lambda: classed((1, 2, 3, 4, 5, 6, 7, 0)), "part of speech", "refuted"),
+    "any direction on the key side": (lambda: classed(None), "part of speech", "refuted"),
+    "related nouns": (lambda: heads.gpt2(heads.coded(False), heads.matching()), "related nouns", "supported"),
+    "related nouns in a grouped, rotated model": (
+        lambda: heads.llama(heads.coded(False), heads.matching()),
+        "related nouns",
+        "supported",
+    ),
+    "related nouns behind random heads": (
+        lambda: heads.gpt2(heads.coded(False), heads.randoms()),
+        "related nouns",
+        "refuted",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(RELATED))
+def test_related_sides_are_found_by_their_relation(case):
+    make, relation, verdict = RELATED[case]
+    finding = QuerySubjects().conclude(heads.evidence(make()))
+    assert finding.parts[2].verdict == verdict, finding.reading
+    frame, column = finding.to_frame(), relation.replace(" ", "_")
+    assert (frame[column].mean() > 0.1) == (verdict == "supported")
+    assert not finding.parts[2].asserted
+
+
+def test_re_paired_directions_are_as_related_as_any():
+    """p-values of heads whose sides have nothing to do with each other are uniform: few are small."""
+    gathered = heads.evidence(heads.gpt2(heads.clustered(), heads.randoms()))
+    p = paired_sides(gathered, MODEL, range(heads.LAYERS)).p(0)
+    assert p.shape == (heads.LAYERS, heads.HEADS, 3)
+    # 36 values, of which a tenth is expected below 0.1; eleven or more would come once in a thousand times.
+    assert (p < 0.1).sum() <= 10
+
+
+def test_the_sign_of_a_pair_of_vectors_does_not_matter():
+    """Both vectors of a pair may be turned round: their ends change places together."""
+    gathered = heads.evidence(classed(tuple(range(8))))
+    plain = paired_sides(gathered, MODEL, range(1))
+    svd = decomposed(gathered)[0].qk
+    signs = torch.tensor([1.0, -1.0]).repeat(svd.values.shape[-1] // 2).to(svd.left)
+    svd.left.mul_(signs)
+    svd.right.mul_(signs)
+    turned = paired_sides(gathered, MODEL, range(1))
+    assert not np.array_equal(plain.tokens, turned.tokens)
+    np.testing.assert_allclose(plain.observed, turned.observed, atol=1e-6)
+    np.testing.assert_allclose(plain.head_excess, turned.head_excess, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [heads.gpt2, heads.llama])
+def test_untrained_heads_have_no_subject(shape):
+    anatomy = shape(heads.gaussian(), heads.randoms())
+    finding = QuerySubjects().conclude(heads.evidence(replace(random_twin(anatomy, 5), tokenizer=anatomy.tokenizer)))
+    assert {part.verdict for part in finding.parts} == {"refuted"}, finding.reading
+
+
+def test_words_need_a_tokenizer_and_training_a_control():
+    anatomy, _ = CASES["query subjects, topics on both sides"][2]()
+    assert QuerySubjects().conclude(Evidence(anatomy)).why is Why.NO_CONTROL
+    assert QuerySubjects().conclude(Evidence(replace(anatomy, tokenizer=None))).why is Why.UNDEFINED

@@ -9,6 +9,7 @@ from armillary.probes.attention.key_value_store import Store
 from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.nullspace import Nullspace
 from armillary.probes.attention.principal_axes import PrincipalAxes
+from armillary.probes.attention.qk_subjects import QuerySubjects
 from armillary.probes.attention.related import Related
 from armillary.probes.attention.score_scale import ScoreScale
 from armillary.probes.attention.subjects import Subjects
@@ -68,6 +69,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Related(),
     KeyLookup(),
     PrincipalAxes(),
+    QuerySubjects(),
     Nullspace(),
     Store(),
     Subjects(),

@@ -89,9 +89,15 @@ def vo_ties(evidence: Evidence) -> list[list[str]]:
     return [labels for layer in decomposed(evidence) for labels in ties(layer.vo)]
 
 
-def tie_note(evidence: Evidence, directions: int | None = None) -> str:
-    """How many of the heads' (first so many) directions nearly tie with another."""
-    heads = [labels[:directions] for labels in vo_ties(evidence)]
+@once
+def qk_ties(evidence: Evidence) -> list[list[str]]:
+    """The same of W_QK(0)."""
+    return [labels for layer in decomposed(evidence) for labels in ties(layer.qk)]
+
+
+def tie_note(evidence: Evidence, directions: int | None = None, qk: bool = False) -> str:
+    """How many of the heads' (first so many) directions of W_VO, or W_QK, nearly tie with another."""
+    heads = [labels[:directions] for labels in (qk_ties if qk else vo_ties)(evidence)]
     tied, total = sum(bool(label) for labels in heads for label in labels), sum(map(len, heads))
     firsts = sum(bool(labels[0]) for labels in heads)
     return (

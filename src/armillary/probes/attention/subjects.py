@@ -1,6 +1,5 @@
 """Do the tokens that a head promotes share a subject, and more so in deeper layers?"""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,9 +17,10 @@ from armillary.probes.attention.lexicon.likeness import (
     rise,
     token_table,
 )
+from armillary.probes.attention.lexicon.subject_parts import Compared, among, cosine, subject_verdict
 from armillary.probes.attention.lexicon.word_statistics import depth_line, shown_layers, thirds, twin_layers, twin_note
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
-from armillary.probes.machinery.intervals import discoveries, over_twins
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
+from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
 from armillary.probes.machinery.verdicts import above, beats, missing_interval, weakest
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Verdict, Why, say
@@ -102,7 +102,7 @@ class Subjects:
         twins = [promoted_tokens(evidence, arm, twin_layers(layers))[0] for arm in evidence.twins]
         measured = _intervals(evidence, promoted)
         untrained = [_intervals(evidence, twin) for twin in twins]
-        deep, slope = (_Compared(measured[i], _untrained([each[i] for each in untrained])) for i in (DEEP, RISE))
+        deep, slope = (Compared.of(measured[i], [each[i] for each in untrained]) for i in (DEEP, RISE))
         parts = (_deep_part(deep, have), _rise_part(slope, promoted, have))
         verdict, why = weakest(parts)
         last = have[thirds(layers)[1].start :]
@@ -146,14 +146,6 @@ class Subjects:
         )
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """A statistic of the model and of untrained ones."""
-
-    model: Interval
-    untrained: Interval
-
-
 def _intervals(evidence: Evidence, promoted: PromotedTokens) -> list[Interval]:
     """Of an arm's excess: the mean over the last third of layers, and the rise from first to last layer."""
     layers = evidence.anatomy.layers
@@ -162,49 +154,33 @@ def _intervals(evidence: Evidence, promoted: PromotedTokens) -> list[Interval]:
     return promoted.intervals(statistics, evidence.seed)
 
 
-def _untrained(twins: Sequence[Interval]) -> Interval:
-    value, low, high = over_twins(twins).tolist()
-    return value, low, high
-
-
-def _deep_part(deep: _Compared, have: Flags) -> Part:
-    verdict, why = _deep_verdict(deep, have)
+def _deep_part(deep: Compared, have: Flags) -> Part:
+    verdict, why = subject_verdict(deep, have[thirds(len(have))[1].start :])
     reading = (
         f"In the last third of layers the top tokens of a head are more similar than by chance by a mean cosine of "
-        f"{_cosine(deep.model)}, in an untrained model by {_cosine(deep.untrained)}. Heads with a subject there: "
-        f"{_among(have, thirds(len(have))[1])}."
+        f"{cosine(deep.model)}, in an untrained model by {cosine(deep.untrained)}. Heads with a subject there: "
+        f"{among(have, thirds(len(have))[1])}."
     )
     return Part(
         "heads of the last third have a subject", verdict, reading, Statistic(NAMES[DEEP], *deep.model), why=why
     )
 
 
-def _deep_verdict(deep: _Compared, have: Flags) -> tuple[Verdict, Why | None]:
-    share, learned = have[thirds(len(have))[1].start :].mean(), beats(deep.model, deep.untrained)
-    if share <= T.sites_few or learned is False:
-        return "refuted", None
-    if np.isnan(deep.untrained[2]):
-        return "undecided", Why.NO_CONTROL
-    if learned is None:
-        return "undecided", missing_interval(*deep.model)
-    return ("supported" if share >= T.heads_many else "qualified"), None
-
-
-def _rise_part(slope: _Compared, promoted: PromotedTokens, have: Flags) -> Part:
+def _rise_part(slope: Compared, promoted: PromotedTokens, have: Flags) -> Part:
     verdict, why = _rise_verdict(slope, have)
     _, low, high = slope.model
     trend = "rises" if low > 0 else "falls" if high < 0 else "neither clearly rises nor falls"
     first = thirds(len(have))[0]
     reading = (
-        f"With depth this excess {trend}: from first to last layer it changes by {_cosine(slope.model)}, in an "
-        f"untrained model by {_cosine(slope.untrained)}. Heads with a subject in the first third: "
-        f"{_among(have, first)}. By chance the top tokens have a mean cosine of "
+        f"With depth this excess {trend}: from first to last layer it changes by {cosine(slope.model)}, in an "
+        f"untrained model by {cosine(slope.untrained)}. Heads with a subject in the first third: "
+        f"{among(have, first)}. By chance the top tokens have a mean cosine of "
         f"{say(promoted.chances.max(-1).mean(), '.2f')}."
     )
     return Part("more so than earlier heads", verdict, reading, Statistic(NAMES[RISE], *slope.model), why=why)
 
 
-def _rise_verdict(slope: _Compared, have: Flags) -> tuple[Verdict, Why | None]:
+def _rise_verdict(slope: Compared, have: Flags) -> tuple[Verdict, Why | None]:
     _, low, high = slope.model
     rises, learned = above(slope.model, 0), beats(slope.model, slope.untrained)
     early = have[: thirds(len(have))[0].stop].mean() > T.sites_few
@@ -215,19 +191,6 @@ def _rise_verdict(slope: _Compared, have: Flags) -> tuple[Verdict, Why | None]:
     if np.isnan(slope.untrained[2]):
         return "undecided", Why.NO_CONTROL
     return ("supported", None) if rises and learned else ("undecided", missing_interval(*slope.model))
-
-
-def _cosine(interval: Interval) -> str:
-    value, low, high = (say(end, "+.3f") for end in interval)
-    return f"{value} ({low} to {high})"
-
-
-def _among(have: Flags, layers: range) -> str:
-    """How many heads of these layers have a subject, and which."""
-    among = have & np.isin(np.arange(len(have)), layers)[:, None]
-    total = len(layers) * have.shape[1]
-    names = f" ({name_heads(among)})" if 0 < among.sum() < total else ""
-    return f"{among.sum()} of {total}{names}"
 
 
 def _controls(

@@ -106,6 +106,9 @@ class Thresholds:
     # vo.subjects: a subject if the top tokens' mean cosine is 0.05 above chance. Related words in trained embeddings
     # have a few tenths, and a reader cannot tell lists of ten tokens apart that differ by less.
     subject_excess: float = 0.05
+    # qk.subjects: both sides of a head are related if a tenth more of their token pairs agree, or related nouns
+    # correlate by a tenth more, than with re-paired directions; a tenth as in qk.lookup.
+    paired_excess: float = 0.10
     # words.travel: the next word must be approached by more than a random word in 60 % of cases: a tenth of all tokens
     # above chance, and three of five comparisons correct as in sphere.direction. The same for the own word.
     travel_margin: float = 0.10

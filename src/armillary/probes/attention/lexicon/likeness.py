@@ -1,17 +1,18 @@
-"""How similar are the tokens that a head's directions promote, and how similar are tokens by chance?"""
+"""How similar are the tokens along a head's directions, and how similar are tokens by chance?"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed, vo_ties
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.loudness import Loudness
-from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream
-from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, p_values, table
+from armillary.probes.attention.lexicon.word_directions import word_directions
+from armillary.probes.attention.lexicon.written_words import ReadableTokens, letter_ids, onto_stream, top_ids
+from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, once, p_values, table
 from armillary.results import Table
 
 if TYPE_CHECKING:
@@ -22,11 +23,13 @@ RANDOM_DIRECTIONS, SPREAD, MATCHES, DRAWS = 64, 100, 4, 999
 # The largest principal axes of embeddings encode how frequent a token is, not its meaning. Mu and Viswanath
 # (All-but-the-Top, 2018) remove one axis in a hundred. With them, rarely trained tokens are as similar as synonyms.
 COMMON = 0.01
+Side = Literal["updates", "queries", "keys"]
+"""Right vectors of W_VO, compared with output tokens; left and right vectors of W_QK, with tokens on the sphere."""
 
 
 @dataclass(frozen=True, eq=False)
 class PromotedTokens:
-    """Top tokens of the first right singular vectors of every head, and how similar they are."""
+    """Top tokens of the first singular vectors of every head, on one side, and how similar they are."""
 
     layers: tuple[int, ...]
     tokens: Ints  # [layer, head, direction, rank]
@@ -39,7 +42,7 @@ class PromotedTokens:
     @property
     def weights(self) -> Floats:
         """Singular values as shares of their sum; equal where a head writes nothing."""
-        return _shares(self.values)
+        return shares(self.values)
 
     @property
     def head_coherence(self) -> Floats:
@@ -82,7 +85,7 @@ class PromotedTokens:
         for _ in range(draws):
             picked = (*(axis[..., None] for axis in grid), draw.integers(size, size=self.coherence.shape))
             random = np.take_along_axis(self.random, draw.integers(pool, size=self.random.shape), -1)
-            weight = _shares(self.values[picked])
+            weight = shares(self.values[picked])
             frequency = (weight * self.matched[picked].mean(-1)).sum(-1)
             chance = np.maximum(random.mean(-1), frequency)
             excess = (weight * self.coherence[picked]).sum(-1) - chance
@@ -91,7 +94,8 @@ class PromotedTokens:
         return [(statistic(self.excess), low, high) for statistic, (low, high) in zip(statistics, ends, strict=True)]
 
 
-def _shares(values: Floats) -> Floats:
+def shares(values: Floats) -> Floats:
+    """Singular values as shares of their sum; equal ones where all are 0."""
     total = values.sum(-1, keepdims=True)
     return np.where(total > 0, values / np.where(total > 0, total, 1), 1 / values.shape[-1])
 
@@ -104,48 +108,90 @@ def rise(layers: Sequence[int], last: int) -> Callable[[Floats], float]:
 
 
 def promoted_tokens(
-    evidence: Evidence, arm: str, layers: Sequence[int], centred: bool = False
+    evidence: Evidence,
+    arm: str,
+    layers: Sequence[int],
+    centred: bool = False,
+    sides: Sequence[Side] = ("updates",),
+    randoms: int = RANDOM_DIRECTIONS,
 ) -> tuple[PromotedTokens, ...]:
-    """The right singular vectors of the given layers as tokens, and how similar these are.
+    """Sides of the singular vectors of the given layers as tokens, and how similar these are.
 
     By embeddings without common axes and forms of one word; if `centred`, also by embeddings that were only centred.
     """
-    import torch
-
-    readable = ReadableTokens.of(evidence, arm, letters=True)
-    anatomy, loudness = vocabulary(evidence, arm).anatomy, Loudness.of(readable.rows)
+    ids = letter_ids(evidence)
     # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised an untrained model.
     draw = np.random.default_rng(evidence.seed)
-    places, chances, values = (list[Any]() for _ in range(3))
-    top = min(TOP, len(readable.ids))
-    for layer in layers:
-        svd = decomposed(evidence, arm)[layer].vo
-        right = onto_stream(anatomy, layer, svd.right[..., :DIRECTIONS].mT).float()
-        values.append(svd.values[:, :DIRECTIONS].cpu().numpy())
-        normal = torch.from_numpy(draw.standard_normal((len(right), RANDOM_DIRECTIONS, anatomy.d))).to(right)
-        random = loudness.like(right, torch.from_numpy(_shares(values[-1])).to(right), normal)
-        for found, directions in ((places, right), (chances, random)):
-            tokens = readable.top(loudness.oriented(directions.flatten(0, 1)), top)
-            found.append(np.searchsorted(readable.ids, tokens).reshape(*directions.shape[:2], -1))
-    place, chance = np.stack(places), np.stack(chances)
-    step = draw.integers(-SPREAD, SPREAD + 1, (*place.shape[:3], MATCHES, place.shape[-1]))
-    near = np.clip(place[..., None, :] + step, 0, len(readable.ids) - 1)
-    rows = vocabulary(evidence, arm).embedded(torch.from_numpy(readable.ids)).values.float()
-
-    def measured(unit: "Tensor", stems: Ints) -> PromotedTokens:
-        own, matched, random = (coherence(unit, lists, stems) for lists in (place, near, chance))
-        topics = readable.ids[_medoids(unit, place[:, :, 0])]
-        return PromotedTokens(tuple(layers), readable.ids[place], own, np.stack(values), topics, matched, random)
-
-    by_meaning = measured(specific(rows, COMMON * anatomy.d), _stems(evidence, readable.ids))
-    return (by_meaning, measured(specific(rows, 0), np.arange(len(readable.ids)))) if centred else (by_meaning,)
+    found = []
+    for place, chance, values in _read(evidence, arm, layers, sides, randoms, draw):
+        step = draw.integers(-SPREAD, SPREAD + 1, (*place.shape[:3], MATCHES, place.shape[-1]))
+        near = np.clip(place[..., None, :] + step, 0, len(ids) - 1)
+        for common, stems in ((COMMON * evidence.anatomy.d, _stems(evidence)), (0, np.arange(len(ids))))[: 1 + centred]:
+            unit = _meanings(evidence, arm, common)
+            own, matched, random = (coherence(unit, lists, stems) for lists in (place, near, chance))
+            topics = ids[_medoids(unit, place[:, :, 0])]
+            found.append(PromotedTokens(tuple(layers), ids[place], own, values, topics, matched, random))
+    return tuple(found)
 
 
-def _stems(evidence: Evidence, ids: Ints) -> Ints:
-    """A number for every token, the same for the forms of one word."""
+def _read(
+    evidence: Evidence, arm: str, layers: Sequence[int], sides: Sequence[Side], randoms: int, draw: np.random.Generator
+) -> list[tuple[Ints, Ints, Floats]]:
+    """For each side the places of the top tokens [layer, head, direction, rank] of its vectors and of random ones that
+    are as loud, and the singular values."""
+    import torch
+
+    found: list[tuple[list[Ints], list[Ints], list[Floats]]] = [([], [], []) for _ in sides]
+    for layer, tokens in zip(layers, _loudness(evidence, arm, layers, sides), strict=True):
+        for side, (places, chances, values) in zip(sides, found, strict=True):
+            vectors, strengths = side_vectors(evidence, arm, layer, side)
+            values.append(strengths.cpu().numpy())
+            normal = torch.from_numpy(draw.standard_normal((len(vectors), randoms, vectors.shape[-1]))).to(vectors)
+            random = tokens.like(vectors, torch.from_numpy(shares(values[-1])).to(vectors), normal)
+            for lists, directions in ((places, vectors), (chances, random)):
+                ends = tokens.oriented(directions.flatten(0, 1))
+                top = top_ids(ends, tokens.read, np.arange(len(tokens.read)), min(TOP, len(tokens.read)))
+                lists.append(top.reshape(*directions.shape[:2], -1))
+    return [(np.stack(places), np.stack(chances), np.stack(values)) for places, chances, values in found]
+
+
+def side_vectors(evidence: Evidence, arm: str, layer: int, side: Side) -> "tuple[Tensor, Tensor]":
+    """The first singular vectors [head, direction, d] of one side of a layer's heads, float32, and their values."""
+    heads = decomposed(evidence, arm)[layer]
+    if side == "updates":
+        vectors = onto_stream(evidence.model(arm), layer, heads.vo.right[..., :DIRECTIONS].mT)
+        return vectors.float(), heads.vo.values[:, :DIRECTIONS]
+    chosen = heads.qk.left if side == "queries" else heads.qk.right
+    return chosen[..., :DIRECTIONS].mT.float(), heads.qk.values[:, :DIRECTIONS]
+
+
+def _loudness(evidence: Evidence, arm: str, layers: Sequence[int], sides: Sequence[Side]) -> Iterator[Loudness]:
+    """For each layer the tokens that its vectors are compared with: output tokens, or tokens on the sphere."""
+    if sides == ("updates",):
+        yield from [Loudness.of(ReadableTokens.of(evidence, arm, letters=True).rows)] * len(layers)
+        return
+    last: Loudness | None = None
+    for words in word_directions(evidence, arm, layers, letter_ids(evidence)):
+        # Most layers read the same directions.
+        last = last if last is not None and last.read is words.values else Loudness.of(words.values)
+        yield last
+
+
+@once
+def _meanings(evidence: Evidence, arm: str, common: float) -> "Tensor":
+    """Embeddings of the tokens made of letters, on the unit sphere, without so many common axes."""
+    import torch
+
+    rows = vocabulary(evidence, arm).embedded(torch.from_numpy(letter_ids(evidence))).values
+    return specific(rows.float(), common)
+
+
+@once
+def _stems(evidence: Evidence) -> Ints:
+    """A number for every token made of letters, the same for the forms of one word."""
     texts = vocabulary(evidence).texts
     numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(stem(texts[i]), len(numbers)) for i in ids])
+    return np.array([numbers.setdefault(stem(texts[i]), len(numbers)) for i in letter_ids(evidence)])
 
 
 def stem(text: str) -> str:

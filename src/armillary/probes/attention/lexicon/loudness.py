@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Loudness:
-    """The principal axes of the output tokens, in bands of similar variance."""
+    """The principal axes of tokens, in bands of similar variance."""
 
+    read: "Tensor"
+    """[token, d]: what directions are compared with."""
     rows: "Tensor"
-    """[token, d], centred."""
+    """The same, centred."""
     axes: "Tensor"
     """[d, axis]."""
     bands: "Tensor"
@@ -31,7 +33,7 @@ class Loudness:
         variance, axes = torch.linalg.eigh((centred.mT @ centred).double())
         # Axes along which tokens differ by rounding only are one band: nothing can be read along them.
         share = (variance / variance[-1].clamp_min(1e-300)).clamp_min(torch.finfo(rows.dtype).eps)
-        return cls(centred, axes.to(rows), share.log2().neg().floor().long())
+        return cls(rows, centred, axes.to(rows), share.log2().neg().floor().long())
 
     def like(self, directions: "Tensor", weights: "Tensor", normal: "Tensor") -> "Tensor":
         """Random directions [head, draw, d] from Gaussian numbers of that shape, each as loud as a head's directions.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from armillary.probes.attention.lexicon.known_words import whole
-from armillary.probes.machinery import Evidence, Flags, Floats, Ints
+from armillary.probes.machinery import Evidence, Flags, Floats, Ints, once
 
 RELATIONS = ("synonym", "antonym", "part", "kind", "association")
 REPAIRINGS = 999
@@ -71,9 +71,23 @@ class Pairing:
 
 def pairings_of(evidence: Evidence, pairs: Sequence[NounPair]) -> tuple[dict[str, int], tuple[Pairing, ...]]:
     """Token ids of the words of all pairs of single tokens, and these pairs with their re-pairings, by kind."""
+    words, usable = _known(evidence, pairs)
+    return words, _repaired(usable, evidence.seed)
+
+
+@once
+def known_pairs(evidence: Evidence) -> tuple[Ints, Ints]:
+    """Token ids of the words of all listed pairs of single tokens; and these pairs [pair, 2], as places among them."""
+    words, usable = _known(evidence, related_pairs())
+    row = {word: i for i, word in enumerate(words)}
+    places = [(row[pair.first], row[pair.second]) for pair in usable]
+    return np.array(list(words.values()), dtype=np.int64), np.array(places, dtype=np.int64).reshape(-1, 2)
+
+
+def _known(evidence: Evidence, pairs: Sequence[NounPair]) -> tuple[dict[str, int], tuple[NounPair, ...]]:
     known = whole(evidence, [word for pair in pairs for word in pair[1:]])
     usable = tuple(pair for pair in pairs if pair.first in known and pair.second in known)
-    return {word: known[word] for word in _words(usable)}, _repaired(usable, evidence.seed)
+    return {word: known[word] for word in _words(usable)}, usable
 
 
 def _words(pairs: Sequence[NounPair]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed, ties
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.word_directions import oriented, word_directions
-from armillary.probes.machinery import MODEL, Cells, Evidence, Ints, cells, table
+from armillary.probes.machinery import MODEL, Cells, Evidence, Ints, cells, once, table
 from armillary.results import Table
 
 if TYPE_CHECKING:
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
 
 DIRECTIONS, TOP, NOUNS_SHOWN = 5, 5, 20
+
+
+@once
+def letter_ids(evidence: Evidence) -> Ints:
+    """The printable tokens that are made of letters only."""
+    tokens = vocabulary(evidence)
+    ids = np.flatnonzero(tokens.shown)
+    return ids[[tokens.texts[i].strip().removeprefix("##").isalpha() for i in ids]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +39,7 @@ class ReadableTokens:
     def of(cls, evidence: Evidence, arm: str = MODEL, letters: bool = False) -> "ReadableTokens":
         """All printable tokens, or those made of letters only."""
         tokens = vocabulary(evidence, arm)
-        ids = np.flatnonzero(tokens.shown)
-        if letters:
-            ids = ids[[tokens.texts[i].strip().removeprefix("##").isalpha() for i in ids]]
+        ids = letter_ids(evidence) if letters else np.flatnonzero(tokens.shown)
         return cls(ids, tokens.outputs().values[ids].float())
 
     def top(self, directions: "Tensor", top: int) -> Ints:

@@ -1,0 +1,60 @@
+"""When does a head have a subject, and when have many of them? What the claims on W_VO and on W_QK share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from armillary.probes.machinery import Flags, Interval, T, name_heads, over_twins
+from armillary.probes.machinery.verdicts import above, beats, missing_interval
+from armillary.results import Verdict, Why, say
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A statistic of the model and of untrained ones."""
+
+    model: Interval
+    untrained: Interval
+
+    @classmethod
+    def of(cls, model: Interval, twins: Sequence[Interval]) -> "Compared":
+        value, low, high = over_twins(twins).tolist()
+        return cls(model, (value, low, high))
+
+
+def subject_verdict(mean: Compared, have: Flags) -> tuple[Verdict, Why | None]:
+    """From the mean excess of some heads and which of them have a subject."""
+    share, learned = have.mean(), beats(mean.model, mean.untrained)
+    if share <= T.sites_few or learned is False:
+        return "refuted", None
+    if np.isnan(mean.untrained[2]):
+        return "undecided", Why.NO_CONTROL
+    if learned is None:
+        return "undecided", missing_interval(*mean.model)
+    return ("supported" if share >= T.heads_many else "qualified"), None
+
+
+def share_verdict(mean: Compared, share: Interval) -> tuple[Verdict, Why | None]:
+    """The same from the share of heads with its interval, so that no count near a limit turns the verdict."""
+    learned, many, some = beats(mean.model, mean.untrained), share[1] >= T.heads_many, above(share, T.sites_few)
+    if share[2] <= T.sites_few or learned is False:
+        return "refuted", None
+    if np.isnan(mean.untrained[2]):
+        return "undecided", Why.NO_CONTROL
+    if learned is None or not some:
+        return "undecided", missing_interval(*mean.model, *share)
+    return ("supported" if many else "qualified"), None
+
+
+def cosine(interval: Interval) -> str:
+    value, low, high = (say(end, "+.3f") for end in interval)
+    return f"{value} ({low} to {high})"
+
+
+def among(have: Flags, layers: range) -> str:
+    """How many heads of these layers have a subject, and which."""
+    these = have & np.isin(np.arange(len(have)), layers)[:, None]
+    total = len(layers) * have.shape[1]
+    names = f" ({name_heads(these)})" if 0 < these.sum() < total else ""
+    return f"{these.sum()} of {total}{names}"

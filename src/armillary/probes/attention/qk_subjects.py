@@ -1,0 +1,228 @@
+"""Do the singular vectors of W_QK have a meaning? Do tokens along each share a subject, and are both sides related?"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from armillary.lab.required_words import NOUNS
+from armillary.probes.attention.decomposed_heads import tie_note
+from armillary.probes.attention.lexicon.known_words import unreadable
+from armillary.probes.attention.lexicon.likeness import (
+    DIRECTIONS,
+    RANDOM_DIRECTIONS,
+    TOP,
+    PromotedTokens,
+    Side,
+    promoted_tokens,
+)
+from armillary.probes.attention.lexicon.paired_sides import PairedSides, paired_sides
+from armillary.probes.attention.lexicon.side_tables import pair_table, side_lines, side_table
+from armillary.probes.attention.lexicon.subject_parts import Compared, among, cosine, share_verdict
+from armillary.probes.attention.lexicon.word_statistics import shown_layers, twin_layers, twin_note
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
+from armillary.probes.machinery.intervals import discoveries
+from armillary.probes.machinery.verdicts import name_heads, weakest
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, say
+
+SIDES: dict[Side, str] = {"queries": "query side", "keys": "key side"}
+EXCESS = "excess coherence of the top tokens of a head's vectors, mean over heads"
+RELATED = "relatedness of both sides above re-paired directions, mean over heads and relations"
+# Of an untrained model no p-value is asked: fewer random directions, and fewer draws, tell its chance level.
+TWIN_DIRECTIONS, TWIN_DRAWS = 16, 100
+
+
+@dataclass(frozen=True)
+class QuerySubjects:
+    """How similar the tokens are along the singular vectors of W_QK, and how related those of both sides."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="qk.subjects",
+        chapter="B",
+        kind="learned",
+        statement="The singular vectors of W_QK have a meaning: the tokens along each of them share a subject.",
+        source="S0 R",
+        definition=(
+            "The source asks how the singular vectors of W_QK relate to the semantic structure of the data; the "
+            "statement is ours. Left vectors are the query side, right vectors the key side, with the layer's norm "
+            "folded in, without biases and at offset Δ = 0 under RoPE. Coherence is that of vo.subjects: the mean "
+            f"cosine between the embeddings of the {TOP} tokens (made of letters) that lie farthest along a vector, "
+            f"over a head's first {DIRECTIONS} vectors, weighted by singular value, without pairs of forms of one word "
+            "and without the axes that encode frequency. Tokens are read as directions z at the layer's norm. Excess "
+            "is coherence above the larger of two kinds of chance: random tokens of similar frequency; and "
+            f"{RANDOM_DIRECTIONS} random directions with the head's own energy over the axes of the tokens. The "
+            "statistic is the mean excess over heads, of the side where it is smaller. Relatedness, ours: tokens at "
+            "one end of a left vector attend to those at the same end of its right vector. For each pair of vectors "
+            "three relations are measured: the share of pairs of a query and a key token with the same part of speech "
+            "(by lists and endings); the same for spelling (case, and whether a token begins a word); and over listed "
+            "pairs of related nouns the correlation of one noun's coordinate along the left vector with the other's "
+            "along the right one. Chance is the same head with its right vectors re-paired at random, and their signs. "
+            "Only weights are read. Intervals are a bootstrap over the directions of each head."
+        ),
+        control=(
+            "random tokens of similar frequency; random directions as loud as the head's; re-paired directions; random "
+            "initialisation"
+        ),
+        rule=(
+            f"A head has a subject on a side if its excess there is at least {T.subject_excess} and significant "
+            f"(Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Parts 1 and 2, the query side and the key "
+            "side: supported if the whole interval of the mean excess lies above that of untrained models, and that of "
+            f"the share of heads with a subject at {T.heads_many:.0%} or above. Refuted if the interval of the share "
+            f"ends at {T.sites_few:.0%} or below, or that of the mean excess below the upper end of untrained models. "
+            f"Qualified if more than {T.sites_few:.0%} have one, but not surely {T.heads_many:.0%}; the reading names "
+            "them. Undecided if an interval spans the end of untrained models, or the share's spans "
+            f"{T.sites_few:.0%}; and without untrained models, without a tokenizer, or with too few words that are "
+            "single tokens. The weaker of both decides. Part 3 is ours and decides nothing: both sides of a head are "
+            f"related if one relation is at least {T.paired_excess} above re-paired directions and significant "
+            f"(Benjamini–Hochberg over heads and relations, {T.false_discovery:.0%}); verdicts as for the other parts."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "At first the number of heads with a subject decided without an interval, as in vo.subjects. Of the "
+                "built-in model half of the heads have one, and the verdict turned with the seed. Half is now reached "
+                "only if the whole interval of the share reaches it.",
+            ),
+        ),
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
+
+    def conclude(self, evidence: Evidence) -> Finding:
+        missing = unreadable(self.claim, evidence, NOUNS)
+        if missing is not None:
+            return missing
+        layers = evidence.anatomy.layers
+        sides = _sides(evidence)
+        paired = paired_sides(evidence, MODEL, range(layers))
+        p = paired.p(evidence.seed)
+        related = discoveries(p) & (paired.head_excess >= T.paired_excess)
+        relation = _related(evidence, paired, discoveries(p))
+        parts = (*(_part(side, sides[side]) for side in SIDES), _relation(paired, related, *relation))
+        verdict, why = weakest(parts)
+        weaker = min(sides, key=lambda side: sides[side].mean.model[0])
+        mean = sides[weaker].mean
+        have = {side: each.have for side, each in sides.items()}
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            why=why,
+            parts=parts,
+            statistic=Statistic(f"{EXCESS}, {SIDES[weaker]}", *mean.model, "cosine"),
+            n=have["queries"].size,
+            controls=_controls(evidence, sides[weaker]),
+            reading=" ".join(part.reading for part in parts),
+            headline=(
+                f"Heads with a subject: {have['queries'].sum()} of {have['queries'].size} on the query side, "
+                f"{have['keys'].sum()} on the key side; heads with related sides: {related.any(-1).sum()}"
+            ),
+            table=side_table(evidence, {s: (e.tokens, e.p, e.have) for s, e in sides.items()}, paired, p, related),
+            quantities=side_lines({s: e.tokens for s, e in sides.items()}, paired, mean.untrained),
+            notes=_notes(evidence),
+            more_tables={f"pairs L{i}": pair_table(evidence, paired, i) for i in shown_layers(layers)},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _SideTokens:
+    """One side of all heads: its top tokens, which heads have a subject, and the mean excess."""
+
+    tokens: PromotedTokens
+    p: Floats
+    have: Flags
+    mean: Compared
+    share: Interval
+
+
+def _few(layers: int) -> list[int]:
+    """The layers of a twin that are measured, the first and the last: all are alike."""
+    some = twin_layers(layers)
+    return sorted({some[0], some[-1]})
+
+
+def _sides(evidence: Evidence) -> dict[Side, _SideTokens]:
+    layers, seed, names = evidence.anatomy.layers, evidence.seed, tuple(SIDES)
+    own = promoted_tokens(evidence, MODEL, range(layers), sides=names)
+    twins = [
+        promoted_tokens(evidence, arm, _few(layers), sides=names, randoms=TWIN_DIRECTIONS) for arm in evidence.twins
+    ]
+    return {
+        side: _side(tokens, [twin[i].intervals((_mean,), seed, TWIN_DRAWS)[0] for twin in twins], seed)
+        for i, (side, tokens) in enumerate(zip(names, own, strict=True))
+    }
+
+
+def _side(tokens: PromotedTokens, untrained: list[Interval], seed: int) -> _SideTokens:
+    p = tokens.p(seed)
+    found = discoveries(p)
+    mean, share = tokens.intervals((_mean, lambda excess: _reach(excess, found, T.subject_excess)), seed)
+    have = found & (tokens.excess >= T.subject_excess)
+    return _SideTokens(tokens, p, have, Compared.of(mean, untrained), share)
+
+
+def _mean(excess: Floats) -> float:
+    return float(excess.mean())
+
+
+def _reach(excess: Floats, found: Flags, limit: float) -> float:
+    """The share of heads [layer, head] whose excess is significant and large enough; by any relation, if there are."""
+    enough = found & (excess >= limit)
+    return float(enough.reshape(*enough.shape[:2], -1).any(-1).mean())
+
+
+def _related(evidence: Evidence, paired: PairedSides, found: Flags) -> tuple[Compared, Interval]:
+    """Mean relatedness beside untrained models, and the share of heads with related sides."""
+    some, seed = _few(evidence.anatomy.layers), evidence.seed
+    twins = [paired_sides(evidence, arm, some).intervals((_mean,), seed, TWIN_DRAWS)[0] for arm in evidence.twins]
+    mean, share = paired.intervals((_mean, lambda excess: _reach(excess, found, T.paired_excess)), seed)
+    return Compared.of(mean, twins), share
+
+
+def _part(side: Side, each: _SideTokens) -> Part:
+    verdict, why = share_verdict(each.mean, each.share)
+    reading = (
+        f"On the {SIDES[side]} the top tokens of a head's vectors are more similar than by chance by a mean cosine of "
+        f"{cosine(each.mean.model)}, in an untrained model by {cosine(each.mean.untrained)}. Heads with a subject "
+        f"there: {among(each.have, range(len(each.have)))}, {_percent(each.share)}."
+    )
+    name = f"{SIDES[side]}: tokens along a vector share a subject"
+    return Part(name, verdict, reading, Statistic(f"{EXCESS}, {SIDES[side]}", *each.mean.model, "cosine"), why=why)
+
+
+def _relation(paired: PairedSides, related: Flags, mean: Compared, share: Interval) -> Part:
+    heads: Flags = np.any(related, axis=-1)
+    verdict, why = share_verdict(mean, share)
+    excess = paired.head_excess.mean((0, 1))
+    each = ", ".join(
+        f"{say(excess[i], '+.3f')} by {name} (heads: {related[..., i].sum()})"
+        for i, name in enumerate(paired.relations)
+    )
+    names = f" ({name_heads(heads)})" if 0 < heads.sum() < heads.size else ""
+    reading = (
+        f"Tokens of both sides of a vector are related more than with re-paired vectors by {cosine(mean.model)}, mean "
+        f"over relations; in an untrained model by {cosine(mean.untrained)}. It is {each}. Heads with related sides: "
+        f"{heads.sum()} of {heads.size}{names}, {_percent(share)}."
+    )
+    return Part("both sides are related", verdict, reading, Statistic(RELATED, *mean.model), asserted=False, why=why)
+
+
+def _percent(share: Interval) -> str:
+    value, low, high = (say(end, ".0%") for end in share)
+    return f"{value} ({low} to {high})"
+
+
+def _controls(evidence: Evidence, side: _SideTokens) -> tuple[Control, ...]:
+    # A coherence of −1 for random directions is never the larger chance level.
+    frequency = replace(side.tokens, random=np.full_like(side.tokens.random, -1.0))
+    control = Control("over tokens of similar frequency alone", *frequency.intervals((_mean,), evidence.seed)[0])
+    return (control, *([Control(RANDOM, *side.mean.untrained)] if evidence.twins else []))
+
+
+def _notes(evidence: Evidence) -> tuple[str, ...]:
+    notes = [
+        "The interval covers the choice of directions, not of heads or layers: all of them are measured.",
+        tie_note(evidence, DIRECTIONS, qk=True),
+        twin_note(evidence, len(_few(evidence.anatomy.layers))),
+    ]
+    if evidence.anatomy.positions.kind == "rotary":
+        notes.append("Under RoPE scores depend on the offset; these vectors are those of W_QK at Δ = 0.")
+    return tuple(notes)
