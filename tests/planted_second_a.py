@@ -8,8 +8,6 @@ from itertools import product
 import planted_heads as heads
 import torch
 import transformers as tr
-from planted import CONTEXT, VOCABULARY, chained, corpus, generator
-from planted_filter import WIDTH, WORDS, finders, forward, frame, nexts
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
@@ -22,6 +20,10 @@ from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Finding
+from armillary.specimens.models.bag import CONTEXT, VOCABULARY
+from armillary.specimens.models.draws import generator
+from armillary.specimens.models.filter import WIDTH, WORDS, finders, forward, frame, nexts
+from armillary.specimens.models.texts import chained, corpus
 
 Planted = tuple[Anatomy, Corpus | None]
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 import transformers as tr
-from planted import bench_of, generator
+from planted import bench_of
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 from torch import Tensor
@@ -24,6 +24,7 @@ from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.words.context import Context
 from armillary.probes.words.senses.homographs import listed
 from armillary.results import Finding
+from armillary.specimens.models.draws import generator
 
 PLACES, CODES = 48, 64
 Planted = tuple[Anatomy, Corpus]
