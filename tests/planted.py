@@ -22,6 +22,11 @@ def evidence(anatomy: Anatomy, text: Corpus) -> Evidence:
     return gather(anatomy, text, INSTRUMENTS)
 
 
+def weights(anatomy: Anatomy) -> Evidence:
+    """What a survey of the weights alone gathers, untrained twins among it."""
+    return gather(anatomy, None, ())
+
+
 def concluded(probe: AnyProbe, gathered: Evidence) -> Finding:
     """What a probe concludes; one that experiments does so on a bench of its own."""
     if not isinstance(probe, Experimenter):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from planted import weights
 from test_attention_words import PROBES
 
 from armillary.lab.required_words import NOUNS
@@ -18,12 +19,12 @@ from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.tables import head_names
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Why
-from armillary.specimens.models import word_heads as planted
+from armillary.specimens.models import word_heads as heads
 
 
 def test_likeness_by_frequency_alone_is_no_subject():
     """A common axis, along which rare words lie, makes any of them alike until it is taken away."""
-    rows = planted.gaussian() + 6 * planted.frame(3)[0] * torch.linspace(-1, 1, len(planted.words()))[:, None]
+    rows = heads.gaussian() + 6 * heads.frame(3)[0] * torch.linspace(-1, 1, len(heads.words()))[:, None]
     rare = np.arange(len(rows))[None, -10:]
     apart = np.arange(len(rows))
     assert coherence(specific(rows, 0), rare, apart)[0] > 0.3
@@ -31,7 +32,7 @@ def test_likeness_by_frequency_alone_is_no_subject():
 
 
 def test_forms_of_one_word_are_no_subject():
-    unit = specific(planted.clustered(), 0)
+    unit = specific(heads.clustered(), 0)
     place = np.array([[1, 2, 3, 4]])
     assert coherence(unit, place, np.zeros(len(unit), dtype=int))[0] == 0
     one_apart = np.array([0, 0, 0, 0, 1])[np.minimum(np.arange(len(unit)), 4)]
@@ -49,7 +50,7 @@ def test_the_list_is_clean():
 
 
 def test_unrelated_pairs_use_every_word_as_often_and_no_relation():
-    gathered = planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms()))
+    gathered = weights(heads.gpt2(heads.gaussian(), heads.randoms()))
     words, pairings = pairings_of(gathered, related_pairs())
     names = list(words)
     for pairing in pairings:
@@ -69,15 +70,15 @@ def test_forms_and_marks():
     assert {"lives", "life"} <= forms("life")
     assert "other" in forms("others")
     assert "woman" not in forms("man")
-    gathered = planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms()))
+    gathered = weights(heads.gpt2(heads.gaussian(), heads.randoms()))
     marked = marks(gathered, [["year"]])[0]
-    assert {planted.words()[i] for i in np.flatnonzero(marked)} == {"year", "years"}
+    assert {heads.words()[i] for i in np.flatnonzero(marked)} == {"year", "years"}
 
 
 def test_whole_words_prefer_a_space_and_say_so():
     vocabulary = ("[UNK]", "Ġtime", "time", "year", "english")
-    anatomy = planted.gpt2(planted.gaussian()[:5], planted.randoms(), layers=1)
-    gathered = Evidence(replace(anatomy, tokenizer=planted.tokenizer(vocabulary)))
+    anatomy = heads.gpt2(heads.gaussian()[:5], heads.randoms(), layers=1)
+    gathered = Evidence(replace(anatomy, tokenizer=heads.tokenizer(vocabulary)))
     assert whole(gathered, ["time", "year", "English", "absent"]) == {"time": 1, "year": 3, "English": 4}
     assert whole(gathered, ["time"], spaced=False) == {"time": 2}
 
@@ -89,7 +90,7 @@ def test_concentration_counts_keys():
 
 @pytest.mark.parametrize("probe", PROBES)
 def test_without_a_tokenizer_nothing_is_decided(probe):
-    anatomy = replace(planted.gpt2(planted.gaussian(), planted.randoms(), layers=2), tokenizer=None)
+    anatomy = replace(heads.gpt2(heads.gaussian(), heads.randoms(), layers=2), tokenizer=None)
     finding = probe().conclude(Evidence(anatomy))
     assert finding.verdict == "undecided"
     assert finding.why is Why.UNDEFINED
@@ -99,7 +100,7 @@ def test_without_a_tokenizer_nothing_is_decided(probe):
 
 @pytest.mark.parametrize("probe", PROBES)
 def test_too_few_whole_words_decide_nothing(probe):
-    anatomy = planted.gpt2(planted.gaussian()[:30], planted.randoms(), layers=2)
+    anatomy = heads.gpt2(heads.gaussian()[:30], heads.randoms(), layers=2)
     finding = probe().conclude(Evidence(anatomy))
     assert finding.verdict == "undecided"
     assert finding.why is Why.UNDEFINED
@@ -108,6 +109,6 @@ def test_too_few_whole_words_decide_nothing(probe):
 
 @pytest.mark.parametrize("probe", [KeyLookup, Subjects])
 def test_one_layer_has_no_depth(probe):
-    finding = probe().conclude(planted.evidence(planted.gpt2(planted.gaussian(), planted.randoms(), layers=1)))
+    finding = probe().conclude(weights(heads.gpt2(heads.gaussian(), heads.randoms(), layers=1)))
     assert finding.verdict == "undecided"
     assert finding.why is Why.NOT_APPLICABLE

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import case_of, name_of
+from planted import case_of, name_of, weights
 
-from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
 from armillary.probes.attention import related as related_module
@@ -20,10 +19,9 @@ from armillary.probes.attention.related import Related
 from armillary.probes.attention.subjects import Subjects
 from armillary.probes.machinery import discoveries
 from armillary.probes.machinery.evidence import RANDOM, Evidence
-from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.tables import head_names
 from armillary.results import Why
-from armillary.specimens.models import word_heads as planted
+from armillary.specimens.models import word_heads as heads
 from armillary.specimens.models.attention import misread
 from armillary.specimens.planted.case import conclude, evidence_of
 from armillary.specimens.planted.word_heads import CASES, FIRST, LAST, LOUD
@@ -42,14 +40,9 @@ PARTS = {
     "subjects, early topics": ("refuted", "refuted"),
 }
 FEW_KEYS = {
-    "one key a word": ("supported", planted.one_axis_each, planted.storing),
-    "one key for all words": ("refuted", planted.one_axis_for_all, planted.shared_key),
+    "one key a word": ("supported", heads.one_axis_each, heads.storing),
+    "one key for all words": ("refuted", heads.one_axis_for_all, heads.shared_key),
 }
-
-
-def weights(anatomy: Anatomy) -> Evidence:
-    """What a survey of the weights alone gathers, untrained twins among it."""
-    return gather(anatomy, None, ())
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -63,7 +56,7 @@ def test_planted_truth_comes_back(case):
 @pytest.mark.parametrize("case", list(FEW_KEYS))
 def test_that_words_match_few_keys_is_a_part_that_decides_nothing(case):
     verdict, embedding, plant = FEW_KEYS[case]
-    finding = Store().conclude(weights(planted.gpt2(embedding(), plant())))
+    finding = Store().conclude(weights(heads.gpt2(embedding(), plant())))
     by_definition, few = finding.parts
     assert (by_definition.verdict, few.verdict) == ("supported", verdict), finding.reading
     assert by_definition.asserted and not few.asserted
@@ -79,11 +72,11 @@ def test_without_untrained_models_nothing_learned_is_supported(probe):
     assert finding.why is Why.NO_CONTROL
 
 
-@pytest.mark.parametrize("shape", [planted.gpt2, planted.llama])
+@pytest.mark.parametrize("shape", [heads.gpt2, heads.llama])
 @pytest.mark.parametrize("probe", PROBES)
 def test_untrained_models_are_not_supported(probe, shape):
     """Seeds of their own: none of them makes a twin."""
-    anatomy = shape(planted.gaussian(), planted.randoms())
+    anatomy = shape(heads.gaussian(), heads.randoms())
     finding = probe().conclude(weights(replace(random_twin(anatomy, 5), tokenizer=anatomy.tokenizer)))
     expected = "supported" if probe is Store else "refuted"
     assert finding.verdict == expected, finding.reading
@@ -91,7 +84,7 @@ def test_untrained_models_are_not_supported(probe, shape):
 
 @pytest.fixture(scope="module")
 def ordinary() -> Evidence:
-    return weights(planted.gpt2(planted.gaussian(), planted.copying(FIRST)))
+    return weights(heads.gpt2(heads.gaussian(), heads.copying(FIRST)))
 
 
 @pytest.mark.parametrize("probe", PROBES)
@@ -116,7 +109,7 @@ def test_findings_are_complete(ordinary, probe):
 
 @pytest.mark.parametrize("probe", PROBES)
 def test_the_same_seed_gives_the_same_numbers(probe):
-    anatomy = planted.gpt2(planted.gaussian(), planted.copying(FIRST), layers=2)
+    anatomy = heads.gpt2(heads.gaussian(), heads.copying(FIRST), layers=2)
     first, second = (probe().conclude(weights(anatomy)) for _ in range(2))
     assert first.statistic == second.statistic
     assert first.table == second.table
@@ -132,8 +125,8 @@ def test_random_heads_are_no_discoveries(probe):
     """Before the size is asked for: discoveries by p-value alone are rare, and small p-values as rare as they claim."""
     p, flagged = [], []
     for seed in range(4):
-        embedding = planted.clustered(seed=seed) if probe is Subjects else planted.gaussian(seed)
-        frame = probe().conclude(Evidence(planted.gpt2(embedding, planted.randoms(seed + 1)))).to_frame()
+        embedding = heads.clustered(seed=seed) if probe is Subjects else heads.gaussian(seed)
+        frame = probe().conclude(Evidence(heads.gpt2(embedding, heads.randoms(seed + 1)))).to_frame()
         p.append(frame.p_value.to_numpy())
         flagged.append(frame[FLAGS[probe]].to_numpy())
     assert np.mean([discoveries(each).mean() for each in p]) <= 0.05
@@ -148,13 +141,13 @@ def test_random_heads_are_no_discoveries(probe):
 @pytest.mark.parametrize(
     ("probe", "embedding", "plant"),
     [
-        (Related, lambda: planted.coded(False), planted.matching()),
-        (KeyLookup, lambda: planted.coded(False), planted.matching(FIRST)),
-        (Store, planted.one_axis_each, planted.storing()),
+        (Related, lambda: heads.coded(False), heads.matching()),
+        (KeyLookup, lambda: heads.coded(False), heads.matching(FIRST)),
+        (Store, heads.one_axis_each, heads.storing()),
     ],
 )
 def test_forgetting_the_gain_loses_the_heads(probe, embedding, plant):
-    anatomy = planted.gpt2(embedding(), plant)
+    anatomy = heads.gpt2(embedding(), plant)
     right = probe().conclude(weights(anatomy))
     wrong = probe().conclude(weights(misread(anatomy)))
     assert right.verdict == "supported"
@@ -166,29 +159,29 @@ def test_permuted_pairs_are_not_separated(monkeypatch):
     seconds = draw.permutation([pair.second for pair in related_pairs()])
     permuted = tuple(pair._replace(second=str(word)) for pair, word in zip(related_pairs(), seconds, strict=True))
     monkeypatch.setattr(related_module, "related_pairs", lambda: permuted)
-    finding = Related().conclude(weights(planted.gpt2(planted.coded(False), planted.matching())))
+    finding = Related().conclude(weights(heads.gpt2(heads.coded(False), heads.matching())))
     assert finding.verdict == "refuted"
     assert finding.statistic.low < 0.55
 
 
 def test_a_frequent_word_does_not_pass_for_a_related_one():
     """A word that every query likes is as frequent among the unrelated pairs."""
-    embedding = planted.gaussian()
-    often = [i for i, word in enumerate(planted.words()) if len(related().get(word, ())) > 3]
-    embedding[often] += 3 * planted.frame(2)[0]
+    embedding = heads.gaussian()
+    often = [i for i, word in enumerate(heads.words()) if len(related().get(word, ())) > 3]
+    embedding[often] += 3 * heads.frame(2)[0]
 
     def plant(layer, head):
-        side = torch.cat([planted.frame(2)[0][:, None], 0.2 * planted.normal(planted.D, planted.K - 1, stream=head)], 1)
-        return replace(planted.random_head(head + 1), W_Q=side, W_K=side)
+        side = torch.cat([heads.frame(2)[0][:, None], 0.2 * heads.normal(heads.D, heads.K - 1, stream=head)], 1)
+        return replace(heads.random_head(head + 1), W_Q=side, W_K=side)
 
-    gathered = weights(planted.gpt2(embedding, plant))
+    gathered = weights(heads.gpt2(embedding, plant))
     finding = Related().conclude(gathered)
     assert finding.verdict == "refuted"
     assert abs(finding.statistic.value - 0.5) < 0.03
 
 
 def test_rotating_the_keys_alone_would_call_a_shared_axis_a_key():
-    finding = Store().conclude(weights(planted.gpt2(planted.one_axis_for_all(), planted.shared_key())))
+    finding = Store().conclude(weights(heads.gpt2(heads.one_axis_for_all(), heads.shared_key())))
     by_rotated_keys = (finding.to_frame().keys_turned / finding.to_frame().keys_met).median()
     assert by_rotated_keys > 1.5
     assert finding.parts[1].statistic.value == pytest.approx(1, abs=0.05)
@@ -196,7 +189,7 @@ def test_rotating_the_keys_alone_would_call_a_shared_axis_a_key():
 
 
 def test_tokens_of_similar_frequency_alone_would_give_every_direction_a_subject():
-    finding = Subjects().conclude(weights(planted.gpt2(planted.clustered(), planted.randoms())))
+    finding = Subjects().conclude(weights(heads.gpt2(heads.clustered(), heads.randoms())))
     frame = finding.to_frame()
     assert (frame.coherence - frame.chance_frequency).min() > 0.05
     assert frame.excess.abs().mean() < 0.05
@@ -205,11 +198,11 @@ def test_tokens_of_similar_frequency_alone_would_give_every_direction_a_subject(
 
 def test_random_directions_of_the_whole_stream_would_give_loud_axes_a_subject(monkeypatch):
     case = case_of("subjects, loud axes without meaning")
-    assert not conclude(case).to_frame().subject[-planted.HEADS :].any()
+    assert not conclude(case).to_frame().subject[-heads.HEADS :].any()
     monkeypatch.setattr(Loudness, "like", lambda self, directions, weights, normal: normal)
     wrong = conclude(case)
     assert wrong.verdict == "supported"
-    assert wrong.to_frame().subject[-planted.HEADS :].all()
+    assert wrong.to_frame().subject[-heads.HEADS :].all()
 
 
 def test_a_written_topic_is_read_at_its_own_end_whatever_the_left_vector(monkeypatch):
@@ -222,41 +215,41 @@ def test_a_written_topic_is_read_at_its_own_end_whatever_the_left_vector(monkeyp
 
 
 def test_random_directions_keep_the_energy_of_a_head_in_every_band():
-    loudness = Loudness.of(planted.loud(LOUD, 3.0))
-    head = planted.frame(9)[None, :LOUD]
-    weights, normal = torch.full((1, LOUD), 1 / LOUD), planted.normal(1, 400, planted.D, stream=3)
+    loudness = Loudness.of(heads.loud(LOUD, 3.0))
+    head = heads.frame(9)[None, :LOUD]
+    weights, normal = torch.full((1, LOUD), 1 / LOUD), heads.normal(1, 400, heads.D, stream=3)
     random = loudness.like(head, weights, normal)[0]
-    inside = (random @ planted.frame(9)[:LOUD].T).square().sum() / random.square().sum()
+    inside = (random @ heads.frame(9)[:LOUD].T).square().sum() / random.square().sum()
     # The axes of a sample of words mix a little with their neighbours.
     assert inside > 0.95
     assert random.square().sum(1).mean() == pytest.approx(1, rel=0.1)
 
 
 def test_topics_are_named_by_their_own_tokens():
-    anatomy = planted.gpt2(planted.clustered(), planted.on_topic(LAST))
+    anatomy = heads.gpt2(heads.clustered(), heads.on_topic(LAST))
     finding = Subjects().conclude(weights(anatomy))
     table = finding.more_tables["subjects L2"].to_frame().set_index(["head", "direction"])
     row = finding.to_frame().set_index("head").loc["L2H0"]
     tokens = [table.loc[("L2H0", 1), f"token {i}"] for i in range(1, 11)]
     assert row["topic token"] in tokens
     assert row["next topic token"] in tokens
-    chosen = torch.randperm(40, generator=planted.generator(20))[0]
-    of = torch.randint(0, 40, (len(planted.words()),), generator=planted.generator(1))
-    assert {int(of[planted.words().index(token)]) for token in tokens} == {int(chosen)}
+    chosen = torch.randperm(40, generator=heads.generator(20))[0]
+    of = torch.randint(0, 40, (len(heads.words()),), generator=heads.generator(1))
+    assert {int(of[heads.words().index(token)]) for token in tokens} == {int(chosen)}
 
 
-def tied_heads() -> planted.Plant:
+def tied_heads() -> heads.Plant:
     """Odd heads write all directions with the same strength, even ones each with another."""
 
-    def plant(layer: int, head: int) -> planted.Head:
-        store = planted.storing()(layer, head)
+    def plant(layer: int, head: int) -> heads.Head:
+        store = heads.storing()(layer, head)
         return replace(store, W_V=store.W_V.sign()) if head % 2 else store
 
     return plant
 
 
 def test_directions_that_nearly_tie_are_marked_and_counted():
-    gathered = weights(planted.gpt2(planted.clustered(), tied_heads()))
+    gathered = weights(heads.gpt2(heads.clustered(), tied_heads()))
     store, subjects = Store().conclude(gathered), Subjects().conclude(gathered)
     for table in (store.more_tables["directions L0"].to_frame(), subjects.more_tables["subjects L0"].to_frame()):
         alone = table["head"].isin(["L0H0", "L0H2"])
@@ -270,40 +263,40 @@ def test_directions_that_nearly_tie_are_marked_and_counted():
 
 
 def test_a_store_is_read_and_written_where_it_was_planted():
-    embedding = planted.one_axis_each()
-    finding = Store().conclude(weights(planted.gpt2(embedding, planted.storing())))
-    axis = torch.randint(0, planted.D, (len(embedding),), generator=planted.generator(1))
+    embedding = heads.one_axis_each()
+    finding = Store().conclude(weights(heads.gpt2(embedding, heads.storing())))
+    axis = torch.randint(0, heads.D, (len(embedding),), generator=heads.generator(1))
     table = finding.more_tables["directions L0"].to_frame()
     reads = table[(table["head"] == "L0H1") & (table["direction"] == 1) & (table["side"] == "reads")].iloc[0]
-    tokens = [planted.words().index(reads[f"token {i}"]) for i in range(1, 6)]
-    assert {int(axis[token]) for token in tokens} == {planted.K}
+    tokens = [heads.words().index(reads[f"token {i}"]) for i in range(1, 6)]
+    assert {int(axis[token]) for token in tokens} == {heads.K}
     assert finding.to_frame()["keys_met"].max() < 6
 
 
 def test_updates_are_what_the_model_adds():
     """Length and promoted token of a noun's update, from the live module's own projections."""
-    anatomy = planted.gpt2(planted.gaussian(), planted.randoms())
+    anatomy = heads.gpt2(heads.gaussian(), heads.randoms())
     table = Store().conclude(weights(anatomy)).more_tables["updates L1"].to_frame()
-    block, noun = anatomy.model.transformer.h[1], planted.words().index("year")
+    block, noun = anatomy.model.transformer.h[1], heads.words().index("year")
     with torch.no_grad():
         embedded = anatomy.model.transformer.wte.weight[noun]
-        value = block.attn.c_attn(block.ln_1(embedded[None]))[0, 2 * planted.D :]
+        value = block.attn.c_attn(block.ln_1(embedded[None]))[0, 2 * heads.D :]
         whole_layer = block.attn.c_proj(value[None])[0]
-        one_head = value[: planted.K] @ block.attn.c_proj.weight[: planted.K]
+        one_head = value[: heads.K] @ block.attn.c_proj.weight[: heads.K]
     rows = table[table.noun == "year"].set_index("head")
     assert rows.loc["all heads", "length"] == pytest.approx(float(whole_layer.norm()), rel=1e-4)
     assert rows.loc["L1H0", "length"] == pytest.approx(float(one_head.norm()), rel=1e-4)
     logits = anatomy.model.lm_head(anatomy.model.transformer.ln_f(embedded + whole_layer))
     logits[0] = -math.inf
-    assert rows.loc["all heads", "outcome token"] == planted.words()[int(logits.argmax())]
+    assert rows.loc["all heads", "outcome token"] == heads.words()[int(logits.argmax())]
 
 
 def test_the_query_bias_is_in_a_column_of_its_own():
     """A bias that favours one key for every query spoils the biased column and leaves the other alone."""
-    anatomy = planted.gpt2(planted.gaussian(), planted.copying(FIRST))
+    anatomy = heads.gpt2(heads.gaussian(), heads.copying(FIRST))
     clean = KeyLookup().conclude(weights(anatomy)).to_frame()
     with torch.no_grad():
-        anatomy.model.transformer.h[0].attn.c_attn.bias[: planted.D] += 100 * planted.normal(planted.D, stream=8)
+        anatomy.model.transformer.h[0].attn.c_attn.bias[: heads.D] += 100 * heads.normal(heads.D, stream=8)
     spoilt = KeyLookup().conclude(weights(read_again(anatomy))).to_frame()
     assert spoilt.clarity[0] == clean.clarity[0] > 0.8
     assert spoilt.clarity_biased[0] < 0.1
@@ -314,26 +307,26 @@ def read_again(anatomy):
 
 
 def test_top_keys_are_those_of_the_running_model():
-    anatomy = planted.gpt2(planted.gaussian(), planted.randoms())
+    anatomy = heads.gpt2(heads.gaussian(), heads.randoms())
     table = KeyLookup().conclude(weights(anatomy)).more_tables["top keys L1"].to_frame()
     block = anatomy.model.transformer.h[1]
     with torch.no_grad():
         both = block.attn.c_attn(block.ln_1(anatomy.model.transformer.wte.weight)).double()
         # Without biases: the projection of what the norm's gain alone gives, as a difference from that of nothing.
-        nothing = block.attn.c_attn(block.ln_1(torch.zeros(1, planted.D))).double()
-        query, key = (both - nothing)[:, : planted.K], (both - nothing)[:, planted.D : planted.D + planted.K]
-        scores = query[planted.words().index("year")] @ key.T
+        nothing = block.attn.c_attn(block.ln_1(torch.zeros(1, heads.D))).double()
+        query, key = (both - nothing)[:, : heads.K], (both - nothing)[:, heads.D : heads.D + heads.K]
+        scores = query[heads.words().index("year")] @ key.T
     scores[0] = -math.inf
     row = table[(table.noun == "year") & (table["head"] == "L1H0")].iloc[0]
-    assert [row[f"key {i}"] for i in range(1, 6)] == [planted.words()[int(i)] for i in scores.topk(5).indices]
+    assert [row[f"key {i}"] for i in range(1, 6)] == [heads.words()[int(i)] for i in scores.topk(5).indices]
 
 
 def test_heads_that_write_nothing_are_survived():
     def silent(layer, head):
-        random = planted.random_head(head + 1)
+        random = heads.random_head(head + 1)
         return replace(random, W_O=torch.zeros_like(random.W_O), W_Q=torch.zeros_like(random.W_Q))
 
-    gathered = weights(planted.gpt2(planted.gaussian(), silent, layers=2))
+    gathered = weights(heads.gpt2(heads.gaussian(), silent, layers=2))
     for probe in PROBES:
         finding = probe().conclude(gathered)
         assert finding.verdict == ("supported" if probe is Store else "refuted"), finding.reading

@@ -36,7 +36,7 @@ from armillary.results import Why
 from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
 from armillary.specimens.models.draws import generator
 from armillary.specimens.models.sphere import lengths, noisy_gains, own_words, separated_by_direction, spheres
-from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.models.texts import chained, classed, corpus
 from armillary.specimens.planted.case import certain, conclude
 from armillary.specimens.planted.sphere import CASES
 
@@ -48,7 +48,7 @@ TOO_LITTLE = (
 
 @cache
 def by_direction() -> Evidence:
-    return evidence(separated_by_direction(), chained(follows=0.95))
+    return evidence(separated_by_direction(), classed())
 
 
 @pytest.mark.parametrize("case", [*CASES, *TOO_LITTLE], ids=name_of)

@@ -79,21 +79,23 @@ def selector(activation: str = "relu", share: float = 1.0, seed: int = 0) -> Ana
     return forward(frame(seed), torch.where(finds, W_in, random), b_in * finds, nexts(2, seed), activation)
 
 
-def filtering(activation: str = "relu", size: float = 2.0, seed: int = 0) -> Anatomy:
+def filtering(activation: str = "relu", share: float = 1.0, seed: int = 0) -> Anatomy:
     """What is discarded says where a token stands and nothing of words, and W_out does not look there.
 
-    One unit per word is on for its word, and a little below zero for others; 120 units far below zero read the place;
-    60 are always on. Only the first write, by this size.
+    One unit per word is on for its word, and a little below zero for others; 120 units are far below zero, of which a
+    share reads the place and the others read the word; 60 are always on. Only the first write.
     """
-    spare = torch.linalg.svd(torch.cat((frame(seed), torch.ones(1, WIDTH) / WIDTH**0.5)))[2][WORDS + 1 :]
+    words = frame(seed)
+    spare = torch.linalg.svd(torch.cat((words, torch.ones(1, WIDTH) / WIDTH**0.5)))[2][WORDS + 1 :]
     places = normalize(normal(CONTEXT, len(spare), stream=7, seed=seed), dim=1) @ spare
     # Word and place are of length 1: a state is √2 times as long as a word alone.
     found_in, found_b = finders(4, -0.2, seed)
-    place_in = spare.T @ normal(len(spare), 2 * WORDS, stream=8, seed=seed) * (2 / WIDTH) ** 0.5
-    W_in = torch.cat((2**0.5 * found_in, place_in, torch.zeros(WIDTH, WORDS)), 1)
+    reads = [side.T @ normal(len(side), 2 * WORDS, stream=8, seed=seed) for side in (spare, words)]
+    below_in = torch.where(torch.arange(2 * WORDS) < share * 2 * WORDS, *reads) * (2 / WIDTH) ** 0.5
+    W_in = torch.cat((2**0.5 * found_in, below_in, torch.zeros(WIDTH, WORDS)), 1)
     b_in = torch.cat((found_b, torch.full((2 * WORDS,), -5.0), torch.ones(WORDS)))
-    W_out = torch.cat((nexts(size, seed), torch.zeros(3 * WORDS, WIDTH)))
-    model: Any = forward(frame(seed), W_in, b_in, W_out, activation).model
+    W_out = torch.cat((nexts(2, seed), torch.zeros(3 * WORDS, WIDTH)))
+    model: Any = forward(words, W_in, b_in, W_out, activation).model
     with torch.no_grad():
         model.transformer.wpe.weight.copy_(places)
     return read(model, "planted")
@@ -121,13 +123,13 @@ def skewed(
     """Units that each read one coordinate of words, mostly a little to one side and sometimes far to the other.
 
     sign 1: mostly below zero, rarely far above, as in a filter; −1: the opposite. That is so for a share of the
-    coordinates; the others are Gaussian, of the same mean and variance.
+    coordinates; the others are Gaussian around zero, of the same variance.
     """
     rng = np.random.default_rng(number(3, seed))
     near = -rng.uniform(0, 2, (VOCABULARY, width))
     far = rng.uniform(3, 6, (VOCABULARY, width))
     values = torch.from_numpy(np.where(rng.random(near.shape) < 0.1, far, near) * sign).float()
-    plain = values.mean() + values.std() * normal(VOCABULARY, width, stream=4, seed=seed)
+    plain = values.std() * normal(VOCABULARY, width, stream=4, seed=seed)
     values = torch.where(torch.arange(width) < share * width, values, plain)
     # Undo LayerNorm's centring and division.
     back = values.std(1, correction=0).mean()

@@ -13,6 +13,7 @@ from armillary.anatomy.read import read
 from armillary.specimens.models.bag import CONTEXT, VOCABULARY, D, bag, gaussian
 from armillary.specimens.models.draws import generator, normal, seeded
 from armillary.specimens.models.perturbed import llama, perturbed
+from armillary.specimens.models.texts import CLASSES, MEMBERS
 
 
 def spheres(dimension: int, seed: int = 0) -> Tensor:
@@ -54,10 +55,16 @@ def twinned(columns: int, seed: int = 0) -> Tensor:
 
 
 def separated_by_direction(size: float = 8.0, seed: int = 0) -> Anatomy:
-    """Tokens of equal length in random directions, each read out as the next; positions disturb length more."""
-    unit = normalize(normal(60, D, stream=6, seed=seed), dim=1)
-    positions = normal(CONTEXT, D, stream=7, seed=seed)
-    return bag(size * unit, positions, unembedding=0.9 * unit.roll(1, 0))
+    """Words of equal length that lie together in classes, for `classed` text: a word's class tells the next word.
+
+    Positions disturb length more than direction. In an untrained model each word of a class has a direction of its own,
+    so that directions tell little of the next word.
+    """
+    classes, signs = (normalize(normal(CLASSES, D, stream=stream, seed=seed), dim=1) for stream in (6, 9))
+    own = normalize(normal(CLASSES * MEMBERS, D, stream=8, seed=seed), dim=1)
+    words = normalize(classes.repeat(MEMBERS, 1) + 0.3 * own, dim=1)
+    reads = torch.cat((0 * words, 0.9 * classes))
+    return bag(size * torch.cat((words, signs)), normal(CONTEXT, D, stream=7, seed=seed), unembedding=reads)
 
 
 def own_words(seed: int = 0) -> Anatomy:

@@ -31,6 +31,16 @@ def chained(documents: int = 40, length: int = 60, vocabulary: int = 60, seed: i
     return documents_of(ids)
 
 
+CLASSES, MEMBERS = 6, 10
+
+
+def classed(documents: int = 40, length: int = 60, seed: int = 0) -> Corpus:
+    """Words of six classes, each followed by the sign of its class; which word comes after a sign is left to chance."""
+    words = torch.randint(0, CLASSES * MEMBERS, (documents, length // 2), generator=generator(1, seed))
+    signs = CLASSES * MEMBERS + words % CLASSES
+    return documents_of(torch.stack((words, signs), 2).flatten(1))
+
+
 def written(anatomy: Anatomy, documents: int = 24, length: int = 40, seed: int = 0) -> Corpus:
     """Text drawn from the model itself, token by token: no other model predicts it better on average."""
     draw = generator(5, seed)

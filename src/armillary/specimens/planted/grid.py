@@ -132,7 +132,8 @@ CASES: tuple[Case, ...] = (
         "supported",
         "share by which matrices neglect all other directions",
         lambda share, seed: on_many_words(bulging(share, seed), seed),
-        matters=0.75,
+        (0.1, 0.5, 1.0),
+        matters=0.5,
     ),
     certain(
         "maps, of all directions", "map.nonlinear", "refuted", lambda seed: on_many_words(bulging(0.0, seed), seed)

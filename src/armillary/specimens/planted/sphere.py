@@ -16,7 +16,7 @@ from armillary.specimens.models.sphere import (
     spheres,
     twinned,
 )
-from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.models.texts import chained, classed, corpus
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
 
 
@@ -88,9 +88,9 @@ CASES: tuple[Case, ...] = (
         "sphere.direction",
         "supported",
         "length of a word, 1.4 times that of a position in full",
-        lambda size, seed: (separated_by_direction(8 * size, seed), chained(follows=0.95, seed=seed)),
-        (0.5, 0.75, 1.0),
-        matters=1.0,
+        lambda size, seed: (separated_by_direction(8 * size, seed), classed(seed=seed)),
+        (0.25, 0.5, 1.0),
+        matters=0.5,
     ),
     certain(
         "direction, tokens separated by length",
