@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 
-import planted_heads as heads
 import torch
 import transformers as tr
 from torch import Tensor
@@ -20,6 +19,7 @@ from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Finding
+from armillary.specimens.models import word_heads as heads
 from armillary.specimens.models.bag import CONTEXT, VOCABULARY
 from armillary.specimens.models.draws import generator
 from armillary.specimens.models.filter import WIDTH, WORDS, finders, forward, frame, nexts

@@ -4,11 +4,9 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import planted_heads as heads
 import pytest
 import torch
-from planted import bag, corpus, gaussian, generator
-from planted_grid import whole
+from planted import weights, whole
 from planted_second_a import CASES, classed, finding_of
 from tiny import MAKERS, tiny
 
@@ -31,6 +29,10 @@ from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Why
 from armillary.results.store import finding_json
+from armillary.specimens.models import word_heads as heads
+from armillary.specimens.models.bag import bag, gaussian
+from armillary.specimens.models.draws import generator
+from armillary.specimens.models.texts import corpus
 
 SIMPLER, LEARNED = "the write is simpler than its input", "training makes it so"
 DISCARDING, FEWER = "discarding makes it simpler", "it takes fewer directions"
@@ -208,7 +210,7 @@ RELATED = {
 @pytest.mark.parametrize("case", list(RELATED))
 def test_related_sides_are_found_by_their_relation(case):
     make, relation, verdict = RELATED[case]
-    finding = QuerySubjects().conclude(heads.evidence(make()))
+    finding = QuerySubjects().conclude(weights(make()))
     assert finding.parts[2].verdict == verdict, finding.reading
     frame, column = finding.to_frame(), relation.replace(" ", "_")
     assert (frame[column].mean() > 0.1) == (verdict == "supported")
@@ -217,7 +219,7 @@ def test_related_sides_are_found_by_their_relation(case):
 
 def test_re_paired_directions_are_as_related_as_any():
     """p-values of heads whose sides have nothing to do with each other are uniform: few are small."""
-    gathered = heads.evidence(heads.gpt2(heads.clustered(), heads.randoms()))
+    gathered = weights(heads.gpt2(heads.clustered(), heads.randoms()))
     p = paired_sides(gathered, MODEL, range(heads.LAYERS)).p(0)
     assert p.shape == (heads.LAYERS, heads.HEADS, 3)
     # 36 values, of which a tenth is expected below 0.1; eleven or more would come once in a thousand times.
@@ -226,7 +228,7 @@ def test_re_paired_directions_are_as_related_as_any():
 
 def test_the_sign_of_a_pair_of_vectors_does_not_matter():
     """Both vectors of a pair may be turned round: their ends change places together."""
-    gathered = heads.evidence(classed(tuple(range(8))))
+    gathered = weights(classed(tuple(range(8))))
     plain = paired_sides(gathered, MODEL, range(1))
     svd = decomposed(gathered)[0].qk
     signs = torch.tensor([1.0, -1.0]).repeat(svd.values.shape[-1] // 2).to(svd.left)
@@ -241,7 +243,7 @@ def test_the_sign_of_a_pair_of_vectors_does_not_matter():
 @pytest.mark.parametrize("shape", [heads.gpt2, heads.llama])
 def test_untrained_heads_have_no_subject(shape):
     anatomy = shape(heads.gaussian(), heads.randoms())
-    finding = QuerySubjects().conclude(heads.evidence(replace(random_twin(anatomy, 5), tokenizer=anatomy.tokenizer)))
+    finding = QuerySubjects().conclude(weights(replace(random_twin(anatomy, 5), tokenizer=anatomy.tokenizer)))
     assert {part.verdict for part in finding.parts} == {"refuted"}, finding.reading
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import corpus
-from planted_grid import whole
+from planted import whole
 from planted_second_c import (
     CASES,
     finding_of,
@@ -41,6 +40,7 @@ from armillary.probes.words.self_similarity import SampledStates, self_similarit
 from armillary.probes.words.senses.clusters import triplets
 from armillary.probes.words.senses.homographs import listed, readable, shuffled
 from armillary.results import Finding, Part, Why
+from armillary.specimens.models.texts import corpus
 
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "opt-post", "bert")
 
