@@ -49,7 +49,8 @@ def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str) -> go.Fi
     right = _LABEL_MARGIN if any(p.labels for p in panels) else _BAR_MARGIN
     margin = {"l": 76, "r": right, "t": titles.pop("top"), "b": 6}
     size = {"height": total + margin["t"] + margin["b"], "margin": margin}
-    canvas.update_layout(template="armillary", **titles, **layout, **size)
+    # Set at once: `update_layout` takes as long as all traces together.
+    canvas.layout = {"template": "armillary", **titles, **layout, **size}
     return canvas
 
 

@@ -38,6 +38,8 @@ def show_text(text: str, limit: int | None = None) -> str:
     ('two words␣', 'red ⟨1B⟩[31m')
     """
     inner = text.strip(" ")
+    if inner == text and text.isascii() and text.isprintable():
+        return _cut(list(text), limit)
     start = len(text) - len(text.lstrip(" "))
     shown = [
         " " if char == " " and inner and start <= i < start + len(inner) else _visible(text, i)
