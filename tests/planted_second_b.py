@@ -18,6 +18,7 @@ from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.isotropy import Isotropy
 from armillary.probes.sphere.shared import Shared
+from armillary.probes.stability.positions import Positions
 from armillary.results import Finding
 
 D, HEADS, K, LAYERS, WORDS, CONTEXT = 32, 4, 8, 2, 60, 64
@@ -154,6 +155,21 @@ def uneven(seed: int) -> Tensor:
     return torch.logspace(-0.7, 0.7, D)[order]
 
 
+# Positions.
+
+
+def placed(places: Tensor | None, beginnings: int = 0) -> Planted:
+    """Words whose state is word and place; the first `beginnings` words of a document are of few kinds."""
+    ids = torch.randint(0, 200, (40, 40), generator=torch.Generator().manual_seed(4))
+    ids[:, :beginnings] %= 5
+    return model(normal(200, D, seed=1), places=places), of_rows(ids.tolist())
+
+
+def drifting() -> Tensor:
+    """Places that move along one direction."""
+    return torch.outer(torch.linspace(0, 1, CONTEXT), 8 * normal(D, seed=6))
+
+
 CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "cycle, gains that even out, writes along one axis": (
         Isotropy,
@@ -176,6 +192,9 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     ),
     "shared, two layers alike and one not": (Shared, "qualified", lambda: gained(lambda layer: uneven(max(1, layer)))),
     "shared, gains of 1": (Shared, "undecided", lambda: gained(lambda layer: torch.ones(D))),
+    "positions, that do not count": (Positions, "supported", lambda: placed(None)),
+    "positions, along one direction": (Positions, "refuted", lambda: placed(drifting())),
+    "positions, words that begin documents": (Positions, "qualified", lambda: placed(None, beginnings=8)),
     "cycle, gains that steepen": (Isotropy, "refuted", lambda: cycling(lambda layer: STEEP, one_axis())),
     "cycle, writes that even out": (
         Isotropy,

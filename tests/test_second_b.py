@@ -30,11 +30,12 @@ from armillary.probes.sphere.cycle import WRITE, X, Y, cycle, sublayers
 from armillary.probes.sphere.isotropy import Isotropy
 from armillary.probes.sphere.rotations import rotation, sublayer_errors
 from armillary.probes.sphere.shared import Shared
+from armillary.probes.stability.positions import Positions
 from armillary.results import Why
 
 # Fused and split projections, grouped heads, soft caps and norms around sublayers, parallel sublayers, post-norm.
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "phi", "opt-post", "bert")
-PROBES = (Isotropy(), Contrast(), Shared())
+PROBES = (Isotropy(), Contrast(), Shared(), Positions())
 
 
 @pytest.mark.parametrize("case", list(CASES))
@@ -238,3 +239,62 @@ def test_what_cannot_be_exchanged_is_undecided_with_its_reason():
     assert encoder.why is Why.NOT_APPLICABLE and "predicts no next token" in encoder.reading
     single = concluded(Shared(), *gained(lambda layer: uneven(1), layers=1))
     assert single.why is Why.NOT_APPLICABLE and "no neighbour" in single.reading
+
+
+# Positions.
+
+
+def test_energy_distance_is_what_theory_says():
+    """Two clouds whose means are δ apart: about δ²/4 of the squared radius; 0 for halves of one cloud."""
+    from armillary.probes.stability.position_bins import distances
+
+    n, shift = 600, 0.2
+    points = normal(2 * n, 200, seed=1).double()
+    points[n:, 0] += shift * 200**0.5
+    document, bins = torch.arange(2 * n).numpy() % 60, torch.arange(2 * n).numpy() // n
+    between, halves, pairs = distances(points.numpy(), document, bins, torch.ones(1, 60).double().numpy())
+    assert between[0] == pytest.approx(shift**2 / 4, rel=0.1) and pairs[0, 1] == between[0]
+    assert abs(halves[0]) < 0.001
+
+
+def test_tokens_of_one_document_are_not_taken_for_neighbours():
+    """Documents that lie far apart: with pairs of their own tokens, ranges would seem closer than they are."""
+    from armillary.probes.stability.position_bins import distances
+
+    document = torch.arange(400) % 20
+    points = (0.01 * normal(400, 8, seed=2) + normal(20, 8, seed=3)[document]).double()
+    bins = (torch.arange(400) // 200).numpy()
+    between, _, _ = distances(points.numpy(), document.numpy(), bins, torch.ones(1, 20).double().numpy())
+    assert abs(between[0]) < 1e-3
+
+
+def test_the_sample_has_as_many_tokens_of_every_range():
+    from armillary.probes.instruments.position_samples import POSITION_SAMPLES, range_of
+
+    evidence = gather(*cycling(lambda layer: torch.ones(D), one_axis()), (POSITION_SAMPLES,))
+    positions = evidence[POSITION_SAMPLES][MODEL].rows["L0.ln1"].sample().payload[:, 1]
+    assert positions.min() == 1
+    assert range_of(positions).bincount().tolist() == [128, 128, 128]
+
+
+def test_positions_beyond_the_trained_length():
+    """A rotary model goes on; one that adds something to every token past its length is told apart."""
+    rotary = tiny("llama")
+    corpus = text(24, 60, words=97)
+    finding = concluded(Positions(), read(rotary), corpus)
+    part = finding.parts[2]
+    assert part.verdict == "supported" and not part.asserted and "trained length of 64" in part.reading
+
+    def beyond(module, args, output):
+        return torch.cat((output[:, :64], output[:, 64:] + 2), 1)
+
+    rotary.model.embed_tokens.register_forward_hook(beyond)
+    changed = concluded(Positions(), read(rotary), corpus)
+    assert changed.parts[2].verdict == "refuted" and changed.verdict == finding.verdict
+    table = concluded(Positions(), read(tiny("gpt2")), corpus).parts[2]
+    assert table.why is Why.NOT_APPLICABLE and "table of positions ends at 64" in table.reading
+
+
+def test_windows_too_short_for_two_ranges_decide_nothing():
+    finding = concluded(Positions(), read(tiny("gpt2")), text(30, 8, words=97))
+    assert finding.why is Why.TOO_LITTLE_TEXT and "longer documents" in finding.reading

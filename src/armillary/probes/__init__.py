@@ -41,6 +41,7 @@ from armillary.probes.sphere.shared import Shared
 from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.stability.drift import Drift
 from armillary.probes.stability.manifold_errors import ManifoldErrors
+from armillary.probes.stability.positions import Positions
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
 from armillary.probes.words.artifact import Artifact
@@ -82,6 +83,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Drift(),
     Reprojection(),
     ManifoldErrors(),
+    Positions(),
     Discard(),
     Compress(),
     Select(),

@@ -115,9 +115,12 @@ class SampleWatch:
         columns = (batch.documents[places // width], places % width)
         payload = torch.stack((*columns, batch.ids.reshape(-1)[places], batch.following.reshape(-1)[places]), 1)
         rank = priority(0, payload)
-        chosen = rank <= self._bar
+        chosen = self._chosen(payload, rank)
         self._rows, self._payload, self._rank = places[chosen], payload[chosen], rank[chosen]
         self._device_rows = self._rows.to(tokens.device, non_blocking=True)
+
+    def _chosen(self, payload: "Tensor", rank: "Tensor") -> "Tensor":
+        return rank <= self._bar
 
     def see(self, site: str, view: View) -> None:
         glimpse = view.norm

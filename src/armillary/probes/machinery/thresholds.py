@@ -147,6 +147,9 @@ class Thresholds:
     # neighbourhood.
     reprojection_factor: float = 2.0
     reprojection_bound: float = 10.0
+    # stability.positions: two ranges of positions have the same distribution below an energy distance of 0.01: then
+    # their means are a fifth of the cloud's radius apart.
+    position_distance: float = 0.01
     # manifold.errors: scores add to what is known, or are as good as another score, from an AUC difference of 0.02 on:
     # one pair in fifty.
     errors_margin: float = 0.02
