@@ -95,6 +95,12 @@ def test_the_best_rate_is_not_one_that_diverged():
         best_rate(rows[3:])
 
 
+def test_of_rates_that_are_as_good_the_smallest_is_taken():
+    rows = [{"rate": r, "loss": loss, "diverged": False} for r, loss in [(1, 4.5), (4, 4.415), (8, 4.40), (16, 4.7)]]
+    assert best_rate(rows) == 4
+    assert best_rate([row for row in rows if row["rate"] != 4]) == 8
+
+
 def test_a_killed_study_goes_on(text, tmp_path, monkeypatch):
     study = Study("gate", "smoke", text, tmp_path, seeds=1, device="cpu")
     monkeypatch.setattr("armillary.lab.study.design.RATES", (1e-3,))

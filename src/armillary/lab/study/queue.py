@@ -88,14 +88,18 @@ class Study:
 
 
 def best_rate(tuning: Iterable[dict[str, Any]]) -> float:
-    """The rate whose worst tuning seed has the lowest loss, so that an unstable rate does not win by luck."""
-    losses: dict[float, list[float]] = {}
+    """The smallest rate whose worst tuning seed is within two smallest effects of the best one's.
+
+    Rates near the edge of stability are as good as half of them in two seeds, and fail in one of ten (LOG.md).
+    """
+    losses: dict[float, float] = {}
     for row in tuning:
-        losses.setdefault(row["rate"], []).append(float("inf") if row["diverged"] else row["loss"])
-    rate, values = min(losses.items(), key=lambda entry: max(entry[1]))
-    if max(values) == float("inf"):
+        loss = float("inf") if row["diverged"] else row["loss"]
+        losses[row["rate"]] = max(loss, losses.get(row["rate"], loss))
+    best = min(losses.values())
+    if best == float("inf"):
         raise ArmillaryError("every learning rate diverged in tuning; this arm has no paired runs.")
-    return rate
+    return min(rate for rate, loss in losses.items() if loss <= best + 2 * EFFECT)
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
