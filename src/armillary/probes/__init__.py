@@ -33,6 +33,7 @@ from armillary.probes.sphere.plane import Plane
 from armillary.probes.sphere.radius import Radius
 from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.stability.drift import Drift
+from armillary.probes.stability.generation import Generation
 from armillary.probes.stability.manifold_errors import ManifoldErrors
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
@@ -68,6 +69,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Prefix(),
     Drift(),
     Reprojection(),
+    Generation(),
     ManifoldErrors(),
     Discard(),
     Compress(),

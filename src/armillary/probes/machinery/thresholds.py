@@ -124,6 +124,10 @@ class Thresholds:
     # neighbourhood.
     reprojection_factor: float = 2.0
     reprojection_bound: float = 10.0
+    # stability.generation: a trend is beyond the band if it exceeds twice the standard deviation of what real text does
+    # over the same length: 95 of 100 stretches stay within. Most quantities leave the band if half of them do.
+    generation_band: float = 2.0
+    generation_most: float = 0.50
     # manifold.errors: scores add to what is known, or are as good as another score, from an AUC difference of 0.02 on:
     # one pair in fifty.
     errors_margin: float = 0.02
