@@ -3,8 +3,8 @@
     armillary lab train --preset builtin --architecture gpt --text BOOKS --heldout MORE --out RUN    (a GPU, minutes)
     python bench/emergence.py gpt RUN
 
-RUN is a training by the model's own recipe. The table says how it came about; `heads.emerge` reads it where a built-in
-model is surveyed.
+RUN is a training by the model's own recipe, or its checkpoints alone; where the last one is missing, the built-in model
+itself is the last. The table says how it came about; `heads.emerge` reads it where a built-in model is surveyed.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ import transformers
 import armillary
 from armillary.anatomy.loading.catalogue import shipped
 from armillary.anatomy.loading.load import load_model, pick_device
-from armillary.anatomy.loading.steps import find_checkpoints
+from armillary.anatomy.loading.steps import Checkpoint, find_checkpoints
 from armillary.flow.documents import sample
 from armillary.flow.tokens import encode
 from armillary.lab.checkpoint import RECIPE
@@ -42,12 +42,13 @@ def main(name: str, run: Path, tokens: int, device: str | None, out: Path | None
     if (run / RECIPE).exists():
         theirs = json.loads((run / RECIPE).read_text("utf-8"))
         assert theirs == recipe, f"{run} was trained by another recipe, or on another text or device"
-    checkpoints = find_checkpoints(run)
+    checkpoints, last = find_checkpoints(run), int(recipe["recipe"]["steps"])
+    ends = "the last checkpoint of the training"
+    if checkpoints.each[-1].step != last:
+        end, ends = Checkpoint(last, shipped()[name]), "the built-in model itself"
+        checkpoints = replace(checkpoints, each=(*checkpoints.each, end))
     anatomy = load_model(checkpoints.last, device=device)
-    steps = [checkpoint.step for checkpoint in checkpoints.each]
-    assert steps[-1] == recipe["recipe"]["steps"], f"the last checkpoint is of step {steps[-1]}"
-    text = sample()
-    corpus = encode(text, anatomy.tokenizer, anatomy.context, tokens)
+    corpus = encode(sample(), anatomy.tokenizer, anatomy.context, tokens)
     began = time.perf_counter()
     anatomy = replace(anatomy, checkpoints=checkpoints)
     table = measure_emergence(anatomy, corpus, 0, say=lambda step: click.echo(f"step {step}", err=True))
@@ -55,6 +56,7 @@ def main(name: str, run: Path, tokens: int, device: str | None, out: Path | None
     making = {
         "date": datetime.now(UTC).date().isoformat(),
         **recipe,
+        "last": ends,
         "fingerprint": anatomy.provenance["fingerprint"],
         "measured_on": {
             "text": f"{corpus.source}, {corpus.documents} documents, {corpus.tokens} tokens",

@@ -10,12 +10,17 @@ import torch
 import transformers as tr
 from torch import Tensor
 
+from armillary.anatomy import Anatomy
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
+from armillary.anatomy.read import read
+from armillary.flow.capture import run as run_model
+from armillary.flow.capture import still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.grid.emerge import HeadEmergence
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.shared_pass import gather
+from armillary.probes.stability.generation import Generation
 from armillary.results import Finding
 
 # Emergence.
@@ -119,10 +124,93 @@ def unmoved() -> Finding:
     return emerged(sharpening(0 * USEFUL))
 
 
+# Long generations.
+
+SMALL = 64
+"""Width of the models that write, and their context: windows of 32 tokens."""
+
+
+def writer(embedding: Tensor, unembedding: Tensor, attends: float = 0.0) -> Anatomy:
+    """A GPT-2 without positions whose only layer adds `attends` times the mean of what its norm gave so far."""
+    config = tr.GPT2Config(
+        n_embd=embedding.shape[1],
+        n_layer=1,
+        n_head=1,
+        vocab_size=len(embedding),
+        n_positions=SMALL,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    model = tr.GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        block = model.transformer.h[0]
+        for norm in (model.transformer.ln_f, block.ln_1, block.ln_2):
+            norm.weight.fill_(1.0)
+        model.transformer.wte.weight.copy_(embedding)
+        model.lm_head.weight.copy_(unembedding)
+        eye = torch.eye(embedding.shape[1])
+        block.attn.c_attn.weight[:, 2 * len(eye) :] = eye
+        block.attn.c_proj.weight.copy_(attends * eye)
+    return read(model, "planted")
+
+
+def plane_words(count: int = 48) -> Tensor:
+    """Orthonormal words in the plane that LayerNorm leaves: all have one length."""
+    columns = torch.cat((torch.ones(SMALL, 1), normal(SMALL, SMALL - 1, seed=3)), 1)
+    return torch.linalg.qr(columns)[0][:, 1 : count + 1].T
+
+
+def own_text(anatomy: Anatomy, documents: int = 30, length: int = 60, seed: int = 5) -> Corpus:
+    """Text drawn from the model itself, with norms live."""
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, anatomy.vocabulary, (documents, 1), generator=draw)
+    with still(anatomy.model):
+        while ids.shape[1] < length:
+            chances = run_model(anatomy, ids[:, -SMALL:], logits=True)[:, -1].softmax(-1)
+            ids = torch.cat((ids, torch.multinomial(chances, 1, generator=draw)), 1)
+    windows = tuple(Window(i, tuple(row)) for i, row in enumerate(ids.tolist()))
+    return Corpus(windows, "planted", documents, ids.numel(), ())
+
+
+def loud() -> Anatomy:
+    """One word is 60 times as long as the others. Live norms make it as loud as any; frozen ones let it drown the mean
+    of the context, which predicts the word itself: it is written for ever."""
+    embedding = plane_words()
+    unembedding = 0.2 * embedding
+    embedding[0] *= 60
+    return writer(embedding, unembedding, attends=0.5)
+
+
+def alike() -> Anatomy:
+    """All states have one length, so freezing the norms changes nothing."""
+    embedding = plane_words()
+    return writer(embedding, 0.2 * embedding)
+
+
+def absorbing() -> Anatomy:
+    """Once a certain word is written, it is written for ever."""
+    embedding = plane_words()
+    unembedding = torch.zeros_like(embedding)
+    unembedding[0] = 1.5 * embedding[0]
+    return writer(embedding, unembedding)
+
+
+def generated(anatomy: Anatomy, text: Corpus, seed: int = 0) -> Finding:
+    probe = Generation()
+    return probe.conclude(gather(anatomy, text, (), seed), probe.experiment(Bench(anatomy, text, (), seed)))
+
+
 CASES: dict[str, tuple[type, str, Callable[[], Finding]]] = {
     "emergence, roles follow the gradient": (HeadEmergence, "supported", followed),
     "emergence, roles flee the gradient": (HeadEmergence, "refuted", fled),
     "emergence, nothing emerges": (HeadEmergence, "undecided", unmoved),
+    "generation, a loud word": (Generation, "supported", lambda: generated(loud(), own_text(loud()))),
+    "generation, words of one length": (Generation, "refuted", lambda: generated(alike(), own_text(alike()))),
+    "generation, a word without return": (Generation, "refuted", lambda: generated(absorbing(), own_text(alike()))),
 }
 
 

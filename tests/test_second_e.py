@@ -1,9 +1,10 @@
-"""Heads over a training run: planted roles come back, gradients are autograd's, and bad folders are named."""
+"""Heads over a training run, and long generations: planted truth comes back, and every step is checked by itself."""
 
 import json
 import math
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,17 @@ from planted_second_e import CASES, USEFUL, copier, emerged, finding_of, run_fol
 from scipy.stats import spearmanr
 from tiny import tiny
 
+from armillary.anatomy import Anatomy
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
 from armillary.anatomy.read import read
+from armillary.edits import Freeze, edited
 from armillary.errors import ModelError, OutputError
+from armillary.flow.capture import run as run_model
+from armillary.flow.capture import still, watching
 from armillary.flow.controls import random_twin
 from armillary.flow.documents import from_any
-from armillary.flow.tokens import collate, encode
+from armillary.flow.tokens import Corpus, Window, collate, encode
 from armillary.probes.grid.backward import marked_slices
 from armillary.probes.grid.emerge import HeadEmergence, _verdict
 from armillary.probes.grid.emerge_ranks import NEXT, NOW, OTHERS, beyond_others, cells, correlation, exchanged
@@ -34,6 +39,18 @@ from armillary.probes.grid.emergence import (
     shipped,
 )
 from armillary.probes.grid.phenomena import MARKED, OTHER, mark
+from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.shared_pass import gather
+from armillary.probes.stability.departures import Departures
+from armillary.probes.stability.generating import Generations, Writer, arms_of
+from armillary.probes.stability.generation import Generation
+from armillary.probes.stability.generation_parts import norms_do_it, states_stay, text_stays
+from armillary.probes.stability.generation_views import text_table
+from armillary.probes.stability.growth import APART, FROZEN, LIVE
+from armillary.probes.stability.ring_text import Ring, entropy_of, read_ring, sites_of
+from armillary.probes.stability.row_freeze import RowFreeze, Switch
+from armillary.probes.stability.written_text import TEXT, Measured, _effective_rank, _repetition
 from armillary.results import VERDICTS, Finding, Why
 
 
@@ -179,8 +196,6 @@ def test_untrained_models_in_a_row_support_nothing():
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_an_encoder_and_a_single_head_do_not_apply(name):
-    from planted_second_e import Bench, gather
-
     model = tiny(name) if name == "bert" else type(tiny(name))(type(tiny(name).config)(n_embd=8, n_layer=2, n_head=1))
     anatomy, probe = read(model), HeadEmergence()
     finding = probe.conclude(gather(anatomy, words(), ()), probe.experiment(Bench(anatomy, words())))
@@ -363,3 +378,184 @@ def test_a_table_that_ships_belongs_to_its_model(name):
 
 def test_only_built_in_models_have_a_table():
     assert shipped(read(tiny("gpt2"))) is None
+
+
+# Long generations.
+
+
+@cache
+def written(name: str = "gpt2") -> tuple[Anatomy, Ring, Generations]:
+    """A tiny model's own text: windows of 16 tokens, six of them."""
+    anatomy = read(tiny(name))
+    bench = Bench(anatomy, corpus97())
+    ring = read_ring(bench, 8, sites_of(anatomy))
+    return anatomy, ring, Writer(bench, ring, 8, arms_of(anatomy), 40).write(sites_of(anatomy))
+
+
+def corpus97(documents: int = 12, length: int = 40) -> Corpus:
+    ids = torch.randint(0, 97, (documents, length), generator=torch.Generator().manual_seed(3))
+    windows = tuple(Window(i, tuple(row)) for i, row in enumerate(ids.tolist()))
+    return Corpus(windows, "words", documents, ids.numel(), ())
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_writing_is_reading_what_was_written(name):
+    """States and predictions of every token are those of a plain pass over its half window and what followed."""
+    anatomy, ring, generations = written(name)
+    tokens, half = generations.arms[LIVE], 8
+    for row, start in enumerate(generations.starts[:2]):
+        whole = torch.cat((ring.stretch(start, -half), tokens.ids[row]))
+        for step in (0, 5, half, half + 3, 4 * half + 7):
+            first = step // half * half
+            ids = whole[first : half + step + 1][None]
+            kept: dict[str, torch.Tensor] = {}
+            with still(anatomy.model), watching(anatomy, {s: keeping(kept, s) for s in tokens.states}):
+                logits = run_model(anatomy, ids, logits=True)[0, -1]
+            # A cache sums in another order: rounding of a few layers.
+            torch.testing.assert_close(entropy_of(logits), tokens.entropy[row, step], rtol=1e-4, atol=1e-5)
+            for site, x in tokens.states.items():
+                torch.testing.assert_close(kept[site][0, -1], x[row, step], rtol=1e-4, atol=1e-4)
+
+
+def keeping(kept, site):
+    def see(given, value):
+        kept[site] = given
+
+    return see
+
+
+def test_arms_share_prompts_and_random_numbers_and_differ_by_their_norms():
+    _, ring, generations = written()
+    live, frozen, apart = (generations.arms[arm].ids for arm in (LIVE, FROZEN, APART))
+    starts = torch.stack([ring.stretch(start, 1) for start in generations.starts])
+    assert torch.equal(live[:, :1], starts) and torch.equal(frozen[:, :1], starts[: len(frozen)])
+    assert not torch.equal(live[: len(frozen)], frozen) and not torch.equal(frozen, apart)
+
+
+def test_the_model_is_left_as_it_was():
+    anatomy, _, _ = written()
+    bench = Bench(anatomy, corpus97())
+    bench.prove()
+    Generation().experiment(bench)
+    bench.prove()
+
+
+def test_rows_are_frozen_as_the_edit_freezes_a_whole_batch():
+    anatomy, ids = read(tiny("llama")), corpus97().windows
+    batch = collate(ids[:4], 0)
+    scales = dict.fromkeys(anatomy.norms, 0.7)
+    rows = torch.tensor([False, True, True, False])
+    with still(anatomy.model):
+        plain = run_model(anatomy, batch.ids)
+        with edited(anatomy, *(Freeze(site, scale) for site, scale in scales.items())):
+            frozen = run_model(anatomy, batch.ids)
+        for apart in (torch.zeros(4, dtype=torch.bool), torch.tensor([False, False, True, False])):
+            with RowFreeze(scales, rows, apart, Switch(True)).on(anatomy):
+                mixed = run_model(anatomy, batch.ids)
+            torch.testing.assert_close(mixed[[0, 3]], plain[[0, 3]])
+            torch.testing.assert_close(mixed[1], frozen[1])
+            assert torch.allclose(mixed[2], frozen[2], atol=1e-5) == (not apart.any())
+            torch.testing.assert_close(mixed[2, :1], (plain if apart.any() else frozen)[2, :1])
+        with RowFreeze(scales, rows, rows, Switch(False)).on(anatomy):
+            torch.testing.assert_close(run_model(anatomy, batch.ids), plain)
+
+
+def test_repetition_is_counted_by_hand():
+    before = torch.tensor([[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 6, 7, 8]])
+    new = torch.tensor([[9, 9, 9, 9, 9, 9, 9, 9], [1, 2, 3, 10, 11, 12, 13, 14]])
+    repeated, distinct, pairs = _repetition(new, before)
+    # Triples end in 9 9 9 from the third token on, and repeat from the fourth; 1 2 3 stood eight tokens before.
+    np.testing.assert_allclose(repeated, [5 / 8, 1 / 8])
+    np.testing.assert_allclose(distinct, [1 / 8, 1])
+    np.testing.assert_allclose(pairs, [1 / 7, 1])
+
+
+def test_the_effective_rank_of_known_windows():
+    one = torch.nn.functional.normalize(torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]] * 4), dim=1)
+    four = torch.cat((torch.eye(4), -torch.eye(4)))
+    lost = torch.full((8, 4), torch.nan)
+    ranks = _effective_rank(torch.stack((one, four, lost)))
+    np.testing.assert_allclose(ranks[:2], [1, 4], rtol=1e-5)
+    assert torch.isnan(ranks[2])
+
+
+def synthetic_departures(trend: float, windows: int = 6, jump: float = 0.0) -> Departures:
+    """One state quantity and the text's: noise, with a trend in units of real text's spread in the live arm."""
+    rng = np.random.default_rng(7)
+    names = ("log length at ln_final", *TEXT)
+    real = rng.normal(size=(80, len(names)))
+    live = rng.normal(size=(12, windows, len(names)))
+    empty = Departures(Measured(names, 1, real, {}), 32, windows)
+    live[:, -1, 0] += trend * empty.spread[0]
+    frozen = live[:8].copy()
+    frozen[:, :, 0] += jump * empty.spread[0]
+    return replace(empty, measured=Measured(names, 1, real, {LIVE: live, FROZEN: frozen, APART: frozen.copy()}))
+
+
+def test_trends_are_measured_in_units_of_real_text():
+    evidence = Evidence(read(tiny("gpt2")))
+    for trend, side in ((0.0, "inside"), (5.0, "outside"), (-5.0, "outside"), (2.0, "open")):
+        found = synthetic_departures(trend)
+        assert abs(found.trends(LIVE)[:, 0].mean() - trend) < 1
+        assert found.sides(evidence, LIVE)[0] == side
+    jumped = synthetic_departures(0.0, jump=6.0)
+    assert states_stay(evidence, jumped).verdict == "supported"
+    assert norms_do_it(evidence, jumped).verdict == "supported"
+    assert jumped.share(evidence, FROZEN) == (1.0, 1.0, 1.0)
+    same = synthetic_departures(0.0)
+    assert norms_do_it(evidence, same).verdict == "refuted"
+
+
+def test_an_overflow_counts_as_leaving():
+    evidence, found = Evidence(read(tiny("gpt2"))), synthetic_departures(0.0)
+    found.measured.arms[FROZEN][:] = np.nan
+    found.measured.arms[APART][:] = np.nan
+    assert norms_do_it(evidence, found).verdict == "supported"
+    assert found.share(evidence, FROZEN)[0] == 1.0
+
+
+def test_text_that_ends_in_a_loop_is_not_coherent():
+    """A text that collapses at once has no trend; its level shows it."""
+    evidence, found = Evidence(read(tiny("gpt2"))), synthetic_departures(0.0)
+    place = found.measured.names.index("repeated triples")
+    found.measured.arms[LIVE][:, :, place] += 50
+    assert found.sides(evidence, LIVE)[place] == "inside"
+    assert found.collapsed(evidence)[0] == "outside"
+    assert text_stays(evidence, found).verdict == "qualified"
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt", "phi"])
+def test_every_family_can_write(name):
+    anatomy, text = read(tiny(name)), corpus97()
+    probe = Generation()
+    finding = probe.conclude(gather(anatomy, text, ()), probe.experiment(Bench(anatomy, text, quick=True)))
+    whole(finding)
+    assert finding.n == 12 * 4 * 32
+    assert (len(finding.parts) == 4) == (name in ("llama", "qwen3", "gpt_neox", "phi"))
+    assert probe.passes(anatomy) > 0
+
+
+@pytest.mark.parametrize("case", ["bert", "short context", "short text"])
+def test_generation_says_what_is_missing(case):
+    anatomy, text = read(tiny("bert" if case == "bert" else "gpt2")), corpus97()
+    if case == "short context":
+        anatomy = replace(anatomy, context=24)
+    if case == "short text":
+        text = corpus97(9, 12)
+    probe = Generation()
+    finding = probe.conclude(gather(anatomy, text, ()), probe.experiment(Bench(anatomy, text)))
+    assert finding.verdict == "undecided"
+    assert finding.why is (Why.TOO_LITTLE_TEXT if case == "short text" else Why.NOT_APPLICABLE)
+    assert (probe.passes(anatomy) == 0) == (case != "short text")
+
+
+def test_what_a_model_writes_is_escaped_in_the_figure():
+    finding = replace(
+        finding_of("generation, a loud word"),
+        more_tables={"text": text_table([("norms live", 1, "<b>bold</b>\n\x1b[31m & more")])},
+    )
+    drawn = finding.plot().to_json()
+    assert (
+        "<b>bold" not in drawn
+        and "&lt;b&gt;bold&lt;/b&gt;⏎⟨1B⟩[31m &amp; more" in json.loads(drawn)["data"][-1]["text"][0]
+    )

@@ -40,6 +40,7 @@ from armillary.probes.sphere.radius import Radius
 from armillary.probes.sphere.shared import Shared
 from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.stability.drift import Drift
+from armillary.probes.stability.generation import Generation
 from armillary.probes.stability.manifold_errors import ManifoldErrors
 from armillary.probes.stability.positions import Positions
 from armillary.probes.stability.prefix import Prefix
@@ -82,6 +83,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Prefix(),
     Drift(),
     Reprojection(),
+    Generation(),
     ManifoldErrors(),
     Positions(),
     Discard(),

@@ -152,7 +152,7 @@ class HeadEmergence:
 def _part(
     when: str, whole: Interval, null: Interval, others: Interval, beyond: Interval, apart: dict[str, Interval]
 ) -> Part:
-    predicted = "it gains of the role until the next checkpoint" if when == "next" else "it has of the role"
+    predicted = "what it gains of the role until the next checkpoint" if when == "next" else "the role that it has"
     statistic = Statistic(f"partial rank correlation, {when}", *whole)
     if np.isnan(whole[0]):
         text = f"No role emerges: at no checkpoint does a head stand {T.emerge_gain} above its layer ({when})."
@@ -162,9 +162,9 @@ def _part(
     strong = [name for name, ends in apart.items() if not np.isnan(ends[0]) and name not in weak]
     verdict = "qualified" if verdict == "supported" and weak else verdict
     text = (
-        f"The more a head's share of the gradient on a phenomenon's tokens exceeds its share on others, the more "
-        f"{predicted}: rank correlation {_span(whole)} between heads of a layer; with heads exchanged at most "
-        f"{say(null[2], '.2f')}; of the share on other tokens {say(others[0], '.2f')}, less by {_span(beyond)}"
+        f"Between heads of a layer, the excess share of the gradient on a phenomenon's tokens and {predicted} have a "
+        f"rank correlation of {_span(whole)}; with heads exchanged it is at most {say(null[2], '.2f')}; of the share on "
+        f"other tokens it is {say(others[0], '.2f')}, less by {_span(beyond)}"
     )
     if verdict == "qualified":
         text += f". It holds for {name_sites(strong)}, and not for {name_sites(weak)}"

@@ -16,7 +16,7 @@ from armillary.probes.grid.emergence import Emergence
 from armillary.probes.machinery import NAN3, Floats, Interval, T
 
 NOW, NEXT = "now", "next"
-DRAWS = 1000
+DRAWS, AT_ONCE = 1000, 100
 EXCESS, OUTCOME, OTHERS, HELD = 0, 1, 2, 3
 """Rows of a cell's ranks: excess share, role or gain, share on other tokens, role now."""
 
@@ -62,6 +62,14 @@ def correlation(found: Sequence[Cell], seed: int, one: int = EXCESS, given: tupl
     return _interval(found, seed, lambda ranks, weights: _pooled(ranks, weights, one, given))
 
 
+def point(found: Sequence[Cell]) -> float:
+    """The correlation without an interval; NaN where no role emerges."""
+    ranks = np.array([cell.ranks for cell in found if cell.emerges])
+    if not len(ranks):
+        return float("nan")
+    return float(_pooled(ranks[None], np.ones((1, ranks.shape[-1])), EXCESS, (OTHERS,))[0])
+
+
 def beyond_others(found: Sequence[Cell], seed: int) -> Interval:
     """By how much the excess predicts better than the share on other tokens does, on the same draws of heads."""
 
@@ -92,22 +100,23 @@ def exchanged(found: Sequence[Cell], layers: int, seed: int, given: tuple[int, .
         return NAN3
     rng, heads = np.random.default_rng([seed, 71]), ranks.shape[-1]
     each = np.arange(heads).reshape(layers, -1)
-    drawn = np.empty(DRAWS)
-    for draw in range(DRAWS):
-        order = rng.permuted(each, axis=1).ravel()
-        moved = ranks.copy()
+    drawn = []
+    for _ in range(DRAWS // AT_ONCE):
+        orders = np.stack([rng.permuted(each, axis=1).ravel() for _ in range(AT_ONCE)])
+        moved = np.repeat(ranks[None], AT_ONCE, 0)
         for row in (EXCESS, OTHERS):
-            moved[:, row] = ranks[:, row][:, order]
-        drawn[draw] = _pooled(moved[None], np.ones((1, heads)), EXCESS, given)[0]
+            moved[:, :, row] = ranks[:, row][:, orders].swapaxes(0, 1)
+        drawn.append(_pooled(moved, np.ones((AT_ONCE, heads)), EXCESS, given))
     low, high = np.nanquantile(drawn, (0.025, 0.975))
     return float(np.nanmean(drawn)), float(low), float(high)
 
 
 def _pooled(ranks: Floats, weights: Floats, one: int, given: tuple[int, ...]) -> Floats:
-    """[draw]: mean over cells, from ranks [1, cell, row, head] and the weight of every head [draw, head]."""
+    """[draw]: mean over cells, from ranks [1 or draw, cell, row, head] and the weight of every head [draw, head]."""
     weights = weights / weights.sum(1, keepdims=True)
-    centred = ranks - np.einsum("dh,xcrh->dcr", weights, ranks)[..., None]
-    products = np.einsum("dh,dcrh,dcsh->dcrs", weights, centred, centred)
+    ranks = np.broadcast_to(ranks, (len(weights), *ranks.shape[1:]))
+    centred = ranks - np.einsum("dh,dcrh->dcr", weights, ranks)[..., None]
+    products = (centred * weights[:, None, None]) @ centred.swapaxes(2, 3)
     spread = np.sqrt(np.diagonal(products, axis1=2, axis2=3))
     with np.errstate(invalid="ignore", divide="ignore"):
         matrix = products / (spread[..., :, None] * spread[..., None, :])

@@ -1,11 +1,12 @@
 """Tables, figures and sentences of how heads come to their roles over checkpoints."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from armillary.anatomy import Anatomy
-from armillary.probes.grid.emerge_ranks import EXCESS, HELD, NEXT, NOW, OTHERS, Cell, cells, correlation
+from armillary.probes.grid.emerge_ranks import EXCESS, HELD, NEXT, NOW, OTHERS, Cell, cells, correlation, point
 from armillary.probes.grid.emergence import Emergence
 from armillary.probes.machinery import Floats, Interval, T, above
 from armillary.probes.machinery.tables import cells as column
@@ -52,7 +53,11 @@ def story(result: Emergence) -> str:
             f"{result.steps[at]} to {result.steps[at + 1]} ({say(gains[at], '+.2f')}), and at step {result.steps[at]} "
             f"got {say(marked, '.0%')} of its layer's gradient on marked tokens, {say(others, '.0%')} on others"
         )
-    return f"The strongest head of each role. {'; '.join(said)}."
+    apart = np.median([late / early for early, late in pairwise(result.steps) if early])
+    return (
+        f"Each checkpoint has {say(float(apart), '.2g')} times the steps of the one before: what gradients do in "
+        f"between is not seen. The strongest head of each role. {'; '.join(said)}."
+    )
 
 
 def notes(anatomy: Anatomy, result: Emergence, found: Found, seed: int) -> tuple[str, ...]:
@@ -79,7 +84,7 @@ def notes(anatomy: Anatomy, result: Emergence, found: Found, seed: int) -> tuple
 
 def table_of(result: Emergence, found: Found) -> Table:
     """One row per phenomenon and checkpoint: the head with the strongest role, and the correlations over heads."""
-    ranks = {when: {(cell.phenomenon, cell.at): _rho(cell) for cell in each} for when, each in found.items()}
+    ranks = {when: {(cell.phenomenon, cell.at): point([cell]) for cell in each} for when, each in found.items()}
     rows = [(place, name, at) for place, name in enumerate(result.names) for at in range(len(result.steps))]
     tops = [int(result.roles[at, place].argmax()) for place, _, at in rows]
     names = head_names(*result.roles.shape[2:])
@@ -105,11 +110,6 @@ def table_of(result: Emergence, found: Found) -> Table:
             [ranks[NEXT].get((n, at), np.nan) for _, n, at in rows],
         ),
     )
-
-
-def _rho(cell: Cell) -> float:
-    """NaN where no role stands out: ranks would be those of rounding."""
-    return correlation([cell], 0)[0]
 
 
 def head_rows(result: Emergence) -> Table:

@@ -150,6 +150,10 @@ class Thresholds:
     # stability.positions: two ranges of positions have the same distribution below an energy distance of 0.01: then
     # their means are a fifth of the cloud's radius apart.
     position_distance: float = 0.01
+    # stability.generation: a trend is beyond the band if it exceeds twice the standard deviation of what real text does
+    # over the same length: 95 of 100 stretches stay within. Most quantities leave the band if half of them do.
+    generation_band: float = 2.0
+    generation_most: float = 0.50
     # manifold.errors: scores add to what is known, or are as good as another score, from an AUC difference of 0.02 on:
     # one pair in fifty.
     errors_margin: float = 0.02

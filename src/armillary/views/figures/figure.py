@@ -17,6 +17,7 @@ from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
+from armillary.views.figures.passages import passage_panels
 from armillary.views.text.quoting import html_text, in_html, show_text
 from armillary.views.text.summary import StripScale, chapter_title, chapters, model_line, text_line, verdict_text
 
@@ -29,12 +30,12 @@ def figure(finding: Finding) -> go.Figure:
     """The finding's quantities, one panel each, under its headline; without quantities, its number on a line."""
     if not finding.quantities:
         return _rows_figure([finding], finding.headline, _subtitle(finding))
-    return drawn(finding.quantities, finding.headline, _subtitle(finding))
+    return drawn(finding.quantities, finding.headline, _subtitle(finding), passage_panels(finding))
 
 
-def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str) -> go.Figure:
-    """One panel per quantity, stacked; the subtitle is HTML."""
-    panels = [panel(quantity) for quantity in quantities]
+def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str, more: Sequence[Panel] = ()) -> go.Figure:
+    """One panel per quantity, stacked, then more of them; the subtitle is HTML."""
+    panels = [*(panel(quantity) for quantity in quantities), *more]
     titles = heading(headline, subtitle)
     above = [_HEADER + LINE_HEIGHT * len(_meaning(p)) + _cell_titles(p) for p in panels]
     below = [_FOOTER + p.depth for p in panels]

@@ -1,0 +1,158 @@
+"""Do norms keep very long generations where real text is?"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from armillary.probes.machinery import AnyInstrument, Evidence, T, undecided, weakest
+from armillary.probes.stability.growth import APART, FROZEN, LIVE
+from armillary.results import Claim, Control, Finding, Statistic, Why, say
+
+if TYPE_CHECKING:
+    from armillary.anatomy import Anatomy
+    from armillary.probes.machinery.bench import Bench
+    from armillary.probes.stability.departures import Departures
+
+# A large model writes four windows; more would cost more than all other claims together.
+WINDOW, LEAST_WINDOW = 64, 16
+WINDOWS, FEW_WINDOWS, LARGE = 6, 4, 50e6
+# A pass of one token per row costs about three times as much per token as one over whole windows.
+SLOWER = 3
+
+
+@dataclass(frozen=True, eq=False)
+class LongText:
+    """What was written, and how far it went."""
+
+    departures: "Departures"
+    passages: tuple[tuple[str, int, str], ...]
+    """(arm, number of the window, text)."""
+    kept_keys: bool
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Free generation of several windows, with norms live and frozen, beside real text of the same length."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="stability.generation",
+        chapter="D",
+        statement="Projecting onto the same manifold at every step keeps very long generations coherent.",
+        source="S3",
+        kind="behaviour",
+        definition=(
+            "The model continues twelve stretches of the text by itself (eight where norms are frozen), at temperature "
+            "1, by six windows of 64 tokens (four if it has more than 50 million parameters, or with --quick; shorter "
+            "windows where its context is shorter than 128). When the window is full, its first half falls out and the "
+            "second half is read anew from the first position, as S3 has it; in between the model's own cache is used. "
+            "Arms, with the same prompts and random numbers: norms live; every norm frozen to the mean of 1/σ over "
+            "real text, from the prompt's last token on; the same with the first token of a window at its own scale. "
+            "In every window, at an early, a middle and the last norm: the angle to the mean direction of real text, "
+            "the angle to the tenth nearest of its states, log ‖x‖, and the effective rank of the window's directions. "
+            "Of the text: entropy of the prediction, repeated triples of tokens, distinct tokens and distinct pairs. A "
+            "trend is the mean over the last quarter of windows less that over the first quarter with norms live. Real "
+            "text, read in the same way, gives the band: two standard deviations of its own trends over as many "
+            "windows, from every start. The statistic is the share of state quantities whose trend lies beyond the "
+            "band, norms live."
+        ),
+        control="norms frozen to one scale; norms frozen, first tokens apart; real text of the same length",
+        rule=(
+            "Three parts, the weakest decides. 'States stay', norms live: supported if the interval of every state "
+            f"quantity's trend lies within {T.generation_band:g} standard deviations of real text's; refuted if half "
+            "of them or more lie beyond with the whole interval; qualified if some do. 'The text stays coherent': the "
+            "same of the text's quantities, and at the end the repeated triples and distinct pairs must not be worse "
+            f"than real text's by {T.generation_band:g} standard deviations. 'Norms do it': supported if half of the "
+            "state quantities or more lie beyond the band in both frozen arms (an overflow of most generations "
+            "counts); refuted if none does in either; qualified if some do. Undecided if an interval spans the band's "
+            "end and nothing else decides, without a next-token prediction, with a context below 32 tokens, or with "
+            "too little text."
+        ),
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
+
+    def passes(self, anatomy: "Anatomy") -> float:
+        from armillary.probes.machinery.bench import TOKENS
+        from armillary.probes.stability.generating import arms_of
+
+        window, windows = size_of(anatomy, False)
+        if not window:
+            return 0.0
+        # Every token is written once, one per pass and row, and read anew once; real text is read twice.
+        rows = sum(arms_of(anatomy).values())
+        return (rows * window * windows * (SLOWER + 1) + 2 * 2500) / TOKENS
+
+    def experiment(self, bench: "Bench") -> LongText | None:
+        from armillary.probes.stability.departures import Departures
+        from armillary.probes.stability.generating import EVICTED, Writer, arms_of
+        from armillary.probes.stability.generation_views import passages
+        from armillary.probes.stability.ring_text import read_ring, ring_ids, sites_of
+        from armillary.probes.stability.written_text import measure
+
+        window, windows = size_of(bench.anatomy, bench.quick)
+        if not window or not bench.scored:
+            return None
+        windows = min(windows, len(ring_ids(bench.corpus, window // 2)) // window)
+        if windows < FEW_WINDOWS:
+            return None
+        sites = sites_of(bench.anatomy)
+        ring = read_ring(bench, window // 2, sites)
+        written = Writer(bench, ring, window // 2, arms_of(bench.anatomy), window * windows).write(sites)
+        departures = Departures(measure(bench.anatomy, ring, written, window, sites), window, windows)
+        return LongText(departures, passages(bench.anatomy, written, window), EVICTED in written.arms)
+
+    def conclude(self, evidence: Evidence, result: LongText | None) -> Finding:
+        from armillary.probes.stability import generation_parts as parts_of
+        from armillary.probes.stability import generation_views as views
+
+        if result is None:
+            return undecided(self.claim, *_missing(evidence))
+        found = result.departures
+        parts = [
+            parts_of.states_stay(evidence, found),
+            parts_of.text_stays(evidence, found),
+            parts_of.norms_do_it(evidence, found),
+        ]
+        if result.kept_keys:
+            parts.append(parts_of.keys_kept(evidence, found))
+        verdict, why = weakest(parts)
+        shares = {arm: found.share(evidence, arm) for arm in found.measured.arms}
+        tokens = found.window * found.windows
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            why=why,
+            statistic=Statistic("share of state quantities beyond the band of real text, norms live", *shares[LIVE]),
+            n=len(found.measured.arms[LIVE]) * tokens,
+            controls=tuple(Control(arm, *shares[arm]) for arm in (FROZEN, APART)),
+            reading=" ".join([views.opening(found), *(part.reading for part in parts)]),
+            headline=f"After {tokens} tokens of its own, {say(shares[LIVE][0], '.0%')} of the model's state quantities "
+            f"have left the band of real text; with norms frozen {say(shares[FROZEN][0], '.0%')}, first tokens apart "
+            f"{say(shares[APART][0], '.0%')}",
+            table=views.table_of(evidence, found),
+            quantities=views.lines(evidence, found),
+            notes=views.notes(found),
+            more_tables={"text": views.text_table(result.passages), "arms": views.arm_table(evidence, found)},
+            parts=tuple(parts),
+        )
+
+
+def size_of(anatomy: "Anatomy", quick: bool) -> tuple[int, int]:
+    """Tokens of a window, and how many windows are written; (0, 0) where two windows do not fit into the context."""
+    window = min(WINDOW, anatomy.context // 2) // 2 * 2
+    if window < LEAST_WINDOW or not anatomy.causal or anatomy.W_U is None:
+        return 0, 0
+    parameters: Any = sum(p.numel() for p in anatomy.model.parameters())
+    return window, FEW_WINDOWS if quick or parameters > LARGE else WINDOWS
+
+
+def _missing(evidence: Evidence) -> tuple[Why, str]:
+    anatomy = evidence.anatomy
+    if not anatomy.causal or anatomy.W_U is None:
+        return (
+            Why.NOT_APPLICABLE,
+            "This model predicts no next token, so it cannot write. A causal language model would.",
+        )
+    if not size_of(anatomy, False)[0]:
+        reading = f"The context of {anatomy.context} tokens does not hold two windows of {LEAST_WINDOW}."
+        return Why.NOT_APPLICABLE, reading
+    reading = f"A band needs {FEW_WINDOWS} windows of real text; the text has {evidence.tokens} tokens. Give more text."
+    return Why.TOO_LITTLE_TEXT, reading
