@@ -15,6 +15,7 @@ from armillary.probes.attention.lexicon.key_matches import (
     concentration,
     matched,
     random_rotations,
+    signed,
 )
 from armillary.probes.attention.lexicon.rebuilt_updates import largest_error, passed
 from armillary.probes.instruments.samples import SAMPLES, SharedTokens
@@ -75,7 +76,7 @@ def _units(evidence: Evidence, arm: str, layer: int, tokens: SharedTokens, rotat
     folded = fold_forward(anatomy, layer)
     # The keys' span: nothing of a token outside it matters.
     power, axes = torch.linalg.eigh(folded.keys @ folded.keys.mT)
-    span = axes[:, power > len(axes) * torch.finfo(power.dtype).eps * power[-1]]
+    span = signed(axes[:, power > len(axes) * torch.finfo(power.dtype).eps * power[-1]])
     keys, lengths = (span.mT @ folded.keys).float(), folded.W_out.norm(dim=1).float()
     z = folded.norm.direction(tokens.x[folded.reads.site].to(anatomy.device).double())
     count = max(FEWEST, min(rotations, WORK // keys.numel()))

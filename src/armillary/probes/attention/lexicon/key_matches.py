@@ -113,6 +113,7 @@ def matched(
 
     mean = coordinates.mean(0)
     variance, axes = torch.linalg.eigh((coordinates - mean).mT @ (coordinates - mean) / len(coordinates))
+    axes = signed(axes)
     # Axes whose variance is only rounding hold nothing to rotate.
     spread = torch.where(variance > 1e-12 * variance[-1], variance, 0.0).sqrt()
     rows = coordinates[:first]
@@ -123,6 +124,12 @@ def matched(
     words, by_words = chance(white, mean, rotations @ (spread[:, None] * axes.mT).to(rotations))
     values = torch.stack([as_is, keys, words], -1).double().cpu().numpy()
     return Matched(values, float(as_is.mean()), (by_keys.cpu().numpy(), by_words.cpu().numpy()))
+
+
+def signed(axes: "Tensor") -> "Tensor":
+    """Columns with their largest component positive: a library may give either sign, and so another rotation."""
+    largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))
+    return axes * largest.sign()
 
 
 def _by_chance(
