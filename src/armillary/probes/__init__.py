@@ -20,6 +20,7 @@ from armillary.probes.grid.coarse import Coarse
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
 from armillary.probes.grid.head_language import HeadLanguage
+from armillary.probes.grid.head_regions import HeadRegions
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import HeadSpecialisation
@@ -79,6 +80,7 @@ PROBES: tuple[AnyProbe, ...] = (
     HeadGradients(),
     HeadSpecialisation(),
     HeadLanguage(),
+    HeadRegions(),
     Nonlinear(),
     Coarse(),
 )
