@@ -1,7 +1,7 @@
-"""Models whose states are contextual or not, with sense or without."""
+"""Models whose states are contextual or not, whose heads resolve language or not, or have regions of their own."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -17,6 +17,7 @@ from armillary.anatomy.read import read
 from armillary.flow.documents import from_any
 from armillary.flow.tokens import Corpus, Window, encode
 from armillary.probes.grid.head_language import HeadLanguage
+from armillary.probes.grid.head_regions import HeadRegions
 from armillary.probes.grid.language.templates import GROUPS, PHENOMENA, items
 from armillary.probes.grid.language.word_lists import PLACES as PREPOSITIONS
 from armillary.probes.machinery.probe import judge
@@ -25,6 +26,8 @@ from armillary.probes.words.context import Context
 from armillary.probes.words.senses.homographs import listed
 from armillary.results import Finding
 from armillary.specimens.models.draws import generator
+from armillary.specimens.models.grid import gpt2
+from armillary.specimens.models.texts import corpus
 
 PLACES, CODES = 48, 64
 Planted = tuple[Anatomy, Corpus]
@@ -190,6 +193,42 @@ def on_items(anatomy: Anatomy) -> Planted:
     return anatomy, encode(from_any(texts), anatomy.tokenizer, anatomy.context, 100_000)
 
 
+# Heads with regions of their own.
+
+SPOT, AREA, REST = slice(0, 64), slice(64, 72), slice(72, 104)
+"""Where the stream of `regional` keeps a token's place, its region, and everything else about it."""
+
+
+def regional(areas: Sequence[Sequence[int]], layers: int = 2) -> Anatomy:
+    """Words in eight regions; every head looks at its own token alone, and writes much in these regions, little in
+    others. Heads without a region write what has nothing to do with it."""
+    words = torch.zeros(64, 104)
+    words[torch.arange(64), 64 + torch.arange(64) % 8] = 12.0
+    words[:, REST] = normal(64, 32, seed=3)
+    places = torch.zeros(64, 104)
+    places[:, SPOT] = 6 * torch.eye(64)
+    heads, k = len(areas), 104 // len(areas)
+
+    def change(layer: int, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> None:
+        for side in (W_Q, W_K, W_V, W_O):
+            side.zero_()
+        for head, own in enumerate(areas):
+            first = k * head
+            # A head narrower than the places tells them apart well enough by random codes.
+            spots = torch.nn.functional.normalize(normal(64, k, seed=head), dim=1)
+            W_Q[SPOT, first : first + k], W_K[SPOT, first : first + k] = 30 * spots, spots
+            W_V[REST, first : first + k - 8] = 0.1 * normal(32, k - 8, seed=20 + head)
+            for area in own:
+                W_V[64 + area, first + k - 8 + area] = 0.5
+            W_O[first : first + k, REST] = 0.05 * torch.linalg.qr(normal(32, 32, seed=40 + head))[0][:k]
+
+    return gpt2(change, layers=layers, heads=heads, words=words, places=places)
+
+
+def on_regions(areas: Sequence[Sequence[int]]) -> Planted:
+    return regional(areas), corpus(24, 50, vocabulary=64)
+
+
 CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "context, the meaning of the words before": (Context, "supported", lambda: on_sentences(mixing(3.0, True))),
     "context, a little of it": (Context, "qualified", lambda: on_sentences(mixing(1.2, True))),
@@ -204,6 +243,10 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "language, no anaphora": (HeadLanguage, "refuted", lambda: on_items(linguist(PHENOMENA[:5]))),
     "language, loud words": (HeadLanguage, "refuted", lambda: on_items(linguist((), loud=True))),
     "language, the word before": (HeadLanguage, "refuted", lambda: on_items(linguist((), previous=True))),
+    "regions, each head its own": (HeadRegions, "supported", lambda: on_regions([(0, 1), (2, 3), (4, 5), (6, 7)])),
+    "regions, one head of four": (HeadRegions, "qualified", lambda: on_regions([(0, 1, 2, 3), (), (), ()])),
+    "regions, all heads the same": (HeadRegions, "refuted", lambda: on_regions([(0, 1, 2)] * 4)),
+    "regions, none": (HeadRegions, "refuted", lambda: on_regions([()] * 4)),
 }
 
 

@@ -1,5 +1,5 @@
-"""Contextual states, and heads that resolve language: what is planted comes back, lists hold what they say, poor input
-decides nothing."""
+"""Contextual states, heads that resolve language, heads with regions: what is planted comes back, lists hold what they
+say, poor input decides nothing."""
 
 import re
 from collections import Counter
@@ -16,24 +16,33 @@ from planted_second_c import (
     linguist,
     mixing,
     on_items,
+    on_regions,
     on_sentences,
+    regional,
     sense_words,
     short,
     split,
     tokenizer,
     tried,
 )
+from scipy.stats import rankdata
 from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.controls import random_twin
 from armillary.probes.grid.head_language import HeadLanguage
+from armillary.probes.grid.head_regions import HeadRegions
 from armillary.probes.grid.language.attention import measure_gaps
 from armillary.probes.grid.language.effects import Cost, best_gap, significant, weaker
 from armillary.probes.grid.language.reading import readable as read_items
 from armillary.probes.grid.language.templates import PHENOMENA, items
+from armillary.probes.grid.regions.partition import explain, kmeans, nearest
+from armillary.probes.grid.regions.readings import read_heads
+from armillary.probes.grid.regions.shares import alike, median_share
+from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.shared_pass import observe
 from armillary.probes.words.context import Context
 from armillary.probes.words.neighbours import _others, _within, explained
 from armillary.probes.words.self_similarity import SampledStates, self_similarity
@@ -56,7 +65,11 @@ def part(finding: Finding, name: str) -> Part:
     return next(part for part in finding.parts if part.name == name)
 
 
-ON = {Context: lambda: on_sentences(mixing(1.0, True)), HeadLanguage: lambda: on_items(linguist(()))}
+ON = {
+    Context: lambda: on_sentences(mixing(1.0, True)),
+    HeadLanguage: lambda: on_items(linguist(())),
+    HeadRegions: lambda: on_regions([()] * 4),
+}
 
 
 @pytest.mark.parametrize("seed", [101, 102])
@@ -293,3 +306,100 @@ def test_a_context_too_short_for_the_items_decides_nothing():
     finding = tried(HeadLanguage, replace(anatomy, context=6), short(text, 6))
     assert finding.verdict == "undecided"
     whole(finding)
+
+
+# Regions.
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma2", "mistral", "bert"])
+def test_readings_are_those_of_the_heads_instrument(name):
+    """Write length, entropy and mean score at the sampled queries, computed in another way."""
+    anatomy, text = read(tiny(name)), corpus(9, 24, vocabulary=97)
+    rows = observe(anatomy, text, [HEADS])[HEADS]
+    readings = read_heads(Bench(anatomy, text))
+    at = {(document, position): i for i, (document, position, _) in enumerate(readings.places.tolist())}
+    places = list(zip(rows.documents().tolist(), rows.positions().tolist(), strict=True))
+    chosen = [at[place] for place in places]
+    assert list(readings.z) == list(range(anatomy.layers)) and len(chosen) > 50
+    for layer, heads in readings.heads.items():
+        expected = np.stack([rows.sampled(field)[layer].T for field in ("update", "entropy", "mean_score")], -1)
+        np.testing.assert_allclose(heads[chosen].numpy(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_regions_are_found_again():
+    draw = np.random.default_rng(0)
+    centres = np.eye(8)
+    label = np.arange(400) % 8
+    points = centres[label] + 0.1 * draw.standard_normal((400, 8))
+    found = kmeans(points, 8, draw)
+    assert sorted(nearest(centres, found).tolist()) == list(range(8))
+
+
+def invented_tokens(documents: int = 24, each: int = 50, seed: int = 0):
+    """Directions in eight regions, and where tokens stand."""
+    draw = np.random.default_rng(seed)
+    n = documents * each
+    places = np.stack([np.repeat(np.arange(documents), each), np.tile(np.arange(8, 8 + each), documents)], 1)
+    places = np.concatenate([places, draw.integers(0, 60, (n, 1))], 1)
+    region = draw.integers(0, 8, n)
+    z = 5 * np.eye(16)[region] + draw.standard_normal((n, 16))
+    return draw, places, region, z
+
+
+def explained_share(heads: np.ndarray, z: np.ndarray, places: np.ndarray, frequency: np.ndarray | None = None) -> float:
+    ones = np.ones(len(z)) if frequency is None else frequency
+    return median_share([explain(z, heads, places, ones, 24, 0)], 0)[0]
+
+
+def test_regions_explain_what_depends_on_them_and_nothing_else():
+    draw, places, region, z = invented_tokens()
+    noise = draw.standard_normal((len(z), 2, 3))
+    by_region = 3 * draw.standard_normal(8)[region][:, None, None] + noise
+    assert explained_share(by_region, z, places) > 0.5
+    assert -0.03 < explained_share(noise, z, places) < 0.01
+
+
+def test_position_and_frequency_are_taken_out_first():
+    """Regions of places or of frequent words explain nothing of heads that depend on place or frequency alone."""
+    draw, places, _, z = invented_tokens()
+    frequency = 1.0 + places[:, 2] ** 2
+    for known in (np.log(places[:, 1] + 1.0), np.log(frequency)):
+        by_known = 5 * np.eye(16)[(8 * rankdata(known) / (len(known) + 1)).astype(int)] + draw.standard_normal(z.shape)
+        heads = known[:, None, None] + 0.3 * draw.standard_normal((len(z), 2, 3))
+        assert explained_share(heads, by_known, places, frequency) < 0.05
+        others = draw.permutation(places), draw.permutation(frequency)
+        assert explained_share(heads, by_known, np.concatenate([places[:, :1], others[0][:, 1:]], 1), others[1]) > 0.3
+
+
+def test_what_belongs_to_documents_is_not_explained_by_regions():
+    """States that tell nothing but their document: on other documents such regions say nothing."""
+    draw, places, _, _ = invented_tokens()
+    documents = draw.standard_normal((24, 16))[places[:, 0]]
+    z = 5 * documents + draw.standard_normal(documents.shape)
+    heads = draw.standard_normal((24, 2, 3))[places[:, 0]] + 0.5 * draw.standard_normal((len(z), 2, 3))
+    assert explained_share(heads, z, places) < 0.05
+
+
+def test_agreement_is_one_for_the_same_regions_and_none_for_others():
+    draw, places, region, z = invented_tokens()
+    noise = draw.standard_normal((len(z), 2, 3))
+    profiles = draw.standard_normal((8, 2))
+    same = 3 * profiles[region][:, :1, None] + noise
+    opposite = same * np.array([1, -1])[None, :, None]
+    values = [alike([explain(z, heads, places, np.ones(len(z)), 24, 0)], 0) for heads in (same, opposite, noise)]
+    assert values[0][0] == pytest.approx(1, abs=0.1) and values[0][1] > 0.5
+    assert values[1][0] == pytest.approx(-1, abs=0.1)
+    assert np.isnan(values[2][0]) or values[2][1] < 0.5
+
+
+def test_a_single_outlier_does_not_make_the_variance():
+    draw, places, region, z = invented_tokens()
+    heads = 3 * draw.standard_normal(8)[region][:, None, None] + draw.standard_normal((len(z), 2, 3))
+    plain = explained_share(heads, z, places)
+    heads[0] = 1e6
+    assert explained_share(heads, z, places) == pytest.approx(plain, abs=0.01)
+
+
+def test_short_documents_have_no_regions():
+    finding = tried(HeadRegions, regional([()] * 4), corpus(24, 10, vocabulary=64))
+    assert finding.why is Why.TOO_LITTLE_TEXT and "ninth" in finding.reading

@@ -24,6 +24,7 @@ from armillary.probes.grid.emerge import HeadEmergence
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
 from armillary.probes.grid.head_language import HeadLanguage
+from armillary.probes.grid.head_regions import HeadRegions
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.specialise import HeadSpecialisation
@@ -97,6 +98,7 @@ PROBES: tuple[AnyProbe, ...] = (
     HeadSpecialisation(),
     HeadLanguage(),
     HeadEmergence(),
+    HeadRegions(),
     Nonlinear(),
     Coarse(),
 )

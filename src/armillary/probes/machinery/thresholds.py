@@ -196,6 +196,10 @@ class Thresholds:
     language_attention: float = 0.10
     language_items: int = 20
     language_cost: float = 0.05
+    # heads.regions: a region says something of a head if it explains a tenth of the variance of what the head does, as
+    # elsewhere. Heads work in the same regions if they share more than half of where they write much.
+    regions_share: float = 0.10
+    regions_alike: float = 0.50
     # heads.orthogonality: |cos| in a pocket is 1.5 times that of random projections of the same vectors to k axes;
     # 'nearly orthogonal' means within a factor of two of random directions, as for the shell.
     pocket_ratio: float = 1.5

@@ -1,0 +1,1 @@
+"""Regions of the sphere, and what heads do in them."""
