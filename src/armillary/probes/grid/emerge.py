@@ -163,8 +163,8 @@ def _part(
     verdict = "qualified" if verdict == "supported" and weak else verdict
     text = (
         f"Between heads of a layer, the excess share of the gradient on a phenomenon's tokens and {predicted} have a "
-        f"rank correlation of {_span(whole)}; with heads exchanged it is at most {say(null[2], '.2f')}; of the share on "
-        f"other tokens it is {say(others[0], '.2f')}, less by {_span(beyond)}"
+        f"rank correlation of {_span(whole)}; with heads exchanged it is at most {say(null[2], '.2f')}; of the share "
+        f"on other tokens it is {say(others[0], '.2f')}, less by {_span(beyond)}"
     )
     if verdict == "qualified":
         text += f". It holds for {name_sites(strong)}, and not for {name_sites(weak)}"
