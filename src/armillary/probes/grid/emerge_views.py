@@ -73,11 +73,10 @@ def notes(anatomy: Anatomy, result: Emergence, found: Found, seed: int) -> tuple
         lines.append(f"with the slices of W_O counted as the head's own too: {say(with_output[0], '.2f')} (next)")
     if result.making:
         same = result.making.get("fingerprint") == anatomy.provenance.get("fingerprint")
-        exact = "its last checkpoint is this model, bit for bit" if same else "its last checkpoint is not bit for bit "
-        exact += "" if same else "this model: the training was repeated on another machine"
+        last = result.making.get("last", "a checkpoint") if same else "a checkpoint with other weights than this model"
         lines.append(
             f"a table that comes with this model, measured {result.making.get('date', '')} at the checkpoints of a "
-            f"training by its recipe; {exact}"
+            f"training repeated by its recipe; the last is {last}"
         )
     return tuple(lines)
 

@@ -252,8 +252,9 @@ def _heat_panel(quantity: Quantity) -> Panel:
     if diverging:
         ends = [-max(map(abs, ends)), max(map(abs, ends))]
     rows, columns = (_names(quantity, axis) for axis in (down, across))
-    # Several maps side by side leave less room for ticks.
-    step = max(1, -(-len(grids) * len(columns.tickvals) // 36))
+    # Several maps side by side leave less room for ticks, and long names need more.
+    room = 36 if max(map(len, columns.ticktext), default=0) < 4 else 18
+    step = max(1, -(-len(grids) * len(columns.tickvals) // room)) if len(grids) > 1 else 1
     columns = replace(columns, tickvals=columns.tickvals[::step], ticktext=columns.ticktext[::step])
     cells = []
     for index, (name, grid) in enumerate(grids.items()):
