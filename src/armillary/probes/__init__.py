@@ -21,6 +21,7 @@ from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
+from armillary.probes.grid.privileged import Privileged
 from armillary.probes.grid.specialise import HeadSpecialisation
 from armillary.probes.machinery.probe import AnyProbe, Probe
 from armillary.probes.sphere.concentration import Concentration
@@ -85,6 +86,7 @@ PROBES: tuple[AnyProbe, ...] = (
     HeadSpecialisation(),
     Nonlinear(),
     Coarse(),
+    Privileged(),
 )
 
 
