@@ -12,11 +12,13 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
+from armillary.probes.grid.privileged import Privileged
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.probe import AnyProbe, Experimenter
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.isotropy import Isotropy
+from armillary.probes.sphere.rotations import rotation
 from armillary.probes.sphere.shared import Shared
 from armillary.probes.stability.positions import Positions
 from armillary.results import Finding
@@ -170,6 +172,32 @@ def drifting() -> Tensor:
     return torch.outer(torch.linspace(0, 1, CONTEXT), 8 * normal(D, seed=6))
 
 
+# Axes.
+
+MARKED = [0, 1, 8, 9, 16, 17, 24, 25]
+"""Two axes of every head, one for each of eight frequent words."""
+
+
+def marking(turned: bool = False) -> Planted:
+    """Eight frequent words with an axis each; places fill the other axes, alike within a head. Queries, keys and values
+    are the stream's own axes, results those of the token itself. `turned`: all of it in rotated axes."""
+    others = [axis for axis in range(D) if axis not in MARKED]
+    words, places = torch.zeros(108, D), torch.zeros(CONTEXT, D)
+    words[torch.arange(8), MARKED] = 4.0
+    words[8:, others] = 0.3 * normal(100, len(others), seed=11)
+    for head in range(HEADS):
+        own = [axis for axis in others if axis // K == head]
+        common = normal(CONTEXT, 2, seed=12 + head) @ normal(2, len(own), seed=20 + head)
+        places[:, own] = 2 * common + 2 * normal(CONTEXT, len(own), seed=40 + head)
+    ids = torch.randint(8, 108, (40, 40), generator=torch.Generator().manual_seed(2))
+    often = torch.rand(40, 40, generator=torch.Generator().manual_seed(3)) < 0.5
+    ids = torch.where(often, ids % 8, ids)
+    turn = rotation(D, 5, True).float() if turned else torch.eye(D)
+    sharp, one = 30 * torch.eye(D), torch.eye(D)
+    anatomy = model(words @ turn, places=places @ turn, attention=lambda layer: (sharp, sharp, one, 0 * one))
+    return anatomy, of_rows(ids.tolist())
+
+
 CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "cycle, gains that even out, writes along one axis": (
         Isotropy,
@@ -195,6 +223,9 @@ CASES: dict[str, tuple[type, str, Callable[[], Planted]]] = {
     "positions, that do not count": (Positions, "supported", lambda: placed(None)),
     "positions, along one direction": (Positions, "refuted", lambda: placed(drifting())),
     "positions, words that begin documents": (Positions, "qualified", lambda: placed(None, beginnings=8)),
+    "axes, one for each frequent word": (Privileged, "supported", marking),
+    "axes, the same but turned": (Privileged, "refuted", lambda: marking(turned=True)),
+    "axes, random words and heads": (Privileged, "refuted", lambda: gained(lambda layer: torch.ones(D))),
     "cycle, gains that steepen": (Isotropy, "refuted", lambda: cycling(lambda layer: STEEP, one_axis())),
     "cycle, writes that even out": (
         Isotropy,

@@ -21,6 +21,8 @@ from planted_second_b import (
 from tiny import tiny
 
 from armillary.anatomy.read import read
+from armillary.flow.controls import random_twin
+from armillary.probes.grid.privileged import Privileged
 from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.shared_pass import gather
@@ -35,7 +37,7 @@ from armillary.results import Why
 
 # Fused and split projections, grouped heads, soft caps and norms around sublayers, parallel sublayers, post-norm.
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "phi", "opt-post", "bert")
-PROBES = (Isotropy(), Contrast(), Shared(), Positions())
+PROBES = (Isotropy(), Contrast(), Shared(), Positions(), Privileged())
 
 
 @pytest.mark.parametrize("case", list(CASES))
@@ -298,3 +300,76 @@ def test_positions_beyond_the_trained_length():
 def test_windows_too_short_for_two_ranges_decide_nothing():
     finding = concluded(Positions(), read(tiny("gpt2")), text(30, 8, words=97))
     assert finding.why is Why.TOO_LITTLE_TEXT and "longer documents" in finding.reading
+
+
+# Axes.
+
+
+def test_turning_all_axes_takes_the_meaning_from_them():
+    """The same tokens and distances: only which directions are axes differs. (Half of the classes are words to come,
+    which nothing tells here: the mean of 1 and ½.)"""
+    plain, turned = (finding_of(f"axes, {case}") for case in ("one for each frequent word", "the same but turned"))
+    assert plain.statistic.low > 0.05 > turned.statistic.value
+    own, other = (finding.table.records()[0] for finding in (plain, turned))
+    assert own["auc"] > 0.7 and other["auc"] == pytest.approx(own["auc_rotated"], abs=0.1)
+
+
+def test_an_axis_chosen_and_measured_on_the_same_documents_would_seem_to_tell():
+    """Noise alone: the best of many axes tells any class of the tokens it was chosen on."""
+    from armillary.probes.grid.axis_meaning import best_axis_aucs
+
+    document = torch.arange(400).numpy() % 40
+    points = normal(400, 200, seed=1)
+    members = (torch.rand(5, 400, generator=torch.Generator().manual_seed(2)) < 0.1).numpy()
+    honest = best_axis_aucs(points, members, document, torch.ones(1, 40).double().numpy())[0]
+    twice = torch.cat((points, points))
+    # The same tokens in both halves: documents of even and of odd number.
+    same = torch.cat((torch.arange(400) % 20 * 2, torch.arange(400) % 20 * 2 + 1)).numpy()
+    fooled = best_axis_aucs(
+        twice, torch.from_numpy(members).repeat(1, 2).numpy(), same, torch.ones(1, 40).double().numpy()
+    )
+    assert honest == pytest.approx(0.5, abs=0.06) and fooled[0] > 0.6
+
+
+def test_likeness_of_axes_is_a_plain_count_of_correlations():
+    from armillary.probes.grid.axis_blocks import grouped_ratio, likeness, median_ratio
+
+    shared = normal(300, 4, seed=1).repeat_interleave(3, 1)
+    points = (shared + normal(300, 12, seed=2)).double()
+    document = torch.arange(300).numpy() % 30
+    found = likeness(points.numpy(), document, 4, 0)
+    table = torch.corrcoef(points.T).abs()
+    block = torch.arange(12) // 3
+    same = block[:, None] == block[None]
+    within = table[same & ~torch.eye(12, dtype=torch.bool)].mean()
+    assert found.value == pytest.approx(float(within / table[~same].mean()))
+    left = points[document % 16 != 3]
+    assert found.without[3] == pytest.approx(likeness(left.numpy(), document[document % 16 != 3], 4, 0).value, rel=1e-6)
+    value, low, high = median_ratio([found])
+    assert low < value < high and grouped_ratio([found])[2] < low
+    assert likeness(points.numpy(), document, 1, 0) is None
+
+
+def test_kurtosis_is_that_of_the_axes():
+    from scipy.stats import kurtosis
+
+    from armillary.probes.grid.axis_meaning import kurtoses
+
+    points = normal(500, 6, seed=3) ** 3
+    ours = kurtoses(points, torch.arange(500).numpy() % 20, torch.ones(1, 20).double().numpy())[0]
+    assert ours == pytest.approx(kurtosis(points.numpy(), axis=0, fisher=False).mean(), rel=1e-4)
+
+
+def test_one_head_has_no_axes_across_heads():
+    anatomy = model(normal(60, D, seed=1), heads=1)
+    finding = concluded(Privileged(), anatomy, text())
+    assert next(part for part in finding.parts if part.name == "related axes share a head").why is Why.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    "probe", [probe for probe in PROBES if probe.claim.kind == "learned"], ids=lambda p: p.claim.id
+)
+@pytest.mark.parametrize("seed", [201, 202])
+def test_nothing_learned_is_found_in_an_untrained_model(probe, seed):
+    untrained = random_twin(model(normal(60, D, seed=1), layers=3), seed)
+    assert concluded(probe, untrained, text(24, 40)).verdict in ("refuted", "undecided")

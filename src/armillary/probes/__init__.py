@@ -27,6 +27,7 @@ from armillary.probes.grid.head_language import HeadLanguage
 from armillary.probes.grid.head_regions import HeadRegions
 from armillary.probes.grid.nonlinear import Nonlinear
 from armillary.probes.grid.orthogonality import Orthogonality
+from armillary.probes.grid.privileged import Privileged
 from armillary.probes.grid.specialise import HeadSpecialisation
 from armillary.probes.machinery.probe import AnyProbe, Probe
 from armillary.probes.sphere.concentration import Concentration
@@ -101,6 +102,7 @@ PROBES: tuple[AnyProbe, ...] = (
     HeadRegions(),
     Nonlinear(),
     Coarse(),
+    Privileged(),
 )
 
 

@@ -161,6 +161,12 @@ class Thresholds:
     # is withheld for a shuffle that costs less than a hundredth of a nat per token.
     crossing_share: float = 0.20
     crossing_cost: float = 0.01
+    # axes.privileged: an axis says more than a rotated one from an AUC difference of 0.05 on: one pair in twenty. Axes
+    # of a head are related if their |correlation| is a quarter larger than between heads; tails are heavier from a
+    # tenth on.
+    axis_auc: float = 0.05
+    axis_block: float = 1.25
+    axis_tails: float = 1.10
     # ffn.discard: half of the coordinates of any centred stream are below zero. A layer discards if twice as many are
     # below as above; 5 % above chance is the least that counts as more. Coordinates below 1 % of the token's peak are
     # gone, and most must be. A unit duplicates another if |cos| of their weights, or of their activations on ordinary

@@ -1,0 +1,184 @@
+"""Is meaning encoded in axes: does a single axis say more than a random direction?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from armillary.probes.grid.axis_blocks import Likeness, grouped_ratio, median_ratio
+from armillary.probes.grid.axis_evidence import (
+    NAMES,
+    Blocks,
+    Meanings,
+    Untrained,
+    at_median,
+    auc_difference,
+    head_blocks,
+    head_meanings,
+    stream_meanings,
+    tail_ratio,
+)
+from armillary.probes.grid.axis_views import axis_quantities, block_table, head_table, stream_table
+from armillary.probes.instruments.head_samples import HEAD_SAMPLES
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.machinery import (
+    MODEL,
+    NAN3,
+    RANDOM,
+    AnyInstrument,
+    Evidence,
+    Interval,
+    T,
+    above,
+    beats,
+    median_defined,
+    missing_interval,
+    weakest,
+)
+from armillary.probes.machinery.verdicts import more_text
+from armillary.results import Claim, Control, Finding, Part, Statistic, Verdict, Why, say
+
+ADAM = (
+    "Adam takes its steps axis by axis, which can favour axes without any heads: even a support would not show that "
+    "heads are the reason."
+)
+
+
+@dataclass(frozen=True)
+class Privileged:
+    """Best single axes against rotated ones, and correlations of axes within heads against across."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="axes.privileged",
+        chapter="F",
+        statement="Meaning is encoded in axes: single axes tell what a token is, and related ones share a head.",
+        source="S3",
+        definition=(
+            "How well one axis tells a class of tokens from all others, beyond what an axis of a randomly rotated "
+            "space does. Classes: to be one of the eight most frequent tokens, or to stand before one. For each class "
+            "the best axis is chosen in one half of the documents and its AUC is taken in the other, both ways; the "
+            "mean over classes, less the same in rotated axes. Measured on z at up to six norms (rotations that leave "
+            "(1, …, 1) in place under LayerNorm), and on queries, keys, values and results of all heads side by side "
+            "in up to three layers (before any rotary turn), rotated within each head. Related axes: the mean "
+            "|correlation| over tokens of two axes of one head, over that of axes of different heads; the median "
+            f"layer. Tails (ours): the mean kurtosis of axes of z over that of rotated axes. {ADAM}"
+        ),
+        control=(
+            "random rotations of the same tokens; random initialisation (all twins, fewer sites), whose weights prefer "
+            "no axes; for heads, the same axes grouped at random"
+        ),
+        rule=(
+            "Parts, the weakest of the first three decides. 'Axes of the stream tell classes' and 'axes of heads tell "
+            f"classes': supported if the difference of AUCs at the median site lies above {T.axis_auc} and above that "
+            "of an untrained model, with the whole interval; refuted if it lies below either. 'Related axes share a "
+            f"head': for each of queries, keys, values and results the ratio must lie above {T.axis_block}, above that "
+            "of an untrained model and above that of axes grouped at random; supported if all do, refuted if none "
+            "does, qualified if some do. Ours: 'axes have heavier tails', supported if the ratio lies above "
+            f"{T.axis_tails:g} and above an untrained model's, refuted below. Undecided where an interval spans its "
+            "limit."
+        ),
+        kind="learned",
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, HEAD_SAMPLES)
+
+    def conclude(self, evidence: Evidence) -> Finding:
+        stream, heads, blocks = stream_meanings(evidence), head_meanings(evidence), head_blocks(evidence)
+        untrained = Untrained.of(evidence)
+        excess, in_heads = (at_median(evidence, part, auc_difference) for part in (stream, heads))
+        parts = (
+            _tell_part("axes of the stream tell classes", "of the stream", stream, excess, untrained.stream),
+            _tell_part("axes of heads tell classes", "of heads", heads, in_heads, untrained.heads),
+            _block_part(blocks, untrained.blocks),
+            _tails_part(stream, at_median(evidence, stream, tail_ratio), untrained.tails),
+        )
+        # Without a class of tokens nothing is said of meaning, whatever heads' axes do.
+        verdict, why = (parts[0].verdict, parts[0].why) if np.isnan(excess[0]) else weakest(parts)
+        reading = " ".join(part.reading for part in parts)
+        if verdict in ("supported", "qualified"):
+            reading += f" {ADAM}"
+        own, rotated = _medians(stream, "auc"), _medians(stream, "rotated_auc")
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            statistic=Statistic("AUC of the best axis less that of rotated axes, on z, median norm", *excess),
+            n=min(rows.kept for rows in evidence[HEAD_SAMPLES][MODEL].rows.values()),
+            controls=(Control(RANDOM, *untrained.stream), Control("the same in heads", *in_heads)),
+            reading=reading + more_text(why),
+            headline=f"The best single axis tells a class of tokens with AUC {say(own, '.2f')}, the best randomly "
+            f"rotated one with {say(rotated, '.2f')} (median norm)",
+            table=stream_table(evidence, stream),
+            quantities=axis_quantities(evidence, stream, heads, blocks, untrained.blocks),
+            more_tables={
+                "heads": head_table(evidence, heads),
+                **({"correlations": block_table(blocks, untrained.blocks)} if blocks else {}),
+            },
+            why=why,
+            parts=parts,
+        )
+
+
+def _medians(meanings: Meanings, key: str) -> float:
+    return median_defined(float(getattr(meaning, key)[0]) for meaning in meanings.values())
+
+
+def _tell_part(name: str, where: str, meanings: Meanings, excess: Interval, untrained: Interval) -> Part:
+    statistic = Statistic(f"AUC of the best axis less that of rotated axes, {where}", *excess)
+    if np.isnan(excess[0]):
+        reading = "No token is frequent enough in both halves of the documents to make a class."
+        return Part(name, "undecided", reading, statistic, why=Why.TOO_LITTLE_TEXT)
+    own, rotated = _medians(meanings, "auc"), _medians(meanings, "rotated_auc")
+    value, low, high = (say(end, "+.2f") for end in excess)
+    reading = (
+        f"The best axis {where} tells a class of tokens with AUC {say(own, '.2f')}, the best rotated axis with "
+        f"{say(rotated, '.2f')}: {value} at the median site ({low} to {high}); in an untrained model "
+        f"{say(untrained[0], '+.2f')}, at most {say(untrained[2], '+.2f')}."
+    )
+    verdict = _verdict(above(excess, T.axis_auc), beats(excess, untrained))
+    why = missing_interval(*excess[1:], *untrained[1:]) if verdict == "undecided" else None
+    return Part(name, verdict, reading, statistic, why=why)
+
+
+def _verdict(*sides: bool | None) -> Verdict:
+    if False in sides:
+        return "refuted"
+    return "supported" if all(sides) else "undecided"
+
+
+def _block_part(blocks: Blocks, untrained: Mapping[str, Interval]) -> Part:
+    name = "related axes share a head"
+    if not blocks:
+        return Part(name, "undecided", "One head alone has no axes across heads.", why=Why.NOT_APPLICABLE)
+    ratios = {space: median_ratio(layers) for space, layers in blocks.items()}
+    limits = {space: _limit(layers, untrained.get(space, NAN3)) for space, layers in blocks.items()}
+    sides = [above(ratios[space], limits[space]) for space in blocks]
+    texts = [f"{say(ratios[s][0], '.2f')} for {NAMES[s]} (limit {say(limits[s], '.2f')})" for s in blocks]
+    reading = f"|Correlations| of axes of one head, over those of different heads: {', '.join(texts)}. Results of a "
+    reading += "head share one pattern of attention."
+    verdict: Verdict = "undecided"
+    if all(sides):
+        verdict = "supported"
+    elif all(side is False for side in sides):
+        verdict = "refuted"
+    elif True in sides and False in sides:
+        verdict = "qualified"
+    middle = sorted(ratios.values())[len(ratios) // 2]
+    statistic = Statistic("|correlation| of axes within a head over across, median of q, k, v and z", *middle)
+    ends = [end for ratio in ratios.values() for end in ratio[1:]]
+    return Part(name, verdict, reading, statistic, why=missing_interval(*ends) if verdict == "undecided" else None)
+
+
+def _limit(layers: Sequence[Likeness], untrained: Interval) -> float:
+    """What a ratio must exceed: a quarter more, an untrained model's, and that of axes grouped at random."""
+    return float(np.nanmax([T.axis_block, untrained[2], grouped_ratio(layers)[2]]))
+
+
+def _tails_part(stream: Meanings, tails: Interval, untrained: Interval) -> Part:
+    """Ours: the field's own measure of a privileged basis."""
+    own, rotated = _medians(stream, "kurtosis"), _medians(stream, "rotated_kurtosis")
+    reading = f"The mean kurtosis of axes of z is {say(own, '.2f')}, of rotated ones {say(rotated, '.2f')} (a Gaussian "
+    reading += "has 3)."
+    verdict = _verdict(above(tails, T.axis_tails), beats(tails, untrained))
+    statistic = Statistic("kurtosis of axes of z over that of rotated axes, median norm", *tails)
+    why = missing_interval(*tails[1:], *untrained[1:]) if verdict == "undecided" else None
+    return Part("axes have heavier tails", verdict, reading, statistic, asserted=False, why=why)

@@ -1,0 +1,55 @@
+"""What are the queries, keys, values and results of the sampled tokens in some layers? All heads' axes side by side."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from armillary.measures.state import Named
+from armillary.probes.instruments.samples import SampleWatch, TokenSamples
+from armillary.probes.machinery import ARMS, View, spread_layers
+
+if TYPE_CHECKING:
+    from armillary.anatomy import Anatomy
+    from armillary.flow.tokens import Corpus
+
+SPACES = ("q", "k", "v", "z")
+
+
+def head_sites(anatomy: "Anatomy", layers: int) -> tuple[str, ...]:
+    return tuple(f"L{layer}.{space}" for layer in spread_layers(anatomy, layers) for space in SPACES)
+
+
+@dataclass(frozen=True)
+class HeadSamples:
+    """The instrument: `capacity` tokens in at most `layers` layers; q and k as they are before any rotation."""
+
+    capacity: int = 512
+    layers: int = 3
+    name: str = "samples of heads"
+    arms: tuple[str, ...] = ARMS
+    overwrites: bool = False
+
+    def start(self, anatomy: "Anatomy", corpus: "Corpus", seed: int) -> "HeadSampleWatch":
+        return HeadSampleWatch(anatomy, corpus, self.capacity, head_sites(anatomy, self.layers))
+
+    def count(self, state: TokenSamples) -> tuple[int, str]:
+        return min(reservoir.kept for reservoir in state.rows.values()), "tokens after the first"
+
+    def bytes(self, anatomy: "Anatomy") -> int:
+        width = 2 * anatomy.k * (anatomy.n_heads + anatomy.n_kv_heads)
+        return len(self.arms) * 4 * self.capacity * width * self.layers
+
+
+class HeadSampleWatch(SampleWatch):
+    def __init__(self, anatomy: "Anatomy", corpus: "Corpus", capacity: int, sites: tuple[str, ...]) -> None:
+        from armillary.measures import Reservoir
+
+        super().__init__(anatomy, corpus, capacity, sites)
+        widths = {"q": anatomy.n_heads, "k": anatomy.n_kv_heads, "v": anatomy.n_kv_heads, "z": anatomy.n_heads}
+        heads = {site: widths[site.rpartition(".")[2]] for site in sites}
+        self.state = TokenSamples(Named({s: Reservoir.empty(capacity, n * anatomy.k, 4) for s, n in heads.items()}))
+
+    def see(self, site: str, view: View) -> None:
+        self.state.rows[site].include(view.value.flatten(0, 1).flatten(1), self._payload, self._rows, self._rank)
+
+
+HEAD_SAMPLES = HeadSamples()
