@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from planted import corpus
-from planted_grid import whole
+from planted_grid import gpt2, whole
 from planted_second_c import (
     CASES,
     finding_of,
@@ -84,6 +84,11 @@ def test_nothing_learned_is_found_in_an_untrained_model(claim, seed):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_can_be_asked(name, claim):
     whole(tried(claim, read(tiny(name)), corpus(12, 30, vocabulary=97)))
+
+
+@pytest.mark.parametrize("claim", list(ON), ids=lambda claim: claim.claim.id)
+def test_one_block_can_be_asked(claim):
+    whole(tried(claim, gpt2(layers=1), corpus(12, 30, vocabulary=60)))
 
 
 # Contextual states.
