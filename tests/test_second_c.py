@@ -49,6 +49,7 @@ from armillary.probes.words.self_similarity import SampledStates, self_similarit
 from armillary.probes.words.senses.clusters import triplets
 from armillary.probes.words.senses.homographs import listed, readable, shuffled
 from armillary.results import Finding, Part, Why
+from armillary.specimens.models.grid import gpt2
 from armillary.specimens.models.texts import corpus
 
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "opt-post", "bert")
@@ -84,6 +85,11 @@ def test_nothing_learned_is_found_in_an_untrained_model(claim, seed):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_can_be_asked(name, claim):
     whole(tried(claim, read(tiny(name)), corpus(12, 30, vocabulary=97)))
+
+
+@pytest.mark.parametrize("claim", list(ON), ids=lambda claim: claim.claim.id)
+def test_one_block_can_be_asked(claim):
+    whole(tried(claim, gpt2(layers=1), corpus(12, 30, vocabulary=60)))
 
 
 # Contextual states.

@@ -97,7 +97,7 @@ class HeadLanguage:
             verdict=verdict,
             why=why,
             statistic=Statistic(f"gap of the best head in the weakest phenomenon ({weak})", *gap),
-            n=sum(result.used[name] for name in effects.gaps),
+            n=sum(2 * len(values) for values in effects.values.values()),
             controls=(Control(RANDOM, *random),),
             reading="Attention on the target less that on the distractor, best head, weaker order. "
             + " ".join(f"{part.name.capitalize()}: {part.reading}" for part in parts[:3])

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.probes.machinery import SHUFFLED, Interval, T, above, missing_interval
+from armillary.probes.machinery.verdicts import more_text
 from armillary.results import Part, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def _differ(measures: "ContextMeasures") -> Part:
         f"with attention off {say(off[0], '.2f')}, untrained {say(twins, '.2f')}, on shuffled text "
         f"{say(shuffled[0], '.2f')}."
     )
-    return Part("they differ by context", verdict, reading, Statistic(OWN, *own), why=why)
+    return Part("they differ by context", verdict, reading + more_text(why), Statistic(OWN, *own), why=why)
 
 
 def _senses(measures: "ContextMeasures") -> Part:
@@ -55,7 +56,8 @@ def _senses(measures: "ContextMeasures") -> Part:
         f"in {say(twins[0], '.0%')}, with attention off in {say(off[0], '.0%')}, with the sentence shuffled in "
         f"{say(measures.sense(SHUFFLED)[0], '.0%')}."
     )
-    return Part(name, verdict, reading, Statistic(SENSE, *sense), why=why)
+    more = " More words with two senses would decide." if why is Why.SPANS_LIMIT else ""
+    return Part(name, verdict, reading + more, Statistic(SENSE, *sense), why=why)
 
 
 def _neighbours(measures: "ContextMeasures") -> Part:

@@ -32,14 +32,15 @@ class LanguagePasses:
 
 
 def language_passes(bench: Bench) -> LanguagePasses:
-    """Untrained models read every second pair of items."""
+    """Untrained models read every second pair of items; all do where it should be quick."""
     read = readable(bench.anatomy, bench.corpus)
     used = {name: sum(entry.item.phenomenon == name for entry in read) for name in PHENOMENA}
     measured = [entry for entry in read if used[entry.item.phenomenon] >= T.language_items]
     if not measured:
         return LanguagePasses({}, used, {})
-    gaps = {MODEL: measure_gaps(bench, measured)}
     few = [entry for entry in measured if entry.item.pair % 2 == 0]
+    measured = few if bench.quick else measured
+    gaps = {MODEL: measure_gaps(bench, measured)}
     for arm in bench.twins[: QUICK_TWINS if bench.quick else TWINS]:
         gaps[arm] = measure_gaps(bench.arm(arm), few)
     return LanguagePasses(gaps, used, _costs(bench, measured, gaps[MODEL]) if bench.scored else {})

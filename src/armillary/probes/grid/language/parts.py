@@ -72,11 +72,12 @@ def _group(effects: LanguageEffects, group: str, names: tuple[str, ...]) -> Part
     elif True in sides.values() and False in sides.values():
         verdict = "qualified"
     weak = min(measured, key=lambda name: effects.gaps[name][0])
+    more = " More items would decide." if verdict == "undecided" else ""
     told, most = [_told(effects, name) for name in measured], max(effects.untrained[name][0] for name in measured)
     return Part(
         group,
         verdict,
-        f"{', '.join(told)}; untrained at most {say(most, '+.2f')}.{left_out}",
+        f"{', '.join(told)}; untrained at most {say(most, '+.2f')}.{more}{left_out}",
         Statistic(f"gap of the best head, {weak}", *effects.gaps[weak]),
         why=_why(effects, weak) if verdict == "undecided" else None,
     )

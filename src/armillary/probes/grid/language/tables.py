@@ -13,7 +13,8 @@ def language_notes(effects: LanguageEffects) -> tuple[str, ...]:
     listed = len(items()) // len(effects.passes.used)
     used = ", ".join(f"{name} {count}" for name, count in effects.passes.used.items())
     return (
-        f"Items used, of {listed} each: {used}.",
+        f"Items that can be read with this tokenizer, of {listed} each: {used}; "
+        f"{sum(2 * len(values) for values in effects.values.values())} were read.",
         f"{len(effects.passes.gaps) - 1} untrained models read every second pair of items.",
     )
 

@@ -16,6 +16,7 @@ from armillary.probes.grid.regions.shares import (
     shares,
 )
 from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, Interval, T, above, missing_interval, name_sites
+from armillary.probes.machinery.verdicts import more_text
 from armillary.results import Part, Statistic, Verdict, Why, say
 
 
@@ -74,7 +75,7 @@ def _depends(measured: RegionShares) -> Part:
         f"with {T.regions_share:.0%} or more: {len(which)} of {len(measured.names)}{named}."
     )
     name = "what heads do depends on the region"
-    return Part(name, verdict, reading, Statistic("share, median head", *share), why=why)
+    return Part(name, verdict, reading + more_text(why), Statistic("share, median head", *share), why=why)
 
 
 def _different(measured: RegionShares) -> Part:
@@ -86,11 +87,12 @@ def _different(measured: RegionShares) -> Part:
         reading = "No head writes more in some regions on both halves, so there is nothing to compare."
         return Part(name, "undecided", reading, why=Why.UNDEFINED)
     side = above(agreement, T.regions_alike)
+    why = missing_interval(*agreement) if side is None else None
     return Part(
         name,
         "undecided" if side is None else "refuted" if side else "supported",
         f"Two heads of a layer agree by {say(agreement[0], '.2f')} about the regions where they write much (1: the "
-        "same regions, 0: unrelated ones).",
+        f"same regions, 0: unrelated ones).{more_text(why)}",
         Statistic("agreement of two heads about regions, median layer", *agreement),
-        why=missing_interval(*agreement) if side is None else None,
+        why=why,
     )
