@@ -52,6 +52,9 @@ ROUNDING: Mapping[str, float] = {
     "attention.two-views/results_error": SUM,
     "vo.store/statistic": SUM,
     "vo.store/control/random initialisation": SUM,
+    "ffn.store/statistic": SUM,
+    "ffn.store/control/random initialisation": SUM,
+    "ffn.store/error": SUM,
     # In units of float32's eps, 2⁻²³.
     **dict.fromkeys(
         (
@@ -76,6 +79,12 @@ FLOORS: Mapping[str, float] = {
     "sphere.direction/scale_change": SUM,
     # A mean of cosines less that of chance.
     "vo.subjects/excess_centred": SUM,
+    "qk.subjects/query_excess": SUM,
+    "qk.subjects/key_excess": SUM,
+    # Correlations, and shares of pairs less those of other pairs.
+    "qk.subjects/related_nouns": SUM,
+    "qk.subjects/part_of_speech": SUM,
+    "qk.subjects/spelling": SUM,
     "words.refine/kl": SUM,
     "stability.drift/kept_half": SUM * DEGREES,
     "heads.gradients/cost": LOSS,
@@ -87,7 +96,7 @@ SHARED: Mapping[str, str] = {"ffn.select/ratio": "cost", "stability.reprojection
 
 # End of the column's name → absolute and relative tolerance. A p-value is a share of 125 to 1000 random draws; the
 # flags that follow from it are exact.
-LOOSE: Mapping[str, tuple[float, float]] = {"/p_value": (0.01, 0.0), "/p": (0.01, 0.0)}
+LOOSE: Mapping[str, tuple[float, float]] = {"/p_value": (0.01, 0.0), "_p_value": (0.01, 0.0), "/p": (0.01, 0.0)}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ SIDES: dict[Side, str] = {"queries": "query side", "keys": "key side"}
 EXCESS = "excess coherence of the top tokens of a head's vectors, mean over heads"
 RELATED = "relatedness of both sides above re-paired directions, mean over heads and relations"
 # Of an untrained model no p-value is asked: fewer random directions, and fewer draws, tell its chance level.
-TWIN_DIRECTIONS, TWIN_DRAWS = 16, 100
+TWIN_DIRECTIONS, CONTROL_DRAWS = 16, 100
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _sides(evidence: Evidence) -> dict[Side, _SideTokens]:
         promoted_tokens(evidence, arm, _few(layers), sides=names, randoms=TWIN_DIRECTIONS) for arm in evidence.twins
     ]
     return {
-        side: _side(tokens, [twin[i].intervals((_mean,), seed, TWIN_DRAWS)[0] for twin in twins], seed)
+        side: _side(tokens, [twin[i].intervals((_mean,), seed, CONTROL_DRAWS)[0] for twin in twins], seed)
         for i, (side, tokens) in enumerate(zip(names, own, strict=True))
     }
 
@@ -172,7 +172,7 @@ def _reach(excess: Floats, found: Flags, limit: float) -> float:
 def _related(evidence: Evidence, paired: PairedSides, found: Flags) -> tuple[Compared, Interval]:
     """Mean relatedness beside untrained models, and the share of heads with related sides."""
     some, seed = _few(evidence.anatomy.layers), evidence.seed
-    twins = [paired_sides(evidence, arm, some).intervals((_mean,), seed, TWIN_DRAWS)[0] for arm in evidence.twins]
+    twins = [paired_sides(evidence, arm, some).intervals((_mean,), seed, CONTROL_DRAWS)[0] for arm in evidence.twins]
     mean, share = paired.intervals((_mean, lambda excess: _reach(excess, found, T.paired_excess)), seed)
     return Compared.of(mean, twins), share
 
@@ -213,7 +213,9 @@ def _percent(share: Interval) -> str:
 def _controls(evidence: Evidence, side: _SideTokens) -> tuple[Control, ...]:
     # A coherence of −1 for random directions is never the larger chance level.
     frequency = replace(side.tokens, random=np.full_like(side.tokens.random, -1.0))
-    control = Control("over tokens of similar frequency alone", *frequency.intervals((_mean,), evidence.seed)[0])
+    control = Control(
+        "over tokens of similar frequency alone", *frequency.intervals((_mean,), evidence.seed, CONTROL_DRAWS)[0]
+    )
     return (control, *([Control(RANDOM, *side.mean.untrained)] if evidence.twins else []))
 
 

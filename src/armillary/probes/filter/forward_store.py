@@ -89,7 +89,7 @@ class ForwardStore:
     def conclude(self, evidence: Evidence) -> Finding:
         layers = spread_layers(evidence.anatomy, LAYERS)
         names = [f"L{layer}" for layer in layers]
-        ids = np.unique(evidence[SAMPLES][MODEL].shared(evidence.sites).token[: 2 * TOKENS])
+        ids = np.unique(evidence[SAMPLES][MODEL].shared(evidence.sites).token[:TOKENS])
         errors = forward_errors(evidence, MODEL, ids, layers)
         matches = token_matches(evidence, MODEL, layers, True, ROTATIONS)
         stores = discoveries(matches.forward.p) & (matches.forward.ratio >= T.store_ratio)

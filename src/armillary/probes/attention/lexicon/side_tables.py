@@ -31,7 +31,7 @@ def side_table(
         column = name.replace(" ", "_")
         excess = paired.head_excess[..., i]
         relations.append(cells(column, f"relatedness of both sides by {name}, above re-paired directions", excess))
-        relations.append(cells(f"{column}_p", "share of signed re-pairings that are as related", p[..., i]))
+        relations.append(cells(f"{column}_p_value", "share of signed re-pairings that are as related", p[..., i]))
     return head_table(
         evidence.anatomy,
         *(_side_cells(evidence, side, *columns) for side, columns in sides.items()),

@@ -35,6 +35,7 @@ ENDINGS = {
     "-ing": ("ing",),
     "-ed": ("ed",),
 }
+ALL_ENDINGS = tuple(ending for endings in ENDINGS.values() for ending in endings)
 SPEECH = (*FUNCTION_WORDS, "noun", "adjective", "-ing", "-ed")
 CASES = ("lower", "Capital", "UPPER", "mixed")
 
@@ -54,6 +55,8 @@ def part_of_speech(word: str) -> str | None:
     bare = word.casefold()
     if bare in _listed():
         return _listed()[bare]
+    if not bare.endswith(ALL_ENDINGS):
+        return None
     for kind, endings in ENDINGS.items():
         if any(bare.endswith(ending) and len(bare) - len(ending) >= 3 for ending in endings):
             return kind
@@ -66,7 +69,8 @@ def token_classes(evidence: Evidence, ids: Ints) -> tuple[Ints, Ints]:
     The spelling class is the case of the letters, and whether the token begins a word. Pieces of words have no part of
     speech. Where no token of a vocabulary begins with a space, a token begins a word unless it is marked as a piece.
     """
-    texts = [vocabulary(evidence).texts[i] for i in ids]
+    every = vocabulary(evidence).texts
+    texts = [every[i] for i in ids]
     spaced = any(text.startswith(" ") for text in texts)
     begins = [text.startswith(" ") if spaced else not text.startswith("##") for text in texts]
     words = [text.strip().removeprefix("##") for text in texts]
