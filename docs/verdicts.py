@@ -1,6 +1,7 @@
 """Where do the docs' verdicts come from? From surveys, by one command: `make docs-numbers`.
 
     python docs/verdicts.py [MODEL …]     survey these models (by default all four), then write every page
+    python docs/verdicts.py --claims=LIST [MODEL …]   survey these claims, and keep what is stored of the others
     python docs/verdicts.py --write       write the pages from docs/verdicts.json alone
 
 `docs/verdicts.json` holds what the pages show of each survey. In a page, everything between `<!-- numbers … -->` and
@@ -35,11 +36,11 @@ WIDTH = 120
 Record = Mapping[str, Any]
 
 
-def survey_record(model: str) -> dict[str, Any]:
+def survey_record(model: str, chosen: str = "all") -> dict[str, Any]:
     """One model's survey, reduced to what the pages show."""
     import armillary
 
-    survey = armillary.survey(model)
+    survey = armillary.survey(model, claims=chosen)
     claims = {}
     for finding in survey:
         statistic = finding.statistic
@@ -177,11 +178,21 @@ def clean(value: Any) -> Any:
     return [clean(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
+def added(known: Record | None, record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the claims that only an earlier one has, if that was made by the same rules; in their order."""
+    from armillary.probes import PROBES
+
+    older = known["claims"] if known and known["rules"] == record["rules"] else {}
+    claims = {**older, **record["claims"]}
+    return {**record, "claims": {p.claim.id: claims[p.claim.id] for p in PROBES if p.claim.id in claims}}
+
+
 def main(arguments: list[str]) -> None:
     store = json.loads(STORE.read_text("utf-8")) if STORE.exists() else {}
     if arguments != ["--write"]:
-        for model in arguments or MODELS:
-            store[model] = clean(survey_record(model))
+        chosen = next((a.removeprefix("--claims=") for a in arguments if a.startswith("--claims=")), "all")
+        for model in [a for a in arguments if not a.startswith("--")] or MODELS:
+            store[model] = added(store.get(model), clean(survey_record(model, chosen)))
             store = {name: store[name] for name in MODELS if name in store}
             STORE.write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n", "utf-8")
     assert {entry["verdict"] for record in store.values() for entry in record["claims"].values()} <= set(VERDICTS)
