@@ -40,8 +40,8 @@ def bench_of(gathered: Evidence) -> Bench:
 
 
 def tried(probe: AnyProbe, anatomy: Anatomy, text: Corpus) -> Finding:
-    """What a probe that reads no instrument concludes from its own passes."""
-    return concluded(probe, gather(anatomy, text, ()))
+    """What a probe concludes from its instruments, or from its own passes."""
+    return concluded(probe, gather(anatomy, text, probe.instruments))
 
 
 def name_of(case: Case) -> str:

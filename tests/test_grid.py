@@ -94,7 +94,7 @@ EDGES = {
 @pytest.mark.parametrize("edge", list(EDGES))
 def test_the_edges_are_survived(edge, probe):
     anatomy, text = EDGES[edge]()
-    evidence = gather(anatomy, text, ())
+    evidence = gather(anatomy, text, probe.instruments)
     finding = judge(probe, evidence, bench_of(evidence))
     whole(finding)
     if edge in ("one document", "one-token documents"):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from naive import UNSEEN, WILD, specimen, tokenizer
-from test_travel import LAYERS, SIZE, mover
 from tiny import tiny
 
 from armillary import readouts
@@ -28,6 +27,7 @@ from armillary.readouts.settings import Settings
 from armillary.readouts.trajectory import trajectory
 from armillary.specimens.models.bag import CONTEXT, bag, gaussian
 from armillary.specimens.models.texts import corpus
+from armillary.specimens.models.words import LAYERS, SIZE, mover
 
 PROSE = " ".join(NOUNS[:12])
 

@@ -49,7 +49,7 @@ def _listed() -> dict[str, str]:
 def part_of_speech(word: str) -> str | None:
     """The class of a whole word; None where neither list nor ending tells.
 
-    >>> [part_of_speech(word) for word in ("The", "houses", "slowly", "jumping", "ing", "blue")]
+    >>> [part_of_speech(word) for word in ("The", "houses", "slowly", "jumping", "ing", "tall")]
     ['determiner', 'noun', 'adverb', '-ing', None, None]
     """
     bare = word.casefold()
