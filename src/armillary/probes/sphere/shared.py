@@ -19,7 +19,7 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text
 from armillary.probes.sphere.shared_axes import AxisOverlap, GainLikeness, axis_overlap, gain_likeness
-from armillary.results import Claim, Control, Finding, Part, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -61,6 +61,13 @@ class Shared:
             f"overlap of neighbours' axes is above {T.shared_half} of that of the two halves of one layer."
         ),
         kind="learned",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "Qualified as soon as neither extreme is possible any more: changed after a first result was seen. "
+                "builtin:gpt was undecided and became qualified; the limits did not move.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES,)
 

@@ -27,7 +27,7 @@ from armillary.probes.machinery.tables import cells, interval_cells, line, site_
 from armillary.probes.machinery.verdicts import more_text
 from armillary.probes.sphere.across_sites import drawn_interval, flagged
 from armillary.probes.stability.position_bins import BinDistances, counted_ranges, site_distances
-from armillary.results import Claim, Control, Finding, Part, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -70,6 +70,13 @@ class Positions:
             "where an interval spans its limit."
         ),
         kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "The median norm decides, not a share of norms: changed after a first result was seen. builtin:gpt and "
+                "MiniLM were undecided and became refuted; the limit did not move.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (POSITION_SAMPLES,)
 
