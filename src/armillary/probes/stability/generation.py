@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from armillary.probes.stability.departures import Departures
 
 WINDOW, LEAST_WINDOW = 64, 16
-# A large model writes four windows; more would cost more than all other claims together. One generation in ten drifts
-# into a list or a loop and back: with twelve prompts one such left a third of surveys undecided, with these hardly any.
+# A large model writes four windows; more would cost more than all other claims together. Some generations drift into a
+# list or a loop for a while: with twelve prompts, one such left up to a third of surveys undecided.
 WINDOWS, FEW_WINDOWS, LARGE = 7, 4, 50e6
 PROMPTS, FEW_PROMPTS = 24, 16
 # A pass of one token per row costs about three times as much per token as one over whole windows.
