@@ -29,7 +29,7 @@ from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.sphere import cycle_parts
 from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.cycle import WRITE, X, Y, cycle, sublayers
-from armillary.probes.sphere.isotropy import Isotropy
+from armillary.probes.sphere.isotropy import POST, Isotropy
 from armillary.probes.sphere.rotations import rotation, sublayer_errors
 from armillary.probes.sphere.shared import Shared
 from armillary.probes.stability.positions import Positions
@@ -132,6 +132,12 @@ def test_the_rotated_copy_leaves_the_other_alone(family):
                 run(anatomy, batch.ids, batch.mask)
         first, second = results[part.write].chunk(2)
         assert torch.allclose(first, plain, atol=1e-5) and torch.allclose(second, seen["write"].double(), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "opt-post", "bert"])
+def test_the_reading_says_where_the_source_speaks_of_another_order(family):
+    finding = concluded(Isotropy(), read(tiny(family)), text(9, 24, words=97))
+    assert (POST in finding.reading) == (family in ("opt-post", "bert"))
 
 
 def test_nothing_written_has_no_shape():
