@@ -43,12 +43,15 @@ class ScoredAttention(nn.Module):
                 f"{tuple(k.shape)} and {tuple(v.shape)}"
             )
         keys = q if self.score == "own angle" else k
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, keys, v))
+        query, key, value = (self._of_heads(part) for part in (q, keys, v))
         if self.score in ("dot", "cosine"):
             mixed = scaled_dot_product_attention(*self._as_dot(query, key), value, is_causal=True, scale=1.0)
         else:
             mixed = self._by_distance(query, key, value)
         return mixed.transpose(1, 2).flatten(-2)
+
+    def _of_heads(self, x: Tensor) -> Tensor:
+        return x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def _as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys whose dot product is the score."""

@@ -39,7 +39,8 @@ class Arm:
 
         blocks = {"blocks": model.config.n_head} if self.norm in BY_HEAD else {}
         norm = {"norm": self.norm, **blocks, **self.norm_settings} if self.norm else {}
-        parts = {"heads": self.heads, "results": self.results, "score": self.score, "activation": self.activation}
+        parts: dict[str, Any] = {"heads": self.heads, "results": self.results}
+        parts |= {"score": self.score, "activation": self.activation}
         swap(model, **norm, **{name: part for name, part in parts.items() if part})
         if self.embed_scale:
             inner = model.base_model
