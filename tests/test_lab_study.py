@@ -12,9 +12,12 @@ from armillary.lab import data
 from armillary.lab.study import queue
 from armillary.lab.study.arms import GATE, STUDIES, arms_of
 from armillary.lab.study.design import RATES, SIZES, STABILITY, TUNING_SEEDS, WIDE_RATES, paired_runs, tuning_runs
+from armillary.lab.study.outcome import outcome
 from armillary.lab.study.queue import Study, best_rate, read_runs
 from armillary.lab.study.training import ArmTrainer, Corpus, recipe_of
 from armillary.lab.study.verdicts import compare
+from armillary.views.figures.study import save_study
+from armillary.views.text.study import study_text
 
 SMOKE = SIZES["smoke"]
 
@@ -260,3 +263,60 @@ def test_a_study_from_the_command_line(text, tmp_path):
     assert done.exit_code == 0, done.output
     assert "identical twin" in done.stdout
     assert "undecided" in done.stdout
+
+
+# ---- what a study found ---------------------------------------------------------------------------------
+
+
+def written(folder, arms: dict[str, list[float | None]], rates: dict[str, dict[float, float | None]]) -> None:
+    """A study's folder with these paired losses and these losses by learning rate."""
+    manifest = {
+        "study": "norms",
+        "size": {"name": "xs", "layers": 4, "width": 192, "tokens": 1000},
+        "arms": {arm: {"prediction": f"prediction of {arm} <b>"} for arm in rates},
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    common = {"parameters": 7, "seconds": 2.0, "size": "xs", "study": "norms"}
+    for arm, by_rate in rates.items():
+        for rate, loss in by_rate.items():
+            row = {"key": f"{arm}/{rate}", "arm": arm, "rate": rate, "seed": 1000, "tuning": True, "curve": []}
+            queue.append(folder / "runs.jsonl", {**common, **row, "loss": loss, "best": loss, "diverged": loss is None})
+        for seed, loss in enumerate(arms.get(arm, [])):
+            curve = [[1, None if loss is None else loss + 1], [2, loss]]
+            row = {"key": f"{arm}/p/{seed}", "arm": arm, "rate": 0.1, "seed": seed, "tuning": False, "curve": curve}
+            queue.append(folder / "runs.jsonl", {**common, **row, "loss": loss, "best": loss, "diverged": loss is None})
+
+
+def test_a_folder_says_what_its_study_found(tmp_path):
+    base = [3.0, 3.1, 3.2, 3.05]
+    written(
+        tmp_path,
+        {"layernorm": base, "dyt": [x + 0.05 + 0.001 * i for i, x in enumerate(base)]},
+        {
+            "layernorm": {1e-3: 3.3, 2e-3: 3.02, 4e-3: 3.0, 8e-3: 3.05, 1.6e-2: None},
+            "dyt": {1e-3: 3.1, 2e-3: 3.4},
+            "sphere": {1e-3: None, 2e-3: None},
+        },
+    )
+    found = outcome(tmp_path)
+    assert [arm.usable for arm in found.arms] == [(2e-3, 4e-3, 8e-3), (1e-3,), ()]
+    assert found.reference.breadth == pytest.approx(4)
+    assert found.compared("dyt").outcome == "worse"
+    assert found.pairing("dyt") > 0.99
+    text = study_text(found, 200)
+    assert "reference" in text and "worse" in text and "diverged" in text
+    assert "prediction of sphere" in text
+    page = save_study(found, tmp_path / "study.html").read_text()
+    assert "1 worse" in page and "prediction of sphere <b>" not in page
+    assert save_study(found, tmp_path / "study.csv").read_text().count("\n") == 4
+
+
+def test_a_folder_without_a_study_is_refused(tmp_path):
+    with pytest.raises(ArmillaryError, match="holds no study"):
+        outcome(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"study": 3}')
+    with pytest.raises(ArmillaryError, match="damaged"):
+        outcome(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"study": "gate", "arms": {"a": {"prediction": ""}}}')
+    with pytest.raises(ArmillaryError, match="no finished run"):
+        outcome(tmp_path)

@@ -108,13 +108,31 @@ def run_study(
             check_source(path)
     import torch
 
+    from armillary.lab.study.outcome import outcome
     from armillary.lab.study.queue import Study
     from armillary.views.text.study import study_text
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     queue = Study(study, size, Text.of(text, heldout), out, seeds, device, lambda line: click.echo(line, err=True))
-    rows = queue.run(wanted, jobs)
-    click.echo(study_text(rows, known[0]))
+    queue.run(wanted, jobs)
+    click.echo(study_text(outcome(out)), nl=False)
+
+
+@lab.command()
+@click.argument("folder", type=PATH)
+@click.option("--out", type=PATH, metavar="FILE", help="Also draw it: .html, .png, .svg, or the numbers as .csv.")
+@friendly
+def show(folder: Path, out: Path | None) -> None:
+    """Show what the study in FOLDER has found so far."""
+    from armillary.lab.study.outcome import outcome
+    from armillary.views.text.study import study_text
+
+    found = outcome(folder)
+    click.echo(study_text(found), nl=False)
+    if out is not None:
+        from armillary.views.figures.study import save_study
+
+        click.echo(f"{save_study(found, out)}")
 
 
 @lab.command()
