@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from armillary.errors import ArmillaryError
@@ -12,6 +13,7 @@ from armillary.lab import data
 from armillary.lab.study import queue
 from armillary.lab.study.arms import GATE, STUDIES, arms_of
 from armillary.lab.study.design import RATES, SIZES, STABILITY, TUNING_SEEDS, WIDE_RATES, paired_runs, tuning_runs
+from armillary.lab.study.lookup import Lookup
 from armillary.lab.study.outcome import outcome
 from armillary.lab.study.queue import Study, best_rate, read_runs
 from armillary.lab.study.training import ArmTrainer, Corpus, recipe_of
@@ -320,3 +322,22 @@ def test_a_folder_without_a_study_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text('{"study": "gate", "arms": {"a": {"prediction": ""}}}')
     with pytest.raises(ArmillaryError, match="no finished run"):
         outcome(tmp_path)
+
+
+# ---- a task that overlap solves -------------------------------------------------------------------------
+
+
+def test_overlap_solves_what_ordinary_heads_of_the_same_width_do_not():
+    """Heads of one axis can only find the largest or the smallest key; heads that share all axes find any."""
+    task = Lookup(heads=8, width=8, keys=16, pairs=8, steps=500)
+    ordinary, shared = (task.accuracy(name) for name in ("block", "uniform"))
+    assert ordinary < 0.9
+    assert shared > 0.95
+
+
+def test_the_answer_to_a_lookup_is_the_value_of_its_key():
+    keys, values, answers = Lookup().rows(50, torch.Generator().manual_seed(1))
+    for row, value, answer in zip(keys.tolist(), values.tolist(), answers.tolist(), strict=True):
+        assert len(set(row[:-1])) == len(row) - 1
+        assert value[row.index(row[-1])] == answer
+        assert value[-1] == Lookup().values
