@@ -24,6 +24,7 @@ from armillary.calibrate import calibrate
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.controls import Twins, twin_seed
 from armillary.probes.machinery.thresholds import RULES_VERSION
+from armillary.probes.machinery.workers import side_by_side
 from armillary.results.calibration import Outcome, Planted, Run, RunsFile, Study, Task, wilson
 from armillary.results.calibration.aims import agreement, aims, by_text, turning
 from armillary.results.calibration.counts import Calibration, count_runs, joined
@@ -37,7 +38,6 @@ from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted import CASES
 from armillary.specimens.planted.case import Case, conclude, draw, sized
 from armillary.specimens.untrained import SHAPES, untrained, untrained_seed
-from armillary.specimens.workers import side_by_side
 from armillary.views.text.calibration import calibration_text, claim_lines
 from armillary.views.text.trust import trust_page
 

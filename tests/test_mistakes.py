@@ -7,15 +7,14 @@ import torch
 
 from armillary.probes.instruments.lengths import LENGTHS, Lengths
 from armillary.probes.machinery.bench import ModelChangedError
+from armillary.probes.machinery.conclude import conclude as decide
 from armillary.probes.machinery.plan import make_plan
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.tables import cells, site_table
 from armillary.probes.sphere.radius import Radius
 from armillary.results import Claim, Finding, Statistic
-from armillary.run import _conclude
 from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.texts import corpus
-from armillary.views.text.progress import progress_bar
 
 CLAIM = Claim("outside.mistaken", "H", "statement", "source", "definition", "control", "rule")
 
@@ -73,8 +72,7 @@ def conclude(probe, model=None):
     probes = (Radius(), probe, Radius())
     instruments = [instrument for probe in probes for instrument in probe.instruments]
     evidence = gather(model or bag(gaussian()), corpus(), instruments)
-    with progress_bar(False) as bar:
-        return [conclusion.finding for conclusion in _conclude(evidence, probes, True, bar)]
+    return [conclusion.finding for conclusion in decide(evidence, probes, True)]
 
 
 @pytest.mark.parametrize(

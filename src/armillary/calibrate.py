@@ -20,6 +20,7 @@ from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import Documents, from_path, sample
 from armillary.probes import claims as list_claims
 from armillary.probes.machinery.thresholds import RULES_VERSION
+from armillary.probes.machinery.workers import one_by_one, side_by_side
 from armillary.results import Finding
 from armillary.results.calibration import SAMPLE, Calibration, Outcome, Run, RunsFile, Study, Task
 from armillary.results.calibration.counts import count_runs
@@ -29,7 +30,6 @@ from armillary.results.store import check_writable, json_text, table_csv, write_
 from armillary.specimens import planted
 from armillary.specimens.planted.case import conclude
 from armillary.specimens.untrained import SHAPES, tokenizer, untrained
-from armillary.specimens.workers import one_by_one, side_by_side
 from armillary.views.text.trust import trust_page
 
 STUDY = "study.json"

@@ -3,8 +3,7 @@
 import dataclasses
 import platform
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,21 @@ from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
 from armillary.anatomy.loading.weights import check_memory
-from armillary.errors import ModelError, OutputError, TextError
+from armillary.errors import ArmillaryError, ModelError, OutputError, TextError
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.tokens import Corpus, encode
 from armillary.probes import AnyProbe, choose
-from armillary.probes.machinery.bench import Bench, ModelChangedError
+from armillary.probes.machinery.conclude import Conclusion, begin, conclude, crew_of
 from armillary.probes.machinery.evidence import Evidence
-from armillary.probes.machinery.plan import arms_of, make_plan
-from armillary.probes.machinery.probe import Experimenter, judge, reads_text
+from armillary.probes.machinery.plan import arms_of, jobs_for, make_plan
+from armillary.probes.machinery.probe import reads_text
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
-from armillary.probes.machinery.verdicts import failed
 from armillary.results import Finding, Provenance, Survey, TextFacts, Times
 from armillary.results.calibration.aims import turning
 from armillary.results.calibration.store import shipped
-from armillary.results.store import check_writable, finding_json, write_survey
+from armillary.results.store import check_writable, write_survey
 from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
@@ -77,6 +75,7 @@ def survey(
     steps: bool = False,
     progress: bool = True,
     debug: bool = False,
+    jobs: int | None = 1,
     tell: Callable[[Survey], None] | None = None,
 ) -> Survey:
     """Measure claims on a model: `text` is a path, a string, a list of documents, or None for the built-in sample.
@@ -85,8 +84,10 @@ def survey(
     experiments on fewer documents: intervals are wider. With `out`, survey.json, tables/ and figures/ are written
     there; survey.json grows with every claim that is decided. A claim whose probe raises is reported as `failed`;
     `debug` keeps the traceback in the survey's notes. With `steps`, `model` is the folder of a training run: its last
-    checkpoint is surveyed, and claims about training read all of them. `tell` is called with the survey so far: first
-    with the plan alone, then after each claim.
+    checkpoint is surveyed, and claims about training read all of them. With several `jobs`, claims are decided in
+    processes of their own (a script then needs `if __name__ == "__main__":`); None means as many as cores, memory and
+    model allow. `tell` is called with the survey so far: first with the plan alone, then after each claim, in the order
+    of the claims.
     """
     started = time.time()
     # What can be refused is refused before a model is loaded.
@@ -94,6 +95,8 @@ def survey(
     tokens = (QUICK_TOKENS if quick else DEFAULT_TOKENS) if tokens is None else tokens
     if tokens < 1:
         raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
+    if jobs is not None and jobs < 1:
+        raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
     if out is not None:
         check_writable(Path(out))
     documents = from_any(text)
@@ -103,35 +106,73 @@ def survey(
         anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
         anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
         corpus = _corpus(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
-        plan = make_plan(anatomy, corpus, probes, quick)
+        number = jobs_for(anatomy, probes) if jobs is None else min(jobs, len(probes))
+        plan = make_plan(anatomy, corpus, probes, quick, number)
         result = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, tokens, Times(plan=plan))
         _tell(tell, result, bar)
-        evidence = _gather(anatomy, corpus, probes, seed, bar)
-        result = _survey(anatomy, evidence, documents, tokens, result.times)
-        begun = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
-        stored = 0
-        for conclusion in _conclude(evidence, probes, quick, bar):
-            result = _with(result, conclusion, begun, round(time.time() - started, 2), debug)
-            # Stored first: a claim that is shown is on disk.
-            stored = _store(result, out, stored)
-            _tell(tell, result, bar)
+        # Workers import what they need while this process reads.
+        with crew_of(number, [__name__]) as crew:
+            evidence = _gather(anatomy, corpus, probes, seed, bar)
+            begun = begin(crew, evidence, probes, quick, asked=jobs is not None)
+            result = _survey(anatomy, evidence, documents, tokens, result.times)
+            growing = _Growing(result, probes, _caption(evidence), started, out, debug, tell, bar)
+            bar.start("concluding", len(probes))
+            for conclusion in conclude(evidence, probes, quick, lambda what: bar.say(f"concluding: {what}"), begun):
+                growing.add(conclusion)
     if out is not None:
-        result.save(Path(out))
-    return result
+        growing.result.save(Path(out))
+    return growing.result
 
 
-def _store(result: Survey, out: str | Path | None, stored: int) -> int:
-    """Write the claims that are not stored yet; returns how many are stored.
+@dataclasses.dataclass
+class _Growing:
+    """A survey while claims are decided, in whatever order they are."""
+
+    result: Survey
+    probes: Sequence[AnyProbe]
+    caption: str
+    started: float
+    out: str | Path | None
+    debug: bool
+    tell: Callable[[Survey], None] | None
+    bar: Bar
+    decided: dict[str, Conclusion] = dataclasses.field(default_factory=dict)
+    stored: frozenset[str] = frozenset()
+    told: int = 0
+
+    def add(self, conclusion: Conclusion) -> None:
+        finding = _worded(conclusion.finding, self.caption)
+        self.decided[finding.id] = dataclasses.replace(conclusion, finding=finding)
+        ordered = [self.decided[probe.claim.id] for probe in self.probes if probe.claim.id in self.decided]
+        begun = datetime.fromtimestamp(self.started, UTC).isoformat(timespec="seconds")
+        seconds = {entry.finding.id: entry.seconds for entry in ordered}
+        self.result = dataclasses.replace(
+            self.result,
+            findings=tuple(entry.finding for entry in ordered),
+            times=Times(begun, round(time.time() - self.started, 2), seconds, self.result.times.plan),
+            notes=tuple(entry.traceback for entry in ordered if self.debug and entry.traceback),
+        )
+        # Stored first: a claim that is shown is on disk. Shown in the order of the ledger.
+        self.stored = _store(self.result, self.out, self.stored)
+        while self.told < len(self.probes) and self.probes[self.told].claim.id in self.decided:
+            self.told += 1
+            shown = dataclasses.replace(self.result, findings=self.result.findings[: self.told])
+            _tell(self.tell, shown, self.bar)
+        self.bar.advance(1)
+
+
+def _store(result: Survey, out: str | Path | None, stored: frozenset[str]) -> frozenset[str]:
+    """Write the claims that are not stored yet; returns the ids of those that are.
 
     A full disk must not cost the claims still to come: the last save tries again, and reports it.
     """
     if out is None:
-        return 0
+        return stored
     try:
-        write_survey(result, Path(out), since=stored)
+        write_survey(result, Path(out), stored)
     except OutputError:
         return stored
-    return len(result)
+    return frozenset(finding.id for finding in result)
 
 
 def _anatomy(model: Any, tokenizer: Any, device: str | None, dtype: str | None, trust: bool, bar: Bar) -> Anatomy:
@@ -190,66 +231,11 @@ def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
     return corpus
 
 
-@dataclasses.dataclass(frozen=True)
-class _Conclusion:
-    finding: Finding
-    seconds: float
-    traceback: str = ""
-
-
-def _conclude(evidence: Evidence, probes: Sequence[AnyProbe], quick: bool, bar: Bar) -> Iterator[_Conclusion]:
-    """Claim by claim, with experiments when their claim's turn comes. A probe that raises loses only its own claim."""
-    bar.start("concluding", len(probes))
-    caption = _caption(evidence)
-    bench: Bench | None = None
-    if evidence.corpus is not None and any(isinstance(probe, Experimenter) for probe in probes):
-        bench = Bench(evidence.anatomy, evidence.corpus, evidence.untrained, evidence.seed, quick)
-        bench.prove()
-    for probe in probes:
-        began, trace = time.perf_counter(), ""
-        bar.say(f"concluding: {probe.claim.id}")
-        try:
-            if bench is not None and isinstance(probe, Experimenter):
-                bench.tick = _ticker(probe, bench, bar)
-            finding = judge(probe, evidence, bench)
-            # What cannot be stored is this probe's error, not the survey's.
-            finding_json(finding)
-        except ModelChangedError as error:
-            # Nothing that is measured on a changed model can be believed.
-            raise ModelChangedError(f"{probe.claim.id}: {error}") from error
-        except Exception as error:
-            finding, trace = failed(probe.claim, error), f"{probe.claim.id}\n{traceback.format_exc()}"
-        finding = dataclasses.replace(finding, caption=caption, reading=_reading(finding))
-        yield _Conclusion(finding, round(time.perf_counter() - began, 2), trace)
-        bar.advance(1)
-
-
-def _reading(finding: Finding) -> str:
-    """What the claim's verdict was seen to depend on belongs to its reading."""
+def _worded(finding: Finding, caption: str) -> Finding:
+    """With what was read, and with what the claim's verdict was seen to depend on."""
     warning = turning(shipped(), finding.id, RULES_VERSION) if finding.verdict != "failed" else ""
-    return f"{finding.reading} {warning}" if warning else finding.reading
-
-
-def _ticker(probe: Experimenter[Any], bench: Bench, bar: Bar) -> Callable[[int], None]:
-    claim, most, done = probe.claim.id, probe.passes(bench.anatomy), [0.0]
-
-    def tick(tokens: int) -> None:
-        done[0] += tokens / max(1, bench.text.tokens)
-        bar.say(f"{claim}: {done[0]:.0f} of at most {most:.0f} passes")
-
-    return tick
-
-
-def _with(result: Survey, conclusion: _Conclusion, begun: str, seconds: float, debug: bool) -> Survey:
-    """The survey with one more claim."""
-    finding = conclusion.finding
-    claims = {**result.times.claims, finding.id: conclusion.seconds}
-    return dataclasses.replace(
-        result,
-        findings=(*result.findings, finding),
-        times=Times(begun, seconds, claims, result.times.plan),
-        notes=(*result.notes, *([conclusion.traceback] if debug and conclusion.traceback else [])),
-    )
+    reading = f"{finding.reading} {warning}" if warning else finding.reading
+    return dataclasses.replace(finding, caption=caption, reading=reading)
 
 
 def _caption(evidence: Evidence) -> str:

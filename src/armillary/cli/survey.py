@@ -28,6 +28,8 @@ FAILED = 3
 @click.option("--steps", is_flag=True, help="MODEL is the folder of a training run: read all its checkpoints.")
 @click.option("--quick", is_flag=True, help="Less text and fewer documents in experiments: faster, wider intervals.")
 @loading
+@click.option("--jobs", type=int, metavar="N",
+              help="Processes that decide claims. [default: by cores and memory; 1 for a large model]")  # fmt: skip
 @click.option("--out", type=PATH, metavar="DIR",
               help="Write report.html, survey.json, tables/ and figures/ here. [default: survey/MODEL]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")

@@ -119,6 +119,8 @@ class Plan(Facts):
     seconds: float
     arms: int = 3
     """Passes over the text: the model, its untrained twins, and shuffled text."""
+    jobs: int = 1
+    """Processes that decide the claims."""
 
 
 @dataclass(frozen=True)

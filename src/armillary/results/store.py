@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -70,14 +70,14 @@ def table_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def write_survey(survey: Survey, folder: Path, since: int = 0) -> Path:
+def write_survey(survey: Survey, folder: Path, stored: Container[str] = ()) -> Path:
     """Write tables/ and then survey.json into `folder`; returns the path of survey.json.
 
-    The tables of the first `since` findings are there already.
+    The tables of the claims in `stored` are there already.
     """
     files: dict[Path, str | bytes] = {}
-    for finding in survey.findings[since:]:
-        for name, table in _tables(finding).items():
+    for finding in survey.findings:
+        for name, table in _tables(finding).items() if finding.id not in stored else ():
             path = Path(folder) / "tables" / name
             if path in files:
                 raise OutputError(f"two tables would both be written as {path}; rename one of them.")

@@ -121,7 +121,7 @@ def check_calls(path: Path, build: Callable[[Any], Any], config: Any, weights: i
 def check_memory(weights: int, bytes_each: int, copies: int, device: str) -> None:
     """Refuse, with both numbers, a model that cannot fit."""
     needed = weights * bytes_each * copies
-    free = _free(device)
+    free = free_memory(device)
     if needed > free:
         arms = " (the model and its random-initialisation control)" if copies > 1 else ""
         raise ModelError(
@@ -138,7 +138,7 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.1f}" if size >= GIB // 10 else f"{size / GIB:.1g}"
 
 
-def _free(device: str) -> int:
+def free_memory(device: str) -> int:
     if device.startswith("cuda"):
         import torch
 

@@ -53,7 +53,8 @@ def plan_line(survey: Survey) -> str:
         parts.append(f"{plan.arms} passes over {count(plan.tokens)} tokens")
     if plan.experiments:
         parts.append(f"at most {count(round(plan.passes))} over {count(plan.evaluation)} for experiments")
-    return " · ".join([*parts, f"about {duration(plan.seconds)}"])
+    in_processes = f" in {plan.jobs} processes" if plan.jobs > 1 else ""
+    return " · ".join([*parts, f"about {duration(plan.seconds)}{in_processes}"])
 
 
 def counted(n: int, noun: str) -> str:
