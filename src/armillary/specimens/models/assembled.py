@@ -1,4 +1,4 @@
-"""Models for the second reading of the sphere, of positions and of axes: words, places, sublayers and norms are given."""
+"""Models for the second reading of the sphere, positions and axes: words, places, sublayers and norms are given."""
 
 import math
 from collections.abc import Callable
@@ -168,7 +168,7 @@ def marking(size: float = 1.0, turned: bool = False, seed: int = 0) -> tuple[Ana
     for head in range(HEADS):
         own = [axis for axis in others if axis // K == head]
         common = normal(CONTEXT, 2, stream=12 + head, seed=seed) @ normal(2, len(own), stream=20 + head, seed=seed)
-        places[:, own] = 2 * common + 2 * normal(CONTEXT, len(own), stream=40 + head, seed=seed)
+        places[:, own] = 3 * common + 2 * normal(CONTEXT, len(own), stream=40 + head, seed=seed)
     ids = torch.randint(8, 108, (40, 40), generator=generator(2, seed))
     often = torch.rand(40, 40, generator=generator(3, seed)) < 0.5
     turn = rotation(D, number(5, seed), True).float() if turned else torch.eye(D)

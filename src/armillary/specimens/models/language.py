@@ -18,7 +18,7 @@ from armillary.probes.grid.language.word_lists import PLACES as PREPOSITIONS
 from armillary.specimens.models.draws import generator, normal
 from armillary.specimens.models.senses import plain_tokenizer, split
 
-SPOTS, CODE = 24, 64
+SPOTS, CODE = 24, 96
 D = SPOTS + 2 * CODE
 PLACE, KEY, SEEK = slice(0, SPOTS), slice(SPOTS, SPOTS + CODE), slice(SPOTS + CODE, D)
 """Where the stream keeps a token's place, what the word is, and what it looks for."""
@@ -34,12 +34,13 @@ def _table(phenomena: Collection[str], loud: bool, seed: int) -> tuple[Tensor, T
     row = {word: i for i, word in enumerate(item_words())}
     table = torch.zeros(len(row), D)
     codes: dict[str, Tensor] = {}
+    frame = _frame(seed)
     for item in (item for item in items() if item.phenomenon in phenomena):
         # Words of a list belong to their own pair; other relations are between kinds of words.
         kind = item.target if item.phenomenon in GROUPS["similarity and opposition"] else item.query
         name = "person" if item.phenomenon == "subject" else f"{item.phenomenon} {kind}"
         if name not in codes:
-            codes[name] = normalize(normal(CODE, stream=300 + len(codes), seed=seed), dim=0)
+            codes[name] = frame[len(codes)]
         table[row[item.target], KEY] = table[row[item.target], KEY] + 6 * codes[name]
         table[row[item.query], SEEK] = 6 * codes[name]
     keys = table[:, KEY]
@@ -51,8 +52,13 @@ def _table(phenomena: Collection[str], loud: bool, seed: int) -> tuple[Tensor, T
     return table, codes.get("person")
 
 
+def _frame(seed: int) -> Tensor:
+    """Orthonormal codes: more than there are relations."""
+    return torch.linalg.qr(normal(CODE, CODE, stream=7, seed=seed))[0]
+
+
 def _preposition(seed: int) -> Tensor:
-    return normalize(normal(CODE, stream=7, seed=seed), dim=0)
+    return _frame(seed)[-1]
 
 
 def linguist(
@@ -95,7 +101,7 @@ def linguist(
             second.c_attn.weight[PLACE, :SPOTS] = 30 * spots.roll(-1, 1)
             second.c_attn.weight[PLACE, D : D + SPOTS] = spots
         else:
-            second.c_attn.weight[SEEK, :CODE] = 30 * sharp * code
+            second.c_attn.weight[SEEK, :CODE] = 2 * sharp * code
             second.c_attn.weight[KEY, D : D + CODE] = code
     return replace(read(model, "planted"), tokenizer=plain_tokenizer(item_words()))
 

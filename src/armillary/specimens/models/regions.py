@@ -9,15 +9,15 @@ from armillary.anatomy import Anatomy
 from armillary.specimens.models.draws import normal
 from armillary.specimens.models.grid import CONTEXT, gpt2
 
-WORDS, AREAS, OTHER = 64, 8, 32
+WORDS, AREAS, OTHER = 256, 8, 32
 D = CONTEXT + AREAS + OTHER
 SPOT, REST = slice(0, CONTEXT), slice(CONTEXT + AREAS, D)
 """Where the stream keeps a token's place, and everything about it besides its region, which is in between."""
 
 
-def regional(areas: Sequence[Sequence[int]], size: float = 1.0, layers: int = 2, seed: int = 0) -> Anatomy:
+def regional(areas: Sequence[Sequence[int]], sizes: Sequence[float], layers: int = 2, seed: int = 0) -> Anatomy:
     """Words in eight regions; every head looks at its own token alone, and writes much in these regions, little in
-    others; `size` is how much. Heads without a region write what has nothing to do with it."""
+    others; `sizes` says how much. Heads without a region write what has nothing to do with it."""
     words = torch.zeros(WORDS, D)
     words[torch.arange(WORDS), CONTEXT + torch.arange(WORDS) % AREAS] = 12.0
     words[:, REST] = normal(WORDS, OTHER, stream=3, seed=seed)
@@ -35,7 +35,7 @@ def regional(areas: Sequence[Sequence[int]], size: float = 1.0, layers: int = 2,
             W_Q[SPOT, first:last], W_K[SPOT, first:last] = 30 * spots, spots
             W_V[REST, first : last - AREAS] = 0.1 * normal(OTHER, k - AREAS, stream=20 + head, seed=seed)
             for area in own:
-                W_V[CONTEXT + area, last - AREAS + area] = 0.5 * size
+                W_V[CONTEXT + area, last - AREAS + area] = 0.5 * sizes[head]
             turn = torch.linalg.qr(normal(OTHER, OTHER, stream=40 + head, seed=seed))[0]
             W_O[first:last, REST] = 0.05 * turn[:k]
 

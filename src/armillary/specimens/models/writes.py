@@ -1,4 +1,4 @@
-"""Feed-forwards for chapter E whose units match one word or any, and whose writes are simple or as rich as the input."""
+"""Feed-forwards for chapter E: units match one word or any, and writes are simple or as rich as the input."""
 
 from dataclasses import replace
 from typing import Any

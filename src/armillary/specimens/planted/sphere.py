@@ -1,9 +1,9 @@
 """Chapter A: where is a norm's output a sphere, a plane, a thin shell, and where not?"""
 
-from armillary.anatomy import Anatomy
 import torch
 from torch import Tensor
 
+from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.specimens.models.assembled import STEEP, alike, cycling, gained, one_axis, paired, uneven, unpaired
 from armillary.specimens.models.bag import bag, gaussian
@@ -141,7 +141,8 @@ CASES: tuple[Case, ...] = (
         "supported",
         "power of the words' spread that gains take away",
         lambda power, seed: cycling(lambda layer: STEEP**-power, one_axis(seed), seed),
-        matters=0.5,
+        (0.1, 0.25, 0.5, 1.0),
+        matters=0.25,
     ),
     certain(
         "cycle, gains that even out in one layer of two",
@@ -179,7 +180,7 @@ CASES: tuple[Case, ...] = (
         "supported",
         "share of a layer's gains that all layers have",
         lambda share, seed: gained(alike(share, seed), seed=seed),
-        matters=1.0,
+        (0.5, 0.75, 1.0),
     ),
     certain(
         "shared, gains of different size",

@@ -117,6 +117,7 @@ CASES: tuple[Case, ...] = (
         "refuted",
         "how far places move, eight times the length of a word in full",
         lambda size, seed: placed(drifting(size, seed), seed=seed),
+        (0.1, 0.25, 0.5, 1.0),
         matters=0.25,
     ),
     certain(

@@ -41,10 +41,13 @@ def together(seed: int) -> Tensor:
 
 
 def model(
-    embedding: Callable[[int], Tensor], plant: Callable[[int], Plant], shape: Callable[..., Anatomy] = gpt2
+    embedding: Callable[[int], Tensor],
+    plant: Callable[[int], Plant],
+    shape: Callable[..., Anatomy] = gpt2,
+    layers: int = LAYERS,
 ) -> Callable[[int], Specimen]:
     """Seed → the model; these claims read weights alone."""
-    return lambda seed: (shape(embedding(seed), plant(seed), seed=seed), None)
+    return lambda seed: (shape(embedding(seed), plant(seed), layers, seed), None)
 
 
 def stored(misreading: float, seed: int) -> Specimen:
@@ -125,8 +128,12 @@ CASES: tuple[Case, ...] = (
     ),
     certain("subjects, random heads", "vo.subjects", "refuted", model(topics, randoms)),
     certain("subjects, early topics", "vo.subjects", "refuted", model(topics, lambda seed: on_topic(FIRST, seed=seed))),
+    # The same topics in all of six layers: no depth has more of them by chance.
     certain(
-        "subjects, topics everywhere", "vo.subjects", "qualified", model(topics, lambda seed: on_topic(ALL, seed=seed))
+        "subjects, topics everywhere",
+        "vo.subjects",
+        "qualified",
+        model(topics, lambda seed: on_topic(range(6), seed=seed, alike=True), layers=6),
     ),
     certain(
         "subjects, deep topics behind random left vectors",

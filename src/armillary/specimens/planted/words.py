@@ -75,10 +75,9 @@ CASES: tuple[Case, ...] = (
         "supported",
         "how much of their mean a layer adds, three times in full",
         lambda size, seed: mixed(3.0 * size, seed),
-        (0.5, 0.75, 1.0),
         matters=0.75,
     ),
-    certain("context, a little of it", "words.context", "qualified", lambda seed: mixed(1.2, seed)),
+    certain("context, a little of it", "words.context", "qualified", lambda seed: mixed(0.8, seed)),
     certain("context, words without meaning", "words.context", "refuted", lambda seed: mixed(3.0, seed, False)),
     certain("context, the word alone", "words.context", "refuted", lambda seed: mixed(0.0, seed)),
 )
