@@ -472,7 +472,7 @@ def drawn(case: Case, seed: int) -> torch.Tensor:
     anatomy, text = draw(case, case.planted.strengths[0], seed)
     if text is None:
         return torch.cat([parameter.flatten() for parameter in anatomy.model.parameters()])
-    return torch.tensor([window.ids for window in text.windows])
+    return torch.tensor([token for window in text.windows for token in window.ids])
 
 
 def test_planted_runs(tmp_path, monkeypatch):

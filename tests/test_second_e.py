@@ -1,5 +1,6 @@
 """Heads over a training run, and long generations: planted truth comes back, and every step is checked by itself."""
 
+import gc
 import json
 import math
 import shutil
@@ -12,7 +13,7 @@ import pytest
 import torch
 from command import refused, works
 from folders import tokenizer
-from planted_second_e import CASES, USEFUL, copier, emerged, finding_of, run_folder, words
+from planted import case_of, finding_of, name_of, tried, whole
 from scipy.stats import spearmanr
 from tiny import tiny
 
@@ -51,27 +52,23 @@ from armillary.probes.stability.growth import APART, FROZEN, LIVE
 from armillary.probes.stability.ring_text import Ring, entropy_of, read_ring, sites_of
 from armillary.probes.stability.row_freeze import RowFreeze, Switch
 from armillary.probes.stability.written_text import TEXT, Measured, _effective_rank, _repetition
-from armillary.results import VERDICTS, Finding, Why
+from armillary.results import Why
+from armillary.specimens.models.emergence import STEPS, WORDS, resting, run_folder, trained
+from armillary.specimens.models.texts import corpus
+from armillary.specimens.planted import CASES
+
+EMERGE, GENERATION = "heads.emerge", "stability.generation"
 
 
-def whole(finding: Finding) -> None:
-    """Every cell is a number or a word, every column is described, and the interval contains the value."""
-    assert finding.verdict in VERDICTS and finding.reading and finding.headline
-    assert (finding.why is not None) == (finding.verdict == "undecided")
-    for table in (finding.table, *finding.more_tables.values()):
-        assert all(column.meaning for column in table.columns)
-        assert not any(isinstance(cell, float) and math.isnan(cell) for row in table.rows for cell in row)
-    if finding.verdict != "undecided":
-        assert finding.controls and finding.quantities and finding.table.rows and finding.n > 0
-        assert finding.statistic.low <= finding.statistic.value <= finding.statistic.high
-    assert finding.plot() is not None
+def words(documents: int = 16, length: int = 40) -> Corpus:
+    return corpus(documents, length, vocabulary=WORDS)
 
 
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("case", [name_of(case) for case in CASES if case.planted.claim in (EMERGE, GENERATION)])
 def test_planted_truth_comes_back(case):
     finding = finding_of(case)
     whole(finding)
-    assert finding.verdict == CASES[case][1], f"{finding.statistic}: {finding.reading}"
+    assert finding.verdict == case_of(case).planted.verdict, f"{finding.statistic}: {finding.reading}"
 
 
 # Checkpoints.
@@ -190,8 +187,18 @@ def test_a_folder_without_checkpoints_is_refused(run, tmp_path):
 
 def test_untrained_models_in_a_row_support_nothing():
     """Independent initialisations are no training: no role comes about."""
-    models = [random_twin(read(copier(0 * USEFUL)), seed).model for seed in range(4)]
-    assert emerged(models).verdict != "supported"
+    models = [random_twin(read(resting()[0]), seed).model for seed in range(4)]
+    assert tried(HeadEmergence(), trained(models), words()).verdict != "supported"
+
+
+def test_the_folder_of_a_planted_run_goes_with_its_model():
+    anatomy = trained(resting())
+    assert anatomy.checkpoints is not None
+    folder = anatomy.checkpoints.folder
+    assert len(list(folder.iterdir())) == STEPS
+    del anatomy
+    gc.collect()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
