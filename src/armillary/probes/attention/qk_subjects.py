@@ -83,6 +83,11 @@ class QuerySubjects:
                 "built-in model half of the heads have one, and the verdict turned with the seed. Half is now reached "
                 "only if the whole interval of the share reaches it.",
             ),
+            RuleChange(
+                "2026-11-16",
+                "Part 3 drew 999 re-pairings and 400 samples of directions: which heads were significant turned with "
+                "the seed, and in builtin:llama the part's verdict with it. It draws 9999 and 2000.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
