@@ -19,6 +19,7 @@ from armillary.anatomy.loading.quiet import quiet
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import Documents, from_path, sample
 from armillary.probes import claims as list_claims
+from armillary.probes.machinery.jobs import MODULES
 from armillary.probes.machinery.thresholds import RULES_VERSION
 from armillary.probes.machinery.workers import one_by_one, side_by_side
 from armillary.results import Finding
@@ -179,7 +180,9 @@ def _make(runs: RunsFile, tasks: Sequence[Task], work: Callable[[Task], Run], wo
     done, began = len(tasks) - len(missing), time.monotonic()
     spent, left = 0.0, sum(task.weight for task in missing)
     tell(done, len(tasks), float("nan") if missing else 0.0)
-    with closing(one_by_one(missing, work) if workers == 1 else side_by_side(missing, work, workers)) as results:
+    with closing(
+        one_by_one(missing, work) if workers == 1 else side_by_side(missing, work, workers, MODULES)
+    ) as results:
         for finished in results:
             runs.add(finished)
             done, spent, left = done + 1, spent + finished.task.weight, left - finished.task.weight

@@ -4,6 +4,7 @@ import dataclasses
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from armillary.flow.tokens import Corpus, encode
 from armillary.probes import AnyProbe, choose
 from armillary.probes.machinery.conclude import Conclusion, begin, conclude, crew_of
 from armillary.probes.machinery.evidence import Evidence
-from armillary.probes.machinery.plan import arms_of, jobs_for, make_plan
+from armillary.probes.machinery.jobs import MODULES, jobs_for, prepare_jobs
+from armillary.probes.machinery.plan import arms_of, make_plan
 from armillary.probes.machinery.probe import reads_text
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
@@ -33,6 +35,7 @@ from armillary.results import Finding, Provenance, Survey, TextFacts, Times
 from armillary.results.calibration.aims import turning
 from armillary.results.calibration.store import shipped
 from armillary.results.store import check_writable, write_survey
+from armillary.views.save import draw
 from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
@@ -100,6 +103,7 @@ def survey(
     if out is not None:
         check_writable(Path(out))
     documents = from_any(text)
+    prepare_jobs(jobs, device, probes)
     checkpoints = find_checkpoints(model) if steps else None
     with progress_bar(progress) as bar:
         source = model if checkpoints is None else checkpoints.last
@@ -110,8 +114,7 @@ def survey(
         plan = make_plan(anatomy, corpus, probes, quick, number)
         result = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, tokens, Times(plan=plan))
         _tell(tell, result, bar)
-        # Workers import what they need while this process reads.
-        with crew_of(number, [__name__]) as crew:
+        with crew_of(number, MODULES) as crew:
             evidence = _gather(anatomy, corpus, probes, seed, bar)
             begun = begin(crew, evidence, probes, quick, asked=jobs is not None)
             result = _survey(anatomy, evidence, documents, tokens, result.times)
@@ -159,6 +162,10 @@ class _Growing:
             shown = dataclasses.replace(self.result, findings=self.result.findings[: self.told])
             _tell(self.tell, shown, self.bar)
         self.bar.advance(1)
+        if self.out is not None:
+            # While workers work. What cannot be drawn is reported when everything else is on disk.
+            with suppress(Exception):
+                draw(finding)
 
 
 def _store(result: Survey, out: str | Path | None, stored: frozenset[str]) -> frozenset[str]:

@@ -1,7 +1,6 @@
 """The command that measures the instrument's own error rate: `armillary calibrate`."""
 
 import math
-import os
 import sys
 import time
 from functools import partial
@@ -63,11 +62,12 @@ def calibrate(out: Path, as_json: bool, workers: int | None, texts: tuple[str, .
     if workers is not None and workers < 1:
         raise ArmillaryError(f"--workers {workers} can do nothing; give at least 1.")
     from armillary.calibrate import calibrate as make_runs
+    from armillary.probes.machinery.jobs import cores
     from armillary.views.text.progress import progress_bar
 
     terminal = sys.stderr.isatty()
     with progress_bar(terminal) as bar:
-        calibration, damaged = make_runs(study, out, named, workers or _cores(), _Progress(bar, terminal))
+        calibration, damaged = make_runs(study, out, named, workers or cores(), _Progress(bar, terminal))
     for line in damaged:
         click.echo(f"armillary: {line}", err=True)
     show_calibration(calibration, out, as_json)
@@ -133,10 +133,6 @@ def _study(texts: tuple[str, ...], models: tuple[str, ...], claims: str, quick: 
     if tokens or quick:
         settings["tokens"] = tuple(dict.fromkeys(tokens)) or (1000,)
     return Study(quick=quick, device=device, **settings)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Progress:

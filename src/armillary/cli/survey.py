@@ -45,6 +45,7 @@ def survey(
     """
     # Before the slow imports: a mistyped claim or a folder that cannot be written is reported at once.
     from armillary.probes import choose
+    from armillary.probes.machinery.jobs import prepare_jobs
     from armillary.results.store import check_writable, survey_json
 
     if text is not None and dataset is not None:
@@ -52,6 +53,7 @@ def survey(
     probes = choose(claims)
     folder = out or Path("survey") / _folder_name(model or "default")
     check_writable(folder)
+    prepare_jobs(more["jobs"], more["device"], probes)
     from armillary import run
     from armillary.flow.memory import keep_pages
 

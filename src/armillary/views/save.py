@@ -20,16 +20,28 @@ _WIDTH = 1100
 
 def save_survey(survey: Survey, folder: Path) -> Path:
     """Write figures/<claim id>.html and report.html, then tables/ and survey.json, which appears last and whole."""
-    from armillary.views.figures.figure import figure
-    from armillary.views.page import LIBRARY, figure_html, library_script
+    from armillary.views.page import LIBRARY, library_script
     from armillary.views.report.report import save_report
 
-    figures = {finding.id: figure(finding) for finding in survey}
+    drawings = {finding.id: draw(finding) for finding in survey}
     place = Path(folder) / "figures"
-    pages = {place / file_name(f.id, ".html"): figure_html(figures[f.id], f, shared=True) for f in survey}
+    pages = {place / file_name(claim, ".html"): page for claim, (_, page) in drawings.items()}
     write_whole({place / LIBRARY: library_script(), **pages})
-    save_report(survey, Path(folder) / "report.html", figures)
+    save_report(survey, Path(folder) / "report.html", {claim: figure for claim, (figure, _) in drawings.items()})
     return write_survey(survey, Path(folder))
+
+
+def draw(finding: Finding) -> tuple[Any, str]:
+    """A finding's figure, and its page in figures/; made once, and before a survey is saved by whoever has time."""
+    from armillary.views.figures.figure import figure
+    from armillary.views.page import figure_html
+
+    # A finding is frozen, and tables make it unhashable: what is drawn is kept with it.
+    if "_drawn" not in vars(finding):
+        drawn = figure(finding)
+        vars(finding)["_drawn"] = drawn, figure_html(drawn, finding, shared=True)
+    drawing: tuple[Any, str] = vars(finding)["_drawn"]
+    return drawing
 
 
 def save_finding(finding: Finding, path: Path) -> Path:

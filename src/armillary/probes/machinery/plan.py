@@ -4,10 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from armillary.anatomy import Anatomy
-from armillary.anatomy.loading.weights import free_memory
 from armillary.flow.capture import run, still
 from armillary.flow.controls import twins_for
 from armillary.flow.tokens import Corpus, collate
@@ -23,13 +20,6 @@ CLAIM, CLAIM_MILLION = 1.5, 1.5
 TIMED = 256
 
 
-# Largest model, in parameters, of which every process gets a copy without being asked.
-COPIED = 200e6
-# A process takes a few seconds to begin and half a gigabyte besides the model and what the instruments keep; each
-# should decide several claims. With more processes than this, the longest claim decides how long a survey takes.
-CLAIMS_EACH, PROCESS_BYTES, JOBS = 8, 1 << 29, 4
-
-
 def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe], quick: bool, jobs: int = 1) -> Plan:
     """Claims are decided by `jobs` processes, which read nothing."""
     algebra = len(probes) * (CLAIM + CLAIM_MILLION * anatomy.layers * anatomy.d**2 / 1e6)
@@ -42,19 +32,6 @@ def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe
     speed = _speed(anatomy, corpus)
     seconds = (algebra + passes * evaluation / speed) / jobs + arms_of(anatomy) * WATCHED * read / speed
     return Plan(len(probes), len(experimenters), read, passes, evaluation, seconds, arms_of(anatomy), jobs)
-
-
-def jobs_for(anatomy: Anatomy, probes: Sequence[AnyProbe]) -> int:
-    """How many processes decide the claims: no more than torch has threads, than each has enough to do in, and than
-    memory holds copies of a small model."""
-    parameters = list(anatomy.model.parameters())
-    if anatomy.device.type != "cpu" or sum(p.numel() for p in parameters) > COPIED:
-        return 1
-    instruments = {instrument for probe in probes for instrument in probe.instruments}
-    weights = sum(p.numel() * p.element_size() for p in parameters)
-    each = PROCESS_BYTES + (1 + twins_for(anatomy)) * weights + sum(i.bytes(anatomy) for i in instruments)
-    room = free_memory("cpu") // (2 * each)
-    return max(1, min(torch.get_num_threads(), JOBS, len(probes) // CLAIMS_EACH, room))
 
 
 def arms_of(anatomy: Anatomy) -> int:

@@ -4,16 +4,16 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
-
-import torch
 
 from armillary.errors import ArmillaryError
 from armillary.flow.memory import keep_pages
@@ -37,6 +37,8 @@ class CannotBeginError(ArmillaryError):
 
 def one_by_one(tasks: Sequence[T], work: Callable[[T], R]) -> Generator[R, None, None]:
     """In this process, on one thread, as a worker would."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -45,13 +47,15 @@ def one_by_one(tasks: Sequence[T], work: Callable[[T], R]) -> Generator[R, None,
         torch.set_num_threads(threads)
 
 
-def side_by_side(tasks: Sequence[T], work: Callable[[T], R], workers: int) -> Generator[R, None, None]:
+def side_by_side(
+    tasks: Sequence[T], work: Callable[[T], R], workers: int, modules: Sequence[str] = ()
+) -> Generator[R, None, None]:
     """In processes of one thread, in the order in which they end; when the caller stops, those still at work are ended.
 
-    `work` and its tasks must be picklable.
+    `work` and its tasks must be picklable; `modules` are what it imports.
     """
     waiting = deque(tasks)
-    with closing(Crew(min(workers, len(tasks) or 1))) as crew:
+    with closing(Crew(min(workers, len(tasks) or 1), modules=modules)) as crew:
         try:
             crew.begin(partial(_silent, work))
             yield from crew.results(lambda worker: waiting.popleft() if waiting else None)
@@ -63,12 +67,22 @@ def _silent(work: Callable[[T], R]) -> Callable[[T, Say], R]:
     return lambda task, say: work(task)
 
 
+def prepare(modules: Sequence[str]) -> None:
+    """Begin to import what workers will need, in a process from which they are then forked. It runs nothing, so that
+    it has no threads that a fork would lose. Elsewhere than on Linux, every worker imports by itself."""
+    if sys.platform == "linux":
+        forkserver.set_forkserver_preload(list(modules))
+        with _threads_each(1):
+            forkserver.ensure_running()
+
+
 class Crew:
     """Processes that wait for work; those still at work when it is closed are ended."""
 
     def __init__(self, workers: int, threads: int = 1, modules: Sequence[str] = ()) -> None:
-        """`modules` are imported while a worker has nothing else to do."""
-        context = multiprocessing.get_context("spawn")
+        """`modules` are what a worker imports before there is any work."""
+        prepare(modules)
+        context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
         # Pipes are of another class on Windows.
         self._workers: list[tuple[Any, Any]] = []
         with _threads_each(threads):
@@ -187,6 +201,8 @@ def _threads_each(threads: int) -> Iterator[None]:
 
 def _serve(pipe: Any, threads: int, modules: Sequence[str]) -> None:
     """A worker: what makes its work comes first, then task after task."""
+    import torch
+
     # Ctrl-C reaches every process of the terminal; only the parent answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
