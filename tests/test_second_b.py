@@ -23,7 +23,7 @@ from armillary.probes.sphere.shared import Shared
 from armillary.probes.stability.positions import Positions
 from armillary.results import Why
 from armillary.specimens.models import texts
-from armillary.specimens.models.assembled import D, assembled, cycling, gained, one_axis, uneven
+from armillary.specimens.models.assembled import STEEP, WIDE, D, assembled, cycling, gained, one_axis, uneven
 from armillary.specimens.models.draws import normal
 from armillary.specimens.planted import CASES
 
@@ -58,13 +58,13 @@ def test_every_family_can_be_asked(family, probe):
 
 def test_stations_are_what_the_planted_weights_say():
     """Isotropy of y by the eigenvalues of its covariance, and of writes along one axis: 1/d."""
-    anatomy, corpus = cycling(lambda layer: 1 / torch.logspace(-0.6, 0.6, D), one_axis())
+    anatomy, corpus = cycling(lambda layer: STEEP**-0.5, one_axis())
     measured = cycle(gather(anatomy, corpus, Isotropy.instruments), MODEL)
     stations = measured.participation[0]
-    assert stations[:, WRITE] == pytest.approx([1 / D] * 4, rel=0.05)
+    assert stations[:, WRITE] == pytest.approx([1 / WIDE] * 4, rel=0.05)
     x = anatomy.W_E
     eigenvalues = torch.linalg.eigvalsh(x.T.cov())
-    assert stations[0, X] == pytest.approx(float(eigenvalues.sum() ** 2 / eigenvalues.square().sum() / D), rel=0.15)
+    assert stations[0, X] == pytest.approx(float(eigenvalues.sum() ** 2 / eigenvalues.square().sum() / WIDE), rel=0.15)
     assert (stations[:, Y] > 1.2 * stations[:, X]).all()
 
 
@@ -89,13 +89,13 @@ def test_the_bare_norm_commutes_with_rotations_and_its_gain_does_not():
 
 def test_a_rotation_that_moves_ones_breaks_layer_norm():
     """The mutation that fixing (1, …, 1) guards against."""
-    anatomy, _ = cycling(lambda layer: torch.ones(D), one_axis())
-    norm, x = anatomy.norms["L0.ln1"], normal(20, D, stream=6).double() + 3
+    anatomy, _ = cycling(lambda layer: torch.ones(WIDE), one_axis())
+    norm, x = anatomy.norms["L0.ln1"], normal(20, WIDE, stream=6).double() + 3
     for fixes, limit in ((True, 1e-12), (False, None)):
-        turn = rotation(D, 1, fixes)
+        turn = rotation(WIDE, 1, fixes)
         error = float((norm.direction(x @ turn) - norm.direction(x) @ turn).norm() / norm.direction(x).norm())
         assert error < limit if limit else error > 0.05
-    assert torch.allclose(rotation(D, 1, True).sum(0), torch.ones(D).double())
+    assert torch.allclose(rotation(WIDE, 1, True).sum(0), torch.ones(WIDE).double())
 
 
 def test_sublayers_that_treat_all_directions_alike_are_found():
@@ -279,7 +279,7 @@ def test_tokens_of_one_document_are_not_taken_for_neighbours():
 def test_the_sample_has_as_many_tokens_of_every_range():
     from armillary.probes.instruments.position_samples import POSITION_SAMPLES, range_of
 
-    evidence = gather(*cycling(lambda layer: torch.ones(D), one_axis()), (POSITION_SAMPLES,))
+    evidence = gather(*cycling(lambda layer: torch.ones(WIDE), one_axis()), (POSITION_SAMPLES,))
     positions = evidence[POSITION_SAMPLES][MODEL].rows["L0.ln1"].sample().payload[:, 1]
     assert positions.min() == 1
     assert range_of(positions).bincount().tolist() == [128, 128, 128]

@@ -67,7 +67,9 @@ def assembled(
 
 # The cycle.
 
-STEEP = torch.logspace(-0.6, 0.6, D)
+WIDE = 64
+"""Twice as wide as other models here: a write along one axis is far from anything that untrained sublayers write."""
+STEEP = torch.logspace(-0.6, 0.6, WIDE)
 """How strong the axes of steep words are, from ¼ to 4."""
 QUIET = 1e-3
 """Writes so small that the stream stays what the words are."""
@@ -75,7 +77,7 @@ QUIET = 1e-3
 
 def cycling(gain: Callable[[int], Tensor], write: Tensor, seed: int = 0) -> tuple[Anatomy, Corpus]:
     """Words on steep axes; every sublayer writes y through `write` [d, d], attention from the token itself."""
-    one, none = torch.eye(D), torch.zeros(D, 2 * D)
+    one, none = torch.eye(WIDE), torch.zeros(WIDE, 2 * WIDE)
 
     def attention(layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return 30 * one, 30 * one, one, QUIET * write
@@ -84,14 +86,14 @@ def cycling(gain: Callable[[int], Tensor], write: Tensor, seed: int = 0) -> tupl
         # gelu(a) − gelu(−a) = a.
         return torch.cat((one, -one, none), 1), QUIET * torch.cat((write, -write, none.T))
 
-    words = normal(400, D, stream=1, seed=seed) * STEEP
+    words = normal(400, WIDE, stream=1, seed=seed) * STEEP
     anatomy = assembled(words, attention=attention, feed_forward=feed_forward, gains=gain, seed=seed)
     return anatomy, corpus(20, 40, vocabulary=400, seed=seed)
 
 
 def one_axis(seed: int = 0) -> Tensor:
     """All axes summed into one direction."""
-    return torch.outer(normal(D, stream=3, seed=seed), normal(D, stream=4, seed=seed)) / D
+    return torch.outer(normal(WIDE, stream=3, seed=seed), normal(WIDE, stream=4, seed=seed)) / WIDE
 
 
 # Contrast.

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.specimens.models.assembled import STEEP, alike, cycling, gained, one_axis, paired, uneven, unpaired
+from armillary.specimens.models.assembled import STEEP, D, alike, cycling, gained, one_axis, paired, uneven, unpaired
 from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.perturbed import VOCABULARY, gpt2, llama, perturbed
 from armillary.specimens.models.sphere import (
@@ -38,10 +38,6 @@ def rmsnorm(seed: int) -> Specimen:
 
 def steep(layer: int) -> Tensor:
     return STEEP
-
-
-def evened(layer: int) -> Tensor:
-    return 1 / STEEP
 
 
 CASES: tuple[Case, ...] = (
@@ -139,8 +135,8 @@ CASES: tuple[Case, ...] = (
         "cycle, gains that even out, writes along one axis",
         "cycle.isotropy",
         "supported",
-        "power of the words' spread that gains take away",
-        lambda power, seed: cycling(lambda layer: STEEP**-power, one_axis(seed), seed),
+        "power of the words' spread that gains take away, half in full",
+        lambda size, seed: cycling(lambda layer: STEEP ** (-size / 2), one_axis(seed), seed),
         (0.1, 0.25, 0.5, 1.0),
         matters=0.25,
     ),
@@ -148,7 +144,7 @@ CASES: tuple[Case, ...] = (
         "cycle, gains that even out in one layer of two",
         "cycle.isotropy",
         "qualified",
-        lambda seed: cycling(lambda layer: evened(layer) if layer else steep(layer), one_axis(seed), seed),
+        lambda seed: cycling(lambda layer: STEEP**-0.5 if layer else STEEP, one_axis(seed), seed),
     ),
     certain(
         "cycle, gains that steepen", "cycle.isotropy", "refuted", lambda seed: cycling(steep, one_axis(seed), seed)
@@ -186,7 +182,7 @@ CASES: tuple[Case, ...] = (
         "shared, gains of different size",
         "sphere.shared",
         "refuted",
-        lambda seed: gained(lambda layer: torch.full_like(STEEP, 0.1 * 5**layer), seed=seed),
+        lambda seed: gained(lambda layer: torch.full((D,), 0.1 * 5**layer), seed=seed),
     ),
     certain(
         "shared, two layers alike and one not",
@@ -199,6 +195,6 @@ CASES: tuple[Case, ...] = (
         "shared, gains of 1",
         "sphere.shared",
         "undecided",
-        lambda seed: gained(lambda layer: torch.ones_like(STEEP), seed=seed),
+        lambda seed: gained(lambda layer: torch.ones(D), seed=seed),
     ),
 )

@@ -128,12 +128,12 @@ CASES: tuple[Case, ...] = (
     ),
     certain("subjects, random heads", "vo.subjects", "refuted", model(topics, randoms)),
     certain("subjects, early topics", "vo.subjects", "refuted", model(topics, lambda seed: on_topic(FIRST, seed=seed))),
-    # The same topics in all of six layers: no depth has more of them by chance.
+    # The same topics in all of nine layers: no depth has more of them by chance.
     certain(
         "subjects, topics everywhere",
         "vo.subjects",
         "qualified",
-        model(topics, lambda seed: on_topic(range(6), seed=seed, alike=True), layers=6),
+        model(topics, lambda seed: on_topic(range(9), seed=seed, alike=True), layers=9),
     ),
     certain(
         "subjects, deep topics behind random left vectors",
