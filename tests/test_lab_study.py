@@ -1,6 +1,7 @@
 """A study's runs are paired, resumable and repeatable, and damage is named."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -303,6 +304,8 @@ def test_a_folder_says_what_its_study_found(tmp_path):
     found = outcome(tmp_path)
     assert [arm.usable for arm in found.arms] == [(2e-3, 4e-3, 8e-3), (1e-3,), ()]
     assert found.reference.breadth == pytest.approx(4)
+    assert found.reference.sensitivity == pytest.approx((0.3 + 0.02 + 0 + 0.05 + math.log(8192) - 3) / 5)
+    assert math.isnan(found.arms[2].sensitivity)
     assert found.compared("dyt").outcome == "worse"
     assert found.pairing("dyt") > 0.99
     text = study_text(found, 200)

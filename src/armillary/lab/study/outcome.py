@@ -35,6 +35,8 @@ class ArmOutcome:
     seconds: float
     parameters: int
     curves: tuple[tuple[tuple[int, float | None], ...], ...]
+    guess: float
+    """Loss of a uniform guess."""
 
     @property
     def loss(self) -> float:
@@ -46,6 +48,13 @@ class ArmOutcome:
         """Learning rates near the best one."""
         best = min(self.rates.values(), default=math.inf)
         return tuple(sorted(rate for rate, loss in self.rates.items() if loss <= best + USABLE and loss < math.inf))
+
+    @property
+    def sensitivity(self) -> float:
+        """Mean over the tried rates of the loss beyond the best one's (Wortsman et al. 2023, arXiv 2309.14322); a run
+        that diverged counts as a uniform guess."""
+        known = [loss for loss in self.rates.values() if loss < math.inf]
+        return fmean(min(loss, self.guess) for loss in self.rates.values()) - min(known) if known else math.nan
 
     @property
     def breadth(self) -> float:
@@ -91,7 +100,8 @@ def outcome(folder: Path) -> StudyOutcome:
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise ArmillaryError(f"{path} is damaged ({type(error).__name__}); run the study again.") from error
     rows = read_runs(folder)
-    found = [_arm(arm, said, [row for row in rows if row["arm"] == arm]) for arm, said in predictions.items()]
+    guess = math.log(manifest.get("size", {}).get("vocabulary", 8192))
+    found = [_arm(arm, said, [row for row in rows if row["arm"] == arm], guess) for arm, said in predictions.items()]
     known = tuple(arm for arm in found if arm.rates or arm.losses)
     if not known:
         raise ArmillaryError(f"{folder} has no finished run yet; `armillary lab run {name} --out {folder}` makes them.")
@@ -99,7 +109,7 @@ def outcome(folder: Path) -> StudyOutcome:
     return StudyOutcome(name, manifest, known, tuple(compare(paired, known[0].name)) if paired else ())
 
 
-def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]]) -> ArmOutcome:
+def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]], guess: float) -> ArmOutcome:
     rates: dict[float, float] = {}
     for row in rows:
         if row["tuning"]:
@@ -117,4 +127,5 @@ def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]]) -> ArmOutco
         seconds=median(row["seconds"] for row in rows) if rows else math.nan,
         parameters=rows[0]["parameters"] if rows else 0,
         curves=tuple(tuple((step, loss) for step, loss in row["curve"]) for row in paired),
+        guess=guess,
     )

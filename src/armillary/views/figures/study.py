@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from armillary.lab.study.design import EFFECT
@@ -16,13 +15,16 @@ from armillary.results.numbers import interval, say
 from armillary.results.store import table_csv
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import COLOURS, LIGHT
-from armillary.views.figures.theme import SEQUENTIAL
 from armillary.views.page import drawn_page
 from armillary.views.save import save_figure
 from armillary.views.text.study import study_table
 
 TINTS = {"better": COLOURS["supported"], "worse": COLOURS["refuted"], "equivalent": LIGHT.second}
+# Told apart on either ground, also by readers who do not see red and green apart (after Okabe and Ito).
+ARM_TINTS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8862B", "#56B4E9", "#8A5BB5", "#7A7F87", "#A0522D")
 ROW, PANEL = 30, 330
+# Differences beyond this many smallest effects are drawn at the edge, with their number.
+FAR = 10
 # Losses of rates that failed would flatten all others.
 ABOVE = 0.6
 
@@ -32,7 +34,7 @@ def study_figure(study: StudyOutcome) -> go.Figure:
     forest = ROW * max(3, len(study.comparisons)) + 40
     total = forest + 2 * PANEL
     shares = [forest / total, PANEL / total, PANEL / total]
-    canvas = make_subplots(rows=3, cols=1, row_heights=shares, vertical_spacing=90 / total)
+    canvas = make_subplots(rows=3, cols=1, row_heights=shares, vertical_spacing=96 / (total + 200))
     _forest(canvas, study)
     _rates(canvas, study)
     _curves(canvas, study)
@@ -47,8 +49,11 @@ def study_figure(study: StudyOutcome) -> go.Figure:
             text=title, x=0, y=1, xref=f"x{axis} domain", yref=f"y{axis} domain", yshift=20, showarrow=False,
             xanchor="left", font={"size": 13, "color": LIGHT.ink},
         )  # fmt: skip
+        # Titles are inside the figure's height, where a page cannot cut them off.
+        low, high = canvas.layout[f"yaxis{axis}"].domain
+        canvas.update_yaxes(domain=[low, high - 24 / total], row=index + 1, col=1)
     above = heading(headline(study), escape(caption(study)))
-    top = above.pop("top") + 24
+    top = above.pop("top") + 8
     margin = {"t": top, "l": 160, "r": 150, "b": 60}
     canvas.update_layout(template="armillary", height=total + 180 + top, margin=margin, showlegend=True, **above)
     canvas.update_layout(legend={"x": 1.02, "y": 0.5, "font": {"size": 11}})
@@ -85,33 +90,39 @@ def caption(study: StudyOutcome) -> str:
 def _tint(study: StudyOutcome, index: int) -> str:
     if index == 0:
         return LIGHT.ink
-    return str(sample_colorscale(SEQUENTIAL, [0.1 + 0.8 * (index - 1) / max(1, len(study.arms) - 2)])[0])
+    return ARM_TINTS[(index - 1) % len(ARM_TINTS)]
 
 
 def _forest(canvas: go.Figure, study: StudyOutcome) -> None:
     known = [c for c in study.comparisons if math.isfinite(c.difference)]
-    canvas.add_vrect(x0=-EFFECT, x1=EFFECT, fillcolor=LIGHT.grid, opacity=0.7, line_width=0, row=1, col=1)
-    canvas.add_trace(
-        go.Scatter(
-            x=[c.difference for c in known],
-            y=[escape(c.arm) for c in known],
-            error_x={
-                "array": [c.high - c.difference for c in known],
-                "arrayminus": [c.difference - c.low for c in known],
-                "color": LIGHT.soft,
-                "thickness": 1.4,
-            },
-            mode="markers",
-            marker={"size": 9, "color": [TINTS.get(c.outcome, LIGHT.control) for c in known]},
-            customdata=[f"{interval(c.difference, c.low, c.high)}, {c.outcome}, {c.seeds} seeds" for c in known],
-            hovertemplate="%{y}: %{customdata}<extra></extra>",
-            showlegend=False,
-        ),
-        row=1,
-        col=1,
-    )
+    near = [c for c in known if abs(c.difference) <= FAR * EFFECT]
+    reach = 1.15 * max([3 * EFFECT, *(max(abs(c.low), abs(c.high)) for c in near)])
+    bars = {
+        "array": [c.high - c.difference if c in near else 0 for c in known],
+        "arrayminus": [c.difference - c.low if c in near else 0 for c in known],
+        "color": LIGHT.soft,
+        "thickness": 1.4,
+    }
+    marker = {
+        "size": 10,
+        "color": [TINTS.get(c.outcome, LIGHT.control) for c in known],
+        "symbol": [_symbol(c in near, c.difference) for c in known],
+    }
+    dots = go.Scatter(
+        x=[c.difference if c in near else math.copysign(0.97 * reach, c.difference) for c in known],
+        y=[escape(c.arm) for c in known], error_x=bars, mode="markers+text", marker=marker, showlegend=False,
+        text=["" if c in near else say(c.difference, "+.2f") for c in known], textposition="middle left",
+        customdata=[f"{interval(c.difference, c.low, c.high)}, {c.outcome}, {c.seeds} seeds" for c in known],
+        hovertemplate="%{y}: %{customdata}<extra></extra>",
+    )  # fmt: skip
+    canvas.add_trace(dots, row=1, col=1)
+    canvas.add_vrect(x0=-EFFECT, x1=EFFECT, fillcolor=LIGHT.second_band, line_width=0, layer="below", row=1, col=1)
     canvas.update_yaxes(autorange="reversed", row=1, col=1)
-    canvas.update_xaxes(zeroline=True, zerolinecolor=LIGHT.soft, row=1, col=1)
+    canvas.update_xaxes(range=[-reach, reach], zeroline=True, zerolinecolor=LIGHT.soft, row=1, col=1)
+
+
+def _symbol(near: bool, difference: float) -> str:
+    return "circle" if near else "triangle-right" if difference > 0 else "triangle-left"
 
 
 def _rates(canvas: go.Figure, study: StudyOutcome) -> None:
@@ -138,7 +149,8 @@ def _curves(canvas: go.Figure, study: StudyOutcome) -> None:
         canvas.add_trace(_line(arm.name, steps, mean.tolist(), tint, not arm.rates), 3, 1)
         band = go.Scatter(
             x=[*steps, *reversed(steps)], y=[*(mean + spread), *reversed(mean - spread)], fill="toself", opacity=0.15,
-            fillcolor=tint, line={"width": 0}, hoverinfo="skip", showlegend=False, legendgroup=escape(arm.name),
+            mode="lines", fillcolor=tint, line={"width": 0}, hoverinfo="skip", showlegend=False,
+            legendgroup=escape(arm.name),
         )  # fmt: skip
         canvas.add_trace(band, 3, 1)
 

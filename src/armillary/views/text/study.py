@@ -13,6 +13,7 @@ COLUMNS = (
     Column("parameters", "of the whole model"),
     Column("rate", "learning rate of the paired runs"),
     Column("usable", "largest learning rate within 0.1 nats of the best, over the smallest"),
+    Column("sensitivity", "mean over learning rates of the loss beyond the best one's", "nats/token"),
     Column("loss", "held-out loss at the end, mean of the seeds", "nats/token"),
     Column("best", "lowest held-out loss during training, mean of the seeds", "nats/token"),
     Column("seeds", "paired runs"),
@@ -32,9 +33,10 @@ def study_table(study: StudyOutcome) -> Table:
 
 def _row(study: StudyOutcome, index: int) -> tuple[Cell, ...]:
     arm = study.arms[index]
+    usable = None if math.isnan(arm.breadth) else f"{arm.breadth:g}×"
     head: tuple[Cell, ...] = (
-        arm.name, arm.parameters, None if arm.rate is None else say(arm.rate, "g"),
-        None if math.isnan(arm.breadth) else f"{arm.breadth:g}×", _known(arm.loss), _known(arm.best), len(arm.losses),
+        arm.name, arm.parameters, None if arm.rate is None else say(arm.rate, "g"), usable, _known(arm.sensitivity),
+        _known(arm.loss), _known(arm.best), len(arm.losses),
     )  # fmt: skip
     c = study.compared(arm.name)
     if c is None:
