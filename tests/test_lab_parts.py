@@ -21,6 +21,8 @@ from armillary.lab.parts import (
     MembershipAttention,
     ScoredAttention,
     Symmetriser,
+    WideAttention,
+    matched_feed_forward,
     new_norm,
 )
 from armillary.lab.parts.membership import SHAPES
@@ -65,7 +67,16 @@ FORMULAS = {
     "dyt": lambda norm, row: torch.tanh(norm.alpha * row),
     "derf": lambda norm, row: torch.erf(norm.alpha * row + norm.offset),
     "constant": lambda norm, row: norm.scale * row,
+    "removing": lambda norm, row: removed(norm, row),
 }
+
+
+def removed(norm: nn.Module, row: Tensor) -> Tensor:
+    for direction in (before := norm.basis.double()).T:
+        assert abs(float(direction @ direction) - 1) < 1e-6
+    row = row - sum((row @ direction) * direction for direction in before.T)
+    assert float((row @ before).abs().max()) < 1e-5
+    return row / (row @ row / D + norm.eps).sqrt()
 
 
 def by_hand(name: str, norm: nn.Module, x: Tensor) -> Tensor:
@@ -296,6 +307,11 @@ def test_a_head_without_axes_is_uniform_and_silent():
         (lambda: ScoredAttention("dots", H, D), "no score 'dots'"),
         (lambda: ScoredAttention("dot", 5, D), "do not divide"),
         (lambda: Activation("gelus"), "gelu"),
+        (lambda: matched_feed_forward(D, 4 * D, H, D), "fewer or narrower"),
+        (lambda: WideAttention(D, 5, 4, 2, block_diagonal=True), "do not divide"),
+        (lambda: WideAttention(D, H, 0, 2), "positive sizes"),
+        (lambda: new_norm("removing", D, m=D), "cannot be removed"),
+        (lambda: swap(tiny("gpt2"), heads="block", head_width=4), "give one of them"),
         (lambda: swap(tiny("gpt2"), heads="block", score="dot"), "not both"),
     ],
 )
@@ -359,6 +375,48 @@ def test_scores_in_half_precision_stay_near(score):
 def test_dot_scores_are_ordinary_heads():
     q, k, v = (draw(2, 7, D, seed=i) for i in range(3))
     torch.testing.assert_close(ScoredAttention("dot", H, D)(q, k, v), ordinary(q, k, v), rtol=1e-12, atol=1e-12)
+
+
+# ---- widths ---------------------------------------------------------------------------------------------
+
+
+def test_heads_of_ordinary_width_are_ordinary_heads():
+    attention = perturbed(WideAttention(D, H, D // H, layers=2))
+    x = draw(2, 7, D)
+    weight = attention.read.weight.unflatten(-1, (3, -1)).permute(2, 1, 0, 3).reshape(3, D, D)
+    bias = attention.read.bias.reshape(H, 3, -1).transpose(0, 1).reshape(3, D)
+    q, k, v = (x @ w + b for w, b in zip(weight, bias, strict=True))
+    torch.testing.assert_close(attention(x)[0], attention.write(ordinary(q, k, v)), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("block_diagonal", [False, True])
+def test_wide_heads_have_right_gradients_and_see_no_future(block_diagonal):
+    attention = perturbed(WideAttention(D, H, 9, layers=2, block_diagonal=block_diagonal))
+    x = draw(1, 5, D).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: attention(x)[0], (x,))
+    out = attention(x)[0]
+    for t in range(4):
+        (gradient,) = torch.autograd.grad(out[0, t].sum(), x, retain_graph=True)
+        assert gradient[0, t + 1 :].abs().max() == 0
+
+
+def test_a_block_sees_its_own_axes_alone():
+    attention = perturbed(WideAttention(D, H, 5, layers=2, block_diagonal=True))
+    x = draw(1, 4, D).requires_grad_()
+    query = attention.read(x)[0].reshape(1, 4, H, 5)
+    for head in range(H):
+        (gradient,) = torch.autograd.grad(query[:, :, head].sum(), x, retain_graph=True)
+        seen = (gradient[0].abs().sum(0) > 0).reshape(H, -1).all(1)
+        assert seen.tolist() == [head == other for other in range(H)]
+
+
+@pytest.mark.parametrize(("heads", "k"), [(4, 3), (4, 12), (8, 3), (1, 24)])
+def test_another_width_keeps_the_parameters_of_a_layer(heads, k):
+    inner = matched_feed_forward(D, 4 * D, heads, k)
+    ordinary_layer, new = 4 * D * D + 8 * D * D, 4 * D * heads * k + 2 * D * inner
+    assert ordinary_layer == new
+    matrices = [p for p in WideAttention(D, heads, k, 2).parameters() if p.dim() > 1]
+    assert sum(p.numel() for p in matrices) == 4 * D * heads * k
 
 
 # ---- activations ----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from armillary.lab.study.design import RATES, SIZES, STABILITY, TUNING_SEEDS, WI
 from armillary.lab.study.lookup import Lookup
 from armillary.lab.study.outcome import outcome
 from armillary.lab.study.queue import Study, best_rate, read_runs
+from armillary.lab.study.robustness import robustness
 from armillary.lab.study.training import ArmTrainer, Corpus, recipe_of
 from armillary.lab.study.verdicts import compare
 from armillary.views.figures.study import save_study
@@ -80,9 +81,11 @@ def test_a_rate_that_explodes_is_a_result(corpus):
 
 @pytest.mark.parametrize("study", [name for name in STUDIES if name != "gate"])
 def test_every_arm_trains(study, corpus):
+    # Six heads of up to 192 axes need the width of size xs.
+    size = replace(SMOKE, width=192, heads=6, layers=1) if study == "rank" else SMOKE
     for arm in arms_of(study):
         run, *_ = paired_runs("any", "smoke", arm, 1e-3, 1)
-        row = ArmTrainer(arm, SMOKE, corpus, "cpu").run(run)
+        row = ArmTrainer(arm, size, corpus, "cpu").run(run)
         assert not row["diverged"], arm.name
 
 
@@ -162,6 +165,74 @@ def test_arms_can_be_added_to_a_study_but_not_changed(text, tmp_path, monkeypatc
     monkeypatch.setitem(STUDIES, "metric", (first, replace(others[0], score="angle"), *others[1:]))
     with pytest.raises(ArmillaryError, match="arm cosine differ"):
         Study("metric", "smoke", text, tmp_path, 1, "cpu")._claim()
+
+
+def test_a_study_of_an_earlier_version_goes_on(text, tmp_path):
+    """Fields that came later have their defaults in manifests that do not have them."""
+    study = Study("norms", "smoke", text, tmp_path, 1, "cpu")
+    study._claim()
+    path = tmp_path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["size"]["share"], manifest["arms"]["layernorm"]["gain_rate"], manifest["arms"]["slow gain"]
+    path.write_text(json.dumps(manifest))
+    study._claim()
+    manifest["arms"]["layernorm"]["gain_rate"] = 0.5
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ArmillaryError, match="arm layernorm differ"):
+        study._claim()
+
+
+def test_gains_may_move_slower(corpus):
+    """At a rate of 0 for gains and shifts they stay what they were, and everything else moves."""
+    arm = replace(GATE[0], gain_rate=0.0)
+    trainer = ArmTrainer(arm, SMOKE, corpus, "cpu")
+    run, *_ = paired_runs("any", "smoke", arm, 1e-3, 1)
+    trainer.run(run)
+    start = trainer._build(run.start)
+    for (name, now), before in zip(trainer.model.named_parameters(), start.parameters(), strict=True):
+        assert torch.equal(now, before) == (".ln_" in name), name
+
+
+def test_an_arm_of_another_width_has_as_many_parameters(corpus):
+    plain, *others = arms_of("rank")
+    size = replace(SMOKE, width=192, heads=6, layers=1)
+    count = lambda arm: ArmTrainer(arm, size, corpus, "cpu").parameters  # noqa: E731
+    whole = count(plain)
+    for arm in others:
+        # Only biases differ.
+        assert abs(count(arm) / whole - 1) < 0.01, arm.name
+
+
+def test_robustness_costs_nothing_where_nothing_is_lost(corpus):
+    trainer = ArmTrainer(GATE[0], SMOKE, corpus, "cpu")
+    run, *_ = paired_runs("any", "smoke", GATE[0], 4e-3, 1)
+    trainer.run(run)
+    attention = trainer.model.base_model.h[1].attn
+    width = SMOKE.width // SMOKE.heads
+    with torch.no_grad():
+        attention.c_proj.weight[width : 2 * width] = 0
+    found = robustness(trainer.model, lambda: trainer.valid_loss(8))
+    assert len(found["heads"]) == SMOKE.layers * SMOKE.heads
+    silent = SMOKE.heads + 1
+    assert found["heads"][silent] == pytest.approx(0, abs=1e-6)
+    assert max(abs(cost) for i, cost in enumerate(found["heads"]) if i != silent) > 1e-4
+    again = robustness(trainer.model, lambda: trainer.valid_loss(8))
+    assert again == found, "the same axes and the same noise for every arm"
+
+
+@pytest.mark.parametrize("arm", arms_of("mismatch"), ids=lambda arm: arm.name)
+def test_robustness_of_every_arm(arm, corpus):
+    run, *_ = paired_runs("mismatch", "smoke", arm, 1e-3, 1)
+    row = ArmTrainer(arm, SMOKE, corpus, "cpu").run(run)
+    assert {"dropped", "noisy", "heads", "train"} <= row.keys()
+    assert json.dumps(row, allow_nan=False)
+
+
+def test_scarce_text_is_read_more_often(text, tmp_path):
+    data.prepare(recipe_of(SMOKE, 0), text, tmp_path)
+    whole, scarce = Corpus(tmp_path, "cpu"), Corpus(tmp_path, "cpu", 0.25)
+    assert len(scarce.train) == len(whole.train) // 4
+    assert len(scarce.valid) == len(whole.valid)
 
 
 def test_damage_is_named_and_another_study_is_refused(text, tmp_path):

@@ -10,6 +10,7 @@ from armillary.lab.parts.norms import (
     DyT,
     LayerNorm,
     PerHeadNorm,
+    RemovingNorm,
     RMSNorm,
     SphereNorm,
     SubsetNorm,
@@ -17,7 +18,9 @@ from armillary.lab.parts.norms import (
 )
 from armillary.lab.parts.scores import SCORES, ScoredAttention
 from armillary.lab.parts.symmetriser import MESSAGES, Symmetriser
+from armillary.lab.parts.width import Projection, WideAttention, matched_feed_forward
 
 __all__ = ["ACTIVATIONS", "LOSSY", "MEMBERSHIPS", "MESSAGES", "NORMS", "SCORES", "Activation", "ConstantNorm", "Derf"]
-__all__ += ["DyT", "LayerNorm", "Membership", "MembershipAttention", "PerHeadNorm", "RMSNorm", "ScoredAttention"]
-__all__ += ["SphereNorm", "SubsetNorm", "Symmetriser", "block", "membership", "new_norm"]
+__all__ += ["DyT", "LayerNorm", "Membership", "MembershipAttention", "PerHeadNorm", "Projection", "RMSNorm"]
+__all__ += ["RemovingNorm", "ScoredAttention", "SphereNorm", "SubsetNorm", "Symmetriser", "WideAttention", "block"]
+__all__ += ["matched_feed_forward", "membership", "new_norm"]

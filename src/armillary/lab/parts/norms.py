@@ -119,6 +119,25 @@ class Derf(_Norm):
         return torch.erf(self.alpha * x + self.offset)
 
 
+class RemovingNorm(_Norm):
+    """LayerNorm that removes `m` directions more than the mean: random ones, the same for a width and a seed."""
+
+    basis: Tensor
+
+    def __init__(self, width: int, eps: float = 1e-5, m: int = 1, seed: int = 0) -> None:
+        super().__init__(width, eps, shift=True)
+        if not 0 <= m < width - 1:
+            raise ArmillaryError(f"of {width} axes and their mean, {m} directions cannot be removed.")
+        drawn = torch.randn(width, m, generator=torch.Generator().manual_seed(seed))
+        ones = torch.ones(width, 1)
+        self.register_buffer("basis", torch.linalg.qr(torch.cat([ones, drawn], 1))[0])
+
+    def core(self, x: Tensor) -> Tensor:
+        basis = self.basis.to(x.dtype)
+        left = x - (x @ basis) @ basis.mT
+        return left * torch.rsqrt(left.square().mean(-1, keepdim=True) + self.eps)
+
+
 class ConstantNorm(_Norm):
     """x times one learned number, then γ and β: the gain and shift of LayerNorm without any sphere."""
 
@@ -144,6 +163,7 @@ NORMS: Mapping[str, Callable[..., _Norm]] = {
     "dyt": partial(DyT, eps=0.0),
     "derf": partial(Derf, eps=0.0),
     "constant": partial(ConstantNorm, eps=0.0),
+    "removing": RemovingNorm,
 }
 
 

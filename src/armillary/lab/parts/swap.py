@@ -16,6 +16,7 @@ from armillary.lab.parts.heads import MembershipAttention
 from armillary.lab.parts.membership import Membership
 from armillary.lab.parts.norms import new_norm
 from armillary.lab.parts.scores import Score, ScoredAttention
+from armillary.lab.parts.width import WideAttention
 
 # Where the classes of activations live, ours among them (a swapped one can be swapped again).
 ACTIVATION_HOMES = ("transformers.activations", "torch.nn.modules.activation", Activation.__module__)
@@ -55,6 +56,9 @@ def swap(
     results: str | None = None,
     score: Score | None = None,
     activation: str | None = None,
+    head_width: int | None = None,
+    n_heads: int | None = None,
+    block_diagonal: bool = False,
     keep: bool = True,
     **settings: Any,
 ) -> Swap:
@@ -64,7 +68,8 @@ def swap(
     named norm's own; `attention_alpha` is α of DyT and Derf before attention. A new norm takes over gain and shift
     where it has them, unless `keep` is False. `heads` and `results` are names of memberships (`lab.parts.MEMBERSHIPS`)
     for scores and results, `score` is a name of `lab.parts.SCORES`; projections stay. `activation` is a name of
-    `lab.parts.ACTIVATIONS`.
+    `lab.parts.ACTIVATIONS`. `head_width`, `n_heads` or `block_diagonal` give every layer a new attention with random
+    weights (`lab.parts.WideAttention`).
     """
     swapped = Swap(model)
     try:
@@ -76,6 +81,10 @@ def swap(
             _swap_heads(swapped, model, partial(_memberships, heads, results))
         if score is not None:
             _swap_heads(swapped, model, partial(ScoredAttention, score))
+        if head_width or n_heads or block_diagonal:
+            if heads is not None or score is not None:
+                raise ArmillaryError("heads of another width have ordinary memberships and scores; give one of them.")
+            _swap_widths(swapped, model, head_width, n_heads, block_diagonal)
         if activation is not None:
             _swap_activations(swapped, model, activation)
     except Exception:
@@ -112,16 +121,29 @@ def _memberships(heads: str, results: str | None, n: int, width: int) -> Members
     return MembershipAttention(Membership(heads, n, width), written)
 
 
-def _swap_heads(swapped: Swap, model: Any, new: Callable[[int, int], nn.Module]) -> None:
+def _must_be_gpt2(model: Any) -> None:
     if model.config.model_type != "gpt2":
         raise ModelError(
             f"heads can be swapped in GPT-2 models so far, and this is a {model.config.model_type}: its attention "
             "rotates or groups heads in a way that memberships do not follow yet."
         )
+
+
+def _swap_heads(swapped: Swap, model: Any, new: Callable[[int, int], nn.Module]) -> None:
+    _must_be_gpt2(model)
     anatomy = read(model)
     for layer in range(anatomy.layers):
         path = anatomy.sites[f"L{layer}.attn_out"].path
         swapped.replace(path, _GPT2Attention(model.get_submodule(path), new(anatomy.n_heads, anatomy.d)))
+
+
+def _swap_widths(swapped: Swap, model: Any, width: int | None, heads: int | None, block_diagonal: bool) -> None:
+    _must_be_gpt2(model)
+    anatomy = read(model)
+    heads = heads or anatomy.n_heads
+    for layer in range(anatomy.layers):
+        new = WideAttention(anatomy.d, heads, width or anatomy.d // heads, anatomy.layers, block_diagonal)
+        swapped.replace(anatomy.sites[f"L{layer}.attn_out"].path, new)
 
 
 def _swap_activations(swapped: Swap, model: Any, name: str) -> None:

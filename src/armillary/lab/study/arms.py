@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from armillary.errors import ArmillaryError, nearest
-from armillary.lab.study.design import STABILITY, TWIN, Arm
+from armillary.lab.study.design import LOW_RATES, MISMATCH, STABILITY, TWIN, Arm
 
 PLAIN = Arm("layernorm", prediction="the reference: one sphere of d − 1 axes, stretched by γ")
 NORMS = (
@@ -22,6 +22,10 @@ NORMS = (
     Arm("derf", "derf", {"alpha": 1.0}, embed_scale=True, prediction="worse, as DyT"),
     Arm("symmetriser ring", "symmetriser", {"messages": "ring", "rounds": 1}, prediction="nearly equal"),
     Arm("symmetriser learned", "symmetriser", {"messages": "learned"}, prediction="equal: it can be LayerNorm"),
+    # Added after the arms above had been seen.
+    Arm("slow gain", gain_rate=0.1, prediction="as good as the sphere, if the gain's speed is what costs"),
+    Arm("dyt, low rates", "dyt", {"alpha": 1.0}, embed_scale=True, rates=LOW_RATES, prediction="worse, as DyT"),
+    Arm("derf, low rates", "derf", {"alpha": 1.0}, embed_scale=True, rates=LOW_RATES, prediction="worse, as DyT"),
 )
 SOFT_HEADS = (
     replace(PLAIN, name="ordinary heads"),
@@ -65,6 +69,36 @@ METRIC = (
     Arm("distance", score="distance", prediction="equal: on a sphere distance and dot product agree"),
     Arm("own angle", score="own angle", prediction="better, says S3, if one metric per head serves both sides"),
 )
+RANK = (
+    replace(PLAIN, name="6 heads of 32", prediction="the reference: k = d/H"),
+    *(
+        Arm(f"6 heads of {k}", head_width=k, prediction=said)
+        for k, said in ((4, "worse: a head sees 4 of 192 axes"), (16, "worse"), (64, "better: less is unseen"))
+    ),
+    *(
+        Arm(f"{heads} heads of {k}", head_width=k, n_heads=heads, prediction=said)
+        for heads, k, said in (
+            (48, 4, "worse: more heads that see less"),
+            (12, 16, "worse"),
+            (3, 64, "equal: fewer heads that see more"),
+            (1, 192, "worse, says S3: one dot product must serve all"),
+            (2, 192, "worse, likewise"),
+        )
+    ),
+)
+_BLOCKS = "better by its misfit, says S3, in robustness or in the gap; worse in loss: a head sees a sixth of the stream"
+GRID_MISFIT = (
+    PLAIN,
+    Arm("rmsnorm", "rmsnorm", prediction="less misfit: one direction less is lost"),
+    Arm("per-head", "per-head", prediction="no misfit: every block has its own sphere"),
+    Arm("blocks", block_diagonal=True, prediction=_BLOCKS),
+    Arm("blocks, rmsnorm", "rmsnorm", block_diagonal=True, prediction=_BLOCKS),
+    Arm("blocks, per-head", "per-head", block_diagonal=True, prediction=_BLOCKS),
+    *(
+        Arm(f"{m} directions removed", "removing", {"m": m}, prediction="the more, the more robust, says S3")
+        for m in (1, 4, 16)
+    ),
+)
 STUDIES = {
     "gate": GATE,
     STABILITY: RANGE,
@@ -73,6 +107,8 @@ STUDIES = {
     "activations": ACTIVATIONS,
     "implicit": IMPLICIT,
     "metric": METRIC,
+    "rank": RANK,
+    MISMATCH: GRID_MISFIT,
 }
 
 

@@ -8,6 +8,8 @@ from typing import Any
 EFFECT = 0.01
 # The study whose outcome is the range of learning rates, not the loss at the best of them.
 STABILITY = "stability"
+# The study that also asks how robust an arm is.
+MISMATCH = "mismatch"
 # The arm that differs from the reference by its first weights alone.
 TWIN = "identical twin"
 # Norms that work on blocks of axes: one block per head.
@@ -25,6 +27,15 @@ class Arm:
     results: str = ""
     score: str = ""
     activation: str = ""
+    head_width: int = 0
+    """Axes per head; the feed-forward is cut so that the parameters stay the same."""
+    n_heads: int = 0
+    block_diagonal: bool = False
+    """Queries, keys and values of a head are read from its own block of the stream's axes."""
+    gain_rate: float = 1.0
+    """Learning rate of gains and shifts, over that of the rest."""
+    rates: tuple[float, ...] = ()
+    """Learning rates to tune over, where the study's own do not suit; as many of them."""
     embed_scale: bool = False
     """Multiply what the embedding writes by a learned number that begins at √d, as DyT needs."""
     prediction: str = ""
@@ -41,10 +52,19 @@ class Arm:
         norm = {"norm": self.norm, **blocks, **self.norm_settings} if self.norm else {}
         parts: dict[str, Any] = {"heads": self.heads, "results": self.results}
         parts |= {"score": self.score, "activation": self.activation}
+        parts |= {"head_width": self.head_width, "n_heads": self.n_heads, "block_diagonal": self.block_diagonal}
         swap(model, **norm, **{name: part for name, part in parts.items() if part})
         if self.embed_scale:
             inner = model.base_model
             inner.wte = ScaledEmbedding(inner.wte, model.config.n_embd**0.5)
+
+    def feed_forward(self, size: "Size") -> int:
+        """Hidden width of the feed-forward."""
+        from armillary.lab.parts.width import matched_feed_forward
+
+        heads = self.n_heads or size.heads
+        k = self.head_width or size.width // heads
+        return matched_feed_forward(size.width, 4 * size.width, heads, k)
 
 
 @dataclass(frozen=True)
@@ -61,6 +81,8 @@ class Size:
     tokens: int = 30_000_000
     """Tokens read by one run, repetitions included."""
     vocabulary: int = 8192
+    share: float = 1.0
+    """Of the training text that is read; below 1 the text is scarce and read more often."""
 
     @property
     def steps(self) -> int:
@@ -71,6 +93,7 @@ SIZES = {
     "smoke": Size("smoke", 2, 32, 4, context=32, batch=4, tokens=2048, vocabulary=300),
     "cpu": Size("cpu", 2, 64, 4, context=64, batch=16, tokens=400_000, vocabulary=1024),
     "xs": Size("xs", 4, 192, 6),
+    "xs-scarce": Size("xs-scarce", 4, 192, 6, share=0.1),
     "s": Size("s", 6, 256, 8, tokens=100_000_000),
     "m": Size("m", 8, 512, 8, tokens=300_000_000),
 }
@@ -78,6 +101,8 @@ SIZES = {
 RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
 # Beyond the edge of stability, to see where it lies.
 WIDE_RATES = (*RATES, 3.2e-2, 6.4e-2)
+# DyT and Derf did not train at RATES (docs/lab): their embeddings are multiplied by √d, and so are their steps.
+LOW_RATES = (6.25e-5, 1.25e-4, 2.5e-4, 5e-4, 1e-3)
 # Seeds of the tuning runs are never used again.
 TUNING_SEEDS = (1000, 1001)
 
@@ -109,7 +134,7 @@ def tuning_runs(study: str, size: str, arm: Arm) -> Iterator[Run]:
     """Equal trials for every arm: each rate with each tuning seed; none for an arm that takes over a rate."""
     if arm.tuned_as:
         return
-    for rate in WIDE_RATES if study == STABILITY else RATES:
+    for rate in arm.rates or (WIDE_RATES if study == STABILITY else RATES):
         for seed in TUNING_SEEDS:
             yield Run(study, arm.name, size, rate, seed, seed, tuning=True)
 

@@ -3,16 +3,19 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ArmillaryError, OutputError
 from armillary.lab import data
 from armillary.lab.study.arms import arms_of
-from armillary.lab.study.design import EFFECT, RATES, SIZES, TUNING_SEEDS, Arm, Run, paired_runs, tuning_runs
+from armillary.lab.study.design import EFFECT, RATES, SIZES, TUNING_SEEDS, Arm, Run, Size, paired_runs, tuning_runs
 from armillary.results.store import check_writable, write_whole
+
+if TYPE_CHECKING:
+    from armillary.lab.study.training import Corpus
 
 MANIFEST, RUNS = "manifest.json", "runs.jsonl"
 Report = Callable[[str], None]
@@ -50,7 +53,7 @@ class Study:
 
     def run_arm(self, arm: Arm) -> None:
         """One arm's missing runs, in this process: the model is compiled once."""
-        from armillary.lab.study.training import ArmTrainer, Corpus
+        from armillary.lab.study.training import ArmTrainer
 
         done = {row["key"]: row for row in read_runs(self.out, self.report)}
         trainer: ArmTrainer | None = None
@@ -59,7 +62,7 @@ class Study:
                 if run.key in done:
                     continue
                 if trainer is None:
-                    trainer = ArmTrainer(arm, SIZES[self.size], Corpus(self.out / "tokens", self.device), self.device)
+                    trainer = ArmTrainer(arm, SIZES[self.size], self._corpus(), self.device)
                 row = trainer.run(run)
                 append(self.out / RUNS, row)
                 done[run.key] = row
@@ -82,6 +85,11 @@ class Study:
                 for process in list(getattr(pool, "_processes", {}).values()):
                     process.terminate()
                 raise
+
+    def _corpus(self) -> "Corpus":
+        from armillary.lab.study.training import Corpus
+
+        return Corpus(self.out / "tokens", self.device, SIZES[self.size].share)
 
     def _tuning(self, arm: Arm, done: dict[str, Any]) -> Iterable[Run]:
         return tuning_runs(self.name, self.size, arm)
@@ -117,8 +125,9 @@ class Study:
             stored = json.loads(path.read_text("utf-8"))
             # Arms may be added to a study; those it has stay what they are.
             known = stored.pop("arms", {})
-            other = [key for key in wanted if key != "arms" and stored.get(key) != wanted[key]]
-            other += [f"arm {name}" for name in known if known[name] != wanted["arms"].get(name)]
+            other = [key for key in wanted if key not in ("arms", "size") and stored.get(key) != wanted[key]]
+            other += ["size"] if _differ(stored.get("size", {}), wanted["size"], Size) else []
+            other += [f"arm {name}" for name in known if _differ(known[name], wanted["arms"].get(name, {}), Arm)]
             if other:
                 raise ArmillaryError(
                     f"{self.out} holds another study: {', '.join(other)} differ; give another --out or the same "
@@ -126,6 +135,13 @@ class Study:
                 )
             wanted["arms"] = known | wanted["arms"]
         write_whole({path: json.dumps(wanted, indent=1) + "\n"})
+
+
+def _differ(stored: Mapping[str, Any], wanted: Mapping[str, Any], kind: type[Arm] | type[Size]) -> bool:
+    """Whether two descriptions differ; a field that came later has its default in those that do not have it."""
+    later = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+    defaults = json.loads(json.dumps(later))
+    return {**defaults, **stored} != {**defaults, **wanted}
 
 
 def best_rate(tuning: Iterable[dict[str, Any]]) -> float:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,14 @@ from torch.nn.functional import cross_entropy
 from armillary.lab import data
 from armillary.lab.model import build, unmasked
 from armillary.lab.recipe import Recipe
-from armillary.lab.study.design import Arm, Run, Size
+from armillary.lab.study.design import MISMATCH, Arm, Run, Size
+from armillary.lab.study.robustness import robustness
 
 WARMUP, FLOOR, DECAY, CLIP, BETAS = 0.1, 0.02, 0.1, 1.0, (0.9, 0.95)
 LOOKS = 5
 EVALUATION_ROWS = 256
+# Windows of held-out text with something taken away: 26 losses per run.
+ROBUSTNESS_ROWS = 512
 
 
 class Corpus:
@@ -79,7 +82,7 @@ class ArmTrainer:
         self.model.train()
         for step in range(steps):
             for group in optimizer.param_groups:
-                group["lr"] = run.rate * schedule(step, steps)
+                group["lr"] = run.rate * group["share"] * schedule(step, steps)
             self._step(self.corpus.batch(self.size, run.seed, step), optimizer)
             if step + 1 in looks:
                 curve.append((step + 1, self.valid_loss()))
@@ -87,20 +90,30 @@ class ArmTrainer:
                     break
             self.tick(step + 1, steps)
         finite = [loss for _, loss in curve if math.isfinite(loss)]
+        more = {}
+        if run.study == MISMATCH and not run.tuning and math.isfinite(curve[-1][1]):
+            more = robustness(self.model, lambda: self.valid_loss(ROBUSTNESS_ROWS))
         return {
             **run.record(),
+            **more,
             "loss": curve[-1][1] if math.isfinite(curve[-1][1]) else None,
             "best": min(finite, default=None),
+            # The gap: the loss on as much of the text that was trained on.
+            "train": _finite(self.loss_of(self.corpus.train[: len(self.corpus.valid)])),
             "diverged": not math.isfinite(curve[-1][1]),
             "curve": [[step, loss if math.isfinite(loss) else None] for step, loss in curve],
             "parameters": self.parameters,
             "seconds": round(time.perf_counter() - began, 2),
         }
 
-    def valid_loss(self) -> float:
-        """Nats per token of all held-out text, in windows end to end."""
-        context, stream = self.size.context, self.corpus.valid
-        rows = (len(stream) - 1) // context
+    def valid_loss(self, rows: int | None = None) -> float:
+        """Nats per token of held-out text, in windows end to end; of all of it, unless fewer `rows` are given."""
+        return self.loss_of(self.corpus.valid, rows)
+
+    def loss_of(self, stream: Tensor, rows: int | None = None) -> float:
+        """Nats per token of a stream of tokens."""
+        context = self.size.context
+        rows = min(rows or len(stream), (len(stream) - 1) // context)
         starts = torch.arange(rows, device=stream.device) * context
         windows = stream[starts[:, None] + torch.arange(context + 1, device=stream.device)].long()
         total = torch.zeros((), dtype=torch.float64, device=stream.device)
@@ -125,20 +138,29 @@ class ArmTrainer:
         return cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].reshape(-1))
 
     def _optimizer(self, rate: float) -> torch.optim.Optimizer:
-        parameters = list(self.model.parameters())
-        groups = [
-            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": DECAY},
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        groups: list[dict[str, Any]] = [
+            {"params": [], "weight_decay": DECAY, "share": 1.0},
+            {"params": [], "weight_decay": 0.0, "share": 1.0},
+            {"params": [], "weight_decay": 0.0, "share": self.arm.gain_rate},
         ]
+        for name, p in self.model.named_parameters():
+            # Gains and shifts of norms may have a rate of their own.
+            of_norm = any(part.startswith("ln_") for part in name.split("."))
+            groups[0 if p.dim() > 1 else 2 if of_norm else 1]["params"].append(p)
+        groups = [group for group in groups if group["params"]]
         return torch.optim.AdamW(groups, lr=rate, betas=BETAS, fused=self.half)
 
     def _build(self, start: int) -> Any:
-        model = build(recipe_of(self.size, start))
+        model = build(replace(recipe_of(self.size, start), feed_forward=self.arm.feed_forward(self.size)))
         with torch.random.fork_rng(devices=[]):
             # Parts with random numbers of their own follow the run's start as well.
             torch.default_generator.manual_seed(start)
             self.arm.apply(model)
         return model
+
+
+def _finite(loss: float) -> float | None:
+    return loss if math.isfinite(loss) else None
 
 
 def recipe_of(size: Size, seed: int) -> Recipe:
