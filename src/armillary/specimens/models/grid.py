@@ -75,6 +75,11 @@ def interchangeable(results: float = 1.0, queries: float = 1.0, seed: int = 0) -
     return gpt2(change, seed=seed)
 
 
+def separate(seed: int = 0) -> Anatomy:
+    """Random heads: each axis has a part of its own. They are many and wide, so that no head stands out by chance."""
+    return gpt2(layers=4, words=normal(WORDS, 3 * D, stream=1, seed=seed), seed=seed)
+
+
 # Heads with one purpose.
 
 PLACE, WORD, BEFORE = slice(0, 64), slice(64, 128), slice(128, 192)
