@@ -12,8 +12,8 @@ survey: $(VENV)/.users            ## measure the default model
 test: lint types fast             ## everything that must be green
 
 lint: $(VENV)/.developers
-	$(BIN)/ruff check src tests bench docs/verdicts.py docs/coverage.py examples
-	$(BIN)/ruff format --check src tests bench docs/verdicts.py docs/coverage.py examples
+	$(BIN)/ruff check src tests bench docs/verdicts.py docs/coverage.py docs/studies.py examples
+	$(BIN)/ruff format --check src tests bench docs/verdicts.py docs/coverage.py docs/studies.py examples
 
 types: $(VENV)/.developers
 	$(BIN)/mypy

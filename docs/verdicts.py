@@ -31,6 +31,8 @@ MODELS = {
 }
 PAGES = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
 BLOCK = re.compile(r"(<!-- numbers (?P<what>[^>]+?) -->\n).*?(<!-- end of numbers -->)", re.DOTALL)
+# The calibration's sentence at the end of a reading is written anew with every page.
+TURNS = re.compile(r" This verdict can turn with the text \(.*\)\.$", re.DOTALL)
 CONTROLS = 2
 WIDTH = 120
 Record = Mapping[str, Any]
@@ -55,7 +57,7 @@ def survey_record(model: str, chosen: str = "all") -> dict[str, Any]:
             "parts": [[part.name, part.verdict, part.asserted] for part in finding.parts],
             "headline": finding.headline,
             "n": finding.n,
-            "reading": finding.reading,
+            "reading": TURNS.sub("", finding.reading),
         }
     text = survey.text
     return {
@@ -118,11 +120,20 @@ def readings(chapter: str, store: Record) -> Iterable[str]:
         for model, record in store.items():
             entry = record["claims"].get(claim)
             if entry:
-                yield f"- {MARKS[entry['verdict']]} {MODELS[model]}: {escaped(entry['reading'])}\n"
+                yield f"- {MARKS[entry['verdict']]} {MODELS[model]}: {escaped(said(claim, entry))}\n"
                 for name, verdict, asserted in entry["parts"]:
                     yield f"  - {MARKS[verdict]} {escaped(name)}{'' if asserted else ' (added by Armillary)'}\n"
         yield "\n"
     yield "</details>\n"
+
+
+def said(claim: str, entry: Record) -> str:
+    """The reading, and whether the verdict turned with the text when the instrument was calibrated."""
+    from armillary.probes.machinery.thresholds import RULES_VERSION
+    from armillary.results.calibration.aims import turning
+    from armillary.results.calibration.store import shipped
+
+    return f"{entry['reading']} {turning(shipped(), claim, RULES_VERSION)}".rstrip()
 
 
 def ledger(ids: Iterable[str], record: Record) -> Iterable[str]:
@@ -140,7 +151,7 @@ def finding(claim: str, record: Record) -> Iterable[str]:
     entry, rule = record["claims"][claim], next(known.rule for known in claims() if known.id == claim)
     controls = [f"{name}: {number(ends)}" for name, ends in entry["controls"].items()]
     fields = {
-        "reading": [entry["reading"]],
+        "reading": [said(claim, entry)],
         "statistic": [f"{entry['name']}: {number(entry['statistic'])}, n = {entry['n']}"],
         "controls": controls,
         "rule": [rule],

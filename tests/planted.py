@@ -31,7 +31,11 @@ def concluded(probe: AnyProbe, gathered: Evidence) -> Finding:
     """What a probe concludes; one that experiments does so on a bench of its own."""
     if not isinstance(probe, Experimenter):
         return probe.conclude(gathered)
-    return probe.conclude(gathered, probe.experiment(bench_of(gathered)))
+    bench = bench_of(gathered)
+    bench.prove()
+    result = probe.experiment(bench)
+    bench.prove()
+    return probe.conclude(gathered, result)
 
 
 def bench_of(gathered: Evidence) -> Bench:

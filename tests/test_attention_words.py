@@ -14,9 +14,10 @@ from armillary.probes.attention import related as related_module
 from armillary.probes.attention.key_value_store import Store
 from armillary.probes.attention.lexicon.loudness import Loudness
 from armillary.probes.attention.lexicon.related_nouns import related, related_pairs
+from armillary.probes.attention.lexicon.subject_parts import Compared, reach, share_verdict
 from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.related import Related
-from armillary.probes.attention.subjects import Subjects
+from armillary.probes.attention.subjects import Subjects, rise_verdict
 from armillary.probes.machinery import discoveries
 from armillary.probes.machinery.evidence import RANDOM, Evidence
 from armillary.probes.machinery.tables import head_names
@@ -61,6 +62,50 @@ def test_that_words_match_few_keys_is_a_part_that_decides_nothing(case):
     assert (by_definition.verdict, few.verdict) == ("supported", verdict), finding.reading
     assert by_definition.asserted and not few.asserted
     assert finding.verdict == "supported"
+
+
+LEARNED, ABSENT, NONE = (0.1, 0.08, 0.12), (0.0, -0.01, 0.01), (0.0, -0.02, 0.02)
+NEVER = (math.nan,) * 3
+
+
+@pytest.mark.parametrize(
+    ("mean", "untrained", "share", "verdict"),
+    [
+        (LEARNED, ABSENT, (0.75, 0.5, 0.9), "supported"),
+        # A count at the limit: half of the heads, and an interval across.
+        (LEARNED, ABSENT, (0.5, 0.4, 0.6), "qualified"),
+        (LEARNED, ABSENT, (0.2, 0.05, 0.3), "undecided"),
+        (LEARNED, ABSENT, (0.05, 0.0, 0.1), "refuted"),
+        (NONE, ABSENT, (0.75, 0.5, 0.9), "undecided"),
+        ((-0.1, -0.2, 0.0), ABSENT, (0.75, 0.5, 0.9), "refuted"),
+        (LEARNED, NEVER, (0.75, 0.5, 0.9), "undecided"),
+    ],
+)
+def test_every_limit_of_the_share_of_heads_with_a_subject(mean, untrained, share, verdict):
+    assert share_verdict(Compared(mean, untrained), share)[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("slope", "untrained", "early", "verdict"),
+    [
+        (LEARNED, ABSENT, NONE, "supported"),
+        ((-0.1, -0.2, -0.01), ABSENT, NONE, "refuted"),
+        (NONE, ABSENT, (0.05, 0.0, 0.1), "refuted"),
+        (NONE, ABSENT, (0.2, 0.05, 0.3), "undecided"),
+        (NONE, ABSENT, (0.3, 0.2, 0.4), "qualified"),
+        ((0.1, -0.2, 0.3), ABSENT, (0.3, 0.2, 0.4), "undecided"),
+        (LEARNED, NEVER, NONE, "undecided"),
+    ],
+)
+def test_every_limit_of_the_rise_with_depth(slope, untrained, early, verdict):
+    assert rise_verdict(Compared(slope, untrained), early)[0] == verdict
+
+
+def test_the_share_of_heads_counts_what_is_significant_and_large():
+    excess, found = np.array([[0.2, 0.2], [0.01, 0.2]]), np.array([[True, False], [True, True]])
+    assert reach(excess, found, 0.05) == 0.5
+    by_relation = np.stack([excess, 0 * excess], -1), np.stack([found, found], -1)
+    assert reach(*by_relation, 0.05) == 0.5
 
 
 @pytest.mark.parametrize("probe", [Related, KeyLookup, Subjects])

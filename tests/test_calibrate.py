@@ -472,7 +472,7 @@ def drawn(case: Case, seed: int) -> torch.Tensor:
     anatomy, text = draw(case, case.planted.strengths[0], seed)
     if text is None:
         return torch.cat([parameter.flatten() for parameter in anatomy.model.parameters()])
-    return torch.tensor([window.ids for window in text.windows])
+    return torch.tensor([token for window in text.windows for token in window.ids])
 
 
 def test_planted_runs(tmp_path, monkeypatch):
@@ -641,3 +641,23 @@ def test_joined_calibrations():
         joined(early, replace(late, study=replace(late.study, seeds=4)))
     with pytest.raises(OutputError, match="rules' version"):
         joined(early, replace(late, rules_version="1"))
+
+
+def test_planted_models_alone_can_be_joined():
+    """What an earlier study found on untrained models and over seeds stays; its planted models are counted anew."""
+    case = Planted("a case", "a.a", "supported", (1.0,))
+
+    def calibration(verdict: str, untrained: int, seeds: int) -> Calibration:
+        study = Study(models=("m",), untrained=untrained, seeds=seeds, planted=2, claims=("a.a",))
+        runs = [Run(task, {"a.a": Outcome(verdict)}) for task in study.tasks([case])]
+        return replace(count_runs(runs, study, {"a.a": "learned"}, [case]), rules_version="2")
+
+    early, late = calibration("supported", 3, 2), calibration("refuted", 0, 0)
+    both = joined(early, late)
+    assert {(counts.part, *counts.verdicts.items()) for counts in both.counts} == {
+        ("untrained", ("supported", 2)), ("untrained", ("supported", 1)), ("seeds", ("supported", 2)),
+        ("planted", ("refuted", 2)),
+    }  # fmt: skip
+    assert both.cases == (case,) and both.study.untrained == 3
+    with pytest.raises(OutputError, match="only planted models"):
+        joined(early, replace(late, kinds={"b.b": "learned"}))

@@ -6,10 +6,6 @@ from functools import cache
 import pytest
 import test_attention_words
 from planted import bench_of, concluded, evidence
-from planted_second_a import CASES as SECOND_A
-from planted_second_b import CASES as SECOND_B
-from planted_second_c import CASES as SECOND_C
-from planted_second_e import CASES as SECOND_E
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -29,8 +25,6 @@ from armillary.specimens.planted import CASES
 
 def test_every_claim_is_planted_both_ways():
     planted = {(case.planted.claim, case.planted.verdict) for case in CASES}
-    second = [case for each in (SECOND_A, SECOND_B, SECOND_C, SECOND_E) for case in each.values()]
-    planted |= {(probe.claim.id, verdict) for probe, verdict, _ in second}
     for probe in PROBES:
         assert {(probe.claim.id, "supported"), (probe.claim.id, "refuted")} <= planted
 

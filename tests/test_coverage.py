@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from armillary.cli import main
-from armillary.lab.study.design import STUDIES
+from armillary.lab.study.arms import STUDIES
 from armillary.probes import PROBES
 from armillary.results.claim import SOURCES
 

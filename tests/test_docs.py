@@ -11,6 +11,7 @@ from armillary.probes import PROBES
 from armillary.probes.machinery.thresholds import RULES_VERSION
 
 NUMBERS = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "verdicts.py"))
+STUDIES = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "studies.py"))
 STORE = json.loads(NUMBERS["STORE"].read_text("utf-8"))
 
 
@@ -41,3 +42,8 @@ def test_a_changed_number_changes_the_page():
     block = "".join(NUMBERS["block"]("B", changed))
     assert "9.0 [8.0, 10.0]" in block
     assert block != "".join(NUMBERS["block"]("B", STORE))
+
+
+def test_the_studies_page_is_written_from_its_runs():
+    assert STUDIES["PAGE"].read_text("utf-8") == STUDIES["page"](), "run python docs/studies.py"
+    assert {path.name for path in STUDIES["FOLDER"].iterdir() if path.is_dir()} == set(STUDIES["ORDER"])

@@ -9,7 +9,20 @@ from torch import Tensor, nn
 
 from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError, ModelError
-from armillary.lab.parts import MEMBERSHIPS, MESSAGES, NORMS, Membership, MembershipAttention, Symmetriser, new_norm
+from armillary.lab.parts import (
+    ACTIVATIONS,
+    LOSSY,
+    MEMBERSHIPS,
+    MESSAGES,
+    NORMS,
+    SCORES,
+    Activation,
+    Membership,
+    MembershipAttention,
+    ScoredAttention,
+    Symmetriser,
+    new_norm,
+)
 from armillary.lab.parts.membership import SHAPES
 from armillary.lab.parts.swap import centre, swap
 
@@ -51,6 +64,7 @@ FORMULAS = {
     "per-head": lambda norm, row: torch.cat([standardised(part, norm.eps) for part in row.split(D // H)]),
     "dyt": lambda norm, row: torch.tanh(norm.alpha * row),
     "derf": lambda norm, row: torch.erf(norm.alpha * row + norm.offset),
+    "constant": lambda norm, row: norm.scale * row,
 }
 
 
@@ -121,7 +135,7 @@ def test_messages_to_all_are_layernorm(messages, scale):
 
 def test_no_messages_are_a_norm_of_each_block():
     norm, x = exact(messages="none"), draw(50, D)
-    other = new_norm("per-head", D, heads=H).double()
+    other = new_norm("per-head", D, blocks=H).double()
     other.load_state_dict({"weight": norm.weight, "bias": norm.bias})
     torch.testing.assert_close(norm(x), other(x), rtol=1e-9, atol=1e-9)
 
@@ -150,8 +164,8 @@ def test_the_recurrence_holds_over_twelve_decades_and_never_explodes():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"heads": 5}, "do not divide"),
-        ({"heads": D}, "at least two axes"),
+        ({"blocks": 5}, "do not divide"),
+        ({"blocks": D}, "at least two axes"),
         ({"messages": "rings"}, "ring"),
         ({"rounds": 0}, "at least 1 round"),
     ],
@@ -279,11 +293,110 @@ def test_a_head_without_axes_is_uniform_and_silent():
         (lambda: Membership("triangular", 2, D), "at least 3 heads"),
         (lambda: Membership("block", 8, D, pairs=True), "odd"),
         (lambda: MembershipAttention(Membership("block", H, D), Membership("block", H, 2 * D)), "must agree"),
+        (lambda: ScoredAttention("dots", H, D), "no score 'dots'"),
+        (lambda: ScoredAttention("dot", 5, D), "do not divide"),
+        (lambda: Activation("gelus"), "gelu"),
+        (lambda: swap(tiny("gpt2"), heads="block", score="dot"), "not both"),
     ],
 )
 def test_impossible_heads_are_refused(make, message):
     with pytest.raises(ArmillaryError, match=message):
         make()
+
+
+# ---- scores ---------------------------------------------------------------------------------------------
+
+
+def score_by_hand(attention: ScoredAttention, q: Tensor, k: Tensor, head: int) -> Tensor:
+    """[query, key] of one head, pair by pair."""
+    tau = 1.0 if attention.log_temperature is None else attention.log_temperature[head].exp()
+    k = q if attention.score == "own angle" else k
+    cosine = lambda a, b: a @ b / (a.norm() * b.norm())  # noqa: E731
+    formulas = {
+        "dot": lambda a, b: a @ b / math.sqrt(len(a)),
+        "cosine": lambda a, b: tau * cosine(a, b),
+        "angle": lambda a, b: -tau * torch.arccos(cosine(a, b).clamp(-1 + 1e-6, 1 - 1e-6)),
+        "own angle": lambda a, b: -tau * torch.arccos(cosine(a, b).clamp(-1 + 1e-6, 1 - 1e-6)),
+        "distance": lambda a, b: -tau * (a - b).square().sum() / (2 * math.sqrt(len(a))),
+    }
+    return torch.stack([torch.stack([formulas[attention.score](a, b) for b in k]) for a in q])
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_score_equals_its_formula(score):
+    attention = perturbed(ScoredAttention(score, H, D))
+    q, k, v = (draw(1, 7, D, seed=i) for i in range(3))
+    mask, width = torch.ones(7, 7).tril() == 0, D // H
+    expected = torch.zeros_like(q)
+    for head in range(H):
+        cut = slice(head * width, (head + 1) * width)
+        scores = score_by_hand(attention, q[0, :, cut], k[0, :, cut], head)
+        expected[0, :, cut] = scores.masked_fill(mask, -math.inf).softmax(-1) @ v[0, :, cut]
+    torch.testing.assert_close(attention(q, k, v), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_scores_have_right_gradients_and_see_no_future(score):
+    attention = perturbed(ScoredAttention(score, H, D))
+    q, k, v = (draw(1, 6, D, seed=i).requires_grad_() for i in range(3))
+    assert torch.autograd.gradcheck(attention, (q, k, v))
+    out = attention(q, k, v)
+    for t in range(5):
+        for gradient in torch.autograd.grad(out[0, t].sum(), (q, k, v), retain_graph=True, allow_unused=True):
+            assert gradient is None or gradient[0, t + 1 :].abs().max() == 0
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_scores_in_half_precision_stay_near(score):
+    attention = ScoredAttention(score, H, D)
+    q, k, v = (draw(2, 20, D, seed=i).float().bfloat16() for i in range(3))
+    half, whole = attention(q, k, v), attention(*(part.float() for part in (q, k, v)))
+    assert half.dtype == torch.bfloat16
+    # Scores of up to about 10 are rounded to 2^-9 of themselves, values and results to 2^-9.
+    torch.testing.assert_close(half.float(), whole, rtol=0.05, atol=0.05)
+
+
+def test_dot_scores_are_ordinary_heads():
+    q, k, v = (draw(2, 7, D, seed=i) for i in range(3))
+    torch.testing.assert_close(ScoredAttention("dot", H, D)(q, k, v), ordinary(q, k, v), rtol=1e-12, atol=1e-12)
+
+
+# ---- activations ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_can_be_inverted_unless_it_destroys(name):
+    x = torch.linspace(-8, 8, 4001, dtype=DOUBLE)
+    rises = (Activation(name)(x).diff() > 0).all()
+    assert rises == (name not in LOSSY)
+    assert torch.autograd.gradcheck(Activation(name), ((draw(50) + 0.01).requires_grad_(),))
+
+
+def test_activations_equal_their_formulas():
+    x = draw(200)
+    for name, formula in {
+        "relu": x * (x > 0),
+        "relu2": x * x * (x > 0),
+        "leaky": torch.where(x > 0, x, x / 2),
+        "wave": x + 0.9 * x.sin(),
+        "signed root": x.sign() * 2 * ((1 + x.abs()) ** 0.5 - 1),
+        "absolute": x * x.sign(),
+        "identity": x,
+        "gelu": 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    }.items():
+        torch.testing.assert_close(Activation(name)(x), formula, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gpt_neox", "bert", "opt", "phi", "gemma2"])
+def test_an_activation_is_swapped_in_every_family_read_and_undone(family):
+    model = tiny(family).double().eval()
+    before = logits_of(model)
+    own = read(model).blocks[0].feed_forward.activation_name
+    with swap(model, activation="wave"):
+        assert read(model).blocks[0].feed_forward.activation_name == "wave"
+        assert (logits_of(model) - before).abs().max() > 1e-9
+    assert read(model).blocks[0].feed_forward.activation_name == own
+    assert torch.equal(logits_of(model), before)
 
 
 # ---- swapping -------------------------------------------------------------------------------------------
@@ -341,6 +454,25 @@ def test_other_heads_change_the_model_and_are_undone(name):
     with swap(model, heads=name):
         assert (logits(model) - before).abs().max() > 1e-6
     assert torch.equal(logits_of(model), before)
+
+
+def test_a_score_swapped_for_the_dot_product_changes_nothing():
+    model = tiny("gpt2").double().eval()
+    before = logits(model)
+    with swap(model, score="dot"):
+        torch.testing.assert_close(logits(model), before, rtol=1e-9, atol=1e-9)
+    with swap(model, score="own angle"):
+        assert (logits(model) - before).abs().max() > 1e-6
+    assert torch.equal(logits_of(model), before)
+
+
+def test_attention_may_have_its_own_alpha():
+    model = tiny("gpt2")
+    with swap(model, norm="dyt", alpha=0.2, attention_alpha=0.8):
+        norms = {site: model.get_submodule(read(model).sites[site].path) for site in read(model).norms}
+        assert {site: round(norm.alpha.item(), 3) for site, norm in norms.items()} == {
+            site: 0.8 if site.endswith("ln1") else 0.2 for site in norms
+        }
 
 
 @pytest.mark.parametrize("name", ["block", "free", "mixing"])

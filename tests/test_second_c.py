@@ -8,29 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import whole
-from planted_second_c import (
-    CASES,
-    finding_of,
-    item_words,
-    linguist,
-    mixing,
-    on_items,
-    on_regions,
-    on_sentences,
-    regional,
-    sense_words,
-    short,
-    split,
-    tokenizer,
-    tried,
-)
+from planted import bench_of, case_of, finding_of, name_of, whole
 from scipy.stats import rankdata
 from tiny import tiny
 
+from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.controls import random_twin
+from armillary.flow.tokens import Corpus
 from armillary.probes.grid.head_language import HeadLanguage
 from armillary.probes.grid.head_regions import HeadRegions
 from armillary.probes.grid.language.attention import measure_gaps
@@ -42,7 +28,8 @@ from armillary.probes.grid.regions.readings import read_heads
 from armillary.probes.grid.regions.shares import alike, median_share
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.shared_pass import observe
+from armillary.probes.machinery.probe import judge
+from armillary.probes.machinery.shared_pass import gather, observe
 from armillary.probes.words.context import Context
 from armillary.probes.words.neighbours import _others, _within, explained
 from armillary.probes.words.self_similarity import SampledStates, self_similarity
@@ -50,16 +37,39 @@ from armillary.probes.words.senses.clusters import triplets
 from armillary.probes.words.senses.homographs import listed, readable, shuffled
 from armillary.results import Finding, Part, Why
 from armillary.specimens.models.grid import gpt2
+from armillary.specimens.models.language import item_text, item_words, linguist
+from armillary.specimens.models.regions import WORDS, regional
+from armillary.specimens.models.senses import beginnings, mixing, plain_tokenizer, sense_text, sense_words, split
 from armillary.specimens.models.texts import corpus
+from armillary.specimens.planted import CASES
 
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "opt-post", "bert")
 
 
-@pytest.mark.parametrize("case", list(CASES))
+CLAIMS = ("words.context", "heads.language", "heads.regions")
+NO_REGIONS = ([()] * 4, (1.0,) * 4)
+Planted = tuple[Anatomy, Corpus]
+
+
+def on_sentences(anatomy: Anatomy) -> Planted:
+    return anatomy, sense_text(anatomy)
+
+
+def on_items(anatomy: Anatomy) -> Planted:
+    return anatomy, item_text(anatomy)
+
+
+def tried(probe: type, anatomy: Anatomy, text: Corpus) -> Finding:
+    """What a survey concludes about one claim."""
+    evidence = gather(anatomy, text, probe().instruments)
+    return judge(probe(), evidence, bench_of(evidence))
+
+
+@pytest.mark.parametrize("case", [name_of(case) for case in CASES if case.planted.claim in CLAIMS])
 def test_planted_truth_comes_back(case):
     finding = finding_of(case)
     whole(finding)
-    assert finding.verdict == CASES[case][1], f"{finding.statistic}: {finding.reading}"
+    assert finding.verdict == case_of(case).planted.verdict, f"{finding.statistic}: {finding.reading}"
 
 
 def part(finding: Finding, name: str) -> Part:
@@ -69,7 +79,7 @@ def part(finding: Finding, name: str) -> Part:
 ON = {
     Context: lambda: on_sentences(mixing(1.0, True)),
     HeadLanguage: lambda: on_items(linguist(())),
-    HeadRegions: lambda: on_regions([()] * 4),
+    HeadRegions: lambda: (regional(*NO_REGIONS), corpus(24, 50, vocabulary=WORDS)),
 }
 
 
@@ -126,7 +136,7 @@ def test_a_causal_model_reads_up_to_the_word():
 def test_words_that_cannot_be_read_are_counted_and_decide_nothing():
     anatomy, text = on_sentences(mixing(3.0, True))
     few = tuple(word if word not in {row.word for row in listed()[140:]} else f"no {word}" for word in sense_words())
-    finding = tried(Context, replace(anatomy, tokenizer=tokenizer(few)), text)
+    finding = tried(Context, replace(anatomy, tokenizer=plain_tokenizer(few)), text)
     assert finding.why is Why.UNDEFINED and "7 of the listed words" in finding.reading
     assert part(finding, "they differ by context").verdict == "supported"
     none = tried(Context, replace(anatomy, tokenizer=None), text)
@@ -136,7 +146,7 @@ def test_words_that_cannot_be_read_are_counted_and_decide_nothing():
 
 def test_a_context_too_short_for_the_sentences_decides_nothing():
     anatomy, text = on_sentences(mixing(3.0, True))
-    finding = tried(Context, replace(anatomy, context=5), short(text, 5))
+    finding = tried(Context, replace(anatomy, context=5), beginnings(text, 5))
     assert finding.verdict == "undecided"
     whole(finding)
 
@@ -289,7 +299,7 @@ def test_what_removing_heads_costs_on_items_is_beyond_what_it_costs_on_text():
 
 def test_a_tokenizer_that_fits_no_template_decides_nothing():
     anatomy, text = on_items(linguist(PHENOMENA))
-    strange = replace(anatomy, tokenizer=tokenizer(("[UNK]", *(f"{word}x" for word in item_words()[1:]))))
+    strange = replace(anatomy, tokenizer=plain_tokenizer(("[UNK]", *(f"{word}x" for word in item_words()[1:]))))
     for model in (strange, replace(anatomy, tokenizer=None)):
         finding = tried(HeadLanguage, model, text)
         whole(finding)
@@ -300,7 +310,7 @@ def test_a_phenomenon_that_cannot_be_read_is_left_out_and_said():
     anatomy, text = on_items(linguist(PHENOMENA))
     pronouns = ("he", "she", "it", "they")
     words = tuple(f"{word}x" if word in pronouns else word for word in item_words())
-    finding = tried(HeadLanguage, replace(anatomy, tokenizer=tokenizer(words)), text)
+    finding = tried(HeadLanguage, replace(anatomy, tokenizer=plain_tokenizer(words)), text)
     whole(finding)
     assert part(finding, "anaphora").why is Why.UNDEFINED and finding.verdict == "undecided"
     assert part(finding, "syntax").verdict == "supported"
@@ -309,7 +319,7 @@ def test_a_phenomenon_that_cannot_be_read_is_left_out_and_said():
 
 def test_a_context_too_short_for_the_items_decides_nothing():
     anatomy, text = on_items(linguist(PHENOMENA))
-    finding = tried(HeadLanguage, replace(anatomy, context=6), short(text, 6))
+    finding = tried(HeadLanguage, replace(anatomy, context=6), beginnings(text, 6))
     assert finding.verdict == "undecided"
     whole(finding)
 
@@ -407,5 +417,5 @@ def test_a_single_outlier_does_not_make_the_variance():
 
 
 def test_short_documents_have_no_regions():
-    finding = tried(HeadRegions, regional([()] * 4), corpus(24, 10, vocabulary=64))
+    finding = tried(HeadRegions, regional(*NO_REGIONS), corpus(24, 10, vocabulary=WORDS))
     assert finding.why is Why.TOO_LITTLE_TEXT and "ninth" in finding.reading

@@ -1,5 +1,6 @@
 """Heads over a training run, and long generations: planted truth comes back, and every step is checked by itself."""
 
+import gc
 import json
 import math
 import shutil
@@ -12,7 +13,7 @@ import pytest
 import torch
 from command import refused, works
 from folders import tokenizer
-from planted_second_e import CASES, USEFUL, copier, emerged, finding_of, run_folder, words
+from planted import case_of, finding_of, name_of, tried, whole
 from scipy.stats import spearmanr
 from tiny import tiny
 
@@ -51,27 +52,23 @@ from armillary.probes.stability.growth import APART, FROZEN, LIVE
 from armillary.probes.stability.ring_text import Ring, entropy_of, read_ring, sites_of
 from armillary.probes.stability.row_freeze import RowFreeze, Switch
 from armillary.probes.stability.written_text import TEXT, Measured, _effective_rank, _repetition
-from armillary.results import VERDICTS, Finding, Why
+from armillary.results import Why
+from armillary.specimens.models.emergence import STEPS, WORDS, resting, run_folder, trained
+from armillary.specimens.models.texts import corpus
+from armillary.specimens.planted import CASES
+
+EMERGE, GENERATION = "heads.emerge", "stability.generation"
 
 
-def whole(finding: Finding) -> None:
-    """Every cell is a number or a word, every column is described, and the interval contains the value."""
-    assert finding.verdict in VERDICTS and finding.reading and finding.headline
-    assert (finding.why is not None) == (finding.verdict == "undecided")
-    for table in (finding.table, *finding.more_tables.values()):
-        assert all(column.meaning for column in table.columns)
-        assert not any(isinstance(cell, float) and math.isnan(cell) for row in table.rows for cell in row)
-    if finding.verdict != "undecided":
-        assert finding.controls and finding.quantities and finding.table.rows and finding.n > 0
-        assert finding.statistic.low <= finding.statistic.value <= finding.statistic.high
-    assert finding.plot() is not None
+def words(documents: int = 16, length: int = 40) -> Corpus:
+    return corpus(documents, length, vocabulary=WORDS)
 
 
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("case", [name_of(case) for case in CASES if case.planted.claim in (EMERGE, GENERATION)])
 def test_planted_truth_comes_back(case):
     finding = finding_of(case)
     whole(finding)
-    assert finding.verdict == CASES[case][1], f"{finding.statistic}: {finding.reading}"
+    assert finding.verdict == case_of(case).planted.verdict, f"{finding.statistic}: {finding.reading}"
 
 
 # Checkpoints.
@@ -190,8 +187,18 @@ def test_a_folder_without_checkpoints_is_refused(run, tmp_path):
 
 def test_untrained_models_in_a_row_support_nothing():
     """Independent initialisations are no training: no role comes about."""
-    models = [random_twin(read(copier(0 * USEFUL)), seed).model for seed in range(4)]
-    assert emerged(models).verdict != "supported"
+    models = [random_twin(read(resting()[0]), seed).model for seed in range(4)]
+    assert tried(HeadEmergence(), trained(models), words()).verdict != "supported"
+
+
+def test_the_folder_of_a_planted_run_goes_with_its_model():
+    anatomy = trained(resting())
+    assert anatomy.checkpoints is not None
+    folder = anatomy.checkpoints.folder
+    assert len(list(folder.iterdir())) == STEPS
+    del anatomy
+    gc.collect()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
@@ -389,7 +396,7 @@ def written(name: str = "gpt2") -> tuple[Anatomy, Ring, Generations]:
     anatomy = read(tiny(name))
     bench = Bench(anatomy, corpus97())
     ring = read_ring(bench, 8, sites_of(anatomy))
-    return anatomy, ring, Writer(bench, ring, 8, arms_of(anatomy), 40).write(sites_of(anatomy))
+    return anatomy, ring, Writer(bench, ring, 8, arms_of(anatomy, 12), 40).write(sites_of(anatomy))
 
 
 def corpus97(documents: int = 12, length: int = 40) -> Corpus:
@@ -479,17 +486,47 @@ def test_the_effective_rank_of_known_windows():
     assert torch.isnan(ranks[2])
 
 
-def synthetic_departures(trend: float, windows: int = 6, jump: float = 0.0) -> Departures:
-    """One state quantity and the text's: noise, with a trend in units of real text's spread in the live arm."""
+def synthetic_departures(trend: float, windows: int = 7, jump: float = 0.0) -> Departures:
+    """One state quantity and the text's: noise, with a trend in units of real text's spread in the live arm. In the
+    first window, which sees the prompt, everything is elsewhere."""
     rng = np.random.default_rng(7)
     names = ("log length at ln_final", *TEXT)
     real = rng.normal(size=(80, len(names)))
-    live = rng.normal(size=(12, windows, len(names)))
+    live = rng.normal(size=(24, windows, len(names)))
     empty = Departures(Measured(names, 1, real, {}), 32, windows)
-    live[:, -1, 0] += trend * empty.spread[0]
+    live[:, -2:, 0] += trend * empty.spread[0]
+    live[:, 0] += 100
     frozen = live[:8].copy()
     frozen[:, :, 0] += jump * empty.spread[0]
     return replace(empty, measured=Measured(names, 1, real, {LIVE: live, FROZEN: frozen, APART: frozen.copy()}))
+
+
+@pytest.mark.parametrize(("windows", "third"), [(4, 1), (6, 1), (7, 2), (10, 3)])
+def test_thirds_of_the_windows_after_the_first_are_compared(windows, third):
+    found = synthetic_departures(0.0, windows)
+    series = np.arange(windows, dtype=float)[None, :, None] + np.zeros((2, 1, 1))
+    first, last = found.ends(series)
+    assert found.third == third
+    np.testing.assert_allclose(first, np.mean(range(1, 1 + third)))
+    np.testing.assert_allclose(last, np.mean(range(windows - third, windows)))
+
+
+def test_the_first_window_does_not_count():
+    found = synthetic_departures(0.0)
+    other = synthetic_departures(0.0)
+    for values in other.measured.arms.values():
+        values[:, 0] -= 500
+    np.testing.assert_array_equal(found.trends(LIVE), other.trends(LIVE))
+    np.testing.assert_array_equal(found.levels(LIVE), other.levels(LIVE))
+    np.testing.assert_array_equal(found.trends(FROZEN), other.trends(FROZEN))
+
+
+def test_the_band_is_what_real_text_does_over_as_many_windows():
+    """Half windows are the ring's steps: two windows from a start on, and two that begin four windows later."""
+    found = synthetic_departures(0.0)
+    real = found.measured.real
+    first, last = ((real + np.roll(real, -2, 0)) / 2, (np.roll(real, -8, 0) + np.roll(real, -10, 0)) / 2)
+    np.testing.assert_allclose(found.spread, (last - first).std(0))
 
 
 def test_trends_are_measured_in_units_of_real_text():
@@ -530,7 +567,7 @@ def test_every_family_can_write(name):
     probe = Generation()
     finding = probe.conclude(gather(anatomy, text, ()), probe.experiment(Bench(anatomy, text, quick=True)))
     whole(finding)
-    assert finding.n == 12 * 4 * 32
+    assert finding.n == 16 * 4 * 32
     assert (len(finding.parts) == 4) == (name in ("llama", "qwen3", "gpt_neox", "phi"))
     assert probe.passes(anatomy) > 0
 

@@ -3,6 +3,7 @@
 Views of the live parameters wherever the layout allows; no forward pass is computed here.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -147,20 +148,28 @@ def _attention(block: nn.Module, family: Family, config: Any) -> Attention:
     )
 
 
-def _feed_forward(block: nn.Module, family: Family, config: Any) -> FeedForward:
+def _activation(block: nn.Module, configured: str) -> tuple[Callable[[Tensor], Tensor], str]:
+    """The activation that the config names, or a swapped one, which carries its own name."""
     from transformers.activations import ACT2FN
 
+    for module in block.modules():
+        if isinstance(name := getattr(module, "activation_name", None), str):
+            return module, name
+    return ACT2FN[configured], configured
+
+
+def _feed_forward(block: nn.Module, family: Family, config: Any) -> FeedForward:
     out = submodule(block, family.mlp_out, family).weight
     m, d = out.shape if family.transposed else out.shape[::-1]
     W_out, b_out = _weights(block, family.mlp_out, family, d, f"writes to a stream of width {d}")
-    name = getattr(config, family.activation)
+    activation, name = _activation(block, getattr(config, family.activation))
     why = f"{m} hidden values"
     if not family.gate_up:
         W_in, b_in = _weights(block, family.mlp_in, family, m, why)
         gate = _weights(block, family.mlp_gate, family, m, why) if family.mlp_gate else (None, None)
-        return FeedForward(W_in, W_out, b_in, b_out, ACT2FN[name], name, *gate)
+        return FeedForward(W_in, W_out, b_in, b_out, activation, name, *gate)
     weight, bias = _weights(block, family.gate_up, family, 2 * m, f"a gate and a factor of {why} each")
     gate_cut, up_cut = gate_cuts(m)
     b_gate, b_in = (None, None) if bias is None else (gate_cut.take(bias), up_cut.take(bias))
     W_gate, W_in = gate_cut.take(weight), up_cut.take(weight)
-    return FeedForward(W_in, W_out, b_in, b_out, ACT2FN[name], name, W_gate, b_gate)
+    return FeedForward(W_in, W_out, b_in, b_out, activation, name, W_gate, b_gate)

@@ -65,6 +65,7 @@ def train(
 @click.option("--text", metavar="PATH", required=True, help="A text file (also .xz, .gz) or a folder of them.")
 @click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
 @click.option("--seeds", default=8, show_default=True, metavar="N", help="Paired runs per arm.")
+@click.option("--jobs", default=1, show_default=True, metavar="N", help="Arms trained side by side.")
 @click.option("--arms", metavar="LIST", help="Comma-separated arms of the study. [default: all]")
 @click.option(
     "--out", type=PATH, required=True, metavar="DIR", help="The study's folder; a killed study goes on there."
@@ -72,11 +73,23 @@ def train(
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @partial(friendly, interrupted="the same command goes on after the last finished run")
 def run_study(
-    study: str, size: str, text: str, heldout: str | None, seeds: int, arms: str | None, out: Path, device: str | None
+    study: str,
+    size: str,
+    text: str,
+    heldout: str | None,
+    seeds: int,
+    jobs: int,
+    arms: str | None,
+    out: Path,
+    device: str | None,
 ) -> None:
-    """Train the arms of STUDY (gate, norms, softheads) in pairs and compare their losses."""
+    """Train the arms of STUDY in pairs and compare their losses.
+
+    gate, stability, norms, softheads, activations, implicit or metric (docs/lab.md).
+    """
     from armillary.errors import ArmillaryError, nearest
-    from armillary.lab.study.design import SIZES, arms_of
+    from armillary.lab.study.arms import arms_of
+    from armillary.lab.study.design import SIZES
 
     known = [arm.name for arm in arms_of(study)]
     wanted = [name.strip() for name in arms.split(",")] if arms else known
@@ -85,8 +98,9 @@ def run_study(
             raise ArmillaryError(f"the study {study} has no arm {name!r}; {nearest(name, known)}")
     if size not in SIZES:
         raise ArmillaryError(f"there is no size {size!r}; {nearest(size, SIZES)}")
-    if seeds < 1:
-        raise ArmillaryError(f"--seeds {seeds} leaves nothing to run; give at least 1.")
+    for option, number in (("--seeds", seeds), ("--jobs", jobs)):
+        if number < 1:
+            raise ArmillaryError(f"{option} {number} leaves nothing to run; give at least 1.")
     from armillary.lab.data import Text, check_source
 
     for path in (text, heldout):
@@ -94,13 +108,31 @@ def run_study(
             check_source(path)
     import torch
 
+    from armillary.lab.study.outcome import outcome
     from armillary.lab.study.queue import Study
     from armillary.views.text.study import study_text
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     queue = Study(study, size, Text.of(text, heldout), out, seeds, device, lambda line: click.echo(line, err=True))
-    rows = queue.run(wanted)
-    click.echo(study_text(rows, known[0]))
+    queue.run(wanted, jobs)
+    click.echo(study_text(outcome(out)), nl=False)
+
+
+@lab.command()
+@click.argument("folder", type=PATH)
+@click.option("--out", type=PATH, metavar="FILE", help="Also draw it: .html, .png, .svg, or the numbers as .csv.")
+@friendly
+def show(folder: Path, out: Path | None) -> None:
+    """Show what the study in FOLDER has found so far."""
+    from armillary.lab.study.outcome import outcome
+    from armillary.views.text.study import study_text
+
+    found = outcome(folder)
+    click.echo(study_text(found), nl=False)
+    if out is not None:
+        from armillary.views.figures.study import save_study
+
+        click.echo(f"{save_study(found, out)}")
 
 
 @lab.command()

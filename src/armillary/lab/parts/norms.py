@@ -69,19 +69,18 @@ class SphereNorm(_Norm):
 
 
 class PerHeadNorm(_Norm):
-    """LayerNorm of each of `heads` blocks of axes by itself: a product of small spheres instead of one large one."""
+    """LayerNorm of each of `blocks` equal runs of axes by itself: a product of small spheres, not one large one."""
 
-    def __init__(self, width: int, eps: float = 1e-5, heads: int = 4) -> None:
+    def __init__(self, width: int, eps: float = 1e-5, blocks: int = 4) -> None:
         super().__init__(width, eps, shift=True)
-        if heads < 1 or width % heads or width // heads < 2:
+        if blocks < 1 or width % blocks or width // blocks < 2:
             raise ArmillaryError(
-                f"{heads} heads do not divide a width of {width} into blocks of at least two axes; choose another "
-                "number of heads."
+                f"{blocks} blocks do not divide a width of {width} into runs of at least two axes; choose others."
             )
-        self.heads = heads
+        self.blocks = blocks
 
     def core(self, x: Tensor) -> Tensor:
-        return _standardised(x.reshape(*x.shape[:-1], self.heads, -1), self.eps).flatten(-2)
+        return _standardised(x.reshape(*x.shape[:-1], self.blocks, -1), self.eps).flatten(-2)
 
 
 class SubsetNorm(_Norm):
@@ -120,6 +119,17 @@ class Derf(_Norm):
         return torch.erf(self.alpha * x + self.offset)
 
 
+class ConstantNorm(_Norm):
+    """x times one learned number, then γ and β: the gain and shift of LayerNorm without any sphere."""
+
+    def __init__(self, width: int, eps: float = 0.0) -> None:
+        super().__init__(width, eps, shift=True)
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def core(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
 def _standardised(x: Tensor, eps: float) -> Tensor:
     centred = x - x.mean(-1, keepdim=True)
     return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
@@ -133,6 +143,7 @@ NORMS: Mapping[str, Callable[..., _Norm]] = {
     "subset": SubsetNorm,
     "dyt": partial(DyT, eps=0.0),
     "derf": partial(Derf, eps=0.0),
+    "constant": partial(ConstantNorm, eps=0.0),
 }
 
 

@@ -1,6 +1,7 @@
 """Replace parts of a Hugging Face model by parts of the laboratory, and undo it."""
 
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,11 +10,15 @@ from torch import Tensor, nn
 
 from armillary.anatomy.families import family_of
 from armillary.anatomy.read import read
-from armillary.errors import ModelError
+from armillary.errors import ArmillaryError, ModelError
+from armillary.lab.parts.activations import Activation
 from armillary.lab.parts.heads import MembershipAttention
 from armillary.lab.parts.membership import Membership
 from armillary.lab.parts.norms import new_norm
+from armillary.lab.parts.scores import Score, ScoredAttention
 
+# Where the classes of activations live, ours among them (a swapped one can be swapped again).
+ACTIVATION_HOMES = ("transformers.activations", "torch.nn.modules.activation", Activation.__module__)
 NormMaker = Callable[[int], nn.Module]
 
 
@@ -48,21 +53,31 @@ def swap(
     norm: str | NormMaker | None = None,
     heads: str | None = None,
     results: str | None = None,
+    score: Score | None = None,
+    activation: str | None = None,
     keep: bool = True,
     **settings: Any,
 ) -> Swap:
-    """Replace every norm of the stream and the heads of every layer.
+    """Replace every norm of the stream, the heads and the activation of every layer.
 
-    `norm` is a name of `lab.parts.NORMS`, 'symmetriser', or a function from a width to a module; `settings` are the
-    named norm's own. A new norm takes over gain and shift where it has them, unless `keep` is False. `heads` and
-    `results` are names of memberships (`lab.parts.MEMBERSHIPS`) for scores and results; projections stay.
+    `norm` is a name of `lab.parts.NORMS`, 'symmetriser', or a function from a width to a module. `settings` are the
+    named norm's own; `attention_alpha` is α of DyT and Derf before attention. A new norm takes over gain and shift
+    where it has them, unless `keep` is False. `heads` and `results` are names of memberships (`lab.parts.MEMBERSHIPS`)
+    for scores and results, `score` is a name of `lab.parts.SCORES`; projections stay. `activation` is a name of
+    `lab.parts.ACTIVATIONS`.
     """
     swapped = Swap(model)
     try:
         if norm is not None:
             _swap_norms(swapped, model, norm, keep, settings)
+        if heads is not None and score is not None:
+            raise ArmillaryError("heads by membership have the dot product as score; give heads or score, not both.")
         if heads is not None:
-            _swap_heads(swapped, model, heads, results)
+            _swap_heads(swapped, model, partial(_memberships, heads, results))
+        if score is not None:
+            _swap_heads(swapped, model, partial(ScoredAttention, score))
+        if activation is not None:
+            _swap_activations(swapped, model, activation)
     except Exception:
         swapped.undo()
         raise
@@ -76,8 +91,13 @@ def _swap_norms(swapped: Swap, model: Any, norm: str | NormMaker, keep: bool, se
             f"norms of a {anatomy.family} store γ − 1 in place of γ, so a swapped norm would compute something else; "
             "swap norms in another family."
         )
+    attention_alpha = settings.pop("attention_alpha", None)
     for site, canonical in anatomy.norms.items():
-        new = new_norm(norm, anatomy.d, **settings) if isinstance(norm, str) else norm(anatomy.d)
+        if attention_alpha is not None and site.endswith(".ln1"):
+            own = {**settings, "alpha": attention_alpha}
+        else:
+            own = settings
+        new = new_norm(norm, anatomy.d, **own) if isinstance(norm, str) else norm(anatomy.d)
         if keep:
             with torch.no_grad():
                 for name, value in (("weight", canonical.gain), ("bias", canonical.shift)):
@@ -87,7 +107,12 @@ def _swap_norms(swapped: Swap, model: Any, norm: str | NormMaker, keep: bool, se
         swapped.replace(anatomy.sites[site].path, new)
 
 
-def _swap_heads(swapped: Swap, model: Any, heads: str, results: str | None) -> None:
+def _memberships(heads: str, results: str | None, n: int, width: int) -> MembershipAttention:
+    written = None if results is None else Membership(results, n, width)
+    return MembershipAttention(Membership(heads, n, width), written)
+
+
+def _swap_heads(swapped: Swap, model: Any, new: Callable[[int, int], nn.Module]) -> None:
     if model.config.model_type != "gpt2":
         raise ModelError(
             f"heads can be swapped in GPT-2 models so far, and this is a {model.config.model_type}: its attention "
@@ -96,18 +121,33 @@ def _swap_heads(swapped: Swap, model: Any, heads: str, results: str | None) -> N
     anatomy = read(model)
     for layer in range(anatomy.layers):
         path = anatomy.sites[f"L{layer}.attn_out"].path
-        swapped.replace(path, _GPT2Attention(model.get_submodule(path), anatomy.n_heads, heads, results))
+        swapped.replace(path, _GPT2Attention(model.get_submodule(path), new(anatomy.n_heads, anatomy.d)))
+
+
+def _swap_activations(swapped: Swap, model: Any, name: str) -> None:
+    anatomy = read(model)
+    for layer in range(anatomy.layers):
+        block = anatomy.sites[f"L{layer}.resid_pre"].path
+        found = [
+            path
+            for path, module in model.get_submodule(block).named_modules()
+            if type(module).__module__ in ACTIVATION_HOMES
+        ]
+        if len(found) != 1:
+            raise ModelError(
+                f"layer {layer} of this {anatomy.family} has {len(found)} activation modules where one was expected; "
+                "its activation cannot be swapped."
+            )
+        swapped.replace(f"{block}.{found[0]}", Activation(name))
 
 
 class _GPT2Attention(nn.Module):
     """GPT-2's attention with its own projections and other heads."""
 
-    def __init__(self, old: Any, heads: int, scores: str, results: str | None) -> None:
+    def __init__(self, old: Any, heads: nn.Module) -> None:
         super().__init__()
         self.c_attn, self.c_proj, self.resid_dropout = old.c_attn, old.c_proj, old.resid_dropout
-        width = old.embed_dim
-        written = None if results is None else Membership(results, heads, width)
-        self.heads = MembershipAttention(Membership(scores, heads, width), written)
+        self.heads = heads
 
     def forward(self, hidden_states: Tensor, **kwargs: Any) -> tuple[Tensor, None]:
         if kwargs.get("past_key_values") is not None:

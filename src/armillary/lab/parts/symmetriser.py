@@ -1,9 +1,9 @@
 """Symmetriser: can a norm be computed by parallel heads that only exchange messages?
 
-Each of H heads sees its own block of axes. It knows the mean of its axes, and for `rounds` rounds replaces it by a
-weighted mean of those of the heads it hears. It centres its axes by the outcome, does the same with their mean square,
-and scales them. If every head hears all others equally, one round gives LayerNorm exactly; if it hears none, LayerNorm
-of each block by itself. The scale 1/√v is found by a Newton-like recurrence with learned coefficients.
+Each of H heads (`blocks`) sees its own block of axes. It knows the mean of its axes, and for `rounds` rounds replaces
+it by a weighted mean of those of the heads it hears. It centres its axes by the outcome, does the same with their mean
+square, and scales them. If every head hears all others equally, one round gives LayerNorm exactly; if it hears none,
+LayerNorm of each block by itself. The scale 1/√v is found by a Newton-like recurrence with learned coefficients.
 """
 
 import math
@@ -31,7 +31,7 @@ class Symmetriser(nn.Module):
     def __init__(
         self,
         width: int,
-        heads: int = 4,
+        blocks: int = 4,
         messages: Messages = "all",
         rounds: int = 1,
         steps: int = 4,
@@ -40,8 +40,8 @@ class Symmetriser(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        _check(width, heads, messages, rounds, steps)
-        self.width, self.heads, self.messages = width, heads, messages
+        _check(width, blocks, messages, rounds, steps)
+        self.width, self.blocks, self.messages = width, blocks, messages
         self.rounds, self.steps, self.eps = rounds, steps, eps
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))
@@ -52,17 +52,17 @@ class Symmetriser(nn.Module):
         else:
             self.register_buffer("start", start)
             self.register_buffer("newton", newton)
-        weights = mixing_weights(heads, messages, seed)
+        weights = mixing_weights(blocks, messages, seed)
         if messages == "learned":
             # Begins as all-to-all; a softmax keeps every head's weights positive with sum 1.
-            self.logits = nn.Parameter(torch.zeros(heads, heads))
+            self.logits = nn.Parameter(torch.zeros(blocks, blocks))
         else:
             self.register_buffer("mixing", weights)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.width:
             raise ValueError(f"this norm has width {self.width}; the input has width {x.shape[-1]}")
-        blocks = in_float32(x).reshape(*x.shape[:-1], self.heads, -1)
+        blocks = in_float32(x).reshape(*x.shape[:-1], self.blocks, -1)
         mean = self._exchanged(blocks.mean(-1))
         centred = blocks - mean[..., None]
         square = self._exchanged(centred.square().mean(-1))
@@ -87,7 +87,7 @@ class Symmetriser(nn.Module):
         return y * torch.exp2(-power)
 
     def extra_repr(self) -> str:
-        return f"{self.width}, heads={self.heads}, messages={self.messages}, rounds={self.rounds}, steps={self.steps}"
+        return f"{self.width}, blocks={self.blocks}, messages={self.messages}, rounds={self.rounds}, steps={self.steps}"
 
 
 def mixing_weights(heads: int, messages: Messages, seed: int = 0) -> Tensor:
@@ -108,12 +108,12 @@ def mixing_weights(heads: int, messages: Messages, seed: int = 0) -> Tensor:
     return heard / heard.sum(1, keepdim=True)
 
 
-def _check(width: int, heads: int, messages: str, rounds: int, steps: int) -> None:
+def _check(width: int, blocks: int, messages: str, rounds: int, steps: int) -> None:
     if messages not in MESSAGES:
         raise ArmillaryError(f"there are no messages {messages!r}; {nearest(messages, MESSAGES)}")
-    if heads < 1 or width % heads or width // heads < 2:
+    if blocks < 1 or width % blocks or width // blocks < 2:
         raise ArmillaryError(
-            f"{heads} heads do not divide a width of {width} into blocks of at least two axes; choose another number."
+            f"{blocks} blocks do not divide a width of {width} into runs of at least two axes; choose another number."
         )
     if rounds < 1 or steps < 0:
         raise ArmillaryError(f"a symmetriser needs at least 1 round and 0 steps, got {rounds} and {steps}.")

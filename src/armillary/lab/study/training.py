@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from armillary.lab.recipe import Recipe
 from armillary.lab.study.design import Arm, Run, Size
 
 WARMUP, FLOOR, DECAY, CLIP, BETAS = 0.1, 0.02, 0.1, 1.0, (0.9, 0.95)
-LOOKS = 10
+LOOKS = 5
 EVALUATION_ROWS = 256
 
 
@@ -29,6 +28,7 @@ class Corpus:
     def __init__(self, folder: Path, device: str, share: float = 1.0) -> None:
         self.train, self.valid = (self._stream(folder, name, device) for name in ("train", "valid"))
         self.train = self.train[: int(share * len(self.train))]
+        self._order: tuple[tuple[Size, int] | None, Tensor] = None, torch.zeros(0)
 
     @staticmethod
     def _stream(folder: Path, name: str, device: str) -> Tensor:
@@ -37,17 +37,17 @@ class Corpus:
 
     def batch(self, size: Size, seed: int, step: int) -> Tensor:
         """[row, context + 1], the same for a seed and a step whatever the arm; a new order in every epoch."""
-        windows = (len(self.train) - 1) // size.context
-        first = step * size.batch
-        numbers = range(first, first + size.batch)
-        chosen = np.array([self._order(seed, n // windows, windows)[n % windows] for n in numbers])
-        starts = torch.from_numpy(chosen * size.context).to(self.train.device)
+        starts = self._starts(size, seed)[step * size.batch : (step + 1) * size.batch]
         return self.train[starts[:, None] + torch.arange(size.context + 1, device=starts.device)].long()
 
-    @staticmethod
-    @lru_cache(maxsize=4)
-    def _order(seed: int, epoch: int, windows: int) -> np.ndarray:
-        return np.random.default_rng([seed, epoch]).permutation(windows)
+    def _starts(self, size: Size, seed: int) -> Tensor:
+        """Where every window of a run begins, on the device; kept for the run after it, which has the same seed."""
+        if self._order[0] != (size, seed):
+            windows = (len(self.train) - 1) // size.context
+            epochs = -(-size.steps * size.batch // windows)
+            order = np.concatenate([np.random.default_rng([seed, i]).permutation(windows) for i in range(epochs)])
+            self._order = (size, seed), torch.from_numpy(order * size.context).to(self.train.device)
+        return self._order[1]
 
 
 @dataclass

@@ -13,6 +13,8 @@ Outcome = Literal["better", "worse", "equivalent", "undecided", "diverged"]
 LEVEL = 0.05
 # A pair of runs at least, and better five: below it an interval says nothing.
 LEAST = 3
+# A difference that lies at the smallest effect would need any number of seeds.
+MOST = 999
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Comparison:
     diverged: int
     outcome: Outcome
     seeds_needed: int
-    """Seeds that would decide with 80 % power an effect of the smallest size that counts; 0 where it is decided."""
+    """Seeds that would decide with 80 % power if the true difference is the one seen; 0 where it is decided."""
 
 
 def compare(rows: Sequence[Mapping[str, Any]], reference: str, effect: float = EFFECT) -> list[Comparison]:
@@ -42,12 +44,13 @@ def compare(rows: Sequence[Mapping[str, Any]], reference: str, effect: float = E
         if not row["tuning"]:
             losses.setdefault(row["arm"], {})[row["seed"]] = row["loss"]
     base = losses.get(reference, {})
-    comparisons = [_compared(arm, found, base, effect) for arm, found in losses.items() if arm != reference]
+    others = {arm: found for arm, found in losses.items() if arm != reference}
+    comparisons = [_compared(arm, found, base, effect, len(others)) for arm, found in others.items()]
     return _corrected(comparisons, effect)
 
 
 def _compared(
-    arm: str, losses: Mapping[int, float | None], base: Mapping[int, float | None], effect: float
+    arm: str, losses: Mapping[int, float | None], base: Mapping[int, float | None], effect: float, arms: int
 ) -> Comparison:
     pairs = [(losses[seed], base[seed]) for seed in sorted(losses.keys() & base.keys())]
     differences = np.array([ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None])
@@ -63,15 +66,27 @@ def _compared(
     margin = np.inf if error == 0 else (effect - abs(mean)) / error
     equivalence_p = float(stats.t.sf(margin, n - 1)) if error else float(abs(mean) >= effect)
     return Comparison(
-        arm, n, mean, mean - half, mean + half, p, equivalence_p, diverged, "undecided", _needed(differences, effect)
+        arm,
+        n,
+        mean,
+        mean - half,
+        mean + half,
+        p,
+        equivalence_p,
+        diverged,
+        "undecided",
+        _needed(differences, effect, arms),
     )
 
 
-def _needed(differences: np.ndarray, effect: float) -> int:
-    """Pairs for 80 % power at the two-sided level, by the normal approximation corrected for t."""
-    spread = float(differences.std(ddof=1))
-    z = stats.norm.ppf(1 - LEVEL / 2) + stats.norm.ppf(0.8)
-    return max(LEAST, int(np.ceil((z * spread / effect) ** 2 + 0.5 * stats.norm.ppf(1 - LEVEL / 2) ** 2)))
+def _needed(differences: np.ndarray, effect: float, arms: int) -> int:
+    """Pairs for 80 % power if the true difference is the one seen, at Holm's strictest level, by the normal
+    approximation corrected for t: to call it equivalent where it is smaller than the effect, else better or worse."""
+    mean, spread = abs(float(differences.mean())), float(differences.std(ddof=1))
+    room, level = (effect - mean, LEVEL / arms) if mean < effect else (mean, LEVEL / (2 * arms))
+    z = float(stats.norm.ppf(1 - level))
+    wanted = ((z + float(stats.norm.ppf(0.8))) * spread / room) ** 2 + 0.5 * z**2
+    return min(MOST, max(len(differences) + 1, int(np.ceil(wanted))))
 
 
 def _corrected(comparisons: Sequence[Comparison], effect: float) -> list[Comparison]:

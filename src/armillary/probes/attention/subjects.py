@@ -17,7 +17,7 @@ from armillary.probes.attention.lexicon.likeness import (
     rise,
     token_table,
 )
-from armillary.probes.attention.lexicon.subject_parts import Compared, among, cosine, subject_verdict
+from armillary.probes.attention.lexicon.subject_parts import Compared, among, cosine, percent, reach, share_verdict
 from armillary.probes.attention.lexicon.word_statistics import depth_line, shown_layers, thirds, twin_layers, twin_note
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.intervals import discoveries
@@ -61,15 +61,17 @@ class Subjects:
         rule=(
             f"A head has a subject if its excess is at least {T.subject_excess} and significant (Benjamini–Hochberg "
             f"over heads, {T.false_discovery:.0%}). The source asserts both parts, and the weaker decides. Part 1: "
-            f"heads of the last third have a subject. Supported if at least {T.heads_many:.0%} of them have one and "
-            "the whole interval of their mean excess lies above that of untrained models. Refuted if at most "
-            f"{T.sites_few:.0%} have one, or the interval lies below the upper end of untrained models. Qualified if "
-            "some have one; the reading names them. Undecided if the interval spans that end. Part 2: more so than "
-            "earlier ones. Supported if the whole interval of the rise lies above 0 and above that of untrained "
-            "models. Refuted if it lies below 0, or below the upper end of untrained models, or within "
-            f"±{T.subject_excess} across 0. Qualified in this last case if more than {T.sites_few:.0%} of the heads of "
-            "the first third have a subject as well. Undecided otherwise, and without untrained models, with one "
-            "layer, without a tokenizer, or with too few words that are single tokens."
+            "heads of the last third have a subject. Supported if the whole interval of their mean excess lies above "
+            f"that of untrained models, and that of the share of them with a subject at {T.heads_many:.0%} or above. "
+            f"Refuted if the interval of the share ends at {T.sites_few:.0%} or below, or that of the mean excess "
+            f"below the upper end of untrained models. Qualified if more than {T.sites_few:.0%} have one, but not "
+            f"surely {T.heads_many:.0%}; the reading names them. Undecided if an interval spans the end of untrained "
+            f"models, or the share's spans {T.sites_few:.0%}. Part 2: more so than earlier ones. Supported if the "
+            "whole interval of the rise lies above 0 and above that of untrained models. Refuted if it lies below 0, "
+            f"or below the upper end of untrained models, or within ±{T.subject_excess} across 0. In this last case "
+            "the share of the heads of the first third with a subject counts as well: qualified if its interval lies "
+            f"above {T.sites_few:.0%}, undecided if it spans that. Undecided otherwise, and without untrained models, "
+            "with one layer, without a tokenizer, or with too few words that are single tokens."
         ),
         changes=(
             RuleChange(
@@ -87,6 +89,11 @@ class Subjects:
                 "heads have subjects and whether more than early ones, are parts of their own; untrained models are "
                 "part of the rule.",
             ),
+            RuleChange(
+                "2026-11-16",
+                "The number of heads with a subject decided without an interval, so that a count at a limit turned "
+                "with the seed. The interval of their share decides now, as in qk.subjects.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -98,12 +105,13 @@ class Subjects:
         layers = evidence.anatomy.layers
         promoted, centred = promoted_tokens(evidence, MODEL, range(layers), centred=True)
         p = promoted.p(evidence.seed)
-        have = discoveries(p) & (promoted.excess >= T.subject_excess)
+        found = discoveries(p)
+        have = found & (promoted.excess >= T.subject_excess)
         twins = [promoted_tokens(evidence, arm, twin_layers(layers))[0] for arm in evidence.twins]
-        measured = _intervals(evidence, promoted)
+        *measured, share, early = _intervals(evidence, promoted, found)
         untrained = [_intervals(evidence, twin) for twin in twins]
         deep, slope = (Compared.of(measured[i], [each[i] for each in untrained]) for i in (DEEP, RISE))
-        parts = (_deep_part(deep, have), _rise_part(slope, promoted, have))
+        parts = (_deep_part(deep, share, have), _rise_part(slope, early, promoted, have))
         verdict, why = weakest(parts)
         last = have[thirds(layers)[1].start :]
         return Finding(
@@ -146,46 +154,52 @@ class Subjects:
         )
 
 
-def _intervals(evidence: Evidence, promoted: PromotedTokens) -> list[Interval]:
-    """Of an arm's excess: the mean over the last third of layers, and the rise from first to last layer."""
+def _intervals(evidence: Evidence, promoted: PromotedTokens, found: Flags | None = None) -> list[Interval]:
+    """Of an arm's excess: the mean over the last third of layers, and the rise from first to last layer. Where it is
+    known which heads are significant, also the shares of heads with a subject in the last and in the first third."""
     layers = evidence.anatomy.layers
-    deep = np.isin(promoted.layers, thirds(layers)[1])
-    statistics = (lambda excess: float(excess[deep].mean()), rise(promoted.layers, layers - 1))
+    first, last = (np.isin(promoted.layers, third) for third in thirds(layers))
+    statistics = [lambda excess: float(excess[last].mean()), rise(promoted.layers, layers - 1)]
+    if found is not None:
+        statistics.append(lambda excess: reach(excess[last], found[last], T.subject_excess))
+        statistics.append(lambda excess: reach(excess[first], found[first], T.subject_excess))
     return promoted.intervals(statistics, evidence.seed)
 
 
-def _deep_part(deep: Compared, have: Flags) -> Part:
-    verdict, why = subject_verdict(deep, have[thirds(len(have))[1].start :])
+def _deep_part(deep: Compared, share: Interval, have: Flags) -> Part:
+    verdict, why = share_verdict(deep, share)
     reading = (
         f"In the last third of layers the top tokens of a head are more similar than by chance by a mean cosine of "
         f"{cosine(deep.model)}, in an untrained model by {cosine(deep.untrained)}. Heads with a subject there: "
-        f"{among(have, thirds(len(have))[1])}."
+        f"{among(have, thirds(len(have))[1])}, {percent(share)}."
     )
     return Part(
         "heads of the last third have a subject", verdict, reading, Statistic(NAMES[DEEP], *deep.model), why=why
     )
 
 
-def _rise_part(slope: Compared, promoted: PromotedTokens, have: Flags) -> Part:
-    verdict, why = _rise_verdict(slope, have)
+def _rise_part(slope: Compared, early: Interval, promoted: PromotedTokens, have: Flags) -> Part:
+    verdict, why = rise_verdict(slope, early)
     _, low, high = slope.model
     trend = "rises" if low > 0 else "falls" if high < 0 else "neither clearly rises nor falls"
     first = thirds(len(have))[0]
     reading = (
         f"With depth this excess {trend}: from first to last layer it changes by {cosine(slope.model)}, in an "
         f"untrained model by {cosine(slope.untrained)}. Heads with a subject in the first third: "
-        f"{among(have, first)}. By chance the top tokens have a mean cosine of "
+        f"{among(have, first)}, {percent(early)}. By chance the top tokens have a mean cosine of "
         f"{say(promoted.chances.max(-1).mean(), '.2f')}."
     )
     return Part("more so than earlier heads", verdict, reading, Statistic(NAMES[RISE], *slope.model), why=why)
 
 
-def _rise_verdict(slope: Compared, have: Flags) -> tuple[Verdict, Why | None]:
+def rise_verdict(slope: Compared, early: Interval) -> tuple[Verdict, Why | None]:
+    """From the rise of the excess with depth, and the share of early heads with a subject."""
     _, low, high = slope.model
     rises, learned = above(slope.model, 0), beats(slope.model, slope.untrained)
-    early = have[: thirds(len(have))[0].stop].mean() > T.sites_few
     if rises is None and low > -T.subject_excess and high < T.subject_excess:
-        return ("qualified" if early else "refuted"), None
+        if early[2] <= T.sites_few:
+            return "refuted", None
+        return ("qualified", None) if above(early, T.sites_few) else ("undecided", missing_interval(*early))
     if rises is False or (rises and learned is False):
         return "refuted", None
     if np.isnan(slope.untrained[2]):

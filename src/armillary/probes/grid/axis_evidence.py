@@ -1,15 +1,29 @@
 """What do the pass's samples say of axes: in the stream, in heads, and in untrained models?"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from armillary.probes.attention.lexicon.known_words import vocabulary
+from armillary.probes.attention.lexicon.word_classes import CASES, token_classes
+from armillary.probes.attention.lexicon.written_words import letter_ids
 from armillary.probes.grid.axis_blocks import Likeness, likeness
 from armillary.probes.grid.axis_meaning import AxisMeaning, Cloud, axis_meaning
 from armillary.probes.instruments.head_samples import HEAD_SAMPLES, SPACES
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import MODEL, NAN3, Evidence, Floats, Interval, median_defined, over_sites, over_twins
+from armillary.probes.machinery import (
+    MODEL,
+    NAN3,
+    Evidence,
+    Floats,
+    Interval,
+    Ints,
+    median_defined,
+    once,
+    over_sites,
+    over_twins,
+)
 from armillary.probes.sphere.across_sites import defined_median, document_weights, drawn_interval
 
 STREAM_SITES, TWIN_SITES, DRAWS = 6, 3, 300
@@ -110,8 +124,23 @@ def _meanings(
     cloud: Callable[[Evidence, str, str], Cloud],
     draws: int = DRAWS,
 ) -> Meanings:
-    weights, rotations = document_weights(evidence, draws), 2 if draws else 1
-    return over_sites(sites, lambda site: axis_meaning(cloud(evidence, arm, site), weights, evidence.seed, rotations))
+    weights, rotations, kinds = document_weights(evidence, draws), 2 if draws else 1, _kinds(evidence)
+
+    def of(site: str) -> AxisMeaning:
+        return axis_meaning(replace(cloud(evidence, arm, site), kinds=kinds), weights, evidence.seed, rotations)
+
+    return over_sites(sites, of)
+
+
+@once
+def _kinds(evidence: Evidence) -> tuple[Ints, ...]:
+    """Part of speech and spelling of every token, as numbers; neither without a tokenizer."""
+    if evidence.anatomy.tokenizer is None:
+        return ()
+    every = np.arange(len(vocabulary(evidence).texts))
+    speech, spelling = token_classes(evidence, every)
+    # What is not made of letters alone is one more kind of spelling.
+    return speech, np.where(np.isin(every, letter_ids(evidence)), spelling, 2 * len(CASES))
 
 
 def _median(meanings: Meanings, value: Callable[[AxisMeaning], Floats]) -> Floats:

@@ -11,7 +11,8 @@ from armillary.probes.machinery import Flags, Floats, Ints
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Classes of tokens: to be, or to stand before, one of the most frequent ones. A class needs some members in each half.
+# Classes of tokens: to be, or to stand before, one of the most frequent ones, or one of a kind. A class needs some
+# members in each half, and as many others.
 FREQUENT = 8
 MEMBERS = 6
 
@@ -27,6 +28,8 @@ class Cloud:
     blocks: int = 1
     fixes_ones: bool = False
     """Do all points have coordinates that sum to 0? Then rotations keep that."""
+    kinds: tuple[Ints, ...] = ()
+    """Ways of sorting the vocabulary: a token's id → the number of its kind, −1 for none."""
 
     def rotated(self, seed: int) -> "Tensor":
         """The same points in random axes."""
@@ -52,11 +55,13 @@ def classes(cloud: Cloud) -> Flags:
     found = []
     for ids in (cloud.token, cloud.following):
         values, counts = np.unique(ids[ids >= 0], return_counts=True)
-        for value in values[np.argsort(-counts, kind="stable")][:FREQUENT]:
-            member = ids == value
-            if min((member & even).sum(), (member & ~even).sum()) >= MEMBERS:
-                found.append(member)
-    return np.array(found, dtype=bool).reshape(len(found), len(cloud.document))
+        found += [ids == value for value in values[np.argsort(-counts, kind="stable")][:FREQUENT]]
+        for kinds in cloud.kinds:
+            kind = np.where(ids >= 0, kinds[ids], -1)
+            found += [kind == value for value in np.unique(kind[kind >= 0])]
+    kept = [m for m in found if min((m & half).sum() for half in (even, ~even)) >= MEMBERS]
+    kept = [m for m in kept if min((~m & half).sum() for half in (even, ~even)) >= MEMBERS]
+    return np.array(kept, dtype=bool).reshape(len(kept), len(cloud.document))
 
 
 def best_axis_aucs(points: "Tensor", members: Flags, document: Ints, weights: Floats) -> Floats:

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from armillary.probes.machinery.bench import Bench
     from armillary.probes.sphere.rotations import RotationErrors
 
+# S3, section 2: 'this paper exclusively analyzes the pre-LN variant'.
+POST = (
+    "S3 speaks of models with a norm before each sublayer alone. In this one a norm follows each sublayer: the cycle "
+    "begins with the sublayer, and the norm before it has ended the one before."
+)
 SHARE = "share of sublayers where the norm raises isotropy and the sublayer lowers it"
 
 
@@ -54,9 +59,11 @@ class Isotropy:
             "stations of every sublayer (attention or feed-forward): x before its norm, z on the sphere, y after gain "
             "and shift (what the sublayer reads), and what the sublayer writes; the same ordinary tokens everywhere. "
             "The statistic is the share of sublayers in which y is more isotropic than x and the write less than y. "
-            "Mean cosine and the share of the strongest axis are in the table. The source also says it of the maps "
-            "themselves: a map f treats all directions alike if ‖f(xR) − f(x)R‖/‖f(x)‖ is 0 for a rotation R, one that "
-            "leaves the vector (1, …, 1) in place under LayerNorm; for an unrelated result it is √2."
+            "Mean cosine and the share of the strongest axis are in the table. In a post-norm model, which the source "
+            "leaves out, the norm that a sublayer reads is the one that ended the sublayer before. The source also "
+            "says it of the maps themselves: a map f treats all directions alike if ‖f(xR) − f(x)R‖/‖f(x)‖ is 0 for a "
+            "rotation R, one that leaves the vector (1, …, 1) in place under LayerNorm; for an unrelated result it is "
+            "√2."
         ),
         control=(
             "random initialisation (all twins), sublayer by sublayer; shuffled text; γ = 1 and β = 0 (z in place of "
@@ -99,13 +106,14 @@ class Isotropy:
             maps_part(evidence, result),
         )
         verdict, why = weakest(parts)
+        order = (POST,) if evidence.anatomy.order == "post" else ()
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic(SHARE, *drawn_interval(evidence, _shares(model))),
             n=model.tokens,
             controls=_controls(evidence, model, twins),
-            reading=" ".join(part.reading for part in parts) + more_text(why),
+            reading=" ".join((*(part.reading for part in parts), *order)) + more_text(why),
             headline=_headline(raised, lowered),
             table=cycle_table(evidence, model, raised, lowered),
             quantities=(cycle_drawing(evidence, model, twins), error_line(evidence, result)),

@@ -110,8 +110,8 @@ def random_contrasts(d: int, count: int, seed: int) -> Floats:
     return over_twins(np.array(values))
 
 
-def gaussian_contrast(evidence: Evidence, site: str, count: int) -> tuple[float, float]:
-    """Contrast of angles and skewness of hubs of Gaussian points with the mean and covariance of z."""
+def gaussian_contrast(evidence: Evidence, site: str, count: int) -> float:
+    """Contrast of angles of Gaussian points with the mean and covariance of z."""
     points = gaussian_points(spectra(evidence, MODEL)[site], count, evidence.seed)
     sums = neighbours(points, points, np.arange(count), 1)
-    return float(contrast(sums.contrast[0, ANGLE])), float(skewness(sums.hubs[0, ANGLE]))
+    return float(contrast(sums.contrast[0, ANGLE]))

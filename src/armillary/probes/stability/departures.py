@@ -11,8 +11,10 @@ from armillary.probes.stability.written_text import PAIRS, REPEATED, Measured, u
 
 Side = Literal["inside", "outside", "open"]
 # A tenth of a degree is what storing a state in bfloat16 moves it by; a thousandth of a nat, a thousandth of a length.
-# The least share is one token of a quarter.
+# The least share is one token of a third.
 LEAST = {"degrees": 0.1, "nats": 1e-3, "dimensions": 0.1}
+# Windows at the start that are not compared: their first half is written with the prompt in view.
+LEFT_OUT = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,43 +27,45 @@ class Departures:
     windows: int
 
     @property
-    def quarter(self) -> int:
-        return max(1, self.windows // 4)
+    def third(self) -> int:
+        """How many windows a third of those compared has."""
+        return max(1, (self.windows - LEFT_OUT) // 3)
 
     @property
     def spread(self) -> Floats:
         """[quantity]: standard deviation of the trend of real text over as many windows, at all starts on the ring. Its
         mean is 0: every stretch is somewhere the first and somewhere the last."""
-        early, late = self._ends(self._series())
+        early, late = self._real_ends()
         return self._least((late - early).std(0))
 
     @property
     def level_spread(self) -> Floats:
-        """[quantity]: standard deviation of a quarter's mean."""
-        return self._least(self._ends(self._series())[0].std(0))
+        """[quantity]: standard deviation of a third's mean."""
+        return self._least(self._real_ends()[0].std(0))
 
-    def _series(self) -> Floats:
-        """[start, window, quantity] of real text: windows that follow each other, two half windows apart."""
+    def _real_ends(self) -> tuple[Floats, Floats]:
+        """Of real text from every start: windows that follow each other are two half windows apart."""
         starts = len(self.measured.real)
-        return self.measured.real[(np.arange(starts)[:, None] + 2 * np.arange(self.windows)) % starts]
+        return self.ends(self.measured.real[(np.arange(starts)[:, None] + 2 * np.arange(self.windows)) % starts])
 
     def _least(self, spread: Floats) -> Floats:
         """Not less than what counts as a difference: real text may never repeat, and lengths may differ by rounding."""
-        least = LEAST | {"share": 1 / (self.quarter * self.window)}
+        least = LEAST | {"share": 1 / (self.third * self.window)}
         return np.maximum(spread, [least[unit_of(name)] for name in self.measured.names])
 
-    def _ends(self, series: Floats) -> tuple[Floats, Floats]:
-        """Means over the first and over the last quarter of windows [series, quantity]."""
-        return series[:, : self.quarter].mean(1), series[:, -self.quarter :].mean(1)
+    def ends(self, series: Floats) -> tuple[Floats, Floats]:
+        """Means over the first and over the last third of the windows compared [series, quantity]."""
+        compared = series[:, LEFT_OUT:]
+        return compared[:, : self.third].mean(1), compared[:, -self.third :].mean(1)
 
     def trends(self, arm: str) -> Floats:
-        """[prompt, quantity]: an arm's last quarter less the first quarter with norms live, over real text's spread."""
-        end = self._ends(self.measured.arms[arm])[1]
-        return (end - self._ends(self.measured.arms[LIVE])[0][: len(end)]) / self.spread
+        """[prompt, quantity]: an arm's last third less the first third with norms live, over real text's spread."""
+        end = self.ends(self.measured.arms[arm])[1]
+        return (end - self.ends(self.measured.arms[LIVE])[0][: len(end)]) / self.spread
 
     def levels(self, arm: str) -> Floats:
-        """[prompt, quantity]: the last quarter less the mean of real text, over the spread of such means."""
-        return (self._ends(self.measured.arms[arm])[1] - self.measured.real.mean(0)) / self.level_spread
+        """[prompt, quantity]: the last third less the mean of real text, over the spread of such means."""
+        return (self.ends(self.measured.arms[arm])[1] - self.measured.real.mean(0)) / self.level_spread
 
     def intervals(self, evidence: Evidence, values: Floats) -> Floats:
         """[quantity, (value, low, high)]: mean over prompts, with its interval over prompts."""

@@ -20,17 +20,17 @@ EVICTED = "live, old keys kept"
 """The window's first half falls out of the cache, and the keys and values of the second stay as they were."""
 
 
-# Prompts per arm. That live norms show no trend takes more of them than that frozen ones show a large one.
-MANY, FEW = 12, 8
+# Prompts of an arm with frozen norms: that a trend is large takes fewer than that there is none.
+FEW = 8
 GOLDEN = (5**0.5 - 1) / 2
 
 
-def arms_of(anatomy: Anatomy) -> dict[str, int]:
-    """arm → how many prompts. Keys can stay where positions count by their differences alone, and where no layer has a
-    window of its own."""
+def arms_of(anatomy: Anatomy, prompts: int) -> dict[str, int]:
+    """arm → how many prompts; all of them with norms live. Keys can stay where positions count by their differences
+    alone, and where no layer has a window of its own."""
     windowed = any(block.attention.window is not None for block in anatomy.blocks)
     keeps = {EVICTED: FEW} if anatomy.positions.kind == "rotary" and not windowed else {}
-    return {LIVE: MANY, FROZEN: FEW, APART: FEW, **keeps}
+    return {LIVE: prompts, FROZEN: FEW, APART: FEW, **keeps}
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from armillary.probes.machinery import AnyInstrument, Evidence, T, undecided, weakest
 from armillary.probes.stability.growth import APART, FROZEN, LIVE
-from armillary.results import Claim, Control, Finding, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
     from armillary.probes.stability.departures import Departures
 
-# A large model writes four windows; more would cost more than all other claims together.
 WINDOW, LEAST_WINDOW = 64, 16
-WINDOWS, FEW_WINDOWS, LARGE = 6, 4, 50e6
+# A large model writes four windows; more would cost more than all other claims together. Some generations drift into a
+# list or a loop for a while: with twelve prompts, one such left up to a third of surveys undecided.
+WINDOWS, FEW_WINDOWS, LARGE = 7, 4, 50e6
+PROMPTS, FEW_PROMPTS = 24, 16
 # A pass of one token per row costs about three times as much per token as one over whole windows.
 SLOWER = 3
 
@@ -40,19 +42,20 @@ class Generation:
         source="S3",
         kind="behaviour",
         definition=(
-            "The model continues twelve stretches of the text by itself (eight where norms are frozen), at temperature "
-            "1, by six windows of 64 tokens (four if it has more than 50 million parameters, or with --quick; shorter "
-            "windows where its context is shorter than 128). When the window is full, its first half falls out and the "
-            "second half is read anew from the first position, as S3 has it; in between the model's own cache is used. "
-            "Arms, with the same prompts and random numbers: norms live; every norm frozen to the mean of 1/σ over "
-            "real text, from the prompt's last token on; the same with the first token of a window at its own scale. "
+            f"The model continues {PROMPTS} stretches of the text by itself (eight where norms are frozen), at "
+            f"temperature 1, by {WINDOWS} windows of 64 tokens ({FEW_PROMPTS} by {FEW_WINDOWS} if it has more than 50 "
+            "million parameters, or with --quick; shorter windows where its context is shorter than 128). When the "
+            "window is full, its first half falls out and the second half is read anew from the first position, as S3 "
+            "has it; in between the model's own cache is used. Arms, with the same prompts and random numbers: norms "
+            "live; every norm frozen to the mean of 1/σ over real text, from the prompt's last token on; the same with "
+            "the first token of a window at its own scale. "
             "In every window, at an early, a middle and the last norm: the angle to the mean direction of real text, "
             "the angle to the tenth nearest of its states, log ‖x‖, and the effective rank of the window's directions. "
-            "Of the text: entropy of the prediction, repeated triples of tokens, distinct tokens and distinct pairs. A "
-            "trend is the mean over the last quarter of windows less that over the first quarter with norms live. Real "
-            "text, read in the same way, gives the band: two standard deviations of its own trends over as many "
-            "windows, from every start. The statistic is the share of state quantities whose trend lies beyond the "
-            "band, norms live."
+            "Of the text: entropy of the prediction, repeated triples of tokens, distinct tokens and distinct pairs. "
+            "The first window is left out, because it begins with the prompt in view. A trend is the mean over the "
+            "last third of the other windows less that over their first third with norms live. Real text, read in the "
+            "same way, gives the band: two standard deviations of its own trends over as many windows, from every "
+            "start. The statistic is the share of state quantities whose trend lies beyond the band, norms live."
         ),
         control="norms frozen to one scale; norms frozen, first tokens apart; real text of the same length",
         rule=(
@@ -66,6 +69,16 @@ class Generation:
             "end and nothing else decides, without a next-token prediction, with a context below 32 tokens, or with "
             "too little text."
         ),
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "The first and the last quarter of six windows were compared, which is one window each. The first "
+                "window begins with the prompt in view, so a trend was in part the loss of the prompt; it is now left "
+                "out. Thirds of the other windows are compared, and a seventh is written, so that a third has two. "
+                "Twelve prompts became twenty-four, because one text that drifts into a loop and back left the verdict "
+                "open.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
@@ -73,11 +86,11 @@ class Generation:
         from armillary.probes.machinery.bench import TOKENS
         from armillary.probes.stability.generating import arms_of
 
-        window, windows = size_of(anatomy, False)
+        window, windows, prompts = size_of(anatomy, False)
         if not window:
             return 0.0
         # Every token is written once, one per pass and row, and read anew once; real text is read twice.
-        rows = sum(arms_of(anatomy).values())
+        rows = sum(arms_of(anatomy, prompts).values())
         return (rows * window * windows * (SLOWER + 1) + 2 * 2500) / TOKENS
 
     def experiment(self, bench: "Bench") -> LongText | None:
@@ -87,7 +100,7 @@ class Generation:
         from armillary.probes.stability.ring_text import read_ring, ring_ids, sites_of
         from armillary.probes.stability.written_text import measure
 
-        window, windows = size_of(bench.anatomy, bench.quick)
+        window, windows, prompts = size_of(bench.anatomy, bench.quick)
         if not window or not bench.scored:
             return None
         windows = min(windows, len(ring_ids(bench.corpus, window // 2)) // window)
@@ -95,7 +108,8 @@ class Generation:
             return None
         sites = sites_of(bench.anatomy)
         ring = read_ring(bench, window // 2, sites)
-        written = Writer(bench, ring, window // 2, arms_of(bench.anatomy), window * windows).write(sites)
+        arms = arms_of(bench.anatomy, prompts)
+        written = Writer(bench, ring, window // 2, arms, window * windows).write(sites)
         departures = Departures(measure(bench.anatomy, ring, written, window, sites), window, windows)
         return LongText(departures, passages(bench.anatomy, written, window), EVICTED in written.arms)
 
@@ -135,13 +149,15 @@ class Generation:
         )
 
 
-def size_of(anatomy: "Anatomy", quick: bool) -> tuple[int, int]:
-    """Tokens of a window, and how many windows are written; (0, 0) where two windows do not fit into the context."""
+def size_of(anatomy: "Anatomy", quick: bool) -> tuple[int, int, int]:
+    """Tokens of a window, how many windows are written, and from how many prompts; zeros where two windows do not fit
+    into the context."""
     window = min(WINDOW, anatomy.context // 2) // 2 * 2
     if window < LEAST_WINDOW or not anatomy.causal or anatomy.W_U is None:
-        return 0, 0
+        return 0, 0, 0
     parameters: Any = sum(p.numel() for p in anatomy.model.parameters())
-    return window, FEW_WINDOWS if quick or parameters > LARGE else WINDOWS
+    few = quick or parameters > LARGE
+    return window, FEW_WINDOWS if few else WINDOWS, FEW_PROMPTS if few else PROMPTS
 
 
 def _missing(evidence: Evidence) -> tuple[Why, str]:

@@ -60,7 +60,7 @@ def norms_do_it(evidence: Evidence, found: Departures) -> Part:
         inside, unknown = (_count(arms[APART], side) for side in ("inside", "open"))
         text += (
             f" So it is mostly the first tokens of a window that make the frozen model leave: with their own scale, "
-            f"{inside} quantities stay, and {unknown} cannot be told."
+            f"{inside} of them stay, and {unknown} cannot be told."
         )
     statistic = Statistic("share of state quantities beyond the band, frozen", *found.share(evidence, FROZEN))
     return Part("norms do it", verdict, text, statistic, why=_why(evidence, found, verdict))

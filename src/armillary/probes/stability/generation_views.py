@@ -41,7 +41,8 @@ def opening(found: Departures) -> str:
     prompts = len(found.measured.arms[LIVE])
     return (
         f"{prompts} prompts were continued by {found.windows} windows of {found.window} tokens each, "
-        f"{found.windows * found.window} tokens; the window slid {2 * found.windows - 1} times."
+        f"{found.windows * found.window} tokens; the window slid {2 * found.windows - 1} times. The first window, "
+        f"which begins with the prompt in view, is not compared."
     )
 
 
@@ -58,14 +59,14 @@ def table_of(evidence: Evidence, found: Departures) -> Table:
     """One row per quantity, with norms live."""
     names = found.measured.names
     live = found.measured.arms[LIVE]
-    quarter = found.quarter
+    first, last = (values.mean(0) for values in found.ends(live))
     sides = found.sides(evidence, LIVE)
     return table(
         cells("quantity", "what is measured in every window", names),
         cells("unit", "of real, first and last", [unit_of(name) for name in names]),
         cells("real", "mean of real text", found.measured.real.mean(0)),
-        cells("first", "first quarter of the windows, norms live", live[:, :quarter].mean((0, 1))),
-        cells("last", "last quarter of the windows, norms live", live[:, -quarter:].mean((0, 1))),
+        cells("first", "first third of the windows compared, norms live", first),
+        cells("last", "last third of them, norms live", last),
         cells("spread", "standard deviation of real text's trend over as many windows", found.spread),
         interval_cells("trend", "last less first, in units of spread", found.intervals(evidence, found.trends(LIVE))),
         cells("beyond", "the whole interval lies beyond the band", [side == "outside" for side in sides]),
@@ -73,7 +74,7 @@ def table_of(evidence: Evidence, found: Departures) -> Table:
 
 
 def arm_table(evidence: Evidence, found: Departures) -> Table:
-    """The trend of every quantity in every arm, from the first quarter with norms live."""
+    """The trend of every quantity in every arm, from the first third with norms live."""
     columns = []
     for arm in found.measured.arms:
         ends = found.intervals(evidence, found.trends(arm))
@@ -101,7 +102,7 @@ def _line(evidence: Evidence, found: Departures, name: str) -> Quantity:
     ones = np.ones(found.windows)
     return line(
         name,
-        f"{meaning}; dotted: real text, two standard deviations of a quarter's mean to both sides{lost}",
+        f"{meaning}; dotted: real text, two standard deviations of a third's mean to both sides{lost}",
         unit_of(name),
         "window",
         list(range(1, found.windows + 1)),

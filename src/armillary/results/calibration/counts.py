@@ -141,20 +141,30 @@ def count_runs(
 
 
 def joined(earlier: Calibration, later: Calibration) -> Calibration:
-    """Two calibrations that were made alike, as one; a claim of both counts as in the later one."""
-    for name in ("models", "architectures", "untrained", "seeds", "planted", "tokens", "texts", "quick"):
+    """Two calibrations that were made alike, as one; a claim of both counts as in the later one.
+
+    A later one of planted models alone leaves what the earlier one found on untrained models and over seeds.
+    """
+    planted_alone = not later.study.untrained and not later.study.seeds
+    alike = ("planted",) if planted_alone else ("models", "architectures", "untrained", "seeds", "planted", "texts")
+    for name in (*alike, "tokens", "quick"):
         if getattr(earlier.study, name) != getattr(later.study, name):
             ours, theirs = getattr(earlier.study, name), getattr(later.study, name)
             raise OutputError(f"the calibrations differ in {name} ({ours} and {theirs}); make both alike.")
     if (earlier.rules_version, earlier.shapes) != (later.rules_version, later.shapes):
         raise OutputError("the calibrations differ in the rules' version or the untrained shapes; make both alike.")
-    kept = [claim for claim in earlier.kinds if claim not in later.kinds]
+    if planted_alone and (unknown := [claim for claim in later.kinds if claim not in earlier.kinds]):
+        raise OutputError(f"{', '.join(unknown)}: only planted models were measured; make the whole study.")
+    kept = [claim for claim in earlier.kinds if planted_alone or claim not in later.kinds]
+    again = [claim for claim in later.kinds if claim not in kept]
+    # Counts of planted models come from the later calibration for all its claims.
+    old = [c for c in earlier.counts if c.claim in kept and not (c.part == "planted" and c.claim in later.kinds)]
     return replace(
         later,
-        study=replace(later.study, claims=(*kept, *later.study.claims)),
+        study=replace(earlier.study, claims=(*kept, *again)),
         kinds={**{claim: earlier.kinds[claim] for claim in kept}, **later.kinds},
-        counts=(*(counts for counts in earlier.counts if counts.claim in kept), *later.counts),
-        cases=(*(case for case in earlier.cases if case.claim in kept), *later.cases),
+        counts=(*old, *later.counts),
+        cases=(*(case for case in earlier.cases if case.claim not in later.kinds), *later.cases),
         readings=(*(reading for reading in earlier.readings if reading.claim in kept), *later.readings),
         runs=earlier.runs + later.runs,
         errors=(*earlier.errors, *later.errors),

@@ -287,12 +287,15 @@ def on_loud_axes(axes: int, layers: range, seed: int = 0) -> Plant:
     return _some(plant, layers, 1.0, seed)
 
 
-def on_topic(layers: range, share: float = 1.0, seed: int = 0) -> Plant:
-    """In the given layers a share of the heads reads and writes sixteen topics of `clustered`; others are random."""
+def on_topic(layers: range, share: float = 1.0, seed: int = 0, alike: bool = False) -> Plant:
+    """In the given layers a share of the heads reads and writes sixteen topics of `clustered`; others are random.
+
+    Every head has topics of its own, or those of the head of the same number in all layers (`alike`).
+    """
 
     def plant(layer: int, head: int) -> Head:
         other = random_head(_place(layer, head) + 1, seed)
-        drawn = torch.randperm(40, generator=generator(_place(layer, head), seed))[:K]
+        drawn = torch.randperm(40, generator=generator(_place(0 if alike else layer, head), seed))[:K]
         chosen = frame(9, seed=seed)[drawn]
         return replace(other, W_V=chosen.T * torch.linspace(2, 1, K), W_O=chosen)
 

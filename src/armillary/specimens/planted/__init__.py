@@ -1,6 +1,6 @@
 """Models in which a claim holds, or does not, by construction: a table of cases per chapter."""
 
-from armillary.specimens.planted import attention, filter, grid, sphere, stability, word_heads, words
+from armillary.specimens.planted import attention, filter, grid, heads, sphere, stability, word_heads, words
 from armillary.specimens.planted.case import Case
 
 CASES: tuple[Case, ...] = (
@@ -11,4 +11,5 @@ CASES: tuple[Case, ...] = (
     *stability.CASES,
     *filter.CASES,
     *grid.CASES,
+    *heads.CASES,
 )

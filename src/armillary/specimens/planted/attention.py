@@ -102,7 +102,7 @@ CASES: tuple[Case, ...] = (
         "rank.nullspace",
         "supported",
         "share of unseen words, one in five in full",
-        lambda share, seed: on_text(unseen_words(0.2 * share, seed), seed),
+        lambda share, seed: (unseen_words(0.2 * share, seed), corpus(20, seed=seed)),
         (0.1, 0.25, 0.5, 1.0),
         matters=0.25,
     ),

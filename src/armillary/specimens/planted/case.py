@@ -64,7 +64,10 @@ def conclude(case: Case, strength: float = 1.0, seed: int = 0) -> Finding:
     """What a survey would conclude about the case's claim."""
     evidence = evidence_of(case, strength, seed)
     probe, text = probe_of(case.planted.claim), evidence.corpus
-    bench = None if text is None else Bench(evidence.anatomy, text, evidence.untrained, seed)
+    if text is None:
+        return judge(probe, evidence)
+    bench = Bench(evidence.anatomy, text, evidence.untrained, seed)
+    bench.prove()
     return judge(probe, evidence, bench)
 
 

@@ -3,6 +3,17 @@
 from armillary.anatomy import Anatomy
 from armillary.specimens.models.filter import filtering, plain, selector, skewed, steady, whisperer
 from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.models.writes import (
+    copying,
+    dense,
+    detectors,
+    gated,
+    misread,
+    silencing,
+    summarising,
+    two_units,
+    writer,
+)
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
 
 
@@ -70,4 +81,65 @@ CASES: tuple[Case, ...] = (
     ),
     certain("select, the same units always", "ffn.select", "refuted", lambda seed: on_chain(steady(seed), seed)),
     certain("select, said from below zero", "ffn.select", "refuted", lambda seed: on_chain(whisperer(seed), seed)),
+    certain("forward store, one unit a word", "ffn.store", "supported", lambda seed: on_chain(detectors(seed), seed)),
+    certain("forward store, random units", "ffn.store", "supported", lambda seed: on_text(dense(seed=seed), seed)),
+    certain(
+        "forward store, an axis that all words share",
+        "ffn.store",
+        "supported",
+        lambda seed: on_text(dense(8, seed), seed),
+    ),
+    certain(
+        "forward store, gated, one unit a word",
+        "ffn.store",
+        "supported",
+        lambda seed: on_chain(gated(True, seed), seed),
+    ),
+    certain(
+        "forward store, gated, random units",
+        "ffn.store",
+        "supported",
+        lambda seed: on_text(gated(False, seed), seed),
+    ),
+    sized(
+        "forward store, a gain misread",
+        "ffn.store",
+        "refuted",
+        "how far a gain is read as 1",
+        lambda share, seed: on_text(misread(dense(seed=seed), share), seed),
+        (0.1, 1.0),
+        matters=0.1,
+    ),
+    sized(
+        "write, few directions",
+        "ffn.write",
+        "supported",
+        "share of W_out that writes along two directions; the rest writes along all",
+        lambda share, seed: on_text(writer(*[summarising(share, seed=seed)] * 2, seed=seed), seed),
+        matters=0.75,
+    ),
+    certain(
+        "write, few units above zero",
+        "ffn.write",
+        "supported",
+        lambda seed: on_text(writer(*[silencing(seed=seed)] * 2, seed=seed), seed),
+    ),
+    certain(
+        "write, a copy of the input",
+        "ffn.write",
+        "refuted",
+        lambda seed: on_text(writer(copying(), copying(), seed=seed), seed),
+    ),
+    certain(
+        "write, simple before training",
+        "ffn.write",
+        "refuted",
+        lambda seed: on_text(writer(*[two_units(seed)] * 2, seed=seed), seed),
+    ),
+    certain(
+        "write, one layer of two",
+        "ffn.write",
+        "qualified",
+        lambda seed: on_text(writer(copying(), summarising(seed=seed), seed=seed), seed),
+    ),
 )

@@ -1,7 +1,11 @@
 """Chapter A: where is a norm's output a sphere, a plane, a thin shell, and where not?"""
 
+import torch
+from torch import Tensor
+
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
+from armillary.specimens.models.assembled import STEEP, D, alike, cycling, gained, one_axis, paired, uneven, unpaired
 from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.perturbed import VOCABULARY, gpt2, llama, perturbed
 from armillary.specimens.models.sphere import (
@@ -30,6 +34,10 @@ def on_few_words(anatomy: Anatomy, seed: int) -> Specimen:
 
 def rmsnorm(seed: int) -> Specimen:
     return on_few_words(read(perturbed(llama, seed)), seed)
+
+
+def steep(layer: int) -> Tensor:
+    return STEEP
 
 
 CASES: tuple[Case, ...] = (
@@ -123,4 +131,70 @@ CASES: tuple[Case, ...] = (
     certain("dimension, a cone", "spectrum.dimension", "supported", lambda seed: (bag(cone(seed)), corpus(seed=seed))),
     certain("dimension, isotropic", "spectrum.dimension", "refuted", ordinary),
     certain("dimension, RMSNorm", "spectrum.dimension", "refuted", rmsnorm),
+    sized(
+        "cycle, gains that even out, writes along one axis",
+        "cycle.isotropy",
+        "supported",
+        "power of the words' spread that gains take away, half in full",
+        lambda size, seed: cycling(lambda layer: STEEP ** (-size / 2), one_axis(seed), seed),
+        (0.1, 0.25, 0.5, 1.0),
+        matters=0.25,
+    ),
+    certain(
+        "cycle, gains that even out in one layer of two",
+        "cycle.isotropy",
+        "qualified",
+        lambda seed: cycling(lambda layer: STEEP**-0.5 if layer else STEEP, one_axis(seed), seed),
+    ),
+    certain(
+        "cycle, gains that steepen", "cycle.isotropy", "refuted", lambda seed: cycling(steep, one_axis(seed), seed)
+    ),
+    certain(
+        "cycle, writes that even out",
+        "cycle.isotropy",
+        "refuted",
+        lambda seed: cycling(lambda layer: STEEP**-0.5, torch.diag(STEEP**-0.5), seed),
+    ),
+    sized(
+        "contrast, pairs of one direction and two lengths",
+        "sphere.contrast",
+        "supported",
+        "how much longer and shorter the words of a pair are, half in full",
+        lambda size, seed: paired(0.5 * size, seed=seed),
+        matters=0.5,
+    ),
+    certain(
+        "contrast, pairs of one direction and one length",
+        "sphere.contrast",
+        "refuted",
+        lambda seed: paired(0.0, seed=seed),
+    ),
+    certain("contrast, words without pairs", "sphere.contrast", "refuted", unpaired),
+    sized(
+        "shared, one gain for all layers",
+        "sphere.shared",
+        "supported",
+        "share of a layer's gains that all layers have",
+        lambda share, seed: gained(alike(share, seed), seed=seed),
+        (0.5, 0.75, 1.0),
+    ),
+    certain(
+        "shared, gains of different size",
+        "sphere.shared",
+        "refuted",
+        lambda seed: gained(lambda layer: torch.full((D,), 0.1 * 5**layer), seed=seed),
+    ),
+    certain(
+        "shared, two layers alike and one not",
+        "sphere.shared",
+        "qualified",
+        lambda seed: gained(lambda layer: uneven(max(1, layer), seed), seed=seed),
+    ),
+    # An exchange of nothing for nothing says nothing.
+    certain(
+        "shared, gains of 1",
+        "sphere.shared",
+        "undecided",
+        lambda seed: gained(lambda layer: torch.ones(D), seed=seed),
+    ),
 )

@@ -2,6 +2,8 @@
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
+from armillary.specimens.models.assembled import drifting, placed
+from armillary.specimens.models.generation import absorbing, even, loud
 from armillary.specimens.models.perturbed import VOCABULARY, bert, gemma2, gpt2, perturbed
 from armillary.specimens.models.stability import (
     averaging,
@@ -15,7 +17,7 @@ from armillary.specimens.models.stability import (
     stretching,
     table_bag,
 )
-from armillary.specimens.models.texts import corpus
+from armillary.specimens.models.texts import corpus, written
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
 
 
@@ -25,6 +27,11 @@ def on_words(anatomy: Anatomy, seed: int) -> Specimen:
 
 def still(seed: int) -> Specimen:
     return still_bag(seed), corpus(12, seed=seed)
+
+
+def writes(anatomy: Anatomy, seed: int, text_of: Anatomy | None = None) -> Specimen:
+    """A model that writes, on its own text or on another's."""
+    return anatomy, written(text_of or anatomy, 30, 60, seed)
 
 
 CASES: tuple[Case, ...] = (
@@ -103,4 +110,37 @@ CASES: tuple[Case, ...] = (
         matters=0.25,
     ),
     certain("errors, rare words", "manifold.errors", "refuted", rare_words),
+    certain("positions, that do not count", "stability.positions", "supported", lambda seed: placed(None, seed=seed)),
+    sized(
+        "positions, along one direction",
+        "stability.positions",
+        "refuted",
+        "how far places move, eight times the length of a word in full",
+        lambda size, seed: placed(drifting(size, seed), seed=seed),
+        (0.1, 0.25, 0.5, 1.0),
+        matters=0.25,
+    ),
+    certain(
+        "positions, words that begin documents",
+        "stability.positions",
+        "qualified",
+        lambda seed: placed(None, beginnings=8, seed=seed),
+    ),
+    sized(
+        "generation, a loud word",
+        "stability.generation",
+        "supported",
+        "length of the loud word, 60 times that of others in full",
+        lambda size, seed: writes(loud(60 * size, seed), seed),
+        (0.25, 0.5, 1.0),
+    ),
+    certain(
+        "generation, words of one length", "stability.generation", "refuted", lambda seed: writes(even(seed), seed)
+    ),
+    certain(
+        "generation, a word without return",
+        "stability.generation",
+        "refuted",
+        lambda seed: writes(absorbing(seed), seed, text_of=even(seed)),
+    ),
 )

@@ -25,6 +25,7 @@ from armillary.specimens.models.word_heads import (
     randoms,
     same_code,
 )
+from armillary.specimens.models.word_sides import along_loud_axes, meeting
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
 
 ALL, FIRST, LAST = range(LAYERS), range(1), range(LAYERS - 1, LAYERS)
@@ -40,10 +41,13 @@ def together(seed: int) -> Tensor:
 
 
 def model(
-    embedding: Callable[[int], Tensor], plant: Callable[[int], Plant], shape: Callable[..., Anatomy] = gpt2
+    embedding: Callable[[int], Tensor],
+    plant: Callable[[int], Plant],
+    shape: Callable[..., Anatomy] = gpt2,
+    layers: int = LAYERS,
 ) -> Callable[[int], Specimen]:
     """Seed → the model; these claims read weights alone."""
-    return lambda seed: (shape(embedding(seed), plant(seed), seed=seed), None)
+    return lambda seed: (shape(embedding(seed), plant(seed), layers, seed), None)
 
 
 def stored(misreading: float, seed: int) -> Specimen:
@@ -124,8 +128,12 @@ CASES: tuple[Case, ...] = (
     ),
     certain("subjects, random heads", "vo.subjects", "refuted", model(topics, randoms)),
     certain("subjects, early topics", "vo.subjects", "refuted", model(topics, lambda seed: on_topic(FIRST, seed=seed))),
+    # The same topics in all of nine layers: no depth has more of them by chance.
     certain(
-        "subjects, topics everywhere", "vo.subjects", "qualified", model(topics, lambda seed: on_topic(ALL, seed=seed))
+        "subjects, topics everywhere",
+        "vo.subjects",
+        "qualified",
+        model(topics, lambda seed: on_topic(range(9), seed=seed, alike=True), layers=9),
     ),
     certain(
         "subjects, deep topics behind random left vectors",
@@ -138,5 +146,44 @@ CASES: tuple[Case, ...] = (
         "vo.subjects",
         "refuted",
         model(lambda seed: loud(LOUD, 3.0, seed), lambda seed: on_loud_axes(LOUD, LAST, seed)),
+    ),
+    sized(
+        "query subjects, topics on both sides",
+        "qk.subjects",
+        "supported",
+        "share of heads that read them",
+        lambda share, seed: model(topics, lambda seed: meeting(share=share, seed=seed))(seed),
+        matters=0.75,
+    ),
+    certain(
+        "query subjects, topics in a grouped, rotated model",
+        "qk.subjects",
+        "supported",
+        model(topics, lambda seed: meeting(seed=seed), llama),
+    ),
+    certain("query subjects, random heads", "qk.subjects", "refuted", model(topics, randoms)),
+    certain(
+        "query subjects, topics of queries alone",
+        "qk.subjects",
+        "refuted",
+        model(topics, lambda seed: meeting((True, False), seed=seed)),
+    ),
+    certain(
+        "query subjects, topics of keys alone",
+        "qk.subjects",
+        "refuted",
+        model(topics, lambda seed: meeting((False, True), seed=seed)),
+    ),
+    certain(
+        "query subjects, a third of the layers",
+        "qk.subjects",
+        "qualified",
+        model(topics, lambda seed: meeting(layers=FIRST, seed=seed)),
+    ),
+    certain(
+        "query subjects, loud axes without meaning",
+        "qk.subjects",
+        "refuted",
+        model(lambda seed: loud(LOUD, 3.0, seed), lambda seed: along_loud_axes(LOUD, seed)),
     ),
 )

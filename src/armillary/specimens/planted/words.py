@@ -2,6 +2,7 @@
 
 from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.draws import normal
+from armillary.specimens.models.senses import mixing, sense_text
 from armillary.specimens.models.texts import chained, corpus
 from armillary.specimens.models.words import SIZE, in_three_dimensions, mover, words_of_one_length, words_on_a_ray
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
@@ -14,6 +15,12 @@ def moved(step: float, seed: int, follows: float = 1.0) -> Specimen:
 
 def nothing_moves(seed: int) -> Specimen:
     return bag(gaussian(seed=seed)), corpus(seed=seed)
+
+
+def mixed(size: float, seed: int, meaning: bool = True) -> Specimen:
+    """A model that adds the words before, on sentences that use words in two senses."""
+    anatomy = mixing(size, meaning, seed=seed)
+    return anatomy, sense_text(anatomy, seed)
 
 
 CASES: tuple[Case, ...] = (
@@ -62,4 +69,15 @@ CASES: tuple[Case, ...] = (
         "refuted",
         lambda seed: (bag(normal(1500, 128, stream=4, seed=seed)), corpus(300, seed=seed)),
     ),
+    sized(
+        "context, the meaning of the words before",
+        "words.context",
+        "supported",
+        "how much of their mean a layer adds, three times in full",
+        lambda size, seed: mixed(3.0 * size, seed),
+        matters=0.75,
+    ),
+    certain("context, a little of it", "words.context", "qualified", lambda seed: mixed(0.8, seed)),
+    certain("context, words without meaning", "words.context", "refuted", lambda seed: mixed(3.0, seed, False)),
+    certain("context, the word alone", "words.context", "refuted", lambda seed: mixed(0.0, seed)),
 )

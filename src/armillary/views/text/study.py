@@ -1,27 +1,71 @@
 """A study of the laboratory as text."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import textwrap
 
-from armillary.lab.study.verdicts import compare
+from armillary.lab.study.outcome import StudyOutcome
 from armillary.results.numbers import interval, say
-from armillary.results.table import Column, Table
+from armillary.results.table import Cell, Column, Table
 from armillary.views.text.survey import as_text, print_lines, table_lines
 
+COLUMNS = (
+    Column("arm", "what was changed"),
+    Column("parameters", "of the whole model"),
+    Column("rate", "learning rate of the paired runs"),
+    Column("usable", "largest learning rate within 0.1 nats of the best, over the smallest"),
+    Column("sensitivity", "mean over learning rates of the loss beyond the best one's", "nats/token"),
+    Column("loss", "held-out loss at the end, mean of the seeds", "nats/token"),
+    Column("best", "lowest held-out loss during training, mean of the seeds", "nats/token"),
+    Column("seeds", "paired runs"),
+    Column("difference", "loss less the reference's, same order of the text", "nats/token"),
+    Column("p", "paired t test, before correction"),
+    Column("diverged", "paired runs whose loss became NaN or infinite"),
+    Column("outcome", "after Holm's correction"),
+    Column("needed", "seeds that would decide"),
+    Column("seconds", "of one run"),
+)
 
-def study_text(rows: Sequence[Mapping[str, Any]], reference: str, width: int | None = None) -> str:
-    """Every arm's paired difference in loss against the reference."""
-    cells = tuple(
-        (c.arm, c.seeds, interval(c.difference, c.low, c.high), say(c.p, ".2g"), c.diverged, c.outcome, c.seeds_needed)
-        for c in compare(rows, reference)
+
+def study_table(study: StudyOutcome) -> Table:
+    """One row per arm."""
+    return Table(COLUMNS, tuple(_row(study, index) for index in range(len(study.arms))))
+
+
+def _row(study: StudyOutcome, index: int) -> tuple[Cell, ...]:
+    arm = study.arms[index]
+    usable = None if math.isnan(arm.breadth) else f"{arm.breadth:g}×"
+    head: tuple[Cell, ...] = (
+        arm.name, arm.parameters, None if arm.rate is None else say(arm.rate, "g"), usable, _known(arm.sensitivity),
+        _known(arm.loss), _known(arm.best), len(arm.losses),
+    )  # fmt: skip
+    c = study.compared(arm.name)
+    if c is None:
+        outcome = "reference" if index == 0 else "diverged" if arm.rates and not arm.usable else ""
+        return (*head, None, None, None, outcome, None, arm.seconds)
+    difference = interval(c.difference, c.low, c.high) if c.seeds >= 3 else None
+    p = say(c.p, ".2g") if c.seeds >= 3 else None
+    return (*head, difference, p, c.diverged, c.outcome, c.seeds_needed or None, arm.seconds)
+
+
+def study_text(study: StudyOutcome, width: int | None = None) -> str:
+    """The table of arms, what each was predicted to do, and what pairing gained."""
+    size = study.manifest.get("size", {})
+    shape = f"{size.get('layers', '?')} layers of width {size.get('width', '?')}"
+    lines = [
+        f"{study.name}, size {size.get('name', '?')}: {shape}, {size.get('tokens', 0):,} tokens a run; "
+        f"{study.reference.name} is the reference",
+        "",
+    ]
+    table = as_text(lambda console: print_lines(table_lines(study_table(study), console.width), console), width).rstrip(
+        "\n"
     )
-    columns = (
-        Column("arm", "what was changed"),
-        Column("seeds", "paired runs"),
-        Column("difference", f"loss less that of {reference}", "nats/token"),
-        Column("p", "paired t test, before correction"),
-        Column("diverged", "runs whose loss became NaN or infinite"),
-        Column("outcome", "after Holm's correction"),
-        Column("needed", "seeds that would decide"),
-    )
-    return as_text(lambda console: print_lines(table_lines(Table(columns, cells), console.width), console), width)
+    lines += [table, "", "Predicted beforehand:"]
+    lines += [line for arm in study.arms for line in textwrap.wrap(f"{arm.name}: {arm.prediction}", 100)]
+    gains = [gain for arm in study.arms[1:] if not math.isnan(gain := study.pairing(arm.name))]
+    if gains:
+        lines += ["", f"The shared order of the text takes away {max(gains):.0%} of a difference's variance at best."]
+    return "\n".join(lines) + "\n"
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

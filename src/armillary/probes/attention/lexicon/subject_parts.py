@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.probes.machinery import Flags, Interval, T, name_heads, over_twins
+from armillary.probes.machinery import Flags, Floats, Interval, T, name_heads, over_twins
 from armillary.probes.machinery.verdicts import above, beats, missing_interval
 from armillary.results import Verdict, Why, say
 
@@ -23,20 +23,15 @@ class Compared:
         return cls(model, (value, low, high))
 
 
-def subject_verdict(mean: Compared, have: Flags) -> tuple[Verdict, Why | None]:
-    """From the mean excess of some heads and which of them have a subject."""
-    share, learned = have.mean(), beats(mean.model, mean.untrained)
-    if share <= T.sites_few or learned is False:
-        return "refuted", None
-    if np.isnan(mean.untrained[2]):
-        return "undecided", Why.NO_CONTROL
-    if learned is None:
-        return "undecided", missing_interval(*mean.model)
-    return ("supported" if share >= T.heads_many else "qualified"), None
+def reach(excess: Floats, found: Flags, limit: float) -> float:
+    """The share of heads [layer, head] whose excess is significant and large enough; by any relation, if there are."""
+    enough = found & (excess >= limit)
+    return float(enough.reshape(*enough.shape[:2], -1).any(-1).mean())
 
 
 def share_verdict(mean: Compared, share: Interval) -> tuple[Verdict, Why | None]:
-    """The same from the share of heads with its interval, so that no count near a limit turns the verdict."""
+    """From the mean excess of some heads and the share of them with a subject. The share has an interval, so that no
+    count near a limit turns the verdict."""
     learned, many, some = beats(mean.model, mean.untrained), share[1] >= T.heads_many, above(share, T.sites_few)
     if share[2] <= T.sites_few or learned is False:
         return "refuted", None
@@ -49,6 +44,11 @@ def share_verdict(mean: Compared, share: Interval) -> tuple[Verdict, Why | None]
 
 def cosine(interval: Interval) -> str:
     value, low, high = (say(end, "+.3f") for end in interval)
+    return f"{value} ({low} to {high})"
+
+
+def percent(share: Interval) -> str:
+    value, low, high = (say(end, ".0%") for end in share)
     return f"{value} ({low} to {high})"
 
 

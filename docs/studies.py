@@ -1,0 +1,72 @@
+"""Where do the numbers of docs/lab/README.md come from? From the runs in its folders: `python docs/studies.py`.
+
+Each folder holds a study as `armillary lab run` left it (`manifest.json`, `runs.jsonl`), and `reading.md`, what we make
+of it. `tests/test_docs.py` checks that the page is what this file writes.
+"""
+
+import math
+from pathlib import Path
+
+from armillary.lab.study.outcome import StudyOutcome, outcome
+from armillary.results.numbers import interval, say
+
+FOLDER = Path(__file__).parent / "lab"
+PAGE = FOLDER / "README.md"
+ORDER = ("gate", "stability", "norms")
+HEAD = """# Studies of the laboratory
+
+[The laboratory](../lab.md) says how arms are tuned, paired and compared. All runs are in this folder, those that failed
+too; `armillary lab show docs/lab/norms --out norms.html` draws them. Losses are nats per token of held-out books.
+Learning rates are *usable* if the worst tuning seed is within 0.1 nats of the best rate; *sensitivity* is the mean over
+all tried rates of the loss beyond the best one's.
+
+<!-- Written by docs/studies.py. -->
+"""
+
+
+def page() -> str:
+    """All studies, in order."""
+    return HEAD + "".join(f"\n{section(name)}" for name in ORDER)
+
+
+def section(name: str) -> str:
+    study = outcome(FOLDER / name)
+    size, rates = study.manifest["size"], sorted({rate for arm in study.arms for rate in arm.rates})
+    runs = sum(1 for line in (FOLDER / name / "runs.jsonl").read_text("utf-8").splitlines() if line)
+    lines = [
+        f"## {name}",
+        "",
+        f"Size {size['name']}: {size['layers']} layers of width {size['width']}, {study.reference.parameters:,} "
+        f"parameters, {size['tokens']:,} tokens a run; {runs} runs; learning rates "
+        f"{', '.join(say(rate, 'g') for rate in rates)}.",
+        "",
+        *table(study),
+        "",
+        (FOLDER / name / "reading.md").read_text("utf-8").strip(),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def table(study: StudyOutcome) -> list[str]:
+    heads = ("arm", "predicted", "rate", "usable", "sensitivity", "loss", "difference", "seeds", "outcome")
+    return ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *(row(study, arm.name) for arm in study.arms)]
+
+
+def row(study: StudyOutcome, name: str) -> str:
+    arm, compared = next(a for a in study.arms if a.name == name), study.compared(name)
+    usable = f"{say(arm.usable[0], 'g')} to {say(arm.usable[-1], 'g')}" if arm.usable else "–"
+    difference = interval(compared.difference, compared.low, compared.high) if compared else "–"
+    outcome_said = compared.outcome if compared else "reference" if arm is study.reference else "–"
+    if compared and compared.seeds_needed:
+        outcome_said += f" ({compared.seeds_needed} seeds would decide)"
+    cells = (
+        name, arm.prediction, "–" if arm.rate is None else say(arm.rate, "g"), usable,
+        "–" if math.isnan(arm.sensitivity) else say(arm.sensitivity, ".2f"),
+        "–" if math.isnan(arm.loss) else say(arm.loss, ".3f"), difference, str(len(arm.losses) or "–"), outcome_said,
+    )  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

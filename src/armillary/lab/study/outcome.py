@@ -1,0 +1,131 @@
+"""What did a study find? Read from its folder: each arm's learning rates, losses, cost, and difference to the first."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import ArmillaryError
+from armillary.lab.study.queue import MANIFEST, read_runs
+from armillary.lab.study.verdicts import Comparison, compare
+
+# A learning rate is usable if its worst seed is within this many nats of the arm's best rate.
+USABLE = 0.1
+
+
+@dataclass(frozen=True)
+class ArmOutcome:
+    """One arm of a study."""
+
+    name: str
+    prediction: str
+    rates: dict[float, float]
+    """Learning rate → loss of the worst tuning seed; infinite where a run diverged."""
+    rate: float | None
+    """The rate of the paired runs."""
+    losses: dict[int, float | None]
+    """Seed → loss at the end; None where the run diverged."""
+    best: float
+    """Mean over seeds of the lowest loss during training."""
+    seconds: float
+    parameters: int
+    curves: tuple[tuple[tuple[int, float | None], ...], ...]
+    guess: float
+    """Loss of a uniform guess."""
+
+    @property
+    def loss(self) -> float:
+        known = [loss for loss in self.losses.values() if loss is not None]
+        return fmean(known) if known else math.nan
+
+    @property
+    def usable(self) -> tuple[float, ...]:
+        """Learning rates near the best one."""
+        best = min(self.rates.values(), default=math.inf)
+        return tuple(sorted(rate for rate, loss in self.rates.items() if loss <= best + USABLE and loss < math.inf))
+
+    @property
+    def sensitivity(self) -> float:
+        """Mean over the tried rates of the loss beyond the best one's (Wortsman et al. 2023, arXiv 2309.14322); a run
+        that diverged counts as a uniform guess."""
+        known = [loss for loss in self.rates.values() if loss < math.inf]
+        return fmean(min(loss, self.guess) for loss in self.rates.values()) - min(known) if known else math.nan
+
+    @property
+    def breadth(self) -> float:
+        """Largest usable rate over the smallest."""
+        return self.usable[-1] / self.usable[0] if self.usable else math.nan
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """A study's arms, the first one the reference, and each other arm's paired difference to it."""
+
+    name: str
+    manifest: dict[str, Any]
+    arms: tuple[ArmOutcome, ...]
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def reference(self) -> ArmOutcome:
+        return self.arms[0]
+
+    def compared(self, arm: str) -> Comparison | None:
+        return next((comparison for comparison in self.comparisons if comparison.arm == arm), None)
+
+    def pairing(self, arm: str) -> float:
+        """Share of the variance of a difference that the shared order of the text takes away; NaN below three pairs."""
+        ours, base = next(a.losses for a in self.arms if a.name == arm), self.reference.losses
+        pairs = [(ours[s], base[s]) for s in ours.keys() & base.keys() if None not in (ours[s], base[s])]
+        if len(pairs) < 3:
+            return math.nan
+        a, b = np.array(pairs, dtype=float).T
+        return float(1 - (a - b).var(ddof=1) / (a.var(ddof=1) + b.var(ddof=1)))
+
+
+def outcome(folder: Path) -> StudyOutcome:
+    """Everything a study's folder says; runs that are missing are left out."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+        arms, name = manifest["arms"], manifest["study"]
+        predictions = {arm: str(arms[arm]["prediction"]) for arm in arms}
+    except FileNotFoundError as error:
+        raise ArmillaryError(f"{folder} holds no study: {MANIFEST} is missing; give the --out of `lab run`.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise ArmillaryError(f"{path} is damaged ({type(error).__name__}); run the study again.") from error
+    rows = read_runs(folder)
+    guess = math.log(manifest.get("size", {}).get("vocabulary", 8192))
+    found = [_arm(arm, said, [row for row in rows if row["arm"] == arm], guess) for arm, said in predictions.items()]
+    known = tuple(arm for arm in found if arm.rates or arm.losses)
+    if not known:
+        raise ArmillaryError(f"{folder} has no finished run yet; `armillary lab run {name} --out {folder}` makes them.")
+    paired = [row for row in rows if not row["tuning"]]
+    return StudyOutcome(name, manifest, known, tuple(compare(paired, known[0].name)) if paired else ())
+
+
+def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]], guess: float) -> ArmOutcome:
+    rates: dict[float, float] = {}
+    for row in rows:
+        if row["tuning"]:
+            loss = math.inf if row["diverged"] else row["loss"]
+            rates[row["rate"]] = max(loss, rates.get(row["rate"], loss))
+    paired = [row for row in rows if not row["tuning"]]
+    best = [row["best"] for row in paired if row["best"] is not None]
+    return ArmOutcome(
+        name=name,
+        prediction=prediction,
+        rates=dict(sorted(rates.items())),
+        rate=paired[0]["rate"] if paired else None,
+        losses={row["seed"]: row["loss"] for row in paired},
+        best=fmean(best) if best else math.nan,
+        seconds=median(row["seconds"] for row in rows) if rows else math.nan,
+        parameters=rows[0]["parameters"] if rows else 0,
+        curves=tuple(tuple((step, loss) for step, loss in row["curve"]) for row in paired),
+        guess=guess,
+    )
