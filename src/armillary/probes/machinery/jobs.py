@@ -22,16 +22,16 @@ MODULES = ("armillary.run", "transformers.modeling_utils", "scipy.stats")
 
 def jobs_for(anatomy: "Anatomy", probes: Sequence[AnyProbe]) -> int:
     """No more than torch has threads, than have enough to do, and than memory holds copies of a small model."""
-    from armillary.anatomy.loading.weights import free_memory
+    from armillary.anatomy.loading import weights
     from armillary.flow.controls import twins_for
 
     parameters = list(anatomy.model.parameters())
     if anatomy.device.type != "cpu" or sum(p.numel() for p in parameters) > COPIED:
         return 1
     instruments = {instrument for probe in probes for instrument in probe.instruments}
-    weights = sum(p.numel() * p.element_size() for p in parameters)
-    each = PROCESS_BYTES + (1 + twins_for(anatomy)) * weights + sum(i.bytes(anatomy) for i in instruments)
-    return max(1, min(_at_most(probes), free_memory("cpu") // (2 * each)))
+    size = sum(p.numel() * p.element_size() for p in parameters)
+    each = PROCESS_BYTES + (1 + twins_for(anatomy)) * size + sum(i.bytes(anatomy) for i in instruments)
+    return max(1, min(_at_most(probes), weights.free_memory("cpu") // (2 * each)))
 
 
 def prepare_jobs(jobs: int | None, device: str | None, probes: Sequence[AnyProbe]) -> None:

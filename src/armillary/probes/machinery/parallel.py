@@ -17,6 +17,8 @@ def over_sites(sites: Sequence[str], work: Callable[[str], T]) -> dict[str, T]:
     import torch
 
     threads = torch.get_num_threads()
+    if threads == 1:
+        return {site: work(site) for site in sites}
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(min(threads, os.cpu_count() or 1)) as pool:

@@ -24,6 +24,8 @@ Say = Callable[[str], None]
 """Called by work, with what it is doing."""
 Give = Callable[[int], T | None]
 """The next task of a worker, by its number; None if nothing is left for it."""
+# Forked from a process that has imported what they need; elsewhere than on Linux every worker imports by itself.
+START = "forkserver" if sys.platform == "linux" else "spawn"
 DIED = "a worker process died, probably for lack of memory"
 
 
@@ -69,8 +71,8 @@ def _silent(work: Callable[[T], R]) -> Callable[[T, Say], R]:
 
 def prepare(modules: Sequence[str]) -> None:
     """Begin to import what workers will need, in a process from which they are then forked. It runs nothing, so that
-    it has no threads that a fork would lose. Elsewhere than on Linux, every worker imports by itself."""
-    if sys.platform == "linux":
+    it has no threads that a fork would lose."""
+    if START == "forkserver":
         forkserver.set_forkserver_preload(list(modules))
         with _threads_each(1):
             forkserver.ensure_running()
@@ -82,7 +84,7 @@ class Crew:
     def __init__(self, workers: int, threads: int = 1, modules: Sequence[str] = ()) -> None:
         """`modules` are what a worker imports before there is any work."""
         prepare(modules)
-        context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+        context: Any = multiprocessing.get_context(START)
         # Pipes are of another class on Windows.
         self._workers: list[tuple[Any, Any]] = []
         with _threads_each(threads):
