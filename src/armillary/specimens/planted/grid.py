@@ -158,7 +158,7 @@ CASES: tuple[Case, ...] = (
         "flow, windows that grow",
         "flow.coarse",
         "refuted",
-        lambda seed: (averaging([1, 2, 3], seed=seed), corpus(150, 60, vocabulary=WORDS, seed=seed)),
+        lambda seed: (averaging([2, 2, 3], seed=seed), corpus(300, 60, vocabulary=WORDS, seed=seed)),
     ),
     certain(
         "flow, no window", "flow.coarse", "refuted", lambda seed: on_many_words(averaging([0] * 3, seed=seed), seed)
