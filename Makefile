@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: survey test lint types fast slow bench docs-numbers docs-coverage clean
+.PHONY: survey test lint types fast slow bench docs-numbers docs-coverage docs-outputs clean
 
 survey: $(VENV)/.users            ## measure the default model
 	$(BIN)/armillary survey
@@ -12,8 +12,8 @@ survey: $(VENV)/.users            ## measure the default model
 test: lint types fast             ## everything that must be green
 
 lint: $(VENV)/.developers
-	$(BIN)/ruff check src tests bench docs/verdicts.py docs/coverage.py docs/studies.py examples
-	$(BIN)/ruff format --check src tests bench docs/verdicts.py docs/coverage.py docs/studies.py examples
+	$(BIN)/ruff check src tests bench docs/*.py examples
+	$(BIN)/ruff format --check src tests bench docs/*.py examples
 
 types: $(VENV)/.developers
 	$(BIN)/mypy
@@ -36,6 +36,9 @@ docs-numbers: $(VENV)/.users      ## measure four models anew and write every ve
 
 docs-coverage: $(VENV)/.users     ## write where every statement of the sources is answered
 	$(BIN)/python docs/coverage.py
+
+docs-outputs: $(VENV)/.users      ## run the examples that pages quote and write what they print
+	$(BIN)/python docs/outputs.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
