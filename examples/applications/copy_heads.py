@@ -26,6 +26,7 @@ def measure(name: str) -> None:
     text = passages(model, documents=8, tokens=32)
     patterns = watched(model, ranking, *(f"L{i}.pattern" for i in range(model.layers)))
     scores = torch.stack([copied(pattern, 0, LENGTH).mean((0, 2)) for pattern in patterns.values()]).flatten()
+    previous = torch.stack([pattern.diagonal(-1, 2, 3).mean((0, 2)) for pattern in patterns.values()]).flatten()
     order = scores.argsort(descending=True).tolist()
 
     def second(heads: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,6 +43,11 @@ def measure(name: str) -> None:
     best = ", ".join(f"L{h // model.n_heads}H{h % model.n_heads} {scores[h]:.2f}" for h in order[:4])
     print(f"{name}: loss on the first copy {over_documents(first.mean(1), form='.2f')}, second", end=" ")
     print(f"{over_documents(copying, form='.2f')}; most copying: {best}")
+    # Copying takes two steps: an earlier head must first tell every token which one stood before it.
+    before_it = int(previous.argmax())
+    label = f"L{before_it // model.n_heads}H{before_it % model.n_heads} {previous[before_it]:.2f}"
+    step = over_documents(second([before_it])[0] - copying, form="+.2f")
+    print(f"  attends most to the token before: {label}; silenced, second copy {step}")
     # Random heads that are not among the eight best.
     draws = [torch.randperm(len(order) - 8, generator=draw)[:SILENCED] for _ in range(4)]
     runs = [second([order[8 + int(i)] for i in drawn]) for drawn in draws]

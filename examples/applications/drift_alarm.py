@@ -9,9 +9,10 @@ python examples/applications/drift_alarm.py
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
 import armillary
-from armillary.flow.passages import losses, passages, watched
+from armillary.flow.passages import passages, watched
 from armillary.geometry.resample import auc
 from armillary.geometry.sphere import angle
 
@@ -21,10 +22,6 @@ site = f"L{gpt.layers - 1}.resid_post"
 draw = torch.Generator().manual_seed(0)
 ids = passages(gpt, documents=48, tokens=TOKENS)
 reference, ordinary = ids[::2], ids[1::2]
-
-
-def states(tokens: torch.Tensor) -> torch.Tensor:
-    return watched(gpt, tokens, site)[site][:, 1:]
 
 
 def recoded(change) -> torch.Tensor:
@@ -42,14 +39,16 @@ others = {
     "spelled backwards": recoded(lambda text: text[::-1]),
     "one token repeated": ordinary[:, :1].expand(-1, TOKENS),
 }
-centre = gpt.ln_final.direction(states(reference)).mean((0, 1))
+centre = gpt.ln_final.direction(watched(gpt, reference, site)[site][:, 1:]).mean((0, 1))
 
 
 def scores(tokens: torch.Tensor) -> dict[str, np.ndarray]:
-    x = states(tokens)
-    mean = gpt.ln_final.direction(x).mean(1)
-    found = {"angle": angle(mean, centre), "loss": losses(gpt, tokens), "length": x.norm(dim=-1).mean(1)}
-    return {name: value.numpy() for name, value in found.items()}
+    x = watched(gpt, tokens, site)[site]
+    mean = gpt.ln_final.direction(x[:, 1:]).mean(1)  # first tokens are apart
+    logits = gpt.ln_final(x[:, :-1]) @ gpt.W_U
+    loss = cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
+    found = {"angle": angle(mean, centre), "loss": loss, "length": x[:, 1:].norm(dim=-1).mean(1)}
+    return {name: value.numpy(force=True) for name, value in found.items()}
 
 
 known = scores(ordinary)
