@@ -5,12 +5,12 @@
 GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate;
 ratios are of medians of CPU time, all under the allocator setting that `armillary survey` uses. Chapter A is the pass
 with its three instruments over the bare one. B (heads) and C (words) are what each adds to A's pass, as a share of the
-bare one, round by round; what an instrument does once per survey is not counted. A difference of two long passes
-varies by several per cent on a shared machine, so each instrument's own calls are timed too; that does not see what
-they push out of the caches. The logit lens of C looks at a sample whose size grows with the text, so it is timed apart,
-against ten such batches; and C once more on the built-in model at the survey's own budget, where that sample is
-smallest. Memory is the peak above the bare pass, at 1× and 10× tokens, each in a process of its own. With --chapter
-only that chapter is timed, and no memory.
+bare one, round by round, and S is what the samples of writes, of heads and of positions add together; what an
+instrument does once per survey is not counted. A difference of two long passes varies by several per cent on a shared
+machine, so each instrument's own calls are timed too; that does not see what they push out of the caches. The logit
+lens of C looks at a sample whose size grows with the text, so it is timed apart, against ten such batches; and C once
+more on the built-in model at the survey's own budget, where that sample is smallest. Memory is the peak above the bare
+pass, at 1× and 10× tokens, each in a process of its own. With --chapter only that chapter is timed, and no memory.
 """
 
 import argparse
@@ -32,16 +32,23 @@ from armillary.flow.documents import from_any
 from armillary.flow.memory import keep_pages
 from armillary.flow.tokens import Corpus, Window, encode
 from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.instruments.head_samples import HEAD_SAMPLES
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.instruments.lengths import LENGTHS
+from armillary.probes.instruments.position_samples import POSITION_SAMPLES
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.instruments.words import WORDS, room
+from armillary.probes.instruments.write_samples import WRITE_SAMPLES
 from armillary.probes.machinery.shared_pass import observe
 from armillary.probes.words.lens import look
 from armillary.run import DEFAULT_TOKENS
 
 SPHERE = (LENGTHS, COVARIANCES, SAMPLES)
-ADDED = {"B": ("heads", HEADS), "C": ("words", WORDS)}
+ADDED = {
+    "B": ("heads", (HEADS,)),
+    "C": ("words", (WORDS,)),
+    "S": ("samples", (WRITE_SAMPLES, HEAD_SAMPLES, POSITION_SAMPLES)),
+}
 
 
 class Prepared:
@@ -117,14 +124,18 @@ def timed(anatomy, text: Corpus, rounds: int, chapters: str, scale: int = 1) -> 
     bare(anatomy, text)
     observe(anatomy, text, SPHERE)
     works = {"bare": lambda: bare(anatomy, text), "A": lambda: observe(anatomy, text, SPHERE)}
-    added = {chapter: Prepared(ADDED[chapter][1], anatomy, text) for chapter in chapters if chapter in ADDED}
+    added = {
+        chapter: [Prepared(instrument, anatomy, text) for instrument in ADDED[chapter][1]]
+        for chapter in chapters
+        if chapter in ADDED
+    }
     if "B" in added:
         # Rebuilding two windows in float64 is a proof of constant cost, too; eight windows would overstate it.
-        added["B"]._watch._rebuilt.clear()
+        added["B"][0]._watch._rebuilt.clear()
     for chapter, prepared in added.items():
-        works[chapter] = lambda prepared=prepared: observe(anatomy, text, (*SPHERE, prepared))
+        works[chapter] = lambda prepared=prepared: observe(anatomy, text, (*SPHERE, *prepared))
     if "C" in added:
-        sampled = torch.randn(room(anatomy, scale * text.tokens), len(added["C"].sites), anatomy.d)
+        sampled = torch.randn(room(anatomy, scale * text.tokens), len(added["C"][0].sites), anatomy.d)
         places = torch.zeros(len(sampled), 4, dtype=torch.long).numpy()
         works["lens"] = lambda: look(anatomy, sampled, places)
     times = race(rounds, works)
@@ -138,7 +149,7 @@ def timed(anatomy, text: Corpus, rounds: int, chapters: str, scale: int = 1) -> 
     for chapter, prepared in added.items():
         name, took = ADDED[chapter][0], zip(times["bare"].cpu, times["A"].cpu, times[chapter].cpu, strict=True)
         shares[f"share_of_{name}"] = statistics.median((c - a) / b for b, a, c in took)
-        shares[f"share_of_calls_for_{name}"] = prepared.spent / rounds / middle["bare"]
+        shares[f"share_of_calls_for_{name}"] = sum(each.spent for each in prepared) / rounds / middle["bare"]
     if "lens" in middle:
         shares["share_of_lens"] = middle["lens"] / (scale * middle["bare"])
     return shares
@@ -173,7 +184,7 @@ def measure_peak(kind: str, batches: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--chapter", choices=["A", "B", "C"])
+    parser.add_argument("--chapter", choices=["A", "B", "C", "S"])
     parser.add_argument("--peak", choices=["bare", "watched"])
     parser.add_argument("--batches", type=int, default=1)
     given = parser.parse_args()
@@ -181,7 +192,7 @@ def main() -> None:
         print(measure_peak(given.peak, given.batches))
         return
     keep_pages()
-    shares = timed(read(model()), corpus(1), given.rounds, given.chapter or "BC", 10)
+    shares = timed(read(model()), corpus(1), given.rounds, given.chapter or "BCS", 10)
     if given.chapter in (None, "C"):
         shares |= default(given.rounds)
     for batches in () if given.chapter else (1, 10):
