@@ -9,6 +9,7 @@
 that the numbers were measured by the rules of today.
 """
 
+import argparse
 import json
 import re
 import sys
@@ -199,11 +200,17 @@ def added(known: Record | None, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="models to measure; without any, all four")
+    parser.add_argument("--claims", default="all", help="measure these claims alone and keep the others")
+    parser.add_argument("--write", action="store_true", help="measure nothing; write the pages from what is stored")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.models) - set(MODELS):
+        parser.error(f"no column for {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
     store = json.loads(STORE.read_text("utf-8")) if STORE.exists() else {}
-    if arguments != ["--write"]:
-        chosen = next((a.removeprefix("--claims=") for a in arguments if a.startswith("--claims=")), "all")
-        for model in [a for a in arguments if not a.startswith("--")] or MODELS:
-            store[model] = added(store.get(model), clean(survey_record(model, chosen)))
+    if not given.write:
+        for model in given.models or MODELS:
+            store[model] = added(store.get(model), clean(survey_record(model, given.claims)))
             store = {name: store[name] for name in MODELS if name in store}
             STORE.write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n", "utf-8")
     assert {entry["verdict"] for record in store.values() for entry in record["claims"].values()} <= set(VERDICTS)
