@@ -1,7 +1,10 @@
 """Text in: documents stay documents, padding never counts, and everything that is cut or dropped is noted."""
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import sys
 from functools import reduce
 from operator import add
@@ -14,7 +17,8 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.errors import ModelError, TextError
 from armillary.flow.capture import run, still, watching
-from armillary.flow.documents import Documents, from_any, from_dataset, from_path, sample
+from armillary.flow.documents import SEPARATOR, Documents, from_any, from_dataset, from_path, sample
+from armillary.flow.files import split_pieces
 from armillary.flow.glimpse import FIRST, ORDINARY, OUTLIER, Glimpse, Tokens
 from armillary.flow.tokens import Corpus, collate, encode
 from armillary.probes.instruments.covariances import COVARIANCES
@@ -125,8 +129,145 @@ def test_bad_json_lines_name_the_line(tmp_path):
 def test_missing_text_and_empty_folder(tmp_path):
     with pytest.raises(TextError, match="there is no text at"):
         from_path(tmp_path / "nowhere.txt")
-    with pytest.raises(TextError, match="holds no text file"):
+    with pytest.raises(TextError, match="contains no text file"):
         from_path(tmp_path)
+
+
+def packed(path, data):
+    """Bytes in a file, packed as its ending says."""
+    import zstandard
+
+    packers = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
+    path.write_bytes(packers.get(path.suffix, bytes)(data))
+    return path
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".bz2", ".zst"])
+def test_packed_files_read_as_plain_ones(tmp_path, ending):
+    text = packed(tmp_path / f"t.txt{ending}", b"one\n---\ntwo")
+    assert [t.strip() for t in from_any(str(text)).texts] == ["one", "two"]
+    rows = packed(tmp_path / f"t.jsonl{ending}", b'{"body": "three"}\n{"body": "four"}\n')
+    assert list(from_path(rows, column="body").texts) == ["three", "four"]
+    assert sorted(t.strip() for t in from_path(tmp_path, column="body").texts) == ["four", "one\n---\ntwo", "three"]
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2", ".zst"])
+def test_a_damaged_archive_is_one_sentence(tmp_path, ending):
+    path = packed(tmp_path / f"t.txt{ending}", b"words and more words\n" * 999)
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(TextError, match=r"t\.txt.* cannot be read"):
+        list(from_path(path).texts)
+    path.write_bytes(b"not packed at all")
+    with pytest.raises(TextError, match=r"t\.txt.* cannot be read"):
+        list(from_path(path).texts)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 64, 10**6])
+def test_a_long_file_gives_the_documents_that_a_short_one_gives(tmp_path, monkeypatch, size):
+    texts = {
+        "marks.txt": "first\n---\n\nsecond, with -- inside\n--- not a mark\n\n====\nthird",
+        "plain.txt": "\n\n".join(" ".join(["word"] * 150) for _ in range(9)),
+        "rows.jsonl": "\n".join(json.dumps({"text": f"row {i}"}) for i in range(40)),
+    }
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.write_text(text)
+        whole = from_path(path)
+        with monkeypatch.context() as patch:
+            patch.setattr("armillary.flow.documents.WHOLE", 16)
+            patch.setattr("armillary.flow.files.PIECE", size)
+            if name == "marks.txt" and size < 64:
+                # Whether a file has separators is seen in its first piece.
+                patch.setattr("armillary.flow.documents.BLANK", SEPARATOR)
+                patch.setattr("armillary.flow.documents._passages", iter)
+            streamed = from_path(path)
+            assert streamed.ordered and not whole.ordered
+            assert [t.strip() for t in streamed.texts] == [t.strip() for t in whole.texts]
+            assert list(streamed.texts) == list(streamed.texts)
+
+
+def test_a_long_file_is_read_as_far_as_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr("armillary.flow.documents.WHOLE", 1000)
+    path = tmp_path / "long.txt"
+    path.write_bytes(b"some words here\n\n---\n" * 200_000 + b"\xff" * 3_000_000)
+    stream = iter(from_path(path).texts)
+    assert [next(stream).strip() for _ in range(3)] == ["some words here"] * 3
+    with pytest.raises(TextError, match="is not text"):
+        list(stream)
+
+
+def test_one_endless_document_is_cut_and_the_next_is_found(monkeypatch):
+    monkeypatch.setattr("armillary.flow.files.LONGEST", 100)
+    text = ["a" * 60] * 5 + ["\n---\nb", "\n", "-" * 3, "\nc"]
+    parts = [part.strip() for part in split_pieces(text, SEPARATOR)]
+    assert parts == ["a" * 100, "b", "c"]
+
+
+def test_a_large_folder_is_read_in_turn(tmp_path, monkeypatch):
+    for shard in range(40):
+        rows = [json.dumps({"text": f"{shard} {row}"}) for row in range(5)]
+        packed(tmp_path / f"{shard:02d}.jsonl.gz", "\n".join(rows).encode())
+    everything = set(from_path(tmp_path).texts)
+    monkeypatch.setattr("armillary.flow.documents.WHOLE", 100)
+    documents = from_path(tmp_path)
+    texts = list(documents.texts)
+    assert len(texts) == 200 and set(texts) == everything
+    assert len({text.split()[0] for text in texts[:16]}) == 16
+    assert "40 files in turn" in documents.notes[0]
+
+
+def test_tables_of_every_kind(tmp_path):
+    import datasets
+    import pandas as pd
+
+    frame = pd.DataFrame({"title": ["t", "u", "v"], "body": ["one", None, "two"], "n": [1, 2, 3]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    dataset = datasets.Dataset.from_pandas(frame)
+    split = datasets.DatasetDict({"train": dataset, "test": dataset})
+    for table in (frame, dataset, dataset.to_iterable_dataset(), split, str(tmp_path / "t.parquet"), tmp_path):
+        documents = from_any(table, "body")
+        assert list(documents.texts) == ["one", "two"] == list(documents.texts)
+        with pytest.raises(TextError, match=r"several columns of text; name one of 'title', 'body'"):
+            from_any(table)
+        with pytest.raises(TextError, match=r"column 'n' of .* contains no text"):
+            from_any(table, "n")
+        with pytest.raises(TextError, match=r"column 'x' of .* does not exist; its columns are 'title', 'body', 'n'"):
+            from_any(table, "x")
+    assert list(from_any(frame["title"]).texts) == ["t", "u", "v"]
+    with pytest.raises(TextError, match=r"splits 'a', 'b' and no 'train'"):
+        from_any(datasets.DatasetDict({"a": dataset, "b": dataset}), "body")
+    with pytest.raises(TextError, match="has no rows"):
+        from_any(frame.iloc[:0])
+    with pytest.raises(TextError, match="a dict is none of these"):
+        from_any({"text": ["a"]})
+    with pytest.raises(TextError, match="a int is none of these"):
+        from_any(3)
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(TextError, match=r"broken\.parquet is not a parquet file"):
+        from_path(tmp_path / "broken.parquet")
+
+
+def test_a_very_long_document_is_tokenized_as_far_as_the_budget_reaches():
+    class Counting(Letters):
+        seen = 0
+
+        def __call__(self, text, add_special_tokens=True):
+            self.seen += len(text)
+            return super().__call__(text, add_special_tokens)
+
+    tokenizer = Counting()
+    text = encode(Documents("t", ("ab " * 3_000_000,), ordered=True), tokenizer, context=128, budget=60)
+    assert text.tokens == 60 and text.longer == 1
+    assert tokenizer.seen < 20_000
+    whole = encode(Documents("t", ("ab " * 30,), ordered=True), Letters(), context=128, budget=60)
+    assert whole.windows[0].ids == text.windows[0].ids
+
+    # A tokenizer that joins a thousand characters into one token is asked again, with more text.
+    class Long(Letters):
+        def __call__(self, text, add_special_tokens=True):
+            return {"input_ids": [3] * (len(text) // 1000)}
+
+    assert encode(Documents("t", ("a" * 10**6,), ordered=True), Long(), context=128, budget=60).tokens == 60
 
 
 def test_windows_stay_in_their_document_and_the_budget_holds():

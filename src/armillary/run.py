@@ -66,6 +66,7 @@ def survey(
     model: Any = DEFAULT_MODEL,
     text: Any = None,
     *,
+    column: str = "",
     tokens: int | None = None,
     claims: str = "all",
     quick: bool = False,
@@ -81,16 +82,17 @@ def survey(
     jobs: int | None = 1,
     tell: Callable[[Survey], None] | None = None,
 ) -> Survey:
-    """Measure claims on a model: `text` is a path, a string, a list of documents, or None for the built-in sample.
+    """Measure claims on a model: `text` is a path, a string, a list of documents, a datasets or pandas object, or None
+    for the built-in sample.
 
-    `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given; `quick` reads fewer, and runs
-    experiments on fewer documents: intervals are wider. With `out`, survey.json, tables/ and figures/ are written
-    there; survey.json grows with every claim that is decided. A claim whose probe raises is reported as `failed`;
-    `debug` keeps the traceback in the survey's notes. With `steps`, `model` is the folder of a training run: its last
-    checkpoint is surveyed, and claims about training read all of them. With several `jobs`, claims are decided in
-    processes of their own (a script then needs `if __name__ == "__main__":`); None means as many as cores, memory and
-    model allow. `tell` is called with the survey so far: first with the plan alone, then after each claim, in the order
-    of the claims.
+    `column` names the text of a table. `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given;
+    `quick` reads fewer, and runs experiments on fewer documents: intervals are wider. With `out`, survey.json, tables/
+    and figures/ are written there; survey.json grows with every claim that is decided. A claim whose probe raises is
+    reported as `failed`; `debug` keeps the traceback in the survey's notes. With `steps`, `model` is the folder of a
+    training run: its last checkpoint is surveyed, and claims about training read all of them. With several `jobs`,
+    claims are decided in processes of their own (a script then needs `if __name__ == "__main__":`); None means as many
+    as cores, memory and model allow. `tell` is called with the survey so far: first with the plan alone, then after
+    each claim, in the order of the claims.
     """
     started = time.time()
     # What can be refused is refused before a model is loaded.
@@ -102,7 +104,7 @@ def survey(
         raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
     if out is not None:
         check_writable(Path(out))
-    documents = from_any(text)
+    documents = from_any(text, column)
     prepare_jobs(jobs, device, probes)
     checkpoints = find_checkpoints(model) if steps else None
     with progress_bar(progress) as bar:

@@ -20,8 +20,14 @@ FAILED = 3
 
 @click.command()
 @click.argument("model", default="", required=False)
-@click.option("--text", metavar="PATH", help="A file, a folder (one document per file), or - for standard input.")
+@click.option(
+    "--text",
+    metavar="PATH",
+    help="A file (also .jsonl, .parquet, packed as .gz, .xz, .bz2, .zst), a folder, or - for standard input.",
+)
 @click.option("--dataset", metavar="NAME", help="A Hugging Face dataset, streamed (needs armillary[datasets]).")
+@click.option("--split", metavar="NAME", help="The part of --dataset to read. [default: train]")
+@click.option("--column", metavar="NAME", default="", help="Where the text is in .jsonl, .parquet or --dataset.")
 @click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 2500]")
 @click.option("--claims", default="all", show_default=True, metavar="LIST",
               help="Comma-separated claim ids, chapter letters A–H, or 'all'.")  # fmt: skip
@@ -35,9 +41,7 @@ FAILED = 3
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
 @click.option("--debug", is_flag=True, help="Print the traceback of every claim that failed, and store it.")
 @partial(friendly, interrupted="the claims that were already decided are saved")
-def survey(
-    model: str, text: str | None, dataset: str | None, claims: str, out: Path | None, as_json: bool, **more: Any
-) -> None:
+def survey(model: str, claims: str, out: Path | None, as_json: bool, **more: Any) -> None:
     """Measure claims on MODEL and print the ledger of verdicts.
 
     MODEL is a folder, a .gguf file, a hub id or a short name (`armillary models`); without it, builtin:gpt.
@@ -48,8 +52,8 @@ def survey(
     from armillary.probes.machinery.jobs import prepare_jobs
     from armillary.results.store import check_writable, survey_json
 
-    if text is not None and dataset is not None:
-        raise ArmillaryError("--text and --dataset were both given; choose one source of text.")
+    from_where = [more.pop(name) for name in ("text", "dataset", "split", "column")]
+    _check_source(*from_where)
     probes = choose(claims)
     folder = out or Path("survey") / _folder_name(model or "default")
     check_writable(folder)
@@ -58,7 +62,7 @@ def survey(
     from armillary.flow.memory import keep_pages
 
     keep_pages()
-    source = _text(text, dataset)
+    source = _text(*from_where)
     from rich.console import Console
 
     from armillary.views.text.survey import GrowingLedger
@@ -81,12 +85,21 @@ def survey(
     _report_failures(result, more["debug"])
 
 
-def _text(path: str | None, dataset: str | None) -> Any:
+def _check_source(path: str | None, dataset: str | None, split: str | None, column: str) -> None:
+    if path is not None and dataset is not None:
+        raise ArmillaryError("--text and --dataset were both given; choose one source of text.")
+    if split is not None and dataset is None:
+        raise ArmillaryError("--split was given without --dataset, and a file has no splits; leave it out.")
+    if column and path is None and dataset is None:
+        raise ArmillaryError("--column was given, but the built-in sample has none; add --text or --dataset.")
+
+
+def _text(path: str | None, dataset: str | None, split: str | None, column: str) -> Any:
     from armillary.flow.documents import from_dataset, from_path
 
     if dataset is not None:
-        return from_dataset(dataset)
-    return None if path is None else from_path(path)
+        return from_dataset(dataset, split or "train", column)
+    return None if path is None else from_path(path, column)
 
 
 def _report_failures(result: "Survey", debug: bool) -> None:

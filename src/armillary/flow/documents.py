@@ -1,27 +1,37 @@
 """Where does the text come from, and what is one document?
 
 Documents are the unit over which every interval is taken, so they are kept apart from the first byte on: a folder
-holds one per file, a .jsonl one per line, a plain file those between its separators. A plain file without
-separators is cut at blank lines into passages, and the cut is said.
+holds one per file, a .jsonl one per line, a .parquet one per row, a plain file those between its separators. A plain
+file without separators is cut at blank lines into passages, and the cut is said. Files may be packed; long ones are
+read no further than the budget of tokens needs.
 """
 
 import io
 import json
 import os
+import random
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from armillary.errors import TextError
+from armillary.flow.columns import column_texts, parquet_rows, table_rows
+from armillary.flow.files import PACKED, WHOLE, Lazy, clean, kind, opened, pieces, split_pieces, text_lines
 
 # A form feed, or a line with nothing but ---, === or <|endoftext|> on it, ends a document.
 SEPARATOR = re.compile(r"\f|^(?:-{3,}|={3,}|<\|endoftext\|>)[ \t]*$", re.MULTILINE)
+BLANK = re.compile(r"\n\s*\n")
 PASSAGE_WORDS = 200
-ENDINGS = (".txt", ".md", ".text", ".jsonl", ".rst")
+ENDINGS = (".txt", ".md", ".text", ".jsonl", ".rst", ".parquet")
+SOURCES = 16
+LONG = f"longer than {WHOLE >> 20} MB: read in its own order, as far as the budget needs"
+WANTED = "text must be a path, a string, a list of strings (one per document), or a datasets or pandas object"
 
 
 @dataclass(frozen=True)
@@ -42,22 +52,18 @@ def sample() -> Documents:
     return Documents("built-in sample", tuple((folder / name).read_text("utf-8") for name in names))
 
 
-def from_path(path: str | Path) -> Documents:
-    """Documents from a file, a folder, or standard input (`-`)."""
+def from_path(path: str | Path, column: str = "") -> Documents:
+    """Documents from a file, a folder, or standard input (`-`); `column` names the text in .jsonl and .parquet."""
     if str(path) == "-":
-        return _split(_decode(sys.stdin.buffer.read(), "standard input"), "standard input")
+        return _standard_input()
     if not str(path):
         raise TextError("an empty path names no text; pass a file, a folder, or - for standard input.")
     path = Path(path)
     if os.path.isdir(path):  # Path would raise of a name too long to be one
-        found = sorted(p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in ENDINGS)
-        if not found:
-            raise TextError(f"the folder {path} holds no text file ({', '.join(ENDINGS)}); pass a folder that does.")
-        texts = [text for file in found for text in _file(file, split=False).texts]
-        return Documents(str(path), tuple(_nonempty(texts, str(path))))
+        return _folder(path, column)
     if not os.path.exists(path):
         raise TextError(f"there is no text at {path}; pass a file, a folder, or - for standard input.")
-    return _file(path, split=True)
+    return _file(path, column)
 
 
 def from_dataset(name: str, split: str = "train", column: str = "") -> Documents:
@@ -68,7 +74,7 @@ def from_dataset(name: str, split: str = "train", column: str = "") -> Documents
         raise TextError("--dataset needs the datasets package: pip install 'armillary[datasets]'.") from None
     try:
         stream = load_dataset(name, split=split, streaming=True)
-        first = next(iter(stream))
+        next(iter(stream))
     except StopIteration:
         raise TextError(f"the dataset {name!r} has no rows in its split {split!r}; name another.") from None
     except Exception as error:
@@ -77,17 +83,13 @@ def from_dataset(name: str, split: str = "train", column: str = "") -> Documents
             f"the dataset {name!r} could not be opened ({type(error).__name__}: {reason}); check its name and the "
             "network, or pass a local folder of .jsonl files."
         ) from error
-    key = column or next((k for k in ("text", "content", "document", *first) if isinstance(first.get(k), str)), "")
-    if not isinstance(first.get(key), str):
-        raise TextError(f"the dataset {name!r} has no column of text; its columns are {', '.join(first)}.")
-    return Documents(
-        f"dataset {name}", _rows(stream, key, name), (f"column {key!r} of split {split!r}, streamed",), ordered=True
-    )
+    texts, key = column_texts(lambda: _unbroken(stream, name), column, f"the dataset {name!r}")
+    return Documents(f"dataset {name}", texts, (f"column {key!r} of split {split!r}, streamed",), ordered=True)
 
 
-def _rows(stream: Any, key: str, name: str) -> Iterator[str]:
+def _unbroken(stream: Iterable[Any], name: str) -> Iterator[Any]:
     try:
-        yield from (row[key] for row in stream if row[key] and row[key].strip())
+        yield from stream
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         raise TextError(
@@ -95,8 +97,8 @@ def _rows(stream: Any, key: str, name: str) -> Iterator[str]:
         ) from error
 
 
-def from_any(text: Any) -> Documents:
-    """What `armillary.survey(model, text)` takes: nothing (the sample), a path, or the texts themselves.
+def from_any(text: Any, column: str = "") -> Documents:
+    """What `armillary.survey(model, text)` takes: nothing (the sample), a path, the texts themselves, or a table.
 
     >>> from_any(["one document", "another"]).source
     '2 texts given'
@@ -106,82 +108,165 @@ def from_any(text: Any) -> Documents:
     if isinstance(text, Documents):
         return text
     if isinstance(text, Path) or (isinstance(text, str) and _is_path(text)):
-        return from_path(text)
-    texts = [text] if isinstance(text, str) else list(text)
-    if any(not isinstance(one, str) for one in texts):
-        raise TextError("text must be a path, a string, or a list of strings (one per document).")
-    if len(texts) == 1:
-        return _split(texts[0], "the text given")
-    return Documents(f"{len(texts)} texts given", tuple(_nonempty(texts, "the texts given")))
+        return from_path(text, column)
+    if (table := table_rows(text)) is not None:
+        rows, source = table
+        texts, name = column_texts(rows, column, source)
+        return Documents(source, texts, (f"column {name!r}",), ordered=True)
+    if isinstance(text, Mapping) or not isinstance(text, Iterable):
+        raise TextError(f"{WANTED}; a {type(text).__name__} is none of these.")
+    given = [text] if isinstance(text, str) else list(text)
+    if any(not isinstance(one, str) for one in given):
+        raise TextError(f"{WANTED}.")
+    if len(given) == 1:
+        return _split(given[0], "the text given")
+    return Documents(f"{len(given)} texts given", tuple(_nonempty(given, "the texts given")))
 
 
 def _is_path(text: str) -> bool:
     if text == "-":
         return True
     try:
-        return "\n" not in text and 0 < len(text) < 4096 and (Path(text).exists() or text.lower().endswith(ENDINGS))
+        return "\n" not in text and 0 < len(text) < 4096 and (Path(text).exists() or kind(Path(text)) in ENDINGS)
     except OSError:
         return False
 
 
-def _file(path: Path, split: bool) -> Documents:
-    try:
-        text = _decode(path.read_bytes(), str(path))
-    except OSError as error:
-        raise TextError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
-    if path.suffix.lower() == ".jsonl":
-        return Documents(str(path), tuple(_nonempty(list(_json_lines(text, path)), str(path))))
-    return _split(text, str(path)) if split else Documents(str(path), (text,))
+def _folder(path: Path, column: str) -> Documents:
+    """One document per text file and those inside .jsonl and .parquet; of a large folder, all files in turn."""
+    found = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in ENDINGS)
+    if not found:
+        endings = f"{', '.join(ENDINGS)}, also packed as {', '.join(PACKED)}"
+        raise TextError(f"the folder {path} contains no text file ({endings}); pass a folder that does.")
+    if sum(file.stat().st_size for file in found) <= WHOLE:
+        parts = [_file(file, column, split=False) for file in found]
+        if not any(part.ordered for part in parts):
+            return Documents(str(path), tuple(_nonempty([text for part in parts for text in part.texts], str(path))))
+    random.Random(0).shuffle(found)
+    texts = Lazy(lambda: _in_turn(_file(file, column, split=False).texts for file in found))
+    return Documents(str(path), texts, (f"{len(found)} files in turn, as far as the budget needs",), ordered=True)
 
 
-def _decode(data: bytes, source: str) -> str:
-    text = data.decode("utf-8", errors="replace")
-    strange = sum(text.count(c) for c in ("\x00", "\ufffd"))
-    if strange > max(8, len(text) // 100):
-        raise TextError(
-            f"{source} is not text: {strange} of its {len(text)} characters are not UTF-8; pass a text file."
-        )
-    return text.replace("\x00", "").removeprefix("\ufeff").replace("\r\n", "\n")
+def _in_turn(sources: Iterable[Iterable[str]]) -> Iterator[str]:
+    """One text of each source after another, from a few sources at a time.
+
+    >>> list(_in_turn([["a", "b"], ["c"]]))
+    ['a', 'c', 'b']
+    """
+    waiting = (iter(source) for source in sources)
+    reading = deque(islice(waiting, SOURCES))
+    while reading:
+        source = reading.popleft()
+        text = next(source, None)
+        if text is None:
+            reading.extend(islice(waiting, 1))
+        else:
+            reading.append(source)
+            yield text
 
 
-def _json_lines(text: str, path: Path) -> Iterator[str]:
-    for number, line in enumerate(io.StringIO(text), 1):
+def _file(path: Path, column: str, split: bool = True) -> Documents:
+    if kind(path) == ".parquet":
+        if path.suffix.lower() != ".parquet":
+            raise TextError(f"{path} is packed twice: parquet is compressed already; unpack it first.")
+        rows, name = column_texts(lambda: parquet_rows(path), column, str(path))
+        return Documents(str(path), rows, (f"column {name!r}",), ordered=True)
+    with opened(path) as file:
+        head = file.read(WHOLE + 1)
+    if len(head) <= WHOLE:
+        return _whole(head, str(path), kind(path), column, split)
+
+    def texts() -> Iterator[str]:
+        with opened(path) as file:
+            yield from _streamed(file, str(path), kind(path), column)
+
+    return Documents(str(path), Lazy(texts), (LONG,), ordered=True)
+
+
+def _standard_input() -> Documents:
+    source, file = "standard input", sys.stdin.buffer
+    head = file.read(WHOLE + 1)
+    if len(head) <= WHOLE:
+        return _whole(head, source)
+    both = cast(BinaryIO, io.BufferedReader(_After(head, file)))
+    return Documents(source, _streamed(both, source), (LONG,), ordered=True)
+
+
+def _whole(data: bytes, source: str, ending: str = ".txt", column: str = "", split: bool = True) -> Documents:
+    text = clean(data.decode("utf-8", errors="replace"), source)
+    if ending == ".jsonl":
+        lines = list(_json_lines(io.StringIO(text), source, column))
+        return Documents(source, tuple(_nonempty(lines, source)))
+    return _split(text, source) if split else Documents(source, (text,))
+
+
+class _After(io.RawIOBase):
+    """Bytes already read, and what follows them."""
+
+    def __init__(self, head: bytes, file: BinaryIO) -> None:
+        self._head, self._file = io.BytesIO(head), file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        data = self._head.read(len(room)) or self._file.read(len(room))
+        room[: len(data)] = data
+        return len(data)
+
+
+def _streamed(file: BinaryIO, source: str, ending: str = ".txt", column: str = "") -> Iterator[str]:
+    if ending == ".jsonl":
+        texts = _json_lines(text_lines(file, source), source, column)
+    else:
+        text = pieces(file, source)
+        first = next(text, "")
+        separated = SEPARATOR.search(first) is not None
+        parts = split_pieces(chain([first], text), SEPARATOR if separated else BLANK)
+        texts = parts if separated else _passages(parts)
+    return (text for text in texts if text.strip())
+
+
+def _json_lines(lines: Iterable[str], source: str, column: str) -> Iterator[str]:
+    key = column or "text"
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise TextError(f"{path} line {number} is not JSON ({error.msg}); each line must be one object.") from error
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            raise TextError(f"{path} line {number} has no string under 'text'; each line needs one.")
-        yield row["text"]
+        except (json.JSONDecodeError, RecursionError) as error:
+            reason = getattr(error, "msg", "nested too deeply")
+            raise TextError(f"{source} line {number} is not JSON ({reason}); each line must be one object.") from error
+        if not isinstance(row, dict) or not isinstance(row.get(key), str):
+            raise TextError(f"{source} line {number} has no string under {key!r}; each line needs one.")
+        yield row[key]
 
 
 def _split(text: str, source: str) -> Documents:
     parts = [part for part in SEPARATOR.split(text) if part.strip()]
     if len(parts) > 1:
         return Documents(source, tuple(parts), (f"{len(parts)} documents between separators",))
-    passages = _passages(text)
+    passages = list(_passages(BLANK.split(text)))
     notes: tuple[str, ...] = ()
     if len(passages) > 1:
         notes = (f"no separators (--- or form feed): cut at blank lines into {len(passages)} passages as documents",)
     return Documents(source, tuple(_nonempty(passages, source)), notes)
 
 
-def _passages(text: str) -> list[str]:
+def _passages(paragraphs: Iterable[str]) -> Iterator[str]:
     """Paragraphs joined until each passage has about 200 words."""
-    made: list[str] = []
-    words = PASSAGE_WORDS
-    for paragraph in re.split(r"\n\s*\n", text):
+    passage: list[str] = []
+    words = 0
+    for paragraph in paragraphs:
         if not paragraph.strip():
             continue
-        if words >= PASSAGE_WORDS:
-            made.append(paragraph)
-            words = len(paragraph.split())
-        else:
-            made[-1] += "\n\n" + paragraph
-            words += len(paragraph.split())
-    return made
+        if passage and words >= PASSAGE_WORDS:
+            yield "\n\n".join(passage)
+            passage, words = [], 0
+        passage.append(paragraph)
+        words += len(paragraph.split())
+    if passage:
+        yield "\n\n".join(passage)
 
 
 def _nonempty(texts: list[str], source: str) -> list[str]:

@@ -23,6 +23,9 @@ GROUPS = 64
 # of each for context to matter.
 SPAN = 24
 SHARE = 128
+# A token of ordinary text has three to five characters. Only what is far longer than the budget is cut.
+CHARACTERS = 64
+CUT = 64
 
 
 class Tokenizer(Protocol):
@@ -173,24 +176,37 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
     return Corpus(tuple(windows), documents.source, taken, count, tuple(notes), one_token, longer)
 
 
-def _bodies(texts: Iterable[str], tokenizer: Tokenizer, budget: int) -> tuple[list[list[int]], list[int], int]:
+def _bodies(texts: Iterable[str], tokenizer: Tokenizer, budget: int) -> tuple[list[list[int]], list[float], int]:
     """Token ids of as many documents as the budget can span, their whole lengths, and how many gave none."""
     bodies: list[list[int]] = []
-    lengths: list[int] = []
+    lengths: list[float] = []
     reach = empty = 0
     share = max(SHARE, budget // SPAN)
     for text in texts:
         if reach >= budget:
             break
-        body = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        body, length = _beginning(text, tokenizer, budget)
         if body:
-            lengths.append(len(body))
+            lengths.append(length)
             body = body[:budget]
             bodies.append(body)
             reach += min(len(body), share)
         else:
             empty += 1
     return bodies, lengths, empty
+
+
+def _beginning(text: str, tokenizer: Tokenizer, tokens: int) -> tuple[list[int], float]:
+    """The ids of a text and their number; of a very long one at least the first `tokens` ids, and an estimate."""
+    characters = CHARACTERS * tokens
+    while True:
+        ids = list(tokenizer(text[:characters], add_special_tokens=False)["input_ids"])
+        if characters >= len(text):
+            return ids, len(ids)
+        # Where the text was cut the last tokens may differ from those of the whole.
+        if len(ids) >= tokens + CUT:
+            return ids[:tokens], len(ids) * len(text) / characters
+        characters *= 4
 
 
 def _share(bodies: list[list[int]], budget: int) -> int:

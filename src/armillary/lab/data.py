@@ -5,13 +5,10 @@ in a survey (---, ===, a form feed). Tokens are stored on disk in shards, two by
 The windows of a batch depend only on the seed and the step, so a resumed run needs no state.
 """
 
-import gzip
 import hashlib
 import json
-import lzma
 import os
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -22,6 +19,7 @@ import numpy as np
 
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import SEPARATOR
+from armillary.flow.files import kind, opened
 from armillary.lab.recipe import Recipe
 from armillary.lab.required_words import NOUNS
 from armillary.results.store import why_not, write_whole
@@ -30,7 +28,6 @@ END = "<|endoftext|>"
 SHARD = 1 << 24
 LINES = 2000
 VALIDATION = 0.05
-OPENERS: Mapping[str, Callable[[Path], Any]] = {".xz": lzma.open, ".gz": gzip.open}
 # Each noun is added to the tokenizer's text this often, as if it were among the thousand most frequent words.
 NOUN_WEIGHT = 4000
 
@@ -39,30 +36,22 @@ Encode = Callable[[list[str]], list[list[int]]]
 
 
 def lines(source: Path) -> Iterator[str]:
-    """Every line of a file, or of a folder's .txt and .md files (.xz and .gz are unpacked), as strict UTF-8.
+    """Every line of a file, or of a folder's .txt and .md files (packed ones are unpacked), as strict UTF-8.
 
     Each line ends in a newline; an empty line separates documents.
     """
     for path in _files(source):
-        try:
-            with OPENERS.get(path.suffix, _plain)(path) as file:
-                for number, raw in enumerate(file, 1):
-                    yield _line(raw, path, number)
-        except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
-            raise TextError(f"{path} cannot be read ({error}); check the file.") from error
+        with opened(path) as file:
+            for number, raw in enumerate(file, 1):
+                yield _line(raw, path, number)
         yield "\n"
-
-
-def _plain(path: Path) -> Any:
-    return path.open("rb")
 
 
 def _files(source: Path) -> list[Path]:
     if os.path.isdir(source):  # Path would raise an error for a name that is too long
-        endings = (".txt", ".md", ".txt.xz", ".txt.gz")
-        found = sorted(path for path in source.rglob("*") if path.is_file() and path.name.endswith(endings))
+        found = sorted(path for path in source.rglob("*") if path.is_file() and kind(path) in (".txt", ".md"))
         if not found:
-            raise TextError(f"the folder {source} contains no text ({', '.join(endings)}); pass one that does.")
+            raise TextError(f"the folder {source} contains no text (.txt, .md, packed or not); pass one that does.")
         return found
     if not os.path.exists(source):
         raise TextError(f"there is no text at {source}; pass a file or a folder of text files.")

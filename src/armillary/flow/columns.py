@@ -1,0 +1,92 @@
+"""Which column of a table is the text? Rows of datasets, pandas objects and parquet files are documents."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from armillary.errors import TextError
+from armillary.flow.files import Lazy, readable
+
+USUAL = ("text", "content", "document")
+SEVERAL = 100
+
+
+def pick_column(first: Mapping[str, Any], column: str, source: str) -> str:
+    """The column asked for, one with a usual name, or the only one of text, by the first row."""
+    texts = [name for name, value in first.items() if isinstance(value, str)]
+    if column:
+        if column in texts:
+            return column
+        problem = "contains no text" if column in first else "does not exist"
+        raise TextError(f"column {column!r} of {source} {problem}; its columns are {_names(first)}.")
+    usual = [name for name in USUAL if name in texts]
+    if usual or len(texts) == 1:
+        return (usual or texts)[0]
+    if not texts:
+        raise TextError(f"{source} has no column of text; its columns are {_names(first)}.")
+    raise TextError(f"{source} has several columns of text; name one of {_names(texts)} with --column (column=…).")
+
+
+def _names(columns: Iterable[Any]) -> str:
+    return ", ".join(map(repr, map(str, columns)))
+
+
+def column_texts(rows: Callable[[], Iterable[Mapping[str, Any]]], column: str, source: str) -> tuple[Lazy, str]:
+    """The texts of the rows, read when they are asked for, and the name of their column."""
+    some = list(islice(rows(), SEVERAL))
+    if not some:
+        raise TextError(f"{source} has no rows; pass one that has.")
+    # The first row's text may be missing.
+    known = {name: next((row[name] for row in some if row.get(name) is not None), None) for name in some[0]}
+    name = pick_column(known, column, source)
+
+    def texts() -> Iterator[str]:
+        for number, row in enumerate(rows(), 1):
+            value = row[name]
+            if value is not None and not isinstance(value, str) and value == value:  # NaN marks a missing text
+                raise TextError(f"row {number} of {source} has no text under {name!r} but a {type(value).__name__}.")
+            if isinstance(value, str) and value.strip():
+                yield value
+
+    return Lazy(texts), name
+
+
+def parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Rows of strings and nulls, some at a time."""
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise TextError(f"{path} needs the pyarrow package: pip install 'armillary[datasets]'.") from None
+    with readable(path):
+        try:
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches(SEVERAL):
+                    yield from batch.to_pylist()
+        except pyarrow.ArrowException as error:
+            raise TextError(f"{path} is not a parquet file that can be read ({error}).") from error
+
+
+def table_rows(table: Any) -> tuple[Callable[[], Iterable[Mapping[str, Any]]], str] | None:
+    """Rows of a datasets or pandas object, and what to call it; None of any other object.
+
+    A DatasetDict is read in its only split, or in the one called train.
+    """
+    package, name = type(table).__module__.partition(".")[0], type(table).__name__
+    if package == "pandas" and name == "Series":
+        return lambda: ({"text": value} for value in table), f"a Series of {len(table)} rows"
+    if package == "pandas" and name == "DataFrame":
+        names = [str(column) for column in table.columns]
+        return (
+            lambda: (dict(zip(names, row, strict=True)) for row in table.itertuples(index=False, name=None)),
+            f"a DataFrame of {len(table)} rows",
+        )
+    if package != "datasets":
+        return None
+    if name in ("DatasetDict", "IterableDatasetDict"):
+        split = "train" if "train" in table else next(iter(table)) if len(table) == 1 else None
+        if split is None:
+            raise TextError(f"the dataset has the splits {_names(table)} and no 'train'; pass one of them.")
+        table = table[split]
+    return lambda: iter(table), "a Hugging Face dataset"

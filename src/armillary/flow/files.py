@@ -1,0 +1,163 @@
+"""How is a text file read, whatever it is packed in and however long it is?
+
+A file that unpacks to at most `WHOLE` bytes is read at once. A longer one is read in pieces, and only as far as
+somebody asks for documents.
+"""
+
+import bz2
+import gzip
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from armillary.errors import TextError
+
+WHOLE = 32 << 20
+PIECE = 1 << 20
+LONGEST = 16 << 20
+"""Characters of one document in a file that is read in pieces; what follows up to the next document is left out."""
+
+
+def _zstandard(path: Path) -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise TextError(f"{path} needs the zstandard package: pip install 'armillary[zstd]'.") from None
+    return io.BufferedReader(_Frames(path.open("rb"), zstandard.ZstdDecompressor()), PIECE)
+
+
+class _Frames(io.RawIOBase):
+    """The unpacked bytes of zstandard frames. The package's own reader takes a file that breaks off for a whole one."""
+
+    def __init__(self, file: BinaryIO, unpacker: Any) -> None:
+        self._file, self._unpacker = file, unpacker
+        self._frame, self._ready = unpacker.decompressobj(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        while not self._ready:
+            if self._frame.eof and (rest := self._frame.unused_data or self._file.read(PIECE)):
+                self._frame = self._unpacker.decompressobj()
+                self._ready = self._frame.decompress(rest)
+            elif self._frame.eof:
+                return 0
+            elif data := self._file.read(PIECE):
+                self._ready = self._frame.decompress(data)
+            else:
+                raise EOFError("it ends in the middle of a frame")
+        taken, self._ready = self._ready[: len(room)], self._ready[len(room) :]
+        room[: len(taken)] = taken
+        return len(taken)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _plain(path: Path) -> Any:
+    return path.open("rb")
+
+
+PACKED: Mapping[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _zstandard,
+}
+
+
+def kind(path: Path) -> str:
+    """The ending that says what is inside.
+
+    >>> kind(Path("rows.JSONL.gz"))
+    '.jsonl'
+    """
+    return Path(path.stem if path.suffix.lower() in PACKED else path).suffix.lower()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The file's unpacked bytes; what goes wrong while they are read is said in a sentence."""
+    with readable(path), PACKED.get(path.suffix.lower(), _plain)(path) as file:
+        yield file
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
+        raise TextError(f"{path} cannot be read ({error}); check the file.") from error
+    except Exception as error:
+        if type(error).__name__ == "ZstdError":
+            raise TextError(f"{path} cannot be read ({error}); check the file.") from error
+        raise
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """Texts that are read anew each time somebody asks for them."""
+
+    start: Callable[[], Iterator[str]]
+
+    def __iter__(self) -> Iterator[str]:
+        return self.start()
+
+
+def pieces(file: BinaryIO, source: str) -> Iterator[str]:
+    """Text in pieces of a million characters; a piece that is not text is refused."""
+    with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
+        while piece := text.read(PIECE):
+            yield clean(piece, source)
+
+
+def text_lines(file: BinaryIO, source: str) -> Iterator[str]:
+    """Line by line, none of them endless."""
+    number = 0
+    with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
+        while line := text.readline(LONGEST + 1):
+            number += 1
+            if len(line) > LONGEST:
+                raise TextError(f"{source} line {number} is longer than {LONGEST} characters; split it.")
+            yield line
+
+
+def clean(text: str, source: str) -> str:
+    """Without byte-order mark, NUL and Windows line ends; refused if it is not text."""
+    strange = sum(text.count(c) for c in ("\x00", "\ufffd"))
+    if strange > max(8, len(text) // 100):
+        raise TextError(
+            f"{source} is not text: {strange} of its {len(text)} characters are not UTF-8; pass a text file."
+        )
+    return text.replace("\x00", "").removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def split_pieces(text: Iterable[str], separator: re.Pattern[str]) -> Iterator[str]:
+    """What lies between separators, none of which spans more than whole lines.
+
+    >>> list(split_pieces(["one\\n-", "--\\ntwo"], re.compile("^---$", re.MULTILINE)))
+    ['one\\n', '\\ntwo']
+    """
+    rest, skipping = "", False
+    for piece in text:
+        rest += piece
+        # Whether a line is a separator is known when it has ended.
+        end = rest.rfind("\n") + 1
+        *found, last = separator.split(rest[:end])
+        if skipping and not found:
+            rest = rest[end:][-PIECE:]
+            continue
+        yield from found[skipping:]
+        rest, skipping = last + rest[end:], False
+        if len(rest) > LONGEST:
+            yield rest[:LONGEST]
+            rest, skipping = rest[rest.rfind("\n") + 1 :][-PIECE:], True
+    yield from separator.split(rest)[skipping:]
