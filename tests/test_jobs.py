@@ -173,7 +173,7 @@ def test_an_end_leaves_what_was_decided_and_no_process(tmp_path, ending):
         _, told = process.communicate(timeout=60)
     if ending == signal.SIGINT:
         assert process.returncode == 130
-        assert told.decode().endswith("armillary: interrupted; the claims that were already decided are saved.\n")
+        assert b"armillary: interrupted; the claims that were already decided are saved;" in told
         assert b"Traceback" not in told
     assert len(armillary.read(tmp_path / "out")) > 0
     ends = time.monotonic() + 60

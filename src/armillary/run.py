@@ -4,7 +4,7 @@ import dataclasses
 import platform
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,12 @@ from armillary.probes.machinery.plan import arms_of, make_plan
 from armillary.probes.machinery.probe import reads_text
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
-from armillary.results import Finding, Provenance, Survey, TextFacts, Times
+from armillary.results import Finding, Plan, Provenance, Survey, TextFacts, Times
 from armillary.results.calibration.aims import turning
 from armillary.results.calibration.store import shipped
-from armillary.results.store import check_writable, write_survey
+from armillary.results.lock import locked
+from armillary.results.resume import PASS, decided, forget_pass
+from armillary.results.store import check_writable, read_survey, write_survey
 from armillary.views.save import draw
 from armillary.views.text.progress import Bar, progress_bar
 
@@ -80,6 +82,7 @@ def survey(
     progress: bool = True,
     debug: bool = False,
     jobs: int | None = 1,
+    resume: bool = False,
     tell: Callable[[Survey], None] | None = None,
 ) -> Survey:
     """Measure claims on a model: `text` is a path, a string, a list of documents, a datasets or pandas object, or None
@@ -87,7 +90,8 @@ def survey(
 
     `column` names the text of a table. `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given;
     `quick` reads fewer, and runs experiments on fewer documents: intervals are wider. With `out`, survey.json, tables/
-    and figures/ are written there; survey.json grows with every claim that is decided. A claim whose probe raises is
+    and figures/ are written there; survey.json grows with every claim that is decided. With `resume`, a survey that was
+    stopped in `out` goes on: what is decided or read there is not measured again. A claim whose probe raises is
     reported as `failed`; `debug` keeps the traceback in the survey's notes. With `steps`, `model` is the folder of a
     training run: its last checkpoint is surveyed, and claims about training read all of them. With several `jobs`,
     claims are decided in processes of their own (a script then needs `if __name__ == "__main__":`); None means as many
@@ -102,31 +106,56 @@ def survey(
         raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
     if jobs is not None and jobs < 1:
         raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
-    if out is not None:
-        check_writable(Path(out))
+    if resume and out is None:
+        raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+    folder = None if out is None else check_writable(Path(out))
     documents = from_any(text, column)
     prepare_jobs(jobs, device, probes)
     checkpoints = find_checkpoints(model) if steps else None
-    with progress_bar(progress) as bar:
+    with nullcontext() if folder is None else locked(folder), progress_bar(progress) as bar:
         source = model if checkpoints is None else checkpoints.last
         anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
         anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
         corpus = _corpus(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
-        number = jobs_for(anatomy, probes) if jobs is None else min(jobs, len(probes))
-        plan = make_plan(anatomy, corpus, probes, quick, number)
-        result = _survey(anatomy, Evidence(anatomy, corpus, seed=seed), documents, tokens, Times(plan=plan))
-        _tell(tell, result, bar)
-        with crew_of(number, MODULES) as crew:
-            evidence = _gather(anatomy, corpus, probes, seed, bar)
-            begun = begin(crew, evidence, probes, quick, asked=jobs is not None)
-            result = _survey(anatomy, evidence, documents, tokens, result.times)
-            growing = _Growing(result, probes, _caption(evidence), started, out, debug, tell, bar)
-            bar.start("concluding", len(probes))
-            for conclusion in conclude(evidence, probes, quick, lambda what: bar.say(f"concluding: {what}"), begun):
-                growing.add(conclusion)
-    if out is not None:
-        growing.result.save(Path(out))
+        begun = _survey(anatomy, corpus, documents, tokens, seed)
+        known = _decided(folder, begun, probes, resume)
+        growing = _Growing(begun, probes, _caption(anatomy, corpus), started, out, debug, tell, bar, known)
+        if len(known) < len(probes) or folder is None:
+            _measure(growing, anatomy, corpus, quick, jobs)
+        else:
+            growing.result = read_survey(folder)
+            _tell(tell, growing.result, bar)
+        if folder is not None:
+            growing.result.save(folder)
+            forget_pass(folder)
     return growing.result
+
+
+def _measure(growing: "_Growing", anatomy: Anatomy, corpus: Corpus | None, quick: bool, jobs: int | None) -> None:
+    """Decide the claims that are not decided yet."""
+    bar, seed = growing.bar, growing.result.provenance.seed
+    left = [probe for probe in growing.probes if probe.claim.id not in growing.decided]
+    number = jobs_for(anatomy, left) if jobs is None else min(jobs, len(left))
+    growing.begin(make_plan(anatomy, corpus, left, quick, number))
+    with crew_of(number, MODULES) as crew:
+        # Also for claims that are decided: which states a pass leaves must not depend on that.
+        evidence = _gather(anatomy, corpus, growing.probes, seed, bar, growing.out)
+        begun = begin(crew, evidence, left, quick, asked=jobs is not None)
+        growing.watched(evidence.arms)
+        bar.start("concluding", len(left))
+        for conclusion in conclude(evidence, left, quick, lambda what: bar.say(f"concluding: {what}"), begun):
+            growing.add(conclusion)
+
+
+def _decided(folder: Path | None, now: Survey, probes: Sequence[AnyProbe], resume: bool) -> dict[str, Conclusion]:
+    """What a stopped survey left; one that begins anew forgets it."""
+    if folder is None:
+        return {}
+    if not resume:
+        forget_pass(folder)
+        return {}
+    findings, seconds = decided(folder, now, {probe.claim.id: probe.claim for probe in probes})
+    return {name: Conclusion(finding, seconds.get(name, 0.0)) for name, finding in findings.items()}
 
 
 @dataclasses.dataclass
@@ -145,9 +174,29 @@ class _Growing:
     stored: frozenset[str] = frozenset()
     told: int = 0
 
+    def begin(self, plan: Plan) -> None:
+        self.result = dataclasses.replace(self.result, times=Times(plan=plan))
+        _tell(self.tell, self.result, self.bar)
+
+    def watched(self, arms: Sequence[str]) -> None:
+        """The arms of the pass; with what an earlier survey decided, that is all there is to say so far."""
+        provenance = dataclasses.replace(self.result.provenance, arms=tuple(arms))
+        self.result = dataclasses.replace(self.result, provenance=provenance)
+        if self.decided:
+            self.show()
+
     def add(self, conclusion: Conclusion) -> None:
         finding = _worded(conclusion.finding, self.caption)
         self.decided[finding.id] = dataclasses.replace(conclusion, finding=finding)
+        self.show()
+        self.bar.advance(1)
+        if self.out is not None:
+            # While workers work. What cannot be drawn is reported when everything else is on disk.
+            with suppress(Exception):
+                draw(finding)
+
+    def show(self) -> None:
+        """Everything that is decided, on disk and in the ledger."""
         ordered = [self.decided[probe.claim.id] for probe in self.probes if probe.claim.id in self.decided]
         begun = datetime.fromtimestamp(self.started, UTC).isoformat(timespec="seconds")
         seconds = {entry.finding.id: entry.seconds for entry in ordered}
@@ -163,11 +212,6 @@ class _Growing:
             self.told += 1
             shown = dataclasses.replace(self.result, findings=self.result.findings[: self.told])
             _tell(self.tell, shown, self.bar)
-        self.bar.advance(1)
-        if self.out is not None:
-            # While workers work. What cannot be drawn is reported when everything else is on disk.
-            with suppress(Exception):
-                draw(finding)
 
 
 def _store(result: Survey, out: str | Path | None, stored: frozenset[str]) -> frozenset[str]:
@@ -198,7 +242,14 @@ def _tell(tell: Callable[[Survey], None] | None, result: Survey, bar: Bar) -> No
             tell(result)
 
 
-def _gather(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe], seed: int, bar: Bar) -> Evidence:
+def _gather(
+    anatomy: Anatomy,
+    corpus: Corpus | None,
+    probes: Sequence[AnyProbe],
+    seed: int,
+    bar: Bar,
+    folder: str | Path | None,
+) -> Evidence:
     """One pass per arm, after what will not fit was refused: a second model, and what the instruments keep."""
     instruments = list(dict.fromkeys(instrument for probe in probes for instrument in probe.instruments))
     twin = sum(p.numel() * p.element_size() for p in anatomy.model.parameters())
@@ -208,7 +259,13 @@ def _gather(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe],
     if tokens and instruments:
         bar.start("reading", arms_of(anatomy) * tokens)
     return gather(
-        anatomy, corpus, instruments, seed, bar.advance, lambda arm: bar.say(f"reading {tokens} tokens: {arm}")
+        anatomy,
+        corpus,
+        instruments,
+        seed,
+        bar.advance,
+        lambda arm: bar.say(f"reading {tokens} tokens: {arm}"),
+        None if folder is None else Path(folder) / PASS,
     )
 
 
@@ -247,16 +304,14 @@ def _worded(finding: Finding, caption: str) -> Finding:
     return dataclasses.replace(finding, caption=caption, reading=reading)
 
 
-def _caption(evidence: Evidence) -> str:
-    anatomy, corpus = evidence.anatomy, evidence.corpus
+def _caption(anatomy: Anatomy, corpus: Corpus | None) -> str:
     if corpus is None:
         return f"{anatomy.name} · weights only"
     return f"{anatomy.name} · {corpus.source} · {corpus.documents} documents, {corpus.tokens} tokens"
 
 
-def _survey(anatomy: Anatomy, evidence: Evidence, documents: Documents, asked: int, times: Times) -> Survey:
+def _survey(anatomy: Anatomy, corpus: Corpus | None, documents: Documents, asked: int, seed: int) -> Survey:
     """A survey without findings."""
-    corpus = evidence.corpus
     text = TextFacts(documents.source)
     if corpus is not None:
         text = TextFacts(
@@ -275,11 +330,10 @@ def _survey(anatomy: Anatomy, evidence: Evidence, documents: Documents, asked: i
         text=text,
         laws=anatomy.laws,
         provenance=Provenance(
-            seed=evidence.seed,
+            seed=seed,
             device=str(anatomy.device),
             dtype=str(anatomy.dtype).removeprefix("torch."),
             threads=torch.get_num_threads(),
-            arms=tuple(evidence.arms),
             rules_version=RULES_VERSION,
             versions={
                 "armillary": armillary.__version__,
@@ -290,5 +344,4 @@ def _survey(anatomy: Anatomy, evidence: Evidence, documents: Documents, asked: i
             },
         ),
         thresholds=THRESHOLDS.as_dict(),
-        times=times,
     )

@@ -32,8 +32,7 @@ def text(instrument) -> Corpus:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    batches = Corpus.batches
-    monkeypatch.setattr(Corpus, "batches", lambda self, size=160: batches(self, size))
+    monkeypatch.setattr("armillary.flow.tokens.BATCH_TOKENS", 160)
 
 
 def same(one: State, other: State) -> None:

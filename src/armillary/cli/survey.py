@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from armillary.results import Survey
 
 FAILED = 3
+SOURCE = ("text", "dataset", "split", "column")
 
 
 @click.command()
@@ -38,10 +39,11 @@ FAILED = 3
               help="Processes that decide claims. [default: by cores and memory; 1 for a large model]")  # fmt: skip
 @click.option("--out", type=PATH, metavar="DIR",
               help="Write report.html, survey.json, tables/ and figures/ here. [default: survey/MODEL]")  # fmt: skip
+@click.option("--resume", type=PATH, metavar="DIR", help="Go on with the survey that was stopped in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
 @click.option("--debug", is_flag=True, help="Print the traceback of every claim that failed, and store it.")
-@partial(friendly, interrupted="the claims that were already decided are saved")
-def survey(model: str, claims: str, out: Path | None, as_json: bool, **more: Any) -> None:
+@partial(friendly, interrupted="the claims that were already decided are saved; armillary survey --resume DIR goes on")
+def survey(out: Path | None, resume: Path | None, as_json: bool, debug: bool, **settings: Any) -> None:
     """Measure claims on MODEL and print the ledger of verdicts.
 
     MODEL is a folder, a .gguf file, a hub id or a short name (`armillary models`); without it, builtin:gpt.
@@ -50,19 +52,27 @@ def survey(model: str, claims: str, out: Path | None, as_json: bool, **more: Any
     # Before the slow imports: a mistyped claim or a folder that cannot be written is reported at once.
     from armillary.probes import choose
     from armillary.probes.machinery.jobs import prepare_jobs
+    from armillary.results.resume import read_settings, write_settings
     from armillary.results.store import check_writable, survey_json
 
-    from_where = [more.pop(name) for name in ("text", "dataset", "split", "column")]
-    _check_source(*from_where)
-    probes = choose(claims)
-    folder = out or Path("survey") / _folder_name(model or "default")
+    if resume is not None:
+        _check_resumed(out, settings)
+        settings = read_settings(resume, settings)
+        if settings["text"] == "-":
+            raise ArmillaryError("that survey read standard input, which is gone; save the text to a file, then begin.")
+    source = {name: settings[name] for name in SOURCE}
+    _check_source(**source)
+    probes = choose(settings["claims"])
+    folder = resume or out or Path("survey") / _folder_name(settings["model"] or "default")
     check_writable(folder)
-    prepare_jobs(more["jobs"], more["device"], probes)
+    prepare_jobs(settings["jobs"], settings["device"], probes)
     from armillary import run
     from armillary.flow.memory import keep_pages
 
     keep_pages()
-    source = _text(*from_where)
+    text = _text(**source)
+    if resume is None:
+        write_settings(folder, settings)
     from rich.console import Console
 
     from armillary.views.text.survey import GrowingLedger
@@ -70,36 +80,47 @@ def survey(model: str, claims: str, out: Path | None, as_json: bool, **more: Any
     # The stream as it is now: a progress bar on the same terminal may replace sys.stdout later.
     ledger = GrowingLedger(Console(file=sys.stdout), max(len(probe.claim.id) for probe in probes))
     result = run.survey(
-        model or run.DEFAULT_MODEL,
-        source,
-        claims=claims,
+        settings["model"] or run.DEFAULT_MODEL,
+        text,
         out=folder,
         progress=sys.stderr.isatty(),
         tell=None if as_json else ledger.grow,
-        **more,
+        resume=resume is not None,
+        debug=debug,
+        **{name: value for name, value in settings.items() if name not in ("model", *SOURCE)},
     )
     if as_json:
         echo_json(survey_json(result))
     else:
         ledger.end(result, folder)
-    _report_failures(result, more["debug"])
+    _report_failures(result, debug)
 
 
-def _check_source(path: str | None, dataset: str | None, split: str | None, column: str) -> None:
-    if path is not None and dataset is not None:
+def _check_resumed(out: Path | None, settings: dict[str, Any]) -> None:
+    """A survey goes on with its own settings."""
+    given = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    others = [name for name in settings if given.get_parameter_source(name) != default]
+    if out is not None or others:
+        names = ", ".join(sorted({*others, *(["out"] if out is not None else [])}))
+        raise ArmillaryError(f"--resume takes its settings from the folder; leave out {names}.")
+
+
+def _check_source(text: str | None, dataset: str | None, split: str | None, column: str) -> None:
+    if text is not None and dataset is not None:
         raise ArmillaryError("--text and --dataset were both given; choose one source of text.")
     if split is not None and dataset is None:
         raise ArmillaryError("--split was given without --dataset, and a file has no splits; leave it out.")
-    if column and path is None and dataset is None:
+    if column and text is None and dataset is None:
         raise ArmillaryError("--column was given, but the built-in sample has none; add --text or --dataset.")
 
 
-def _text(path: str | None, dataset: str | None, split: str | None, column: str) -> Any:
+def _text(text: str | None, dataset: str | None, split: str | None, column: str) -> Any:
     from armillary.flow.documents import from_dataset, from_path
 
     if dataset is not None:
         return from_dataset(dataset, split or "train", column)
-    return None if path is None else from_path(path, column)
+    return None if text is None else from_path(text, column)
 
 
 def _report_failures(result: "Survey", debug: bool) -> None:

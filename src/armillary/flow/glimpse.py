@@ -30,8 +30,6 @@ class Tokens:
     the host; the tensors are on the model's device."""
 
     batch: Batch
-    number: int
-    """Of the batch, in the whole text."""
     whole: bool
     """Is no row padding?"""
     real: Tensor
@@ -58,7 +56,7 @@ class Tokens:
         return some[mask[some]].to(self.device, non_blocking=True)
 
     @classmethod
-    def of(cls, batch: Batch, groups: int, device: torch.device, number: int = 0) -> "Tokens":
+    def of(cls, batch: Batch, groups: int, device: torch.device) -> "Tokens":
         rows, width = batch.ids.shape
         document = batch.documents[:, None].expand(rows, width).reshape(-1)
         position = torch.arange(width).expand(rows, width).reshape(-1)
@@ -67,7 +65,7 @@ class Tokens:
         real, later = mask.nonzero()[:, 0], (mask & (position > 0)).nonzero()[:, 0]
         parts = (mask, document % groups, document, position, batch.ids.reshape(-1), first)
         on_device = [part.to(device, non_blocking=True) for part in (*parts, real, later)]
-        return cls(batch, number, bool(mask.all()), *on_device)
+        return cls(batch, bool(mask.all()), *on_device)
 
 
 class Workspace:

@@ -6,7 +6,7 @@ and never counted.
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from armillary.errors import TextError
 from armillary.flow.documents import Documents
 
 BATCH_TOKENS = 2048
+SEGMENT_TOKENS = 1 << 16
 WINDOW = 1024
 GROUPS = 64
 # Documents are what intervals are taken over: a budget reads no more of one than spans two dozen of them, but enough
@@ -52,11 +53,22 @@ class Batch:
     documents: Tensor
     following: Tensor
     fold: int
+    """Which half of the documents."""
     windows: tuple[Window, ...] = ()
+    number: int = 0
+    """In the whole text."""
 
     @property
     def tokens(self) -> int:
         return int(self.mask.sum())
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Numbers of batches that follow each other, and their tokens."""
+
+    batches: range
+    tokens: int
 
 
 @dataclass(frozen=True)
@@ -79,16 +91,42 @@ class Corpus:
     def group(self, documents: Tensor) -> Tensor:
         return documents % self.groups
 
-    def batches(self, size: int = BATCH_TOKENS) -> Iterator[Batch]:
-        """Windows of similar length together, about `size` tokens a batch, in a fixed order."""
+    def batches(self, size: int | None = None, only: Container[int] | None = None) -> Iterator[Batch]:
+        """Windows of similar length together, about `size` tokens a batch, in a fixed order; `only` some, by number."""
+        for number, windows in enumerate(self._batched(size or BATCH_TOKENS)):
+            if only is None or number in only:
+                yield collate(windows, windows[0].document % 2, number)
+
+    def segments(self) -> "list[Segment]":
+        """Stretches of batches whose states are added: all in one, unless the text is long."""
+        found, start, tokens = [], 0, 0
+        sizes = [sum(len(window.ids) for window in windows) for windows in self._batched(BATCH_TOKENS)]
+        for end, size in enumerate(sizes, 1):
+            tokens += size
+            if tokens >= SEGMENT_TOKENS or end == len(sizes):
+                found.append(Segment(range(start, end), tokens))
+                start, tokens = end, 0
+        return found
+
+    def batch_count(self) -> int:
+        return sum(1 for _ in self._batched(BATCH_TOKENS))
+
+    def _batched(self, size: int) -> Iterator[list[Window]]:
         for fold in (0, 1):
             half = [w for w in self.windows if w.document % 2 == fold]
             half.sort(key=lambda w: (-len(w.ids), w.document))
             start = 0
             while start < len(half):
                 rows = max(1, size // len(half[start].ids))
-                yield collate(half[start : start + rows], fold)
+                yield half[start : start + rows]
                 start += rows
+
+    def places(self, last: int = 0) -> Tensor:
+        """[n, (document, position)] of every token that is not first, nor among the `last` of its window."""
+        lengths = torch.tensor([max(0, len(w.ids) - last - 1) for w in self.windows])
+        documents = torch.tensor([w.document for w in self.windows]).repeat_interleave(lengths)
+        starts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+        return torch.stack((documents, torch.arange(len(starts)) - starts + 1), 1)
 
     def shuffled(self, seed: int) -> "Corpus":
         """The same tokens in random order within each document; added special tokens keep their place."""
@@ -117,7 +155,7 @@ class Corpus:
         return Corpus(tuple(firsts.values()), self.source, self.documents, count, self.notes)
 
 
-def collate(windows: Sequence[Window], fold: int) -> Batch:
+def collate(windows: Sequence[Window], fold: int, number: int = 0) -> Batch:
     longest = max(len(w.ids) for w in windows)
     ids = torch.zeros(len(windows), longest, dtype=torch.long)
     mask = torch.zeros(len(windows), longest, dtype=torch.bool)
@@ -128,7 +166,7 @@ def collate(windows: Sequence[Window], fold: int) -> Batch:
         ids[row, :n] = torch.tensor(window.ids)
         mask[row, :n] = True
         following[row, : n - 1] = ids[row, 1:n]
-    return Batch(ids, mask, torch.tensor([w.document for w in windows]), following, fold, tuple(windows))
+    return Batch(ids, mask, torch.tensor([w.document for w in windows]), following, fold, tuple(windows), number)
 
 
 def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int, seed: int = 0) -> Corpus:

@@ -67,8 +67,7 @@ def _bars(corpus: "Corpus", each: int) -> "Tensor":
 
     from armillary.measures.reservoir import priority
 
-    pairs = [(w.document, t) for w in corpus.windows for t in range(1, len(w.ids))]
-    places = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2)
+    places = corpus.places()
     rank, where = priority(0, places), range_of(places[:, 1])
     most = torch.iinfo(torch.int64).max
     ranks = [rank[where == index] for index in range(len(EDGES))]

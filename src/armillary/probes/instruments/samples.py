@@ -140,10 +140,10 @@ def bar(corpus: "Corpus", capacity: int, last: int = 0) -> int:
 
     from armillary.measures.reservoir import priority
 
-    places = [(w.document, t) for w in corpus.windows for t in range(1, len(w.ids) - last)]
+    places = corpus.places(last)
     if len(places) <= capacity:
         return torch.iinfo(torch.int64).max
-    return int(priority(0, torch.tensor(places)).kthvalue(capacity).values)
+    return int(priority(0, places).kthvalue(capacity).values)
 
 
 SAMPLES = Samples()

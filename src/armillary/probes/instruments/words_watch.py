@@ -42,7 +42,7 @@ class WordWatch:
         self._rows, self._group = rows.to(device, non_blocking=True), tokens.group
         own, following = batch.ids.reshape(-1), following[rows]
         # The random word is another token's next word, so that both are equally frequent.
-        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + tokens.number)
+        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + tokens.batch.number)
         other = torch.zeros_like(own)
         other[rows] = following[torch.randperm(len(following), generator=draw)]
         if len(rows):

@@ -26,7 +26,6 @@ ARMS = (MODEL, *TWINS, SHUFFLED)
 
 
 S = TypeVar("S", bound="State")
-S_co = TypeVar("S_co", bound="State", covariant=True)
 
 
 class View:
@@ -43,11 +42,13 @@ class View:
         return self._glimpse()
 
 
-class Watch(Protocol[S_co]):
-    """One instrument during one pass: `begin`, then `see` at each of its sites, then `end`, batch by batch."""
+class Watch(Protocol[S]):
+    """One instrument during one pass: `begin`, then `see` at each of its sites, then `end`, batch by batch.
 
-    @property
-    def state(self) -> S_co: ...
+    The state is replaced by an empty one when a part of the text has been read: a watch keeps no other reference to it.
+    """
+
+    state: S
 
     @property
     def sites(self) -> Collection[str]: ...

@@ -1,0 +1,275 @@
+"""Does a survey that was stopped go on to the same result, and does nobody write to its folder meanwhile?"""
+
+import json
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import folders
+import pytest
+from command import check_sentence, run
+
+import armillary
+from armillary.errors import ArmillaryError, OutputError
+from armillary.flow import capture
+from armillary.flow.documents import sample
+from armillary.probes.machinery import conclude, kept_pass
+from armillary.results.lock import NAME, locked
+
+# Every shared instrument of the sphere, words and heads; one experiment.
+CLAIMS = "sphere.radius,spectrum.two-zeros,sphere.direction,attention.cosine,words.travel,stability.reprojection"
+TEXT = list(sample().texts)[:24]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Segments of a few batches, each kept at once."""
+    monkeypatch.setattr("armillary.flow.tokens.BATCH_TOKENS", 256)
+    monkeypatch.setattr("armillary.flow.tokens.SEGMENT_TOKENS", 600)
+    monkeypatch.setattr(kept_pass.KeptPass.__init__, "__defaults__", (0.0,))
+
+
+@pytest.fixture
+def model(tmp_path):
+    return str(folders.model_folder("gpt2", tmp_path / "gpt2"))
+
+
+def survey(model, out, **more):
+    settings = {"tokens": 2500, "claims": CLAIMS, "quick": True, "progress": False, "out": out}
+    return armillary.survey(model, TEXT, **settings | more)
+
+
+def content(folder):
+    """Everything in a survey's folder but the times."""
+    files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    record = json.loads(files.pop("survey.json"))
+    return {key: value for key, value in record.items() if key != "times"}, {
+        name: data for name, data in files.items() if not name.endswith(".html")
+    }
+
+
+class StopError(BaseException):
+    """Like a kill: nothing of ours catches it."""
+
+
+def stopping(monkeypatch, patch, after):
+    """The survey ends when the patched function has been called this often."""
+    owner, name = patch
+    original, calls = getattr(owner, name), [0]
+
+    def counted(*args, **kwargs):
+        calls[0] += 1
+        if calls[0] > after:
+            raise StopError
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, counted)
+
+
+@pytest.mark.parametrize("after", [1, 4, 13])
+def test_a_pass_goes_on_to_the_same_bytes(model, tmp_path, monkeypatch, after):
+    survey(model, tmp_path / "whole")
+    out = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        stopping(patch, (kept_pass.KeptPass, "keep"), after)
+        with pytest.raises(StopError):
+            survey(model, out)
+    assert list((out / "pass").iterdir())
+    survey(model, out, resume=True)
+    assert content(out) == content(tmp_path / "whole")
+    assert not (out / "pass").exists()
+    assert not (out / NAME).exists()
+
+
+def test_what_was_read_is_not_read_again(model, tmp_path, monkeypatch):
+    passes, kept = [], []
+    forward, keep = capture.run, kept_pass.KeptPass.keep
+    monkeypatch.setattr(capture, "run", lambda *a, **k: passes.append(1) or forward(*a, **k))
+    monkeypatch.setattr(kept_pass.KeptPass, "keep", lambda *a: kept.append(1) or keep(*a))
+    survey(model, tmp_path / "whole", claims="sphere.radius,attention.cosine")
+    whole, segments, out = len(passes), len(kept), tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        stopping(patch, (kept_pass.KeptPass, "keep"), segments - 2)
+        with pytest.raises(StopError):
+            survey(model, out, claims="sphere.radius,attention.cosine")
+    passes.clear()
+    kept.clear()
+    survey(model, out, resume=True, claims="sphere.radius,attention.cosine")
+    assert segments > 12
+    assert len(kept) == 2
+    assert len(passes) < whole / 4
+
+
+def test_what_was_decided_is_not_decided_again(model, tmp_path, monkeypatch):
+    survey(model, tmp_path / "whole")
+    out, judged = tmp_path / "stopped", []
+    with monkeypatch.context() as patch:
+        stopping(patch, (conclude, "judge"), 3)
+        with pytest.raises(StopError):
+            survey(model, out)
+    assert len(armillary.read(out)) == 3
+    original = conclude.judge
+    monkeypatch.setattr(conclude, "judge", lambda probe, *rest: judged.append(probe.claim.id) or original(probe, *rest))
+    told = []
+    result = survey(model, out, resume=True, tell=lambda so_far: told.append(len(so_far)))
+    assert len(judged) == 3
+    assert told == [0, 1, 2, 3, 4, 5, 6]
+    assert content(out) == content(tmp_path / "whole")
+    assert set(result.times.claims) == set(CLAIMS.split(","))
+    judged.clear()
+    assert len(survey(model, out, resume=True)) == 6
+    assert not judged
+    assert content(out) == content(tmp_path / "whole")
+
+
+def test_a_claim_that_failed_is_measured_again(model, tmp_path, monkeypatch):
+    def breaks(probe, *rest):
+        raise ValueError("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conclude, "judge", breaks)
+        assert survey(model, tmp_path / "out", claims="sphere.radius")["sphere.radius"].verdict == "failed"
+    result = survey(model, tmp_path / "out", claims="sphere.radius", resume=True)
+    assert result["sphere.radius"].verdict == "supported"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seed": 1}, "another seed"),
+        ({"tokens": 2000}, "another text"),
+        ({"dtype": "bfloat16"}, "another .*device or dtype"),
+    ],
+)
+def test_another_survey_cannot_go_on(model, tmp_path, changed, message):
+    out = tmp_path / "out"
+    survey(model, out, claims="sphere.radius")
+    with pytest.raises(OutputError, match=f"cannot be resumed: it had {message}"):
+        survey(model, out, claims="sphere.radius", resume=True, **changed)
+
+
+def test_states_of_another_text_or_damaged_ones_are_refused(model, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        stopping(patch, (kept_pass.KeptPass, "keep"), 4)
+        with pytest.raises(StopError):
+            survey(model, out)
+    with pytest.raises(OutputError, match=r"belongs to another model, text, seed or version"):
+        survey(model, out, resume=True, seed=1)
+    kept = next((out / "pass").iterdir())
+    kept.write_bytes(kept.read_bytes()[:-100])
+    with pytest.raises(OutputError, match=r"safetensors is damaged .* delete it, and its part is read again"):
+        survey(model, out, resume=True)
+    kept.unlink()
+    assert len(survey(model, out, resume=True)) == 6
+
+
+def test_a_short_pass_is_not_kept(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_pass.KeptPass.__init__, "__defaults__", (30.0,))
+    monkeypatch.setattr(conclude, "judge", lambda *rest: (_ for _ in ()).throw(StopError()))
+    with pytest.raises(StopError):
+        survey(model, tmp_path / "out")
+    assert not (tmp_path / "out" / "pass").exists()
+
+
+def test_resuming_needs_a_folder(model):
+    with pytest.raises(ArmillaryError, match="give it as out="):
+        survey(model, None, resume=True)
+
+
+def test_one_process_at_a_time(model, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    with locked(out), pytest.raises(OutputError, match=rf"process {os.getpid()} has written to .* wait for it"):
+        survey(model, out)
+    assert not (out / NAME).exists()
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"pid": 2**22 + 5, "born": 1.0, "host": platform.node(), "since": "2026-01-01"},
+        {"pid": os.getpid(), "born": 1.0, "host": platform.node(), "since": "2026-01-01"},
+        {"pid": "x", "born": 1.0, "host": platform.node(), "since": "2026-01-01"},
+        {},
+        "half a lo",
+    ],
+    ids=["dead", "another of that number", "no number", "empty", "torn"],
+)
+def test_a_stale_lock_is_taken_over(tmp_path, held):
+    (tmp_path / NAME).write_text(held if isinstance(held, str) else json.dumps(held))
+    with locked(tmp_path):
+        assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_lock_of_another_machine_is_respected(tmp_path):
+    (tmp_path / NAME).write_text(json.dumps({"pid": 1, "born": 1.0, "host": "elsewhere", "since": "2026-01-01"}))
+    with (
+        pytest.raises(OutputError, match=r"a process on elsewhere .* delete .* if that process is gone"),
+        locked(tmp_path),
+    ):
+        pass
+
+
+def test_the_command_goes_on(model, tmp_path):
+    out = tmp_path / "out"
+    begun = run("survey", model, "--claims", "sphere.radius,sphere.plane", "--tokens", 300, "--out", out)
+    assert begun.exit_code == 0
+    again = run("survey", "--resume", out)
+    assert again.exit_code == 0
+    assert "sphere.plane" in again.stdout
+    for arguments, message in (
+        (("--resume", out, "--quick"), "leave out quick"),
+        ((model, "--resume", out), "leave out model"),
+        (("--resume", out, "--out", tmp_path / "other"), "leave out out"),
+        (("--resume", tmp_path / "nothing"), "contains no survey that was begun"),
+    ):
+        result = run("survey", *arguments)
+        assert result.exit_code == 2
+        check_sentence(result.stderr, message)
+    (out / "settings.json").write_text('{"model": "x"}')
+    check_sentence(run("survey", "--resume", out).stderr, "was written by another version")
+    (out / "settings.json").write_text("{")
+    check_sentence(run("survey", "--resume", out).stderr, "cannot be read")
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(tmp_path):
+    """SIGKILL at 50 moments: resumed until nobody kills it, the survey is that of a run that nobody killed."""
+    model = str(folders.model_folder("gpt2", tmp_path / "gpt2"))
+    text = tmp_path / "text.txt"
+    text.write_text("\n---\n".join(TEXT))
+    start = [sys.executable, "-c", SLOWED, "survey"]
+    asked = [model, "--text", str(text), "--claims", CLAIMS, "--quick", "--tokens", "2500", "--jobs", "1"]
+    subprocess.run([*start, *asked, "--out", "whole"], cwd=tmp_path, check=True, capture_output=True)
+    draw = random.Random(0)
+    command, kills = [*start, *asked, "--out", "killed"], 0
+    while kills < 50:
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            time.sleep(draw.uniform(0.5, 12))
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+        begun = (tmp_path / "killed" / "settings.json").exists()
+        command = [*start, "--resume", "killed"] if begun else [*start, *asked, "--out", "killed"]
+        if process.returncode == 0:
+            assert content(tmp_path / "killed") == content(tmp_path / "whole")
+            command = [*start, *asked, "--out", "killed"]
+    subprocess.run([*start, "--resume", "killed"], cwd=tmp_path, check=True, capture_output=True)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+SLOWED = """
+import sys
+from armillary.flow import tokens
+from armillary.probes.machinery import kept_pass
+tokens.BATCH_TOKENS, tokens.SEGMENT_TOKENS = 256, 600
+kept_pass.KeptPass.__init__.__defaults__ = (0.0,)
+from armillary.cli import main
+main()
+"""
