@@ -130,11 +130,12 @@ def readings(chapter: str, store: Record) -> Iterable[str]:
 
 def said(claim: str, entry: Record) -> str:
     """The reading, and whether the verdict turned with the text when the instrument was calibrated."""
-    from armillary.probes.machinery.thresholds import RULES_VERSION
+    from armillary.probes import claims
     from armillary.results.calibration.aims import turning
     from armillary.results.calibration.store import shipped
 
-    return f"{entry['reading']} {turning(shipped(), claim, RULES_VERSION)}".rstrip()
+    today = next(known for known in claims() if known.id == claim)
+    return f"{entry['reading']} {turning(shipped(), today)}".rstrip()
 
 
 def ledger(ids: Iterable[str], record: Record) -> Iterable[str]:

@@ -23,13 +23,14 @@ from armillary.anatomy.read import read
 from armillary.calibrate import calibrate
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.controls import Twins, twin_seed
-from armillary.probes.machinery.thresholds import RULES_VERSION
+from armillary.probes import claims as list_claims
 from armillary.probes.machinery.workers import side_by_side
 from armillary.results.calibration import Outcome, Planted, Run, RunsFile, Study, Task, wilson
 from armillary.results.calibration.aims import agreement, aims, by_text, turning
 from armillary.results.calibration.counts import Calibration, count_runs, joined
 from armillary.results.calibration.store import calibration_json, read_calibration, shipped
 from armillary.results.calibration.tables import planted_table, rates_table, seeds_table, untrained_table
+from armillary.results.claim import Claim
 from armillary.run import survey
 from armillary.specimens import planted as planted_module
 from armillary.specimens import untrained as untrained_module
@@ -397,18 +398,30 @@ def test_one_in_twenty_is_allowed_and_nothing_measured_is_no_success(tmp_path):
 
 def test_what_is_said_of_a_claim(tmp_path):
     calibration = hand_made(tmp_path)
-    assert claim_lines(calibration, "learned.one", "7") == [
+    assert claim_lines(calibration, "learned.one") == [
         "on 20 untrained models: supported 2, qualified 1, refuted 17",
         "planted as supported: found in 4 of 5 at strength 1, 2 of 5 at strength 0.5",
         "m: supported with 3 of 4 seeds",
         "m: turns with the text: sample supported, books refuted",
     ]
-    assert claim_lines(calibration, "plain.two", "8") == [
-        "on 20 untrained models: supported 20, qualified 0",
-        "m: supported with 4 of 4 seeds",
-        "measured with rules 7; the rules are now 8",
-    ]
-    assert claim_lines(calibration, "another", "8") == []
+    claim = Claim("plain.two", "A", "statement", "S1", "definition", "control", "rule")
+    lines = ["on 20 untrained models: supported 20, qualified 0", "m: supported with 4 of 4 seeds"]
+    earlier = "measured on 2026-01-02 by an earlier rule: these numbers are not those of today's rule"
+    calibration = replace(calibration, rules={"plain.two": claim.rule_digest})
+    assert claim_lines(calibration, "plain.two", claim) == lines
+    for name in ("definition", "control", "rule"):
+        assert claim_lines(calibration, "plain.two", replace(claim, **{name: "another"})) == [*lines, earlier]
+    assert claim_lines(calibration, "plain.two", replace(claim, statement="another")) == lines
+    assert claim_lines(calibration, "another", claim) == []
+
+
+def test_the_page_names_what_was_measured_by_an_earlier_rule(tmp_path):
+    claim = Claim("plain.two", "A", "statement", "S1", "definition", "control", "rule")
+    calibration = replace(hand_made(tmp_path), rules={"plain.two": claim.rule_digest})
+    assert "earlier rule" not in trust_page(calibration, [claim])
+    page = trust_page(calibration, [replace(claim, rule="another"), replace(claim, id="new.one")])
+    assert "the rule of today: `plain.two`." in " ".join(page.split())
+    assert "Not calibrated yet: `new.one`." in page
 
 
 def test_printed_and_as_a_page(tmp_path):
@@ -588,7 +601,7 @@ def _lives(group: int) -> bool:
 def test_the_shipped_calibration_and_the_page_are_one():
     calibration = shipped()
     assert calibration is not None
-    assert (DOCS / "trust.md").read_text("utf-8") == trust_page(calibration)
+    assert (DOCS / "trust.md").read_text("utf-8") == trust_page(calibration, list_claims())
 
 
 def test_a_claim_says_how_often_it_was_right(monkeypatch):
@@ -598,8 +611,8 @@ def test_a_claim_says_how_often_it_was_right(monkeypatch):
     # Words wrap at the width of the terminal.
     told = " ".join(works("claims", claim).stdout.split())
     assert "calibrated on " in told and " untrained models: supported " in told
-    monkeypatch.setattr("armillary.results.calibration.store.shipped", lambda: replace(calibration, rules_version="0"))
-    assert "measured with rules 0; the rules are now" in " ".join(works("claims", claim).stdout.split())
+    monkeypatch.setattr("armillary.results.calibration.store.shipped", lambda: replace(calibration, rules={}))
+    assert "by an earlier rule" in " ".join(works("claims", claim).stdout.split())
     monkeypatch.setattr("armillary.results.calibration.store.shipped", lambda: None)
     assert "calibrated" not in works("claims", claim).stdout
 
@@ -609,7 +622,10 @@ def _calibration(verdicts: dict[str, dict[str, str]], rules_version: str = "2") 
     texts = tuple(next(iter(verdicts.values())))
     study = Study(models=("m",), untrained=0, seeds=3, planted=0, texts=texts, claims=tuple(verdicts))
     runs = [Run(task, {c: Outcome(by[task.text]) for c, by in verdicts.items()}) for task in study.tasks()]
-    return replace(count_runs(runs, study, dict.fromkeys(verdicts, "learned")), rules_version=rules_version)
+    rules = {claim.id: claim.rule_digest for claim in list_claims()}
+    return replace(
+        count_runs(runs, study, dict.fromkeys(verdicts, "learned")), rules_version=rules_version, rules=rules
+    )
 
 
 def test_a_verdict_that_turns_with_the_text_says_so_in_its_reading(monkeypatch):
@@ -618,10 +634,12 @@ def test_a_verdict_that_turns_with_the_text_says_so_in_its_reading(monkeypatch):
         "sphere.plane": {"sample": "refuted", "books": "refuted"},
     })  # fmt: skip
     told = "This verdict can turn with the text (m: supported on sample, refuted on books)."
-    assert turning(turns, "sphere.radius", "2") == told
-    assert turning(turns, "sphere.plane", "2") == turning(turns, "sphere.radius", "3") == ""
-    assert turning(None, "sphere.radius", "2") == turning(turns, "words.travel", "2") == ""
-    monkeypatch.setattr("armillary.run.shipped", lambda: replace(turns, rules_version=RULES_VERSION))
+    known = {claim.id: claim for claim in list_claims()}
+    radius, changed = known["sphere.radius"], replace(known["sphere.radius"], rule="another")
+    assert turning(turns, radius) == told
+    assert turning(turns, known["sphere.plane"]) == turning(turns, changed) == ""
+    assert turning(None, radius) == turning(turns, known["words.travel"]) == ""
+    monkeypatch.setattr("armillary.run.shipped", lambda: turns)
     radius, plane = survey("builtin:gpt", claims="sphere.radius,sphere.plane", tokens=600, progress=False)
     assert radius.reading.endswith(told) and told not in plane.reading
 
@@ -653,6 +671,8 @@ def test_planted_models_alone_can_be_joined():
         return replace(count_runs(runs, study, {"a.a": "learned"}, [case]), rules_version="2")
 
     early, late = calibration("supported", 3, 2), calibration("refuted", 0, 0)
+    with pytest.raises(OutputError, match=r"a\.a: the rule was changed since the whole study"):
+        joined(early, replace(late, rules={"a.a": "another"}))
     both = joined(early, late)
     assert {(counts.part, *counts.verdicts.items()) for counts in both.counts} == {
         ("untrained", ("supported", 2)), ("untrained", ("supported", 1)), ("seeds", ("supported", 2)),

@@ -382,3 +382,23 @@ def test_the_radius_of_a_constant_vector_is_what_epsilon_leaves():
     batch = collate(corpus(documents=1, length=3, vocabulary=97).windows, 0)
     glimpse = Glimpse(norm, x, norm(x), Tokens.of(batch, 1, torch.device("cpu")))
     assert float((glimpse.radius - glimpse.theory).abs().max()) < 1e-5
+
+
+def test_a_long_document_alarms_nobody(caplog):
+    import logging
+
+    logger = logging.getLogger("transformers.tokenization_utils_base")
+    level = logger.level
+
+    class Alarming(Letters):
+        def __call__(self, text, add_special_tokens=True):
+            logger.warning("Token indices sequence length is longer than the specified maximum")
+            return super().__call__(text, add_special_tokens)
+
+    with caplog.at_level(logging.WARNING):
+        logger.setLevel(level)
+        encode(Documents("t", ("a" * 500,), ordered=True), Alarming(), context=64, budget=100)
+        alarms = [record for record in caplog.records if "longer than" in record.message]
+    # Finding out which special tokens there are takes two short texts.
+    assert len(alarms) <= 2
+    assert logger.level == level

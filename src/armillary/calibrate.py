@@ -67,6 +67,7 @@ def calibrate(
     calibration = replace(
         count_runs(runs.finished(tasks), study, kinds, cases),
         rules_version=RULES_VERSION,
+        rules={claim.id: claim.rule_digest for claim in list_claims() if claim.id in study.claims},
         date=datetime.now(UTC).date().isoformat(),
         versions={"armillary": __version__, "python": platform.python_version(), **versions},
         shapes=_shapes(study),

@@ -278,6 +278,8 @@ def _load(
 
 
 def _lawful(anatomy: Anatomy) -> Anatomy:
+    if anatomy.context < 2:
+        raise ModelError(f"{anatomy.name} reads {anatomy.context} token at a time, so nothing can be attended to.")
     return dataclasses.replace(anatomy, laws=check(anatomy))
 
 
@@ -299,7 +301,7 @@ def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
 
 def _worded(finding: Finding, caption: str) -> Finding:
     """With what was read, and with what the claim's verdict was seen to depend on."""
-    warning = turning(shipped(), finding.id, RULES_VERSION) if finding.verdict != "failed" else ""
+    warning = turning(shipped(), finding.claim) if finding.verdict != "failed" else ""
     reading = f"{finding.reading} {warning}" if warning else finding.reading
     return dataclasses.replace(finding, caption=caption, reading=reading)
 

@@ -82,7 +82,7 @@ def show_calibration(calibration: "Calibration", folder: Path, as_json: bool, cl
     from rich.console import Console
 
     from armillary.errors import nearest
-    from armillary.probes.machinery.thresholds import RULES_VERSION
+    from armillary.probes import claims as list_claims
     from armillary.results.calibration.store import calibration_json
     from armillary.views.text.calibration import claim_lines, print_calibration
 
@@ -91,7 +91,8 @@ def show_calibration(calibration: "Calibration", folder: Path, as_json: bool, cl
     if as_json:
         echo_json(calibration_json(calibration))
     elif claim is not None:
-        click.echo("\n".join(claim_lines(calibration, claim, RULES_VERSION)))
+        today = {entry.id: entry for entry in list_claims()}
+        click.echo("\n".join(claim_lines(calibration, claim, today.get(claim))))
     else:
         print_calibration(calibration, Console(file=sys.stdout), folder)
 

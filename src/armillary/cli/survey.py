@@ -71,20 +71,26 @@ def survey(out: Path | None, resume: Path | None, as_json: bool, debug: bool, **
 
     keep_pages()
     text = _text(**source)
-    if resume is None:
-        write_settings(folder, settings)
     from rich.console import Console
 
     from armillary.views.text.survey import GrowingLedger
 
     # The stream as it is now: a progress bar on the same terminal may replace sys.stdout later.
     ledger = GrowingLedger(Console(file=sys.stdout), max(len(probe.claim.id) for probe in probes))
+
+    def tell(so_far: "Survey") -> None:
+        # What is refused leaves nothing behind: settings are written when the survey begins.
+        if not len(so_far) and resume is None:
+            write_settings(folder, settings)
+        if not as_json:
+            ledger.grow(so_far)
+
     result = run.survey(
         settings["model"] or run.DEFAULT_MODEL,
         text,
         out=folder,
         progress=sys.stderr.isatty(),
-        tell=None if as_json else ledger.grow,
+        tell=tell,
         resume=resume is not None,
         debug=debug,
         **{name: value for name, value in settings.items() if name not in ("model", *SOURCE)},
@@ -173,7 +179,6 @@ def claims(claim: str | None) -> None:
     """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source, error rate."""
     from armillary.probes import claims as list_claims
     from armillary.probes import origin
-    from armillary.probes.machinery.thresholds import RULES_VERSION
     from armillary.results.calibration.store import shipped
     from armillary.views.text.calibration import claim_lines
     from armillary.views.text.survey import claim_text, claims_list_text
@@ -183,7 +188,7 @@ def claims(claim: str | None) -> None:
         click.echo(claims_list_text(known.values(), packages={entry: origin(entry) for entry in known}))
     elif claim in known:
         calibration = shipped()
-        lines = [] if calibration is None else claim_lines(calibration, claim, RULES_VERSION)
+        lines = [] if calibration is None else claim_lines(calibration, claim, known[claim])
         click.echo(claim_text(known[claim], package=origin(claim), calibrated=lines))
     else:
         raise ArmillaryError(f"there is no claim {claim!r}; {nearest(claim, known)}")

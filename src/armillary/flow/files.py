@@ -135,7 +135,7 @@ def clean(text: str, source: str) -> str:
     strange = sum(text.count(c) for c in ("\x00", "\ufffd"))
     if strange > max(8, len(text) // 100):
         raise TextError(
-            f"{source} is not text: {strange} of its {len(text)} characters are not UTF-8; pass a text file."
+            f"{source} is not text: {strange} of its {len(text)} characters are NUL or not UTF-8; pass a text file."
         )
     return text.replace("\x00", "").removeprefix("\ufeff").replace("\r\n", "\n")
 

@@ -5,8 +5,10 @@ the two halves of the documents (so that a statistic can be checked on one half 
 and never counted.
 """
 
+import logging
 import random
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -181,7 +183,8 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
         # A fixed order that mixes the sources, so that a small budget does not read one author alone.
         texts = list(texts)
         random.Random(seed).shuffle(texts)
-    bodies, lengths, empty = _bodies(texts, tokenizer, budget)
+    with _unalarmed():
+        bodies, lengths, empty = _bodies(texts, tokenizer, budget)
     cap = _share(bodies, budget)
     windows: list[Window] = []
     count = taken = 0
@@ -212,6 +215,18 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
     if empty:
         notes.append(f"{empty} documents gave no token and were left out")
     return Corpus(tuple(windows), documents.source, taken, count, tuple(notes), one_token, longer)
+
+
+@contextmanager
+def _unalarmed() -> Iterator[None]:
+    """Hugging Face warns of documents that are longer than the context; here they are cut afterwards."""
+    logger = logging.getLogger("transformers.tokenization_utils_base")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _bodies(texts: Iterable[str], tokenizer: Tokenizer, budget: int) -> tuple[list[list[int]], list[float], int]:

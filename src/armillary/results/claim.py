@@ -4,6 +4,7 @@ A `Claim` is fixed before anything is measured: sentence, source, definition, co
 one claim measured on one model, with everything a reader needs to disagree with it.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -82,6 +83,12 @@ class Claim:
     """What a support of it would mean."""
     changes: tuple[RuleChange, ...] = ()
     """How the rule was changed after results had been seen, oldest first."""
+
+    @property
+    def rule_digest(self) -> str:
+        """Changes whenever what is measured or what decides does."""
+        words = "\n".join((self.definition, self.control, self.rule, self.kind))
+        return hashlib.sha256(words.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)

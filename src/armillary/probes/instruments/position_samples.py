@@ -30,7 +30,7 @@ def ranges() -> list[str]:
 class PositionSamples:
     """The instrument: up to `each` tokens of every range of positions, at every norm."""
 
-    each: int = 128
+    each: int = 256
     name: str = "samples by position"
     arms: tuple[str, ...] = (MODEL, RANDOM, SHUFFLED)
     overwrites: bool = False

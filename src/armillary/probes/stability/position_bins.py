@@ -20,7 +20,8 @@ def energy(between: Floats, first: Floats, second: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class BinDistances:
-    """Of one norm, [1 + draw]: between ranges of positions, and between two halves of the documents in one range."""
+    """Of one norm, [1 + draw]: between the earliest and the latest range of positions, and between two halves of the
+    documents in one of these."""
 
     between: Floats
     halves: Floats
@@ -49,13 +50,14 @@ def distances(points: Floats, document: Ints, bins: Ints, weights: Floats) -> tu
             size = member[one].sum(1), member[two].sum(1)
             means[one, two] = _crossed(sums, *size, weights)
     pairs = np.full((len(present), len(present)), np.nan)
-    values = []
     for i, one in enumerate(present):
         for j, two in enumerate(present[i + 1 :], i + 1):
-            values.append(energy(means[one, two], means[one, one], means[two, two]))
-            pairs[i, j] = pairs[j, i] = values[-1][0]
-    halves = [_halves(apart[np.ix_(bins == one, bins == one)], member[one], weights) for one in present]
-    return np.mean(values, axis=0), np.mean(halves, axis=0), pairs
+            between = energy(means[one, two], means[one, one], means[two, two])
+            pairs[i, j] = pairs[j, i] = between[0]
+    ends = present[[0, -1]]
+    between = energy(means[tuple(ends)], *(means[end, end] for end in ends))
+    halves = [_halves(apart[np.ix_(bins == end, bins == end)], member[end], weights) for end in ends]
+    return between, np.mean(halves, axis=0), pairs
 
 
 def _crossed(sums: Floats, first: Floats, second: Floats, weights: Floats) -> Floats:

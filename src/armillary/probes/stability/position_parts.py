@@ -24,7 +24,7 @@ from armillary.results import Part, Statistic, Verdict, Why, say
 if TYPE_CHECKING:
     from armillary.probes.stability.beyond import Beyond
 
-NAME = "energy distance of y between ranges of positions, median norm"
+NAME = "energy distance of y between the earliest and the latest positions, median norm"
 
 
 def median_distance(evidence: Evidence, sites: Sequence[BinDistances], halves: bool = False) -> Interval:
@@ -58,8 +58,9 @@ def distribution_part(evidence: Evidence, arms: dict[str, list[BinDistances]], n
     median, halves = median_distance(evidence, arms[MODEL]), median_distance(evidence, arms[MODEL], halves=True)
     shuffled = median_distance(evidence, arms[SHUFFLED])
     reading = (
-        f"Between positions {name_sites(names)} the energy distance of y is {say(median[0], '.2g')} at the median norm "
-        f"(two halves of the documents: {say(halves[0], '.1g')}; shuffled text: {say(shuffled[0], '.2g')}). "
+        f"Between positions {names[0]} and {names[-1]} the energy distance of y is {say(median[0], '.2g')} at the "
+        f"median norm (two halves of the documents: {say(halves[0], '.1g')}; shuffled text: "
+        f"{say(shuffled[0], '.2g')}). "
         f"{int(agree.sum())} of {len(agree)} norms agree, {int(differ.sum())} differ"
     )
     reading += f" ({name_sites(flagged(evidence.sites, differ))})." if 0 < differ.sum() < len(differ) else "."

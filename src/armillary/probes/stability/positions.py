@@ -13,7 +13,6 @@ from armillary.probes.machinery import (
     AnyInstrument,
     Evidence,
     T,
-    name_sites,
     undecided,
     weakest,
 )
@@ -49,13 +48,14 @@ class Positions:
             "8–31, 32–127 and so on; first positions are left out). The energy distance is 1 − (mean distance of two "
             "tokens within a range)/(mean distance of two tokens of different ranges), over tokens of different "
             "documents: 0 if the distributions are equal, 0.01 if their means are a fifth of the cloud's radius apart. "
-            "The mean over all pairs of ranges, at every norm; the statistic is that of the median norm. That γ and β "
-            "are the same at every position, so that all tokens come to one surface, is true by definition. Beyond the "
-            "trained length (ours): the last positions within it against the first beyond, where positions are not a "
-            "learned table, which ends there."
+            "The earliest range is compared with the latest that has enough tokens, at every norm; the statistic is "
+            "that of the median norm. That γ and β are the same at every position, so that all tokens come to one "
+            "surface, is true by definition. Beyond the trained length (ours): the last positions within it against "
+            "the first beyond, where positions are not a learned table, which ends there."
         ),
         control=(
-            "the two halves of the documents in one range, where the distance is 0 but for sampling; shuffled text, "
+            "the two halves of the documents in one range, where the distance is 0 but for sampling (mean of the two "
+            "ranges); shuffled text, "
             "where a difference cannot come from the words that documents begin with; random initialisation (one twin)"
         ),
         rule=(
@@ -73,6 +73,12 @@ class Positions:
                 "2026-11-16",
                 "The median norm decides, not a share of norms: changed after a first result was seen. builtin:gpt and "
                 "MiniLM were undecided and became refuted; the limit did not move.",
+            ),
+            RuleChange(
+                "2026-11-16",
+                "The earliest and the latest range decide, not the mean over all pairs of ranges: a longer text has "
+                "more pairs of late ranges, which are alike. Changed after a result was seen: builtin:llama was "
+                "supported with 12,000 tokens although its first positions differ.",
             ),
         ),
     )
@@ -115,8 +121,9 @@ class Positions:
             n=min(int(rows.kept) for rows in evidence[POSITION_SAMPLES][MODEL].rows.values()),
             controls=tuple(controls),
             reading=" ".join(part.reading for part in parts) + more_text(why),
-            headline=f"Tokens at positions {name_sites(names)} differ by an energy distance of {say(median[0], '.2g')} "
-            f"(median norm), most at {evidence.sites[worst]}: {say(float(arms[MODEL][worst].between[0]), '.2g')}",
+            headline=f"Tokens at positions {names[0]} and {names[-1]} differ by an energy distance of "
+            f"{say(median[0], '.2g')} (median norm), most at {evidence.sites[worst]}: "
+            f"{say(float(arms[MODEL][worst].between[0]), '.2g')}",
             table=position_table(evidence, arms, result),
             quantities=position_lines(evidence, arms, result),
             more_tables={"ranges": pairs_table(evidence, arms[MODEL], names)},

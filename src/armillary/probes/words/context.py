@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import RANDOM, SHUFFLED, AnyInstrument, Evidence, T, undecided, weakest
-from armillary.results import Claim, Control, Finding, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -57,13 +57,22 @@ class Context:
             f"if more than {T.refine_most:.0%} of the movement goes down, refuted if less than {T.refine_half:.0%}, "
             "qualified in between. Undecided where an interval spans its limit or is missing."
         ),
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "All arms read the same sentences, and all untrained twins read them. Before, controls read every "
+                "second sentence and three twins did, two with --quick, where their wide interval could refute.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
 
     def passes(self, anatomy: "Anatomy") -> float:
         # The text with attention off. The sentences have 3400 tokens, 5000 in a tokenizer that splits much: the model
-        # reads all, shuffled text and three twins half of them; two words alone and attention off take 1500 at most.
-        return 1 + (3 * 5000 + 1500) / 1536
+        # and each twin read them, also shuffled; two words alone and attention off take 3000 at most.
+        from armillary.flow.controls import twins_for
+
+        return 1 + ((2 + twins_for(anatomy)) * 5000 + 3000) / 1536
 
     def experiment(self, bench: "Bench") -> "ContextPasses":
         from armillary.probes.words.context_measures import context_passes

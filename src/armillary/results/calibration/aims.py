@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from armillary.results.calibration.counts import Calibration, Counts, commonest
-from armillary.results.claim import Verdict
+from armillary.results.claim import Claim, Verdict
 
 # Named beforehand: a claim about training may be supported on one untrained model in twenty, as any test at 5 %;
 # nineteen of twenty planted effects must be found, and nineteen of twenty verdicts must be the same over seeds.
@@ -89,13 +89,13 @@ def by_text(calibration: Calibration, claim: str, model: str) -> dict[str, Verdi
     return {counts.text: commonest(counts)[0] for counts in calibration.seeds(claim, model) if counts.tokens == main}
 
 
-def turning(calibration: Calibration | None, claim: str, rules_version: str) -> str:
+def turning(calibration: Calibration | None, claim: Claim) -> str:
     """A sentence where the claim's verdict turned with the text on a model of the calibration; else nothing."""
-    if calibration is None or calibration.rules_version != rules_version:
+    if calibration is None or not calibration.current(claim):
         return ""
     turned = []
     for model in calibration.study.models:
-        texts = by_text(calibration, claim, model)
+        texts = by_text(calibration, claim.id, model)
         if len(set(texts.values())) > 1:
             turned.append(f"{model}: {', '.join(f'{verdict} on {text}' for text, verdict in texts.items())}")
     return f"This verdict can turn with the text ({'; '.join(turned)})." if turned else ""

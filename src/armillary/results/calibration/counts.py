@@ -8,7 +8,7 @@ from armillary.errors import OutputError
 from armillary.results.calibration.runs import Run
 from armillary.results.calibration.study import PartName, Planted, Study, Task
 from armillary.results.calibration.wilson import wilson
-from armillary.results.claim import VERDICTS, Verdict
+from armillary.results.claim import VERDICTS, Claim, Verdict
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,12 @@ class Calibration:
     versions: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Architecture → the untrained models' layers, width and heads."""
+    rules: Mapping[str, str] = field(default_factory=dict)
+    """Claim → digest of its rule when it was measured."""
+
+    def current(self, claim: Claim) -> bool:
+        """Was the claim measured by its rule of today?"""
+        return self.rules.get(claim.id) == claim.rule_digest
 
     def untrained(self, claim: str) -> Counts | None:
         """On all untrained models."""
@@ -146,6 +152,8 @@ def joined(earlier: Calibration, later: Calibration) -> Calibration:
     A later one of planted models alone leaves what the earlier one found on untrained models and over seeds.
     """
     planted_alone = not later.study.untrained and not later.study.seeds
+    if planted_alone and (other := [c for c, rule in later.rules.items() if earlier.rules.get(c) != rule]):
+        raise OutputError(f"{', '.join(other)}: the rule was changed since the whole study; make that again.")
     alike = ("planted",) if planted_alone else ("models", "architectures", "untrained", "seeds", "planted", "texts")
     for name in (*alike, "tokens", "quick"):
         if getattr(earlier.study, name) != getattr(later.study, name):
@@ -163,6 +171,7 @@ def joined(earlier: Calibration, later: Calibration) -> Calibration:
         later,
         study=replace(earlier.study, claims=(*kept, *again)),
         kinds={**{claim: earlier.kinds[claim] for claim in kept}, **later.kinds},
+        rules={**earlier.rules, **later.rules},
         counts=(*old, *later.counts),
         cases=(*(case for case in earlier.cases if case.claim not in later.kinds), *later.cases),
         readings=(*(reading for reading in earlier.readings if reading.claim in kept), *later.readings),

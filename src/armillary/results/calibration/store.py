@@ -15,7 +15,7 @@ from armillary.results.store import json_text
 
 SCHEMA = 1
 NAME = "calibration.json"
-_FACTS = ("runs", "errors", "rules_version", "date", "versions", "shapes", "kinds")
+_FACTS = ("runs", "errors", "rules_version", "rules", "date", "versions", "shapes", "kinds")
 
 
 def calibration_json(calibration: Calibration) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 from armillary.results.calibration import Calibration, commonest
 from armillary.results.calibration.aims import Aim, agreement, aims, by_text, main_counts, settings
 from armillary.results.calibration.tables import planted_table, seeds_table, untrained_table
+from armillary.results.claim import Claim
 from armillary.results.numbers import count
 from armillary.results.table import Table
 from armillary.views.text.quoting import show_text
@@ -89,12 +90,13 @@ def error_lines(calibration: Calibration) -> list[str]:
     return [f"Run without a result: {error}" for error in calibration.errors]
 
 
-def claim_lines(calibration: Calibration, claim: str, rules_version: str) -> list[str]:
-    """What a calibration says of one claim, a line each; none if it was not measured."""
+def claim_lines(calibration: Calibration, claim: str, today: Claim | None = None) -> list[str]:
+    """What a calibration says of one claim, a line each; none if it was not measured. `today` is the claim as it is
+    now."""
     lines = [*_untrained_line(calibration, claim), *_planted_lines(calibration, claim)]
     lines += _seed_lines(calibration, claim)
-    if lines and calibration.rules_version != rules_version:
-        lines.append(f"measured with rules {calibration.rules_version}; the rules are now {rules_version}")
+    if lines and today is not None and not calibration.current(today):
+        lines.append(f"measured on {calibration.date} by an earlier rule: these numbers are not those of today's rule")
     return lines
 
 

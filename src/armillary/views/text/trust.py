@@ -5,6 +5,7 @@ from textwrap import fill
 
 from armillary.results.calibration import Calibration
 from armillary.results.calibration.aims import aims
+from armillary.results.claim import Claim
 from armillary.results.table import Table
 from armillary.views.text.calibration import TITLES, about, agreement_lines, aim_line, error_lines, tables
 from armillary.views.text.quoting import show_cell, show_text
@@ -36,12 +37,12 @@ armillary show calibration/full              # its tables
 Finished runs are kept in `runs.jsonl`: after Ctrl-C the same command goes on, and with larger numbers it adds runs."""
 
 
-def trust_page(calibration: Calibration) -> str:
-    """The page in Markdown."""
+def trust_page(calibration: Calibration, today: Sequence[Claim] = ()) -> str:
+    """The page in Markdown; claims whose rule of today was not calibrated are named."""
     parts = [_INTRODUCTION, fill(f"This page: {about(calibration)}.", WIDTH)]
     results = [aim_line(aim) for aim in aims(calibration)]
     results += [*agreement_lines(calibration), *error_lines(calibration)]
-    parts += ["## Aims", _bullets(results)]
+    parts += ["## Aims", _bullets([*results, *_outdated(calibration, today)])]
     for part, table in tables(calibration).items():
         parts += [f"## {TITLES[part]}", "\n".join(_table(table))]
         if part == "planted" and any(case.size for case in calibration.cases):
@@ -49,6 +50,17 @@ def trust_page(calibration: Calibration) -> str:
         if part == "untrained" and calibration.readings:
             parts += ["What the readings of learned claims say on untrained models:", _bullets(_readings(calibration))]
     return "\n\n".join([*parts, _COMMANDS]) + "\n"
+
+
+def _outdated(calibration: Calibration, today: Sequence[Claim]) -> Iterator[str]:
+    changed = [claim.id for claim in today if claim.id in calibration.kinds and not calibration.current(claim)]
+    unknown = [claim.id for claim in today if claim.id not in calibration.kinds]
+    for words, claims in (
+        ("Measured here by an earlier rule, so that these lines do not speak of the rule of today", changed),
+        ("Not calibrated yet", unknown),
+    ):
+        if claims:
+            yield f"{words}: {', '.join(f'`{claim}`' for claim in claims)}."
 
 
 def _sizes(calibration: Calibration) -> list[str]:

@@ -36,23 +36,21 @@ class SenseScores:
 
 
 def sense_scores(bench: Bench, sites: Sequence[str]) -> SenseScores:
-    """Scores of every arm at these norm sites; no words where the tokenizer shows none. Controls read every second
-    sentence (the model too where it should be quick): they have the same chance, and their time is better spent on
-    several untrained models."""
-    sentences = readable(bench.anatomy, bench.corpus)
+    """Scores of every arm at these norm sites, all on the same sentences: every second one where it should be quick.
+    No words where the tokenizer shows none."""
+    sentences = readable(bench.anatomy, bench.corpus)[:: 2 if bench.quick else 1]
     if not sentences:
         return SenseScores((), {}, 0)
     rng = np.random.default_rng([bench.seed, 71])
-    few = sentences[::2]
-    sentences = few if bench.quick else sentences
+    windows, at = _as_written(sentences)
     arms = {
-        MODEL: scores(word_states(bench, sites, *_as_written(sentences)), sentences),
-        SHUFFLED: scores(word_states(bench, sites, [shuffled(s, rng) for s in few], _as_written(few)[1]), few),
-        NEAR: scores(word_states(bench, sites, *_near(few)), few),
+        MODEL: scores(word_states(bench, sites, windows, at), sentences),
+        SHUFFLED: scores(word_states(bench, sites, [shuffled(s, rng) for s in sentences], at), sentences),
+        NEAR: scores(word_states(bench, sites, *_near(sentences)), sentences),
         OFF: scores(_off(bench, sites, sentences), sentences),
     }
-    for arm in bench.twins[: QUICK_TWINS if bench.quick else TWINS]:
-        arms[arm] = scores(word_states(bench.arm(arm), sites, *_as_written(few)), few)
+    for arm in bench.twins:
+        arms[arm] = scores(word_states(bench.arm(arm), sites, windows, at), sentences)
     return SenseScores(tuple(words_of(sentences)), arms, len(sentences))
 
 
