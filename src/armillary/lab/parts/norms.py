@@ -149,6 +149,15 @@ class ConstantNorm(_Norm):
         return x * self.scale
 
 
+def take_affine(norm: nn.Module, gain: Tensor | None, shift: Tensor | None) -> None:
+    """Gain and shift where the norm has a place for them."""
+    with torch.no_grad():
+        for name, value in (("weight", gain), ("bias", shift)):
+            parameter = getattr(norm, name, None)
+            if parameter is not None and value is not None and parameter.shape == value.shape:
+                parameter.copy_(value)
+
+
 def _standardised(x: Tensor, eps: float) -> Tensor:
     centred = x - x.mean(-1, keepdim=True)
     return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)

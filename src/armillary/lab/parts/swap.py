@@ -1,6 +1,6 @@
 """Replace parts of a Hugging Face model by parts of the laboratory, and undo it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -14,13 +14,16 @@ from armillary.errors import ArmillaryError, ModelError
 from armillary.lab.parts.activations import Activation
 from armillary.lab.parts.heads import MembershipAttention
 from armillary.lab.parts.membership import Membership
-from armillary.lab.parts.norms import new_norm
+from armillary.lab.parts.mimic import mimicked
+from armillary.lab.parts.norms import new_norm, take_affine
 from armillary.lab.parts.scores import Score, ScoredAttention
+from armillary.lab.parts.symmetriser import Symmetriser
 from armillary.lab.parts.width import WideAttention
 
 # Where the classes of activations live, ours among them (a swapped one can be swapped again).
 ACTIVATION_HOMES = ("transformers.activations", "torch.nn.modules.activation", Activation.__module__)
 NormMaker = Callable[[int], nn.Module]
+Norms = str | NormMaker | Mapping[str, nn.Module]
 
 
 class Swap:
@@ -51,7 +54,7 @@ class Swap:
 def swap(
     model: Any,
     *,
-    norm: str | NormMaker | None = None,
+    norm: Norms | None = None,
     heads: str | None = None,
     results: str | None = None,
     score: Score | None = None,
@@ -64,9 +67,11 @@ def swap(
 ) -> Swap:
     """Replace every norm of the stream, the heads and the activation of every layer.
 
-    `norm` is a name of `lab.parts.NORMS`, 'symmetriser', or a function from a width to a module. `settings` are the
-    named norm's own; `attention_alpha` is α of DyT and Derf before attention. A new norm takes over gain and shift
-    where it has them, unless `keep` is False. `heads` and `results` are names of memberships (`lab.parts.MEMBERSHIPS`)
+    `norm` is a name of `lab.parts.NORMS`, 'symmetriser', a function from a width to a module, or modules by site, which
+    stay as they are (`lab.parts.mimic.mimics` learns them). `settings` are the named norm's own; `attention_alpha` is α
+    of DyT and Derf before attention; a symmetriser's `start` may also be 'mimic' (it has learned LayerNorm on Gaussian
+    vectors), and with `shared` one recurrence and one set of messages serve all layers. A new norm takes over gain and
+    shift where it has them, unless `keep` is False. `heads` and `results` are memberships (`lab.parts.MEMBERSHIPS`)
     for scores and results, `score` is a name of `lab.parts.SCORES`; projections stay. `activation` is a name of
     `lab.parts.ACTIVATIONS`. `head_width`, `n_heads` or `block_diagonal` give every layer a new attention with random
     weights (`lab.parts.WideAttention`).
@@ -93,27 +98,63 @@ def swap(
     return swapped
 
 
-def _swap_norms(swapped: Swap, model: Any, norm: str | NormMaker, keep: bool, settings: dict[str, Any]) -> None:
+def _swap_norms(swapped: Swap, model: Any, norm: Norms, keep: bool, settings: dict[str, Any]) -> None:
     anatomy = read(model)
     if family_of(model.config.model_type).gain_offset:
         raise ModelError(
             f"norms of a {anatomy.family} store γ − 1 in place of γ, so a swapped norm would compute something else; "
             "swap norms in another family."
         )
-    attention_alpha = settings.pop("attention_alpha", None)
+    if isinstance(norm, Mapping):
+        _must_be_sites(norm, anatomy.norms)
+        for site, module in norm.items():
+            swapped.replace(anatomy.sites[site].path, module)
+        return
+    make = _maker(norm, anatomy.d, settings)
     for site, canonical in anatomy.norms.items():
-        if attention_alpha is not None and site.endswith(".ln1"):
-            own = {**settings, "alpha": attention_alpha}
-        else:
-            own = settings
-        new = new_norm(norm, anatomy.d, **own) if isinstance(norm, str) else norm(anatomy.d)
+        new = make(site)
         if keep:
-            with torch.no_grad():
-                for name, value in (("weight", canonical.gain), ("bias", canonical.shift)):
-                    parameter = getattr(new, name, None)
-                    if parameter is not None and value is not None and parameter.shape == value.shape:
-                        parameter.copy_(value)
+            take_affine(new, canonical.gain, canonical.shift)
         swapped.replace(anatomy.sites[site].path, new)
+
+
+def _must_be_sites(given: Mapping[str, nn.Module], sites: Mapping[str, Any]) -> None:
+    if given.keys() != sites.keys():
+        odd = sorted(given.keys() ^ sites.keys())
+        raise ArmillaryError(f"norms by site need one module for each of {', '.join(sites)}; {', '.join(odd)} differ.")
+
+
+def _maker(norm: str | NormMaker, width: int, settings: dict[str, Any]) -> Callable[[str], nn.Module]:
+    """From a site to its new norm."""
+    if not isinstance(norm, str):
+        return lambda site: norm(width)
+    if norm == "symmetriser":
+        return _symmetrisers(width, dict(settings))
+    own = dict(settings)
+    attention = {"alpha": own.pop("attention_alpha")} if "attention_alpha" in own else {}
+    return lambda site: new_norm(norm, width, **{**own, **(attention if site.endswith(".ln1") else {})})
+
+
+def _symmetrisers(width: int, settings: dict[str, Any]) -> Callable[[str], Symmetriser]:
+    """Symmetrisers of one model: all that mimic have learned once, and all that share follow the first."""
+    shared, first = settings.pop("shared", False), None
+    learned: Symmetriser | None = None
+    if settings.get("start") == "mimic":
+        settings.pop("start")
+        # From torch's global generator, like every other random start.
+        learned = mimicked(width, seed=int(torch.randint(2**31, ())), **settings)
+
+    def make(site: str) -> Symmetriser:
+        nonlocal first
+        new = Symmetriser(width, **settings)
+        if learned is not None:
+            new.adopt(learned)
+        if shared and first is not None:
+            new.share(first)
+        first = first or new
+        return new
+
+    return make
 
 
 def _memberships(heads: str, results: str | None, n: int, width: int) -> MembershipAttention:
