@@ -554,7 +554,12 @@ def test_what_cannot_be_swapped_is_refused_and_nothing_is_left_behind():
     with pytest.raises(ModelError, match="γ − 1"):
         swap(gemma, norm="layernorm")
     with pytest.raises(ModelError, match="GPT-2 models so far"):
-        swap(llama, heads="block")
+        swap(llama, head_width=4)
+    for family, why in (("phi", "another way"), ("opt", "another way"), ("gemma2", "scaled by")):
+        with pytest.raises(ModelError, match=why):
+            swap(tiny(family), heads="block")
+    with pytest.raises(ArmillaryError, match="alpha belong"):
+        swap(gpt, heads="block", alpha=1.0)
     before = logits_of(gpt)
     with pytest.raises(ArmillaryError, match="no membership"):
         swap(gpt, norm="rmsnorm", heads="blocks")

@@ -6,12 +6,15 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from armillary.anatomy import Anatomy
 from armillary.anatomy.families import family_of
 from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError, ModelError
 from armillary.lab.parts.activations import Activation
+from armillary.lab.parts.blocks import new_blocks
+from armillary.lab.parts.gated import gated
 from armillary.lab.parts.heads import MembershipAttention
 from armillary.lab.parts.membership import Membership
 from armillary.lab.parts.mimic import mimicked
@@ -19,6 +22,7 @@ from armillary.lab.parts.norms import new_norm, take_affine
 from armillary.lab.parts.scores import Score, ScoredAttention
 from armillary.lab.parts.symmetriser import Symmetriser
 from armillary.lab.parts.width import WideAttention
+from armillary.lab.parts.wrapped import wrapper_of
 
 # Where the classes of activations live, ours among them (a swapped one can be swapped again).
 ACTIVATION_HOMES = ("transformers.activations", "torch.nn.modules.activation", Activation.__module__)
@@ -59,9 +63,11 @@ def swap(
     results: str | None = None,
     score: Score | None = None,
     activation: str | None = None,
+    gate: bool = False,
     head_width: int | None = None,
     n_heads: int | None = None,
     block_diagonal: bool = False,
+    layout: str | None = None,
     keep: bool = True,
     **settings: Any,
 ) -> Swap:
@@ -73,34 +79,47 @@ def swap(
     vectors), and with `shared` one recurrence and one set of messages serve all layers. A new norm takes over gain and
     shift where it has them, unless `keep` is False. `heads` and `results` are memberships (`lab.parts.MEMBERSHIPS`)
     for scores and results, `score` is a name of `lab.parts.SCORES`; projections stay. `activation` is a name of
-    `lab.parts.ACTIVATIONS`. `head_width`, `n_heads` or `block_diagonal` give every layer a new attention with random
-    weights (`lab.parts.WideAttention`).
+    `lab.parts.ACTIVATIONS`. In GPT-2 alone: `gate` gives every layer a gated feed-forward with random weights, and
+    `head_width`, `n_heads` or `block_diagonal` a new attention with random weights (`lab.parts.WideAttention`);
+    `layout` is 'post-norm' or 'ngpt' (`lab.parts.blocks`).
     """
-    swapped = Swap(model)
+    wide = bool(head_width or n_heads or block_diagonal)
+    if settings and not isinstance(norm, str):
+        raise ArmillaryError(f"{', '.join(settings)} belong to a norm that is given by name, and none was given.")
+    _must_agree(norm is not None, heads is not None, score is not None, wide, gate, layout)
+    # Read once: afterwards the model is no longer what its family's table describes.
+    swapped, anatomy = Swap(model), read(model)
     try:
         if norm is not None:
-            _swap_norms(swapped, model, norm, keep, settings)
-        if heads is not None and score is not None:
-            raise ArmillaryError("heads by membership have the dot product as score; give heads or score, not both.")
+            _swap_norms(swapped, anatomy, norm, keep, settings)
         if heads is not None:
-            _swap_heads(swapped, model, partial(_memberships, heads, results))
+            _swap_heads(swapped, anatomy, partial(_memberships, heads, results))
         if score is not None:
-            _swap_heads(swapped, model, partial(ScoredAttention, score))
-        if head_width or n_heads or block_diagonal:
-            if heads is not None or score is not None:
-                raise ArmillaryError("heads of another width have ordinary memberships and scores; give one of them.")
-            _swap_widths(swapped, model, head_width, n_heads, block_diagonal)
+            _swap_heads(swapped, anatomy, lambda n, width, pairs: ScoredAttention(score, n, width))
+        if wide:
+            _swap_widths(swapped, anatomy, head_width, n_heads, block_diagonal)
         if activation is not None:
-            _swap_activations(swapped, model, activation)
+            _swap_activations(swapped, anatomy, activation)
+        if gate or layout is not None:
+            _swap_layers(swapped, anatomy, gate, layout)
     except Exception:
         swapped.undo()
         raise
     return swapped
 
 
-def _swap_norms(swapped: Swap, model: Any, norm: Norms, keep: bool, settings: dict[str, Any]) -> None:
-    anatomy = read(model)
-    if family_of(model.config.model_type).gain_offset:
+def _must_agree(norm: bool, heads: bool, score: bool, wide: bool, gate: bool, layout: str | None) -> None:
+    """Parts that stand for the same module exclude each other."""
+    if heads and score:
+        raise ArmillaryError("heads by membership have the dot product as score; give heads or score, not both.")
+    if wide and (heads or score):
+        raise ArmillaryError("heads of another width have ordinary memberships and scores; give one of them.")
+    if layout == "ngpt" and (norm or heads or score or wide or gate):
+        raise ArmillaryError("nGPT has its own norms, heads and feed-forward; it can be given an activation alone.")
+
+
+def _swap_norms(swapped: Swap, anatomy: Anatomy, norm: Norms, keep: bool, settings: dict[str, Any]) -> None:
+    if family_of(anatomy.family).gain_offset:
         raise ModelError(
             f"norms of a {anatomy.family} store γ − 1 in place of γ, so a swapped norm would compute something else; "
             "swap norms in another family."
@@ -157,43 +176,38 @@ def _symmetrisers(width: int, settings: dict[str, Any]) -> Callable[[str], Symme
     return make
 
 
-def _memberships(heads: str, results: str | None, n: int, width: int) -> MembershipAttention:
-    written = None if results is None else Membership(results, n, width)
-    return MembershipAttention(Membership(heads, n, width), written)
+def _memberships(heads: str, results: str | None, n: int, width: int, pairs: bool) -> MembershipAttention:
+    written = None if results is None else Membership(results, n, width, pairs)
+    return MembershipAttention(Membership(heads, n, width, pairs), written)
 
 
-def _must_be_gpt2(model: Any) -> None:
-    if model.config.model_type != "gpt2":
-        raise ModelError(
-            f"heads can be swapped in GPT-2 models so far, and this is a {model.config.model_type}: its attention "
-            "rotates or groups heads in a way that memberships do not follow yet."
-        )
+def _must_be_gpt2(anatomy: Anatomy, what: str) -> None:
+    if anatomy.family != "gpt2":
+        raise ModelError(f"{what} can be swapped in GPT-2 models so far, and this is a {anatomy.family}.")
 
 
-def _swap_heads(swapped: Swap, model: Any, new: Callable[[int, int], nn.Module]) -> None:
-    _must_be_gpt2(model)
-    anatomy = read(model)
+def _swap_heads(swapped: Swap, anatomy: Anatomy, new: Callable[[int, int, bool], nn.Module]) -> None:
+    wrapper = wrapper_of(anatomy)
+    width, pairs = anatomy.n_heads * anatomy.k, anatomy.positions.kind == "rotary"
     for layer in range(anatomy.layers):
         path = anatomy.sites[f"L{layer}.attn_out"].path
-        swapped.replace(path, _GPT2Attention(model.get_submodule(path), new(anatomy.n_heads, anatomy.d)))
+        swapped.replace(path, wrapper(anatomy.model.get_submodule(path), new(anatomy.n_heads, width, pairs)))
 
 
-def _swap_widths(swapped: Swap, model: Any, width: int | None, heads: int | None, block_diagonal: bool) -> None:
-    _must_be_gpt2(model)
-    anatomy = read(model)
+def _swap_widths(swapped: Swap, anatomy: Anatomy, width: int | None, heads: int | None, block_diagonal: bool) -> None:
+    _must_be_gpt2(anatomy, "heads of another width")
     heads = heads or anatomy.n_heads
     for layer in range(anatomy.layers):
         new = WideAttention(anatomy.d, heads, width or anatomy.d // heads, anatomy.layers, block_diagonal)
         swapped.replace(anatomy.sites[f"L{layer}.attn_out"].path, new)
 
 
-def _swap_activations(swapped: Swap, model: Any, name: str) -> None:
-    anatomy = read(model)
+def _swap_activations(swapped: Swap, anatomy: Anatomy, name: str) -> None:
     for layer in range(anatomy.layers):
         block = anatomy.sites[f"L{layer}.resid_pre"].path
         found = [
             path
-            for path, module in model.get_submodule(block).named_modules()
+            for path, module in anatomy.model.get_submodule(block).named_modules()
             if type(module).__module__ in ACTIVATION_HOMES
         ]
         if len(found) != 1:
@@ -204,19 +218,15 @@ def _swap_activations(swapped: Swap, model: Any, name: str) -> None:
         swapped.replace(f"{block}.{found[0]}", Activation(name))
 
 
-class _GPT2Attention(nn.Module):
-    """GPT-2's attention with its own projections and other heads."""
-
-    def __init__(self, old: Any, heads: nn.Module) -> None:
-        super().__init__()
-        self.c_attn, self.c_proj, self.resid_dropout = old.c_attn, old.c_proj, old.resid_dropout
-        self.heads = heads
-
-    def forward(self, hidden_states: Tensor, **kwargs: Any) -> tuple[Tensor, None]:
-        if kwargs.get("past_key_values") is not None:
-            raise ModelError("swapped heads keep no cache of keys and values; call the model with use_cache=False.")
-        q, k, v = self.c_attn(hidden_states).chunk(3, -1)
-        return self.resid_dropout(self.c_proj(self.heads(q, k, v))), None
+def _swap_layers(swapped: Swap, anatomy: Anatomy, gate: bool, layout: str | None) -> None:
+    """Whole feed-forward layers and whole blocks, which take over what was swapped into them before."""
+    _must_be_gpt2(anatomy, "layers and their order")
+    model: Any = anatomy.model
+    for layer in range(anatomy.layers) if gate else ():
+        path = f"{anatomy.sites[f'L{layer}.resid_pre'].path}.mlp"
+        swapped.replace(path, gated(model.get_submodule(path), anatomy.d, anatomy.layers))
+    for path, module in new_blocks(layout, model).items() if layout is not None else ():
+        swapped.replace(path, module)
 
 
 def centre(model: Any) -> None:
