@@ -69,11 +69,7 @@ class ScoredAttention(nn.Module):
                 near = (query @ key.mT - 0.5 * key.square().sum(-1)[..., None, :]) / math.sqrt(query.shape[-1])
             else:
                 near = -torch.arccos((_unit(query) @ _unit(key).mT).clamp(-EDGE, EDGE))
-            if mask is None:
-                mask = torch.ones(near.shape[-2:], dtype=torch.bool, device=near.device).tril()
-            score = near * self._temperature(near)
-            score = score.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else score + mask
-            pattern = score.softmax(-1)
+            pattern = _masked_softmax(near * self._temperature(near), mask)
         return pattern.to(value.dtype) @ value
 
     def _temperature(self, like: Tensor) -> Tensor:
@@ -82,6 +78,16 @@ class ScoredAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.score}, heads={self.heads}, width={self.width}"
+
+
+def _masked_softmax(score: Tensor, mask: Tensor | None) -> Tensor:
+    """The pattern over visible keys: those of `mask`, or the past. A query that sees none, as in padding, gets zeros,
+    as in SDPA."""
+    if mask is None:
+        mask = torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
+    if mask.dtype != torch.bool:
+        return (score + mask).softmax(-1)
+    return score.masked_fill(~mask, torch.finfo(score.dtype).min).softmax(-1).masked_fill(~mask, 0.0)
 
 
 def _unit(x: Tensor) -> Tensor:
