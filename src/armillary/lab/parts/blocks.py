@@ -43,6 +43,8 @@ class Scale(nn.Module):
 class PostNormBlock(nn.Module):
     """A GPT-2 block with x ← norm(x + sublayer(x)), with the block's own modules."""
 
+    no_canonical_form = "blocks with norms after their writes"
+
     def __init__(self, old: Any) -> None:
         super().__init__()
         self.ln_1, self.attn, self.ln_2, self.mlp = old.ln_1, old.attn, old.ln_2, old.mlp
@@ -58,6 +60,8 @@ class PostNormBlock(nn.Module):
 
 class NGPTBlock(nn.Module):
     """A GPT-2 block as nGPT, with the block's own matrices and activation, and without its biases."""
+
+    no_canonical_form = "blocks of nGPT"
 
     def __init__(self, old: Any, d: int, heads: int) -> None:
         super().__init__()

@@ -12,6 +12,8 @@ from armillary.lab.parts.width import STD
 class GatedFeedForward(nn.Module):
     """(act(x W_gate + b_gate) ⊙ (x W_in + b_in)) W_out + b_out, as SwiGLU with any activation (arXiv 2002.05202)."""
 
+    no_canonical_form = "feed-forward layers with a gate"
+
     def __init__(self, d: int, inner: int, layers: int, act: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
         if min(d, inner, layers) < 1:

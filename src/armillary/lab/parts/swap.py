@@ -36,6 +36,7 @@ class Swap:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._before: list[tuple[str, nn.Module]] = []
+        self._again: Callable[..., Any] | None = None
 
     def replace(self, path: str, module: nn.Module) -> None:
         old = self._model.get_submodule(path)
@@ -43,8 +44,19 @@ class Swap:
         self._model.set_submodule(path, module.to(like.device, like.dtype).train(old.training))
         self._before.append((path, old))
 
+    def remember(self, again: Callable[..., Any]) -> None:
+        """Note on the model how to do the same with another of its kind, such as an untrained twin."""
+        self._again = again
+        model: Any = self._model
+        model.swapped_by = [*getattr(model, "swapped_by", ()), again]
+
     def undo(self) -> None:
         """The model's own modules again, with the weights they had."""
+        model: Any = self._model
+        if self._again in (known := getattr(model, "swapped_by", [])):
+            known.remove(self._again)
+            if not known:
+                del model.swapped_by
         while self._before:
             self._model.set_submodule(*self._before.pop())
 
@@ -87,6 +99,8 @@ def swap(
     if settings and not isinstance(norm, str):
         raise ArmillaryError(f"{', '.join(settings)} belong to a norm that is given by name, and none was given.")
     _must_agree(norm is not None, heads is not None, score is not None, wide, gate, layout)
+    given: dict[str, Any] = {"norm": norm, "heads": heads, "results": results, "score": score}
+    given |= {"activation": activation, "keep": keep, **settings}
     # Read once: afterwards the model is no longer what its family's table describes.
     swapped, anatomy = Swap(model), read(model)
     try:
@@ -105,6 +119,7 @@ def swap(
     except Exception:
         swapped.undo()
         raise
+    swapped.remember(partial(swap, **{name: part for name, part in given.items() if part is not None}))
     return swapped
 
 

@@ -34,8 +34,11 @@ class Symmetriser(nn.Module):
 
     `start` 'newton' begins with Newton's own coefficients and equal messages, 'random' with random ones, from torch's
     global generator. Without `centred` no mean is taken out, as in RMSNorm. Without `aligned` the blocks are runs of
-    permuted axes, the same for a seed: they fit no head.
+    permuted axes, the same for a seed: they fit no head. A model's reader takes it for no known sphere, because what is
+    learned may be any.
     """
+
+    geometry = ""
 
     mixing: Tensor
     order: Tensor

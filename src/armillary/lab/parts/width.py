@@ -45,6 +45,8 @@ class Projection(nn.Module):
 class WideAttention(nn.Module):
     """Causal self-attention of H heads of width k in a stream of width d; k need not be d/H."""
 
+    no_canonical_form = "heads of another width"
+
     def __init__(self, d: int, heads: int, k: int, layers: int, block_diagonal: bool = False) -> None:
         super().__init__()
         self.read = Projection(d, heads, k, block_diagonal=block_diagonal)
