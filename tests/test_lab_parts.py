@@ -310,6 +310,7 @@ def test_a_head_without_axes_is_uniform_and_silent():
         (lambda: matched_feed_forward(D, 4 * D, H, D), "fewer or narrower"),
         (lambda: WideAttention(D, 5, 4, 2, block_diagonal=True), "do not divide"),
         (lambda: WideAttention(D, H, 0, 2), "positive sizes"),
+        (lambda: WideAttention(D, 1, D + 1, 2), "more than the 24 axes"),
         (lambda: new_norm("removing", D, m=D), "cannot be removed"),
         (lambda: swap(tiny("gpt2"), heads="block", head_width=4), "give one of them"),
         (lambda: swap(tiny("gpt2"), heads="block", score="dot"), "not both"),

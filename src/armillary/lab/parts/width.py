@@ -21,6 +21,10 @@ class Projection(nn.Module):
         super().__init__()
         if min(d, heads, k) < 1:
             raise ArmillaryError(f"a projection needs positive sizes; got width {d}, {heads} heads of width {k}.")
+        if k > d:
+            raise ArmillaryError(
+                f"heads of width {k} cannot see more than the {d} axes of the stream; choose a smaller k."
+            )
         if block_diagonal and d % heads:
             raise ArmillaryError(f"{heads} heads do not divide a width of {d}; choose another number of heads.")
         self.heads, self.k, self.parts, self.block_diagonal = heads, k, parts, block_diagonal
