@@ -310,6 +310,7 @@ def test_a_head_without_axes_is_uniform_and_silent():
         (lambda: matched_feed_forward(D, 4 * D, H, D), "fewer or narrower"),
         (lambda: WideAttention(D, 5, 4, 2, block_diagonal=True), "do not divide"),
         (lambda: WideAttention(D, H, 0, 2), "positive sizes"),
+        (lambda: WideAttention(D, 1, D + 1, 2), "more than the 24 axes"),
         (lambda: new_norm("removing", D, m=D), "cannot be removed"),
         (lambda: swap(tiny("gpt2"), heads="block", head_width=4), "give one of them"),
         (lambda: swap(tiny("gpt2"), heads="block", score="dot"), "not both"),
@@ -554,7 +555,12 @@ def test_what_cannot_be_swapped_is_refused_and_nothing_is_left_behind():
     with pytest.raises(ModelError, match="γ − 1"):
         swap(gemma, norm="layernorm")
     with pytest.raises(ModelError, match="GPT-2 models so far"):
-        swap(llama, heads="block")
+        swap(llama, head_width=4)
+    for family, why in (("phi", "another way"), ("opt", "another way"), ("gemma2", "scaled by")):
+        with pytest.raises(ModelError, match=why):
+            swap(tiny(family), heads="block")
+    with pytest.raises(ArmillaryError, match="alpha belong"):
+        swap(gpt, heads="block", alpha=1.0)
     before = logits_of(gpt)
     with pytest.raises(ArmillaryError, match="no membership"):
         swap(gpt, norm="rmsnorm", heads="blocks")

@@ -30,6 +30,7 @@ from armillary.probes.machinery.jobs import MODULES, jobs_for, prepare_jobs
 from armillary.probes.machinery.plan import arms_of, make_plan
 from armillary.probes.machinery.probe import reads_text
 from armillary.probes.machinery.shared_pass import gather
+from armillary.probes.machinery.swapped import applicable
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
 from armillary.results import Finding, Plan, Provenance, Survey, TextFacts, Times
 from armillary.results.calibration.aims import turning
@@ -116,6 +117,7 @@ def survey(
         source = model if checkpoints is None else checkpoints.last
         anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
         anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
+        probes = tuple(applicable(probe, anatomy) for probe in probes)
         corpus = _corpus(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
         begun = _survey(anatomy, corpus, documents, tokens, seed)
         known = _decided(folder, begun, probes, resume)

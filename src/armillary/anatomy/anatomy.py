@@ -164,6 +164,8 @@ class Anatomy:
     tokenizer: Any = None
     laws: tuple[LawCheck, ...] = ()
     """Every law's error on this model, where they were checked."""
+    swapped: Mapping[str, str] = field(default_factory=dict)
+    """'norms' and 'heads' that are not the family's own and follow no canonical form, by what they are."""
     checkpoints: Checkpoints | None = None
     """Those of the training run that this model is the end of, where they were given."""
 

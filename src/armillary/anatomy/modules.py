@@ -3,7 +3,7 @@
 Views of the live parameters wherever the layout allows; no forward pass is computed here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -47,18 +47,53 @@ def norm_at(module: nn.Module, path: str | None, family: Family, required: bool 
             return None
         found = submodule(module, path, family)
     eps = getattr(found, "variance_epsilon", getattr(found, "eps", None))
-    weight = getattr(found, "weight", None)
-    if eps is None or (weight is None and not hasattr(found, "normalized_shape")):
+    weight, width = getattr(found, "weight", None), _width(found)
+    if eps is None or (weight is None and not width):
         raise ModelError(
             f"{path} ({type(found).__name__}) is not a norm that can be read: it needs a weight and an ε (`eps` or "
             f"`variance_epsilon`); check the path in the {family.model_type} table."
         )
-    # Only a norm without affine part has no weight, and then its width is its normalized_shape.
-    gain = next(module.parameters()).new_ones(found.normalized_shape[0]) if weight is None else weight.detach()
+    # Only a norm without affine part has no weight.
+    gain = next(module.parameters()).new_ones(width) if weight is None else weight.detach()
     if family.gain_offset:
         gain = gain.float() + family.gain_offset
     shift = getattr(found, "bias", None)
-    return Norm(family.norm, gain, None if shift is None else shift.detach(), float(eps))
+    # A swapped norm says which sphere it computes; one that computes none is noted in `Anatomy.swapped`.
+    kind: Any = getattr(found, "geometry", "") or family.norm
+    return Norm(kind, gain, None if shift is None else shift.detach(), float(eps))
+
+
+def _width(norm: Any) -> int:
+    """Of a norm without weights, from what it says about itself; 0 if it says nothing."""
+    shape = getattr(norm, "normalized_shape", None)
+    return int(shape[0] if shape else getattr(norm, "width", 0))
+
+
+def swapped_parts(inner: nn.Module, blocks: Iterable[nn.Module], family: Family) -> dict[str, str]:
+    """What a model computes in another way than its family, by what stands in its place: norms, heads.
+
+    A part that has no canonical form at all is refused.
+    """
+    places = [(inner, path) for path in (family.ln_embed, family.ln_final)]
+    found: dict[str, str] = {}
+    for block in blocks:
+        for part in (block, *block.modules()):
+            if what := getattr(part, "no_canonical_form", ""):
+                raise ModelError(
+                    f"this model has {what} in place of its own; they have no canonical form, so undo the swap."
+                )
+        places += [(block, path) for path in (family.ln1, family.ln2, family.ln1_post, family.ln2_post)]
+        if getattr(optional(block, family.attention), "swapped_heads", False):
+            found["heads"] = repr_of(optional(block, family.attention).heads)
+    for module, path in places:
+        norm = optional(module, path)
+        if getattr(norm, "geometry", "own") == "":
+            found["norms"] = type(norm).__name__
+    return found
+
+
+def repr_of(module: nn.Module) -> str:
+    return f"{type(module).__name__}({module.extra_repr()})" if module.extra_repr() else type(module).__name__
 
 
 def block_of(module: nn.Module, family: Family, config: Any) -> Block:

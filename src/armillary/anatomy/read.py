@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from armillary.anatomy.anatomy import Anatomy, Block, Positions
 from armillary.anatomy.families import Family, family_of
 from armillary.anatomy.families.family import NEUTRAL
-from armillary.anatomy.modules import block_of, gate_cuts, norm_at, optional, qkv_cuts, submodule
+from armillary.anatomy.modules import block_of, gate_cuts, norm_at, optional, qkv_cuts, submodule, swapped_parts
 from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
@@ -51,6 +51,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     if not len(stack) or context < 1:
         found = f"{len(stack)} layers and a context of {context} tokens"
         raise ModelError(f"this {family.model_type} model has {found}, so it computes nothing; check its config.")
+    swapped = swapped_parts(inner, stack, family)
     blocks = tuple(block_of(module, family, config) for module in stack)
     embed = submodule(inner, family.embed, family)
     W_U, b_U = _unembedding(model, family)
@@ -81,7 +82,13 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         W_U=W_U,
         b_U=b_U,
         logit_softcap=getattr(config, "final_logit_softcapping", None),
-        sites=_sites(family, at, blocks, has_final),
+        sites={
+            name: site
+            for name, site in _sites(family, at, blocks, has_final).items()
+            # Swapped heads write no pattern out.
+            if site.side != "pattern" or "heads" not in swapped
+        },
+        swapped=swapped,
         config=config.to_dict(),
         config_ignored=ignored,
         token_type=None if token_type is None else token_type.weight.detach(),

@@ -159,6 +159,11 @@ def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator
     and other models that run meanwhile, get them unchanged. A cache holds k and v as they were before the change.
     """
     check_layer(anatomy, layer)
+    if "heads" in anatomy.swapped:
+        raise ModelError(
+            f"the heads of this model were swapped for {anatomy.swapped['heads']}, whose queries and keys cannot be "
+            "edited after their rotation; undo the swap."
+        )
     mine = set(anatomy.model.get_submodule(anatomy.sites[f"L{layer}.pattern"].path).modules())
     sources = [sys.modules[type(module).__module__] for module in mine]
     table: Any = next((s.ALL_ATTENTION_FUNCTIONS for s in sources if hasattr(s, "ALL_ATTENTION_FUNCTIONS")), None)

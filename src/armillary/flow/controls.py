@@ -65,4 +65,7 @@ def random_twin(anatomy: Anatomy, seed: int) -> Anatomy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         twin = type(model)(model.config)
+        # A model with swapped parts is compared with untrained models that have them, too.
+        for again in getattr(model, "swapped_by", ()):
+            again(twin)
     return read(twin.to(device=anatomy.device, dtype=anatomy.dtype).eval(), f"{anatomy.name} at random initialisation")

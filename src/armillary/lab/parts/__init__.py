@@ -1,6 +1,8 @@
 """Components that the papers only propose, as torch modules that can replace a model's own."""
 
 from armillary.lab.parts.activations import ACTIVATIONS, LOSSY, Activation
+from armillary.lab.parts.blocks import NGPTBlock, PostNormBlock
+from armillary.lab.parts.gated import GatedFeedForward, matched_gate
 from armillary.lab.parts.heads import MembershipAttention
 from armillary.lab.parts.membership import MEMBERSHIPS, Membership, block, membership
 from armillary.lab.parts.norms import (
@@ -23,4 +25,5 @@ from armillary.lab.parts.width import Projection, WideAttention, matched_feed_fo
 __all__ = ["ACTIVATIONS", "LOSSY", "MEMBERSHIPS", "MESSAGES", "NORMS", "SCORES", "Activation", "ConstantNorm", "Derf"]
 __all__ += ["DyT", "LayerNorm", "Membership", "MembershipAttention", "PerHeadNorm", "Projection", "RMSNorm"]
 __all__ += ["RemovingNorm", "ScoredAttention", "SphereNorm", "SubsetNorm", "Symmetriser", "WideAttention", "block"]
-__all__ += ["matched_feed_forward", "membership", "new_norm"]
+__all__ += ["GatedFeedForward", "NGPTBlock", "PostNormBlock", "matched_feed_forward", "matched_gate", "membership"]
+__all__ += ["new_norm"]

@@ -16,7 +16,12 @@ def in_float32(x: Tensor) -> Tensor:
 
 
 class _Norm(nn.Module):
-    """Gain and shift around what a norm computes."""
+    """Gain and shift around what a norm computes.
+
+    `geometry` tells a model's reader which sphere it is: LayerNorm's, RMSNorm's, or none that is known ('').
+    """
+
+    geometry = ""
 
     def __init__(self, width: int, eps: float = 1e-5, shift: bool = False, gain: bool = True) -> None:
         super().__init__()
@@ -44,6 +49,8 @@ class _Norm(nn.Module):
 class LayerNorm(_Norm):
     """(x − mean)/√(variance + ε), times γ, plus β."""
 
+    geometry = "layernorm"
+
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__(width, eps, shift=True)
 
@@ -54,12 +61,16 @@ class LayerNorm(_Norm):
 class RMSNorm(_Norm):
     """x/√(mean square + ε), times γ."""
 
+    geometry = "rmsnorm"
+
     def core(self, x: Tensor) -> Tensor:
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
 
 
 class SphereNorm(_Norm):
     """LayerNorm without gain and shift: the sphere alone."""
+
+    geometry = "layernorm"
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__(width, eps, gain=False)
@@ -147,6 +158,15 @@ class ConstantNorm(_Norm):
 
     def core(self, x: Tensor) -> Tensor:
         return x * self.scale
+
+
+def take_affine(norm: nn.Module, gain: Tensor | None, shift: Tensor | None) -> None:
+    """Gain and shift where the norm has a place for them."""
+    with torch.no_grad():
+        for name, value in (("weight", gain), ("bias", shift)):
+            parameter = getattr(norm, name, None)
+            if parameter is not None and value is not None and parameter.shape == value.shape:
+                parameter.copy_(value)
 
 
 def _standardised(x: Tensor, eps: float) -> Tensor:

@@ -36,7 +36,7 @@ class ScoredAttention(nn.Module):
         start = {"dot": 0.0, "distance": 0.0}.get(score, 0.5 * math.log(k))
         self.log_temperature = nn.Parameter(torch.full((heads,), start)) if score != "dot" else None
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         if not q.shape == k.shape == v.shape or q.shape[-1] != self.width:
             raise ValueError(
                 f"q, k and v must have one shape [batch, tokens, {self.width}]; they have {tuple(q.shape)}, "
@@ -45,9 +45,10 @@ class ScoredAttention(nn.Module):
         keys = q if self.score == "own angle" else k
         query, key, value = (self._of_heads(part) for part in (q, keys, v))
         if self.score in ("dot", "cosine"):
-            mixed = scaled_dot_product_attention(*self._as_dot(query, key), value, is_causal=True, scale=1.0)
+            both = self._as_dot(query, key)
+            mixed = scaled_dot_product_attention(*both, value, mask, is_causal=mask is None, scale=1.0)
         else:
-            mixed = self._by_distance(query, key, value)
+            mixed = self._by_distance(query, key, value, mask)
         return mixed.transpose(1, 2).flatten(-2)
 
     def _of_heads(self, x: Tensor) -> Tensor:
@@ -59,7 +60,7 @@ class ScoredAttention(nn.Module):
             return query / math.sqrt(query.shape[-1]), key
         return _unit(query).to(query.dtype) * self._temperature(query), _unit(key).to(key.dtype)
 
-    def _by_distance(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def _by_distance(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Scores written out, in float32 at least: in half precision small angles and small distances are lost."""
         with torch.autocast(query.device.type, enabled=False):
             if self.score == "distance":
@@ -68,8 +69,7 @@ class ScoredAttention(nn.Module):
                 near = (query @ key.mT - 0.5 * key.square().sum(-1)[..., None, :]) / math.sqrt(query.shape[-1])
             else:
                 near = -torch.arccos((_unit(query) @ _unit(key).mT).clamp(-EDGE, EDGE))
-            future = torch.ones(near.shape[-2:], dtype=torch.bool, device=near.device).triu(1)
-            pattern = (near * self._temperature(near)).masked_fill(future, -math.inf).softmax(-1)
+            pattern = _masked_softmax(near * self._temperature(near), mask)
         return pattern.to(value.dtype) @ value
 
     def _temperature(self, like: Tensor) -> Tensor:
@@ -78,6 +78,16 @@ class ScoredAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.score}, heads={self.heads}, width={self.width}"
+
+
+def _masked_softmax(score: Tensor, mask: Tensor | None) -> Tensor:
+    """The pattern over visible keys: those of `mask`, or the past. A query that sees none, as in padding, gets zeros,
+    as in SDPA."""
+    if mask is None:
+        mask = torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
+    if mask.dtype != torch.bool:
+        return (score + mask).softmax(-1)
+    return score.masked_fill(~mask, torch.finfo(score.dtype).min).softmax(-1).masked_fill(~mask, 0.0)
 
 
 def _unit(x: Tensor) -> Tensor:

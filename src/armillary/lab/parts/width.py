@@ -21,6 +21,10 @@ class Projection(nn.Module):
         super().__init__()
         if min(d, heads, k) < 1:
             raise ArmillaryError(f"a projection needs positive sizes; got width {d}, {heads} heads of width {k}.")
+        if k > d:
+            raise ArmillaryError(
+                f"heads of width {k} cannot see more than the {d} axes of the stream; choose a smaller k."
+            )
         if block_diagonal and d % heads:
             raise ArmillaryError(f"{heads} heads do not divide a width of {d}; choose another number of heads.")
         self.heads, self.k, self.parts, self.block_diagonal = heads, k, parts, block_diagonal
@@ -44,6 +48,8 @@ class Projection(nn.Module):
 
 class WideAttention(nn.Module):
     """Causal self-attention of H heads of width k in a stream of width d; k need not be d/H."""
+
+    no_canonical_form = "heads of another width"
 
     def __init__(self, d: int, heads: int, k: int, layers: int, block_diagonal: bool = False) -> None:
         super().__init__()

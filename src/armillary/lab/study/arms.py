@@ -23,9 +23,39 @@ NORMS = (
     Arm("symmetriser ring", "symmetriser", {"messages": "ring", "rounds": 1}, prediction="nearly equal"),
     Arm("symmetriser learned", "symmetriser", {"messages": "learned"}, prediction="equal: it can be LayerNorm"),
     # Added after the arms above had been seen.
+    Arm("ngpt", layout="ngpt", prediction="better, says S3: state and weights never leave the sphere"),
     Arm("slow gain", gain_rate=0.1, prediction="as good as the sphere, if the gain's speed is what costs"),
     Arm("dyt, low rates", "dyt", {"alpha": 1.0}, embed_scale=True, rates=LOW_RATES, prediction="worse, as DyT"),
     Arm("derf, low rates", "derf", {"alpha": 1.0}, embed_scale=True, rates=LOW_RATES, prediction="worse, as DyT"),
+)
+SYMMETRISER = (
+    PLAIN,
+    *(
+        Arm(name, "symmetriser", settings, norm_rate=rate, block_diagonal=name.startswith("blocks"), prediction=said)
+        for name, settings, rate, said in (
+            ("none", {"messages": "none"}, 1.0, "worse: each block has a sphere of its own"),
+            ("ring", {"messages": "ring"}, 1.0, "nearly equal: neighbours tell most of a block's scale"),
+            ("ring, 3 rounds", {"messages": "ring", "rounds": 3}, 1.0, "equal: after three rounds all have been heard"),
+            ("subset", {"messages": "subset"}, 1.0, "nearly equal, as the ring"),
+            ("all", {"messages": "all"}, 1.0, "equal: this is LayerNorm, but for the learned recurrence"),
+            ("learned", {"messages": "learned"}, 1.0, "equal: it can be LayerNorm, and begins as it"),
+            ("random start", {"messages": "learned", "start": "random"}, 1.0, "worse: it must find the sphere first"),
+            ("mimic start", {"messages": "learned", "start": "mimic"}, 1.0, "equal: it learned LayerNorm beforehand"),
+            ("shared", {"messages": "learned", "shared": True}, 1.0, "equal: one recurrence serves all layers"),
+            ("misaligned", {"messages": "ring", "aligned": False}, 1.0, "equal to ring: heads do not cut the stream"),
+            ("slow", {"messages": "learned"}, 0.1, "equal or better: a slow norm leaves the sphere where it is"),
+            ("random, slow", {"messages": "learned", "start": "random"}, 0.1, "worst: it leaves a wrong norm too late"),
+            ("blocks, ring", {"messages": "ring"}, 1.0, "worse: a head sees a block of the stream alone"),
+            ("blocks, misaligned", {"messages": "ring", "aligned": False}, 1.0, "worse than blocks, ring: no fit"),
+        )
+    ),
+)
+LAYOUT = (
+    replace(PLAIN, name="pre-norm, tied", prediction="the reference"),
+    Arm("untied", untied=True, prediction="equal: more parameters, but nothing in the geometry needs them"),
+    Arm("half start", initial_scale=0.5, prediction="equal: norms take the scale out"),
+    Arm("double start", initial_scale=2.0, prediction="equal, likewise"),
+    Arm("post-norm", layout="post-norm", prediction="worse at high rates: the stream itself is put on the sphere"),
 )
 SOFT_HEADS = (
     replace(PLAIN, name="ordinary heads"),
@@ -55,6 +85,19 @@ ACTIVATIONS = (
     Arm("wave", activation="wave", prediction="worse: it can be inverted, though it is far from linear"),
     Arm("signed root", activation="signed root", prediction="worse: it can be inverted"),
     Arm("identity", activation="identity", prediction="worst: nothing is destroyed and nothing is bent"),
+    *(
+        Arm(f"gated {name}", activation=name, gate=True, prediction=said)
+        for name, said in (
+            ("gelu", "better than gelu, as others report for gates (arXiv 2002.05202)"),
+            ("relu", "as gated gelu"),
+            ("relu2", "as gated gelu"),
+            ("absolute", "as gated gelu: a product bends, whatever is destroyed"),
+            ("leaky", "nearer to gated gelu than leaky to gelu: the product destroys what leaky does not"),
+            ("wave", "likewise"),
+            ("signed root", "likewise"),
+            ("identity", "far better than identity: a product of two projections bends by itself"),
+        )
+    ),
 )
 IMPLICIT = (
     replace(PLAIN, name="gelu, norm", prediction="the reference"),
@@ -103,6 +146,8 @@ STUDIES = {
     "gate": GATE,
     STABILITY: RANGE,
     "norms": NORMS,
+    "symmetriser": SYMMETRISER,
+    "layout": LAYOUT,
     "softheads": SOFT_HEADS,
     "activations": ACTIVATIONS,
     "implicit": IMPLICIT,

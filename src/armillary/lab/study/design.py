@@ -34,10 +34,21 @@ class Arm:
     """Queries, keys and values of a head are read from its own block of the stream's axes."""
     gain_rate: float = 1.0
     """Learning rate of gains and shifts, over that of the rest."""
+    norm_rate: float | None = None
+    """Learning rate of everything in a norm, over that of the rest, and no decay there; by default the matrices of a
+    norm learn like any other."""
     rates: tuple[float, ...] = ()
     """Learning rates to tune over, where the study's own do not suit; as many of them."""
     embed_scale: bool = False
     """Multiply what the embedding writes by a learned number that begins at √d, as DyT needs."""
+    gate: bool = False
+    """The feed-forward has a gate, and as many parameters."""
+    layout: str = ""
+    """'post-norm' or 'ngpt'."""
+    untied: bool = False
+    """The unembedding has weights of its own."""
+    initial_scale: float = 1.0
+    """Of all matrices at the start, over GPT-2's own."""
     prediction: str = ""
     """What the geometric view predicts for this arm, before any run."""
     tuned_as: str = ""
@@ -46,6 +57,7 @@ class Arm:
     def apply(self, model: Any) -> None:
         """Swap the arm's parts into a GPT-2 at random initialisation."""
         from armillary.lab.parts.embedding import ScaledEmbedding
+        from armillary.lab.parts.start import prepare
         from armillary.lab.parts.swap import swap
 
         blocks = {"blocks": model.config.n_head} if self.norm in BY_HEAD else {}
@@ -53,6 +65,8 @@ class Arm:
         parts: dict[str, Any] = {"heads": self.heads, "results": self.results}
         parts |= {"score": self.score, "activation": self.activation}
         parts |= {"head_width": self.head_width, "n_heads": self.n_heads, "block_diagonal": self.block_diagonal}
+        parts |= {"gate": self.gate, "layout": self.layout}
+        prepare(model, self.untied, self.initial_scale)
         swap(model, **norm, **{name: part for name, part in parts.items() if part})
         if self.embed_scale:
             inner = model.base_model

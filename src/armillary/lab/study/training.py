@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from armillary.lab import data
 from armillary.lab.model import build, unmasked
+from armillary.lab.parts.blocks import renormalise
 from armillary.lab.recipe import Recipe
 from armillary.lab.study.design import MISMATCH, Arm, Run, Size
 from armillary.lab.study.robustness import robustness
@@ -142,13 +143,20 @@ class ArmTrainer:
             {"params": [], "weight_decay": DECAY, "share": 1.0},
             {"params": [], "weight_decay": 0.0, "share": 1.0},
             {"params": [], "weight_decay": 0.0, "share": self.arm.gain_rate},
+            {"params": [], "weight_decay": 0.0, "share": self.arm.norm_rate},
         ]
         for name, p in self.model.named_parameters():
             # Gains and shifts of norms may have a rate of their own.
             of_norm = any(part.startswith("ln_") for part in name.split("."))
-            groups[0 if p.dim() > 1 else 2 if of_norm else 1]["params"].append(p)
+            if of_norm and self.arm.norm_rate is not None:
+                groups[3]["params"].append(p)
+            else:
+                groups[0 if p.dim() > 1 else 2 if of_norm else 1]["params"].append(p)
         groups = [group for group in groups if group["params"]]
-        return torch.optim.AdamW(groups, lr=rate, betas=BETAS, fused=self.half)
+        optimizer = torch.optim.AdamW(groups, lr=rate, betas=BETAS, fused=self.half)
+        if self.arm.layout == "ngpt":
+            optimizer.register_step_post_hook(lambda *_: renormalise(self.model))
+        return optimizer
 
     def _build(self, start: int) -> Any:
         model = build(replace(recipe_of(self.size, start), feed_forward=self.arm.feed_forward(self.size)))
