@@ -103,6 +103,7 @@ STUDIES = {
     "gate": GATE,
     STABILITY: RANGE,
     "norms": NORMS,
+    "symmetriser": (PLAIN, *(arm for arm in NORMS if arm.norm == "symmetriser")),
     "softheads": SOFT_HEADS,
     "activations": ACTIVATIONS,
     "implicit": IMPLICIT,

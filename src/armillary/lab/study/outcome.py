@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import ArmillaryError
+from armillary.lab.study.claims import LAB_CLAIMS
+from armillary.lab.study.decisions import Decision, Evidence
 from armillary.lab.study.queue import MANIFEST, read_runs
 from armillary.lab.study.verdicts import Comparison, compare
 
@@ -70,6 +72,18 @@ class StudyOutcome:
     manifest: dict[str, Any]
     arms: tuple[ArmOutcome, ...]
     comparisons: tuple[Comparison, ...]
+    rows: tuple[dict[str, Any], ...] = ()
+    """All finished runs."""
+
+    @property
+    def paired(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if not row["tuning"]]
+
+    def verdicts(self) -> dict[str, Decision]:
+        """Claim → what this study says about it; empty for a study that decides none."""
+        claims = [claim for claim in LAB_CLAIMS if self.name in (claim.study, *claim.also)]
+        evidence = Evidence(self.reference.name, self.paired, self.manifest["arms"])
+        return {claim.id: claim.decide(evidence) for claim in claims}
 
     @property
     def reference(self) -> ArmOutcome:
@@ -106,7 +120,8 @@ def outcome(folder: Path) -> StudyOutcome:
     if not known:
         raise ArmillaryError(f"{folder} has no finished run yet; `armillary lab run {name} --out {folder}` makes them.")
     paired = [row for row in rows if not row["tuning"]]
-    return StudyOutcome(name, manifest, known, tuple(compare(paired, known[0].name)) if paired else ())
+    comparisons = compare(paired, known[0].name) if paired else []
+    return StudyOutcome(name, manifest, known, tuple(comparisons), tuple(rows))
 
 
 def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]], guess: float) -> ArmOutcome:
