@@ -74,6 +74,8 @@ class StudyOutcome:
     comparisons: tuple[Comparison, ...]
     rows: tuple[dict[str, Any], ...] = ()
     """All finished runs."""
+    notes: tuple[str, ...] = ()
+    """Lines that are damaged."""
 
     @property
     def paired(self) -> list[dict[str, Any]]:
@@ -113,7 +115,8 @@ def outcome(folder: Path) -> StudyOutcome:
         raise ArmillaryError(f"{folder} holds no study: {MANIFEST} is missing; give the --out of `lab run`.") from error
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise ArmillaryError(f"{path} is damaged ({type(error).__name__}); run the study again.") from error
-    rows = read_runs(folder)
+    notes: list[str] = []
+    rows = read_runs(folder, notes.append)
     guess = math.log(manifest.get("size", {}).get("vocabulary", 8192))
     found = [_arm(arm, said, [row for row in rows if row["arm"] == arm], guess) for arm, said in predictions.items()]
     known = tuple(arm for arm in found if arm.rates or arm.losses)
@@ -121,7 +124,7 @@ def outcome(folder: Path) -> StudyOutcome:
         raise ArmillaryError(f"{folder} has no finished run yet; `armillary lab run {name} --out {folder}` makes them.")
     paired = [row for row in rows if not row["tuning"]]
     comparisons = compare(paired, known[0].name) if paired else []
-    return StudyOutcome(name, manifest, known, tuple(comparisons), tuple(rows))
+    return StudyOutcome(name, manifest, known, tuple(comparisons), tuple(rows), tuple(notes))
 
 
 def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]], guess: float) -> ArmOutcome:

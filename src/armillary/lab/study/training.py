@@ -159,6 +159,12 @@ class ArmTrainer:
         return model
 
 
+def training() -> dict[str, Any]:
+    """What all runs have in common, for the manifest."""
+    named = {"warmup": WARMUP, "floor": FLOOR, "weight_decay": DECAY, "clip": CLIP, "betas": list(BETAS)}
+    return {"optimizer": "AdamW", **named, "looks": LOOKS}
+
+
 def _finite(loss: float) -> float | None:
     return loss if math.isfinite(loss) else None
 

@@ -6,6 +6,7 @@ import textwrap
 from armillary.lab.study.outcome import StudyOutcome
 from armillary.results.numbers import interval, say
 from armillary.results.table import Cell, Column, Table
+from armillary.views.figures.marks import MARKS
 from armillary.views.text.survey import as_text, print_lines, table_lines
 
 COLUMNS = (
@@ -64,7 +65,18 @@ def study_text(study: StudyOutcome, width: int | None = None) -> str:
     gains = [gain for arm in study.arms[1:] if not math.isnan(gain := study.pairing(arm.name))]
     if gains:
         lines += ["", f"The shared order of the text takes away {max(gains):.0%} of a difference's variance at best."]
+    lines += verdict_paragraphs(study)
+    lines += ["", *study.notes] if study.notes else []
     return "\n".join(lines) + "\n"
+
+
+def verdict_paragraphs(study: StudyOutcome) -> list[str]:
+    """The claims that the study decides, with their verdicts."""
+    lines: list[str] = []
+    for claim, decision in study.verdicts().items():
+        said = f"{MARKS[decision.verdict]} {claim} is {decision.verdict}. {decision.reading}"
+        lines += ["", *textwrap.wrap(said, 100)]
+    return lines
 
 
 def _known(value: float) -> float | None:
