@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +33,7 @@ from armillary.lab.study.robustness import robustness
 from armillary.lab.study.training import ArmTrainer, Corpus, recipe_of
 from armillary.lab.study.verdicts import compare
 from armillary.learn import SAMPLE
-from armillary.views.figures.study import save_study
+from armillary.views.figures.study import CURVES, FOREST, GAPS, PAIRS, figure_of, save_study
 from armillary.views.text.study import study_text
 
 SMOKE = SIZES["smoke"]
@@ -468,7 +469,34 @@ def test_a_folder_says_what_its_study_found(tmp_path):
     assert "prediction of sphere" in text
     page = save_study(found, tmp_path / "study.html").read_text()
     assert "1 worse" in page and "prediction of sphere <b>" not in page
+    assert "lab.norms is supported" in page, "no arm is better"
+    assert re.findall(r'<article id="(\w+)"', page) == ["differences", "curves", "rates"]
+    assert "armillary lab run norms --size xs --seeds 4" in page
+    assert page.count('id="part-') == 3 and "http" not in re.findall(r"<main.*?</main>", page, re.DOTALL)[0]
     assert save_study(found, tmp_path / "study.csv").read_text().count("\n") == 4
+
+
+def test_figures_show_every_pair_and_the_interval(tmp_path):
+    base = [3.0, 3.1, 3.2, 3.05]
+    written(tmp_path, {"layernorm": base, "dyt": [x + 0.02 for x in base], "far": [x + 2 for x in base]},
+            {"layernorm": {1e-3: 3.0}, "dyt": {1e-3: 3.0}, "far": {1e-3: 3.0}})  # fmt: skip
+    found = outcome(tmp_path)
+    drawn = figure_of(found, (FOREST, PAIRS, CURVES, GAPS), "title", "caption")
+    forest, *pairs = (trace for trace in drawn.data if trace.mode in ("markers+text", "markers"))
+    assert forest.x[0] == pytest.approx(found.compared("dyt").difference)
+    assert forest.text[1] == "+2.00" and forest.marker.symbol[1] == "triangle-right", "beyond the axis, with its number"
+    assert [len(trace.x) for trace in pairs] == [4, 4]
+    assert list(pairs[0].x) == pytest.approx([0.02] * 4)
+    gaps = [trace for trace in drawn.data if trace.mode == "lines+markers" and trace.yaxis == "y4"]
+    assert list(gaps[0].y) == pytest.approx([0.02, 0.02])
+    assert sum(bool(trace.showlegend) for trace in drawn.data) == 3, "each arm once"
+
+
+def test_a_study_of_rates_alone_has_a_page(tmp_path):
+    written(tmp_path, {}, {"layernorm": {1e-3: 3.0, 2e-3: None}, "dyt": {1e-3: 3.2, 2e-3: 3.3}})
+    page = save_study(outcome(tmp_path), tmp_path / "study.html").read_text()
+    assert re.findall(r'<article id="(\w+)"', page) == ["rates"]
+    assert "tuning runs only" in page and "--seeds" not in page
 
 
 def test_a_folder_without_a_study_is_refused(tmp_path):
