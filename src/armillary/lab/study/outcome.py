@@ -12,6 +12,7 @@ import numpy as np
 
 from armillary.errors import ArmillaryError
 from armillary.lab.study.claims import LAB_CLAIMS
+from armillary.lab.study.cost import at_equal, by_best, median_cost
 from armillary.lab.study.decisions import Decision, Evidence
 from armillary.lab.study.queue import MANIFEST, read_runs
 from armillary.lab.study.verdicts import Comparison, compare
@@ -39,6 +40,9 @@ class ArmOutcome:
     curves: tuple[tuple[tuple[int, float | None], ...], ...]
     guess: float
     """Loss of a uniform guess."""
+    flops: float = math.nan
+    """Per token of training; NaN where runs have not recorded it."""
+    step_seconds: float = math.nan
 
     @property
     def loss(self) -> float:
@@ -80,6 +84,14 @@ class StudyOutcome:
     @property
     def paired(self) -> list[dict[str, Any]]:
         return [row for row in self.rows if not row["tuning"]]
+
+    def at_equal(self, cost: str) -> dict[str, Comparison]:
+        """Arm → its difference at equal cost, 'flops' or 'step_seconds'; without arms that have not recorded it."""
+        return {found.arm: found for found in at_equal(self.paired, self.reference.name, cost)}
+
+    def by_best(self) -> dict[str, Comparison]:
+        """Arm → its difference by the best checkpoints."""
+        return {found.arm: found for found in by_best(self.paired, self.reference.name)}
 
     def verdicts(self) -> dict[str, Decision]:
         """Claim → what this study says about it; empty for a study that decides none."""
@@ -146,4 +158,6 @@ def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]], guess: floa
         parameters=rows[0]["parameters"] if rows else 0,
         curves=tuple(tuple((step, loss) for step, loss in row["curve"]) for row in paired),
         guess=guess,
+        flops=median_cost(rows, name, "flops"),
+        step_seconds=median_cost(rows, name, "step_seconds"),
     )

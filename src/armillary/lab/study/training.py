@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from armillary.lab import data
 from armillary.lab.model import build, unmasked
 from armillary.lab.recipe import Recipe
+from armillary.lab.study.cost import flops_per_token
 from armillary.lab.study.design import MISMATCH, Arm, Run, Size
 from armillary.lab.study.robustness import robustness
 
@@ -53,6 +55,28 @@ class Corpus:
         return self._order[1]
 
 
+class StepClock:
+    """Seconds per training step, without evaluations; the first stretch, which may compile, counts only if alone."""
+
+    def __init__(self, device: str) -> None:
+        self._device, self._steps = device, 0
+        self._stretches: list[float] = []
+        self.go_on()
+
+    def go_on(self) -> None:
+        self._began = time.perf_counter()
+
+    def pause(self, step: int) -> None:
+        if self._device.startswith("cuda"):
+            torch.cuda.synchronize()
+        self._stretches.append((time.perf_counter() - self._began) / (step - self._steps))
+        self._steps = step
+
+    @property
+    def per_step(self) -> float:
+        return median(self._stretches[1:] or self._stretches)
+
+
 @dataclass
 class ArmTrainer:
     """Trains runs of one arm at one size, one after another."""
@@ -67,6 +91,7 @@ class ArmTrainer:
     def __post_init__(self) -> None:
         self.model = self._build(0).to(self.device)
         self.parameters = sum(p.numel() for p in self.model.parameters())
+        self.flops = flops_per_token(self._build(0), self.size.context)
         self.half = self.device.startswith("cuda")
         self._loss = torch.compile(self._plain_loss, dynamic=False) if self.half else self._plain_loss
 
@@ -80,14 +105,17 @@ class ArmTrainer:
         steps, curve = self.size.steps, []
         looks = {round(steps * (i + 1) / LOOKS) for i in range(LOOKS)}
         self.model.train()
+        clock = StepClock(self.device)
         for step in range(steps):
             for group in optimizer.param_groups:
                 group["lr"] = run.rate * group["share"] * schedule(step, steps)
             self._step(self.corpus.batch(self.size, run.seed, step), optimizer)
             if step + 1 in looks:
+                clock.pause(step + 1)
                 curve.append((step + 1, self.valid_loss()))
                 if not math.isfinite(curve[-1][1]):
                     break
+                clock.go_on()
             self.tick(step + 1, steps)
         finite = [loss for _, loss in curve if math.isfinite(loss)]
         more = {}
@@ -103,6 +131,8 @@ class ArmTrainer:
             "diverged": not math.isfinite(curve[-1][1]),
             "curve": [[step, loss if math.isfinite(loss) else None] for step, loss in curve],
             "parameters": self.parameters,
+            "flops": self.flops,
+            "step_seconds": clock.per_step,
             "seconds": round(time.perf_counter() - began, 2),
         }
 

@@ -19,7 +19,7 @@ from armillary.views.report.notebook import mark_html, table_html
 from armillary.views.report.payload import Part, bare
 from armillary.views.report.report import assembled, masthead
 from armillary.views.text.quoting import html_text as e
-from armillary.views.text.study import study_table
+from armillary.views.text.study import cost_table, study_table
 
 SIGNS = {
     "reference": ("◆", LIGHT.soft),
@@ -174,7 +174,16 @@ def _facts(name: str) -> Sequence[tuple[str, Sequence[str]]]:
 
 
 def _arms(study: StudyOutcome) -> str:
-    return f"<section id='table'><h2>All arms</h2>{table_html(study_table(study))}</section>"
+    costs = ""
+    if study.comparisons:
+        said = (
+            "Ratios are over the reference's. At equal FLOPs and equal time, the dearer of two arms is read from its "
+            "curve at the step where the other's whole training is paid for. Its learning rate has not fallen to the "
+            "end by then, so it would do better in a training of that length. Empty: not recorded."
+        )
+        costs = f"<h2 id='costs'>At equal steps, FLOPs and time</h2><p class='prose'>{said}</p>"
+        costs += table_html(cost_table(study))
+    return f"<section id='table'>{costs}<h2>All arms</h2>{table_html(study_table(study))}</section>"
 
 
 def _manifest(study: StudyOutcome) -> str:

@@ -4,6 +4,7 @@ import math
 import textwrap
 
 from armillary.lab.study.outcome import StudyOutcome
+from armillary.lab.study.verdicts import LEAST, Comparison
 from armillary.results.numbers import interval, say
 from armillary.results.table import Cell, Column, Table
 from armillary.views.figures.marks import MARKS
@@ -25,6 +26,37 @@ COLUMNS = (
     Column("needed", "seeds that would decide"),
     Column("seconds", "of one run"),
 )
+
+
+COST_COLUMNS = (
+    Column("arm", "what was changed"),
+    Column("parameters", "of the whole model, over the reference's"),
+    Column("flops", "of training, matrix products only, over the reference's"),
+    Column("time", "of a training step, over the reference's"),
+    Column("by_steps", "difference in loss at equal steps", "nats/token"),
+    Column("by_flops", "difference at equal FLOPs; the dearer arm is read from its curve", "nats/token"),
+    Column("by_time", "difference at equal time, likewise", "nats/token"),
+    Column("by_best", "difference of the best checkpoints", "nats/token"),
+)
+
+
+def cost_table(study: StudyOutcome) -> Table:
+    """Every arm at equal steps, FLOPs and time, and by its best checkpoint."""
+    found = {c.arm: c for c in study.comparisons}
+    by = [found, study.at_equal("flops"), study.at_equal("step_seconds"), study.by_best()]
+    reference, rows = study.reference, []
+    for arm in study.arms:
+        ratios = (arm.parameters / reference.parameters, arm.flops / reference.flops,
+                  arm.step_seconds / reference.step_seconds)  # fmt: skip
+        shares = [None if math.isnan(ratio) else say(ratio, ".3f") for ratio in ratios]
+        rows.append((arm.name, *shares, *(_difference(each.get(arm.name)) for each in by)))
+    return Table(COST_COLUMNS, tuple(rows))
+
+
+def _difference(compared: Comparison | None) -> str | None:
+    if compared is None or compared.seeds < LEAST:
+        return None
+    return f"{interval(compared.difference, compared.low, compared.high)}, {compared.outcome}"
 
 
 def study_table(study: StudyOutcome) -> Table:
@@ -60,7 +92,13 @@ def study_text(study: StudyOutcome, width: int | None = None) -> str:
     table = as_text(lambda console: print_lines(table_lines(study_table(study), console.width), console), width).rstrip(
         "\n"
     )
-    lines += [table, "", "Predicted beforehand:"]
+    lines += [table, ""]
+    if study.comparisons:
+        lines += ["Equal steps, FLOPs and time; ratios are over the reference's:"]
+        shown = cost_table(study)
+        costs = as_text(lambda console: print_lines(table_lines(shown, console.width), console), width)
+        lines += [costs.rstrip("\n"), ""]
+    lines += ["Predicted beforehand:"]
     lines += [line for arm in study.arms for line in textwrap.wrap(f"{arm.name}: {arm.prediction}", 100)]
     gains = [gain for arm in study.arms[1:] if not math.isnan(gain := study.pairing(arm.name))]
     if gains:
