@@ -68,6 +68,7 @@ def train(
 @click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
 @click.option("--seeds", type=int, metavar="N", help="Paired runs per arm, instead of the preset's 3, 5 or 8.")
 @click.option("--jobs", default=1, show_default=True, metavar="N", help="Arms trained side by side.")
+@click.option("--survey", is_flag=True, help="Survey the end state of each arm: what did it do to the geometry?")
 @click.option("--arms", metavar="LIST", help="Comma-separated arms of the study. [default: all]")
 @click.option(
     "--out", type=PATH, required=True, metavar="DIR", help="The study's folder; a killed study goes on there."
@@ -75,7 +76,7 @@ def train(
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @partial(friendly, interrupted="the same command goes on after the last finished run")
 def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | None, heldout: str | None,
-              device: str | None, **amount: Any) -> None:  # fmt: skip
+              device: str | None, survey: bool, **amount: Any) -> None:  # fmt: skip
     """Train the arms of STUDY in pairs and compare their losses.
 
     gate, stability, norms, symmetriser, softheads, activations, implicit, metric, rank or mismatch (docs/lab.md), or
@@ -94,7 +95,7 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
     from armillary.anatomy.loading.load import pick_device
     from armillary.lab.study.outcome import outcome
     from armillary.lab.study.queue import Study
-    from armillary.learn import SAMPLE
+    from armillary.learn import SAMPLE, survey_states
     from armillary.views.text.study import study_text
 
     source, on = Text.of(SAMPLE if text is None else text, heldout), pick_device(device)
@@ -104,6 +105,8 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
             click.echo(f"study {index + 1} of {len(names)}: {name}", err=True)
         queue = Study(name, size, source, folder, seeds, on, lambda line: click.echo(line, err=True))
         queue.run(wanted, jobs)
+        if survey:
+            survey_states(folder, queue.report)
         click.echo(study_text(outcome(folder)), nl=False)
 
 
@@ -144,10 +147,15 @@ def _amount(preset: str, size: str | None, seeds: int | None, jobs: int) -> tupl
 
 @lab.command()
 @click.argument("folder", type=PATH)
-@click.option("--out", type=PATH, metavar="FILE", help="Also draw it: .html, .png, .svg, or the numbers as .csv.")
+@click.option("--out", type=PATH, metavar="FILE", help="Also its page as .html, figure as .png or .svg, table as .csv.")
+@click.option("--survey", is_flag=True, help="First survey the end states that the study has kept.")
 @friendly
-def show(folder: Path, out: Path | None) -> None:
+def show(folder: Path, out: Path | None, survey: bool) -> None:
     """Show what the study in FOLDER has found so far."""
+    if survey:
+        from armillary.learn import survey_states
+
+        survey_states(folder, lambda line: click.echo(line, err=True))
     from armillary.lab.study.outcome import outcome
     from armillary.views.text.study import study_text
 

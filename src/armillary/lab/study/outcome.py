@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -15,6 +15,7 @@ from armillary.lab.study.claims import LAB_CLAIMS
 from armillary.lab.study.cost import at_equal, by_best, median_cost
 from armillary.lab.study.decisions import Decision, Evidence
 from armillary.lab.study.queue import MANIFEST, read_runs
+from armillary.lab.study.states import EndState, read_geometry
 from armillary.lab.study.verdicts import Comparison, compare
 
 # A learning rate is usable if its worst seed is within this many nats of the arm's best rate.
@@ -80,6 +81,8 @@ class StudyOutcome:
     """All finished runs."""
     notes: tuple[str, ...] = ()
     """Lines that are damaged."""
+    geometry: Mapping[str, EndState] = field(default_factory=dict)
+    """Arm → its surveyed end state."""
 
     @property
     def paired(self) -> list[dict[str, Any]]:
@@ -136,7 +139,7 @@ def outcome(folder: Path) -> StudyOutcome:
         raise ArmillaryError(f"{folder} has no finished run yet; `armillary lab run {name} --out {folder}` makes them.")
     paired = [row for row in rows if not row["tuning"]]
     comparisons = compare(paired, known[0].name) if paired else []
-    return StudyOutcome(name, manifest, known, tuple(comparisons), tuple(rows), tuple(notes))
+    return StudyOutcome(name, manifest, known, tuple(comparisons), tuple(rows), tuple(notes), read_geometry(folder))
 
 
 def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]], guess: float) -> ArmOutcome:

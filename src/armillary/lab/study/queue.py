@@ -13,6 +13,7 @@ from armillary.lab import data
 from armillary.lab.study.arms import arms_of
 from armillary.lab.study.design import EFFECT, RATES, TUNING_SEEDS, Arm, Run, Size, paired_runs, size_of, tuning_runs
 from armillary.lab.study.progress import Progress
+from armillary.lab.study.states import state_path
 from armillary.results.store import check_writable, write_whole
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Study:
 
     def run_arm(self, arm: Arm) -> None:
         """One arm's missing runs, in this process: the model is compiled once."""
+        from armillary.lab.study.geometry import keep
         from armillary.lab.study.training import ArmTrainer
 
         done = {row["key"]: row for row in read_runs(self.out, self.report)}
@@ -76,6 +78,8 @@ class Study:
                 if trainer is None:
                     trainer = ArmTrainer(arm, self.shape, self._corpus(), self.device)
                 row = trainer.run(run)
+                if not run.tuning and run.seed == 0 and not row["diverged"]:
+                    keep(trainer.model, state_path(self.out, arm.name))
                 append(self.out / RUNS, row)
                 done[run.key] = row
                 left = f"; {self.progress.left()}" if self.progress else ""

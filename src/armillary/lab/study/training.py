@@ -101,7 +101,7 @@ class ArmTrainer:
         with torch.no_grad():
             for ours, new in zip(self.model.parameters(), self._build(run.start).parameters(), strict=True):
                 ours.copy_(new)
-        optimizer = self._optimizer(run.rate)
+        optimizer = self.optimizer(run.rate)
         steps, curve = self.size.steps, []
         looks = {round(steps * (i + 1) / LOOKS) for i in range(LOOKS)}
         self.model.train()
@@ -109,7 +109,7 @@ class ArmTrainer:
         for step in range(steps):
             for group in optimizer.param_groups:
                 group["lr"] = run.rate * group["share"] * schedule(step, steps)
-            self._step(self.corpus.batch(self.size, run.seed, step), optimizer)
+            self.step(self.corpus.batch(self.size, run.seed, step), optimizer)
             if step + 1 in looks:
                 clock.pause(step + 1)
                 curve.append((step + 1, self.valid_loss()))
@@ -154,7 +154,8 @@ class ArmTrainer:
         self.model.train()
         return float(total) / (rows * context)
 
-    def _step(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    def step(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """One step of training on windows [row, context + 1]."""
         with unmasked(self.model):
             loss = self._loss(rows)
         optimizer.zero_grad(set_to_none=True)
@@ -167,26 +168,31 @@ class ArmTrainer:
             logits = self.model(input_ids=rows[:, :-1], use_cache=False).logits
         return cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].reshape(-1))
 
-    def _optimizer(self, rate: float) -> torch.optim.Optimizer:
+    def optimizer(self, rate: float) -> torch.optim.Optimizer:
+        """AdamW; matrices decay, and gains and shifts of norms may have a rate of their own."""
         groups: list[dict[str, Any]] = [
             {"params": [], "weight_decay": DECAY, "share": 1.0},
             {"params": [], "weight_decay": 0.0, "share": 1.0},
             {"params": [], "weight_decay": 0.0, "share": self.arm.gain_rate},
         ]
         for name, p in self.model.named_parameters():
-            # Gains and shifts of norms may have a rate of their own.
             of_norm = any(part.startswith("ln_") for part in name.split("."))
             groups[0 if p.dim() > 1 else 2 if of_norm else 1]["params"].append(p)
         groups = [group for group in groups if group["params"]]
         return torch.optim.AdamW(groups, lr=rate, betas=BETAS, fused=self.half)
 
     def _build(self, start: int) -> Any:
-        model = build(replace(recipe_of(self.size, start), feed_forward=self.arm.feed_forward(self.size)))
-        with torch.random.fork_rng(devices=[]):
-            # Parts with random numbers of their own follow the run's start as well.
-            torch.default_generator.manual_seed(start)
-            self.arm.apply(model)
-        return model
+        return build_arm(self.arm, self.size, start)
+
+
+def build_arm(arm: Arm, size: Size, start: int) -> Any:
+    """The arm's model at random initialisation."""
+    model = build(replace(recipe_of(size, start), feed_forward=arm.feed_forward(size)))
+    with torch.random.fork_rng(devices=[]):
+        # Parts with random numbers of their own follow the run's start as well.
+        torch.default_generator.manual_seed(start)
+        arm.apply(model)
+    return model
 
 
 def training() -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import plotly.graph_objects as go
@@ -68,7 +69,7 @@ def figure_of(study: StudyOutcome, panels: Sequence[Panel], title: str, subtitle
             seen.add(trace.name)
     above = heading(title, escape(subtitle))
     top = above.pop("top") + 8
-    below = 70 + 22 * -(-len(seen) // 4) if seen else 60
+    below = 82 + 22 * -(-len(seen) // 4) if seen else 60
     margin = {"t": top, "l": 150, "r": 24, "b": below}
     canvas.update_layout(template="armillary", height=whole + below + top, margin=margin, showlegend=True, **above)
     canvas.update_layout(
@@ -214,7 +215,9 @@ def _rates(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     canvas.update_xaxes(type="log", title="learning rate", tickvals=ticks, ticktext=labels, row=row, col=1)
     canvas.update_yaxes(title="nats per token", row=row, col=1)
     if math.isfinite(lowest):
-        canvas.update_yaxes(range=[lowest - 0.05, lowest + ABOVE], row=row, col=1)
+        middle = median(loss for arm in study.arms for loss in arm.rates.values())
+        top = max(lowest + ABOVE, middle + 0.1 if math.isfinite(middle) else lowest)
+        canvas.update_yaxes(range=[lowest - 0.05, top], row=row, col=1)
 
 
 def _curves(canvas: go.Figure, study: StudyOutcome, row: int) -> None:

@@ -19,15 +19,18 @@ from armillary.views.report.notebook import mark_html, table_html
 from armillary.views.report.payload import Part, bare
 from armillary.views.report.report import assembled, masthead
 from armillary.views.text.quoting import html_text as e
-from armillary.views.text.study import cost_table, study_table
+from armillary.views.text.study import OUTCOME_MARKS, cost_table, geometry_table, study_table
 
+_TINTS = {
+    "better": COLOURS["supported"],
+    "equivalent": LIGHT.second,
+    "undecided": COLOURS["undecided"],
+    "worse": COLOURS["refuted"],
+    "diverged": COLOURS["refuted"],
+}
 SIGNS = {
     "reference": ("◆", LIGHT.soft),
-    "better": ("▲", COLOURS["supported"]),
-    "equivalent": ("≡", LIGHT.second),
-    "undecided": ("○", COLOURS["undecided"]),
-    "worse": ("▼", COLOURS["refuted"]),
-    "diverged": ("✕", COLOURS["refuted"]),
+    **{outcome: (mark, _TINTS[outcome]) for outcome, mark in OUTCOME_MARKS.items()},
     "rates only": ("·", COLOURS["undecided"]),
 }
 HEADINGS = {"outcome": True, "arm": False, "difference": True, "loss at its rate": True, "predicted": False}
@@ -36,9 +39,10 @@ HEADINGS = {"outcome": True, "arm": False, "difference": True, "loss at its rate
 def study_page(study: StudyOutcome) -> str:
     """The study as one self-contained page."""
     parts: list[Part] = []
-    sections = [_verdicts(study), _ledger(study), *_figures(study, parts), _arms(study), _manifest(study)]
+    sections = [_verdicts(study), _ledger(study), *_figures(study, parts), _arms(study), _geometry(study)]
+    sections.append(_manifest(study))
     places = [("ledger", "Arms"), *((name, title) for name, title, *_ in _articles(study))]
-    places += [("table", "Table"), ("manifest", "Manifest")]
+    places += [("table", "Table"), *([("geometry", "Geometry")] if study.geometry else []), ("manifest", "Manifest")]
     foot = f"The command armillary lab show writes this page again from manifest.json and runs.jsonl of {study.name}."
     above = masthead(f"Study {headline(study)}", [caption(study), *study.notes])
     return assembled(f"Armillary: {study.name}", above, places, "".join(sections), foot, parts)
@@ -179,11 +183,30 @@ def _arms(study: StudyOutcome) -> str:
         said = (
             "Ratios are over the reference's. At equal FLOPs and equal time, the dearer of two arms is read from its "
             "curve at the step where the other's whole training is paid for. Its learning rate has not fallen to the "
-            "end by then, so it would do better in a training of that length. Empty: not recorded."
+            f"end by then, so it would do better in a training of that length. Empty: not recorded. {_legend()}"
         )
         costs = f"<h2 id='costs'>At equal steps, FLOPs and time</h2><p class='prose'>{said}</p>"
         costs += table_html(cost_table(study))
     return f"<section id='table'>{costs}<h2>All arms</h2>{table_html(study_table(study))}</section>"
+
+
+def _legend() -> str:
+    return ", ".join(f"{mark} {outcome}" for outcome, mark in OUTCOME_MARKS.items()) + "."
+
+
+def _geometry(study: StudyOutcome) -> str:
+    """What each arm's end state looks like; empty where none was surveyed."""
+    table = geometry_table(study)
+    if table is None:
+        return ""
+    said = "The first seed's end state of each arm, read at its norms on held-out text; means over norms."
+    if any(state.refused for state in study.geometry.values()):
+        said += " Where verdicts are missing, a survey refuses the arm: it has no description of such norms or heads."
+    meanings = terms(*((column.name, [column.meaning]) for column in table.columns[1:] if column.meaning != "verdict"))
+    return (
+        f"<section id='geometry'><h2>Geometry of the end states</h2><p class='prose'>{e(said)}</p>"
+        f"{table_html(table)}<details><summary>What the columns mean</summary>{meanings}</details></section>"
+    )
 
 
 def _manifest(study: StudyOutcome) -> str:

@@ -5,6 +5,7 @@ import textwrap
 
 from armillary.lab.study.outcome import StudyOutcome
 from armillary.lab.study.verdicts import LEAST, Comparison
+from armillary.results.claim import Verdict
 from armillary.results.numbers import interval, say
 from armillary.results.table import Cell, Column, Table
 from armillary.views.figures.marks import MARKS
@@ -28,15 +29,16 @@ COLUMNS = (
 )
 
 
+OUTCOME_MARKS = {"better": "▲", "equivalent": "≡", "undecided": "○", "worse": "▼", "diverged": "✕"}
 COST_COLUMNS = (
     Column("arm", "what was changed"),
     Column("parameters", "of the whole model, over the reference's"),
-    Column("flops", "of training, matrix products only, over the reference's"),
+    Column("FLOPs", "of training, matrix products only, over the reference's"),
     Column("time", "of a training step, over the reference's"),
-    Column("by_steps", "difference in loss at equal steps", "nats/token"),
-    Column("by_flops", "difference at equal FLOPs; the dearer arm is read from its curve", "nats/token"),
-    Column("by_time", "difference at equal time, likewise", "nats/token"),
-    Column("by_best", "difference of the best checkpoints", "nats/token"),
+    Column("equal steps", "difference in loss at equal steps", "nats/token"),
+    Column("equal FLOPs", "difference at equal FLOPs; the dearer arm is read from its curve", "nats/token"),
+    Column("equal time", "difference at equal time, likewise", "nats/token"),
+    Column("best checkpoint", "difference of the best checkpoints", "nats/token"),
 )
 
 
@@ -53,10 +55,42 @@ def cost_table(study: StudyOutcome) -> Table:
     return Table(COST_COLUMNS, tuple(rows))
 
 
+def geometry_table(study: StudyOutcome) -> Table | None:
+    """What each arm's end state looks like at its norms, and its verdicts; None where none was surveyed."""
+    found = study.geometry
+    if not found:
+        return None
+    numbers = list(dict.fromkeys(name for state in found.values() for name in state.numbers))
+    claims = list(dict.fromkeys(name for state in found.values() for name in state.claims))
+    columns = [Column("arm", "what was changed")]
+    columns += [Column(name, MEANINGS.get(name, "")) for name in numbers] + [Column(name, "verdict") for name in claims]
+    rows = [
+        (arm, *(state.numbers.get(name) for name in numbers), *(_verdict(state.claims.get(name)) for name in claims))
+        for arm, state in found.items()
+    ]
+    return Table(tuple(columns), tuple(rows))
+
+
+def _verdict(found: tuple[Verdict, str] | None) -> str | None:
+    return None if found is None else f"{MARKS[found[0]]} {found[1]}"
+
+
+MEANINGS = {
+    "length": "of the vectors that enter a norm, mean over norms",
+    "last length": "of those that enter the last norm",
+    "spread of lengths": "standard deviation over mean, before the norm",
+    "spread after the norm": "the same after it: 0 on a sphere",
+    "mean cosine": "of two tokens' directions before the norm; 0 is isotropic",
+    "effective rank": "participation ratio of the directions before the norm",
+    "effective rank after": "the same after the norm",
+    "top axis": "share of the variance after the norm that one axis has",
+}
+
+
 def _difference(compared: Comparison | None) -> str | None:
     if compared is None or compared.seeds < LEAST:
         return None
-    return f"{interval(compared.difference, compared.low, compared.high)}, {compared.outcome}"
+    return f"{OUTCOME_MARKS[compared.outcome]} {interval(compared.difference, compared.low, compared.high)}"
 
 
 def study_table(study: StudyOutcome) -> Table:
@@ -94,10 +128,15 @@ def study_text(study: StudyOutcome, width: int | None = None) -> str:
     )
     lines += [table, ""]
     if study.comparisons:
-        lines += ["Equal steps, FLOPs and time; ratios are over the reference's:"]
+        marks = " ".join(f"{mark} {outcome}" for outcome, mark in OUTCOME_MARKS.items())
+        lines += [f"Equal steps, FLOPs and time; ratios are over the reference's ({marks}):"]
         shown = cost_table(study)
         costs = as_text(lambda console: print_lines(table_lines(shown, console.width), console), width)
         lines += [costs.rstrip("\n"), ""]
+    states = geometry_table(study)
+    if states is not None:
+        drawn = as_text(lambda console: print_lines(table_lines(states, console.width), console), width)
+        lines += ["End states, first seed:", drawn.rstrip("\n"), ""]
     lines += ["Predicted beforehand:"]
     lines += [line for arm in study.arms for line in textwrap.wrap(f"{arm.name}: {arm.prediction}", 100)]
     gains = [gain for arm in study.arms[1:] if not math.isnan(gain := study.pairing(arm.name))]
