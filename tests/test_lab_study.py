@@ -30,7 +30,7 @@ from armillary.lab.study.lookup import Lookup
 from armillary.lab.study.outcome import outcome
 from armillary.lab.study.queue import Study, best_rate, read_runs
 from armillary.lab.study.robustness import robustness
-from armillary.lab.study.training import ArmTrainer, Corpus, recipe_of
+from armillary.lab.study.training import ArmTrainer, Corpus, allow_compiling, recipe_of
 from armillary.lab.study.verdicts import compare
 from armillary.learn import SAMPLE
 from armillary.views.figures.study import CURVES, FOREST, GAPS, PAIRS, figure_of, save_study
@@ -193,6 +193,22 @@ def test_a_study_of_an_earlier_version_goes_on(text, tmp_path):
     path.write_text(json.dumps(manifest))
     with pytest.raises(ArmillaryError, match="arm layernorm differ"):
         study._claim()
+
+
+def test_the_ninth_arm_of_a_process_is_compiled_too(corpus):
+    """PyTorch compiles one method eight times and then goes on without; the arms here differ by the shape of theirs."""
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    allow_compiling()
+    arms = [*arms_of("norms")[:7], *arms_of("softheads")[1:4]]
+    for arm in arms:
+        trainer = ArmTrainer(arm, SMOKE, corpus, "cpu")
+        trainer._loss = torch.compile(trainer._plain_loss, dynamic=False, backend="eager")
+        trainer.step(corpus.batch(SMOKE, 0, 0), trainer.optimizer(1e-3))
+    assert counters["frames"]["ok"] == counters["frames"]["total"] >= 9
+    torch._dynamo.reset()
 
 
 def test_gains_may_move_slower(corpus):

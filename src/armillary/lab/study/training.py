@@ -22,6 +22,8 @@ from armillary.lab.study.robustness import robustness
 
 WARMUP, FLOOR, DECAY, CLIP, BETAS = 0.1, 0.02, 0.1, 1.0, (0.9, 0.95)
 LOOKS = 5
+# Arms that one process may compile.
+MOST_ARMS = 128
 EVALUATION_ROWS = 256
 # Windows of held-out text with something taken away: 26 losses per run.
 ROBUSTNESS_ROWS = 512
@@ -93,6 +95,8 @@ class ArmTrainer:
         self.parameters = sum(p.numel() for p in self.model.parameters())
         self.flops = flops_per_token(self._build(0), self.size.context)
         self.half = self.device.startswith("cuda")
+        if self.half:
+            allow_compiling()
         self._loss = torch.compile(self._plain_loss, dynamic=False) if self.half else self._plain_loss
 
     def run(self, run: Run) -> dict[str, Any]:
@@ -183,6 +187,19 @@ class ArmTrainer:
 
     def _build(self, start: int) -> Any:
         return build_arm(self.arm, self.size, start)
+
+
+def allow_compiling() -> None:
+    """Let one process compile every arm.
+
+    Every arm is another recompilation of the same method for PyTorch, which gives up after eight and goes on without
+    compiling: the ninth arm of a process would be slower than the others, with a warning at most.
+    """
+    import torch._dynamo.config as dynamo
+
+    settings: Any = dynamo
+    settings.recompile_limit = max(settings.recompile_limit, MOST_ARMS)
+    settings.accumulated_recompile_limit = max(settings.accumulated_recompile_limit, 4 * MOST_ARMS)
 
 
 def build_arm(arm: Arm, size: Size, start: int) -> Any:
