@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,6 +25,7 @@ from armillary.lab.study.training import ArmTrainer
 
 PARTS = {"norms": NORMS, "heads": SOFT_HEADS, "scores": METRIC, "activations": ACTIVATIONS}
 RATE, WARM, LEAST_ROUNDS, MOST_ROUNDS = 1e-4, 3, 5, 40
+NAMES_AND_RATES = ("name", "prediction", "tuned_as", "rates", "gain_rate", "norm_rate")
 REFERENCE = "layernorm, SDPA"
 
 
@@ -41,9 +43,8 @@ def chosen(parts: str) -> Iterator[tuple[str, Arm]]:
 
 
 def _built(arm: Arm) -> str:
-    """What the model's computation depends on."""
-    fields = (arm.norm, sorted(arm.norm_settings.items()), arm.heads, arm.results, arm.score, arm.activation)
-    return repr((*fields, arm.head_width, arm.n_heads, arm.block_diagonal, arm.embed_scale))
+    """What the model's computation depends on: everything but names and rates."""
+    return repr({name: value for name, value in asdict(arm).items() if name not in NAMES_AND_RATES})
 
 
 def stepper(arm: Arm, size: Size, device: str) -> tuple[ArmTrainer, Callable[[int], float]]:

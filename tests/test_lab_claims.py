@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from armillary.errors import ArmillaryError
 from armillary.lab.study.arms import STUDIES, arms_of
 from armillary.lab.study.claims import LAB_CLAIMS
 from armillary.lab.study.decisions import Evidence
-from armillary.lab.study.design import EFFECT
+from armillary.lab.study.design import EFFECT, Arm
 from armillary.lab.study.stored import PATH, stored
 from armillary.probes import PROBES, choose
 
@@ -43,12 +44,12 @@ def planted(study: str, effects: dict[str, float | None], seeds: int = 8, spread
             if "gap" in row and loss is not None:
                 row["train"] = loss - row.pop("gap")
             rows.append(row)
-    arms = {arm.name: {"norm": arm.norm} for arm in arms_of(study)}
+    arms = {arm.name: asdict(arm) for arm in arms_of(study)}
     return Evidence(reference, rows, arms)
 
 
 WORSE, BETTER = 0.03, -0.03
-RING, LEARNED = "symmetriser ring", "symmetriser learned"
+SYMMETRISER = next(arm.name for arm in arms_of("symmetriser") if arm.norm == "symmetriser")
 INVERTIBLE = ("leaky", "wave", "signed root")
 FLOOR, NORM, ACTIVATION = "identity, no norm", "identity, norm", "gelu, no norm"
 CASES = [
@@ -57,7 +58,7 @@ CASES = [
     ("lab.softheads", {}, "refuted"),
     ("lab.softheads", {"triangular": WORSE, "raised sine": None}, "refuted"),
     ("lab.symmetriser", {}, "supported"),
-    ("lab.symmetriser", {RING: WORSE}, "qualified"),
+    ("lab.symmetriser", {SYMMETRISER: WORSE}, "qualified"),
     ("lab.rank", {"6 heads of 4": WORSE, "6 heads of 16": WORSE}, "supported"),
     ("lab.rank", {"6 heads of 4": WORSE}, "qualified"),
     ("lab.rank", {}, "refuted"),
@@ -81,6 +82,29 @@ CASES = [
 def test_planted_runs_are_decided(claim, effects, verdict):
     entry = CLAIMS[claim]
     assert entry.decide(planted(entry.study, effects)).verdict == verdict
+
+
+def test_the_symmetriser_that_is_layernorm_decides_nothing(monkeypatch):
+    """All heads hear each other: equivalent by definition, in any study."""
+    whole = Arm("all", "symmetriser", {"messages": "all"})
+    monkeypatch.setitem(STUDIES, "symmetriser", (*STUDIES["symmetriser"][:2], whole))
+    entry, other = CLAIMS["lab.symmetriser"], STUDIES["symmetriser"][1].name
+    assert entry.decide(planted(entry.study, {other: WORSE})).verdict == "refuted"
+    assert entry.decide(planted(entry.study, {"all": WORSE})).verdict == "supported"
+
+
+def test_an_arm_that_is_still_to_be_run_leaves_the_claim_open_and_one_that_diverged_does_not():
+    evidence = planted("norms", {})
+    rows = [row for row in evidence.rows if row["arm"] != "dyt"]
+    decide = CLAIMS["lab.norms"].decide
+    assert decide(Evidence("layernorm", rows, evidence.arms)).verdict == "undecided"
+    tuned = {"arm": "dyt", "tuning": True, "loss": None, "diverged": True, "seed": 1000}
+    closed = decide(Evidence("layernorm", [*rows, tuned], evidence.arms))
+    assert closed.verdict == "supported" and "Diverged: dyt" in closed.reading
+
+
+def test_a_slower_gain_is_no_other_norm():
+    assert CLAIMS["lab.norms"].decide(planted("norms", {"slow gain": BETTER})).verdict == "supported"
 
 
 def test_all_symmetrisers_worse_refute():

@@ -448,7 +448,7 @@ def written(folder, arms: dict[str, list[float | None]], rates: dict[str, dict[f
     manifest = {
         "study": "norms",
         "size": {"name": "xs", "layers": 4, "width": 192, "tokens": 1000},
-        "arms": {arm: {"prediction": f"prediction of {arm} <b>"} for arm in rates},
+        "arms": {arm: {"prediction": f"prediction of {arm} <b>", "norm": arm} for arm in rates},
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     common = {"parameters": 7, "seconds": 2.0, "size": "xs", "study": "norms"}

@@ -10,8 +10,8 @@ from armillary.lab.study.decisions import (
     misfit_helps,
     none_better,
     norm_bends,
-    some_as_good,
     some_better,
+    some_symmetriser,
 )
 from armillary.lab.study.design import EFFECT
 from armillary.results.claim import Claim, RuleChange
@@ -80,9 +80,10 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
         "lab.symmetriser", "symmetriser", "S3",
         "A trainable norm of heads that exchange messages can replace LayerNorm.",
         f"{_TUNED} If every head hears all others, the Symmetriser is LayerNorm exactly.",
-        "Supported: a Symmetriser with restricted or learned messages is equivalent to LayerNorm or better. Qualified: "
+        "Supported: a Symmetriser whose heads do not all hear each other, or learn whom to hear, is equivalent to "
+        "LayerNorm or better. Qualified: "
         "another one is worse or diverged. Refuted: all are worse or diverged.",
-        some_as_good("symmetriser"), also=("norms",), changes=_SEEN,
+        some_symmetriser, also=("norms",), changes=_SEEN,
     ),
     _claim(
         "lab.rank", "rank", "S0", "A head that sees fewer axes of the stream costs loss.",

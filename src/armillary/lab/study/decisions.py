@@ -31,7 +31,7 @@ SHARE = 0.5
 
 @dataclass(frozen=True)
 class Evidence:
-    """A study's paired runs, its reference arm, and the description of every arm from its manifest."""
+    """A study's runs, its reference arm, and the description of every arm from its manifest."""
 
     reference: str
     rows: Sequence[Row]
@@ -42,8 +42,12 @@ class Evidence:
         return {found.arm: found for found in compare(self.rows, self.reference)}
 
     def of(self, arms: Sequence[str]) -> list[Comparison]:
-        """The comparisons of these arms; an arm without paired runs is undecided."""
-        return [self.outcomes.get(arm) or missing(arm) for arm in arms]
+        """The comparisons of these arms; an arm without paired runs is undecided, or diverged at every rate."""
+        return [self.outcomes.get(arm) or missing(arm, self._hopeless(arm)) for arm in arms]
+
+    def _hopeless(self, arm: str) -> bool:
+        tuned = [row for row in self.rows if row["arm"] == arm and row["tuning"]]
+        return bool(tuned) and all(row["diverged"] for row in tuned)
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,10 @@ class Decision:
 Decide = Callable[[Evidence], Decision]
 
 
-def missing(name: str) -> Comparison:
+def missing(name: str, diverged: bool) -> Comparison:
     nan = math.nan
-    return Comparison(name, 0, nan, nan, nan, nan, nan, 0, "undecided", LEAST)
+    outcome: Outcome = "diverged" if diverged else "undecided"
+    return Comparison(name, 0, nan, nan, nan, nan, nan, 0, outcome, 0 if diverged else LEAST)
 
 
 def reading(comparisons: Sequence[Comparison]) -> str:
@@ -95,27 +100,31 @@ def some_better(arms: Sequence[str], controls: Sequence[str] = ()) -> Decide:
 
 
 def none_better(evidence: Evidence) -> Decision:
-    """Refuted if any arm is better than the reference; supported if every arm is decided and none is."""
-    found = list(evidence.outcomes.values())
+    """Refuted if any other norm is better than the reference; supported if every one is decided and none is."""
+    # The reference's own norm by another schedule is no other norm.
+    others = [name for name, arm in evidence.arms.items() if arm.get("norm") or arm.get("layout")]
+    found = evidence.of([name for name in others if name != evidence.reference])
     if any(c.outcome == "better" for c in found):
         return decided("refuted", found)
     open_ = not found or any(c.outcome == "undecided" for c in found)
     return decided("undecided" if open_ else "supported", found)
 
 
-def some_as_good(norm: str) -> Decide:
-    """Over the arms with this norm: supported if one is equivalent or better, qualified if another one is not."""
+def some_symmetriser(evidence: Evidence) -> Decision:
+    """Supported if a Symmetriser that is not LayerNorm by definition is as good, qualified if another one is not."""
+    names = [name for name, arm in evidence.arms.items() if _restricted(arm)]
+    found = evidence.of(names)
+    fine, bad = (any(c.outcome in kinds for c in found) for kinds in (FINE, BAD))
+    if fine:
+        return decided("qualified" if bad else "supported", found)
+    all_bad = bool(found) and all(c.outcome in BAD for c in found)
+    return decided("refuted" if all_bad else "undecided", found)
 
-    def decide(evidence: Evidence) -> Decision:
-        names = [name for name, arm in evidence.arms.items() if arm.get("norm") == norm]
-        found = evidence.of(names)
-        fine, bad = (any(c.outcome in kinds for c in found) for kinds in (FINE, BAD))
-        if fine:
-            return decided("qualified" if bad else "supported", found)
-        all_bad = bool(found) and all(c.outcome in BAD for c in found)
-        return decided("refuted" if all_bad else "undecided", found)
 
-    return decide
+def _restricted(arm: Mapping[str, Any]) -> bool:
+    """Whether an arm is a Symmetriser in the plain model; if all heads hear each other, it is LayerNorm."""
+    whole = dict(arm.get("norm_settings") or {}).get("messages") == "all"
+    return arm.get("norm") == "symmetriser" and not whole and not arm.get("block_diagonal")
 
 
 def all_worse(arms: Sequence[str]) -> Decide:

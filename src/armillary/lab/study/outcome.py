@@ -99,7 +99,7 @@ class StudyOutcome:
     def verdicts(self) -> dict[str, Decision]:
         """Claim → what this study says about it; empty for a study that decides none."""
         claims = [claim for claim in LAB_CLAIMS if self.name in (claim.study, *claim.also)]
-        evidence = Evidence(self.reference.name, self.paired, self.manifest["arms"])
+        evidence = Evidence(self.reference.name, self.rows, self.manifest["arms"])
         return {claim.id: claim.decide(evidence) for claim in claims}
 
     @property

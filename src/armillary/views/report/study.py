@@ -4,10 +4,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from armillary.lab.study.claims import LAB_CLAIMS
-from armillary.lab.study.design import EFFECT
+from armillary.lab.study.design import EFFECT, Arm
 from armillary.lab.study.outcome import ArmOutcome, StudyOutcome
 from armillary.results.numbers import count, interval, say
 from armillary.results.store import table_csv
@@ -225,12 +226,12 @@ def _manifest(study: StudyOutcome) -> str:
 
 
 def _changes(arm: dict[str, Any]) -> dict[str, Any]:
-    """What an arm's description says beyond empty defaults."""
-    plain = {"gain_rate": 1.0}
+    """What an arm's description says beyond the defaults."""
+    plain = {each.name: each.default for each in fields(Arm)}
     return {
         key: value
         for key, value in arm.items()
-        if key not in ("name", "prediction") and value not in ("", 0, False, [], {}) and plain.get(key) != value
+        if key not in ("name", "prediction") and value not in ("", [], {}) and plain.get(key) != value
     }
 
 
