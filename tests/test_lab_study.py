@@ -488,6 +488,7 @@ def test_a_folder_says_what_its_study_found(tmp_path):
     assert "lab.norms is supported" in page, "no arm is better"
     assert re.findall(r'<article id="(\w+)"', page) == ["differences", "curves", "rates"]
     assert "armillary lab run norms --size xs --seeds 4" in page
+    assert "No arm is found better than layernorm, which ends at 3.087 nats per token" in page
     assert page.count('id="part-') == 3 and "http" not in re.findall(r"<main.*?</main>", page, re.DOTALL)[0]
     assert save_study(found, tmp_path / "study.csv").read_text().count("\n") == 4
 

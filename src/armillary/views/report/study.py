@@ -136,21 +136,21 @@ def _figures(study: StudyOutcome, parts: list[Part]) -> list[str]:
 
 
 def _curve_line(study: StudyOutcome) -> str:
-    best = min((arm for arm in study.arms if not math.isnan(arm.loss)), key=lambda arm: arm.loss, default=None)
-    if best is None:
-        return "No paired run has a loss"
-    return f"{best.name} ends lowest, at {say(best.loss, '.3f')} nats per token"
+    """Which arm ends lowest, if its difference counts."""
+    better = [arm for arm in study.arms if (c := study.compared(arm.name)) is not None and c.outcome == "better"]
+    reference = f"{study.reference.name}, which ends at {say(study.reference.loss, '.3f')} nats per token"
+    if not better:
+        return f"No arm is found better than {reference}"
+    best = min(better, key=lambda arm: arm.loss)
+    return f"{best.name} ends at {say(best.loss, '.3f')}, lower than {reference}"
 
 
 def _rate_line(study: StudyOutcome) -> str:
-    known = [arm for arm in study.arms if not math.isnan(arm.sensitivity)]
+    known = sorted((arm for arm in study.arms if not math.isnan(arm.sensitivity)), key=lambda arm: arm.sensitivity)
     if not known:
         return "Every learning rate diverged in every arm"
-    least = min(known, key=lambda arm: arm.sensitivity)
-    others = (
-        f"; {study.reference.name} {say(study.reference.sensitivity, '.2f')}" if least is not study.reference else ""
-    )
-    return f"{least.name} is least sensitive to the learning rate: {say(least.sensitivity, '.2f')} nats{others}"
+    ends = [f"{say(arm.sensitivity, '.2f')} nats ({arm.name})" for arm in (known[0], known[-1])]
+    return f"Sensitivity to the learning rate: {' to '.join(ends) if len(known) > 1 else ends[0]}"
 
 
 def _reading(study: StudyOutcome, name: str) -> str:
