@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from armillary.lab.study.claims import LAB_CLAIMS
+from armillary.lab.study.stored import stored
 from armillary.probes import PROBES
 from armillary.results.claim import SOURCES
 
@@ -28,7 +30,8 @@ The claims come from four documents, S0 to S3. This page lists what each of them
 answer is: a claim (`armillary claims ID` prints its rule, the linked page shows verdicts), a study that the laboratory
 can run (`armillary lab run NAME`), a command, a page or an example. Questions and proposals of the documents, and
 remarks of the reviews in S1, count as statements; what a document repeats is listed once, with all its sections.
-*Planned* marks claims that do not exist yet. [Prior work](prior-work.md) says who made a claim first.
+*Planned* marks claims that do not exist yet, or whose study has not been run. [Prior work](prior-work.md)
+says who made a claim first.
 
 `make docs-coverage` writes this page from `docs/coverage.json` and the claims.
 
@@ -36,8 +39,10 @@ remarks of the reviews in S1, count as statements; what a document repeats is li
 
 
 def registered() -> dict[str, str]:
-    """The chapter of every claim that exists."""
-    return {probe.claim.id: probe.claim.chapter for probe in PROBES}
+    """The chapter of every claim that exists; of the laboratory's, those whose study has been run."""
+    run = {verdict.claim for verdict in stored()}
+    claims = [probe.claim for probe in PROBES] + [entry.claim for entry in LAB_CLAIMS if entry.id in run]
+    return {claim.id: claim.chapter for claim in claims}
 
 
 def still_planned(data: Mapping[str, Any], claims: Collection[str]) -> list[str]:
@@ -105,7 +110,9 @@ def claim_mark(claim: str, planned: Collection[str], chapters: Mapping[str, str]
 def chapter_pages() -> dict[str, str]:
     """The page that shows a chapter's verdicts, by the mark in it."""
     marks = {path.name: re.findall(r"<!-- numbers ([A-H]) -->", path.read_text("utf-8")) for path in DOCS.glob("*.md")}
-    return {chapter: name for name, shown in sorted(marks.items()) for chapter in shown}
+    shown = {chapter: name for name, chapters in sorted(marks.items()) for chapter in chapters}
+    # The laboratory's verdicts are on the page that docs/studies.py writes.
+    return {"G": "lab/README.md"} | shown
 
 
 def escaped(text: str) -> str:

@@ -1,13 +1,15 @@
 """Where do the numbers of docs/lab/README.md come from? From the runs in its folders: `python docs/studies.py`.
 
 Each folder holds a study as `armillary lab run` left it (`manifest.json`, `runs.jsonl`), and `reading.md`, what we make
-of it. `tests/test_docs.py` checks that the page is what this file writes.
+of it. The verdicts on the laboratory's claims go into the package as well, where `armillary claims` reads them.
+`tests/test_docs.py` checks that page and verdicts are what this file writes.
 """
 
 import math
 from pathlib import Path
 
 from armillary.lab.study.outcome import StudyOutcome, outcome
+from armillary.lab.study.stored import PATH, StoredVerdict, stored_json
 from armillary.results.numbers import interval, say
 
 FOLDER = Path(__file__).parent / "lab"
@@ -32,20 +34,38 @@ def page() -> str:
 def section(name: str) -> str:
     study = outcome(FOLDER / name)
     size, rates = study.manifest["size"], sorted({rate for arm in study.arms for rate in arm.rates})
-    runs = sum(1 for line in (FOLDER / name / "runs.jsonl").read_text("utf-8").splitlines() if line)
     lines = [
         f"## {name}",
         "",
         f"Size {size['name']}: {size['layers']} layers of width {size['width']}, {study.reference.parameters:,} "
-        f"parameters, {size['tokens']:,} tokens a run; {runs} runs; learning rates "
+        f"parameters, {size['tokens']:,} tokens a run; {len(study.rows)} runs; learning rates "
         f"{', '.join(say(rate, 'g') for rate in rates)}.",
         "",
         *table(study),
         "",
+        *verdicts(study),
         (FOLDER / name / "reading.md").read_text("utf-8").strip(),
         "",
     ]
     return "\n".join(lines)
+
+
+def verdicts(study: StudyOutcome) -> list[str]:
+    """The claims that the study decides, a paragraph each."""
+    return [
+        line
+        for claim, decision in study.verdicts().items()
+        for line in (f"`{claim}`: **{decision.verdict}**. {decision.reading}", "")
+    ]
+
+
+def stored() -> tuple[StoredVerdict, ...]:
+    """Every verdict of every folder, for the package."""
+    return tuple(
+        StoredVerdict(claim, decision.verdict, decision.reading, name, study.manifest["size"]["name"], len(study.rows))
+        for name, study in ((name, outcome(FOLDER / name)) for name in ORDER)
+        for claim, decision in study.verdicts().items()
+    )
 
 
 def table(study: StudyOutcome) -> list[str]:
@@ -70,3 +90,4 @@ def row(study: StudyOutcome, name: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), "utf-8")
+    PATH.write_text(stored_json(stored()), "utf-8")

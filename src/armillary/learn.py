@@ -1,6 +1,7 @@
 """Train a model on a text, and examine it: the laboratory with geometry callbacks and progress."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from armillary.anatomy import Anatomy
 from armillary.anatomy.loading.load import load_model, locate, pick_device
 from armillary.anatomy.loading.quiet import quiet
-from armillary.errors import ModelError, TextError
+from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.lab import data, exam
 from armillary.lab.card import EXAM
 from armillary.lab.checkpoint import RECIPE
@@ -19,7 +20,10 @@ from armillary.lab.log import evaluations, rows
 from armillary.lab.ngram import KneserNey
 from armillary.lab.recipe import recipe
 from armillary.lab.required_words import NOUNS
+from armillary.lab.study.states import EndState, state_path, write_geometry
 from armillary.lab.train import Trainer
+from armillary.results.claim import Verdict
+from armillary.results.numbers import interval_of
 from armillary.results.store import write_whole
 from armillary.training.callback import GeometryCallback
 from armillary.training.snapshot import DivergedError
@@ -27,6 +31,8 @@ from armillary.views.text.progress import Bar, progress_bar
 
 LOOK_ROWS, LOOK_WIDTH = 8, 128
 SAMPLE = str(files("armillary.flow") / "sample")
+# What the end states of a study are surveyed for: a few claims that one quick pass decides.
+STATE_CLAIMS = "sphere.radius,sphere.direction,spectrum.dimension,cycle.isotropy,heads.specialise"
 PROMPTS = ("The old man", "“I do not know,” said", "In the morning", "There was a time when")
 
 
@@ -173,6 +179,50 @@ def training(model: str | Path) -> list[dict[str, Any]]:
     if not logged:
         raise ModelError(f"{model} has no log of its training; pass the folder of a run, or a built-in model.")
     return logged
+
+
+def survey_states(folder: Path, report: Callable[[str], None] = lambda line: None) -> dict[str, EndState]:
+    """Survey the kept end state of every arm of a study, and write geometry.json into its folder."""
+    from armillary.lab.study.arms import arms_of
+    from armillary.lab.study.design import size_of
+    from armillary.lab.study.geometry import ROWS, geometry, restore
+    from armillary.lab.study.outcome import outcome
+    from armillary.lab.study.training import Corpus, build_arm
+
+    study = outcome(folder)
+    size = size_of(study.name, study.manifest["size"]["name"])
+    arms = [arm for arm in arms_of(study.name) if state_path(folder, arm.name).exists()]
+    if not arms:
+        raise ArmillaryError(
+            f"{folder} keeps no end states; each arm's first paired run writes one, so run the study on this machine."
+        )
+    held_out, found = Corpus(folder / "tokens", "cpu").valid, {}
+    rows = min(ROWS, len(held_out) // size.context)
+    windows = held_out[: rows * size.context].view(rows, size.context).long()
+    for arm in arms:
+        model = build_arm(arm, size, 0).eval()
+        restore(model, state_path(folder, arm.name))
+        claims, refused = _state_claims(model, folder)
+        found[arm.name] = EndState(geometry(model, windows), claims, refused)
+        report(f"surveyed {arm.name}" + (f": its geometry, but no claims ({refused})" if refused else ""))
+    write_geometry(folder, found)
+    return found
+
+
+def _state_claims(model: Any, folder: Path) -> tuple[dict[str, tuple[Verdict, str]], str]:
+    """Claim → verdict and number, or why the model cannot be surveyed."""
+    from transformers import PreTrainedTokenizerFast
+
+    from armillary.run import survey
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokens" / "bpe.json"), eos_token=data.END)
+    try:
+        with quiet():
+            made = survey(model, tokenizer=tokenizer, claims=STATE_CLAIMS, quick=True, device="cpu", progress=False)
+    except (ArmillaryError, AttributeError) as error:
+        # A part that no table describes lacks what the anatomy looks for.
+        return {}, str(error).split(":")[0]
+    return {finding.id: (finding.verdict, interval_of(finding.statistic)) for finding in made}, ""
 
 
 class _Geometry:

@@ -1,4 +1,4 @@
-"""The command line of the laboratory: `armillary lab train`, `exam`, `plot`, `card`."""
+"""The command line of the laboratory: `armillary lab train`, `run`, `show`, `exam`, `plot`, `card`."""
 
 import sys
 from functools import partial
@@ -61,69 +61,101 @@ def train(
 
 @lab.command("run")
 @click.argument("study", metavar="STUDY")
-@click.option("--size", default="smoke", show_default=True, metavar="NAME", help="smoke, cpu, xs, s or m.")
-@click.option("--text", metavar="PATH", required=True, help="A text file (also .xz, .gz) or a folder of them.")
+@click.option("--preset", default="smoke", show_default=True, metavar="P",
+              help="smoke (a minute or two), cpu (up to half an hour) or gpu (the sizes of docs/lab).")  # fmt: skip
+@click.option("--size", metavar="NAME", help="smoke, cpu, xs, xs-scarce, s or m, instead of the preset's.")
+@click.option("--text", metavar="PATH", help="A text file (also .xz, .gz) or a folder. [default: the built-in sample]")
 @click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
-@click.option("--seeds", default=8, show_default=True, metavar="N", help="Paired runs per arm.")
+@click.option("--seeds", type=int, metavar="N", help="Paired runs per arm, instead of the preset's 3, 5 or 8.")
 @click.option("--jobs", default=1, show_default=True, metavar="N", help="Arms trained side by side.")
+@click.option("--survey", is_flag=True, help="Survey the end state of each arm: what did it do to the geometry?")
 @click.option("--arms", metavar="LIST", help="Comma-separated arms of the study. [default: all]")
 @click.option(
     "--out", type=PATH, required=True, metavar="DIR", help="The study's folder; a killed study goes on there."
 )
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @partial(friendly, interrupted="the same command goes on after the last finished run")
-def run_study(
-    study: str,
-    size: str,
-    text: str,
-    heldout: str | None,
-    seeds: int,
-    jobs: int,
-    arms: str | None,
-    out: Path,
-    device: str | None,
-) -> None:
+def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | None, heldout: str | None,
+              device: str | None, survey: bool, **amount: Any) -> None:  # fmt: skip
     """Train the arms of STUDY in pairs and compare their losses.
 
-    gate, stability, norms, softheads, activations, implicit or metric (docs/lab.md).
+    gate, stability, norms, symmetriser, softheads, activations, implicit, metric, rank or mismatch (docs/lab.md), or
+    all: each in its own folder of --out.
     """
-    from armillary.errors import ArmillaryError, nearest
-    from armillary.lab.study.arms import arms_of
-    from armillary.lab.study.design import SIZES
+    from armillary.lab.study.arms import STUDIES
 
-    known = [arm.name for arm in arms_of(study)]
-    wanted = [name.strip() for name in arms.split(",")] if arms else known
-    for name in wanted:
-        if name not in known:
-            raise ArmillaryError(f"the study {study} has no arm {name!r}; {nearest(name, known)}")
-    if size not in SIZES:
-        raise ArmillaryError(f"there is no size {size!r}; {nearest(size, SIZES)}")
-    for option, number in (("--seeds", seeds), ("--jobs", jobs)):
-        if number < 1:
-            raise ArmillaryError(f"{option} {number} leaves nothing to run; give at least 1.")
+    names = list(STUDIES) if study == "all" else [study]
+    wanted = _arms(study, arms)
+    size, seeds = _amount(jobs=jobs, **amount)
     from armillary.lab.data import Text, check_source
 
     for path in (text, heldout):
         if path is not None:
             check_source(path)
-    import torch
-
+    from armillary.anatomy.loading.load import pick_device
     from armillary.lab.study.outcome import outcome
     from armillary.lab.study.queue import Study
+    from armillary.learn import SAMPLE, survey_states
     from armillary.views.text.study import study_text
 
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    queue = Study(study, size, Text.of(text, heldout), out, seeds, device, lambda line: click.echo(line, err=True))
-    queue.run(wanted, jobs)
-    click.echo(study_text(outcome(out)), nl=False)
+    source, on = Text.of(SAMPLE if text is None else text, heldout), pick_device(device)
+    for index, name in enumerate(names):
+        folder = out / name if study == "all" else out
+        if study == "all":
+            click.echo(f"study {index + 1} of {len(names)}: {name}", err=True)
+        queue = Study(name, size, source, folder, seeds, on, lambda line: click.echo(line, err=True))
+        queue.run(wanted, jobs)
+        if survey:
+            survey_states(folder, queue.report)
+        click.echo(study_text(outcome(folder)), nl=False)
+
+
+def _arms(study: str, asked: str | None) -> list[str]:
+    """The arms asked for; none for all of them."""
+    from armillary.errors import ArmillaryError, nearest
+    from armillary.lab.study.arms import STUDIES, arms_of
+
+    if study not in (*STUDIES, "all"):
+        raise ArmillaryError(f"there is no study {study!r}; {nearest(study, [*STUDIES, 'all'])}")
+    if asked is None:
+        return []
+    if study == "all":
+        raise ArmillaryError("--arms chooses arms of one study, and all were asked for; name the study.")
+    known = [arm.name for arm in arms_of(study)]
+    # The name of an arm may itself contain a comma.
+    wanted = [asked.strip()] if asked.strip() in known else [name.strip() for name in asked.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise ArmillaryError(f"the study {study} has no arm {name!r}; {nearest(name, known)}")
+    return wanted
+
+
+def _amount(preset: str, size: str | None, seeds: int | None, jobs: int) -> tuple[str, int]:
+    """The size and the number of seeds: the preset's, unless given."""
+    from armillary.errors import ArmillaryError, nearest
+    from armillary.lab.study.design import PRESETS, SIZES
+
+    if preset not in PRESETS:
+        raise ArmillaryError(f"there is no preset {preset!r}; {nearest(preset, PRESETS)}")
+    if size is not None and size not in SIZES:
+        raise ArmillaryError(f"there is no size {size!r}; {nearest(size, SIZES)}")
+    for option, number in (("--seeds", seeds), ("--jobs", jobs)):
+        if number is not None and number < 1:
+            raise ArmillaryError(f"{option} {number} leaves nothing to run; give at least 1.")
+    return size or PRESETS[preset].size, seeds or PRESETS[preset].seeds
 
 
 @lab.command()
 @click.argument("folder", type=PATH)
-@click.option("--out", type=PATH, metavar="FILE", help="Also draw it: .html, .png, .svg, or the numbers as .csv.")
+@click.option("--out", type=PATH, metavar="FILE", help="Also its page as .html, figure as .png or .svg, table as .csv.")
+@click.option("--survey", is_flag=True, help="First survey the end states that the study has kept.")
 @friendly
-def show(folder: Path, out: Path | None) -> None:
+def show(folder: Path, out: Path | None, survey: bool) -> None:
     """Show what the study in FOLDER has found so far."""
+    if survey:
+        from armillary.learn import survey_states
+
+        survey_states(folder, lambda line: click.echo(line, err=True))
     from armillary.lab.study.outcome import outcome
     from armillary.views.text.study import study_text
 

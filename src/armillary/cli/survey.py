@@ -176,22 +176,31 @@ def show(folder: Path, claim: str | None, as_json: bool) -> None:
 @click.argument("claim", required=False)
 @friendly
 def claims(claim: str | None) -> None:
-    """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source, error rate."""
+    """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source, error rate.
+
+    Claims of chapter G are decided by training models (armillary lab run), and are no part of a survey.
+    """
+    from armillary.lab.study.claims import LAB_CLAIMS
     from armillary.probes import claims as list_claims
     from armillary.probes import origin
     from armillary.results.calibration.store import shipped
     from armillary.views.text.calibration import claim_lines
+    from armillary.views.text.lab_claims import lab_claim_text, lab_list_text
     from armillary.views.text.survey import claim_text, claims_list_text
 
     known = {entry.id: entry for entry in list_claims()}
+    trained = {entry.id: entry for entry in LAB_CLAIMS}
     if claim is None:
         click.echo(claims_list_text(known.values(), packages={entry: origin(entry) for entry in known}))
+        click.echo("\n" + lab_list_text(LAB_CLAIMS))
+    elif claim in trained:
+        click.echo(lab_claim_text(trained[claim]))
     elif claim in known:
         calibration = shipped()
         lines = [] if calibration is None else claim_lines(calibration, claim, known[claim])
         click.echo(claim_text(known[claim], package=origin(claim), calibrated=lines))
     else:
-        raise ArmillaryError(f"there is no claim {claim!r}; {nearest(claim, known)}")
+        raise ArmillaryError(f"there is no claim {claim!r}; {nearest(claim, [*known, *trained])}")
 
 
 def _folder_name(name: str) -> str:

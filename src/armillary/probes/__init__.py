@@ -173,7 +173,10 @@ def choose(asked: str) -> tuple[AnyProbe, ...]:
     >>> [probe.claim.id for probe in choose("sphere.plane,sphere.radius")]
     ['sphere.radius', 'sphere.plane']
     """
+    from armillary.lab.study.claims import LAB_CLAIMS
+
     wanted: set[str] = set()
+    trained = {claim.id: claim for claim in LAB_CLAIMS}
     known = {claim.id: claim.chapter for claim in claims()}
     for word in (part.strip() for part in asked.split(",")):
         if word in known:
@@ -182,12 +185,21 @@ def choose(asked: str) -> tuple[AnyProbe, ...]:
             wanted.update(known)
         elif word.upper() in CHAPTERS:
             chapter = [claim for claim, letter in known.items() if letter == word.upper()]
+            if not chapter and any(claim.claim.chapter == word.upper() for claim in LAB_CLAIMS):
+                raise ArmillaryError(
+                    f"chapter {word.upper()} ({CHAPTERS[word.upper()]}) is decided by training models, not by a "
+                    "survey; run `armillary lab run all`, or one of its studies."
+                )
             if not chapter:
                 ready = ", ".join(sorted(set(known.values())))
                 raise ArmillaryError(
                     f"chapter {word.upper()} ({CHAPTERS[word.upper()]}) has no probe yet; measured so far: {ready}."
                 )
             wanted.update(chapter)
+        elif word in trained:
+            raise ArmillaryError(
+                f"{word} is decided by training models, not by a survey; run `{trained[word].command}`."
+            )
         else:
             raise ArmillaryError(f"there is no claim {word!r}; {nearest(word, [*known, *CHAPTERS, 'all'])}")
     return tuple(probe for probe in available() if probe.claim.id in wanted)

@@ -1,7 +1,7 @@
 """What is compared, on which models and how often? Fixed before the first run, and written into a study's manifest."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 # The smallest difference in loss that counts, in nats per token.
@@ -104,13 +104,36 @@ class Size:
 
 
 SIZES = {
-    "smoke": Size("smoke", 2, 32, 4, context=32, batch=4, tokens=2048, vocabulary=300),
-    "cpu": Size("cpu", 2, 64, 4, context=64, batch=16, tokens=400_000, vocabulary=1024),
+    "smoke": Size("smoke", 2, 32, 4, context=32, batch=4, tokens=1024, vocabulary=300),
+    "cpu": Size("cpu", 2, 64, 4, context=64, batch=16, tokens=100_000, vocabulary=1024),
     "xs": Size("xs", 4, 192, 6),
     "xs-scarce": Size("xs-scarce", 4, 192, 6, share=0.1),
     "s": Size("s", 6, 256, 8, tokens=100_000_000),
     "m": Size("m", 8, 512, 8, tokens=300_000_000),
 }
+# Studies whose arms need the width of size xs: one layer and half of the text keep them as fast as the others.
+WIDE_STUDIES = ("rank",)
+
+
+def size_of(study: str, name: str) -> Size:
+    """The size by its name, wide enough for the study's arms."""
+    size, wide = SIZES[name], SIZES["xs"]
+    if study not in WIDE_STUDIES or size.width >= wide.width:
+        return size
+    return replace(size, layers=1, width=wide.width, heads=wide.heads, tokens=size.tokens // 2)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much of a study fits on a machine."""
+
+    size: str
+    seeds: int
+    """Paired runs per arm."""
+
+
+# smoke takes a minute or two per study, cpu less than half an hour; gpu is the design that verdicts rest on.
+PRESETS = {"smoke": Preset("smoke", 3), "cpu": Preset("cpu", 5), "gpu": Preset("xs", 8)}
 # A first trial of LayerNorm at size xs was best at 4e-3 and unstable at 8e-3: the grid has room on either side.
 RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
 # Beyond the edge of stability, to see where it lies.

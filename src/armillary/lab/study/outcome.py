@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -11,7 +11,11 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import ArmillaryError
+from armillary.lab.study.claims import LAB_CLAIMS
+from armillary.lab.study.cost import at_equal, by_best, median_cost
+from armillary.lab.study.decisions import Decision, Evidence
 from armillary.lab.study.queue import MANIFEST, read_runs
+from armillary.lab.study.states import EndState, read_geometry
 from armillary.lab.study.verdicts import Comparison, compare
 
 # A learning rate is usable if its worst seed is within this many nats of the arm's best rate.
@@ -37,6 +41,9 @@ class ArmOutcome:
     curves: tuple[tuple[tuple[int, float | None], ...], ...]
     guess: float
     """Loss of a uniform guess."""
+    flops: float = math.nan
+    """Per token of training; NaN where runs have not recorded it."""
+    step_seconds: float = math.nan
 
     @property
     def loss(self) -> float:
@@ -70,6 +77,30 @@ class StudyOutcome:
     manifest: dict[str, Any]
     arms: tuple[ArmOutcome, ...]
     comparisons: tuple[Comparison, ...]
+    rows: tuple[dict[str, Any], ...] = ()
+    """All finished runs."""
+    notes: tuple[str, ...] = ()
+    """Lines that are damaged."""
+    geometry: Mapping[str, EndState] = field(default_factory=dict)
+    """Arm → its surveyed end state."""
+
+    @property
+    def paired(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if not row["tuning"]]
+
+    def at_equal(self, cost: str) -> dict[str, Comparison]:
+        """Arm → its difference at equal cost, 'flops' or 'step_seconds'; without arms that have not recorded it."""
+        return {found.arm: found for found in at_equal(self.paired, self.reference.name, cost)}
+
+    def by_best(self) -> dict[str, Comparison]:
+        """Arm → its difference by the best checkpoints."""
+        return {found.arm: found for found in by_best(self.paired, self.reference.name)}
+
+    def verdicts(self) -> dict[str, Decision]:
+        """Claim → what this study says about it; empty for a study that decides none."""
+        claims = [claim for claim in LAB_CLAIMS if self.name in (claim.study, *claim.also)]
+        evidence = Evidence(self.reference.name, self.rows, self.manifest["arms"])
+        return {claim.id: claim.decide(evidence) for claim in claims}
 
     @property
     def reference(self) -> ArmOutcome:
@@ -99,14 +130,16 @@ def outcome(folder: Path) -> StudyOutcome:
         raise ArmillaryError(f"{folder} holds no study: {MANIFEST} is missing; give the --out of `lab run`.") from error
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise ArmillaryError(f"{path} is damaged ({type(error).__name__}); run the study again.") from error
-    rows = read_runs(folder)
+    notes: list[str] = []
+    rows = read_runs(folder, notes.append)
     guess = math.log(manifest.get("size", {}).get("vocabulary", 8192))
     found = [_arm(arm, said, [row for row in rows if row["arm"] == arm], guess) for arm, said in predictions.items()]
     known = tuple(arm for arm in found if arm.rates or arm.losses)
     if not known:
         raise ArmillaryError(f"{folder} has no finished run yet; `armillary lab run {name} --out {folder}` makes them.")
     paired = [row for row in rows if not row["tuning"]]
-    return StudyOutcome(name, manifest, known, tuple(compare(paired, known[0].name)) if paired else ())
+    comparisons = compare(paired, known[0].name) if paired else []
+    return StudyOutcome(name, manifest, known, tuple(comparisons), tuple(rows), tuple(notes), read_geometry(folder))
 
 
 def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]], guess: float) -> ArmOutcome:
@@ -128,4 +161,6 @@ def _arm(name: str, prediction: str, rows: Sequence[dict[str, Any]], guess: floa
         parameters=rows[0]["parameters"] if rows else 0,
         curves=tuple(tuple((step, loss) for step, loss in row["curve"]) for row in paired),
         guess=guess,
+        flops=median_cost(rows, name, "flops"),
+        step_seconds=median_cost(rows, name, "step_seconds"),
     )

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 from armillary.errors import ArmillaryError, OutputError
 from armillary.lab import data
 from armillary.lab.study.arms import arms_of
-from armillary.lab.study.design import EFFECT, RATES, SIZES, TUNING_SEEDS, Arm, Run, Size, paired_runs, tuning_runs
+from armillary.lab.study.design import EFFECT, RATES, TUNING_SEEDS, Arm, Run, Size, paired_runs, size_of, tuning_runs
+from armillary.lab.study.progress import Progress
+from armillary.lab.study.states import state_path
 from armillary.results.store import check_writable, write_whole
 
 if TYPE_CHECKING:
     from armillary.lab.study.training import Corpus
 
 MANIFEST, RUNS = "manifest.json", "runs.jsonl"
+# What every row of a finished run has.
+REQUIRED = frozenset(
+    ("key", "arm", "rate", "seed", "tuning", "loss", "best", "diverged", "curve", "parameters", "seconds")
+)
 Report = Callable[[str], None]
 
 
@@ -32,6 +38,12 @@ class Study:
     seeds: int
     device: str
     report: Report = lambda line: None
+    progress: Progress | None = None
+    """Of a run of the queue; set by it."""
+
+    @property
+    def shape(self) -> Size:
+        return size_of(self.name, self.size)
 
     def run(self, arms: Iterable[str] = (), jobs: int = 1) -> list[dict[str, Any]]:
         """All runs that are not done yet, of `jobs` arms side by side: an arm's tuning runs, then its paired runs."""
@@ -39,9 +51,10 @@ class Study:
 
         check_writable(self.out)
         self._claim()
-        data.prepare(recipe_of(SIZES[self.size], 0), self.text, self.out / "tokens")
+        data.prepare(recipe_of(self.shape, 0), self.text, self.out / "tokens")
         wanted = set(arms) or {arm.name for arm in arms_of(self.name)}
         chosen = [arm for arm in arms_of(self.name) if arm.name in wanted]
+        self.progress = Progress.of(self.out / RUNS, self._missing(chosen))
         # An arm that takes over a rate waits until that rate is known.
         for stage in ([arm for arm in chosen if not arm.tuned_as], [arm for arm in chosen if arm.tuned_as]):
             if jobs > 1 and len(stage) > 1:
@@ -53,6 +66,7 @@ class Study:
 
     def run_arm(self, arm: Arm) -> None:
         """One arm's missing runs, in this process: the model is compiled once."""
+        from armillary.lab.study.geometry import keep
         from armillary.lab.study.training import ArmTrainer
 
         done = {row["key"]: row for row in read_runs(self.out, self.report)}
@@ -62,11 +76,26 @@ class Study:
                 if run.key in done:
                     continue
                 if trainer is None:
-                    trainer = ArmTrainer(arm, SIZES[self.size], self._corpus(), self.device)
+                    trainer = ArmTrainer(arm, self.shape, self._corpus(), self.device)
                 row = trainer.run(run)
+                if not run.tuning and run.seed == 0 and not row["diverged"]:
+                    keep(trainer.model, state_path(self.out, arm.name))
                 append(self.out / RUNS, row)
                 done[run.key] = row
-                self.report(f"{run.key}: loss {row['loss']}, {row['seconds']} s")
+                left = f"; {self.progress.left()}" if self.progress else ""
+                self.report(f"{run.key}: {_loss_text(row)}, {row['seconds']} s{left}")
+
+    def _missing(self, arms: Iterable[Arm]) -> int:
+        """Runs that these arms still need, if no arm diverges at every rate."""
+        done = {row["key"] for row in read_runs(self.out)}
+        wanted = 0
+        for arm in arms:
+            wanted += sum(run.key not in done for run in tuning_runs(self.name, self.size, arm))
+            # The rate is not known yet; what is done is counted by its arm and seed.
+            paired = [run.seed for run in paired_runs(self.name, self.size, arm, 1.0, self.seeds)]
+            start = f"{self.name}/{self.size}/{arm.name}/paired/"
+            wanted += max(0, len(paired) - sum(key.startswith(start) for key in done))
+        return wanted
 
     def _side_by_side(self, arms: list[Arm], jobs: int) -> None:
         """Arms in processes of their own, which append to the same file; an arm that fails ends the study."""
@@ -89,7 +118,7 @@ class Study:
     def _corpus(self) -> "Corpus":
         from armillary.lab.study.training import Corpus
 
-        return Corpus(self.out / "tokens", self.device, SIZES[self.size].share)
+        return Corpus(self.out / "tokens", self.device, self.shape.share)
 
     def _tuning(self, arm: Arm, done: dict[str, Any]) -> Iterable[Run]:
         return tuning_runs(self.name, self.size, arm)
@@ -108,24 +137,30 @@ class Study:
 
     def _claim(self) -> None:
         """The folder's manifest must be this study's; seeds and arms may be added."""
+        from armillary.lab.study.training import training
+
         arms = {arm.name: asdict(arm) for arm in arms_of(self.name)}
         wanted = {
             "study": self.name,
-            "size": asdict(SIZES[self.size]),
+            "size": asdict(self.shape),
             "text": self.text.sha256,
             "device": self.device.split(":")[0],
             "arms": arms,
             "rates": list(RATES),
             "tuning_seeds": list(TUNING_SEEDS),
             "smallest_effect": EFFECT,
+            "training": training(),
         }
         wanted = json.loads(json.dumps(wanted))
         path = self.out / MANIFEST
         if path.exists():
-            stored = json.loads(path.read_text("utf-8"))
+            stored = _manifest(path)
             # Arms may be added to a study; those it has stay what they are.
             known = stored.pop("arms", {})
-            other = [key for key in wanted if key not in ("arms", "size") and stored.get(key) != wanted[key]]
+            # Earlier studies do not say how they were trained; it was as now.
+            stored.setdefault("training", wanted["training"])
+            plain = [key for key in wanted if key not in ("arms", "size") and stored.get(key) != wanted[key]]
+            other = [f"{key} ({stored.get(key)}, now {wanted[key]})" if key == "device" else key for key in plain]
             other += ["size"] if _differ(stored.get("size", {}), wanted["size"], Size) else []
             other += [f"arm {name}" for name in known if _differ(known[name], wanted["arms"].get(name, {}), Arm)]
             if other:
@@ -135,6 +170,22 @@ class Study:
                 )
             wanted["arms"] = known | wanted["arms"]
         write_whole({path: json.dumps(wanted, indent=1) + "\n"})
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        stored["study"], stored["arms"].items()
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise ArmillaryError(
+            f"{path} is damaged ({type(error).__name__}), so it cannot be known what its runs are; restore it, or give "
+            "another --out."
+        ) from error
+    return stored
+
+
+def _loss_text(row: Mapping[str, Any]) -> str:
+    return "diverged" if row["loss"] is None else f"loss {row['loss']:.4f}"
 
 
 def _differ(stored: Mapping[str, Any], wanted: Mapping[str, Any], kind: type[Arm] | type[Size]) -> bool:
@@ -162,16 +213,19 @@ def _to_stderr(line: str) -> None:
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """One line, on disk before this returns."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+    """One line, on disk before this returns; a line that a kill cut off is ended first."""
+    with path.open("ab+") as file:
+        file.seek(0, os.SEEK_END)
+        cut = file.tell() > 0 and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
+        file.write((b"\n" if cut else b"") + json.dumps(row).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def read_runs(folder: Path, report: Report = lambda line: None) -> list[dict[str, Any]]:
     """The finished runs; a damaged line is named and left out, so that its run is made again."""
-    path, rows = folder / RUNS, []
+    path = folder / RUNS
+    rows: dict[str, dict[str, Any]] = {}
     if not path.exists():
         return []
     try:
@@ -183,9 +237,10 @@ def read_runs(folder: Path, report: Report = lambda line: None) -> list[dict[str
             continue
         try:
             row = json.loads(line)
-            row["key"], row["rate"], row["diverged"], row["loss"], row["seed"], row["arm"]
-        except (ValueError, KeyError, TypeError):
+            if not row.keys() >= REQUIRED or row["diverged"] != (row["loss"] is None):
+                raise ValueError("fields are missing")
+        except (ValueError, KeyError, TypeError, AttributeError):
             report(f"line {number} of {path} is damaged; its run is made again")
             continue
-        rows.append(row)
-    return rows
+        rows.setdefault(row["key"], row)
+    return list(rows.values())

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,14 @@ from armillary.lab import data
 from armillary.lab.model import build, unmasked
 from armillary.lab.parts.blocks import renormalise
 from armillary.lab.recipe import Recipe
+from armillary.lab.study.cost import flops_per_token
 from armillary.lab.study.design import MISMATCH, Arm, Run, Size
 from armillary.lab.study.robustness import robustness
 
 WARMUP, FLOOR, DECAY, CLIP, BETAS = 0.1, 0.02, 0.1, 1.0, (0.9, 0.95)
 LOOKS = 5
+# Arms that one process may compile.
+MOST_ARMS = 128
 EVALUATION_ROWS = 256
 # Windows of held-out text with something taken away: 26 losses per run.
 ROBUSTNESS_ROWS = 512
@@ -54,6 +58,28 @@ class Corpus:
         return self._order[1]
 
 
+class StepClock:
+    """Seconds per training step, without evaluations; the first stretch, which may compile, counts only if alone."""
+
+    def __init__(self, device: str) -> None:
+        self._device, self._steps = device, 0
+        self._stretches: list[float] = []
+        self.go_on()
+
+    def go_on(self) -> None:
+        self._began = time.perf_counter()
+
+    def pause(self, step: int) -> None:
+        if self._device.startswith("cuda"):
+            torch.cuda.synchronize()
+        self._stretches.append((time.perf_counter() - self._began) / (step - self._steps))
+        self._steps = step
+
+    @property
+    def per_step(self) -> float:
+        return median(self._stretches[1:] or self._stretches)
+
+
 @dataclass
 class ArmTrainer:
     """Trains runs of one arm at one size, one after another."""
@@ -68,7 +94,10 @@ class ArmTrainer:
     def __post_init__(self) -> None:
         self.model = self._build(0).to(self.device)
         self.parameters = sum(p.numel() for p in self.model.parameters())
+        self.flops = flops_per_token(self._build(0), self.size.context)
         self.half = self.device.startswith("cuda")
+        if self.half:
+            allow_compiling()
         self._loss = torch.compile(self._plain_loss, dynamic=False) if self.half else self._plain_loss
 
     def run(self, run: Run) -> dict[str, Any]:
@@ -77,18 +106,21 @@ class ArmTrainer:
         with torch.no_grad():
             for ours, new in zip(self.model.parameters(), self._build(run.start).parameters(), strict=True):
                 ours.copy_(new)
-        optimizer = self._optimizer(run.rate)
+        optimizer = self.optimizer(run.rate)
         steps, curve = self.size.steps, []
         looks = {round(steps * (i + 1) / LOOKS) for i in range(LOOKS)}
         self.model.train()
+        clock = StepClock(self.device)
         for step in range(steps):
             for group in optimizer.param_groups:
                 group["lr"] = run.rate * group["share"] * schedule(step, steps)
-            self._step(self.corpus.batch(self.size, run.seed, step), optimizer)
+            self.step(self.corpus.batch(self.size, run.seed, step), optimizer)
             if step + 1 in looks:
+                clock.pause(step + 1)
                 curve.append((step + 1, self.valid_loss()))
                 if not math.isfinite(curve[-1][1]):
                     break
+                clock.go_on()
             self.tick(step + 1, steps)
         finite = [loss for _, loss in curve if math.isfinite(loss)]
         more = {}
@@ -104,6 +136,8 @@ class ArmTrainer:
             "diverged": not math.isfinite(curve[-1][1]),
             "curve": [[step, loss if math.isfinite(loss) else None] for step, loss in curve],
             "parameters": self.parameters,
+            "flops": self.flops,
+            "step_seconds": clock.per_step,
             "seconds": round(time.perf_counter() - began, 2),
         }
 
@@ -125,7 +159,8 @@ class ArmTrainer:
         self.model.train()
         return float(total) / (rows * context)
 
-    def _step(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    def step(self, rows: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """One step of training on windows [row, context + 1]."""
         with unmasked(self.model):
             loss = self._loss(rows)
         optimizer.zero_grad(set_to_none=True)
@@ -138,7 +173,8 @@ class ArmTrainer:
             logits = self.model(input_ids=rows[:, :-1], use_cache=False).logits
         return cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].reshape(-1))
 
-    def _optimizer(self, rate: float) -> torch.optim.Optimizer:
+    def optimizer(self, rate: float) -> torch.optim.Optimizer:
+        """AdamW; matrices decay, and gains and shifts of norms may have a rate of their own."""
         groups: list[dict[str, Any]] = [
             {"params": [], "weight_decay": DECAY, "share": 1.0},
             {"params": [], "weight_decay": 0.0, "share": 1.0},
@@ -146,7 +182,6 @@ class ArmTrainer:
             {"params": [], "weight_decay": 0.0, "share": self.arm.norm_rate},
         ]
         for name, p in self.model.named_parameters():
-            # Gains and shifts of norms may have a rate of their own.
             of_norm = any(part.startswith("ln_") for part in name.split("."))
             if of_norm and self.arm.norm_rate is not None:
                 groups[3]["params"].append(p)
@@ -159,12 +194,36 @@ class ArmTrainer:
         return optimizer
 
     def _build(self, start: int) -> Any:
-        model = build(replace(recipe_of(self.size, start), feed_forward=self.arm.feed_forward(self.size)))
-        with torch.random.fork_rng(devices=[]):
-            # Parts with random numbers of their own follow the run's start as well.
-            torch.default_generator.manual_seed(start)
-            self.arm.apply(model)
-        return model
+        return build_arm(self.arm, self.size, start)
+
+
+def allow_compiling() -> None:
+    """Let one process compile every arm.
+
+    Every arm is another recompilation of the same method for PyTorch, which gives up after eight and goes on without
+    compiling: the ninth arm of a process would be slower than the others, with a warning at most.
+    """
+    import torch._dynamo.config as dynamo
+
+    settings: Any = dynamo
+    settings.recompile_limit = max(settings.recompile_limit, MOST_ARMS)
+    settings.accumulated_recompile_limit = max(settings.accumulated_recompile_limit, 4 * MOST_ARMS)
+
+
+def build_arm(arm: Arm, size: Size, start: int) -> Any:
+    """The arm's model at random initialisation."""
+    model = build(replace(recipe_of(size, start), feed_forward=arm.feed_forward(size)))
+    with torch.random.fork_rng(devices=[]):
+        # Parts with random numbers of their own follow the run's start as well.
+        torch.default_generator.manual_seed(start)
+        arm.apply(model)
+    return model
+
+
+def training() -> dict[str, Any]:
+    """What all runs have in common, for the manifest."""
+    named = {"warmup": WARMUP, "floor": FLOOR, "weight_decay": DECAY, "clip": CLIP, "betas": list(BETAS)}
+    return {"optimizer": "AdamW", **named, "looks": LOOKS}
 
 
 def _finite(loss: float) -> float | None:

@@ -1,13 +1,16 @@
 """What do paired runs say? Differences in loss with t intervals, Holm within a study, equivalence by two tests."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
 
 from armillary.lab.study.design import EFFECT
+
+Row = Mapping[str, Any]
+Value = Callable[[Row], float | None]
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "diverged"]
 LEVEL = 0.05
@@ -37,16 +40,34 @@ class Comparison:
     """Seeds that would decide with 80 % power if the true difference is the one seen; 0 where it is decided."""
 
 
-def compare(rows: Sequence[Mapping[str, Any]], reference: str, effect: float = EFFECT) -> list[Comparison]:
+def compare(rows: Sequence[Row], reference: str, effect: float = EFFECT) -> list[Comparison]:
     """Every arm against the reference arm, from the rows of paired runs."""
-    losses: dict[str, dict[int, float | None]] = {}
-    for row in rows:
-        if not row["tuning"]:
-            losses.setdefault(row["arm"], {})[row["seed"]] = row["loss"]
-    base = losses.get(reference, {})
-    others = {arm: found for arm, found in losses.items() if arm != reference}
-    comparisons = [_compared(arm, found, base, effect, len(others)) for arm, found in others.items()]
+    arms = dict.fromkeys(row["arm"] for row in rows if not row["tuning"] and row["arm"] != reference)
+    return contrasts(rows, [Contrast(arm, arm, reference) for arm in arms], effect)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two arms to be compared by one number of their runs; less is better."""
+
+    name: str
+    arm: str
+    reference: str
+    value: Value = lambda row: row["loss"]
+
+
+def contrasts(rows: Sequence[Row], wanted: Sequence[Contrast], effect: float = EFFECT) -> list[Comparison]:
+    """Each contrast as a comparison of its name; Holm's correction is over all of them."""
+    comparisons = []
+    for contrast in wanted:
+        ours, base = (values(rows, arm, contrast.value) for arm in (contrast.arm, contrast.reference))
+        comparisons.append(_compared(contrast.name, ours, base, effect, len(wanted)))
     return _corrected(comparisons, effect)
+
+
+def values(rows: Sequence[Row], arm: str, value: Value) -> dict[int, float | None]:
+    """Seed → the value of the arm's paired run."""
+    return {row["seed"]: value(row) for row in rows if row["arm"] == arm and not row["tuning"]}
 
 
 def _compared(
@@ -91,8 +112,6 @@ def _needed(differences: np.ndarray, effect: float, arms: int) -> int:
 
 def _corrected(comparisons: Sequence[Comparison], effect: float) -> list[Comparison]:
     """Outcomes: p values of differences and of equivalence are each corrected by Holm over the study's arms."""
-    from dataclasses import replace
-
     different = holm([c.p for c in comparisons])
     equivalent = holm([c.equivalence_p for c in comparisons])
     decided = []

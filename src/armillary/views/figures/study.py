@@ -1,13 +1,16 @@
 """A study of the laboratory as a figure: differences to the reference, losses by learning rate, and curves."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
+from scipy import stats
 
 from armillary.lab.study.design import EFFECT
 from armillary.lab.study.outcome import ArmOutcome, StudyOutcome
@@ -15,7 +18,6 @@ from armillary.results.numbers import interval, say
 from armillary.results.store import table_csv
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import COLOURS, LIGHT
-from armillary.views.page import drawn_page
 from armillary.views.save import save_figure
 from armillary.views.text.study import study_table
 
@@ -31,40 +33,57 @@ ABOVE = 0.6
 
 def study_figure(study: StudyOutcome) -> go.Figure:
     """A forest plot of the arms' differences above their learning rates and their curves."""
-    forest = ROW * max(3, len(study.comparisons)) + 40
-    total = forest + 2 * PANEL
-    shares = [forest / total, PANEL / total, PANEL / total]
-    canvas = make_subplots(rows=3, cols=1, row_heights=shares, vertical_spacing=96 / (total + 200))
-    _forest(canvas, study)
-    _rates(canvas, study)
-    _curves(canvas, study)
-    titles = (
-        "loss less the reference's, nats per token; shaded: too small to count",
-        "loss of the worst tuning seed by learning rate",
-        "loss during training, mean of the paired seeds; shaded: ± one standard deviation",
-    )
-    for index, title in enumerate(titles):
+    panels = [FOREST, RATES, CURVES] if study.comparisons else [RATES]
+    return figure_of(study, panels, headline(study), caption(study))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of a figure: its title, how it is drawn, and how high it is."""
+
+    title: str
+    draw: Callable[[go.Figure, StudyOutcome, int], None]
+    height: Callable[[StudyOutcome], int]
+
+
+def figure_of(study: StudyOutcome, panels: Sequence[Panel], title: str, subtitle: str) -> go.Figure:
+    """Panels below each other; arms have one legend below all of them."""
+    heights = [panel.height(study) for panel in panels]
+    total, gap = sum(heights), 88
+    whole = total + gap * (len(panels) - 1)
+    canvas = make_subplots(rows=len(panels), cols=1, row_heights=heights, vertical_spacing=gap / whole)
+    for index, panel in enumerate(panels):
+        panel.draw(canvas, study, index + 1)
         axis = str(index + 1) if index else ""
         canvas.add_annotation(
-            text=title, x=0, y=1, xref=f"x{axis} domain", yref=f"y{axis} domain", yshift=20, showarrow=False,
+            text=panel.title, x=0, y=1, xref=f"x{axis} domain", yref=f"y{axis} domain", yshift=22, showarrow=False,
             xanchor="left", font={"size": 13, "color": LIGHT.ink},
         )  # fmt: skip
         # Titles are inside the figure's height, where a page cannot cut them off.
         low, high = canvas.layout[f"yaxis{axis}"].domain
-        canvas.update_yaxes(domain=[low, high - 24 / total], row=index + 1, col=1)
-    above = heading(headline(study), escape(caption(study)))
+        canvas.update_yaxes(domain=[low, high - 26 / whole], row=index + 1, col=1)
+    seen: set[str] = set()
+    for trace in canvas.data:
+        if trace.name:
+            trace.showlegend = trace.name not in seen
+            seen.add(trace.name)
+    above = heading(title, escape(subtitle))
     top = above.pop("top") + 8
-    margin = {"t": top, "l": 160, "r": 150, "b": 60}
-    canvas.update_layout(template="armillary", height=total + 180 + top, margin=margin, showlegend=True, **above)
-    canvas.update_layout(legend={"x": 1.02, "y": 0.5, "font": {"size": 11}})
+    below = 82 + 22 * -(-len(seen) // 4) if seen else 60
+    margin = {"t": top, "l": 150, "r": 24, "b": below}
+    canvas.update_layout(template="armillary", height=whole + below + top, margin=margin, showlegend=True, **above)
+    canvas.update_layout(
+        legend={"orientation": "h", "x": 0, "xref": "paper", "y": 0, "yref": "container", "yanchor": "bottom",
+                "font": {"size": 12}, "entrywidth": 150}
+    )  # fmt: skip
     return canvas
 
 
 def save_study(study: StudyOutcome, path: Path) -> Path:
-    """The figure as .html, .png or .svg, or its table as .csv."""
-    canvas, table = study_figure(study), table_csv(study_table(study))
-    head = f"<h1>{escape(headline(study))}</h1><p class='soft'>{escape(caption(study))}</p>"
-    return save_figure(canvas, lambda: drawn_page(headline(study), canvas, "study", table, head), table, path)
+    """The page (.html), the figure (.png .svg) or the table of arms (.csv)."""
+    from armillary.views.report.study import study_page
+
+    return save_figure(study_figure(study), lambda: study_page(study), table_csv(study_table(study)), path)
 
 
 def headline(study: StudyOutcome) -> str:
@@ -74,16 +93,17 @@ def headline(study: StudyOutcome) -> str:
         counts.setdefault(comparison.outcome, []).append(comparison.arm)
     if not counts:
         return f"{study.name}: learning rates of {len(study.arms)} arms"
-    said = [f"{len(arms)} {outcome}" for outcome, arms in sorted(counts.items())]
-    better = f" ({', '.join(counts['better'])})" if "better" in counts else ""
-    return f"{study.name}: against {study.reference.name} {', '.join(said)}{better}"
+    named = [f"{len(arms)} {outcome}" + (f" ({', '.join(arms)})" if outcome == "better" else "")
+             for outcome, arms in sorted(counts.items())]  # fmt: skip
+    return f"{study.name}: against {study.reference.name} {', '.join(named)}"
 
 
 def caption(study: StudyOutcome) -> str:
     size = study.manifest.get("size", {})
+    seeds = f"{len(study.reference.losses)} paired seeds; " if study.reference.losses else "tuning runs only; "
     return (
-        f"{study.reference.parameters:,} parameters, {size.get('tokens', 0):,} tokens a run, "
-        f"{len(study.reference.losses)} paired seeds; differences below {EFFECT:g} nats do not count"
+        f"{study.reference.parameters:,} parameters, {size.get('tokens', 0):,} tokens a run, {seeds}"
+        f"differences below {EFFECT:g} nats do not count"
     )
 
 
@@ -93,10 +113,10 @@ def _tint(study: StudyOutcome, index: int) -> str:
     return ARM_TINTS[(index - 1) % len(ARM_TINTS)]
 
 
-def _forest(canvas: go.Figure, study: StudyOutcome) -> None:
+def _forest(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     known = [c for c in study.comparisons if math.isfinite(c.difference)]
     near = [c for c in known if abs(c.difference) <= FAR * EFFECT]
-    reach = 1.15 * max([3 * EFFECT, *(max(abs(c.low), abs(c.high)) for c in near)])
+    reach = _reach(study)
     bars = {
         "array": [c.high - c.difference if c in near else 0 for c in known],
         "arrayminus": [c.difference - c.low if c in near else 0 for c in known],
@@ -115,44 +135,111 @@ def _forest(canvas: go.Figure, study: StudyOutcome) -> None:
         customdata=[f"{interval(c.difference, c.low, c.high)}, {c.outcome}, {c.seeds} seeds" for c in known],
         hovertemplate="%{y}: %{customdata}<extra></extra>",
     )  # fmt: skip
-    canvas.add_trace(dots, row=1, col=1)
-    canvas.add_vrect(x0=-EFFECT, x1=EFFECT, fillcolor=LIGHT.second_band, line_width=0, layer="below", row=1, col=1)
-    canvas.update_yaxes(autorange="reversed", row=1, col=1)
-    canvas.update_xaxes(range=[-reach, reach], zeroline=True, zerolinecolor=LIGHT.soft, row=1, col=1)
+    canvas.add_trace(dots, row=row, col=1)
+    _zone(canvas, reach, row)
+    canvas.update_yaxes(autorange="reversed", row=row, col=1)
+    canvas.update_xaxes(title="difference, nats per token (left is better)", row=row, col=1)
+
+
+def _reach(study: StudyOutcome) -> float:
+    """Half the width of an axis of differences: intervals of arms that are not far off fit."""
+    near = [c for c in study.comparisons if abs(c.difference) <= FAR * EFFECT]
+    return 1.15 * max([3 * EFFECT, *(max(abs(c.low), abs(c.high)) for c in near)])
+
+
+def _zone(canvas: go.Figure, reach: float, row: int) -> None:
+    """An axis of differences with the zone that is too small to count."""
+    canvas.add_vrect(x0=-EFFECT, x1=EFFECT, fillcolor=LIGHT.second_band, line_width=0, layer="below", row=row, col=1)
+    canvas.update_xaxes(range=[-reach, reach], zeroline=True, zerolinecolor=LIGHT.soft, row=row, col=1)
+
+
+def _pairs(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
+    """One dot per seed and arm; the mean as a line."""
+    reach, base = _reach(study), study.reference.losses
+    for index, arm in enumerate(study.arms):
+        shared = sorted(arm.losses.keys() & base.keys())
+        pairs = [(seed, arm.losses[seed], base[seed]) for seed in shared]
+        known = [(seed, ours - theirs) for seed, ours, theirs in pairs if ours is not None and theirs is not None]
+        if arm is study.reference or not known:
+            continue
+        at = [math.copysign(min(abs(gap), 0.97 * reach), gap) for _, gap in known]
+        dots = go.Scatter(
+            x=at, y=[escape(arm.name)] * len(known), mode="markers", showlegend=False,
+            marker={"size": 9, "color": _tint(study, index), "opacity": 0.55,
+                    "symbol": [_symbol(abs(gap) <= 0.97 * reach, gap) for _, gap in known]},
+            customdata=[f"seed {seed}: {say(gap, '+.4f')}" for seed, gap in known],
+            hovertemplate="%{y}, %{customdata}<extra></extra>",
+        )  # fmt: skip
+        canvas.add_trace(dots, row=row, col=1)
+    _zone(canvas, reach, row)
+    canvas.update_yaxes(autorange="reversed", row=row, col=1)
+    canvas.update_xaxes(title="difference of one pair of runs, nats per token", row=row, col=1)
+
+
+def _gaps(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
+    """The difference to the reference during training: mean of the pairs, with its t interval."""
+    reach, base = _reach(study), _by_seed(study, study.reference.name)
+    for index, arm in enumerate(study.arms[1:], 1):
+        ours = _by_seed(study, arm.name)
+        seeds = sorted(ours.keys() & base.keys())
+        if len(seeds) < 2:
+            continue
+        gaps = np.array([[a - b for (_, a), (_, b) in zip(ours[s], base[s], strict=True)] for s in seeds])
+        steps, mean = [step for step, _ in ours[seeds[0]]], gaps.mean(0)
+        half = float(stats.t.ppf(0.975, len(seeds) - 1)) * gaps.std(0, ddof=1) / math.sqrt(len(seeds))
+        canvas.add_trace(_line(arm.name, steps, mean.tolist(), _tint(study, index), True), row, 1)
+        canvas.add_trace(_shade(arm.name, steps, mean - half, mean + half, _tint(study, index)), row, 1)
+    canvas.add_hrect(y0=-EFFECT, y1=EFFECT, fillcolor=LIGHT.second_band, line_width=0, layer="below", row=row, col=1)
+    canvas.update_yaxes(range=[-reach, reach], title="nats per token", row=row, col=1)
+    canvas.update_xaxes(title="step", row=row, col=1)
+
+
+def _by_seed(study: StudyOutcome, arm: str) -> dict[int, list[tuple[int, float]]]:
+    """Seed → the curve of its paired run, of runs that did not diverge."""
+    rows = [row for row in study.paired if row["arm"] == arm and not row["diverged"]]
+    return {row["seed"]: [(step, loss) for step, loss in row["curve"]] for row in rows}
 
 
 def _symbol(near: bool, difference: float) -> str:
     return "circle" if near else "triangle-right" if difference > 0 else "triangle-left"
 
 
-def _rates(canvas: go.Figure, study: StudyOutcome) -> None:
+def _rates(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     lowest = min((min(arm.rates.values(), default=math.inf) for arm in study.arms), default=math.inf)
     for index, arm in enumerate(study.arms):
         if arm.rates:
             shown = {rate: loss for rate, loss in arm.rates.items() if math.isfinite(loss)}
-            canvas.add_trace(_line(arm.name, list(shown), list(shown.values()), _tint(study, index), True), 2, 1)
+            canvas.add_trace(_line(arm.name, list(shown), list(shown.values()), _tint(study, index), True), row, 1)
     ticks = sorted({rate for arm in study.arms for rate in arm.rates})
-    canvas.update_xaxes(
-        type="log", title="learning rate", tickvals=ticks, ticktext=[say(r, "g") for r in ticks], row=2, col=1
-    )
+    labels = [say(rate, "g") for rate in ticks]
+    canvas.update_xaxes(type="log", title="learning rate", tickvals=ticks, ticktext=labels, row=row, col=1)
+    canvas.update_yaxes(title="nats per token", row=row, col=1)
     if math.isfinite(lowest):
-        canvas.update_yaxes(range=[lowest - 0.05, lowest + ABOVE], row=2, col=1)
+        middle = median(loss for arm in study.arms for loss in arm.rates.values())
+        top = max(lowest + ABOVE, middle + 0.1 if math.isfinite(middle) else lowest)
+        canvas.update_yaxes(range=[lowest - 0.05, top], row=row, col=1)
 
 
-def _curves(canvas: go.Figure, study: StudyOutcome) -> None:
-    canvas.update_xaxes(title="step", row=3, col=1)
+def _curves(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
+    canvas.update_xaxes(title="step", row=row, col=1)
+    canvas.update_yaxes(title="nats per token", row=row, col=1)
     for index, arm in enumerate(study.arms):
         steps, mean, spread = _band(arm)
-        if not steps:
-            continue
-        tint = _tint(study, index)
-        canvas.add_trace(_line(arm.name, steps, mean.tolist(), tint, not arm.rates), 3, 1)
-        band = go.Scatter(
-            x=[*steps, *reversed(steps)], y=[*(mean + spread), *reversed(mean - spread)], fill="toself", opacity=0.15,
-            mode="lines", fillcolor=tint, line={"width": 0}, hoverinfo="skip", showlegend=False,
-            legendgroup=escape(arm.name),
-        )  # fmt: skip
-        canvas.add_trace(band, 3, 1)
+        if steps:
+            tint = _tint(study, index)
+            canvas.add_trace(_line(arm.name, steps, mean.tolist(), tint, True), row, 1)
+            canvas.add_trace(_shade(arm.name, steps, mean - spread, mean + spread, tint), row, 1)
+    _, reference, _ = _band(study.reference)
+    if len(reference):
+        # An arm that hardly learns would flatten all others.
+        canvas.update_yaxes(range=[reference.min() - 0.1, reference.max() + 0.3], row=row, col=1)
+
+
+def _shade(name: str, x: Sequence[float], low: np.ndarray, high: np.ndarray, tint: str) -> go.Scatter:
+    return go.Scatter(
+        x=[*x, *reversed(x)], y=[*high, *reversed(low)], fill="toself", opacity=0.15, mode="lines", fillcolor=tint,
+        line={"width": 0}, hoverinfo="skip", showlegend=False, legendgroup=escape(name),
+    )  # fmt: skip
 
 
 def _band(arm: ArmOutcome) -> tuple[list[int], np.ndarray, np.ndarray]:
@@ -171,3 +258,17 @@ def _line(name: str, x: Sequence[float], y: Sequence[float], tint: str, legend: 
         line={"color": tint, "width": 1.6}, marker={"size": 5, "color": tint},
         hovertemplate=f"{escape(name)}<br>%{{x:g}}: %{{y:.4f}}<extra></extra>",
     )  # fmt: skip
+
+
+def _by_arm(study: StudyOutcome) -> int:
+    return ROW * max(3, len(study.comparisons)) + 40
+
+
+FOREST = Panel("loss less the reference's, with its 95 % interval; shaded: too small to count", _forest, _by_arm)
+PAIRS = Panel("the same, one dot per pair of runs with the same order of the text", _pairs, _by_arm)
+RATES = Panel("loss of the worst tuning seed by learning rate", _rates, lambda study: PANEL)
+CURVES = Panel(
+    "held-out loss, mean of the paired seeds; shaded: ± one standard deviation", _curves, lambda study: PANEL
+)
+GAPS = Panel("the same less the reference's; shaded: 95 % interval, and what is too small to count", _gaps,
+             lambda study: PANEL)  # fmt: skip

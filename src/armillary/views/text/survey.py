@@ -110,7 +110,7 @@ def claim_text(
     """One claim before anything is measured: definition, control, rule, the package it comes from, and how often its
     verdict was right."""
     console = new_console(width)
-    explained = [
+    explained: list[tuple[str, Sequence[str]]] = [
         ("chapter", [chapter_title(claim.chapter)]),
         ("kind", [kind_text(claim)]),
         ("source", sources(claim)),
@@ -121,6 +121,11 @@ def claim_text(
         ("changed", changed_rules(claim)),
         ("calibrated", calibrated),
     ]
+    return explained_text(claim, explained, console)
+
+
+def explained_text(claim: Claim, explained: Sequence[tuple[str, Sequence[str]]], console: Console) -> str:
+    """A claim's id and statement, and what is said of it, as names and lines."""
     head = [Text(claim.id, "bold"), *wrapped(Text(show_text(claim.statement)), console.width, 2), Text()]
     print_lines([*head, *_fields(explained, console.width)], console)
     return printed(console)

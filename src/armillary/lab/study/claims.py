@@ -1,0 +1,133 @@
+"""Which claims does the laboratory decide, by which study and by what rule? A survey of one model cannot."""
+
+from dataclasses import dataclass
+
+from armillary.lab.study.decisions import (
+    SHARE,
+    Decide,
+    all_worse,
+    lossy_needed,
+    misfit_helps,
+    none_better,
+    norm_bends,
+    some_better,
+    some_symmetriser,
+)
+from armillary.lab.study.design import EFFECT
+from armillary.results.claim import Claim, RuleChange
+
+OUTCOMES = (
+    f"Outcomes of arms: at least {EFFECT:g} nats per token and a paired t test with Holm's correction over the arms "
+    "make better or worse; two one-sided tests make equivalent; anything else is undecided and states the seeds needed."
+)
+_LOSS = (
+    "Loss on held-out text at the end of training, nats per token, less that of the reference: same order of the text."
+)
+_SEEN = (
+    RuleChange(
+        "2026-11-16",
+        "the question had no rule for a verdict; this one was written after the first study of norms had been seen.",
+    ),
+)
+_TUNED = "Every arm has the same number of tuning runs; the reference arm is the control."
+
+
+@dataclass(frozen=True)
+class LabClaim:
+    """A claim that trained models decide."""
+
+    claim: Claim
+    study: str
+    decide: Decide
+    also: tuple[str, ...] = ()
+    """Other studies that have arms of it."""
+
+    @property
+    def id(self) -> str:
+        return self.claim.id
+
+    @property
+    def command(self) -> str:
+        return f"armillary lab run {self.study} --out {self.study}/"
+
+
+def _claim(
+    name: str,
+    study: str,
+    source: str,
+    statement: str,
+    control: str,
+    rule: str,
+    decide: Decide,
+    definition: str = _LOSS,
+    also: tuple[str, ...] = (),
+    changes: tuple[RuleChange, ...] = (),
+) -> LabClaim:
+    whole = f"{rule} {OUTCOMES}"
+    claim = Claim(name, "G", statement, source, definition, control, whole, "learned", changes)
+    return LabClaim(claim, study, decide, also)
+
+
+LAB_CLAIMS: tuple[LabClaim, ...] = (
+    _claim(
+        "lab.softheads", "softheads", "S3", "Overlapping soft heads generalise the hard partition, and are better.",
+        f"{_TUNED} A random membership overlaps without structure; free, talking and collaborative heads are rivals.",
+        "Supported: triangular, raised-sine or learned memberships are better than ordinary heads. Qualified: a random "
+        "membership is better, too. Refuted: each of the three is equivalent, worse or diverged.",
+        some_better(("triangular", "raised sine", "learned membership"), ("random membership",)),
+    ),
+    _claim(
+        "lab.symmetriser", "symmetriser", "S3",
+        "A trainable norm of heads that exchange messages can replace LayerNorm.",
+        f"{_TUNED} If every head hears all others, the Symmetriser is LayerNorm exactly.",
+        "Supported: a Symmetriser whose heads do not all hear each other, or learn whom to hear, is equivalent to "
+        "LayerNorm or better. Qualified: "
+        "another one is worse or diverged. Refuted: all are worse or diverged.",
+        some_symmetriser, also=("norms",), changes=_SEEN,
+    ),
+    _claim(
+        "lab.rank", "rank", "S0", "A head that sees fewer axes of the stream costs loss.",
+        f"{_TUNED} The feed-forward is cut or widened so that all arms have the same number of parameters.",
+        "Supported: heads of 4 and of 16 axes, at the same number of heads, are worse than heads of 32. Qualified: one "
+        "of them is. Refuted: neither is.",
+        all_worse(("6 heads of 4", "6 heads of 16")),
+    ),
+    _claim(
+        "lab.mismatch", "mismatch", "S3",
+        "The misfit of d − 2 dimensions on a grid of d axes is a regulariser, and makes a model robust.",
+        "Both arms have block-diagonal projections, where alone the misfit can act; a norm per block has no misfit.",
+        "Supported: LayerNorm with block-diagonal projections has a smaller gap, or loses less by dropped axes or by "
+        "noise, than a norm per block. Qualified: it is worse by another of the three. Refuted: it is better by none.",
+        misfit_helps("blocks", "blocks, per-head"),
+        "Gap (held-out less training loss), and the loss added by dropping a tenth of the axes after every norm, and "
+        "by noise there; nats per token, paired.",
+    ),
+    _claim(
+        "lab.norms", "norms", "S3 R", "No norm is better than LayerNorm at equal tuning.",
+        f"{_TUNED} Each arm's geometric prediction is written down before its runs.",
+        "Supported: every other norm is equivalent, worse or diverged. Refuted: at least one is better.",
+        none_better, changes=_SEEN,
+    ),
+    _claim(
+        "lab.implicit", "implicit", "S3", "The norm is a source of expressive power.",
+        "The same model without activation, with a constant scale in place of every norm.",
+        "Supported: without activation, norms are better than constant scales, and bring at least "
+        f"{SHARE:.0%} of what GELU and norms bring together (interval over seeds). Qualified: better, but less than "
+        "that. Refuted: not better.",
+        norm_bends("identity, no norm", "identity, norm"),
+    ),
+    _claim(
+        "lab.activations", "activations", "S3", "An activation works because it destroys information.",
+        f"{_TUNED} The identity neither destroys nor bends.",
+        "Supported: leaky ReLU, x + a sin x and the signed root, which can be inverted, are worse than GELU, and ReLU "
+        "and ReLU² are not. Qualified: they are, but a lossy one is worse, too. Refuted: an invertible one is as good.",
+        lossy_needed(("relu", "relu2"), ("leaky", "wave", "signed root")),
+    ),
+    _claim(
+        "lab.metric", "metric", "S3", "Metric and operator belong together: on a sphere, scores should be angles.",
+        f"{_TUNED} The negative squared distance is a control: on a sphere it agrees with the dot product.",
+        "Supported: cosines, angles or one metric per head are better than the dot product. Qualified: so is the "
+        "distance. Refuted: each is equivalent, worse or diverged.",
+        some_better(("cosine", "angle", "own angle"), ("distance",)),
+    ),
+)  # fmt: skip

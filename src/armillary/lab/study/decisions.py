@@ -1,0 +1,223 @@
+"""What does a study say about the claim it was made for? A verdict is a function of the arms' outcomes."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, get_args
+
+import numpy as np
+from scipy import stats
+
+from armillary.lab.study.verdicts import (
+    LEAST,
+    LEVEL,
+    Comparison,
+    Contrast,
+    Outcome,
+    Row,
+    Value,
+    compare,
+    contrasts,
+    values,
+)
+from armillary.results.claim import Verdict
+from armillary.results.numbers import interval
+
+FINE, BAD = ("better", "equivalent"), ("worse", "diverged")
+# Of what GELU and norm together gain over neither: norms alone must bring half to be called a source of power.
+SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A study's runs, its reference arm, and the description of every arm from its manifest."""
+
+    reference: str
+    rows: Sequence[Row]
+    arms: Mapping[str, Mapping[str, Any]]
+
+    @cached_property
+    def outcomes(self) -> dict[str, Comparison]:
+        return {found.arm: found for found in compare(self.rows, self.reference)}
+
+    def of(self, arms: Sequence[str]) -> list[Comparison]:
+        """The comparisons of these arms; an arm without paired runs is undecided, or diverged at every rate."""
+        return [self.outcomes.get(arm) or missing(arm, self._hopeless(arm)) for arm in arms]
+
+    def _hopeless(self, arm: str) -> bool:
+        tuned = [row for row in self.rows if row["arm"] == arm and row["tuning"]]
+        return bool(tuned) and all(row["diverged"] for row in tuned)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict, the sentence that explains it, and the comparisons that it rests on."""
+
+    verdict: Verdict
+    reading: str
+    rests_on: tuple[Comparison, ...]
+
+
+Decide = Callable[[Evidence], Decision]
+
+
+def missing(name: str, diverged: bool) -> Comparison:
+    nan = math.nan
+    outcome: Outcome = "diverged" if diverged else "undecided"
+    return Comparison(name, 0, nan, nan, nan, nan, nan, 0, outcome, 0 if diverged else LEAST)
+
+
+def reading(comparisons: Sequence[Comparison]) -> str:
+    """'Better: sphere (−0.035 [−0.040, −0.029]). Undecided: ring (0.006 [−0.005, 0.017], 128 seeds would decide).'"""
+    groups: dict[str, list[str]] = {}
+    for found in comparisons:
+        number = interval(found.difference, found.low, found.high) if found.seeds >= LEAST else f"{found.seeds} pairs"
+        needed = f"{found.seeds_needed} seeds would decide" if found.seeds_needed else ""
+        lost = f"{found.diverged} diverged" if found.diverged else ""
+        said = ", ".join(part for part in (number, lost, needed) if part)
+        groups.setdefault(found.outcome, []).append(f"{found.arm} ({said})")
+    ordered = [kind for kind in get_args(Outcome) if kind in groups]
+    return " ".join(f"{kind.capitalize()}: {', '.join(groups[kind])}." for kind in ordered) or "No arm of it was run."
+
+
+def decided(verdict: Verdict, rests_on: Sequence[Comparison], more: str = "") -> Decision:
+    return Decision(verdict, " ".join(filter(None, (reading(rests_on), more))), tuple(rests_on))
+
+
+def some_better(arms: Sequence[str], controls: Sequence[str] = ()) -> Decide:
+    """Supported if an arm is better; qualified if a control is better too; refuted if none can be."""
+
+    def decide(evidence: Evidence) -> Decision:
+        found, also = evidence.of(arms), evidence.of(controls)
+        if any(c.outcome == "better" for c in found):
+            shared = any(c.outcome == "better" for c in also)
+            return decided("qualified" if shared else "supported", [*found, *also])
+        open_ = not found or any(c.outcome == "undecided" for c in found)
+        return decided("undecided" if open_ else "refuted", [*found, *also])
+
+    return decide
+
+
+def none_better(evidence: Evidence) -> Decision:
+    """Refuted if any other norm is better than the reference; supported if every one is decided and none is."""
+    # The reference's own norm by another schedule is no other norm.
+    others = [name for name, arm in evidence.arms.items() if arm.get("norm") or arm.get("layout")]
+    found = evidence.of([name for name in others if name != evidence.reference])
+    if any(c.outcome == "better" for c in found):
+        return decided("refuted", found)
+    open_ = not found or any(c.outcome == "undecided" for c in found)
+    return decided("undecided" if open_ else "supported", found)
+
+
+def some_symmetriser(evidence: Evidence) -> Decision:
+    """Supported if a Symmetriser that is not LayerNorm by definition is as good, qualified if another one is not."""
+    names = [name for name, arm in evidence.arms.items() if _restricted(arm)]
+    found = evidence.of(names)
+    fine, bad = (any(c.outcome in kinds for c in found) for kinds in (FINE, BAD))
+    if fine:
+        return decided("qualified" if bad else "supported", found)
+    all_bad = bool(found) and all(c.outcome in BAD for c in found)
+    return decided("refuted" if all_bad else "undecided", found)
+
+
+def _restricted(arm: Mapping[str, Any]) -> bool:
+    """Whether an arm is a Symmetriser in the plain model; if all heads hear each other, it is LayerNorm."""
+    whole = dict(arm.get("norm_settings") or {}).get("messages") == "all"
+    return arm.get("norm") == "symmetriser" and not whole and not arm.get("block_diagonal")
+
+
+def all_worse(arms: Sequence[str]) -> Decide:
+    """Supported if every arm is worse, refuted if every arm is as good, qualified if some are each."""
+
+    def decide(evidence: Evidence) -> Decision:
+        found = evidence.of(arms)
+        worse, fine = ([c for c in found if c.outcome in kinds] for kinds in (BAD, FINE))
+        verdict: Verdict = "undecided"
+        if worse and fine:
+            verdict = "qualified"
+        elif len(worse) == len(found):
+            verdict = "supported"
+        elif len(fine) == len(found):
+            verdict = "refuted"
+        return decided(verdict, found)
+
+    return decide
+
+
+def lossy_needed(lossy: Sequence[str], invertible: Sequence[str]) -> Decide:
+    """Refuted if an invertible activation is as good; supported if all are worse and no lossy one is."""
+
+    def decide(evidence: Evidence) -> Decision:
+        kept, destroyed = evidence.of(invertible), evidence.of(lossy)
+        found = [*kept, *destroyed]
+        if any(c.outcome in FINE for c in kept):
+            return decided("refuted", found)
+        if all(c.outcome in BAD for c in kept):
+            if any(c.outcome in BAD for c in destroyed):
+                return decided("qualified", found)
+            if all(c.outcome in FINE for c in destroyed):
+                return decided("supported", found)
+        return decided("undecided", found)
+
+    return decide
+
+
+def norm_bends(floor: str, norm: str) -> Decide:
+    """Without activation: is the arm with a norm better than the floor, and by what share of what both bring?"""
+
+    def decide(evidence: Evidence) -> Decision:
+        found = contrasts(evidence.rows, [Contrast(f"{norm} against {floor}", norm, floor)])
+        share, low, high = _share(evidence, floor, norm)
+        said = f"Share of the reference's gain over {floor}: {interval(share, low, high)}." if low == low else ""
+        outcome = found[0].outcome
+        if outcome in ("equivalent", "worse", "diverged"):
+            return decided("refuted", found, said)
+        if outcome == "better" and low >= SHARE:
+            return decided("supported", found, said)
+        if outcome == "better" and high < SHARE:
+            return decided("qualified", found, said)
+        return decided("undecided", found, said)
+
+    return decide
+
+
+def _share(evidence: Evidence, floor: str, norm: str) -> tuple[float, float, float]:
+    """Mean over seeds of (floor − norm) / (floor − reference), with its t interval."""
+    losses = [values(evidence.rows, arm, lambda row: row["loss"]) for arm in (floor, norm, evidence.reference)]
+    shares = []
+    for seed in sorted(set.intersection(*(set(found) for found in losses))):
+        low, ours, top = (found[seed] for found in losses)
+        if low is not None and ours is not None and top is not None and low != top:
+            shares.append((low - ours) / (low - top))
+    if len(shares) < LEAST:
+        return math.nan, math.nan, math.nan
+    mean, error = float(np.mean(shares)), float(np.std(shares, ddof=1)) / math.sqrt(len(shares))
+    half = float(stats.t.ppf(1 - LEVEL / 2, len(shares) - 1)) * error
+    return mean, mean - half, mean + half
+
+
+def misfit_helps(arm: str, reference: str) -> Decide:
+    """The arm with the misfit against the one without: gap, loss with axes dropped, loss with noise."""
+
+    def decide(evidence: Evidence) -> Decision:
+        measures: dict[str, Value] = {"gap": _gap, "dropped": partial(_extra, name="dropped")}
+        measures["noisy"] = partial(_extra, name="noisy")
+        wanted = [Contrast(f"{name} of {arm}", arm, reference, value) for name, value in measures.items()]
+        found = contrasts(evidence.rows, wanted)
+        better, worse = (any(c.outcome in kinds for c in found) for kinds in (("better",), BAD))
+        if better:
+            return decided("qualified" if worse else "supported", found)
+        open_ = any(c.outcome == "undecided" for c in found)
+        return decided("undecided" if open_ else "refuted", found)
+
+    return decide
+
+
+def _gap(row: Row) -> float | None:
+    loss, train = row["loss"], row.get("train")
+    return None if loss is None or train is None else float(loss - train)
+
+
+def _extra(row: Row, name: str) -> float | None:
+    return None if row["loss"] is None else row.get(name)
