@@ -1,6 +1,7 @@
 """The evidence that a survey would gather of planted models, and what it would conclude."""
 
 import math
+from collections.abc import Iterable
 from functools import cache
 
 from armillary.anatomy import Anatomy
@@ -46,6 +47,18 @@ def bench_of(gathered: Evidence) -> Bench:
 def tried(probe: AnyProbe, anatomy: Anatomy, text: Corpus) -> Finding:
     """What a probe concludes from its instruments, or from its own passes."""
     return concluded(probe, gather(anatomy, text, probe.instruments))
+
+
+SECOND_READING = {
+    *("cycle.isotropy", "sphere.contrast", "sphere.shared", "qk.subjects", "words.context", "stability.generation"),
+    *("stability.positions", "ffn.store", "ffn.write", "heads.language", "heads.emerge", "heads.regions"),
+    "axes.privileged",
+}
+"""Claims whose planted models are in the files tests/test_second_*.py."""
+
+
+def first_reading(cases: Iterable[Case]) -> list[Case]:
+    return [case for case in cases if case.planted.claim not in SECOND_READING]
 
 
 def name_of(case: Case) -> str:

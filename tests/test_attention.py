@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import evidence, name_of
+from planted import evidence, first_reading, name_of
 
 from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
@@ -42,7 +42,7 @@ from armillary.specimens.planted.attention import CASES
 from armillary.specimens.planted.case import conclude
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", first_reading(CASES), ids=name_of)
 def test_planted_truth_comes_back(case):
     finding = conclude(case)
     assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"

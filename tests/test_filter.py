@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import name_of, tried
+from planted import first_reading, name_of, tried
 from tiny import MAKERS, tiny
 
 from armillary.anatomy import Anatomy
@@ -306,7 +306,7 @@ def test_a_long_list_is_cut_and_the_notes_say_so(monkeypatch):
 # Claims
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", first_reading(CASES), ids=name_of)
 def test_planted_truth_comes_back(case):
     finding = conclude(case)
     assert finding.verdict == case.planted.verdict, finding.reading

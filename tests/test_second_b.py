@@ -343,7 +343,7 @@ def test_classes_are_frequent_tokens_and_kinds_of_them():
 
     token, document = torch.arange(200).numpy() % 10, torch.arange(200).numpy() // 10
     following = torch.full((200,), -1).numpy()
-    cloud = Cloud(normal(200, 4, seed=1), document, token, following)
+    cloud = Cloud(normal(200, 4, stream=1), document, token, following)
     frequent = classes(cloud)
     assert len(frequent) == FREQUENT and all((member == (token == i)).all() for i, member in enumerate(frequent))
     # Tokens 0 to 3 are of one kind and 4 of another, the rest of none; in the second way all are of one kind.

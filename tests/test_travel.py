@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as tr
-from planted import INSTRUMENTS, evidence, name_of
+from planted import INSTRUMENTS, evidence, first_reading, name_of
 from tiny import MAKERS, tiny
 
 from armillary.anatomy import Norm
@@ -57,7 +57,7 @@ def followed(anatomy) -> Evidence:
     return evidence(anatomy, chained(vocabulary=SIZE, follows=1.0))
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", first_reading(CASES), ids=name_of)
 def test_planted_truth_comes_back(case):
     finding = conclude(case)
     assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
