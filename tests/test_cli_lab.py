@@ -159,7 +159,7 @@ def test_help_and_refusals_are_light(tmp_path):
         (["--steps", "0"], "steps must be at least 1, got 0"),
         (["--batch", "-1"], "batch must be at least 1, got -1"),
         (["--vocabulary", "100"], "vocabulary must lie between 257 and 65536, got 100"),
-        (["--vocabulary", "60000"], r"the text supports only \d+ tokens; pass more text, or --vocabulary \d+ or less"),
+        (["--vocabulary", "60000"], r"the text supports only \d+ tokens; pass more text, or ask for a vocabulary of"),
         (["--batch", "9999"], "too small for one batch: 9999 windows .*; pass more text or a smaller --batch"),
         (["--rate", "nan"], "rate must lie between"),
         (["--seed", "-1"], "seed must lie between"),

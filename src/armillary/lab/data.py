@@ -132,7 +132,7 @@ def train_tokenizer(text: Text, vocabulary: int) -> Any:
     if size < vocabulary:
         raise ArmillaryError(
             f"a vocabulary of {vocabulary} was asked for, but the text supports only {size} tokens; pass more text, "
-            f"or --vocabulary {size} or less."
+            f"or ask for a vocabulary of {size} or less."
         )
     return bpe
 

@@ -153,7 +153,8 @@ class Study:
         }
         wanted = json.loads(json.dumps(wanted))
         path = self.out / MANIFEST
-        if path.exists():
+        # A study that was refused before its first run leaves a manifest that binds nobody.
+        if path.exists() and (self.out / RUNS).exists():
             stored = _manifest(path)
             # Arms may be added to a study; those it has stay what they are.
             known = stored.pop("arms", {})
