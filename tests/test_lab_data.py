@@ -264,7 +264,7 @@ def test_the_nouns_are_weighed_in(tmp_path, monkeypatch):
 def test_a_vocabulary_that_the_text_cannot_fill(tmp_path):
     (tmp_path / "t.txt").write_text("some words and some more words\n" * 5)
     with pytest.raises(
-        ArmillaryError, match=r"a vocabulary of 5000 .* supports only (2[67][0-9]) tokens; .*--vocabulary"
+        ArmillaryError, match=r"a vocabulary of 5000 .* supports only (2[67][0-9]) tokens; .*ask for a vocabulary"
     ) as said:
         data.train_tokenizer(data.Text.of(tmp_path / "t.txt"), 5000)
     most = int(str(said.value).split("only ")[1].split()[0])
