@@ -277,9 +277,9 @@ def test_windows_stay_in_their_document_and_the_budget_holds():
     assert all(w.ids[0] == 1 and w.ids[-1] == 2 for w in text.windows)
     assert text.one_token == 1
     assert text.longer == 1
-    assert any("1 documents of one token" in note for note in text.notes)
-    assert any("1 documents longer than the context of 64 tokens" in note for note in text.notes)
-    assert any("1 documents read in windows of 62 tokens" in note for note in text.notes)
+    assert any("1 document of one token" in note for note in text.notes)
+    assert any("1 document longer than the context of 64 tokens" in note for note in text.notes)
+    assert any("1 document read in windows of 62 tokens" in note for note in text.notes)
     short = encode(documents, Letters(), context=64, budget=100)
     assert short.tokens == 100
 

@@ -205,16 +205,20 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
     cut = sum(len(body) > cap for body in read)
     notes = list(documents.notes)
     if one_token:
-        notes.append(f"{one_token} documents of one token")
+        notes.append(f"{_documents(one_token)} of one token")
     if longer:
-        notes.append(f"{longer} documents longer than the context of {context} tokens")
+        notes.append(f"{_documents(longer)} longer than the context of {context} tokens")
     if split:
-        notes.append(f"{split} documents read in windows of {room} tokens that stay in their document")
+        notes.append(f"{_documents(split)} read in windows of {room} tokens that stay in their document")
     if cut:
-        notes.append(f"of {cut} documents the first {cap} tokens, so that the budget spans more documents")
+        notes.append(f"of {_documents(cut)} the first {cap} tokens, so that the budget spans more documents")
     if empty:
-        notes.append(f"{empty} documents gave no token and were left out")
+        notes.append(f"{_documents(empty)} gave no token and did not count")
     return Corpus(tuple(windows), documents.source, taken, count, tuple(notes), one_token, longer)
+
+
+def _documents(number: int) -> str:
+    return f"{number} document{'s' if number != 1 else ''}"
 
 
 @contextmanager
