@@ -60,14 +60,17 @@ class Change:
         return median_defined(self.intervals[:, 0])
 
     @property
+    def limit(self) -> Floats:
+        """[sublayer]: 1, or what untrained models reach beyond it."""
+        return np.fmax(1.0, self.untrained[:, 2]) if self.rises else np.fmin(1.0, self.untrained[:, 1])
+
+    @property
     def sure_and_possible(self) -> tuple[Flags, Flags]:
         """Where it changes as claimed and beyond an untrained model: with the whole interval, and with any part."""
         _, low, high = self.intervals.T
         if self.rises:
-            limit = np.fmax(1.0, self.untrained[:, 2])
-            return np.asarray(low > limit), np.asarray(~(high <= limit))
-        limit = np.fmin(1.0, self.untrained[:, 1])
-        return np.asarray(high < limit), np.asarray(~(low >= limit))
+            return np.asarray(low > self.limit), np.asarray(~(high <= self.limit))
+        return np.asarray(high < self.limit), np.asarray(~(low >= self.limit))
 
 
 def change_part(name: str, change: Change, parts: tuple[Sublayer, ...], what: str, more: str = "") -> Part:

@@ -27,7 +27,7 @@ from armillary.probes.sphere.across_sites import drawn_interval
 from armillary.probes.sphere.cycle import WRITE, Cycle, X, Y, Z, cycle, sublayers
 from armillary.probes.sphere.cycle_parts import Change, change_part, maps_part, norm_part
 from armillary.probes.sphere.cycle_views import cycle_drawing, cycle_table, error_line, error_table
-from armillary.results import Claim, Control, Finding, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -39,7 +39,7 @@ POST = (
     "S3 speaks of models with a norm before each sublayer alone. In this one a norm follows each sublayer: the cycle "
     "begins with the sublayer, and the norm before it has ended the one before."
 )
-SHARE = "share of sublayers where the norm raises isotropy and the sublayer lowers it"
+SHARE = "share of sublayers where the norm raises isotropy and the sublayer lowers it, both beyond untrained models"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Isotropy:
             "pairs of tokens of different documents, so that few tokens do not look like few axes. It is taken at four "
             "stations of every sublayer (attention or feed-forward): x before its norm, z on the sphere, y after gain "
             "and shift (what the sublayer reads), and what the sublayer writes; the same ordinary tokens everywhere. "
-            "The statistic is the share of sublayers in which y is more isotropic than x and the write less than y. "
+            "The statistic is the share of sublayers in which y is more isotropic than x and the write less than y, "
+            "both by a factor that untrained models do not reach there. "
             "Mean cosine and the share of the strongest axis are in the table. In a post-norm model, which the source "
             "leaves out, the norm that a sublayer reads is the one that ended the sublayer before. The source also "
             "says it of the maps themselves: a map f treats all directions alike if ‖f(xR) − f(x)R‖/‖f(x)‖ is 0 for a "
@@ -80,6 +81,13 @@ class Isotropy:
             f"{T.rotation_unlike} (half of √2), refuted below; Gaussian weights show it too, so it is not learned."
         ),
         kind="learned",
+        changes=(
+            RuleChange(
+                "2026-11-16",
+                "The statistic counts a sublayer only if both factors lie beyond untrained models, as the parts do; "
+                "before, it counted any change, and most sublayers of an untrained model had one. No part changed.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, WRITE_SAMPLES)
 
@@ -110,9 +118,9 @@ class Isotropy:
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic(SHARE, *drawn_interval(evidence, _shares(model))),
+            statistic=Statistic(SHARE, *drawn_interval(evidence, _shares(model, raised, lowered))),
             n=model.tokens,
-            controls=_controls(evidence, model, twins),
+            controls=_controls(evidence, model, twins, raised, lowered),
             reading=" ".join((*(part.reading for part in parts), *order)) + more_text(why),
             headline=_headline(raised, lowered),
             table=cycle_table(evidence, model, raised, lowered),
@@ -138,18 +146,20 @@ def _change(evidence: Evidence, model: Cycle, twins: Sequence[Cycle], after: int
     return Change(changes, untrained, rises=before == X)
 
 
-def _shares(of: Cycle, read: int = Y) -> Floats:
-    """[draw]: the share of sublayers where the norm raises isotropy and the sublayer lowers it; NaN of none."""
-    stations = of.participation
-    known = np.asarray(np.isfinite(stations[..., [X, read, WRITE]]).all(axis=-1))
-    both = known & (stations[..., read] > stations[..., X]) & (stations[..., WRITE] < stations[..., read])
+def _shares(of: Cycle, raised: Change, lowered: Change, read: int = Y) -> Floats:
+    """[draw]: the share of sublayers where both factors lie beyond untrained models; NaN of none."""
+    up, down = _ratio(of, read, X), _ratio(of, WRITE, read)
+    known = np.isfinite(up) & np.isfinite(down)
     with np.errstate(invalid="ignore"):
+        both = known & (up > raised.limit) & (down < lowered.limit)
         return np.asarray(both.sum(axis=1) / np.where(known.any(axis=1), known.sum(axis=1), np.nan))
 
 
-def _controls(evidence: Evidence, model: Cycle, twins: Sequence[Cycle]) -> tuple[Control, ...]:
+def _controls(
+    evidence: Evidence, model: Cycle, twins: Sequence[Cycle], raised: Change, lowered: Change
+) -> tuple[Control, ...]:
     def share(of: Cycle, read: int = Y) -> Interval:
-        return drawn_interval(evidence, _shares(of, read))
+        return drawn_interval(evidence, _shares(of, raised, lowered, read))
 
     # Where another initialisation is expected may reach beyond what a share can be.
     controls = [Control(RANDOM, *over_twins([share(t) for t in twins]).clip(0, 1).tolist())] if twins else []
