@@ -173,6 +173,7 @@ def test_arms_can_be_added_to_a_study_but_not_changed(text, tmp_path, monkeypatc
     first, *others = arms_of("metric")
     monkeypatch.setitem(STUDIES, "metric", (first,))
     Study("metric", "smoke", text, tmp_path, 1, "cpu")._claim()
+    (tmp_path / "runs.jsonl").touch()
     monkeypatch.setitem(STUDIES, "metric", (first, *others))
     Study("metric", "smoke", text, tmp_path, 1, "cpu")._claim()
     monkeypatch.setitem(STUDIES, "metric", (first, replace(others[0], score="angle"), *others[1:]))
@@ -184,6 +185,7 @@ def test_a_study_of_an_earlier_version_goes_on(text, tmp_path):
     """Fields that came later have their defaults in manifests that do not have them."""
     study = Study("norms", "smoke", text, tmp_path, 1, "cpu")
     study._claim()
+    (tmp_path / "runs.jsonl").touch()
     path = tmp_path / "manifest.json"
     manifest = json.loads(path.read_text())
     del manifest["size"]["share"], manifest["arms"]["layernorm"]["gain_rate"], manifest["arms"]["slow gain"]

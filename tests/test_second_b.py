@@ -277,10 +277,11 @@ def test_tokens_of_one_document_are_not_taken_for_neighbours():
 
 
 def test_the_sample_has_as_many_tokens_of_every_range():
-    from armillary.probes.instruments.position_samples import POSITION_SAMPLES, range_of
+    from armillary.probes.instruments.position_samples import PositionSamples, range_of
 
-    evidence = gather(*cycling(lambda layer: torch.ones(WIDE), one_axis()), (POSITION_SAMPLES,))
-    positions = evidence[POSITION_SAMPLES][MODEL].rows["L0.ln1"].sample().payload[:, 1]
+    instrument = PositionSamples(each=128)
+    evidence = gather(*cycling(lambda layer: torch.ones(WIDE), one_axis()), (instrument,))
+    positions = evidence[instrument][MODEL].rows["L0.ln1"].sample().payload[:, 1]
     assert positions.min() == 1
     assert range_of(positions).bincount().tolist() == [128, 128, 128]
 

@@ -102,10 +102,14 @@ class Study:
         from concurrent.futures import ProcessPoolExecutor, as_completed
         from multiprocessing import get_context
 
+        import torch
+
         # A process can be sent a function of this module, not a caller's.
         loud = replace(self, report=_to_stderr)
         with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
-            pending = {pool.submit(loud.run_arm, arm): arm.name for arm in arms}
+            # With its share of the threads: rounding depends on their number, and too many wait for each other.
+            threads = max(1, torch.get_num_threads() // jobs)
+            pending = {pool.submit(_run_arm, loud, arm, threads): arm.name for arm in arms}
             try:
                 for future in as_completed(pending):
                     future.result()
@@ -207,6 +211,14 @@ def best_rate(tuning: Iterable[dict[str, Any]]) -> float:
         losses[row["rate"]] = max(loss, losses.get(row["rate"], loss))
     best = min(losses.values())
     return min(rate for rate, loss in losses.items() if loss <= best + 2 * EFFECT)
+
+
+def _run_arm(study: Study, arm: Arm, threads: int) -> None:
+    """In a process of its own."""
+    import torch
+
+    torch.set_num_threads(threads)
+    study.run_arm(arm)
 
 
 def _to_stderr(line: str) -> None:

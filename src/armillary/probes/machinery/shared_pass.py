@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from armillary.errors import ArmillaryError
+from armillary.errors import OutputError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED, AnyInstrument, View, Watch
 from armillary.probes.machinery.kept_pass import KeptPass, pass_key
@@ -51,7 +51,8 @@ def gather(
         present = [instrument for instrument in wanted if arm in instrument.arms and instrument not in lost]
         try:
             observed = _observe_segments(arm, *subject, present, seed, tick, kept)
-        except ArmillaryError:
+        except OutputError:
+            # No instrument's error: states that were kept cannot be read, or new ones not be written.
             raise
         except Exception:
             observed = _observe_singly(*subject, present, seed, lost)
