@@ -639,7 +639,7 @@ def test_a_verdict_that_turns_with_the_text_says_so_in_its_reading(monkeypatch):
     assert turning(turns, radius) == told
     assert turning(turns, known["sphere.plane"]) == turning(turns, changed) == ""
     assert turning(None, radius) == turning(turns, known["words.travel"]) == ""
-    monkeypatch.setattr("armillary.run.shipped", lambda: turns)
+    monkeypatch.setattr("armillary.growing.shipped", lambda: turns)
     radius, plane = survey("builtin:gpt", claims="sphere.radius,sphere.plane", tokens=600, progress=False)
     assert radius.reading.endswith(told) and told not in plane.reading
 

@@ -4,8 +4,7 @@ import dataclasses
 import platform
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
-from datetime import UTC, datetime
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,11 @@ from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
 from armillary.anatomy.loading.weights import check_memory
-from armillary.errors import ArmillaryError, ModelError, OutputError, TextError
+from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.tokens import Corpus, encode
+from armillary.growing import GrowingSurvey
 from armillary.probes import AnyProbe, choose
 from armillary.probes.machinery.conclude import Conclusion, begin, conclude, crew_of
 from armillary.probes.machinery.evidence import Evidence
@@ -32,13 +32,10 @@ from armillary.probes.machinery.probe import reads_text
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.machinery.swapped import applicable
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
-from armillary.results import Finding, Plan, Provenance, Survey, TextFacts, Times
-from armillary.results.calibration.aims import turning
-from armillary.results.calibration.store import shipped
+from armillary.results import Provenance, Survey, TextFacts
 from armillary.results.lock import locked
 from armillary.results.resume import PASS, decided, forget_pass
-from armillary.results.store import check_writable, read_survey, write_survey
-from armillary.views.save import draw
+from armillary.results.store import check_writable, read_survey
 from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
@@ -121,19 +118,18 @@ def survey(
         corpus = _corpus(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
         begun = _survey(anatomy, corpus, documents, tokens, seed)
         known = _decided(folder, begun, probes, resume)
-        growing = _Growing(begun, probes, _caption(anatomy, corpus), started, out, debug, tell, bar, known)
+        growing = GrowingSurvey(begun, probes, _caption(anatomy, corpus), started, out, debug, tell, bar, known)
         if len(known) < len(probes) or folder is None:
             _measure(growing, anatomy, corpus, quick, jobs)
         else:
-            growing.result = read_survey(folder)
-            _tell(tell, growing.result, bar)
+            growing.restore(read_survey(folder))
         if folder is not None:
             growing.result.save(folder)
             forget_pass(folder)
     return growing.result
 
 
-def _measure(growing: "_Growing", anatomy: Anatomy, corpus: Corpus | None, quick: bool, jobs: int | None) -> None:
+def _measure(growing: GrowingSurvey, anatomy: Anatomy, corpus: Corpus | None, quick: bool, jobs: int | None) -> None:
     """Decide the claims that are not decided yet."""
     bar, seed = growing.bar, growing.result.provenance.seed
     left = [probe for probe in growing.probes if probe.claim.id not in growing.decided]
@@ -160,88 +156,12 @@ def _decided(folder: Path | None, now: Survey, probes: Sequence[AnyProbe], resum
     return {name: Conclusion(finding, seconds.get(name, 0.0)) for name, finding in findings.items()}
 
 
-@dataclasses.dataclass
-class _Growing:
-    """A survey while claims are decided, in whatever order they are."""
-
-    result: Survey
-    probes: Sequence[AnyProbe]
-    caption: str
-    started: float
-    out: str | Path | None
-    debug: bool
-    tell: Callable[[Survey], None] | None
-    bar: Bar
-    decided: dict[str, Conclusion] = dataclasses.field(default_factory=dict)
-    stored: frozenset[str] = frozenset()
-    told: int = 0
-
-    def begin(self, plan: Plan) -> None:
-        self.result = dataclasses.replace(self.result, times=Times(plan=plan))
-        _tell(self.tell, self.result, self.bar)
-
-    def watched(self, arms: Sequence[str]) -> None:
-        """The arms of the pass; with what an earlier survey decided, that is all there is to say so far."""
-        provenance = dataclasses.replace(self.result.provenance, arms=tuple(arms))
-        self.result = dataclasses.replace(self.result, provenance=provenance)
-        if self.decided:
-            self.show()
-
-    def add(self, conclusion: Conclusion) -> None:
-        finding = _worded(conclusion.finding, self.caption)
-        self.decided[finding.id] = dataclasses.replace(conclusion, finding=finding)
-        self.show()
-        self.bar.advance(1)
-        if self.out is not None:
-            # While workers work. What cannot be drawn is reported when everything else is on disk.
-            with suppress(Exception):
-                draw(finding)
-
-    def show(self) -> None:
-        """Everything that is decided, on disk and in the ledger."""
-        ordered = [self.decided[probe.claim.id] for probe in self.probes if probe.claim.id in self.decided]
-        begun = datetime.fromtimestamp(self.started, UTC).isoformat(timespec="seconds")
-        seconds = {entry.finding.id: entry.seconds for entry in ordered}
-        self.result = dataclasses.replace(
-            self.result,
-            findings=tuple(entry.finding for entry in ordered),
-            times=Times(begun, round(time.time() - self.started, 2), seconds, self.result.times.plan),
-            notes=tuple(entry.traceback for entry in ordered if self.debug and entry.traceback),
-        )
-        # Stored first: a claim that is shown is on disk. Shown in the order of the ledger.
-        self.stored = _store(self.result, self.out, self.stored)
-        while self.told < len(self.probes) and self.probes[self.told].claim.id in self.decided:
-            self.told += 1
-            shown = dataclasses.replace(self.result, findings=self.result.findings[: self.told])
-            _tell(self.tell, shown, self.bar)
-
-
-def _store(result: Survey, out: str | Path | None, stored: frozenset[str]) -> frozenset[str]:
-    """Write the claims that are not stored yet; returns the ids of those that are.
-
-    A full disk must not cost the claims still to come: the last save tries again, and reports it.
-    """
-    if out is None:
-        return stored
-    try:
-        write_survey(result, Path(out), stored)
-    except OutputError:
-        return stored
-    return frozenset(finding.id for finding in result)
-
-
 def _anatomy(model: Any, tokenizer: Any, device: str | None, dtype: str | None, trust: bool, bar: Bar) -> Anatomy:
     """The model with its laws checked; a survey needs room for a random twin beside it."""
     if not isinstance(model, Anatomy):
         return _load(model, tokenizer, device, dtype, trust, 2, bar)
     anatomy = model if model.laws else _lawful(model)
     return anatomy if tokenizer is None else dataclasses.replace(anatomy, tokenizer=tokenizer)
-
-
-def _tell(tell: Callable[[Survey], None] | None, result: Survey, bar: Bar) -> None:
-    if tell is not None:
-        with bar.aside():
-            tell(result)
 
 
 def _gather(
@@ -299,13 +219,6 @@ def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
             "pass the model's own tokenizer."
         )
     return corpus
-
-
-def _worded(finding: Finding, caption: str) -> Finding:
-    """With what was read, and with what the claim's verdict was seen to depend on."""
-    warning = turning(shipped(), finding.claim) if finding.verdict != "failed" else ""
-    reading = f"{finding.reading} {warning}" if warning else finding.reading
-    return dataclasses.replace(finding, caption=caption, reading=reading)
 
 
 def _caption(anatomy: Anatomy, corpus: Corpus | None) -> str:

@@ -33,7 +33,11 @@ SOURCE = ("text", "dataset", "split", "column")
 @click.option("--claims", default="all", show_default=True, metavar="LIST",
               help="Comma-separated claim ids, chapter letters A–H, or 'all'.")  # fmt: skip
 @click.option("--steps", is_flag=True, help="MODEL is the folder of a training run: read all its checkpoints.")
-@click.option("--quick", is_flag=True, help="Less text and fewer documents in experiments: faster, wider intervals.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Less text and fewer documents in experiments: faster; intervals are wider, some verdicts differ.",
+)
 @loading
 @click.option("--jobs", type=int, metavar="N",
               help="Processes that decide claims. [default: by cores and memory; 1 for a large model]")  # fmt: skip
