@@ -82,7 +82,7 @@ NEVER = (math.nan,) * 3
     ],
 )
 def test_every_limit_of_the_share_of_heads_with_a_subject(mean, untrained, share, verdict):
-    assert share_verdict(Compared(mean, untrained), share)[0] == verdict
+    assert share_verdict(Compared(mean, untrained, 5), share)[0] == verdict
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_every_limit_of_the_share_of_heads_with_a_subject(mean, untrained, share
     ],
 )
 def test_every_limit_of_the_rise_with_depth(slope, untrained, early, verdict):
-    assert rise_verdict(Compared(slope, untrained), early)[0] == verdict
+    assert rise_verdict(Compared(slope, untrained, 5), early)[0] == verdict
 
 
 def test_the_share_of_heads_counts_what_is_significant_and_large():

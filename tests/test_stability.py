@@ -16,7 +16,7 @@ from armillary.flow.controls import Twins
 from armillary.flow.tokens import Corpus, Window
 from armillary.geometry.resample import auc
 from armillary.geometry.sphere import angle
-from armillary.probes.machinery import NAN3
+from armillary.probes.machinery import NAN3, over_twins
 from armillary.probes.machinery import bench as benches
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import MODEL, Evidence
@@ -390,10 +390,19 @@ def test_what_nobody_knows_at_a_place_is_not_in_the_baseline():
 
 def test_untrained_models_that_show_as_much_refute():
     adds, beside = (0.10, 0.08, 0.12), (0.0, -0.01, 0.01)
-    verdicts = [decide(adds, beside, control)[0] for control in ((0.0, -0.02, 0.03), (0.1, 0.0, 0.2), (0, 0, 0.1))]
+    verdicts = [decide(adds, beside, control, 5)[0] for control in ((0.0, -0.02, 0.03), (0.1, 0.0, 0.2), (0, 0, 0.1))]
     assert verdicts == ["supported", "refuted", "undecided"]
-    assert decide(adds, (-0.1, -0.12, -0.05), (0.0, -0.02, 0.03))[0] == "qualified"
-    assert decide(adds, beside, NAN3) == ("undecided", Why.NO_CONTROL)
+    assert decide(adds, (-0.1, -0.12, -0.05), (0.0, -0.02, 0.03), 5)[0] == "qualified"
+    assert decide(adds, beside, NAN3, 0) == ("undecided", Why.NO_CONTROL)
+
+
+def test_two_twins_alone_do_not_refute():
+    """Their interval is wide because they are two: what a model shows above both of them is not what they reach."""
+    adds, beside = (0.10, 0.08, 0.12), (0.0, -0.01, 0.01)
+    control = tuple(over_twins([(0.04, 0.04, 0.04), (0.06, 0.06, 0.06)]).tolist())
+    assert control[2] > adds[2]
+    assert decide(adds, beside, control, 2)[0] == "undecided"
+    assert decide((0.05, 0.045, 0.055), beside, control, 2)[0] == "refuted"
 
 
 def test_a_head_that_does_something_else_is_an_anomaly():

@@ -130,7 +130,7 @@ class Store:
 def _few_keys(evidence: Evidence, matches: KeyMatches, stores: Flags, ids: Ints) -> Part:
     ratio = word_interval(evidence, matches.values, _median_ratio)
     untrained = evidence.over_twins(lambda arm: _untrained(evidence, arm, ids))
-    verdict, why = few_keys_verdict(stores, ratio, untrained)
+    verdict, why = few_keys_verdict(stores, ratio, untrained, len(evidence.twins))
     names = f" ({name_heads(stores)})" if 0 < stores.sum() < stores.size else ""
     against = [word_interval(evidence, matches.values[..., [0, chance, chance]], _median_ratio)[0] for chance in (1, 2)]
     reading = few_keys_reading(matches, evidence.anatomy.k, "head", "word", ratio, against, untrained)

@@ -135,6 +135,7 @@ class _Excess:
     layer_0: Interval
     untrained: Interval
     """The early excess of another untrained model."""
+    twins: int
 
     @classmethod
     def of(cls, evidence: Evidence, keys: TopKeys, nouns: dict[str, int]) -> "_Excess":
@@ -150,6 +151,7 @@ class _Excess:
             difference=word_interval(evidence, keys.excess, _difference(first, last)),
             layer_0=word_interval(evidence, keys.excess, _mean_of([0])),
             untrained=evidence.over_twins(untrained),
+            twins=len(evidence.twins),
         )
 
 
@@ -173,7 +175,7 @@ def _early(excess: _Excess, clear: Flags) -> Part:
 
 
 def _early_verdict(excess: _Excess, clear: Flags) -> tuple[Verdict, Why | None]:
-    enough, learned = above(excess.early, T.lookup_clear), beats(excess.early, excess.untrained)
+    enough, learned = above(excess.early, T.lookup_clear), beats(excess.early, excess.untrained, excess.twins)
     few = clear[: thirds(len(clear))[0].stop].mean() <= T.sites_few
     if enough is False:
         return ("refuted" if few else "qualified"), None

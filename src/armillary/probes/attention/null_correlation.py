@@ -4,7 +4,7 @@ import numpy as np
 
 from armillary.probes.attention.sampled_queries import median_head
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery import MODEL, Evidence, Floats, T, above
+from armillary.probes.machinery import MODEL, Evidence, Floats, T, above, beats
 from armillary.probes.machinery.verdicts import missing_interval
 from armillary.results import Part, Statistic, Verdict, Why, say
 
@@ -45,7 +45,7 @@ def correlation_part(evidence: Evidence) -> Part:
     twins = evidence.over_twins(lambda arm: median_head(evidence, moments(evidence, arm), partial))
     verdict: Verdict = "refuted"
     why: Why | None = None
-    large, beyond = above(median, T.null_predicts), above(median, twins[2] + T.null_nothing)
+    large, beyond = above(median, T.null_predicts), beats(median, twins, len(evidence.twins), T.null_nothing)
     if np.mean(evidence[HEADS][MODEL].sampled("null_query").std(-1) < ALIKE) >= T.heads_many:
         verdict, why = "undecided", Why.UNDEFINED
     elif large and beyond:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from armillary.probes.attention.sampled_queries import by_sure_share, median_head
 from armillary.probes.instruments.heads import HEADS, KEYS_LEAST
-from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, Interval, T, above
+from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, Interval, T, above, all_of, beats, reached_by
 from armillary.probes.machinery.verdicts import missing_interval, name_heads
 from armillary.results import Part, Statistic, Verdict, Why, say
 
@@ -44,12 +44,15 @@ def bare_part(evidence: Evidence) -> Part:
 
 
 def existence(
-    name: str, statistic: str, what: str, share: Interval, twins: Interval, chance: Interval | None = None
+    name: str, statistic: str, what: str, share: Interval, twins: Interval, number: int, chance: Interval | None = None
 ) -> Part:
     """Are there as many as `null_exist`, and more than in untrained models and by chance?"""
-    controls = [twins[2]] + ([] if chance is None else [chance[2]])
-    exist, beyond = above(share, T.null_exist), above(share, max(controls))
-    if share[2] <= max(controls):
+    exist, beyond = above(share, T.null_exist), beats(share, twins, number)
+    reached = [float(reached_by(twins, number))]
+    if chance is not None:
+        beyond = all_of(beyond, above(share, chance[2]))
+        reached.append(chance[2])
+    if share[2] <= max(reached):
         # All tokens of the model and of its controls: an interval without width does not lie below.
         beyond = False
     verdict: Verdict = "supported" if beyond else "qualified"
@@ -81,6 +84,7 @@ def key_part(evidence: Evidence) -> Part:
         "keys are hardly seen and get the same score from all queries",
         share(MODEL),
         evidence.over_twins(share),
+        len(evidence.twins),
     )
 
 
@@ -108,5 +112,6 @@ def write_part(evidence: Evidence) -> Part:
         "(token, head) pairs have a write below 1 % of the head's median",
         share(MODEL),
         evidence.over_twins(share),
+        len(evidence.twins),
     )
     return Part(part.name, part.verdict, part.reading, part.statistic, asserted=False, why=part.why)

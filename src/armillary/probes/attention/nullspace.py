@@ -75,7 +75,7 @@ class Nullspace:
         by_chance = unseen_share(evidence, MODEL, permuted=True)
         parts = (
             bare_part(evidence),
-            existence("there are such queries", UNSEEN, QUERIES, share, twins, by_chance),
+            existence("there are such queries", UNSEEN, QUERIES, share, twins, len(evidence.twins), by_chance),
             key_part(evidence),
             write_part(evidence),
             correlation_part(evidence),

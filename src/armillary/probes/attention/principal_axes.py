@@ -83,7 +83,7 @@ class PrincipalAxes:
         twins = {arm: axis_overlaps(evidence, arm, twin_layers(layers)) for arm in evidence.twins}
         untrained = evidence.over_twins(lambda arm: twins[arm].median)
         leaning = discoveries(overlaps.p) & (overlaps.ratio >= T.axes_factor)
-        verdict, why = _verdict(leaning, overlaps, untrained)
+        verdict, why = _verdict(leaning, overlaps, untrained, len(evidence.twins))
         control = Control(RANDOM, *untrained)
         return Finding(
             claim=self.claim,
@@ -116,8 +116,8 @@ class PrincipalAxes:
         )
 
 
-def _verdict(leaning: Flags, overlaps: AxisOverlaps, untrained: Interval) -> tuple[Verdict, Why | None]:
-    learned, shares = beats(overlaps.median, untrained), above(overlaps.shared, T.axes_share)
+def _verdict(leaning: Flags, overlaps: AxisOverlaps, untrained: Interval, twins: int) -> tuple[Verdict, Why | None]:
+    learned, shares = beats(overlaps.median, untrained, twins), above(overlaps.shared, T.axes_share)
     if leaning.mean() <= T.sites_few or learned is False:
         return "refuted", None
     if np.isnan(untrained[2]):

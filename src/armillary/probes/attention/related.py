@@ -85,7 +85,7 @@ class Related:
         )
         median = word_interval(evidence, scores.after, median_over_heads)
         gain = word_interval(evidence, np.concatenate([scores.after, scores.before[..., None]], -1), _gain)
-        verdict, why = _verdict(heads, gain, median, untrained)
+        verdict, why = _verdict(heads, gain, median, untrained, len(evidence.twins))
         return Finding(
             claim=self.claim,
             verdict=verdict,
@@ -122,7 +122,9 @@ def _gain(means: Floats) -> Floats:
     return median_over_heads(means[..., :-1]) - means[..., -1].mean(1)
 
 
-def _verdict(heads: _Heads, gain: Interval, median: Interval, untrained: Interval) -> tuple[Verdict, Why | None]:
+def _verdict(
+    heads: _Heads, gain: Interval, median: Interval, untrained: Interval, twins: int
+) -> tuple[Verdict, Why | None]:
     share = float(heads.separates.mean())
     if above(gain, 0) is False or share <= max(T.sites_few, heads.untrained):
         return "refuted", None
@@ -130,7 +132,7 @@ def _verdict(heads: _Heads, gain: Interval, median: Interval, untrained: Interva
         return "qualified", None
     if np.isnan(untrained[2]):
         return "undecided", Why.NO_CONTROL
-    learned = beats(median, untrained)
+    learned = beats(median, untrained, twins)
     if learned is False:
         return "refuted", None
     if learned and above(gain, 0):

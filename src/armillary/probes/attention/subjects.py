@@ -22,7 +22,7 @@ from armillary.probes.attention.lexicon.word_statistics import depth_line, shown
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.probes.machinery.verdicts import above, beats, missing_interval, weakest
+from armillary.probes.machinery.verdicts import above, missing_interval, weakest
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Verdict, Why, say
 
 DEEP, RISE = 0, 1
@@ -195,7 +195,7 @@ def _rise_part(slope: Compared, early: Interval, promoted: PromotedTokens, have:
 def rise_verdict(slope: Compared, early: Interval) -> tuple[Verdict, Why | None]:
     """From the rise of the excess with depth, and the share of early heads with a subject."""
     _, low, high = slope.model
-    rises, learned = above(slope.model, 0), beats(slope.model, slope.untrained)
+    rises, learned = above(slope.model, 0), slope.learned
     if rises is None and low > -T.subject_excess and high < T.subject_excess:
         if early[2] <= T.sites_few:
             return "refuted", None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from armillary.probes.machinery import Floats, T, above, name_sites
+from armillary.probes.machinery import Floats, Interval, T, above, all_of, beats, name_sites
 from armillary.results import Verdict, Why
 
 Answers = Sequence[bool | None]
@@ -18,6 +18,21 @@ def each_above(intervals: Floats, limits: Floats | float) -> list[bool | None]:
         above((value, low, high), float(limit))
         for (value, low, high), limit in zip(intervals.tolist(), limits, strict=True)
     ]
+
+
+def each_beats(
+    intervals: Floats, untrained: Floats, twins: int, least: float, margin: float = 0.0
+) -> list[bool | None]:
+    """For each layer: does the whole interval lie above `least` and above untrained models, by a margin?"""
+    return [
+        all_of(above(model, least), beats(model, control, twins, margin))
+        for model, control in zip(map(_three, intervals), map(_three, untrained), strict=True)
+    ]
+
+
+def _three(row: Floats) -> Interval:
+    value, low, high = row.tolist()
+    return value, low, high
 
 
 def by_layers(holds: Answers, overall: bool | None, weaker: Answers | None = None) -> tuple[Verdict, Why | None]:

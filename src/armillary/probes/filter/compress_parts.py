@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.filter.by_layer import Answers, by_layers, each_above, nearest, where
-from armillary.probes.machinery import NAN3, Evidence, Floats, Interval, T, above, missing_interval, over_twins
+from armillary.probes.filter.by_layer import Answers, by_layers, each_above, each_beats, nearest, where
+from armillary.probes.machinery import NAN3, Evidence, Floats, Interval, T, above, beats, missing_interval, over_twins
 from armillary.results import Part, Statistic, Why, say
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class Savings:
     """Mean over layers, by source."""
     twins: Interval
     """Mean over layers, over untrained models."""
+    number: int
+    """Of these."""
 
     @classmethod
     def of(cls, evidence: Evidence, coded: "CodedLayers") -> "Savings":
@@ -52,6 +54,7 @@ class Savings:
                     for twin in coded.twins.values()
                 ]
             ),
+            len(coded.twins),
         )
 
 
@@ -98,8 +101,8 @@ def _learned(savings: Savings, names: Sequence[str]) -> Part:
     mean = savings.means["model"]
     if np.isnan(control).all():
         return Part(name, "undecided", "There is no untrained model to compare with.", None, True, Why.NO_CONTROL)
-    holds = each_above(gain, control[:, 2] + T.compress_margin)
-    overall = above(mean, savings.twins[2] + T.compress_margin)
+    holds = each_beats(gain, control, savings.number, -np.inf, T.compress_margin)
+    overall = beats(mean, savings.twins, savings.number, T.compress_margin)
     text = f"Untrained models save {say(savings.twins[0], '.2f')} bits: the model saves {T.compress_margin} bits more"
     return _part(name, holds, text, names, overall, mean)
 

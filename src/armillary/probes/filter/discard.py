@@ -87,7 +87,8 @@ class Discard:
         shares = {name: evidence.intervals(layers.sums(MODEL, name)) for name in ("below", "quiet", "carried")}
         untrained = {name: _untrained(evidence, layers, name) for name in shares}
         below, quiet, carried = (
-            Shares(shares[name], untrained[name], *_means(evidence, layers, name)) for name in shares
+            Shares(shares[name], untrained[name], *_means(evidence, layers, name), len(evidence.twins))
+            for name in shares
         )
         parts = discard_parts(below, quiet, layers.gated)
         verdict, why = weakest(parts)

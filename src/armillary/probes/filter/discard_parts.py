@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.probes.filter.by_layer import by_layers, each_above, where
-from armillary.probes.machinery import Floats, Interval, T, above, missing_interval
+from armillary.probes.filter.by_layer import by_layers, each_beats, where
+from armillary.probes.machinery import Floats, Interval, T, above, all_of, beats, missing_interval
 from armillary.results import Part, Statistic, Why, say
 
 
@@ -17,6 +17,13 @@ class Shares:
     untrained: Floats
     mean: Interval
     mean_untrained: Interval
+    twins: int
+
+    def each_beats(self, least: float, margin: float = 0.0) -> list[bool | None]:
+        return each_beats(self.model, self.untrained, self.twins, least, margin)
+
+    def mean_beats(self, least: float, margin: float = 0.0) -> bool | None:
+        return all_of(above(self.mean, least), beats(self.mean, self.mean_untrained, self.twins, margin))
 
     @property
     def names(self) -> list[str]:
@@ -34,12 +41,10 @@ def discard_parts(below: Shares, quiet: Shares, gated: bool) -> tuple[Part, ...]
 
 
 def _below(shares: Shares, gated: bool) -> Part:
-    chance = np.maximum(0.5, shares.untrained[:, 2]) + T.discard_beyond
-    beyond = each_above(shares.model, chance)
-    sends = each_above(shares.model, np.maximum(chance, T.discard_most))
-    # NumPy's maximum keeps a NaN: without untrained models nothing is decided.
-    overall = float(np.maximum(np.maximum(0.5, shares.mean_untrained[2]) + T.discard_beyond, T.discard_most))
-    verdict, why = by_layers(sends, above(shares.mean, overall), beyond)
+    beyond = shares.each_beats(0.5 + T.discard_beyond, T.discard_beyond)
+    most = max(0.5 + T.discard_beyond, T.discard_most)
+    sends, overall = shares.each_beats(most, T.discard_beyond), shares.mean_beats(most, T.discard_beyond)
+    verdict, why = by_layers(sends, overall, beyond)
     coordinates = "the gate's coordinates" if gated else "hidden coordinates"
     untrained = say(shares.mean_untrained[0], ".0%") if np.isfinite(shares.mean_untrained[0]) else "not measured"
     text = (
@@ -51,9 +56,8 @@ def _below(shares: Shares, gated: bool) -> Part:
 
 
 def _gone(shares: Shares) -> Part:
-    gone = each_above(shares.model, np.maximum(T.discard_gone, shares.untrained[:, 2]))
-    overall = float(np.maximum(T.discard_gone, shares.mean_untrained[2]))
-    verdict, why = by_layers(gone, above(shares.mean, overall))
+    gone = shares.each_beats(T.discard_gone)
+    verdict, why = by_layers(gone, shares.mean_beats(T.discard_gone))
     untrained = ""
     if np.isfinite(shares.mean_untrained[0]):
         untrained = f" (untrained: {say(shares.mean_untrained[0], '.0%')})"

@@ -130,7 +130,7 @@ class ForwardStore:
 def _few_keys(evidence: Evidence, matches: TokenMatches, stores: Flags, untrained: Interval, names: list[str]) -> Part:
     forward, document = matches.forward, matches.document
     ratio = word_interval(evidence, forward.values, _median_ratio, document)
-    verdict, why = few_keys_verdict(stores, ratio, untrained)
+    verdict, why = few_keys_verdict(stores, ratio, untrained, len(evidence.twins))
     against = [
         word_interval(evidence, forward.values[..., [0, chance, chance]], _median_ratio, document)[0]
         for chance in (1, 2)

@@ -13,6 +13,7 @@ from armillary.probes.machinery import (
     Interval,
     T,
     above,
+    all_of,
     beats,
     mean,
     missing_interval,
@@ -39,6 +40,7 @@ class Skills:
     mean_ratio: Interval
     untrained: Interval
     """Mean difference over untrained twins; NaN without twins."""
+    twins: int
 
     @classmethod
     def of(cls, evidence: Evidence, decoded: "Decoded", target: str) -> "Skills":
@@ -53,6 +55,7 @@ class Skills:
             evidence.interval(sums, lambda s: _difference(s).mean(-1)),
             evidence.interval(sums, lambda s: _ratio(mean(s).mean(-2))),
             (value, low, high),
+            len(twins),
         )
 
     @property
@@ -80,8 +83,8 @@ def read_part(skills: Skills, own: Skills) -> Part:
         return Part(name, "undecided", text, why=Why.NO_INTERVAL if missing else Why.UNDEFINED)
     chosen = np.flatnonzero(skills.defined)
     names = [skills.names[i] for i in chosen]
-    holds = [_much_less(skills.ratio[i], skills.difference[i], skills.untrained) for i in chosen]
-    overall = _much_less(np.array(skills.mean_ratio), np.array(skills.mean_difference), skills.untrained)
+    holds = [_much_less(skills.ratio[i], skills.difference[i], skills.untrained, skills.twins) for i in chosen]
+    overall = _much_less(np.array(skills.mean_ratio), np.array(skills.mean_difference), skills.untrained, skills.twins)
     verdict, why = by_layers(holds, overall)
     if why is not None:
         ends = missing_interval(*skills.ratio[chosen].ravel())
@@ -98,11 +101,11 @@ def read_part(skills: Skills, own: Skills) -> Part:
     return Part(name, verdict, text, statistic, why=why)
 
 
-def _much_less(ratio: Floats, difference: Floats, untrained: Interval) -> bool | None:
+def _much_less(ratio: Floats, difference: Floats, untrained: Interval, twins: int) -> bool | None:
     """Less than half, and by more than in untrained models."""
     (value, low, high), gap = ratio.tolist(), difference.tolist()
-    less, learned = _less((value, low, high)), beats((gap[0], gap[1], gap[2]), untrained)
-    return False if False in (less, learned) else True if less and learned else None
+    less, learned = _less((value, low, high)), beats((gap[0], gap[1], gap[2]), untrained, twins)
+    return all_of(less, learned)
 
 
 def _less(ratio: Interval) -> bool | None:

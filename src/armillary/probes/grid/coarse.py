@@ -193,7 +193,7 @@ def _learned(evidence: Evidence, states: "CorrelationResult", ratios: dict[str, 
 
     both = np.stack([states.arms[arm].products for arm in (MODEL, SHUFFLED)], 1)
     excess = evidence.interval(both, lambda drawn: added(drawn[:, 0]) - added(drawn[:, 1]))
-    trained, textual = beats(ratios[MODEL], ratios[RANDOM]), above(excess, T.flow_text)
+    trained, textual = beats(ratios[MODEL], ratios[RANDOM], len(evidence.twins)), above(excess, T.flow_text)
     verdict: Verdict = "supported" if trained and textual else "undecided"
     text = (
         f"At random initialisation the factor is {say(ratios[RANDOM][0], '.2g')}, up to {say(ratios[RANDOM][2], '.2g')}"

@@ -141,7 +141,7 @@ class HeadAxes:
             over_twins(result.twins).tolist(),
             ShuffleCosts(trials, whole_case(evidence.anatomy)).cost("across"),
         )
-        learned = not result.twins or beats(most, random) is True
+        learned = not result.twins or beats(most, random, len(result.twins)) is True
         verdict, why = _verdict([side for side, _ in sides.values()], bool(single), learned, trials.documents)
         defined = [cost for cost in places["z"] if cost.has_cost]
         return Finding(

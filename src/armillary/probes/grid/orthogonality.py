@@ -112,7 +112,7 @@ class Orthogonality:
         parts = (
             _full_space(ratios),
             _fewer_axes(ratios),
-            _beyond(statistic, also, random, _flags(ratios, pocket)),
+            _beyond(statistic, also, random, len(evidence.twins), _flags(ratios, pocket)),
             Part("it is of use", "undecided", USE, asserted=False, why=Why.NO_CONTROL),
         )
         verdict, why = weakest(parts)
@@ -179,8 +179,8 @@ def _fewer_axes(ratios: "CosineRatios") -> Part:
     )
 
 
-def _beyond(statistic: Interval, centred: Interval, random: Interval, pocket: Flags) -> Part:
-    sides = (above(statistic, T.pocket_ratio), above(centred, T.pocket_ratio), beats(statistic, random))
+def _beyond(statistic: Interval, centred: Interval, random: Interval, twins: int, pocket: Flags) -> Part:
+    sides = (above(statistic, T.pocket_ratio), above(centred, T.pocket_ratio), beats(statistic, random, twins))
     verdict: Verdict = "undecided"
     if all(sides):
         verdict = "supported"

@@ -31,6 +31,7 @@ from armillary.probes.machinery import (
     Interval,
     T,
     above,
+    all_of,
     beats,
     median_defined,
     missing_interval,
@@ -93,13 +94,13 @@ class Privileged:
 
     def conclude(self, evidence: Evidence) -> Finding:
         stream, heads, blocks = stream_meanings(evidence), head_meanings(evidence), head_blocks(evidence)
-        untrained = Untrained.of(evidence)
+        untrained, twins = Untrained.of(evidence), len(evidence.twins)
         excess, in_heads = (at_median(evidence, part, auc_difference) for part in (stream, heads))
         parts = (
-            _tell_part("axes of the stream tell classes", "of the stream", stream, excess, untrained.stream),
-            _tell_part("axes of heads tell classes", "of heads", heads, in_heads, untrained.heads),
-            _block_part(blocks, untrained.blocks),
-            _tails_part(stream, at_median(evidence, stream, tail_ratio), untrained.tails),
+            _tell_part("axes of the stream tell classes", "of the stream", stream, excess, untrained.stream, twins),
+            _tell_part("axes of heads tell classes", "of heads", heads, in_heads, untrained.heads, twins),
+            _block_part(blocks, untrained.blocks, twins),
+            _tails_part(stream, at_median(evidence, stream, tail_ratio), untrained.tails, twins),
         )
         # Without a class of tokens nothing is said of meaning, whatever heads' axes do.
         verdict, why = (parts[0].verdict, parts[0].why) if np.isnan(excess[0]) else weakest(parts)
@@ -131,7 +132,7 @@ def _medians(meanings: Meanings, key: str) -> float:
     return median_defined(float(getattr(meaning, key)[0]) for meaning in meanings.values())
 
 
-def _tell_part(name: str, where: str, meanings: Meanings, excess: Interval, untrained: Interval) -> Part:
+def _tell_part(name: str, where: str, meanings: Meanings, excess: Interval, untrained: Interval, twins: int) -> Part:
     statistic = Statistic(f"AUC of the best axis less that of rotated axes, {where}", *excess)
     if np.isnan(excess[0]):
         reading = "No token is frequent enough in both halves of the documents to make a class."
@@ -143,7 +144,7 @@ def _tell_part(name: str, where: str, meanings: Meanings, excess: Interval, untr
         f"{say(rotated, '.2f')}: {value} at the median site ({low} to {high}); in an untrained model "
         f"{say(untrained[0], '+.2f')}, at most {say(untrained[2], '+.2f')}."
     )
-    verdict = _verdict(above(excess, T.axis_auc), beats(excess, untrained))
+    verdict = _verdict(above(excess, T.axis_auc), beats(excess, untrained, twins))
     why = missing_interval(*excess[1:], *untrained[1:]) if verdict == "undecided" else None
     return Part(name, verdict, reading, statistic, why=why)
 
@@ -154,14 +155,20 @@ def _verdict(*sides: bool | None) -> Verdict:
     return "supported" if all(sides) else "undecided"
 
 
-def _block_part(blocks: Blocks, untrained: Mapping[str, Interval]) -> Part:
+def _block_part(blocks: Blocks, untrained: Mapping[str, Interval], twins: int) -> Part:
     name = "related axes share a head"
     if not blocks:
         return Part(name, "undecided", "One head alone has no axes across heads.", why=Why.NOT_APPLICABLE)
     ratios = {space: median_ratio(layers) for space, layers in blocks.items()}
-    limits = {space: _limit(layers, untrained.get(space, NAN3)) for space, layers in blocks.items()}
-    sides = [above(ratios[space], limits[space]) for space in blocks]
-    texts = [f"{say(ratios[s][0], '.2f')} for {NAMES[s]} (limit {say(limits[s], '.2f')})" for s in blocks]
+    limits = {space: _limit(layers) for space, layers in blocks.items()}
+    controls = {space: untrained.get(space, NAN3) for space in blocks}
+    sides = [
+        all_of(above(ratios[space], limits[space]), beats(ratios[space], controls[space], twins)) for space in blocks
+    ]
+    texts = [
+        f"{say(ratios[s][0], '.2f')} for {NAMES[s]} (limit {say(np.fmax(limits[s], controls[s][2]), '.2f')})"
+        for s in blocks
+    ]
     reading = f"|Correlations| of axes of one head, over those of different heads: {', '.join(texts)}. Results of a "
     reading += "head share one pattern of attention."
     verdict: Verdict = "undecided"
@@ -177,17 +184,17 @@ def _block_part(blocks: Blocks, untrained: Mapping[str, Interval]) -> Part:
     return Part(name, verdict, reading, statistic, why=missing_interval(*ends) if verdict == "undecided" else None)
 
 
-def _limit(layers: Sequence[Likeness], untrained: Interval) -> float:
-    """What a ratio must exceed: a quarter more, an untrained model's, and that of axes grouped at random."""
-    return float(np.nanmax([T.axis_block, untrained[2], grouped_ratio(layers)[2]]))
+def _limit(layers: Sequence[Likeness]) -> float:
+    """What a ratio must exceed, besides untrained models: a quarter more, and that of axes grouped at random."""
+    return float(np.nanmax([T.axis_block, grouped_ratio(layers)[2]]))
 
 
-def _tails_part(stream: Meanings, tails: Interval, untrained: Interval) -> Part:
+def _tails_part(stream: Meanings, tails: Interval, untrained: Interval, twins: int) -> Part:
     """Ours: the field's own measure of a privileged basis."""
     own, rotated = _medians(stream, "kurtosis"), _medians(stream, "rotated_kurtosis")
     reading = f"The mean kurtosis of axes of z is {say(own, '.2f')}, of rotated ones {say(rotated, '.2f')} (a Gaussian "
     reading += "has 3)."
-    verdict = _verdict(above(tails, T.axis_tails), beats(tails, untrained))
+    verdict = _verdict(above(tails, T.axis_tails), beats(tails, untrained, twins))
     statistic = Statistic("kurtosis of axes of z over that of rotated axes, median norm", *tails)
     why = missing_interval(*tails[1:], *untrained[1:]) if verdict == "undecided" else None
     return Part("axes have heavier tails", verdict, reading, statistic, asserted=False, why=why)

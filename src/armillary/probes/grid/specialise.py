@@ -98,7 +98,7 @@ class HeadSpecialisation:
         shares = {arm: result.share(evidence, arm, common) for arm in (MODEL, SHUFFLED)}
         shares[RANDOM] = evidence.over_twins(lambda arm: result.share(evidence, arm, common))
         parts = (
-            _specialities(shares, special, common),
+            _specialities(shares, special, common, len(evidence.twins)),
             _differences(evidence, result),
             _on_text(result.beyond_shuffled(evidence, common), shares[SHUFFLED]),
         )
@@ -121,17 +121,18 @@ class HeadSpecialisation:
         )
 
 
-def _between(interval: Interval, low: float, high: float, control: Interval) -> Verdict:
-    """Supported above `high` and the control, refuted below `low` or the control's upper end, qualified between."""
-    if above(interval, low) is False or beats(interval, control) is False:
+def _between(interval: Interval, low: float, high: float, control: Interval, twins: int) -> Verdict:
+    """Supported above `high` and untrained models, refuted below `low` or untrained models, qualified between."""
+    learned = beats(interval, control, twins)
+    if above(interval, low) is False or learned is False:
         return "refuted"
-    if not beats(interval, control) or above(interval, low) is None or above(interval, high) is None:
+    if not learned or above(interval, low) is None or above(interval, high) is None:
         return "undecided"
     return "supported" if above(interval, high) else "qualified"
 
 
-def _specialities(shares: dict[str, Interval], special: Flags, common: tuple[str, ...]) -> Part:
-    verdict = _between(shares[MODEL], T.sites_few, T.heads_many, shares[RANDOM])
+def _specialities(shares: dict[str, Interval], special: Flags, common: tuple[str, ...], twins: int) -> Part:
+    verdict = _between(shares[MODEL], T.sites_few, T.heads_many, shares[RANDOM], twins)
     which = f" ({name_heads(special)}), the others have none" if 0 < special.mean() < T.sites_most else ""
     text = (
         f"{special.sum()} of {special.size} heads have a speciality{which}; at random initialisation "
@@ -145,7 +146,7 @@ def _specialities(shares: dict[str, Interval], special: Flags, common: tuple[str
 def _differences(evidence: Evidence, result: "KindScores") -> Part:
     model, shuffled = (result.difference(evidence, arm) for arm in (MODEL, SHUFFLED))
     random = evidence.over_twins(lambda arm: result.difference(evidence, arm))
-    verdict = _between(model, T.heads_alike, T.heads_differ, random)
+    verdict = _between(model, T.heads_alike, T.heads_differ, random, len(evidence.twins))
     return Part(
         "heads of a layer differ",
         verdict,

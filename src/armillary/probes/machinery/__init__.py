@@ -14,6 +14,7 @@ from armillary.probes.machinery.intervals import (
     median_defined,
     over_twins,
     p_values,
+    reached_by,
     spread,
 )
 from armillary.probes.machinery.once import once
@@ -32,6 +33,7 @@ from armillary.probes.machinery.tables import (
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import (
     above,
+    all_of,
     beats,
     by_share,
     missing_interval,
@@ -42,7 +44,16 @@ from armillary.probes.machinery.verdicts import (
 )
 
 __all__ = ["ARMS", "MODEL", "NAN3", "RANDOM", "SHUFFLED", "TWINS", "AnyInstrument", "Cells", "Evidence", "Flags"]
-__all__ += ["Floats", "Interval", "Ints", "T", "View", "above", "beats", "by_share", "cells", "discoveries"]
+__all__ += ["Floats", "Interval", "Ints", "T", "View", "above", "all_of", "beats", "by_share", "cells", "discoveries"]
 __all__ += ["head_map", "head_table", "interval_cells", "layer_table", "line", "mean", "median_defined"]
-__all__ += ["missing_interval", "name_heads", "name_sites", "once", "over_sites", "over_twins", "p_values"]
+__all__ += [
+    "missing_interval",
+    "name_heads",
+    "name_sites",
+    "once",
+    "over_sites",
+    "over_twins",
+    "p_values",
+    "reached_by",
+]
 __all__ += ["site_table", "spread", "spread_layers", "table", "undecided", "weakest"]

@@ -13,6 +13,7 @@ Statistic = Callable[[Floats], Floats]
 Interval = tuple[float, float, float]
 """Value, low and high end."""
 NAN3 = (float("nan"), float("nan"), float("nan"))
+ENOUGH_TWINS = 5
 
 
 def mean(stats: Floats) -> Floats:
@@ -103,20 +104,44 @@ def over_twins(values: Sequence[Interval] | Floats, level: float = 0.95) -> Floa
     >>> over_twins([(1.0, 1.0, 1.0), (3.0, 3.0, 3.0)]).round(2)
     array([  2.  , -20.01,  24.01])
     """
-    from scipy.stats import t
-
     each = np.asarray(values, dtype=np.float64)
     if not len(each):
         return np.full(3, np.nan)
     value, low, high = np.moveaxis(each.mean(0), -1, 0)
     between = np.zeros_like(value)
     if len(each) > 1:
-        factor = t.ppf((1 + level) / 2, len(each) - 1) * np.sqrt(1 + 1 / len(each))
-        between = factor * each[..., 0].std(0, ddof=1)
+        between = prediction_factor(len(each), level) * each[..., 0].std(0, ddof=1)
     # Ends that no document gave are missing: then only initialisations are known.
     below, above = (np.hypot(between, np.nan_to_num(end)) for end in (value - low, high - value))
     missing = np.isnan(low) & (len(each) == 1)
     return np.stack([value, np.where(missing, np.nan, value - below), np.where(missing, np.nan, value + above)], -1)
+
+
+def prediction_factor(number: int, level: float = 0.95) -> float:
+    """Half the width of Student's prediction interval for one more value, in standard deviations of `number` values.
+
+    >>> [round(prediction_factor(number), 1) for number in (2, 3, 5)]
+    [15.6, 5.0, 3.0]
+    """
+    from scipy.stats import t
+
+    return float(t.ppf((1 + level) / 2, number - 1) * np.sqrt(1 + 1 / number))
+
+
+def reached_by(control: Floats | Interval, twins: int) -> Floats:
+    """[…]: what untrained models reach, from [… (value, low, high)] of `over_twins`: below it a model shows no more.
+
+    That is the upper end, as five twins give it. Two or three twins make the interval wide because they are few, not
+    because models differ, so they support with their upper end but refute only below this one.
+
+    >>> float(reached_by((1.0, 0.0, 2.0), 5)), round(float(reached_by((1.0, 0.0, 2.0), 2)), 2)
+    (2.0, 1.2)
+    """
+    value, _, high = np.moveaxis(np.asarray(control, dtype=np.float64), -1, 0)
+    few = 2 <= twins < ENOUGH_TWINS
+    return np.asarray(
+        value + (high - value) * (prediction_factor(ENOUGH_TWINS) / prediction_factor(twins) if few else 1)
+    )
 
 
 def p_values(observed: Floats, null: Floats) -> Floats:

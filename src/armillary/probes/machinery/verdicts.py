@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.machinery.intervals import NAN3, Floats, Interval
+from armillary.probes.machinery.intervals import NAN3, Floats, Interval, reached_by
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Finding, Part, Statistic, Table, Verdict, Why
 
@@ -47,9 +47,23 @@ def above(interval: Interval, limit: float) -> bool | None:
     return False if high < limit else None
 
 
-def beats(interval: Interval, control: Interval) -> bool | None:
-    """Does a whole interval lie above a control's upper end? None where it spans that end."""
-    return above(interval, control[2])
+def beats(interval: Interval, control: Interval, twins: int, margin: float = 0.0) -> bool | None:
+    """Does a whole interval lie above what untrained models show, by a margin? None where nothing is decided.
+
+    True above the upper end of `control`, an interval over `twins`; False below what they reach (`reached_by`), which
+    is lower where twins are few.
+
+    >>> beats((0.75, 0.7, 0.8), (0.52, 0.21, 0.83), 5), beats((0.75, 0.7, 0.8), (0.52, 0.21, 0.83), 2)
+    (False, None)
+    """
+    if above(interval, control[2] + margin):
+        return True
+    return False if above(interval, float(reached_by(control, twins)) + margin) is False else None
+
+
+def all_of(*sides: bool | None) -> bool | None:
+    """False if any is, True if all are, None otherwise."""
+    return False if False in sides else True if all(sides) else None
 
 
 def weakest(parts: Sequence[Part]) -> tuple[Verdict, Why | None]:

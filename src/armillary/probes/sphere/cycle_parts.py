@@ -21,6 +21,7 @@ from armillary.probes.machinery import (
     name_sites,
     once,
     over_sites,
+    reached_by,
 )
 from armillary.probes.sphere.across_sites import across_sites, decided, defined_median, flagged
 from armillary.probes.sphere.cycle import Sublayer
@@ -42,6 +43,8 @@ class Change:
     """[sublayer, (value, low, high)] of the model."""
     untrained: Floats
     """The same of an untrained model."""
+    twins: int
+    """How many untrained models."""
     rises: bool
     """Does the claim say that it grows?"""
 
@@ -69,8 +72,9 @@ class Change:
         """Where it changes as claimed and beyond an untrained model: with the whole interval, and with any part."""
         _, low, high = self.intervals.T
         if self.rises:
-            return np.asarray(low > self.limit), np.asarray(~(high <= self.limit))
-        return np.asarray(high < self.limit), np.asarray(~(low >= self.limit))
+            return np.asarray(low > self.limit), ~(high <= np.fmax(1.0, reached_by(self.untrained, self.twins)))
+        mirrored = -self.untrained[:, [0, 2, 1]]
+        return np.asarray(high < self.limit), ~(low >= np.fmin(1.0, -reached_by(mirrored, self.twins)))
 
 
 def change_part(name: str, change: Change, parts: tuple[Sublayer, ...], what: str, more: str = "") -> Part:

@@ -82,7 +82,7 @@ class Direction:
         permuted = Control("permuted labels", *separations(evidence, permuted=True).beyond_length)
         untrained = evidence.over_twins(lambda arm: separations(evidence, arm).beyond_length)
         parts = (
-            against_length(model, untrained, last),
+            against_length(model, untrained, len(evidence.twins), last),
             against_distance(model, last),
             turned_or_stretched(result),
             advantage_by_spread(evidence, *advantages(evidence)),

@@ -46,14 +46,14 @@ def separations(evidence: Evidence, arm: str = MODEL, permuted: bool = False) ->
     return Separations(*(drawn_interval(evidence, values) for values in (*drawn.T, *differences)))
 
 
-def against_length(model: Separations, untrained: Interval, last: str) -> Part:
+def against_length(model: Separations, untrained: Interval, twins: int, last: str) -> Part:
     """The angle separates, length does not, and training made it so."""
     difference, enough = model.beyond_length, above(model.cosine, T.direction_auc)
     statistic = Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", *difference)
     reading = "The angle separates pairs with the same next token from other pairs with AUC "
     reading += f"{say(model.cosine[0], '.2f')}, length alone with {say(model.length[0], '.2f')}; an untrained model's "
     reading += f"angle is {say(untrained[0], '.2f')} better than its length."
-    larger = above(difference, T.direction_margin), beats(difference, untrained)
+    larger = above(difference, T.direction_margin), beats(difference, untrained, twins)
     verdict: Verdict = "supported"
     if False in larger:
         verdict = "refuted"
@@ -93,7 +93,7 @@ def turned_or_stretched(result: Displaced | None) -> Part:
     reading += f"{say(untrained[0], '.2g')}.)"
     pooled = "cost of scaling by ½ and 2 / of equally large turns"
     enough = [above(across, T.turning_cost) for across, _ in costs.values()]
-    learned = beats(result.across(FACTORS[-1], (result.middle,)), untrained)
+    learned = beats(result.across(FACTORS[-1], (result.middle,)), untrained, len(result.untrained))
     if not all(enough) or not learned:
         reading += " Turning costs too little to compare with."
         return Part(name, "undecided", reading, Statistic(pooled, *NAN3), why=Why.UNDEFINED)

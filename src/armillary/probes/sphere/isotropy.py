@@ -143,7 +143,7 @@ def _change(evidence: Evidence, model: Cycle, twins: Sequence[Cycle], after: int
 
     changes = intervals(model)
     untrained = over_twins(np.array([intervals(twin) for twin in twins])) if twins else np.full_like(changes, np.nan)
-    return Change(changes, untrained, rises=before == X)
+    return Change(changes, untrained, len(twins), rises=before == X)
 
 
 def _shares(of: Cycle, raised: Change, lowered: Change, read: int = Y) -> Floats:

@@ -42,7 +42,7 @@ def error_parts(gains: Gains) -> tuple[Part, ...]:
 
 def _part(name: str, subject: str, gains: Gains, heads: bool | None, asserted: bool) -> Part:
     adds, beside, untrained = gains.adds(heads), gains.beside_entropy(heads), gains.untrained(heads)
-    verdict, why = decide(adds, beside, untrained)
+    verdict, why = decide(adds, beside, untrained, len(gains.twins))
     value, low, high = (say(number, ".3f") for number in adds)
     text = f"{subject} raise the AUC of what is known by {value} [{low}, {high}]"
     if untrained[0] == untrained[0]:
@@ -61,9 +61,9 @@ def _part(name: str, subject: str, gains: Gains, heads: bool | None, asserted: b
     return Part(name, verdict, f"{text} {end[verdict]}", statistic, asserted, why)
 
 
-def decide(adds: Interval, beside: Interval, untrained: Interval) -> tuple[Verdict, Why | None]:
+def decide(adds: Interval, beside: Interval, untrained: Interval, twins: int) -> tuple[Verdict, Why | None]:
     """The rule, from intervals over documents; the last one over untrained twins."""
-    tells = [above(adds, T.errors_margin), beats(adds, untrained)]
+    tells = [above(adds, T.errors_margin), beats(adds, untrained, twins)]
     if False in tells:
         return "refuted", None
     explains = above(beside, -T.errors_margin)

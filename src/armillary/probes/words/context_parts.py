@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.machinery import SHUFFLED, Interval, T, above, missing_interval
+from armillary.probes.machinery import SHUFFLED, Interval, T, above, beats, missing_interval
 from armillary.probes.machinery.verdicts import more_text
 from armillary.results import Part, Statistic, Verdict, Why, say
 
@@ -50,7 +50,7 @@ def _senses(measures: "ContextMeasures") -> Part:
         )
         return Part(name, "undecided", reading, why=Why.UNDEFINED)
     sense, twins, off = measures.sense(), measures.sense_twins(), measures.sense("attention off")
-    verdict, why = _beyond(sense, T.context_sense, twins, off)
+    verdict, why = _beyond(sense, T.context_sense, twins, len(measures.evidence.twins), off)
     reading = (
         f"The sentence with the same sense is nearer in {say(sense[0], '.0%')} of comparisons (chance: 50%), untrained "
         f"in {say(twins[0], '.0%')}, with attention off in {say(off[0], '.0%')}, with the sentence shuffled in "
@@ -62,7 +62,7 @@ def _senses(measures: "ContextMeasures") -> Part:
 
 def _neighbours(measures: "ContextMeasures") -> Part:
     share, twins, other = measures.neighbours(), measures.neighbours_twins(), measures.neighbours(trial=1)
-    verdict, why = _beyond(share, T.context_neighbours, twins, other)
+    verdict, why = _beyond(share, T.context_neighbours, twins, len(measures.evidence.twins), other)
     reading = (
         f"Neighbouring words predict {say(share[0], '.0%')} of the variance within words, those of another occurrence "
         f"{say(other[0], '.0%')}, untrained {say(twins[0], '.0%')}, on shuffled text "
@@ -82,13 +82,13 @@ def _depth(measures: "ContextMeasures") -> Part:
     return Part("more with depth", verdict, reading, Statistic(FALLS, *falls), asserted=False, why=why)
 
 
-def _beyond(value: Interval, limit: float, twins: Interval, other: Interval) -> tuple[Verdict, Why | None]:
+def _beyond(value: Interval, limit: float, twins: Interval, number: int, other: Interval) -> tuple[Verdict, Why | None]:
     """Supported above the limit and both controls, refuted below one of them."""
     if np.isnan(value[0]):
         return "undecided", Why.UNDEFINED
     if np.isnan(twins[2]):
         return "undecided", Why.NO_CONTROL
-    sides = [above(value, end) for end in (limit, twins[2], other[2])]
+    sides = [above(value, limit), beats(value, twins, number), above(value, other[2])]
     if all(sides):
         return "supported", None
     return ("refuted", None) if False in sides else ("undecided", missing_interval(*value, other[2]))

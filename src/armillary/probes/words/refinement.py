@@ -6,7 +6,19 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, Interval, T, above
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    SHUFFLED,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    all_of,
+    beats,
+)
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import missing_interval, more_text, name_sites, weakest
 from armillary.probes.words.lens import Lens, document_sums, lens, no_prediction, over_documents, reads
@@ -134,7 +146,8 @@ def _learning(
     """`gains` of the model, of untrained twins and on shuffled text."""
     gain, twins, shuffled = gains
     share = _falling(evidence, lens(evidence, MODEL).loss)
-    cheaper, most = above(gain, max(T.refine_gain, twins[2], shuffled[2])), above(share, T.refine_most)
+    learned, most = beats(gain, twins, len(evidence.twins)), above(share, T.refine_most)
+    cheaper = all_of(above(gain, max(T.refine_gain, shuffled[2])), learned)
     verdict: Verdict = "supported" if most else "qualified"
     why: Why | None = None
     if cheaper is False:

@@ -7,7 +7,19 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.instruments.words import WORDS, WordSums
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, Interval, T, above
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    SHUFFLED,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    all_of,
+    beats,
+)
 from armillary.probes.machinery.tables import cells, line, table
 from armillary.probes.machinery.verdicts import missing_interval, more_text, weakest
 from armillary.probes.words.lens import reads
@@ -67,7 +79,10 @@ class Travel:
         twins = evidence.over_twins(lambda arm: _share(evidence, arm, "more"))
         shuffled = _share(evidence, SHUFFLED, "more")
         predicts = reads(evidence.anatomy)
-        parts = (_leaving(_share(evidence, MODEL, "left_more")), _approaching(more, twins, shuffled))
+        parts = (
+            _leaving(_share(evidence, MODEL, "left_more")),
+            _approaching(more, twins, len(evidence.twins), shuffled),
+        )
         verdict, why = weakest(parts) if predicts else ("undecided", Why.NOT_APPLICABLE)
         headline = f"{more[0]:.0%} of tokens approach the next word by more than a random word (chance: 50%)"
         first = words.names[0]
@@ -99,8 +114,8 @@ def _leaving(share: Interval) -> Part:
     return Part("away from its own word", verdict, reading, Statistic(LEAVE, *share), why=why)
 
 
-def _approaching(more: Interval, twins: Interval, shuffled: Interval) -> Part:
-    clear, beyond = above(more, MARGIN), above(more, max(twins[2], shuffled[2]))
+def _approaching(more: Interval, twins: Interval, number: int, shuffled: Interval) -> Part:
+    clear, beyond = above(more, MARGIN), all_of(beats(more, twins, number), above(more, shuffled[2]))
     verdict: Verdict = "supported" if beyond else "qualified"
     why: Why | None = None
     if clear is False:

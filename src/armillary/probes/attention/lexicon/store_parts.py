@@ -43,9 +43,9 @@ def exchanged(errors: Floats) -> Control:
     return Control("keys and updates exchanged", worst, worst, worst)
 
 
-def few_keys_verdict(stores: Flags, ratio: Interval, untrained: Interval) -> tuple[Verdict, Why | None]:
+def few_keys_verdict(stores: Flags, ratio: Interval, untrained: Interval, twins: int) -> tuple[Verdict, Why | None]:
     """From the heads, or layers, that store, and the ratio of the median one to chance."""
-    verdict, learned = by_share(stores, most=T.heads_many), beats(ratio, untrained)
+    verdict, learned = by_share(stores, most=T.heads_many), beats(ratio, untrained, twins)
     if verdict == "refuted" or learned is False:
         return "refuted", None
     if np.isnan(untrained[2]):

@@ -16,11 +16,16 @@ class Compared:
 
     model: Interval
     untrained: Interval
+    twins: int
 
     @classmethod
     def of(cls, model: Interval, twins: Sequence[Interval]) -> "Compared":
         value, low, high = over_twins(twins).tolist()
-        return cls(model, (value, low, high))
+        return cls(model, (value, low, high), len(twins))
+
+    @property
+    def learned(self) -> bool | None:
+        return beats(self.model, self.untrained, self.twins)
 
 
 def reach(excess: Floats, found: Flags, limit: float) -> float:
@@ -32,7 +37,7 @@ def reach(excess: Floats, found: Flags, limit: float) -> float:
 def share_verdict(mean: Compared, share: Interval) -> tuple[Verdict, Why | None]:
     """From the mean excess of some heads and the share of them with a subject. The share has an interval, so that no
     count near a limit turns the verdict."""
-    learned, many, some = beats(mean.model, mean.untrained), share[1] >= T.heads_many, above(share, T.sites_few)
+    learned, many, some = mean.learned, share[1] >= T.heads_many, above(share, T.sites_few)
     if share[2] <= T.sites_few or learned is False:
         return "refuted", None
     if np.isnan(mean.untrained[2]):

@@ -7,7 +7,19 @@ import numpy as np
 from armillary.probes.grid.language.attention import LanguagePasses
 from armillary.probes.grid.language.effects import best_gap, best_heads, significant, weaker
 from armillary.probes.grid.language.templates import GROUPS
-from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, Interval, T, above, missing_interval, over_twins
+from armillary.probes.machinery import (
+    MODEL,
+    Evidence,
+    Flags,
+    Floats,
+    Interval,
+    T,
+    above,
+    all_of,
+    beats,
+    missing_interval,
+    over_twins,
+)
 from armillary.probes.machinery.verdicts import largest_head, name_sites
 from armillary.results import Part, Statistic, Verdict, Why, say
 
@@ -21,6 +33,7 @@ class LanguageEffects:
         tests = len(self.values)
         self.gaps: dict[str, Interval] = {n: best_gap(v, self.seed, tests) for n, v in self.values.items()}
         twins = [passes.gaps[arm] for arm in evidence.twins if arm in passes.gaps]
+        self.twins = len(twins)
         self.untrained: dict[str, Interval] = {}
         for name in self.values:
             value, low, high = over_twins([best_gap(twin[name], self.seed, tests) for twin in twins]).tolist()
@@ -47,10 +60,8 @@ class LanguageEffects:
         """None where the interval spans a limit, or where nothing is known of untrained models."""
         if not any(self.significant[name][head] for head in best_heads(self.values[name])):
             return False
-        sides = [above(self.gaps[name], limit) for limit in (T.language_attention, self.untrained[name][2])]
-        if False in sides:
-            return False
-        return None if None in sides else True
+        gap = self.gaps[name]
+        return all_of(above(gap, T.language_attention), beats(gap, self.untrained[name], self.twins))
 
 
 def language_parts(effects: LanguageEffects) -> tuple[Part, ...]:

@@ -15,7 +15,18 @@ from armillary.probes.grid.regions.shares import (
     region_heads,
     shares,
 )
-from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, Interval, T, above, missing_interval, name_sites
+from armillary.probes.machinery import (
+    MODEL,
+    Evidence,
+    Flags,
+    Floats,
+    Interval,
+    T,
+    above,
+    beats,
+    missing_interval,
+    name_sites,
+)
 from armillary.probes.machinery.verdicts import more_text
 from armillary.results import Part, Statistic, Verdict, Why, say
 
@@ -54,7 +65,8 @@ def region_parts(measured: RegionShares) -> tuple[Part, Part]:
 
 def _depends(measured: RegionShares) -> Part:
     share, untrained = measured.median, measured.untrained
-    sides = [above(share, limit) for limit in (T.regions_share, untrained[2], measured.random[2])]
+    learned = beats(share, untrained, len(measured.evidence.twins))
+    sides = [above(share, T.regions_share), learned, above(share, measured.random[2])]
     verdict: Verdict = "undecided"
     if all(sides):
         verdict = "supported"
