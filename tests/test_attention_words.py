@@ -8,13 +8,16 @@ import pytest
 import torch
 from planted import case_of, first_reading, name_of, weights
 
+from armillary import load
 from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
 from armillary.probes.attention import related as related_module
 from armillary.probes.attention.key_value_store import Store
+from armillary.probes.attention.lexicon.known_words import vocabulary
 from armillary.probes.attention.lexicon.loudness import Loudness
 from armillary.probes.attention.lexicon.related_nouns import related, related_pairs
 from armillary.probes.attention.lexicon.subject_parts import Compared, reach, share_verdict
+from armillary.probes.attention.lexicon.written_words import letter_ids, trained_ids
 from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.related import Related
 from armillary.probes.attention.subjects import Subjects, rise_verdict
@@ -62,6 +65,42 @@ def test_that_words_match_few_keys_is_a_part_that_decides_nothing(case):
     assert (by_definition.verdict, few.verdict) == ("supported", verdict), finding.reading
     assert by_definition.asserted and not few.asserted
     assert finding.verdict == "supported"
+
+
+def crowds(noise: float, words: int) -> torch.Tensor:
+    """Gaussian words; the first ones after [UNK] lie around eight points: tight crowds, or topics if there is noise."""
+    rows = heads.gaussian()
+    rows[1 : words + 1] = 6 * heads.frame(9)[torch.arange(words) % 8] + noise * rows[1 : words + 1]
+    return rows
+
+
+def writing_crowds(layer: int, head: int) -> heads.Head:
+    """The last layer's heads write the eight points."""
+    other = heads.random_head(10 * layer + head + 1)
+    strength = torch.cat([torch.linspace(2, 1, 8), torch.full((8,), 0.01)])
+    left = heads.frame(8000 + head)[:, : heads.K]
+    return replace(other, W_V=left * strength, W_O=heads.frame(9)[: heads.K]) if layer in LAST else other
+
+
+@pytest.mark.parametrize(("noise", "left_out", "verdict"), [(0.1, 168, "refuted"), (0.5, 0, "supported")])
+def test_crowds_of_hardly_trained_tokens_are_no_subject(noise, left_out, verdict):
+    """The same model has subjects where the words around a point are as far apart as words of a topic are."""
+    finding = Subjects().conclude(weights(heads.gpt2(crowds(noise, 168), writing_crowds)))
+    assert finding.verdict == verdict, finding.reading
+    assert any(f"hardly trained: {left_out} of " in note for note in finding.notes), finding.notes
+
+
+def test_a_model_of_crowds_alone_is_undecided():
+    finding = Subjects().conclude(weights(heads.gpt2(crowds(0.1, len(heads.words()) - 1), writing_crowds)))
+    assert finding.why is Why.UNDEFINED and "only 0 are apart" in finding.reading
+
+
+def test_hardly_trained_tokens_of_the_built_in_model_are_left_out():
+    evidence = weights(load("builtin:gpt"))
+    left = np.setdiff1d(letter_ids(evidence), trained_ids(evidence))
+    texts = {vocabulary(evidence).texts[i] for i in left}
+    # Parts of words that merging built and then used up.
+    assert {" toget", "verty", "mosp"} <= texts and len(texts) == 11
 
 
 LEARNED, ABSENT, NONE = (0.1, 0.08, 0.12), (0.0, -0.01, 0.01), (0.0, -0.02, 0.02)

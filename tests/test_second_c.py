@@ -12,6 +12,7 @@ from planted import bench_of, case_of, finding_of, name_of, whole
 from scipy.stats import rankdata
 from tiny import tiny
 
+from armillary import survey
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.capture import run, still, watching_patterns
@@ -25,11 +26,13 @@ from armillary.probes.grid.language.reading import readable as read_items
 from armillary.probes.grid.language.templates import PHENOMENA, items
 from armillary.probes.grid.regions.partition import explain, kmeans, nearest
 from armillary.probes.grid.regions.readings import read_heads
-from armillary.probes.grid.regions.shares import alike, median_share
+from armillary.probes.grid.regions.shares import alike, median_share, region_passes
 from armillary.probes.instruments.heads import HEADS
+from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather, observe
+from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.words.context import Context
 from armillary.probes.words.neighbours import _others, _within, explained
 from armillary.probes.words.self_similarity import SampledStates, self_similarity
@@ -419,3 +422,21 @@ def test_a_single_outlier_does_not_make_the_variance():
 def test_short_documents_have_no_regions():
     finding = tried(HeadRegions, regional(*NO_REGIONS), corpus(24, 10, vocabulary=WORDS))
     assert finding.why is Why.TOO_LITTLE_TEXT and "ninth" in finding.reading
+
+
+@pytest.mark.parametrize(("documents", "decided"), [(T.regions_documents - 1, False), (T.regions_documents, True)])
+def test_few_documents_have_no_regions(documents, decided):
+    finding = tried(HeadRegions, regional(*NO_REGIONS), corpus(documents, 40, vocabulary=WORDS))
+    assert (finding.why is not Why.TOO_LITTLE_TEXT) == decided, finding.reading
+    assert decided or f"has {documents} documents" in finding.reading
+
+
+def test_quick_surveys_read_all_documents_for_regions_or_none():
+    """With enough text a quick survey gives the same share; its own text has too few documents."""
+    anatomy, text = regional(*NO_REGIONS), corpus(24, 40, vocabulary=WORDS)
+    full, quick = (region_passes(Bench(anatomy, text, quick=quick)) for quick in (False, True))
+    assert full is not None and quick is not None
+    assert len(np.unique(quick.places[:, 0])) == 24
+    assert median_share(quick.arms[MODEL], 0) == median_share(full.arms[MODEL], 0)
+    finding = survey("builtin:gpt", claims="heads.regions", quick=True, progress=False).findings[0]
+    assert (finding.verdict, finding.why) == ("undecided", Why.TOO_LITTLE_TEXT)

@@ -18,8 +18,17 @@ from armillary.probes.attention.lexicon.likeness import (
 )
 from armillary.probes.attention.lexicon.paired_sides import PairedSides, paired_sides
 from armillary.probes.attention.lexicon.side_tables import pair_table, side_lines, side_table
-from armillary.probes.attention.lexicon.subject_parts import Compared, among, cosine, percent, reach, share_verdict
+from armillary.probes.attention.lexicon.subject_parts import (
+    CROWDS,
+    Compared,
+    among,
+    cosine,
+    percent,
+    reach,
+    share_verdict,
+)
 from armillary.probes.attention.lexicon.word_statistics import shown_layers, twin_layers, twin_note
+from armillary.probes.attention.lexicon.written_words import all_crowded, untrained_note
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.verdicts import name_heads, weakest
@@ -48,9 +57,9 @@ class QuerySubjects:
             "folded in, without biases and at offset Δ = 0 under RoPE. Coherence is that of vo.subjects: the mean "
             f"cosine between the embeddings of the {TOP} tokens (made of letters) that lie farthest along a vector, "
             f"over a head's first {DIRECTIONS} vectors, weighted by singular value, without pairs of forms of one word "
-            "and without the axes that encode frequency. Tokens are read as directions z at the layer's norm. Excess "
-            "is coherence above the larger of two kinds of chance: random tokens of similar frequency; and "
-            f"{RANDOM_DIRECTIONS} random directions with the head's own energy over the axes of the tokens. The "
+            f"and without the axes that encode frequency. {CROWDS} Tokens are read as directions z at the layer's "
+            "norm. Excess is coherence above the larger of two kinds of chance: random tokens of similar frequency; "
+            f"and {RANDOM_DIRECTIONS} random directions with the head's own energy over the axes of the tokens. The "
             "statistic is the mean excess over heads, of the side where it is smaller. Relatedness, ours: tokens at "
             "one end of a left vector attend to those at the same end of its right vector. For each pair of vectors "
             "three relations are measured: the share of pairs of a query and a key token with the same part of speech "
@@ -74,7 +83,8 @@ class QuerySubjects:
             f"{T.sites_few:.0%}; and without untrained models, without a tokenizer, or with too few words that are "
             "single tokens. The weaker of both decides. Part 3 is ours and decides nothing: both sides of a head are "
             f"related if one relation is at least {T.paired_excess} above re-paired directions and significant "
-            f"(Benjamini–Hochberg over heads and relations, {T.false_discovery:.0%}); verdicts as for the other parts."
+            f"(Benjamini–Hochberg over heads and relations, {T.false_discovery:.0%}); verdicts as for the other parts. "
+            "Hardly trained tokens are no subject and are left out of all parts."
         ),
         changes=(
             RuleChange(
@@ -88,12 +98,17 @@ class QuerySubjects:
                 "Part 3 drew 999 re-pairings and 400 samples of directions: which heads were significant turned with "
                 "the seed, and in builtin:llama the part's verdict with it. It draws 9999 and 2000.",
             ),
+            RuleChange(
+                "2026-11-16",
+                "Tokens that were hardly trained lie in one place and counted as a subject, as in vo.subjects. They "
+                "are now left out.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def conclude(self, evidence: Evidence) -> Finding:
-        missing = unreadable(self.claim, evidence, NOUNS)
+        missing = unreadable(self.claim, evidence, NOUNS) or all_crowded(self.claim, evidence)
         if missing is not None:
             return missing
         layers = evidence.anatomy.layers
@@ -216,6 +231,7 @@ def _controls(evidence: Evidence, side: _SideTokens) -> tuple[Control, ...]:
 def _notes(evidence: Evidence) -> tuple[str, ...]:
     notes = [
         "The interval covers the choice of directions, not of heads or layers: all of them are measured.",
+        untrained_note(evidence),
         tie_note(evidence, DIRECTIONS, qk=True),
         twin_note(evidence, len(_few(evidence.anatomy.layers))),
     ]

@@ -11,7 +11,7 @@ from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed,
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.loudness import Loudness
 from armillary.probes.attention.lexicon.word_directions import word_directions
-from armillary.probes.attention.lexicon.written_words import ReadableTokens, letter_ids, onto_stream, top_ids
+from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream, top_ids, trained_ids
 from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, once, p_values, table
 from armillary.results import Table
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 DIRECTIONS, TOP = 8, 10
 RANDOM_DIRECTIONS, SPREAD, MATCHES, DRAWS = 64, 100, 4, 999
+# With 64 random directions the excess of a head differs by 0.01 between seeds. In a small model more are cheap: as many
+# as take this many products to read.
+MOST_DIRECTIONS, PRODUCTS = 1024, 2**36
 # The largest principal axes of embeddings encode how frequent a token is, not its meaning. Mu and Viswanath
 # (All-but-the-Top, 2018) remove one axis in a hundred. With them, rarely trained tokens are as similar as synonyms.
 COMMON = 0.01
@@ -78,16 +81,18 @@ class PromotedTokens:
         """
         from armillary.geometry.resample import tails
 
-        (*_, size), pool = self.coherence.shape, self.random.shape[-1]
+        size = self.coherence.shape[-1]
+        # The mean of 64 draws or more is normal, and need not be drawn from them.
+        level, error = self.random.mean(-1), self.random.std(-1) / np.sqrt(self.random.shape[-1])
         draw = np.random.default_rng(seed)
         grid = np.ogrid[tuple(slice(n) for n in self.coherence.shape[:2])]
         drawn = []
         for _ in range(draws):
             picked = (*(axis[..., None] for axis in grid), draw.integers(size, size=self.coherence.shape))
-            random = np.take_along_axis(self.random, draw.integers(pool, size=self.random.shape), -1)
             weight = shares(self.values[picked])
             frequency = (weight * self.matched[picked].mean(-1)).sum(-1)
-            chance = np.maximum(random.mean(-1), frequency)
+            random = level + error * draw.standard_normal(level.shape)
+            chance = np.maximum(random, frequency)
             excess = (weight * self.coherence[picked]).sum(-1) - chance
             drawn.append([statistic(excess) for statistic in statistics])
         ends = np.quantile(drawn, tails(self.coherence.size), axis=0).T.tolist()
@@ -107,6 +112,13 @@ def rise(layers: Sequence[int], last: int) -> Callable[[Floats], float]:
     return lambda values: float(fit @ values.mean(1))
 
 
+def affordable_directions(evidence: Evidence) -> int:
+    """How many random directions each head of the model is compared with."""
+    a = evidence.anatomy
+    each = a.layers * a.n_heads * a.d * len(trained_ids(evidence))
+    return max(RANDOM_DIRECTIONS, min(MOST_DIRECTIONS, PRODUCTS // each))
+
+
 def promoted_tokens(
     evidence: Evidence,
     arm: str,
@@ -119,7 +131,7 @@ def promoted_tokens(
 
     By embeddings without common axes and forms of one word; if `centred`, also by embeddings that were only centred.
     """
-    ids = letter_ids(evidence)
+    ids = trained_ids(evidence)
     # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised an untrained model.
     draw = np.random.default_rng(evidence.seed)
     found = []
@@ -171,7 +183,7 @@ def _loudness(evidence: Evidence, arm: str, layers: Sequence[int], sides: Sequen
         yield from [Loudness.of(ReadableTokens.of(evidence, arm, letters=True).rows)] * len(layers)
         return
     last: Loudness | None = None
-    for words in word_directions(evidence, arm, layers, letter_ids(evidence)):
+    for words in word_directions(evidence, arm, layers, trained_ids(evidence)):
         # Most layers read the same directions.
         last = last if last is not None and last.read is words.values else Loudness.of(words.values)
         yield last
@@ -179,19 +191,19 @@ def _loudness(evidence: Evidence, arm: str, layers: Sequence[int], sides: Sequen
 
 @once
 def _meanings(evidence: Evidence, arm: str, common: float) -> "Tensor":
-    """Embeddings of the tokens made of letters, on the unit sphere, without so many common axes."""
+    """Embeddings of the trained tokens made of letters, on the unit sphere, without so many common axes."""
     import torch
 
-    rows = vocabulary(evidence, arm).embedded(torch.from_numpy(letter_ids(evidence))).values
+    rows = vocabulary(evidence, arm).embedded(torch.from_numpy(trained_ids(evidence))).values
     return specific(rows.float(), common)
 
 
 @once
 def _stems(evidence: Evidence) -> Ints:
-    """A number for every token made of letters, the same for the forms of one word."""
+    """A number for every trained token made of letters, the same for the forms of one word."""
     texts = vocabulary(evidence).texts
     numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(stem(texts[i]), len(numbers)) for i in letter_ids(evidence)])
+    return np.array([numbers.setdefault(stem(texts[i]), len(numbers)) for i in trained_ids(evidence)])
 
 
 def stem(text: str) -> str:

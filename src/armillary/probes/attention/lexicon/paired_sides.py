@@ -16,7 +16,7 @@ from armillary.probes.attention.lexicon.likeness import TOP, Side, shares, side_
 from armillary.probes.attention.lexicon.related_nouns import known_pairs
 from armillary.probes.attention.lexicon.word_classes import token_classes
 from armillary.probes.attention.lexicon.word_directions import word_directions
-from armillary.probes.attention.lexicon.written_words import letter_ids
+from armillary.probes.attention.lexicon.written_words import trained_ids
 from armillary.probes.machinery import Evidence, Floats, Interval, Ints, T, once
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class PairedSides:
 
 def paired_sides(evidence: Evidence, arm: str, layers: Sequence[int]) -> PairedSides:
     """The heads of some layers of an arm."""
-    ids, (nouns, pairs) = letter_ids(evidence), known_pairs(evidence)
+    ids, (nouns, pairs) = trained_ids(evidence), known_pairs(evidence)
     listed = len(pairs) >= T.words_least
     related, values, tokens = [], [], []
     rows = (word_directions(evidence, arm, layers, some) for some in (ids, nouns))
@@ -109,8 +109,8 @@ def paired_sides(evidence: Evidence, arm: str, layers: Sequence[int]) -> PairedS
 
 @once
 def _classes(evidence: Evidence) -> tuple[Ints, Ints]:
-    """Part of speech and spelling class of the tokens made of letters."""
-    return token_classes(evidence, letter_ids(evidence))
+    """Part of speech and spelling class of the trained tokens made of letters."""
+    return token_classes(evidence, trained_ids(evidence))
 
 
 def _ends(vectors: "Tensor", words: "Tensor") -> Ints:

@@ -9,6 +9,11 @@ from armillary.probes.machinery import Flags, Floats, Interval, T, name_heads, o
 from armillary.probes.machinery.verdicts import above, beats, missing_interval
 from armillary.results import Verdict, Why, say
 
+CROWDS = (
+    f"Hardly trained tokens are left out before anything is read: those with at least {T.crowd_others} other tokens of "
+    f"any kind at a cosine above {T.crowd_cosine} in the centred output embedding. No topic of words is that tight."
+)
+
 
 @dataclass(frozen=True)
 class Compared:

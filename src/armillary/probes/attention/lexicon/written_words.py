@@ -9,8 +9,9 @@ import numpy as np
 from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed, ties
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.word_directions import oriented, word_directions
-from armillary.probes.machinery import MODEL, Cells, Evidence, Ints, cells, once, table
-from armillary.results import Table
+from armillary.probes.machinery import MODEL, Cells, Evidence, Ints, T, cells, head_table, once, table
+from armillary.probes.machinery.verdicts import undecided
+from armillary.results import Claim, Finding, Table, Why
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +29,36 @@ def letter_ids(evidence: Evidence) -> Ints:
     return ids[[tokens.texts[i].strip().removeprefix("##").isalpha() for i in ids]]
 
 
+@once
+def trained_ids(evidence: Evidence) -> Ints:
+    """The tokens made of letters, without those that were hardly trained."""
+    from armillary.geometry.crowding import crowded
+
+    ids, rows = letter_ids(evidence), vocabulary(evidence).outputs().values.float()
+    return ids[~crowded(rows, T.crowd_cosine, T.crowd_others).cpu().numpy()[ids]]
+
+
+def untrained_note(evidence: Evidence) -> str:
+    """How many tokens were left out because they were hardly trained."""
+    every, left = len(letter_ids(evidence)), len(letter_ids(evidence)) - len(trained_ids(evidence))
+    return (
+        f"Left out as hardly trained: {left} of {every} tokens made of letters, those with {T.crowd_others} others at "
+        f"a cosine above {T.crowd_cosine} in the output embedding."
+    )
+
+
+def all_crowded(claim: Claim, evidence: Evidence) -> Finding | None:
+    """An undecided finding where hardly any token is left."""
+    left = len(trained_ids(evidence))
+    if left >= T.words_least:
+        return None
+    reading = (
+        f"Of {len(letter_ids(evidence))} tokens made of letters only {left} are apart from the others in the output "
+        f"embedding; a verdict needs {T.words_least}. A model whose tokens were trained is needed."
+    )
+    return undecided(claim, Why.UNDEFINED, reading, head_table(evidence.anatomy), left)
+
+
 @dataclass(frozen=True, eq=False)
 class ReadableTokens:
     """The printable tokens by id, and the rows that a vector of the stream is compared with, float32."""
@@ -37,9 +68,9 @@ class ReadableTokens:
 
     @classmethod
     def of(cls, evidence: Evidence, arm: str = MODEL, letters: bool = False) -> "ReadableTokens":
-        """All printable tokens, or those made of letters only."""
+        """All printable tokens, or those made of letters only that were trained."""
         tokens = vocabulary(evidence, arm)
-        ids = letter_ids(evidence) if letters else np.flatnonzero(tokens.shown)
+        ids = trained_ids(evidence) if letters else np.flatnonzero(tokens.shown)
         return cls(ids, tokens.outputs().values[ids].float())
 
     def top(self, directions: "Tensor", top: int) -> Ints:

@@ -10,9 +10,9 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.folded import reading_norm
 from armillary.flow.attention import capped, placed, rotation, visible
 from armillary.flow.capture import Watcher, run, still, watching
-from armillary.flow.tokens import Batch
+from armillary.flow.tokens import Batch, Corpus
 from armillary.probes.machinery import Ints, spread_layers
-from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.bench import DOCUMENTS, TOKENS, Bench
 
 LAYERS = 8
 MEASURES = ("write", "entropy", "score")
@@ -31,10 +31,21 @@ class Readings:
     heads: Mapping[int, Tensor]
 
 
+def region_text(corpus: Corpus) -> Corpus:
+    """The evaluation text of a full survey, also where it should be quick: with few documents, regions of one half say
+    less about the other than they could."""
+    return corpus.thinned(TOKENS, DOCUMENTS)
+
+
+def region_documents(corpus: Corpus) -> int:
+    """How many documents have a token that counts."""
+    return len({window.document for window in region_text(corpus).windows if len(window.ids) > FIRST_QUERY})
+
+
 def read_heads(bench: Bench) -> Readings:
     layers = spread_layers(bench.anatomy, LAYERS)
     parts = []
-    for batch in bench.batches():
+    for batch in bench.batches(region_text(bench.corpus).windows):
         parts.append(_Batch(bench.anatomy, batch, layers).read())
         bench.tick(batch.tokens)
     return Readings(

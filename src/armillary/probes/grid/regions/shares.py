@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.probes.grid.regions.partition import Explained, explain
-from armillary.probes.grid.regions.readings import read_heads
+from armillary.probes.grid.regions.readings import read_heads, region_documents
 from armillary.probes.machinery import MODEL, NAN3, Flags, Floats, Interval, Ints, T, discoveries, median_defined
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.intervals import interval, intervals
@@ -26,7 +26,9 @@ class RegionPasses:
 
 
 def region_passes(bench: Bench) -> RegionPasses | None:
-    """None where a half of the documents has too few tokens for regions of its own."""
+    """None with too few documents, or where a half of them has too few tokens for regions of its own."""
+    if region_documents(bench.corpus) < T.regions_documents:
+        return None
     counts = np.bincount(np.concatenate([np.array(window.ids) for window in bench.corpus.windows]))
     arms: dict[str, list[Explained]] = {}
     first = read_heads(bench)
