@@ -14,7 +14,7 @@ from armillary.results.numbers import interval, say
 
 FOLDER = Path(__file__).parent / "lab"
 PAGE = FOLDER / "README.md"
-ORDER = ("gate", "stability", "norms")
+ORDER = ("gate", "stability", "norms", "softheads", "implicit")
 HEAD = """# Studies of the laboratory
 
 [The laboratory](../lab.md) says how arms are tuned, paired and compared. All runs are in this folder, those that failed

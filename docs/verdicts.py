@@ -2,6 +2,7 @@
 
     python docs/verdicts.py [MODEL …]     survey these models (by default all four), then write every page
     python docs/verdicts.py --claims=LIST [MODEL …]   survey these claims, and keep what is stored of the others
+    python docs/verdicts.py --folder DIR MODEL        take what `armillary survey MODEL --out DIR` wrote
     python docs/verdicts.py --write       write the pages from docs/verdicts.json alone
 
 `docs/verdicts.json` holds what the pages show of each survey. In a page, everything between `<!-- numbers … -->` and
@@ -39,11 +40,12 @@ WIDTH = 120
 Record = Mapping[str, Any]
 
 
-def survey_record(model: str, chosen: str = "all") -> dict[str, Any]:
-    """One model's survey, reduced to what the pages show."""
+def survey_record(model: str, chosen: str = "all", folder: Path | None = None) -> dict[str, Any]:
+    """One model's survey, made now or read from a folder, reduced to what the pages show."""
     import armillary
+    from armillary.results.store import read_survey
 
-    survey = armillary.survey(model, claims=chosen)
+    survey = armillary.survey(model, claims=chosen) if folder is None else read_survey(folder)
     claims = {}
     for finding in survey:
         statistic = finding.statistic
@@ -195,23 +197,32 @@ def added(known: Record | None, record: dict[str, Any]) -> dict[str, Any]:
     """The record with the claims that only an earlier one has, if that was made by the same rules; in their order."""
     from armillary.probes import PROBES
 
-    older = known["claims"] if known and known["rules"] == record["rules"] else {}
-    claims = {**older, **record["claims"]}
-    return {**record, "claims": {p.claim.id: claims[p.claim.id] for p in PROBES if p.claim.id in claims}}
+    if known is None or known["rules"] != record["rules"]:
+        known = {"claims": {}, "text": record["text"]}
+    claims = {**known["claims"], **record["claims"]}
+    whole = set(record["claims"]) >= set(known["claims"])  # a survey of some claims may have read no text
+    return {
+        **record,
+        "text": record["text"] if whole else known["text"],
+        "claims": {p.claim.id: claims[p.claim.id] for p in PROBES if p.claim.id in claims},
+    }
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="models to measure; without any, all four")
     parser.add_argument("--claims", default="all", help="measure these claims alone and keep the others")
+    parser.add_argument("--folder", type=Path, help="measure nothing; take one model's survey from this folder")
     parser.add_argument("--write", action="store_true", help="measure nothing; write the pages from what is stored")
     given = parser.parse_args(arguments)
     if unknown := set(given.models) - set(MODELS):
         parser.error(f"no column for {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+    if given.folder and len(given.models) != 1:
+        parser.error("--folder holds one model's survey; name that model")
     store = json.loads(STORE.read_text("utf-8")) if STORE.exists() else {}
     if not given.write:
         for model in given.models or MODELS:
-            store[model] = added(store.get(model), clean(survey_record(model, given.claims)))
+            store[model] = added(store.get(model), clean(survey_record(model, given.claims, given.folder)))
             store = {name: store[name] for name in MODELS if name in store}
             STORE.write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n", "utf-8")
     assert {entry["verdict"] for record in store.values() for entry in record["claims"].values()} <= set(VERDICTS)

@@ -71,10 +71,11 @@ class Change:
     def sure_and_possible(self) -> tuple[Flags, Flags]:
         """Where it changes as claimed and beyond an untrained model: with the whole interval, and with any part."""
         _, low, high = self.intervals.T
+        factors = np.log(self.untrained)
         if self.rises:
-            return np.asarray(low > self.limit), ~(high <= np.fmax(1.0, reached_by(self.untrained, self.twins)))
-        mirrored = -self.untrained[:, [0, 2, 1]]
-        return np.asarray(high < self.limit), ~(low >= np.fmin(1.0, -reached_by(mirrored, self.twins)))
+            return np.asarray(low > self.limit), ~(high <= np.fmax(1.0, np.exp(reached_by(factors, self.twins))))
+        reached = np.exp(-reached_by(-factors[:, [0, 2, 1]], self.twins))
+        return np.asarray(high < self.limit), ~(low >= np.fmin(1.0, reached))
 
 
 def change_part(name: str, change: Change, parts: tuple[Sublayer, ...], what: str, more: str = "") -> Part:

@@ -75,7 +75,8 @@ class Isotropy:
             "participation ratio to x's lies above 1 and above what an untrained model shows there, with the whole "
             f"interval; supported if it does at {T.sites_most:.0%} of sublayers, refuted if at most {T.sites_few:.0%} "
             "could, qualified in between, undecided if intervals that span their limit could change that. 'Sublayers "
-            "structure': the same for the ratio of the write to y, below 1 and below an untrained model's. By "
+            "structure': the same for the ratio of the write to y, below 1 and below an untrained model's. What an "
+            "untrained model shows is an interval over twins of the ratio's logarithm. By "
             "definition: 'the bare norm treats all directions alike', supported if its error under a rotation is "
             "rounding. 'Sublayers do not': supported if the error of the median sublayer lies above "
             f"{T.rotation_unlike} (half of √2), refuted below; Gaussian weights show it too, so it is not learned."
@@ -86,6 +87,11 @@ class Isotropy:
                 "2026-11-16",
                 "The statistic counts a sublayer only if both factors lie beyond untrained models, as the parts do; "
                 "before, it counted any change, and most sublayers of an untrained model had one. No part changed.",
+            ),
+            RuleChange(
+                "2026-11-16",
+                "Twins are compared by the logarithm of the ratio. By the ratio itself their interval reached below 0 "
+                "in one sublayer of some models, and planted writes along one axis were missed there (2 of 20).",
             ),
         ),
     )
@@ -142,7 +148,11 @@ def _change(evidence: Evidence, model: Cycle, twins: Sequence[Cycle], after: int
         return np.array([drawn_interval(evidence, column) for column in _ratio(of, after, before).T])
 
     changes = intervals(model)
-    untrained = over_twins(np.array([intervals(twin) for twin in twins])) if twins else np.full_like(changes, np.nan)
+    untrained = np.full_like(changes, np.nan)
+    if twins:
+        # A factor varies by factors: as a plain number, twins of 0.2 and 0.6 would let the next one be below 0.
+        with np.errstate(invalid="ignore"):
+            untrained = np.exp(over_twins(np.log([intervals(twin) for twin in twins])))
     return Change(changes, untrained, len(twins), rises=before == X)
 
 

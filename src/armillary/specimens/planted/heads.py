@@ -93,7 +93,7 @@ CASES: tuple[Case, ...] = (
         "regions, one head of four, the others faintly",
         "heads.regions",
         "qualified",
-        lambda seed: in_regions(OWN, seed, 1.0, 0.24, 0.24, 0.24),
+        lambda seed: in_regions(OWN, seed, 1.0, 0.27, 0.27, 0.27),
     ),
     certain("regions, all heads the same", "heads.regions", "refuted", lambda seed: in_regions([(0, 1, 2)] * 4, seed)),
     certain("regions, none", "heads.regions", "refuted", lambda seed: in_regions([()] * 4, seed)),
