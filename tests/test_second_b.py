@@ -304,6 +304,23 @@ def test_positions_beyond_the_trained_length():
     assert table.why is Why.NOT_APPLICABLE and "table of positions ends at 64" in table.reading
 
 
+def test_what_keeps_positions_beyond_the_trained_length_out_of_reach_is_said():
+    from armillary.probes.stability.beyond import obstacle
+
+    anatomy = read(tiny("llama"))
+    short = tried(Positions(), anatomy, text(10, 32, words=97)).parts[2]
+    assert short.why is Why.TOO_LITTLE_TEXT and "too short for windows of 80 tokens" in short.reading
+    long = obstacle(replace(anatomy, context=4096), 10**6)
+    assert long is not None and long.why is Why.NOT_AFFORDED and "windows of 4160 tokens" in long.reason
+
+
+def test_without_the_earliest_range_nothing_is_compared():
+    """Eight documents have 56 tokens at positions 1–7, where 64 are needed; later ranges have enough."""
+    few, enough = (tried(Positions(), read(tiny("llama")), text(count, 40, words=97)) for count in (8, 10))
+    assert few.why is Why.TOO_LITTLE_TEXT and few.reading.startswith("Positions 1–7") and not few.parts
+    assert enough.why is not Why.TOO_LITTLE_TEXT and "Between positions 1–7 and 32–127" in enough.reading
+
+
 def test_windows_too_short_for_two_ranges_decide_nothing():
     finding = tried(Positions(), read(tiny("gpt2")), text(30, 8, words=97))
     assert finding.why is Why.TOO_LITTLE_TEXT and "longer documents" in finding.reading
