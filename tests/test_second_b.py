@@ -68,6 +68,18 @@ def test_stations_are_what_the_planted_weights_say():
     assert (stations[:, Y] > 1.2 * stations[:, X]).all()
 
 
+def test_the_statistic_counts_what_the_part_counts():
+    """Each step happens in two of four sublayers, and never both: qualified apart, refuted together."""
+    apart, half = (
+        finding_of(f"cycle, {case}")
+        for case in ("each step in another layer", "gains that even out in one layer of two")
+    )
+    both, norm, sublayer = apart.parts[:3]
+    assert (both.verdict, norm.verdict, sublayer.verdict) == ("refuted", "qualified", "qualified")
+    assert apart.statistic.value == both.statistic.value == 0 and "Both at one sublayer" in both.reading
+    assert half.statistic.value == half.parts[0].statistic.value == 0.5 and "2 of 4" in half.parts[0].reading
+
+
 def test_few_tokens_do_not_look_like_few_axes():
     """Isotropic words: a covariance multiplied with itself would find a third of the axes in so few tokens."""
     from armillary.probes.sphere.clouds import membership, participation
