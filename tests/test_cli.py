@@ -36,8 +36,8 @@ from armillary.results.table import Table
 CLAIMS = [probe.claim.id for probe in PROBES]
 # The tiny models' vocabulary has none of the listed nouns.
 WORDS = {"qk.related", "qk.lookup", "qk.subjects", "vo.store", "vo.subjects"}
-# None of these words, and no checkpoints: nothing to tabulate.
-NOTHING = {"heads.language", "heads.emerge"}
+# None of these words, no checkpoints, and too few long documents: nothing to tabulate.
+NOTHING = {"heads.language", "heads.emerge", "heads.regions"}
 # A survey of one claim that reads text, and of one that reads weights alone.
 QUICK = ("--claims", "sphere.radius", "--tokens", "300")
 WEIGHTS = ("--claims", "sphere.ellipsoid")

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 import torch
-from planted import bench_of, concluded, evidence, first_reading, name_of
+from planted import bench_of, concluded, first_reading, name_of
+from planted import evidence as gathered_for
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -39,6 +40,8 @@ from armillary.specimens.models.sphere import lengths, noisy_gains, own_words, s
 from armillary.specimens.models.texts import chained, classed, corpus
 from armillary.specimens.planted.case import certain, conclude
 from armillary.specimens.planted.sphere import CASES
+
+evidence = partial(gathered_for, chapters="A")
 
 TOO_LITTLE = (
     certain("two zeros, few tokens", "spectrum.two-zeros", "undecided", lambda seed: (bag(gaussian()), corpus(10, 6))),
