@@ -7,6 +7,7 @@ import click
 
 from armillary import __version__
 from armillary.cli.calibrate import calibrate
+from armillary.cli.errors import Commands
 from armillary.cli.heads import heads, paper
 from armillary.cli.lab import lab
 from armillary.cli.models import anatomy, edits, models
@@ -17,7 +18,7 @@ from armillary.cli.travel import travel
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Commands, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="armillary")
 def main() -> None:
     """Measure the geometry of transformers: claims in, verdicts out.
