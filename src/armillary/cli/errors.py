@@ -6,7 +6,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NoReturn
 
 import click
@@ -81,11 +81,13 @@ def unforeseen(error: Exception) -> str:
 class Commands(click.Group):
     """The commands, with usage errors made harmless: an option or a name can carry terminal escapes as well."""
 
-    def main(self, *args: Any, **more: Any) -> Any:  # type: ignore[override]
-        if not more.pop("standalone_mode", True):
-            return super().main(*args, standalone_mode=False, **more)
+    def main(self, *args: Any, **more: Any) -> Any:
+        alone = more.pop("standalone_mode", True)
+        run: Callable[..., Any] = partial(super().main, standalone_mode=False)
+        if not alone:
+            return run(*args, **more)
         try:
-            code = super().main(*args, standalone_mode=False, **more)
+            code = run(*args, **more)
         except click.ClickException as error:
             said = io.StringIO()
             error.show(file=said)
