@@ -234,7 +234,7 @@ def around(value: float, width: float = 0.01) -> tuple[float, float, float]:
 )
 def test_the_angle_must_beat_length_and_untrained_models(beyond_length, untrained, cosine, verdict):
     model = Separations(cosine, around(0.7), around(0.5), beyond_length, around(0.0))
-    part = against_length(model, untrained, "ln_final")
+    part = against_length(model, untrained, 5, "ln_final")
     assert part.verdict == verdict
     assert (part.why is None) == (verdict != "undecided")
 
