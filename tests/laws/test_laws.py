@@ -50,11 +50,11 @@ def _block(a: Anatomy, layer: int, **changes) -> Anatomy:
 
 
 def _attention(a: Anatomy, **changes) -> Anatomy:
-    return _block(a, 1, attention=replace(a.blocks[1].attention, **changes))
+    return _block(a, 1, mixer=replace(a.blocks[1].attention, **changes))
 
 
 def _ffn(a: Anatomy, **changes) -> Anatomy:
-    return _block(a, 1, feed_forward=replace(a.blocks[1].feed_forward, **changes))
+    return _block(a, 1, channels=replace(a.blocks[1].feed_forward, **changes))
 
 
 def _site(a: Anatomy, name: str, **changes) -> Anatomy:

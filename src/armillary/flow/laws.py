@@ -4,32 +4,58 @@ Every law is checked at every load on a tiny batch, and its error is stored with
 itself, the layer and the size of the failure.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.anatomy import Block
+from armillary.anatomy.anatomy import Attention, Block, FeedForward, Routed
 from armillary.anatomy.folded import fold, mlp_norm, reading_norm
 from armillary.edits import Scale, edited
 from armillary.errors import LawError, ModelError
-from armillary.flow.attention import attend, capped, folded_results, folded_scores, placed, rotation, visible
+from armillary.flow.attention import (
+    attend,
+    biases,
+    capped,
+    folded_results,
+    folded_scores,
+    placed,
+    rotation,
+    softmax,
+    visible,
+)
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.results import LawCheck
 
 # A law compares two orders of the same few sums: errors of tens of roundings are rounding, thousands are not.
 ROUNDINGS = {torch.float64: 64.0, torch.float32: 64.0, torch.float16: 8.0, torch.bfloat16: 8.0}
 TOKENS = 12
+# Windows are shrunk to so many tokens, and a text of so many shows what they hide; windows that cannot be shrunk are
+# shown by a text that is longer than they, up to LONGEST tokens.
+WINDOW, WINDOWED, LONGEST = 6, 16, 1024
 # Laws that say how a model's own norms and heads compute, and nothing about swapped ones.
 OF_PARTS = {
     "norm": ("norms",),
     "embedding": ("norms",),
     "attention": ("heads",),
+    "windows": ("heads",),
     "two views": ("norms", "heads"),
     "logits": ("norms",),
 }
+
+
+@dataclass(frozen=True)
+class _Windowed:
+    """A pass of a text that is longer than the model's windows."""
+
+    shrunk: int
+    """By how many tokens the windows were shrunk."""
+    reads: dict[int, Tensor]
+    """What each layer's attention received."""
+    results: dict[int, Tensor]
 
 
 @dataclass(frozen=True)
@@ -44,6 +70,7 @@ class _Seen:
     again: Tensor
     """The stream after the last block, once every edit was undone."""
     logits: Tensor | None
+    windowed: "_Windowed | None" = None
 
     def x(self, site: str) -> Tensor:
         """What the site's module received."""
@@ -136,7 +163,49 @@ def _look(anatomy: Anatomy) -> _Seen:
     with watching(anatomy, {end: keep(end)}):
         output = run(anatomy, ids, logits=has_head)
     again, at[end] = at[end][1], before
-    return _Seen(anatomy, ids.to(anatomy.device), at, last, doubled, again, output if has_head else None)
+    windowed = None if "heads" in anatomy.swapped else _look_at_windows(anatomy)
+    return _Seen(anatomy, ids.to(anatomy.device), at, last, doubled, again, output if has_head else None, windowed)
+
+
+def _look_at_windows(anatomy: Anatomy) -> _Windowed | None:
+    """A pass in which windows hide something; None where the model has none, or none that a text can show."""
+    setting, own = anatomy.window_setting, [part.window for _, part in _attentions(anatomy) if part.window is not None]
+    set_to = getattr(anatomy.model.config, setting, None) if setting else None
+    shrinks = isinstance(set_to, int) and set_to > WINDOW
+    length = WINDOWED if shrinks or not own else min(own) + WINDOW
+    if not (shrinks or own) or length > min(anatomy.context, LONGEST):
+        return None
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(3, max(anatomy.vocabulary, 4), (1, length), generator=generator)
+    reads: dict[int, Tensor] = {}
+    results: dict[int, Tensor] = {}
+    watchers: dict[str, Watcher] = {}
+    for i, _ in _attentions(anatomy):
+        own_norm = anatomy.order == "pre" and anatomy.blocks[i].ln1 is not None
+        site = f"L{i}.ln1" if own_norm else f"L{i}.resid_pre"
+        watchers[site] = _into(reads, i)
+        watchers[f"L{i}.z"] = _into(results, i)
+    with _shrunk(anatomy, setting, WINDOW) if shrinks else nullcontext(), watching(anatomy, watchers):
+        run(anatomy, ids)
+    return _Windowed(set_to - WINDOW if shrinks and isinstance(set_to, int) else 0, reads, results)
+
+
+def _into(kept: dict[int, Tensor], layer: int) -> Watcher:
+    return lambda given, value: kept.update({layer: value.detach()})
+
+
+@contextmanager
+def _shrunk(anatomy: Anatomy, setting: str, window: int) -> Iterator[None]:
+    """The model with another window: masks are made from the config at every pass."""
+    configs = {id(m.config): m.config for m in anatomy.model.modules() if hasattr(m, "config")}.values()
+    before = [(config, getattr(config, setting)) for config in configs if getattr(config, setting, None) is not None]
+    try:
+        for config, _ in before:
+            setattr(config, setting, window)
+        yield
+    finally:
+        for config, value in before:
+            setattr(config, setting, value)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -156,12 +225,16 @@ def _shapes(seen: _Seen) -> Errors:
     a, (b, t) = seen.anatomy, seen.ids.shape
     query, key = (b, t, a.n_heads, a.k), (b, t, a.n_kv_heads, a.k)
     promised: dict[str, tuple[int, ...]] = {"q": query, "z": query, "k": key, "v": key}
-    promised |= {"pattern": (b, a.n_heads, t, t), **dict.fromkeys(("mlp_pre", "mlp_up", "mlp_post"), (b, t, a.m))}
-    for site in a.sites:
-        shape, wanted = tuple(seen.y(site).shape), promised.get(site.rpartition(".")[2], (b, t, a.d))
+    promised |= {"pattern": (b, a.n_heads, t, t)}
+    for name, site in a.sites.items():
+        part = name.rpartition(".")[2]
+        wanted = promised.get(part, (b, t, a.d))
+        if part in ("mlp_pre", "mlp_up", "mlp_post") and site.layer is not None:
+            wanted = (b, t, a.blocks[site.layer].feed_forward.W_in.shape[1])
+        shape = tuple(seen.y(name).shape)
         same_rank = len(shape) == len(wanted)
         error = _error(torch.tensor(shape), torch.tensor(wanted)) if same_rank else 1.0
-        yield f"{site} {list(shape)}, not {list(wanted)}" if error else site, error
+        yield f"{name} {list(shape)}, not {list(wanted)}" if error else name, error
 
 
 def _norms(seen: _Seen) -> Errors:
@@ -185,60 +258,87 @@ def _stream(seen: _Seen) -> Errors:
     """Each sublayer's write is added to the stream; in pre-norm order the writes sum up to what ln_final gets."""
     a = seen.anatomy
     total = _wide(seen.x("L0.resid_pre"))
-    for i in range(a.layers):
+    for i, block in enumerate(a.blocks):
         pre, post = _wide(seen.x(f"L{i}.resid_pre")), seen.y(f"L{i}.resid_post")
-        attn, mlp = _wide(seen.y(f"L{i}.attn_out")), _wide(seen.y(f"L{i}.mlp_out"))
+        attn = _wide(seen.y(f"L{i}.attn_out"))
+        mlp = torch.zeros_like(attn) if block.channels is None else _wide(seen.y(f"L{i}.mlp_out"))
         total = total + attn + mlp
         if a.order == "post":
             yield f"L{i}.ln1", _error(pre + attn, seen.x(f"L{i}.ln1"))
             yield f"L{i}.ln2", _error(_wide(seen.y(f"L{i}.ln1")) + mlp, seen.x(f"L{i}.ln2"))
             yield f"L{i}.resid_post", _error(seen.y(f"L{i}.ln2"), post)
             continue
-        if not a.parallel:
+        if not a.parallel and block.channels is not None:
             yield f"L{i}.ln2", _error(pre + attn, seen.x(mlp_norm(a, i)[0]))
         yield f"L{i}.resid_post", _error(pre + attn + mlp, post)
     if a.order == "pre" and a.ln_final is not None:
         yield "ln_final", _error(total, seen.x("ln_final"))
 
 
+def _attentions(anatomy: Anatomy) -> Iterator[tuple[int, Attention]]:
+    """The layers whose mixer is attention that is understood."""
+    for i, block in enumerate(anatomy.blocks):
+        if isinstance(block.mixer, Attention):
+            yield i, block.mixer
+
+
 def _heads(seen: _Seen) -> Errors:
     """The heads' own results, each through its W_O, sum up to attention's write."""
-    for i, block in enumerate(seen.anatomy.blocks):
-        attention = block.attention
+    for i, attention in _attentions(seen.anatomy):
         summed = _wide(seen.heads(f"L{i}.z")) @ _wide(attention.W_O).flatten(0, 1)
         if attention.b_O is not None:
             summed = summed + _wide(attention.b_O)
-        if block.ln1_post is not None:
-            summed = block.ln1_post(summed)
-        yield f"L{i}.attn_out", _error(summed, seen.y(f"L{i}.attn_out"))
+        after = seen.anatomy.blocks[i].ln1_post
+        yield f"L{i}.attn_out", _error(summed if after is None else after(summed), seen.y(f"L{i}.attn_out"))
+
+
+def _read_by(seen: _Seen, layer: int) -> Tensor:
+    """What a layer's mixer receives."""
+    a = seen.anatomy
+    own = a.order == "pre" and a.blocks[layer].ln1 is not None
+    return _wide(seen.y(f"L{layer}.ln1") if own else seen.x(f"L{layer}.resid_pre"))
 
 
 def _attention(seen: _Seen) -> Errors:
-    """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's own result."""
+    """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's pattern and result."""
     a = seen.anatomy
-    turn = rotation(a, seen.ids.shape[1])
-    for i, block in enumerate(a.blocks):
-        reads = seen.y(f"L{i}.ln1") if a.order == "pre" else seen.x(f"L{i}.resid_pre")
-        z = attend(block.attention, _wide(reads), turn, a.causal)
+    for i, attention in _attentions(a):
+        pattern, z = attend(attention, _read_by(seen, i), rotation(a, i, seen.ids.shape[1]), a.causal)
+        if f"L{i}.pattern" in a.sites:
+            yield f"L{i}.pattern", _error(pattern, seen.y(f"L{i}.pattern"))
         yield f"L{i}.z", _error(z, seen.y(f"L{i}.z"))
+
+
+def _windows(seen: _Seen) -> Errors:
+    """The same in a text that is longer than the windows, which are shrunk for it where that can be done."""
+    a = seen.anatomy
+    if seen.windowed is None:
+        return
+    for i, attention in _attentions(a):
+        window = attention.window if attention.window is None else attention.window - seen.windowed.shrunk
+        narrow = replace(attention, window=window)
+        reads, theirs = _wide(seen.windowed.reads[i]), seen.windowed.results[i]
+        _, z = attend(narrow, reads, rotation(a, i, reads.shape[1]), a.causal)
+        yield f"L{i}.z", _error(z, theirs)
 
 
 def _two_views(seen: _Seen) -> Errors:
     """Scores and head results from the folded matrices, which take directions and offsets, against the model's own."""
     a, t = seen.anatomy, seen.ids.shape[1]
-    turn = rotation(a, t)
-    for i, block in enumerate(a.blocks):
+    for i, attention in _attentions(a):
         site, norm = reading_norm(a, i)
         # In float64, so that what is left is the model's own rounding.
-        x = seen.x("L0.resid_pre" if norm is None else site).double()
+        x = seen.x(f"L{i}.resid_pre" if norm is None else site).double()
         z, folded = x if norm is None else norm.direction(x), fold(a, i, t)
         q, k = (_wide(seen.y(f"L{i}.{side}")) for side in "qk")
-        q, k = placed(block.attention, q, k, turn)
-        theirs = capped(block.attention, torch.einsum("bihk,bjhk->bhij", q, k))
+        q, k = placed(attention, q, k, rotation(a, i, t))
+        theirs = capped(attention, torch.einsum("bihk,bjhk->bhij", q, k))
+        added = biases(attention, t, z.device)
+        theirs = theirs if added is None else theirs + added
         ours = folded_scores(folded, z, a.causal)
-        pairs = visible(block.attention, t, a.causal, z.device)
+        pairs = visible(attention, t, a.causal, z.device)
         yield f"L{i} scores", _error(ours[..., pairs], theirs[..., pairs])
-        pattern = ours.masked_fill(~pairs, -torch.inf).softmax(-1)
+        pattern = softmax(attention, ours.masked_fill(~pairs, -torch.inf))
         # The model rounds a score to a share of its size, and softmax turns that into the same share of an attention.
         size = max(1.0, float(theirs[..., pairs].abs().max()))
         yield f"L{i} results", _error(folded_results(folded, pattern, z), seen.y(f"L{i}.z")) / size
@@ -248,7 +348,9 @@ def _hidden(seen: _Seen) -> Errors:
     """Each step of the feed-forward layer from the model's own values before it."""
     a = seen.anatomy
     for i, block in enumerate(a.blocks):
-        ffn, y = block.feed_forward, _wide(seen.y(mlp_norm(a, i)[0]))
+        if not isinstance(block.channels, FeedForward):
+            continue
+        ffn, y = block.channels, _wide(seen.y(mlp_norm(a, i)[0]))
         up_site = f"L{i}.mlp_pre" if ffn.W_gate is None else f"L{i}.mlp_up"
         pre, up, post = (_wide(seen.y(site)) for site in (f"L{i}.mlp_pre", up_site, f"L{i}.mlp_post"))
         yield f"L{i}.mlp_pre", _error(ffn.pre(y), pre)
@@ -258,10 +360,11 @@ def _hidden(seen: _Seen) -> Errors:
 
 
 def _feed_forward(seen: _Seen) -> Errors:
-    """The whole layer from what it reads."""
+    """The whole layer, dense or routed, from what it reads."""
     for i, block in enumerate(seen.anatomy.blocks):
-        write = block.feed_forward(_wide(seen.y(mlp_norm(seen.anatomy, i)[0])))
-        yield f"L{i}.mlp_out", _error(_normed(block, write), seen.y(f"L{i}.mlp_out"))
+        if isinstance(block.channels, FeedForward | Routed):
+            write = block.channels(_wide(seen.y(mlp_norm(seen.anatomy, i)[0])))
+            yield f"L{i}.mlp_out", _error(_normed(block, write), seen.y(f"L{i}.mlp_out"))
 
 
 def _normed(block: Block, write: Tensor) -> Tensor:
@@ -273,13 +376,7 @@ def _logits(seen: _Seen) -> Errors:
     if a.W_U is None or seen.logits is None:
         return
     final = _wide(seen.x("ln_final")) if a.ln_final is not None else _wide(seen.last)
-    state = a.ln_final(final) if a.ln_final is not None else final
-    logits = state @ _wide(a.W_U)
-    if a.b_U is not None:
-        logits = logits + _wide(a.b_U)
-    if a.logit_softcap is not None:
-        logits = a.logit_softcap * torch.tanh(logits / a.logit_softcap)
-    yield "logits", _error(logits, seen.logits)
+    yield "logits", _error(a.logits(a.ln_final(final) if a.ln_final is not None else final), seen.logits)
 
 
 def _edits(seen: _Seen) -> Errors:
@@ -296,10 +393,14 @@ LAWS: dict[str, tuple[str, Callable[[_Seen], Errors]]] = {
     "embedding": ("token, position and type embeddings start the stream", _embedding),
     "norm": ("Norm(x) is the module's output", _norms),
     "attention": ("W_Q, W_K, W_V give every head's own result", _attention),
+    "windows": ("a query sees the keys within its layer's window, and no others", _windows),
     "two views": ("per-head W_QK and W_VO on directions give the model's scores and results", _two_views),
     "heads": ("the heads' results through W_O sum to attention's write", _heads),
     "hidden values": ("W_in, W_gate, the activation and W_out give each step of the feed-forward layer", _hidden),
-    "feed-forward": ("W_in, W_gate, W_out give the feed-forward write", _feed_forward),
+    "feed-forward": (
+        "W_in, W_gate, W_out, and the router where there is one, give the feed-forward write",
+        _feed_forward,
+    ),
     "stream": ("embedding plus all writes is what the final norm receives", _stream),
     "logits": ("final norm and unembedding give the logits", _logits),
     "edits": ("an edit reaches no earlier position and is undone without a trace", _edits),
