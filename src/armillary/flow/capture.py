@@ -103,10 +103,12 @@ def _eager(model: Any) -> Iterator[None]:
     configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
     before = [(config, config._attn_implementation) for config in configs]
     try:
-        model.set_attn_implementation("eager")
+        # Not through `set_attn_implementation`, which checks what it sets: it refuses models that attend by code of
+        # their own (Falcon), and could refuse what was there.
+        for config, _ in before:
+            config._attn_implementation = "eager"
         yield
     finally:
-        # Not through `set_attn_implementation`, which checks what it sets, and could refuse what was there.
         for config, implementation in before:
             config._attn_implementation = implementation
 

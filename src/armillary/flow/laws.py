@@ -144,7 +144,7 @@ def _look(anatomy: Anatomy) -> _Seen:
 
     def keep(name: str) -> Watcher:
         def watcher(given: Tensor | None, value: Tensor) -> None:
-            at[name] = (None if given is None else given.detach(), value.detach())
+            at[name] = (None if given is None else given.detach().clone(), value.detach().clone())
 
         return watcher
 

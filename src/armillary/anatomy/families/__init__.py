@@ -7,7 +7,7 @@ An outside package adds families by the entry point group `armillary.families`; 
 from functools import cache
 from importlib.metadata import entry_points
 
-from armillary.anatomy.families import bert, gemma2, gpt2, gpt_neox, llama, opt, phi, phi3
+from armillary.anatomy.families import alibi, bert, gemma, gpt2, gpt_kin, gpt_neox, llama, llama_kin, opt, phi, phi3
 from armillary.anatomy.families.family import Family
 from armillary.errors import ModelError
 
@@ -20,8 +20,11 @@ FAMILIES: tuple[Family, ...] = (
     phi.FAMILY,
     phi3.FAMILY,
     gpt_neox.FAMILY,
-    gemma2.FAMILY,
+    *gemma.FAMILIES,
     opt.FAMILY,
+    *llama_kin.FAMILIES,
+    *gpt_kin.FAMILIES,
+    *alibi.FAMILIES,
     bert.FAMILY,
 )
 GROUP = "armillary.families"

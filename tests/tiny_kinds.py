@@ -1,0 +1,88 @@
+"""Configurations of tiny models, one or more per family: every attribute that a table understands, off its default."""
+
+from collections.abc import Callable
+from typing import Any
+
+import transformers as tr
+from torch import nn
+
+from armillary.specimens.models.perturbed import NARROW, SMALL, SPECIAL
+
+
+def _of(name: str, base: dict[str, Any] = NARROW, **more: Any) -> Callable[[], nn.Module]:
+    """A maker of the class `name` at this size."""
+
+    def make() -> nn.Module:
+        model: Any = getattr(tr, name)
+        return model(model.config_class(**{**base, **SPECIAL, **more}))
+
+    return make
+
+
+_SLIDING = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+_GPT = {"vocab_size": 97, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+_ROPES = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
+}
+_HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+
+DENSE: dict[str, Callable[[], nn.Module]] = {
+    "gemma": _of("GemmaForCausalLM", head_dim=16),
+    "gemma3_text": _of(
+        "Gemma3ForCausalLM", head_dim=16, query_pre_attn_scalar=24, rope_parameters=_ROPES, **_SLIDING
+    ),
+    "arcee": _of("ArceeForCausalLM", attention_bias=True, mlp_bias=True),
+    "seed_oss": _of("SeedOssForCausalLM", head_dim=16, attention_bias=True, attention_out_bias=True, mlp_bias=True),
+    "ministral": _of("MinistralForCausalLM", head_dim=16, **_SLIDING),
+    "stablelm": _of("StableLmForCausalLM", use_qkv_bias=True, qk_layernorm=True, rope_parameters=_HALF),
+    "stablelm-parallel": _of("StableLmForCausalLM", use_parallel_residual=True),
+    "starcoder2": _of("Starcoder2ForCausalLM", sliding_window=16),
+    "nemotron": _of("NemotronForCausalLM", attention_bias=True, mlp_bias=True, head_dim=16),
+    "smollm3": _of("SmolLM3ForCausalLM", no_rope_layers=[1, 0, 1], attention_bias=True),
+    "smollm3-windows": _of("SmolLM3ForCausalLM", use_sliding_window=True, no_rope_layers=[1, 0, 1], **_SLIDING),
+    "ernie4_5": _of("Ernie4_5ForCausalLM", head_dim=16, use_bias=True),
+    "helium": _of("HeliumForCausalLM", head_dim=8, attention_bias=True, mlp_bias=True),
+    "granite": _of(
+        "GraniteForCausalLM",
+        embedding_multiplier=3.0,
+        residual_multiplier=0.3,
+        logits_scaling=4.0,
+        attention_multiplier=0.2,
+        attention_bias=True,
+        mlp_bias=True,
+    ),
+    "glm": _of("GlmForCausalLM", head_dim=16, attention_bias=True),
+    "glm4": _of("Glm4ForCausalLM", head_dim=16, attention_bias=True),
+    "exaone4": _of("Exaone4ForCausalLM", **_SLIDING),
+    "olmo": _of("OlmoForCausalLM", attention_bias=True),
+    "olmo2": _of("Olmo2ForCausalLM", attention_bias=True),
+    "olmo3": _of("Olmo3ForCausalLM", rope_parameters=_ROPES, **_SLIDING),
+    "cohere": _of("CohereForCausalLM", use_qk_norm=True, logit_scale=0.3, attention_bias=True),
+    "cohere2": _of("Cohere2ForCausalLM", logit_scale=0.3, **_SLIDING),
+    "gptj": _of("GPTJForCausalLM", _GPT, rotary_dim=4, n_inner=48),
+    "codegen": _of("CodeGenForCausalLM", _GPT, rotary_dim=4, n_inner=48),
+    "gpt_neo": _of(
+        "GPTNeoForCausalLM",
+        {"vocab_size": 97, "hidden_size": 32, "num_layers": 3, "num_heads": 4, "max_position_embeddings": 64},
+        attention_types=[[["global", "local", "global"], 1]],
+        window_size=16,
+        intermediate_size=48,
+    ),
+    "gpt_bigcode": _of("GPTBigCodeForCausalLM", _GPT, n_inner=48),
+    "gpt_bigcode-own-keys": _of("GPTBigCodeForCausalLM", _GPT, n_inner=48, multi_query=False),
+    "bloom": _of("BloomForCausalLM", {"vocab_size": 97, "hidden_size": 36, "n_layer": 3, "n_head": 6}),
+    "mpt": _of("MptForCausalLM", {"vocab_size": 97, "d_model": 36, "n_layers": 3, "n_heads": 6, "max_seq_len": 64}),
+    "falcon": _of("FalconForCausalLM", SMALL, ffn_hidden_size=48, max_position_embeddings=64, bias=True),
+    "falcon-grouped": _of(
+        "FalconForCausalLM",
+        SMALL,
+        new_decoder_architecture=True,
+        num_kv_heads=2,
+        ffn_hidden_size=48,
+        max_position_embeddings=64,
+    ),
+    "falcon-sequential": _of(
+        "FalconForCausalLM", SMALL, multi_query=False, parallel_attn=False, max_position_embeddings=64
+    ),
+}
