@@ -86,3 +86,28 @@ DENSE: dict[str, Callable[[], nn.Module]] = {
         "FalconForCausalLM", SMALL, multi_query=False, parallel_attn=False, max_position_embeddings=64
     ),
 }
+
+_BERT = {**SMALL, "intermediate_size": 48, "max_position_embeddings": 64}
+ENCODERS: dict[str, Callable[[], nn.Module]] = {
+    "roberta": _of("RobertaForMaskedLM", _BERT, pad_token_id=1),
+    "roberta-decoder": _of("RobertaForCausalLM", _BERT, pad_token_id=1, is_decoder=True),
+    "xlm-roberta": _of("XLMRobertaForMaskedLM", _BERT, pad_token_id=1),
+    "camembert": _of("CamembertForMaskedLM", _BERT, pad_token_id=1),
+    "electra": _of("ElectraForMaskedLM", _BERT, embedding_size=32),
+    "distilbert": _of(
+        "DistilBertForMaskedLM",
+        {"vocab_size": 97, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 64},
+    ),
+    "mpnet": _of("MPNetForMaskedLM", _BERT, pad_token_id=1),
+    "deberta-v2": _of(
+        "DebertaV2ForMaskedLM", _BERT, relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False
+    ),
+    "deberta-v2-absolute": _of("DebertaV2ForMaskedLM", _BERT),
+    "esm": _of("EsmForMaskedLM", _BERT, mask_token_id=2, position_embedding_type="rotary", token_dropout=True),
+    "esm-absolute": _of("EsmForMaskedLM", _BERT, pad_token_id=1, mask_token_id=2, emb_layer_norm_before=True),
+    "modernbert": _of(
+        "ModernBertForMaskedLM", _BERT, local_attention=24, global_attn_every_n_layers=3, norm_bias=True, mlp_bias=True
+    ),
+    "eurobert": _of("EuroBertForMaskedLM", attention_bias=True, mlp_bias=True),
+    "nomic_bert": _of("NomicBertForMaskedLM", _BERT),
+}

@@ -4,6 +4,7 @@ The only file with reading hooks (but for the batch's shape, which `anatomy.site
 what passes and returns None, because a returned value would replace the module's output. Nothing is stored here.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -88,13 +89,21 @@ def _hooked(model: nn.Module, hooks: Mapping[str, tuple[str, Hook]]) -> Iterator
 
     try:
         for name, (path, hook) in hooks.items():
-            handles.append(model.get_submodule(path).register_forward_hook(heard(name, hook), with_kwargs=True))
+            module = model.get_submodule(path)
+            if name.endswith(".pattern") and "output_attentions" in inspect.signature(module.forward).parameters:
+                handles.append(module.register_forward_pre_hook(_ask_for_pattern, with_kwargs=True))
+            handles.append(module.register_forward_hook(heard(name, hook), with_kwargs=True))
         yield
     finally:
         for handle in handles:
             handle.remove()
     if silent:
         raise ModelError(f"the model never passed {sorted(silent)}: its modules are bypassed (compiled or fused?).")
+
+
+def _ask_for_pattern(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Some modules give their pattern only if they are asked (MPNet)."""
+    return args, {**kwargs, "output_attentions": True}
 
 
 @contextmanager

@@ -7,7 +7,7 @@ An outside package adds families by the entry point group `armillary.families`; 
 from functools import cache
 from importlib.metadata import entry_points
 
-from armillary.anatomy.families import alibi, bert, gemma, gpt2, gpt_kin, gpt_neox, llama, llama_kin, opt, phi, phi3
+from armillary.anatomy.families import alibi, bert, encoders, gemma, gpt2, gpt_kin, gpt_neox, llama, llama_kin, opt, phi, phi3
 from armillary.anatomy.families.family import Family
 from armillary.errors import ModelError
 
@@ -26,6 +26,7 @@ FAMILIES: tuple[Family, ...] = (
     *gpt_kin.FAMILIES,
     *alibi.FAMILIES,
     bert.FAMILY,
+    *encoders.FAMILIES,
 )
 GROUP = "armillary.families"
 
