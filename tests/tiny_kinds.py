@@ -29,9 +29,7 @@ _HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5
 
 DENSE: dict[str, Callable[[], nn.Module]] = {
     "gemma": _of("GemmaForCausalLM", head_dim=16),
-    "gemma3_text": _of(
-        "Gemma3ForCausalLM", head_dim=16, query_pre_attn_scalar=24, rope_parameters=_ROPES, **_SLIDING
-    ),
+    "gemma3_text": _of("Gemma3ForCausalLM", head_dim=16, query_pre_attn_scalar=24, rope_parameters=_ROPES, **_SLIDING),
     "arcee": _of("ArceeForCausalLM", attention_bias=True, mlp_bias=True),
     "seed_oss": _of("SeedOssForCausalLM", head_dim=16, attention_bias=True, attention_out_bias=True, mlp_bias=True),
     "ministral": _of("MinistralForCausalLM", head_dim=16, **_SLIDING),
@@ -111,3 +109,78 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
     "eurobert": _of("EuroBertForMaskedLM", attention_bias=True, mlp_bias=True),
     "nomic_bert": _of("NomicBertForMaskedLM", _BERT),
 }
+
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+_LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 24,
+    "n_group": 4,
+    "topk_group": 2,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.7,
+}
+
+
+def _corrected(model: nn.Module) -> nn.Module:
+    """DeepSeek-V3 with corrections of its routers off zero: they are buffers, which `perturbed` leaves alone."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.normal_(std=0.3)
+    return model
+
+
+MIXTURES: dict[str, Callable[[], nn.Module]] = {
+    "mixtral": _of("MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
+    "qwen2_moe": _of(
+        "Qwen2MoeForCausalLM",
+        shared_expert_intermediate_size=40,
+        decoder_sparse_step=2,
+        norm_topk_prob=True,
+        **_EXPERTS,
+    ),
+    "qwen3_moe": _of("Qwen3MoeForCausalLM", mlp_only_layers=[0], head_dim=16, **_EXPERTS),
+    "olmoe": _of("OlmoeForCausalLM", norm_topk_prob=True, num_experts=4, num_experts_per_tok=2),
+    "gpt_oss": _of("GptOssForCausalLM", num_local_experts=4, num_experts_per_tok=2, head_dim=16, **_SLIDING),
+    "deepseek_v2": _of("DeepseekV2ForCausalLM", n_shared_experts=2, topk_method="group_limited_greedy", **_LATENT),
+    "deepseek_v3": lambda: _corrected(_of("DeepseekV3ForCausalLM", n_shared_experts=1, **_LATENT)()),
+}
+_MIXER = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 3}
+MIXERS: dict[str, Callable[[], nn.Module]] = {
+    "mamba": _of("MambaForCausalLM", _MIXER, state_size=4),
+    "mamba2": _of("Mamba2ForCausalLM", _MIXER, state_size=4, num_heads=8, head_dim=8, n_groups=2, chunk_size=16),
+    "rwkv": _of("RwkvForCausalLM", _MIXER, attention_hidden_size=32, intermediate_size=48, context_length=64),
+    "recurrent_gemma": _of(
+        "RecurrentGemmaForCausalLM", lru_width=32, attention_window_size=16, logits_soft_cap=3.0, head_dim=8
+    ),
+    "jamba": _of(
+        "JambaForCausalLM",
+        num_experts=4,
+        num_experts_per_tok=2,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        mamba_d_state=4,
+        mamba_dt_rank=4,
+        use_mamba_kernels=False,
+    ),
+    "lfm2": _of("Lfm2ForCausalLM", layer_types=["conv", "full_attention", "conv"], block_auto_adjust_ff_dim=False),
+    "qwen3_next": _of(
+        "Qwen3NextForCausalLM",
+        head_dim=16,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        shared_expert_intermediate_size=40,
+        **_EXPERTS,
+    ),
+}
+
+KINDS = {**DENSE, **ENCODERS, **MIXTURES, **MIXERS}

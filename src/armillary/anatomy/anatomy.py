@@ -72,7 +72,9 @@ class Anatomy:
     token_type: Tensor | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     window_setting: str = ""
-    """The config attribute from which the model makes its windows at every pass; '' where they are built in."""
+    """The config attribute that windows are made from, where there are any."""
+    window_built_in: bool = False
+    """Windows are made once, with the model; elsewhere they are made at every pass."""
     head_edits: bool = True
     """Queries and keys can be edited after their rotation: attention is one of the library's functions."""
     tokenizer: Any = None
@@ -104,6 +106,12 @@ class Anatomy:
     def centred(self) -> bool:
         """Do the norms take the mean off what they receive?"""
         return any(norm.kind == "layernorm" for norm in self.norms.values())
+
+    @property
+    def unnormed(self) -> bool:
+        """Do sublayers behind the first read the stream itself, and not a norm of it?"""
+        inner = [b.ln1 for b in self.blocks[1:]] + [b.ln2 for b in self.blocks if b.channels is not None]
+        return self.order == "pre" and any(norm is None for norm in inner)
 
     @property
     def opaque(self) -> dict[str, str]:

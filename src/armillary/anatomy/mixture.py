@@ -80,5 +80,8 @@ def _experts(module: Any, table: Experts, activation: Activation) -> tuple[FeedF
 def _gated(module: Any, activation: Activation) -> FeedForward:
     """Llama's feed-forward layer, as shared experts are."""
     up, down, gate = (layer.weight.detach().T for layer in (module.up_proj, module.down_proj, module.gate_proj))
-    biases = [None if layer.bias is None else layer.bias.detach() for layer in (module.up_proj, module.down_proj)]
-    return FeedForward(up, down, *biases, *activation, gate, None)
+    b_up, b_down, b_gate = (
+        None if layer.bias is None else layer.bias.detach()
+        for layer in (module.up_proj, module.down_proj, module.gate_proj)
+    )
+    return FeedForward(up, down, b_up, b_down, *activation, gate, b_gate)

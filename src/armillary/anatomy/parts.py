@@ -158,14 +158,14 @@ class Router:
         return torch.zeros_like(raw).scatter(-1, chosen, weights * self.scale).to(y)
 
     def _choice(self, scores: Tensor) -> Tensor:
-        """The scores by which experts are chosen; 0 in groups that are left out."""
+        """The scores by which experts are chosen; −∞ in groups that are left out."""
         scores = scores if self.correction is None else scores + self.correction.to(scores)
         if self.groups == 1:
             return scores
-        grouped = scores.unflatten(-1, (self.groups, -1))
+        grouped = scores.reshape(*scores.shape[:-1], self.groups, -1)
         best = grouped.amax(-1) if self.group_by == "largest" else grouped.topk(2, -1).values.sum(-1)
         kept = torch.zeros_like(best).scatter(-1, best.topk(self.top_groups, -1).indices, 1.0)
-        return grouped.masked_fill(kept[..., None] == 0, 0.0).flatten(-2)
+        return grouped.masked_fill(kept[..., None] == 0, -torch.inf).flatten(-2)
 
 
 @dataclass(frozen=True, eq=False)

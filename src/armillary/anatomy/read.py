@@ -86,7 +86,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         ln_final=ln_final,
         W_U=W_U,
         b_U=b_U,
-        logit_softcap=getattr(config, "final_logit_softcapping", None),
+        logit_softcap=getattr(config, family.logit_softcap, None),
         logit_scale=family.logit_scale,
         sites={
             name: site
@@ -99,6 +99,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         config_ignored=ignored,
         token_type=None if token_type is None else token_type.weight.detach(),
         window_setting=family.window_setting,
+        window_built_in=family.window_built_in,
         head_edits=_head_edits(stack, tables),
     )
 
@@ -249,6 +250,8 @@ def _sites(tables: list[Family], at: str, blocks: tuple[Block, ...], k: int, has
                 scale = family.write_scale if name in ("attn_out", "mlp_out") else 1.0
                 where = f"{path_of}.{path}" if path else path_of
                 sites.append(Site(f"L{layer}.{name}", where, side, cut, width, scale))
+    if first.start:
+        sites = [Site(s.name, at + first.start, "output") if s.name == "L0.resid_pre" else s for s in sites]
     if has_final and first.ln_final:
         sites.append(Site("ln_final", at + first.ln_final, "output"))
     return {site.name: site for site in sites}

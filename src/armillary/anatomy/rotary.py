@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 Pairs = Literal["halves", "neighbours"]
 Reader = Callable[[Any, Tensor, Tensor, str], tuple[Tensor, Tensor]]
-"""From a rotary module, positions [t], a tensor of the model's dtype, and a kind of layer, to cos and sin [t, pairs]."""
+"""From a rotary module, positions [t], a tensor of the model's dtype and a kind of layer to cos and sin [t, pairs]."""
 
 
 def called(module: Any, positions: Tensor, like: Tensor, kind: str) -> tuple[Tensor, Tensor]:
@@ -29,10 +29,10 @@ def called_neighbours(module: Any, positions: Tensor, like: Tensor, kind: str) -
     return cos[0, :, ::2], sin[0, :, ::2]
 
 
-def of_frequencies(module: Any, positions: Tensor, like: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """A module that turns q and k itself, by its `inv_freq` (ESM)."""
-    angles = positions[:, None].float() * module.inv_freq.float()
-    return angles.cos(), angles.sin()
+def called_once(module: Any, positions: Tensor, like: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """The same module that gives each pair's cos and sin once (GPT-OSS)."""
+    cos, sin = module(like, positions[None])
+    return cos[0], sin[0]
 
 
 def of_table(module: Any, positions: Tensor, like: Tensor, kind: str) -> tuple[Tensor, Tensor]:

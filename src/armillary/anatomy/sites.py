@@ -120,7 +120,7 @@ def restored_rows(model: nn.Module, sites: Mapping[str, Site]) -> Iterator[Calla
 
 def received(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
     """The tensor that a module works on, or None."""
-    first = args[0] if args else kwargs.get("hidden_states")
+    first = args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values()), None))
     return first if isinstance(first, Tensor) else None
 
 

@@ -4,18 +4,16 @@ Every law is checked at every load on a tiny batch, and its error is stored with
 itself, the layer and the size of the failure.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.anatomy import Attention, Block, FeedForward, Routed
+from armillary.anatomy.anatomy import Block, FeedForward, Routed
 from armillary.anatomy.folded import fold, mlp_norm, reading_norm
-from armillary.edits import Scale, edited
-from armillary.errors import LawError, ModelError
+from armillary.errors import LawError
 from armillary.flow.attention import (
     attend,
     biases,
@@ -27,15 +25,12 @@ from armillary.flow.attention import (
     softmax,
     visible,
 )
-from armillary.flow.capture import Watcher, run, still, watching
+from armillary.flow.capture import still
+from armillary.flow.law_passes import Seen, attentions, look
 from armillary.results import LawCheck
 
 # A law compares two orders of the same few sums: errors of tens of roundings are rounding, thousands are not.
 ROUNDINGS = {torch.float64: 64.0, torch.float32: 64.0, torch.float16: 8.0, torch.bfloat16: 8.0}
-TOKENS = 12
-# Windows are shrunk to so many tokens, and a text of so many shows what they hide; windows that cannot be shrunk are
-# shown by a text that is longer than they, up to LONGEST tokens.
-WINDOW, WINDOWED, LONGEST = 6, 16, 1024
 # Laws that say how a model's own norms and heads compute, and nothing about swapped ones.
 OF_PARTS = {
     "norm": ("norms",),
@@ -45,48 +40,6 @@ OF_PARTS = {
     "two views": ("norms", "heads"),
     "logits": ("norms",),
 }
-
-
-@dataclass(frozen=True)
-class _Windowed:
-    """A pass of a text that is longer than the model's windows."""
-
-    shrunk: int
-    """By how many tokens the windows were shrunk."""
-    reads: dict[int, Tensor]
-    """What each layer's attention received."""
-    results: dict[int, Tensor]
-
-
-@dataclass(frozen=True)
-class _Seen:
-    anatomy: Anatomy
-    ids: Tensor
-    at: dict[str, tuple[Tensor | None, Tensor]]
-    """What each site's module received, and the site's value."""
-    last: Tensor
-    doubled: dict[int, Tensor]
-    """The last hidden state when the stream at the last position was doubled after that layer."""
-    again: Tensor
-    """The stream after the last block, once every edit was undone."""
-    logits: Tensor | None
-    windowed: "_Windowed | None" = None
-
-    def x(self, site: str) -> Tensor:
-        """What the site's module received."""
-        x = self.at[site][0]
-        if x is None:
-            path = self.anatomy.sites[site].path
-            raise ModelError(f"the module at {path} ({site}) received no tensor: check its path in the family's table.")
-        return x
-
-    def y(self, site: str) -> Tensor:
-        """The site's value."""
-        return self.at[site][1]
-
-    def heads(self, site: str) -> Tensor:
-        """The values of all heads side by side [b, t, h·k]."""
-        return self.y(site).flatten(2)
 
 
 Errors = Iterable[tuple[str, float]]
@@ -99,7 +52,7 @@ def check(anatomy: Anatomy) -> tuple[LawCheck, ...]:
     """
     checks = []
     with still(anatomy.model):
-        seen = _look(anatomy)
+        seen = look(anatomy)
         for name, (statement, law) in LAWS.items():
             other = next((part for part in OF_PARTS.get(name, ()) if part in anatomy.swapped), "")
             if other:
@@ -124,7 +77,7 @@ def _judged(anatomy: Anatomy, law: LawCheck) -> LawCheck:
     return law
 
 
-def _measure(anatomy: Anatomy, seen: _Seen, name: str, statement: str, law: Callable[[_Seen], Errors]) -> LawCheck:
+def _measure(anatomy: Anatomy, seen: Seen, name: str, statement: str, law: Callable[[Seen], Errors]) -> LawCheck:
     tolerance = ROUNDINGS[anatomy.dtype] * torch.finfo(anatomy.dtype).eps
     worst, where = 0.0, "not applicable"
     for place, error in law(seen):
@@ -133,79 +86,6 @@ def _measure(anatomy: Anatomy, seen: _Seen, name: str, statement: str, law: Call
         if worst != worst:
             break
     return LawCheck(name, statement, worst, tolerance, where)
-
-
-def _look(anatomy: Anatomy) -> _Seen:
-    """Passes over a tiny batch of fixed random tokens; it is small enough to keep everything."""
-    generator = torch.Generator().manual_seed(0)
-    length = min(TOKENS, anatomy.context)
-    ids = torch.randint(3, max(anatomy.vocabulary, 4), (2, length), generator=generator)
-    at: dict[str, tuple[Tensor | None, Tensor]] = {}
-
-    def keep(name: str) -> Watcher:
-        def watcher(given: Tensor | None, value: Tensor) -> None:
-            at[name] = (None if given is None else given.detach().clone(), value.detach().clone())
-
-        return watcher
-
-    patterns = [name for name, site in anatomy.sites.items() if site.side == "pattern"]
-    # Patterns need a pass of their own: the other sites are checked with the attention that the model uses.
-    with watching(anatomy, {name: keep(name) for name in patterns}):
-        run(anatomy, ids)
-    with watching(anatomy, {name: keep(name) for name in anatomy.sites if name not in patterns}):
-        last = run(anatomy, ids)
-    doubled = {}
-    for layer in sorted({0, anatomy.layers // 2, anatomy.layers - 1}) if anatomy.causal else ():
-        with edited(anatomy, Scale(layer, 2.0, start=-1)):
-            doubled[layer] = run(anatomy, ids)
-    end = f"L{anatomy.layers - 1}.resid_post"
-    before, has_head = at[end], anatomy.W_U is not None
-    with watching(anatomy, {end: keep(end)}):
-        output = run(anatomy, ids, logits=has_head)
-    again, at[end] = at[end][1], before
-    windowed = None if "heads" in anatomy.swapped else _look_at_windows(anatomy)
-    return _Seen(anatomy, ids.to(anatomy.device), at, last, doubled, again, output if has_head else None, windowed)
-
-
-def _look_at_windows(anatomy: Anatomy) -> _Windowed | None:
-    """A pass in which windows hide something; None where the model has none, or none that a text can show."""
-    setting, own = anatomy.window_setting, [part.window for _, part in _attentions(anatomy) if part.window is not None]
-    set_to = getattr(anatomy.model.config, setting, None) if setting else None
-    shrinks = isinstance(set_to, int) and set_to > WINDOW
-    length = WINDOWED if shrinks or not own else min(own) + WINDOW
-    if not (shrinks or own) or length > min(anatomy.context, LONGEST):
-        return None
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(3, max(anatomy.vocabulary, 4), (1, length), generator=generator)
-    reads: dict[int, Tensor] = {}
-    results: dict[int, Tensor] = {}
-    watchers: dict[str, Watcher] = {}
-    for i, _ in _attentions(anatomy):
-        own_norm = anatomy.order == "pre" and anatomy.blocks[i].ln1 is not None
-        site = f"L{i}.ln1" if own_norm else f"L{i}.resid_pre"
-        watchers[site] = _into(reads, i)
-        watchers[f"L{i}.z"] = _into(results, i)
-    with _shrunk(anatomy, setting, WINDOW) if shrinks else nullcontext(), watching(anatomy, watchers):
-        run(anatomy, ids)
-    return _Windowed(set_to - WINDOW if shrinks and isinstance(set_to, int) else 0, reads, results)
-
-
-def _into(kept: dict[int, Tensor], layer: int) -> Watcher:
-    return lambda given, value: kept.update({layer: value.detach()})
-
-
-@contextmanager
-def _shrunk(anatomy: Anatomy, setting: str, window: int) -> Iterator[None]:
-    """The model with another window: masks are made from the config at every pass."""
-    configs = {id(m.config): m.config for m in anatomy.model.modules() if hasattr(m, "config")}.values()
-    before = [(config, getattr(config, setting)) for config in configs if getattr(config, setting, None) is not None]
-    try:
-        for config, _ in before:
-            setattr(config, setting, window)
-        yield
-    finally:
-        for config, value in before:
-            setattr(config, setting, value)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -221,7 +101,7 @@ def _error(ours: Tensor, theirs: Tensor) -> float:
 # The laws, each a generator of (place, relative error).
 
 
-def _shapes(seen: _Seen) -> Errors:
+def _shapes(seen: Seen) -> Errors:
     a, (b, t) = seen.anatomy, seen.ids.shape
     query, key = (b, t, a.n_heads, a.k), (b, t, a.n_kv_heads, a.k)
     promised: dict[str, tuple[int, ...]] = {"q": query, "z": query, "k": key, "v": key}
@@ -237,12 +117,12 @@ def _shapes(seen: _Seen) -> Errors:
         yield f"{name} {list(shape)}, not {list(wanted)}" if error else name, error
 
 
-def _norms(seen: _Seen) -> Errors:
+def _norms(seen: Seen) -> Errors:
     for site, norm in seen.anatomy.norms.items():
         yield site, _error(norm(seen.x(site)), seen.y(site))
 
 
-def _embedding(seen: _Seen) -> Errors:
+def _embedding(seen: Seen) -> Errors:
     a = seen.anatomy
     x = _wide(a.W_E[seen.ids]) * a.embed_scale
     if a.positions.table is not None:
@@ -251,15 +131,15 @@ def _embedding(seen: _Seen) -> Errors:
         x = x + _wide(a.token_type[0])
     if a.ln_embed is not None:
         x = a.ln_embed(x)
-    yield "L0.resid_pre", _error(x, seen.x("L0.resid_pre"))
+    yield "L0.resid_pre", _error(x, seen.y("L0.resid_pre"))
 
 
-def _stream(seen: _Seen) -> Errors:
+def _stream(seen: Seen) -> Errors:
     """Each sublayer's write is added to the stream; in pre-norm order the writes sum up to what ln_final gets."""
     a = seen.anatomy
-    total = _wide(seen.x("L0.resid_pre"))
+    total = _wide(seen.y("L0.resid_pre"))
     for i, block in enumerate(a.blocks):
-        pre, post = _wide(seen.x(f"L{i}.resid_pre")), seen.y(f"L{i}.resid_post")
+        pre, post = _wide(seen.y(f"L{i}.resid_pre")), seen.y(f"L{i}.resid_post")
         attn = _wide(seen.y(f"L{i}.attn_out"))
         mlp = torch.zeros_like(attn) if block.channels is None else _wide(seen.y(f"L{i}.mlp_out"))
         total = total + attn + mlp
@@ -275,16 +155,9 @@ def _stream(seen: _Seen) -> Errors:
         yield "ln_final", _error(total, seen.x("ln_final"))
 
 
-def _attentions(anatomy: Anatomy) -> Iterator[tuple[int, Attention]]:
-    """The layers whose mixer is attention that is understood."""
-    for i, block in enumerate(anatomy.blocks):
-        if isinstance(block.mixer, Attention):
-            yield i, block.mixer
-
-
-def _heads(seen: _Seen) -> Errors:
+def _heads(seen: Seen) -> Errors:
     """The heads' own results, each through its W_O, sum up to attention's write."""
-    for i, attention in _attentions(seen.anatomy):
+    for i, attention in attentions(seen.anatomy):
         summed = _wide(seen.heads(f"L{i}.z")) @ _wide(attention.W_O).flatten(0, 1)
         if attention.b_O is not None:
             summed = summed + _wide(attention.b_O)
@@ -292,29 +165,29 @@ def _heads(seen: _Seen) -> Errors:
         yield f"L{i}.attn_out", _error(summed if after is None else after(summed), seen.y(f"L{i}.attn_out"))
 
 
-def _read_by(seen: _Seen, layer: int) -> Tensor:
+def _read_by(seen: Seen, layer: int) -> Tensor:
     """What a layer's mixer receives."""
     a = seen.anatomy
     own = a.order == "pre" and a.blocks[layer].ln1 is not None
-    return _wide(seen.y(f"L{layer}.ln1") if own else seen.x(f"L{layer}.resid_pre"))
+    return _wide(seen.y(f"L{layer}.ln1") if own else seen.y(f"L{layer}.resid_pre"))
 
 
-def _attention(seen: _Seen) -> Errors:
+def _attention(seen: Seen) -> Errors:
     """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's pattern and result."""
     a = seen.anatomy
-    for i, attention in _attentions(a):
+    for i, attention in attentions(a):
         pattern, z = attend(attention, _read_by(seen, i), rotation(a, i, seen.ids.shape[1]), a.causal)
         if f"L{i}.pattern" in a.sites:
             yield f"L{i}.pattern", _error(pattern, seen.y(f"L{i}.pattern"))
         yield f"L{i}.z", _error(z, seen.y(f"L{i}.z"))
 
 
-def _windows(seen: _Seen) -> Errors:
+def _windows(seen: Seen) -> Errors:
     """The same in a text that is longer than the windows, which are shrunk for it where that can be done."""
     a = seen.anatomy
     if seen.windowed is None:
         return
-    for i, attention in _attentions(a):
+    for i, attention in attentions(a):
         window = attention.window if attention.window is None else attention.window - seen.windowed.shrunk
         narrow = replace(attention, window=window)
         reads, theirs = _wide(seen.windowed.reads[i]), seen.windowed.results[i]
@@ -322,13 +195,13 @@ def _windows(seen: _Seen) -> Errors:
         yield f"L{i}.z", _error(z, theirs)
 
 
-def _two_views(seen: _Seen) -> Errors:
+def _two_views(seen: Seen) -> Errors:
     """Scores and head results from the folded matrices, which take directions and offsets, against the model's own."""
     a, t = seen.anatomy, seen.ids.shape[1]
-    for i, attention in _attentions(a):
+    for i, attention in attentions(a):
         site, norm = reading_norm(a, i)
         # In float64, so that what is left is the model's own rounding.
-        x = seen.x(f"L{i}.resid_pre" if norm is None else site).double()
+        x = (seen.y(f"L{i}.resid_pre") if norm is None else seen.x(site)).double()
         z, folded = x if norm is None else norm.direction(x), fold(a, i, t)
         q, k = (_wide(seen.y(f"L{i}.{side}")) for side in "qk")
         q, k = placed(attention, q, k, rotation(a, i, t))
@@ -344,7 +217,7 @@ def _two_views(seen: _Seen) -> Errors:
         yield f"L{i} results", _error(folded_results(folded, pattern, z), seen.y(f"L{i}.z")) / size
 
 
-def _hidden(seen: _Seen) -> Errors:
+def _hidden(seen: Seen) -> Errors:
     """Each step of the feed-forward layer from the model's own values before it."""
     a = seen.anatomy
     for i, block in enumerate(a.blocks):
@@ -359,7 +232,7 @@ def _hidden(seen: _Seen) -> Errors:
         yield f"L{i}.mlp_out", _error(_normed(block, ffn.write(post)), seen.y(f"L{i}.mlp_out"))
 
 
-def _feed_forward(seen: _Seen) -> Errors:
+def _feed_forward(seen: Seen) -> Errors:
     """The whole layer, dense or routed, from what it reads."""
     for i, block in enumerate(seen.anatomy.blocks):
         if isinstance(block.channels, FeedForward | Routed):
@@ -371,7 +244,7 @@ def _normed(block: Block, write: Tensor) -> Tensor:
     return write if block.ln2_post is None else block.ln2_post(write)
 
 
-def _logits(seen: _Seen) -> Errors:
+def _logits(seen: Seen) -> Errors:
     a = seen.anatomy
     if a.W_U is None or seen.logits is None:
         return
@@ -379,7 +252,7 @@ def _logits(seen: _Seen) -> Errors:
     yield "logits", _error(a.logits(a.ln_final(final) if a.ln_final is not None else final), seen.logits)
 
 
-def _edits(seen: _Seen) -> Errors:
+def _edits(seen: Seen) -> Errors:
     """An edit at the last position leaves earlier positions alone; undone, the model is bit for bit itself."""
     for layer, doubled in seen.doubled.items():
         yield f"L{layer}.resid_post, earlier positions", _error(doubled[:, :-1], seen.last[:, :-1])
@@ -388,7 +261,7 @@ def _edits(seen: _Seen) -> Errors:
     yield f"{end}, after undoing", 0.0 if same else max(_error(seen.again, seen.y(end)), 1.0)
 
 
-LAWS: dict[str, tuple[str, Callable[[_Seen], Errors]]] = {
+LAWS: dict[str, tuple[str, Callable[[Seen], Errors]]] = {
     "shapes": ("every site has the shape that its name promises", _shapes),
     "embedding": ("token, position and type embeddings start the stream", _embedding),
     "norm": ("Norm(x) is the module's output", _norms),

@@ -7,7 +7,22 @@ An outside package adds families by the entry point group `armillary.families`; 
 from functools import cache
 from importlib.metadata import entry_points
 
-from armillary.anatomy.families import alibi, bert, encoders, gemma, gpt2, gpt_kin, gpt_neox, llama, llama_kin, opt, phi, phi3
+from armillary.anatomy.families import (
+    alibi,
+    bert,
+    encoders,
+    experts,
+    gemma,
+    gpt2,
+    gpt_kin,
+    gpt_neox,
+    llama,
+    llama_kin,
+    mixers,
+    opt,
+    phi,
+    phi3,
+)
 from armillary.anatomy.families.family import Family
 from armillary.errors import ModelError
 
@@ -25,6 +40,8 @@ FAMILIES: tuple[Family, ...] = (
     *llama_kin.FAMILIES,
     *gpt_kin.FAMILIES,
     *alibi.FAMILIES,
+    *experts.FAMILIES,
+    *mixers.FAMILIES,
     bert.FAMILY,
     *encoders.FAMILIES,
 )

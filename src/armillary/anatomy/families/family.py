@@ -57,6 +57,7 @@ class Experts:
     correction: str = ""
     """A tensor of the router that is added when experts are chosen, and not when they are weighed."""
     joined: Callable[[Any, Any], Any] | None = None
+    """From gate and factor to their product, where it is not act(gate) ⊙ factor."""
     shared: str = ""
     """Path of the shared experts: one gated feed-forward layer."""
     shared_gate: str = ""
@@ -95,6 +96,8 @@ class Family:
     transposed: bool = False
     """Weights stored [in, out] (Conv1D) instead of [out, in] (Linear)."""
     backbone: str = ""
+    start: str = ""
+    """The module whose output starts the stream, where it lies inside the first block."""
     positions: str = ""
     position_offset: int = 0
     token_type: str = ""
@@ -125,6 +128,8 @@ class Family:
     write_scale: float = 1.0
     """By what every write is multiplied when it is added to the stream."""
     logit_scale: float = 1.0
+    logit_softcap: str = "final_logit_softcapping"
+    """The config attribute at which logits are capped."""
     plain_head: bool = True
     """Logits are a linear readout of the last state; BERT's come after a transform of their own."""
     rotary: str = ""
@@ -153,7 +158,9 @@ class Family:
     window: Callable[[Any, Config], int | None] = lambda attention, config: getattr(attention, "sliding_window", None)
     """How many tokens a query of this attention module sees, itself included; None for all."""
     window_setting: str = "sliding_window"
-    """The config attribute from which windows are made at every pass; '' where they are built into the modules."""
+    """The config attribute that windows are made from, where there are any."""
+    window_built_in: bool = False
+    """Windows are made once, with the model; elsewhere they are made at every pass."""
     of: "Callable[[Family, Config], Family]" = lambda family, config: family
     at: "Callable[[Family, Config, int], Family]" = lambda family, config, layer: family
 

@@ -25,9 +25,7 @@ GEMMA2 = replace(
     attn_write="post_attention_layernorm",
     mlp_write="post_feedforward_layernorm",
     understood=GEMMA.understood
-    | set(
-        "query_pre_attn_scalar sliding_window layer_types final_logit_softcapping attn_logit_softcapping".split()
-    ),
+    | set("query_pre_attn_scalar sliding_window layer_types final_logit_softcapping attn_logit_softcapping".split()),
 )
 GEMMA3 = replace(
     GEMMA2,

@@ -64,7 +64,8 @@ GPT_NEO = replace(
     scale=lambda attention, config: 1.0,
     parallel=lambda config: False,
     window=lambda attention, config: config.window_size if attention.attention_type == "local" else None,
-    window_setting="",
+    window_setting="window_size",
+    window_built_in=True,
 )
 
 

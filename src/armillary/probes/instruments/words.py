@@ -44,6 +44,7 @@ def states(anatomy: "Anatomy") -> dict[str, str]:
         return embedded | {f"L{i}.{norm}": f"L{i}.{state}" for i in layers for norm, state in outputs}
     inputs = (("ln1", "resid_pre"),) if anatomy.parallel else (("ln1", "resid_pre"), ("ln2", "resid_mid"))
     sites = {f"L{i}.{norm}": f"L{i}.{state}" for i in layers for norm, state in inputs}
+    sites = {norm: state for norm, state in sites.items() if norm in anatomy.norms}
     return sites if anatomy.ln_final is None else sites | {"ln_final": f"L{anatomy.layers - 1}.resid_post"}
 
 
