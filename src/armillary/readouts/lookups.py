@@ -158,6 +158,5 @@ def head_writes(anatomy: Anatomy, folded: Folded, z: Vectors) -> Tensor:
 
 def final(anatomy: Anatomy, layer: int, x: Tensor) -> Tensor:
     """A state as it is compared with words: after the final norm, or after the layer's own in post-norm order."""
-    if anatomy.order == "post":
-        return anatomy.blocks[layer].ln1(x)
-    return x if anatomy.ln_final is None else anatomy.ln_final(x)
+    norm = anatomy.blocks[layer].ln1 if anatomy.order == "post" else anatomy.ln_final
+    return x if norm is None else norm(x)

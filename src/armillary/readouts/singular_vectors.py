@@ -47,7 +47,8 @@ def into_stream(anatomy: Anatomy, layer: int, writes: Vectors) -> Vectors:
     if block.ln1_post is not None:
         return Vectors(_linear(block.ln1_post, writes.of(Space("raw", f"L{layer}.ln1_post"), "a write")), RAW)
     values = writes.of(RAW, "a write")
-    return Vectors(_linear(block.ln1, values) if anatomy.order == "post" else values, RAW)
+    through = block.ln1 if anatomy.order == "post" else None
+    return Vectors(values if through is None else _linear(through, values), RAW)
 
 
 def _linear(norm: Norm, x: Tensor) -> Tensor:

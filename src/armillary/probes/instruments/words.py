@@ -106,8 +106,11 @@ CHEAP = 1e10
 def room(anatomy: "Anatomy", tokens: int) -> int:
     """How many tokens the lens reads: what costs `SHARE` of the pass; more where it is cheap or intervals need it."""
     d, n = anatomy.d, anatomy.layers
-    gates = 2 if anatomy.blocks[0].feed_forward.W_gate is None else 3
-    forward = n * (2 * d * d + 2 * d * anatomy.k * anatomy.n_kv_heads + gates * d * anatomy.m)
+    if anatomy.opaque:
+        forward = sum(p.numel() for p in anatomy.model.parameters()) - anatomy.W_E.numel()
+    else:
+        gates = 2 if anatomy.blocks[0].feed_forward.W_gate is None else 3
+        forward = n * (2 * d * d + 2 * d * anatomy.k * anatomy.n_kv_heads + gates * d * anatomy.m)
     lens = (2 * n + 1) * d * anatomy.vocabulary
     least = min(ENOUGH, max(FEWEST, CHEAP / lens))
     return int(min(MOST, max(least, SHARE * tokens * forward / lens)))

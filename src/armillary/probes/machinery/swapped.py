@@ -23,8 +23,10 @@ OF_HIDDEN = ("ffn.", "map.")
 # Claims that edit queries and keys after their rotation.
 OF_HEAD_EDITS = ("heads.axes",)
 # Claims that follow the stream from norm to norm, or fold a norm into what reads it.
-OF_READING_NORMS = ("words.travel", "words.refine", "words.artifact", "words.output", "sphere.shared", "cycle.isotropy")
-OF_READING_NORMS += ("ffn.store", "ffn.write", "attention.scale", "qk.axes")
+OF_READING_NORMS = (
+    *("words.travel", "words.refine", "words.artifact", "words.output", "sphere.shared", "cycle.isotropy"),
+    *("ffn.store", "ffn.write", "attention.scale", "qk.axes", "flow.coarse"),
+)
 
 
 @dataclass(frozen=True)

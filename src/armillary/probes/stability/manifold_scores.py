@@ -24,9 +24,8 @@ TWINS, QUICK_TWINS = 3, 2
 def sites_of(anatomy: Anatomy) -> tuple[str, ...]:
     """The last norm of the model, and the first norm of its middle block."""
     middle = f"L{anatomy.layers // 2}.ln1"
-    return tuple(
-        dict.fromkeys((list(anatomy.norms)[-1], middle if middle in anatomy.norms else next(iter(anatomy.norms))))
-    )
+    norms = list(anatomy.norms)
+    return tuple(dict.fromkeys((norms[-1], middle if middle in norms else norms[0])))
 
 
 def score_tokens(bench: Bench) -> dict[str, ScoredTokens] | None:
