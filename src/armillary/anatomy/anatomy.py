@@ -69,6 +69,8 @@ class Anatomy:
     config: Mapping[str, Any]
     config_ignored: tuple[str, ...] = ()
     """Keys of config.json that Hugging Face's class does not know and therefore ignores."""
+    weights_ignored: tuple[str, ...] = ()
+    """Weights in the model's files that its config does not call for, and that are not read."""
     token_type: Tensor | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     window_setting: str = ""

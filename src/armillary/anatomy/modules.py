@@ -120,6 +120,27 @@ def repr_of(module: nn.Module) -> str:
     return f"{type(module).__name__}({module.extra_repr()})" if module.extra_repr() else type(module).__name__
 
 
+def packed(module: nn.Module | None) -> str:
+    """What hides the weights of a module: the name of a layer whose weights are not plain numbers, or ''."""
+    for layer in module.modules() if module is not None else ():
+        weight = getattr(layer, "weight", None)
+        plain = weight is None or (isinstance(weight, Tensor) and weight.is_floating_point())
+        if not plain and not isinstance(layer, nn.Embedding):
+            return f"{type(layer).__module__}.{type(layer).__name__}"
+    return ""
+
+
+def unpacked(block: nn.Module, family: Family) -> Family:
+    """The table of a block; parts whose weights are packed are read as parts that are not understood."""
+    mixer = optional(block, family.attention)
+    if not family.mixer and (what := packed(mixer) or packed(optional(block, family.output))):
+        family = replace(family, mixer=f"attention with packed weights ({what})")
+    hidden = (optional(block, path) for path in (family.mlp_in or family.gate_up, family.mlp_out, family.mlp_write))
+    if family.channels and (what := next((found for part in hidden if (found := packed(part))), "")):
+        family = replace(family, opaque_channels=f"a feed-forward layer with packed weights ({what})")
+    return family
+
+
 def block_of(module: nn.Module, inner: nn.Module, family: Family, config: Any) -> Block:
     ln1 = norm_at(module, family.ln1, family)
     ln2 = norm_at(module, family.ln2, family) if family.own_ln2 else ln1

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Opaque, Positions
 from armillary.anatomy.families import Family, family_of
 from armillary.anatomy.families.family import NEUTRAL
-from armillary.anatomy.modules import block_of, gate_cuts, norm_at, optional, qkv_cuts, submodule, swapped_parts
+from armillary.anatomy.modules import (
+    block_of,
+    gate_cuts,
+    norm_at,
+    optional,
+    qkv_cuts,
+    submodule,
+    swapped_parts,
+    unpacked,
+)
 from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
@@ -52,7 +61,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     stack = submodule(inner, family.blocks, family)
     embed = submodule(inner, family.embed, family)
     swapped = swapped_parts(inner, stack, family)
-    tables = [family.at(family, config, layer) for layer in range(len(stack))]
+    tables = [unpacked(module, family.at(family, config, layer)) for layer, module in enumerate(stack)]
     blocks = tuple(block_of(module, inner, table, config) for module, table in zip(stack, tables, strict=True))
     positions = _positions(inner, family, config, blocks)
     context = _context(config, positions)
@@ -136,7 +145,7 @@ def _head_edits(stack: Any, tables: list[Family]) -> bool:
 def _unembedding(model: nn.Module, family: Family) -> tuple[Tensor | None, Tensor | None]:
     """W_U [d, v] and its bias; None where the model has no language-model head, or not a linear one."""
     head: Any = getattr(model, "get_output_embeddings", lambda: None)()
-    if not family.plain_head or not isinstance(head, nn.Linear):
+    if not family.plain_head or not isinstance(head, nn.Linear) or not head.weight.is_floating_point():
         return None, None
     return head.weight.detach().T, None if head.bias is None else head.bias.detach()
 

@@ -35,12 +35,14 @@ MIXTRAL = replace(
 QWEN2_MOE = replace(
     llama.QWEN2,
     model_type="qwen2_moe",
+    lacks="no hidden values (a mixture of experts)",
     at=lambda family, config, layer: sparse(SHARED, family, config, layer),
     understood=SIZES | NAMES,
 )
 QWEN3_MOE = replace(
     llama.QWEN3,
     model_type="qwen3_moe",
+    lacks="no hidden values (a mixture of experts)",
     at=lambda family, config, layer: sparse(PLAIN, family, config, layer),
     understood=SIZES | NAMES,
 )
@@ -77,6 +79,7 @@ def _gpt_oss(family: Family, config: Any) -> Family:
 GPT_OSS = replace(
     llama.FAMILY,
     model_type="gpt_oss",
+    lacks="no hidden values (a mixture of experts)",
     sinks="sinks",
     rotary_reader="called_once",
     of=_gpt_oss,
@@ -112,6 +115,7 @@ _V3 = replace(
 DEEPSEEK_V2 = replace(
     llama.FAMILY,
     model_type="deepseek_v2",
+    lacks="no hidden values (a mixture of experts)",
     mixer="multi-latent attention, which norms what its keys are made of",
     at=lambda family, config, layer: _deepseek(_V2, family, config, layer),
     understood=SIZES | NAMES | _LATENT,

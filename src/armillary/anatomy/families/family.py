@@ -145,6 +145,8 @@ class Family:
     """Path of the sinks' scores [h] in the attention module."""
     mixer: str = ""
     """What mixes tokens in place of attention that is understood; '' for attention. `attn_write` alone is read."""
+    lacks: str = ""
+    """What is not read in some layers or variants, for the list of architectures, where no field above says it."""
     heads: Callable[[Config], int] = lambda config: int(config.num_attention_heads)
     kv_heads: Callable[[Config], int] = lambda config: int(
         getattr(config, "num_key_value_heads", None) or config.num_attention_heads

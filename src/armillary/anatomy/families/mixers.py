@@ -98,6 +98,7 @@ def _jamba(family: Family, config: Any, layer: int) -> Family:
 JAMBA = replace(
     llama.FAMILY,
     model_type="jamba",
+    lacks="no heads (state-space layers), no hidden values (a mixture of experts)",
     rotary="",
     ln_final="final_layernorm",
     ln2="pre_ff_layernorm",
@@ -125,6 +126,7 @@ def _lfm2(family: Family, config: Any, layer: int) -> Family:
 LFM2 = replace(
     llama.FAMILY,
     model_type="lfm2",
+    lacks="no heads (short convolutions)",
     ln_final="embedding_norm",
     ln1="operator_norm",
     ln2="ffn_norm",
@@ -155,6 +157,7 @@ def _qwen3_next(family: Family, config: Any, layer: int) -> Family:
 QWEN3_NEXT = replace(
     llama.FAMILY,
     model_type="qwen3_next",
+    lacks="no heads (gated delta rule, gated attention), no hidden values (a mixture of experts)",
     gain_offset=1.0,
     at=_qwen3_next,
     understood=SIZES

@@ -18,6 +18,8 @@ WITHOUT_SPHERE = ("ffn.discard", "ffn.compress")
 OF_HEADS = ("attention.", "qk.", "rank.", "vo.", "heads.", "axes.", "map.", "flow.")
 # Claims whose texts are written with a cache of keys and values, or whose states are judged by patterns.
 OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors")
+# Claims about feed-forward layers that compare them with heads.
+BESIDE_HEADS = ("ffn.store",)
 # Claims that read the hidden values of feed-forward layers.
 OF_HIDDEN = ("ffn.", "map.")
 # Claims that edit queries and keys after their rotation.
@@ -62,7 +64,7 @@ def _swapped(claim: Claim, anatomy: "Anatomy") -> str:
 def _missing(claim: Claim, anatomy: "Anatomy") -> str:
     """Why a claim says nothing about a model of this kind; '' where it does."""
     opaque = anatomy.opaque
-    if "heads" in opaque and claim.id.startswith(OF_HEADS):
+    if "heads" in opaque and (claim.id.startswith(OF_HEADS) or claim.id in BESIDE_HEADS):
         return f"Layers of this model mix tokens by {opaque['heads']}: it has no heads with matrices W_QK and W_VO."
     if "heads" in opaque and claim.id in OF_CACHES:
         return f"Layers of this model mix tokens by {opaque['heads']}: no patterns, and no cache of keys and values."

@@ -24,6 +24,7 @@ from armillary.views.text.summary import (
     kind_text,
     law_line,
     model_line,
+    model_notes,
     note_lines,
     plan_line,
     reason,
@@ -65,6 +66,9 @@ class GrowingLedger:
         lines: list[Text] = []
         if not self._used:
             lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
+            # What a reader must know about the model does not count towards the rows' lines.
+            print_lines(lines + paragraphs(model_notes(survey), self._width, "yellow"), self._console)
+            self._used, lines = len(lines), []
         for finding in survey.findings[self._shown :]:
             self._shown += 1
             if finding.claim.chapter != self._chapter:
