@@ -3,8 +3,8 @@
 import dataclasses
 import platform
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +106,16 @@ def survey(
         raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
     if resume and out is None:
         raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+    fresh = out is not None and not Path(out).exists()
     folder = None if out is None else check_writable(Path(out))
     documents = from_any(text, column)
     prepare_jobs(jobs, device, probes)
     checkpoints = find_checkpoints(model) if steps else None
-    with nullcontext() if folder is None else locked(folder), progress_bar(progress) as bar:
+    with (
+        _removed_if_empty(folder if fresh else None),
+        nullcontext() if folder is None else locked(folder),
+        progress_bar(progress) as bar,
+    ):
         source = model if checkpoints is None else checkpoints.last
         anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
         anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
@@ -127,6 +132,16 @@ def survey(
             growing.result.save(folder)
             forget_pass(folder)
     return growing.result
+
+
+@contextmanager
+def _removed_if_empty(folder: Path | None) -> Iterator[None]:
+    """A folder that was made for a survey is not left behind empty, where the survey never began."""
+    try:
+        yield
+    finally:
+        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _measure(growing: GrowingSurvey, anatomy: Anatomy, corpus: Corpus | None, quick: bool, jobs: int | None) -> None:
