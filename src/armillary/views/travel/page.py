@@ -29,12 +29,20 @@ def trajectory_page(trajectory: Trajectory) -> str:
     """One self-contained page: the sentence, the globe, the angles, what each state reads as, and the table."""
     here = files("armillary.views.travel")
     style, script = ((here / name).read_text("utf-8") for name in ("travel.css", "travel.js"))
-    body = (
-        f"<style>{style}</style><div class='travel'>{_above(trajectory)}{_stage(trajectory)}{_below(trajectory)}</div>"
-    )
-    payload = inert(json.dumps(_payload(trajectory), ensure_ascii=True, separators=(",", ":")))
-    scripts = f'<script type="application/json" id="trajectory">{payload}</script><script>{script}</script>'
-    return whole_page(title(trajectory), body, scripts)
+    payload = inert(json.dumps(trajectory_data(trajectory), ensure_ascii=True, separators=(",", ":")))
+    scripts = f'<script type="application/json" id="trajectory">{payload}</script><script>{script}{_START}</script>'
+    return whole_page(title(trajectory), f"<style>{style}</style>{trajectory_html(trajectory)}", scripts)
+
+
+_START = """
+const globe = travel(document.querySelector(".travel"),
+  JSON.parse(document.getElementById("trajectory").textContent));
+"""
+
+
+def trajectory_html(trajectory: Trajectory) -> str:
+    """The elements of a page; the script travel.js moves them with what `trajectory_data` gives."""
+    return f"<div class='travel'>{_above(trajectory)}{_stage(trajectory)}{_below(trajectory)}</div>"
 
 
 def notebook_html(trajectory: Trajectory) -> str:
@@ -104,7 +112,7 @@ def _below(trajectory: Trajectory) -> str:
     return f"<div class='save living'>{SAVE_AS}</div>{_table(trajectory)}"
 
 
-def _payload(trajectory: Trajectory) -> dict[str, Any]:
+def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
     """The data of the page's script; every word is escaped and visible."""
     drawn = list(trajectory.drawn)
     last = len(trajectory.words) - 1
