@@ -33,7 +33,9 @@ def figure(finding: Finding) -> go.Figure:
     return drawn(finding.quantities, finding.headline, _subtitle(finding), passage_panels(finding))
 
 
-def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str, more: Sequence[Panel] = ()) -> go.Figure:
+def drawn(
+    quantities: Sequence[Quantity], headline: str, subtitle: str, more: Sequence[Panel] = (), narrow: bool = False
+) -> go.Figure:
     """One panel per quantity, stacked, then more of them; the subtitle is HTML."""
     panels = [*(panel(quantity) for quantity in quantities), *more]
     titles = heading(headline, subtitle)

@@ -166,6 +166,12 @@ def blocks_html(parts: Sequence[Part], common: Mapping[str, Any], limit: int = L
     return "".join(blocks)
 
 
+def part_record(part: Part, rows: int = 2000) -> dict[str, Any]:
+    """One claim's data for a page that asks for it alone; tables are cut to `rows`."""
+    tables = [_table_record(name, table, part.files.get(name, ""), rows) for name, table in part.tables.items()]
+    return {"name": part.name, "figure": part.figure, "csv": part.csv, "tables": tables}
+
+
 def fair_share(sizes: Sequence[float], room: float) -> float:
     """The size to which large tables are cut so that all fit into the room; small ones stay whole.
 

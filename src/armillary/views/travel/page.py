@@ -112,8 +112,8 @@ def _below(trajectory: Trajectory) -> str:
     return f"<div class='save living'>{SAVE_AS}</div>{_table(trajectory)}"
 
 
-def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
-    """The data of the page's script; every word is escaped and visible."""
+def trajectory_data(trajectory: Trajectory, seen_from: NDArray[np.float64] | None = None) -> dict[str, Any]:
+    """The data of the page's script; every word is escaped and visible. `seen_from`: a rotation for several globes."""
     drawn = list(trajectory.drawn)
     last = len(trajectory.words) - 1
     return {
@@ -134,7 +134,7 @@ def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
         "probability": _rounded(trajectory.probability, 5),
         "shown": _rounded(trajectory.shown, 3),
         "readings": [[[_reading(r) for r in words] for words in states] for states in trajectory.readings],
-        "view": _rounded(view(trajectory), 6),
+        "view": _rounded(view(trajectory) if seen_from is None else seen_from, 6),
         "corners": _rounded(corners(trajectory), 6),
         "sides": [
             {"degrees": side.degrees, "middle": _rounded(side.middle, 4), "marks": _rounded(side.marks, 4)}
