@@ -35,6 +35,21 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-COMMANDS = (survey, show, claims, report, compare, calibrate, models, anatomy, edits, heads, paper, travel, lab, explore)
+COMMANDS = (
+    survey,
+    show,
+    claims,
+    report,
+    compare,
+    calibrate,
+    models,
+    anatomy,
+    edits,
+    heads,
+    paper,
+    travel,
+    lab,
+    explore,
+)
 for command in COMMANDS:
     main.add_command(command)

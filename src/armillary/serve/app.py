@@ -18,6 +18,7 @@ from armillary.errors import ArmillaryError, nearest
 from armillary.serve.blocks import encoded
 from armillary.serve.fields import clean
 from armillary.serve.library import Library
+from armillary.serve.model_process import message
 from armillary.serve.room import MODELS, Part, Room
 from armillary.serve.rooms import ROOMS
 from armillary.serve.worker import BusyError, Key, Worker
@@ -94,7 +95,9 @@ class Server:
             return
         names = [clean(MODELS, {k: v for k, v in given.items() if k in ("model", "second")})[part.model]]
         if part.by == "pair":
-            names = [clean(MODELS, {k: v for k, v in given.items() if k in ("model", "second")})[k.name] for k in MODELS]
+            names = [
+                clean(MODELS, {k: v for k, v in given.items() if k in ("model", "second")})[k.name] for k in MODELS
+            ]
         key = (*names, room.name, part.name, json.dumps(ask, sort_keys=True))
         before = self.remembered(key)
         if before is not None:
@@ -276,8 +279,8 @@ async def _stream(events: AsyncIterator[tuple[Any, ...]], request: Request) -> A
                 kind, *rest = following.result()
             except StopAsyncIteration:
                 return
-            except ArmillaryError as error:
-                kind, rest = "refused", [str(error)]
+            except Exception as error:
+                kind, rest = "refused", [message(error)]
             following = None
             yield _event(kind, rest)
             if kind in ("result", "refused"):

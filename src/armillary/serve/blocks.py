@@ -21,6 +21,7 @@ def figure_block(figure: "go.Figure", name: str, title: str, caption: str, csv: 
     from armillary.views.report.payload import bare
 
     record = {"kind": "figure", "name": name, "title": title, "caption": caption, "csv": csv}
+    # Frames are drawn by the page, with a slider that a keyboard reaches.
     return {**record, "figure": bare(figure), **more}
 
 

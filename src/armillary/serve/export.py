@@ -46,7 +46,9 @@ def page(room: Room, given: dict[str, Any], parts: list[dict[str, Any]]) -> str:
     scripts = [package / "views" / "report" / "figures.js", package / "views" / "report" / "tables.js"]
     scripts += [package / "views" / "travel" / "travel.js", package / "serve" / "static" / "render.js"]
     known = {field.name: field for field in room.fields}
-    asked = [f"{known[name].label}: {value}" for name, value in given.items() if name in known and value not in ("", False)]
+    asked = [
+        f"{known[name].label}: {value}" for name, value in given.items() if name in known and value not in ("", False)
+    ]
     lines = [f"{given.get('model', '')}", " · ".join(asked)]
     sections = "".join(
         f"<section class='part'><h2>{html_text(part['title'])}</h2><div class='shown' id='part-{i}'></div></section>"

@@ -28,6 +28,8 @@ class Field:
     about: str = ""
     slides: bool = False
     """Is it a slider?"""
+    optional: bool = False
+    """May a choice that the model decides be none?"""
 
     def record(self) -> dict[str, Any]:
         return asdict(self)

@@ -49,7 +49,7 @@ def serve_model(connection: "Connection", cancelled: Any, source: Source) -> Non
         try:
             opened = _opened(connection, source)
         except Exception as error:
-            connection.send(("failed", _message(error)))
+            connection.send(("failed", message(error)))
             return
         connection.send(("ready", facts(opened.anatomy)))
         while True:
@@ -101,10 +101,10 @@ def _answer(
     except (EOFError, BrokenPipeError):
         raise
     except Exception as error:
-        connection.send(("refused", number, _message(error)))
+        connection.send(("refused", number, message(error)))
 
 
-def _message(error: Exception) -> str:
+def message(error: Exception) -> str:
     """What a visitor is told: our own sentences as they are; a mistake of ours with its name, and the terminal has
     the rest."""
     if isinstance(error, ArmillaryError):

@@ -51,6 +51,8 @@ class Part:
     raw: Callable[["Opened", Ask], Any] | None = None
     beside: str = ""
     """The part that it stands next to."""
+    quick: bool = False
+    """Is it asked for before the room's other parts?"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Room:
         parts = [
             {
                 "name": p.name, "title": p.title, "model": p.model, "needs": p.needs, "beside": p.beside,
+                "quick": p.quick,
                 "fields": sorted({*p.fields, *p.given.values()} - set(p.given)),
             }
             for p in self.parts

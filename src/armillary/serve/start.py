@@ -53,7 +53,9 @@ def bound(host: str, port: int, said: Callable[[str], None]) -> socket.socket:
             made.listen(128)
         except PermissionError:
             made.close()
-            raise ArmillaryError(f"port {number} needs the rights of an administrator; choose one above 1023.") from None
+            raise ArmillaryError(
+                f"port {number} needs the rights of an administrator; choose one above 1023."
+            ) from None
         except OSError as error:
             made.close()
             if isinstance(error, socket.gaierror) or error.errno == 99:

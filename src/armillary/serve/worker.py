@@ -91,7 +91,10 @@ class Worker:
             )
         else:
             self._process = context.Process(
-                target=serve_process, args=(theirs, self._cancelled, self.source), daemon=True, name=f"model {self.name}"
+                target=serve_process,
+                args=(theirs, self._cancelled, self.source),
+                daemon=True,
+                name=f"model {self.name}",
             )
         self._process.start()
         if not self.source.live:

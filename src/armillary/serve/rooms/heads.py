@@ -24,7 +24,7 @@ FIELDS = (
 
 
 def pattern(opened: Opened, ask: Ask) -> Sequence[Block]:
-    from armillary.readouts.pattern import pattern as attended
+    from armillary.readouts.sentences.pattern import pattern as attended
 
     opened.progress("reading the sentence", 0, 0)
     return sheet_blocks(attended(opened.anatomy, ask["sentence"], ask["layer"], ask["head"]), ask["narrow"])
@@ -61,26 +61,27 @@ def _map(whole: "Sheet", wanted: str, opened: Opened) -> "Sheet":
     ends = f"from {known.min():.3g} to {known.max():.3g}" if known.size else "no value"
     quantity = head_map(wanted, column.meaning, column.unit, values, range(layers), range(heads), wanted in LOGS)
     return replace(
-        whole, name=f"atlas-{wanted}", title=f"{column.meaning}: {ends} over {values.size} heads", quantities=(quantity,)
+        whole, name=f"atlas-{wanted}", title=f"{wanted}: {ends} over {values.size} heads", quantities=(quantity,)
     )
 
 
 def _facts(table: "Table", name: str, notes: Sequence[str]) -> str:
     """The chosen head's row of the atlas."""
     from armillary.views.report.claims import terms
-    from armillary.views.text.quoting import show_cell
+    from armillary.views.text.quoting import html_text, show_cell
 
     row = next((row for row in table.records() if row["head"] == name), None)
     if row is None:
         raise ArmillaryError(f"there is no head {name} in this model.")
-    role = str(row.get("role") or "no kind of token gets half of its attention")
-    facts = [("head", [name]), ("role", [role])]
-    facts += [
+    role = str(row.get("role") or "")
+    said = f"{name}: its role is ‘{role}’" if role else f"{name} has no role that the atlas knows"
+    facts: list[tuple[str, list[str]]] = [
         (c.name, [f"{show_cell(row[c.name], c.name)} · {c.meaning}"])
         for c in table.columns
         if c.name not in ("layer", "head", "role") and row[c.name] is not None
     ]
-    return terms(*facts, ("note", list(notes)))
+    listed = terms(*facts, ("note", list(notes)))
+    return f"<details><summary>{html_text(said)}; all its numbers</summary>{listed}</details>"
 
 
 def head(opened: Opened, ask: Ask) -> Sequence[Block]:
@@ -107,9 +108,10 @@ HEADS = Room(
     "Every head of the model. Click one in the atlas, or choose layer and head, to see it on your sentence.",
     FIELDS,
     (
-        Part("pattern", "Its pattern on the sentence", ("sentence", "layer", "head"), pattern, needs=("sentence",)),
         Part("atlas", "The atlas", ("statistic", "layer", "head"), atlas),
+        Part("pattern", "Its pattern on the sentence", ("sentence", "layer", "head"), pattern, needs=("sentence",),
+             beside="atlas", quick=True),
         Part("head", "Its spectrum, and the words at both sides", ("layer", "head"), head),
         Part("word", "Keys and values of a word", ("word", "layer", "head"), word, needs=("word",)),
     ),
-)
+)  # fmt: skip

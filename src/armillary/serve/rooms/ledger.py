@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FIELDS = (
     Field("survey", "choice", "Survey"),
-    Field("claim", "word", "Claim", about="its evidence is below the ledger; choose it there"),
+    Field("claim", "choice", "Evidence of", about="or choose a claim in the ledger"),
 )
 
 
@@ -25,9 +25,14 @@ def ledger(library: Library, ask: Ask) -> Sequence[Block]:
     if not library.surveys:
         return [html_block(_without())]
     survey = _survey(library, ask["survey"])
-    choices = choices_block("survey", [(name, name) for name in library.surveys])
+    surveys = choices_block("survey", [(name, name) for name in library.surveys])
+    claims = choices_block("claim", [("", "no claim"), *((finding.id, finding.id) for finding in survey)])
     line = f"{model_line(survey)} · {text_line(survey)}"
-    return [choices, {**html_block(survey_ledger(survey), f"Verdicts on {survey.model.name}", line), "kind": "ledger"}]
+    return [
+        surveys,
+        claims,
+        {**html_block(survey_ledger(survey), f"Verdicts on {survey.model.name}", line), "kind": "ledger"},
+    ]
 
 
 def claim(library: Library, ask: Ask) -> Sequence[Block]:
@@ -41,7 +46,7 @@ def claim(library: Library, ask: Ask) -> Sequence[Block]:
     except KeyError:
         known = [finding.id for finding in survey]
         raise ArmillaryError(f"this survey has no claim {ask['claim']!r}; {nearest(ask['claim'], known)}") from None
-    part = finding_part(finding)
+    part = finding_part(finding, narrow=ask["narrow"])
     return [{"kind": "article", "html": finding_article(finding, 0, part), "part": part_record(part)}]
 
 
@@ -74,7 +79,7 @@ LEDGER = Room(
     "What is claimed about transformers, and what was measured on this model. Choose a claim to see its evidence.",
     FIELDS,
     (
+        Part("claim", "", ("survey", "claim"), claim, by="library", needs=("claim",)),
         Part("ledger", "", ("survey",), ledger, by="library"),
-        Part("claim", "Evidence", ("survey", "claim"), claim, by="library", needs=("claim",)),
     ),
 )

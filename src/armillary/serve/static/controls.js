@@ -57,7 +57,11 @@ function readControl(field, input) {
 
 function writeControl(field, input, value) {
   if (field.kind === "flag") input.checked = Boolean(value);
-  else if (document.activeElement !== input || String(value) !== input.value) input.value = value;
+  else if (field.kind === "choice" && ![...input.options].some(option => option.value === String(value))) {
+    // The server says later what can be chosen.
+    input.append(make("option", String(value), {value}));
+    input.value = value;
+  } else if (document.activeElement !== input || String(value) !== input.value) input.value = value;
   fit(input);
 }
 

@@ -138,7 +138,7 @@ class ShownPart {
     this.clear();
     for (const block of blocks) if (block.kind === "choices") choose(block);
     this.clear = render(this.place, blocks, pick);
-    if (this.part.name === "claim") this.root.scrollIntoView({block: "nearest"});
+    if (this.part.name === "claim") this.place.prepend(back());
     this.root.dataset.shown = String(Number(this.root.dataset.shown ?? 0) + 1);
   }
 
@@ -150,6 +150,17 @@ class ShownPart {
   }
 
   leave() { this.stop?.abort(); this.clear(); }
+}
+
+// From a claim's evidence to its row in the ledger.
+function back() {
+  const button = make("button", "↑ Back to the ledger", {type: "button"});
+  button.addEventListener("click", () => {
+    const row = document.querySelector(`tr[data-id="${CSS.escape(state.values.claim)}"] a`);
+    pick({claim: ""});
+    row?.focus();
+  });
+  return button;
 }
 
 function notify(text) { $("status").textContent = text; }
@@ -168,6 +179,7 @@ function choose(block) {
 function pick(values) {
   for (const [name, value] of Object.entries(values)) set(name, value);
   refresh();
+  if (values.claim) $("controls").scrollIntoView({block: "start"});
 }
 
 function set(name, value) {
@@ -180,7 +192,8 @@ function set(name, value) {
 function refresh(push = false) {
   toAddress(state, current.fields, push);
   notify("");
-  for (const shown of shownParts.values()) shown.update();
+  const parts = [...shownParts.values()];
+  for (const shown of [...parts.filter(one => one.part.quick), ...parts.filter(one => !one.part.quick)]) shown.update();
 }
 
 function enter(name, push = true) {
@@ -194,6 +207,11 @@ function enter(name, push = true) {
     else link.removeAttribute("aria-current");
   }
   for (const field of current.fields) state.values[field.name] ??= field.default;
+  // A room for two models opens with two.
+  if (!state.second && current.parts.every(part => part.needs.includes("second"))) {
+    state.second = house.models.find(one => one !== state.model) ?? "";
+    if ($("choose-second")) $("choose-second").value = state.second;
+  }
   build();
   shownParts = new Map(current.parts.map(part => [part.name, new ShownPart(part)]));
   const places = new Map();
@@ -251,8 +269,9 @@ async function know() {
       const input = document.querySelector(`[data-field="${CSS.escape(field.name)}"]`);
       if (!field.of || !input) continue;
       if (field.kind === "choice") {
-        offer(input, facts[field.of].map(one => [one, one]));
-        if (!facts[field.of].includes(state.values[field.name])) pick({[field.name]: facts[field.of][0]});
+        const known = [...(field.optional ? [""] : []), ...facts[field.of]];
+        offer(input, known.map(one => [one, one || "no"]));
+        if (!known.includes(state.values[field.name])) pick({[field.name]: known[0]});
         else input.value = state.values[field.name];
       } else {
         input.max = facts[field.of] - 1;

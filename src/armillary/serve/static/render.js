@@ -33,7 +33,8 @@ const arrived = new Promise(done => {
 });
 
 function sketch(place, part) {
-  for (const trace of part.figure.data) unfold(trace);
+  const drawn = [part.figure.data, ...(part.figure.frames ?? []).map(frame => frame.data)];
+  for (const data of drawn) for (const trace of data) unfold(trace);
   const draw = () => arrived.then(() => place.isConnected
     ? drawFigure(place, part.figure, common(), night.matches) : null);
   const entry = {place, part, draw};
@@ -46,8 +47,10 @@ function figureBlock(block, place, pick) {
   const drawing = make("div", "", {class: "figure", role: "img", "aria-label": `figure: ${block.title}`});
   drawing.style.height = `${block.figure.layout.height - block.figure.layout.margin.t + common().top}px`;
   frame.append(drawing);
-  place.append(...heading(block), frame, saves(block));
-  const entry = sketch(drawing, block);
+  const [title, ...rest] = heading(block);
+  const entry = sketch(drawing, block), steps = block.figure.frames ? player(block, entry, title) : null;
+  place.append(...[title, ...rest, steps?.row, frame, saves(block)].filter(Boolean));
+  steps?.show(block.start ?? 0);
   entry.draw().then(drawn => {
     if (drawn && block.pick && pick) drawing.on("plotly_click", event => {
       const [row, column] = event.points[0].pointIndex;
@@ -55,6 +58,47 @@ function figureBlock(block, place, pick) {
       pick(Object.fromEntries(Object.entries(block.pick).map(([field, of]) => [field, where[of]])));
     });
   });
+  return steps?.stop;
+}
+
+// A slider and a play button for a figure with frames; a frame replaces the figure's traces.
+function player(block, entry, title) {
+  const {frames} = block.figure, row = make("div", "", {class: "player"});
+  const button = make("button", "▶ play", {type: "button"});
+  const slider = make("input", "", {type: "range", min: 0, max: frames.length - 1, step: 1, "aria-label": block.slider});
+  const output = make("output");
+  let playing = null;
+  const show = at => {
+    slider.value = at;
+    output.textContent = frames[at].name;
+    slider.setAttribute("aria-valuetext", frames[at].name);
+    block.figure.data = frames[at].data;
+    const said = frames[at].layout?.title?.text;
+    if (said && title) title.textContent = said.replaceAll("<br>", " ");
+    entry.draw();
+  };
+  const stop = () => { clearInterval(playing); playing = null; button.textContent = "▶ play"; };
+  button.addEventListener("click", () => {
+    if (playing) return stop();
+    button.textContent = "❚❚ pause";
+    let at = Number(slider.value) >= frames.length - 1 ? -1 : Number(slider.value);
+    playing = setInterval(() => { at += 1; show(at); if (at >= frames.length - 1) stop(); }, 5000 / frames.length);
+  });
+  slider.addEventListener("input", () => { stop(); show(Number(slider.value)); });
+  row.append(button, slider, output);
+  return {row, show, stop};
+}
+
+function pairBlock(block, place, pick) {
+  const row = make("div", "", {class: "pair"}), ends = [];
+  place.append(row);
+  for (const one of block.blocks) {
+    const half = make("div");
+    row.append(half);
+    const end = KINDS[one.kind](one, half, pick);
+    if (typeof end === "function") ends.push(end);
+  }
+  return () => ends.forEach(end => end());
 }
 
 function htmlBlock(block, place) {
@@ -100,7 +144,8 @@ function travelBlock(block, place) {
   return () => globe.end();
 }
 
-const KINDS = {figure: figureBlock, html: htmlBlock, ledger: ledgerBlock, article: articleBlock, travel: travelBlock};
+const KINDS = {figure: figureBlock, html: htmlBlock, ledger: ledgerBlock, article: articleBlock, travel: travelBlock,
+  pair: pairBlock};
 
 // Shows blocks in a place; `pick` is called with fields that a click chooses. Returns what clears the place.
 function render(place, blocks, pick = null) {

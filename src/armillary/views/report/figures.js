@@ -37,15 +37,14 @@ function themed(figure, dark, common) {
 
 // The heading is HTML, so that it wraps with the window; a saved picture gets it back as plotly's title.
 function drawFigure(place, figure, common, dark, paper = 0) {
-  const {data, layout, frames} = themed(figure, dark, common);
+  const {data, layout} = themed(figure, dark, common);
   layout.height -= layout.margin.t - common.top;
   layout.margin.t = common.top;
   layout.title = {text: ""};
   if (paper) Object.assign(layout, {width: paper, paper_bgcolor: "#fff", plot_bgcolor: "#fff"});
   else layout.autosize = true;
   place.classList.add("drawn");
-  const config = {responsive: !paper, displayModeBar: false};
-  return frames ? Plotly.newPlot(place, {data, layout, frames, config}) : Plotly.react(place, data, layout, config);
+  return Plotly.react(place, data, layout, {responsive: !paper, displayModeBar: false});
 }
 
 function saveText(text, name) {

@@ -56,11 +56,11 @@ class Part:
 TOP = 10
 
 
-def finding_part(finding: Finding, drawing: Any = None) -> Part:
-    """`drawing` is the finding's figure, if it was drawn before."""
+def finding_part(finding: Finding, drawing: Any = None, narrow: bool = False) -> Part:
+    """`drawing` is the finding's figure, if it was drawn before; `narrow`: for a narrow screen."""
     drawn = replace(finding, quantities=tuple(map(thinned, finding.quantities)))
     if drawing is None or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
-        drawing = figure(drawn)
+        drawing = figure(drawn, narrow)
     tables = {"": finding.table} if finding.table.rows else {}
     tables |= {name: table for name, table in finding.more_tables.items() if table.rows}
     files = {name: file_name(f"{finding.id}.{name}" if name else finding.id) for name in tables}
@@ -71,9 +71,10 @@ def bare(drawing: Any) -> dict[str, Any]:
     """A figure as a JSON record, with maps folded and without the template, which the page has once."""
     record: dict[str, Any] = json.loads(drawing.to_json(engine="json"))
     record["layout"].pop("template", None)
-    for trace in record["data"]:
-        if trace["type"] == "heatmap":
-            _fold(trace)
+    for traces in (record["data"], *(frame["data"] for frame in record.get("frames", ()))):
+        for trace in traces:
+            if trace["type"] == "heatmap":
+                _fold(trace)
     return record
 
 

@@ -139,7 +139,9 @@ def sheet_figure(sheet: Sheet, narrow: bool = False) -> "go.Figure":
 
     if isinstance(sheet.drawing, Trajectory):
         return figure(sheet.drawing)
-    return drawn(sheet.quantities, sheet.title, "<br>".join(map(in_html, wrap(show_text(sheet.caption), 110))), narrow=narrow)
+    return drawn(
+        sheet.quantities, sheet.title, "<br>".join(map(in_html, wrap(show_text(sheet.caption), 110))), narrow=narrow
+    )
 
 
 def sheet_page(sheet: Sheet) -> str:
