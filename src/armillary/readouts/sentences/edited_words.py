@@ -40,7 +40,8 @@ def edited_words(anatomy: Anatomy, sentence: str, edits: Sequence[Edit], what: s
         with still(anatomy.model), edited(anatomy, *chosen) if chosen else nullcontext():
             sides.append(run(anatomy, ids, logits=True)[0].double().log_softmax(-1).cpu())
     before, after = sides
-    best = torch.cat([side[-1].topk(min(top, side.shape[-1])).indices for side in sides]).unique()
+    found = [side[-1].topk(min(top, side.shape[-1])).indices.tolist() for side in sides]
+    best = torch.tensor(sorted({token for tokens in found for token in tokens}))
     order = best[before[-1, best].argsort(descending=True)]
     vocabulary = Vocabulary.of(anatomy)
     words = [token_text(vocabulary, int(i)) for i in order]

@@ -102,8 +102,8 @@ def kept_words(anatomy: Anatomy, sentence: str, layer: int, top: int = 5) -> She
     size = float(numbers["write"].mean())
     return Sheet(
         name=f"filter-L{layer}",
-        title=f"L{layer} keeps {float(numbers['kept'].mean()):.0%} of its coordinates and writes {size:.2g} of the "
-        "stream's length",
+        title=f"L{layer} keeps {float(numbers['kept'].mean()):.0%} of its coordinates; its write is {size:.2g} times "
+        "as long as the stream before its block",
         caption=f"{anatomy.name} · {plural(len(window.ids), 'token')}",
         tables={"kept and discarded, in words": Table.of(COLUMNS, rows)},
         quantities=(),

@@ -69,7 +69,8 @@ def _title(name: str, weights: np.ndarray, words: list[str]) -> str:
 def _table(weights: np.ndarray, words: list[str]) -> Table:
     rows: list[dict[str, Cell]] = []
     for at, query in enumerate(words):
-        row: dict[str, Cell] = {column.name: None for column in COLUMNS} | {"position": at + 1, "query": query}
+        row: dict[str, Cell] = {column.name: None for column in COLUMNS}
+        row |= {"position": at + 1, "query": query}
         seen = [key for key in np.argsort(-weights[at], kind="stable")[:TOP] if weights[at, key] > 0]
         for rank, key in enumerate(seen, 1):
             row |= {f"key {rank}": words[key], f"share {rank}": float(weights[at, key])}

@@ -14,7 +14,7 @@ from armillary.errors import TextError
 from armillary.flow.tokens import Window
 from armillary.readouts.head_spectra import Progress
 from armillary.readouts.sentence_states import body, first_window, sentence_states
-from armillary.readouts.trajectory import about, check, notes, plural, projected
+from armillary.readouts.trajectory import about, check, moves, plural, projected
 from armillary.results import Quantity
 from armillary.results.sheet import Sheet
 from armillary.results.trajectory import Floats, Trajectory
@@ -28,7 +28,7 @@ def window_drift(
 ) -> tuple[Trajectory, Sheet]:
     """The states of one token (the last, or number `word` from 1) in windows that start later and later."""
     check(text)
-    window, whole = first_window(anatomy, text)
+    window, _ = first_window(anatomy, text)
     ids = body(window)
     chosen = len(ids) - 1 if word is None else word - 1
     if not 0 <= chosen < len(ids):
@@ -45,7 +45,7 @@ def window_drift(
         states.append(units[0])
         goals.append(targets[0])
     path = _path(anatomy, text, chosen, slides, seen, np.stack(states), np.stack(goals))
-    path = replace(path, about=about(path), notes=(*notes(path, whole)[:0], _said(slides)))
+    path = replace(path, about=about(path), notes=(_said(slides),))
     return path, _sheet(anatomy, path, slides, seen[0]["states"], np.stack(states))
 
 
@@ -79,7 +79,8 @@ def _path(
         words=(seen[0]["words"][chosen],),
         next_words=(seen[0]["next_words"][chosen],),
         states=tuple(f"slid {by}" for by in slides),
-        moves=tuple(f"{plural(by, 'token')} slid out" for by in slides[1:]),
+        moves=tuple(str(by) for by in slides[1:]),
+        along="tokens slid out",
         moved=np.degrees(_angles(last[:-1], last[1:]))[None],
         own=own[None],
         following=following[None],
@@ -100,8 +101,8 @@ def _angles(a: Floats, b: Floats) -> Floats:
 
 def _said(slides: list[int]) -> str:
     return (
-        f"Each step of the globe is a window that starts later: {len(slides)} windows, from none to {slides[-1]} tokens "
-        "slid out. Positions restart at 0 in each."
+        f"Each step of the globe is a window that starts later: {len(slides)} windows, from none to {slides[-1]} "
+        "tokens slid out. Positions restart at 0 in each."
     )
 
 
@@ -119,7 +120,7 @@ def _sheet(anatomy: Anatomy, path: Trajectory, slides: list[int], states: tuple[
         quantities=(
             Quantity("drift of the last state", "angle to where it was before the window slid", "angle, degrees",
                      ("tokens slid out",), coords, moved[:, -1], theory={"unrelated: 90°": np.full(len(slides), 90.0)}),
-            Quantity("drift by state", "the same after every layer", "degrees", ("state", "tokens slid out"),
-                     {"state": list(states), **coords}, moved.T),
+            Quantity("drift by state", "the same after every layer, from the embedding (start) on", "degrees", ("state", "tokens slid out"),
+                     {"state": ["start", *moves(states)], **coords}, moved.T),
         ),
     )  # fmt: skip

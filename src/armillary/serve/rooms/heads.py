@@ -54,7 +54,7 @@ def _map(whole: "Sheet", wanted: str, opened: Opened) -> "Sheet":
     from armillary.readouts.head_spectra import head_map
 
     column = next(c for c in whole.table.columns if c.name == wanted)
-    cells = [np.nan if cell is None else float(cell) for cell in whole.table.column(wanted)]  # type: ignore[arg-type]
+    cells = [np.nan if cell is None else float(cell) for cell in whole.table.column(wanted)]
     layers, heads = opened.anatomy.layers, opened.anatomy.n_heads
     values = np.array(cells).reshape(layers, heads)
     known = values[np.isfinite(values)]

@@ -35,10 +35,12 @@ def shear_figure(narrow: bool = False) -> go.Figure:
     plain = {"showgrid": False, "showticklabels": False, "showline": False, "ticks": "", "fixedrange": True}
     figure.update_layout(
         template="armillary",
-        height=(760 if narrow else 420) + top,
-        margin={"t": top, "l": 54, "r": 20, "b": 52},
-        xaxis={**plain, "domain": left, "range": [-2.6, 2.6], "title": {"text": "the sheared sphere"}},
-        yaxis={**plain, "domain": upper, "range": [-1.6, 1.6], "scaleanchor": "x"},
+        height=(800 if narrow else 460) + top,
+        margin={"t": top, "l": 54, "r": 20, "b": 96},
+        showlegend=True,
+        legend={"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom", "font": {"size": 12}},
+        xaxis={**plain, "domain": left, "range": [-2.3, 2.3], "title": {"text": "the sheared sphere"}},
+        yaxis={**plain, "domain": upper, "range": [-1.3, 1.3], "scaleanchor": "x"},
         xaxis2={"domain": right, "anchor": "y2", "range": [-1.05, 1.05], "title": {"text": "x before, radii"}},
         yaxis2={"domain": lower, "anchor": "x2", "range": [-2.4, 2.4], "title": {"text": "x after, radii"}},
         **above,
@@ -61,7 +63,8 @@ def shear_csv() -> str:
 def _traces(strength: float) -> list[go.Scatter]:
     """The wire behind and in front, then the shadow's curves; always as many."""
     behind, front = _wire(strength)
-    x = np.linspace(-1, 1, 81)
+    # Denser towards the rim, where the root is steep.
+    x = -np.cos(np.linspace(0, np.pi, 81))
     zero = np.zeros_like(x)
     lines = {
         "upper half, sheared": (sheared_shadow(x, zero, strength)[0], LIGHT.accent, "solid"),
@@ -70,9 +73,9 @@ def _traces(strength: float) -> list[go.Scatter]:
         "not moved": (x, LIGHT.soft, "dash"),
     }
     wires = [
-        go.Scatter(x=behind[:, 0], y=behind[:, 1], mode="lines", hoverinfo="skip", opacity=0.35,
+        go.Scatter(x=behind[:, 0], y=behind[:, 1], mode="lines", hoverinfo="skip", opacity=0.35, showlegend=False,
                    line={"color": LIGHT.control, "width": 1}),
-        go.Scatter(x=front[:, 0], y=front[:, 1], mode="lines", hoverinfo="skip",
+        go.Scatter(x=front[:, 0], y=front[:, 1], mode="lines", hoverinfo="skip", showlegend=False,
                    line={"color": LIGHT.accent, "width": 1.4}),
     ]  # fmt: skip
     return wires + [
@@ -97,7 +100,8 @@ def _wire(strength: float) -> tuple[Floats, Floats]:
     x, y, z = points[..., 0] + strength * points[..., 2], points[..., 1], points[..., 2]
     # z points up; the eye stands at y → −∞, raised by the tilt.
     seen = np.stack([x, z * math.cos(TILT) + y * math.sin(TILT)], -1)
-    near = -y * math.cos(TILT) + z * math.sin(TILT) >= 0
+    # A linear map takes normals by its inverse transpose.
+    near = -y * math.cos(TILT) + (z - strength * points[..., 0]) * math.sin(TILT) >= 0
     return tuple(_joined(np.where(side[..., None], seen, np.nan)) for side in (~near, near))  # type: ignore[return-value]
 
 

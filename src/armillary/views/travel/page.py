@@ -48,7 +48,7 @@ def trajectory_html(trajectory: Trajectory) -> str:
 def notebook_html(trajectory: Trajectory) -> str:
     """The trajectory for a notebook, without scripts."""
     drawn = framed(globe.globe_svg(trajectory), globe.WIDTH, globe.HEIGHT, title(trajectory))
-    panel = framed(angle_panel.panel_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, "Angle by layer")
+    panel = framed(angle_panel.panel_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, _panel_title(trajectory))
     pictures = f"<div style='display:flex;flex-wrap:wrap;gap:24px;align-items:start'>{drawn}{panel}</div>"
     return framed_html(f"{_heading(trajectory)}{pictures}{_notes(trajectory)}{_table(trajectory)}")
 
@@ -86,18 +86,23 @@ def _stage(trajectory: Trajectory) -> str:
         f"<canvas tabindex='0' role='img' aria-label='{about}, space plays'></canvas><div class='tip' hidden></div>"
         f"<div class='scores'><div><b>{first}</b><br>{'<br>'.join(rest)}</div><div class='marks'>{key}</div></div>"
         "<div class='layers'><button type='button'>▶ play</button>"
-        f"<input type='range' min='0' max='{last}' step='1' value='{last}' aria-label='layer'><output></output></div>"
+        f"<input type='range' min='0' max='{last}' step='1' value='{last}' aria-label='{escape(trajectory.along)}'>"
+        "<output></output></div>"
         "<p class='keys'><kbd>←</kbd> <kbd>→</kbd> layers · <kbd>space</kbd> plays · <kbd>↑</kbd> <kbd>↓</kbd> "
         "one word · <kbd>esc</kbd> all words · drag, or <kbd>shift</kbd> and arrows, to rotate</p></div></figure>"
     )
     panel = framed(
-        angle_panel.panel_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, "Angle by layer", both=False
+        angle_panel.panel_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, _panel_title(trajectory), both=False
     )
     return (
-        f"<div class='stage'>{sphere}<div class='angles'><h2>Angle by layer</h2>"
+        f"<div class='stage'>{sphere}<div class='angles'><h2>{_panel_title(trajectory)}</h2>"
         f"<p class='soft'>{escape(legend(trajectory))}</p>{panel}"
         f"<div class='card living' aria-live='polite'></div>{_notes(trajectory)}</div></div>"
     )
+
+
+def _panel_title(trajectory: Trajectory) -> str:
+    return f"Angle by {escape(trajectory.along)}"
 
 
 def _notes(trajectory: Trajectory) -> str:
