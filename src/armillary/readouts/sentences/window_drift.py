@@ -120,7 +120,7 @@ def _sheet(anatomy: Anatomy, path: Trajectory, slides: list[int], states: tuple[
         quantities=(
             Quantity("drift of the last state", "angle to where it was before the window slid", "angle, degrees",
                      ("tokens slid out",), coords, moved[:, -1], theory={"unrelated: 90°": np.full(len(slides), 90.0)}),
-            Quantity("drift by state", "the same after every layer, from the embedding (start) on", "degrees", ("state", "tokens slid out"),
+            Quantity("drift by state", "the same after every layer", "degrees", ("state", "tokens slid out"),
                      {"state": ["start", *moves(states)], **coords}, moved.T),
         ),
     )  # fmt: skip
