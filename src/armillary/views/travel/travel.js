@@ -324,7 +324,7 @@ function travel(root, data, keys = document) {
     chips.forEach((chip, i) => {
       chip.setAttribute("aria-pressed", String(state.word === i));
       chip.style.setProperty("--tint", wordInk(i));
-      chip.style.opacity = strength(i) < 1 ? .45 : 1;
+      chip.style.opacity = strength(i) < 1 ? .7 : 1;
     });
   }
   function follow(word) {
