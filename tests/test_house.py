@@ -11,7 +11,7 @@ import armillary
 
 ROOT = Path(armillary.__file__).parent
 LEAVES = {"geometry", "results"}
-SEES_EVERYTHING = {"cli"}
+SEES_EVERYTHING = {"cli", "serve"}
 FOLDERS = sorted(p.name for p in ROOT.iterdir() if (p / "__init__.py").exists())
 
 
