@@ -8,6 +8,7 @@ import click
 from armillary import __version__
 from armillary.cli.calibrate import calibrate
 from armillary.cli.heads import heads, paper
+from armillary.cli.health import health
 from armillary.cli.lab import lab
 from armillary.cli.models import anatomy, edits, models
 from armillary.cli.report import compare, report
@@ -33,5 +34,6 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-for command in (survey, show, claims, report, compare, calibrate, models, anatomy, edits, heads, paper, travel, lab):
+COMMANDS = (survey, show, health, claims, report, compare, calibrate, models, anatomy, edits, heads, paper, travel, lab)
+for command in COMMANDS:
     main.add_command(command)

@@ -217,7 +217,7 @@ def massive_lines(evidence: Evidence, result: MassiveResult) -> tuple[Quantity, 
     ratio = line(
         "largest coordinate over the median magnitude",
         "of the median document",
-        "×",
+        "times the median",
         "stream",
         found.states,
         np.median(found.ratios, axis=0),

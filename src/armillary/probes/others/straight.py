@@ -95,7 +95,7 @@ class Straight:
                 line(
                     "curvature of text",
                     meaning,
-                    "°",
+                    "degrees",
                     "stream",
                     names,
                     by_state,

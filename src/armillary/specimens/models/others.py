@@ -122,4 +122,5 @@ def averaging(seed: int = 0) -> tuple[Anatomy, Corpus]:
         write = scale * (mean.T - own) if layer == 0 else 0 * own
         return 30 * own, 30 * own, own + mean, write
 
-    return assembled(words, layers=3, heads=2, attention=attention, seed=seed), corpus(seed=seed)
+    # Many documents: what text adds to shuffled text is 0, and must be told from 1°.
+    return assembled(words, layers=3, heads=2, attention=attention, seed=seed), corpus(120, seed=seed)
