@@ -120,7 +120,7 @@ def survey(
         anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
         anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
         probes = tuple(applicable(probe, anatomy) for probe in probes)
-        corpus = _corpus(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
+        corpus = text_of(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
         begun = _survey(anatomy, corpus, documents, tokens, seed)
         known = _decided(folder, begun, probes, resume)
         growing = GrowingSurvey(begun, probes, _caption(anatomy, corpus), started, out, debug, tell, bar, known)
@@ -220,7 +220,8 @@ def _lawful(anatomy: Anatomy) -> Anatomy:
     return dataclasses.replace(anatomy, laws=check(anatomy))
 
 
-def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> Corpus:
+def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> Corpus:
+    """The documents as tokens of this model, as many as the budget allows."""
     if anatomy.tokenizer is None:
         raise TextError(
             f"{anatomy.name} has no tokenizer, so text cannot be read; pass tokenizer=… (Python) or a folder that "

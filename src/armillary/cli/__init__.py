@@ -10,6 +10,7 @@ from armillary.cli.calibrate import calibrate
 from armillary.cli.errors import Commands
 from armillary.cli.explore import explore
 from armillary.cli.heads import heads, paper
+from armillary.cli.health import health
 from armillary.cli.lab import lab
 from armillary.cli.models import anatomy, edits, models
 from armillary.cli.report import compare, report
@@ -39,6 +40,7 @@ def main() -> None:
 COMMANDS = (
     survey,
     show,
+    health,
     claims,
     report,
     compare,
