@@ -431,7 +431,7 @@ def test_an_end_from_outside(gpt2, out, monkeypatch, error, code, message):
     def end(*args: Any, **more: Any) -> None:
         raise error
 
-    monkeypatch.setattr("armillary.run.gather", end)
+    monkeypatch.setattr("armillary.reading.gather", end)
     result = run("survey", gpt2, "--out", out, *QUICK)
     assert result.exit_code == code
     check_sentence(result.stderr, message)
@@ -471,7 +471,7 @@ def test_a_bug_is_seen(gpt2, out, monkeypatch):
     def bug(*args: Any, **more: Any) -> None:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr("armillary.run.gather", bug)
+    monkeypatch.setattr("armillary.reading.gather", bug)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run("survey", gpt2, "--out", out, *QUICK)
 

@@ -11,7 +11,7 @@ from armillary.cli.heads import heads, paper
 from armillary.cli.lab import lab
 from armillary.cli.models import anatomy, edits, models
 from armillary.cli.report import compare, report
-from armillary.cli.survey import claims, show, survey
+from armillary.cli.survey import claims, merge, show, survey
 from armillary.cli.travel import travel
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -33,5 +33,20 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-for command in (survey, show, claims, report, compare, calibrate, models, anatomy, edits, heads, paper, travel, lab):
+for command in (
+    survey,
+    merge,
+    show,
+    claims,
+    report,
+    compare,
+    calibrate,
+    models,
+    anatomy,
+    edits,
+    heads,
+    paper,
+    travel,
+    lab,
+):
     main.add_command(command)
