@@ -78,9 +78,13 @@ def gather(
     read, arms = reader or Passage(), (MODEL, *evidence.twins, SHUFFLED)
     present = {name: [instrument for instrument in wanted if name in instrument.arms] for name in arms}
     for name in arms:
-        read.expect(name, present[name], texts.get(name, corpus))
+        if present[name]:
+            read.expect(name, present[name], texts.get(name, corpus))
     for name in arms:
         begin(name)
+        if not present[name]:
+            tick(corpus.tokens)
+            continue
         arm = Arm(name, evidence.model(name), texts.get(name, corpus), seed)
         observed, raised = read(arm, [i for i in present[name] if i not in lost], tick)
         for instrument, state in observed.items():
@@ -225,10 +229,12 @@ def observe_parts(
     # Who uses up the shared z of a site sees it last.
     ordered = sorted(dict.fromkeys(instruments), key=lambda instrument: instrument.overwrites)
     watches = {instrument: instrument.start(anatomy, corpus, seed) for instrument in ordered}
-    empty = {instrument: deepcopy(watch.state) for instrument, watch in watches.items()}
+    parts = list(parts)
+    # Empty states are large: those of a single part are not copied.
+    empty = {instrument: deepcopy(watch.state) for instrument, watch in watches.items()} if len(parts) > 1 else {}
     sites = _Sites(anatomy, list(watches.values()))
     with still(anatomy.model), watching(anatomy, sites.watchers()):
-        for part in parts:
+        for number, part in enumerate(parts, 1):
             for batch in corpus.batches(only={*part, *sites.first}):
                 sites.counting = batch.number in part
                 sites.tokens = Tokens.of(batch, corpus.groups, anatomy.device)
@@ -240,7 +246,7 @@ def observe_parts(
                 if sites.counting:
                     tick(batch.tokens)
             yield {instrument: watch.state for instrument, watch in watches.items()}
-            for instrument, watch in watches.items():
+            for instrument, watch in watches.items() if number < len(parts) else ():
                 watch.state = deepcopy(empty[instrument])
 
 
