@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,6 +170,11 @@ def test_what_names_no_cluster_is_refused(model, tmp_path, monkeypatch):
         patch.setitem(sys.modules, "distributed", None)
         with pytest.raises(ClusterError, match=r"pip install 'armillary\[dask\]'"):
             survey(model, dask="local:2")
+
+
+def test_a_worker_starts_without_torch():
+    code = "import armillary.probes.machinery.cluster, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_workers_of_one_machine_get_a_gpu_each():

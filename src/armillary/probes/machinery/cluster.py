@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import distributed
-from safetensors.torch import load
 
 from armillary.errors import ClusterError
 from armillary.probes.machinery.evidence import Evidence
@@ -68,7 +67,7 @@ def cluster_of(address: str) -> "Iterator[Cluster]":
         dask.LocalCluster(
             n_workers=number,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs="CRITICAL",
             memory_limit=0,
             env={name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")},
@@ -132,10 +131,12 @@ class OnCluster:
     def __call__(
         self, arm: Arm, instruments: Sequence[AnyInstrument], segments: "Sequence[Segment]", tick: Tick
     ) -> Iterator[States]:
+        from safetensors.torch import load
+
         empty = arm.empty(instruments)
         for segment in segments:
             call = Call(arm.name, tuple(instruments), segment.batches)
-            future = self._running.pop(call, None) or self._submit(call)
+            future = self._running.pop(call, None) or self.submit(call)
             self._fill()
             states = deepcopy(empty)
             fill(states, load(result(future)))
@@ -146,9 +147,9 @@ class OnCluster:
         most = 2 * len(self._cluster)
         while self._ahead and len(self._running) < most:
             call = self._ahead.popleft()
-            self._running[call] = self._submit(call)
+            self._running[call] = self.submit(call)
 
-    def _submit(self, call: Call) -> Any:
+    def submit(self, call: Call) -> Any:
         if call in self._ahead:
             self._ahead.remove(call)
         return self._cluster.client.submit(_observe, self._name, call, pure=False)
@@ -161,7 +162,11 @@ def _observe(name: str, call: Call) -> bytes:
 
 
 class Holder(distributed.WorkerPlugin):
-    """On a worker: the model, its twins and the text, made once."""
+    """On a worker: the model, its twins and the text, made once.
+
+    A worker that starts again receives it before it answers anybody: this module must not import torch, which would
+    take longer than others wait.
+    """
 
     def __init__(self, name: str, content: bytes, threads: int) -> None:
         self.name, self._content, self._threads = name, content, threads
