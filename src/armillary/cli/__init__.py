@@ -14,7 +14,7 @@ from armillary.cli.health import health
 from armillary.cli.lab import lab
 from armillary.cli.models import anatomy, edits, models
 from armillary.cli.report import compare, report
-from armillary.cli.survey import claims, show, survey
+from armillary.cli.survey import claims, merge, show, survey
 from armillary.cli.travel import travel
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -39,6 +39,7 @@ def main() -> None:
 
 COMMANDS = (
     survey,
+    merge,
     show,
     health,
     claims,
