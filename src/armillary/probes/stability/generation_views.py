@@ -42,7 +42,8 @@ def opening(found: Departures, evicted: bool) -> str:
     how = (
         "the oldest keys fell out of the model's own cache, and the others stayed as they were"
         if evicted
-        else "its second half was read anew from the first position, because old keys cannot stay in this model's cache"
+        else "its second half was read anew from the first position, because keys stay only with rotary positions and "
+        "no windows of layers"
     )
     return (
         f"{prompts} prompts were continued by {found.windows} windows of {found.window} tokens each, "
