@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from armillary.results import Finding, Ledger, Survey
     from armillary.results.store import read_survey as read
     from armillary.run import load, survey
+    from armillary.serve.start import explore
     from armillary.training.callback import GeometryCallback
 
 # Everything public is imported when first asked for, so that `armillary --help` and `armillary show` never pay
@@ -26,6 +27,7 @@ _HOMES = {
     "Survey": "armillary.results",
     "edited": "armillary.edits",
     "examine": "armillary.learn",
+    "explore": "armillary.serve.start",
     "load": "armillary.run",
     "read": "armillary.results.store",
     "survey": "armillary.run",
@@ -39,6 +41,7 @@ __all__ = [
     "__version__",
     "edited",
     "examine",
+    "explore",
     "load",
     "read",
     "survey",

@@ -181,6 +181,11 @@ class Anatomy:
     def dtype(self) -> torch.dtype:
         return self.W_E.dtype
 
+    def _repr_html_(self) -> str:
+        from armillary.anatomy.overview import overview
+
+        return overview(self)._repr_html_()
+
     @property
     def norms(self) -> dict[str, Norm]:
         """Every norm that acts on the stream or on a write to it, by site name, in the order they act."""
