@@ -3,8 +3,8 @@
 import dataclasses
 import platform
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -114,18 +114,23 @@ def survey(
         raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
     if resume and out is None:
         raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+    fresh = out is not None and not Path(out).exists()
     reading = Reading.of(shard, shards, dask, out)
     folder = None if out is None else check_writable(Path(out))
     documents = from_any(text, column)
     if reading.shard is None:
         prepare_jobs(jobs, device, probes)
     checkpoints = find_checkpoints(model) if steps else None
-    with nullcontext() if folder is None else locked(folder), progress_bar(progress) as bar:
+    with (
+        _removed_if_empty(folder if fresh else None),
+        nullcontext() if folder is None else locked(folder),
+        progress_bar(progress) as bar,
+    ):
         source = model if checkpoints is None else checkpoints.last
         anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
         anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
         probes = tuple(applicable(probe, anatomy) for probe in probes)
-        corpus = _corpus(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
+        corpus = text_of(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
         begun = _survey(anatomy, corpus, documents, tokens, seed)
         known = _decided(folder, begun, probes, resume)
         growing = GrowingSurvey(begun, probes, _caption(anatomy, corpus), started, out, debug, tell, bar, known)
@@ -143,6 +148,16 @@ def survey(
                 growing.result.save(folder)
             forget_pass(folder)
     return growing.result
+
+
+@contextmanager
+def _removed_if_empty(folder: Path | None) -> Iterator[None]:
+    """A folder that was made for a survey is not left behind empty, where the survey never began."""
+    try:
+        yield
+    finally:
+        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _measure(
@@ -225,7 +240,8 @@ def _lawful(anatomy: Anatomy) -> Anatomy:
     return dataclasses.replace(anatomy, laws=check(anatomy))
 
 
-def _corpus(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> Corpus:
+def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> Corpus:
+    """The documents as tokens of this model, as many as the budget allows."""
     if anatomy.tokenizer is None:
         raise TextError(
             f"{anatomy.name} has no tokenizer, so text cannot be read; pass tokenizer=… (Python) or a folder that "

@@ -10,11 +10,11 @@ import click
 
 from armillary.cli.calibrate import show_calibration
 from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json, loading
+from armillary.cli.options import PATH, echo_json, form_of, forms, loading
 from armillary.errors import ArmillaryError, nearest
 
 if TYPE_CHECKING:
-    from armillary.results import Survey
+    from armillary.results import Finding, Survey
 
 FAILED = 3
 SOURCE = ("text", "dataset", "split", "column")
@@ -52,15 +52,19 @@ OWN = ("out", "resume", "as_json", "debug")
               help="Write report.html, survey.json, tables/ and figures/ here. [default: survey/MODEL]")  # fmt: skip
 @click.option("--resume", type=PATH, metavar="DIR", help="Go on with the survey that was stopped in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
+@forms
 @click.option("--debug", is_flag=True, help="Print the traceback of every claim that failed, and store it.")
 @partial(friendly, interrupted="the claims that were already decided are saved; armillary survey --resume DIR goes on")
-def survey(out: Path | None, resume: Path | None, as_json: bool, debug: bool, **settings: Any) -> None:
+def survey(
+    out: Path | None, resume: Path | None, as_json: bool, brief: bool, full: bool, debug: bool, **settings: Any
+) -> None:
     """Measure claims on MODEL and print the ledger of verdicts.
 
     MODEL is a folder, a .gguf file, a hub id or a short name (`armillary models`); without it, builtin:gpt.
     The exit code is 3 if the measurement of any claim failed; the others are printed and saved all the same.
     """
     # Before the slow imports: a mistyped claim or a folder that cannot be written is reported at once.
+    form = form_of(brief, full)
     from armillary.probes import choose
     from armillary.probes.machinery.jobs import prepare_jobs
     from armillary.results.resume import read_settings, write_settings
@@ -79,7 +83,7 @@ def survey(out: Path | None, resume: Path | None, as_json: bool, debug: bool, **
         prepare_jobs(settings["jobs"], settings["device"], choose(settings["claims"]))
     # What is refused leaves nothing behind: settings are written when the survey begins.
     begin = partial(write_settings, folder, settings) if resume is None else None
-    _print_survey(folder, settings, as_json, debug, begin, resume=resume is not None)
+    _print_survey(folder, settings, as_json, debug, begin, form, resume=resume is not None)
 
 
 def _print_survey(
@@ -88,6 +92,7 @@ def _print_survey(
     as_json: bool,
     debug: bool,
     begin: Callable[[], None] | None = None,
+    form: Any = "standard",
     **how: Any,
 ) -> None:
     """Make a survey, or read a part for one, and print it as it grows."""
@@ -100,11 +105,11 @@ def _print_survey(
     text = _text(**{name: settings[name] for name in SOURCE})
     from rich.console import Console
 
-    from armillary.views.text.survey import GrowingLedger
+    from armillary.views.text.ledger import GrowingLedger
 
     # The stream as it is now: a progress bar on the same terminal may replace sys.stdout later.
     widest = max(len(probe.claim.id) for probe in choose(settings["claims"]))
-    ledger = GrowingLedger(Console(file=sys.stdout), widest)
+    ledger = GrowingLedger(Console(file=sys.stdout), widest, form)
 
     def tell(so_far: "Survey") -> None:
         if not len(so_far) and begin is not None:
@@ -202,9 +207,24 @@ def _report_failures(result: "Survey", debug: bool) -> None:
 @click.argument("folder", type=PATH)
 @click.argument("claim", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, as in survey.json.")
+@click.option(
+    "--format", "kind", type=click.Choice(["csv", "markdown", "latex"]),
+    help="Print the ledger, or the table of CLAIM, for a paper or a spreadsheet.",
+)  # fmt: skip
+@click.option("--methods", is_flag=True, help="Print a methods paragraph for a paper, and how to cite Armillary.")
+@forms
 @friendly
-def show(folder: Path, claim: str | None, as_json: bool) -> None:
-    """Print a stored survey or calibration, or one CLAIM of it in full."""
+def show(folder: Path, claim: str | None, as_json: bool, kind: Any, methods: bool, brief: bool, full: bool) -> None:
+    """Print a stored survey or calibration, or one CLAIM of it in full.
+
+    \b
+    armillary show survey/default --brief
+    armillary show survey/default --format latex > ledger.tex
+    armillary show survey/default sphere.radius --format csv > radius.csv
+    """
+    form = form_of(brief, full)
+    if sum((as_json, kind is not None, methods, form != "standard")) > 1:
+        raise ArmillaryError("--json, --format, --methods, --brief and --full exclude each other; choose one.")
     from armillary.results.calibration.store import NAME, read_calibration
     from armillary.results.store import finding_json, read_survey, survey_json
 
@@ -219,14 +239,30 @@ def show(folder: Path, claim: str | None, as_json: bool) -> None:
     if as_json:
         echo_json(survey_json(stored) if finding is None else finding_json(finding))
         return
+    if kind is not None or methods:
+        _show_for_paper(stored, finding, kind)
+        return
     from rich.console import Console
 
-    from armillary.views.text.survey import print_finding, print_ledger
+    from armillary.views.text.ledger import print_ledger
+    from armillary.views.text.survey import print_finding
 
     if finding is None:
-        print_ledger(stored, Console(), folder)
+        print_ledger(stored, Console(), folder, form)
     else:
         print_finding(finding, Console())
+
+
+def _show_for_paper(stored: "Survey", finding: "Finding | None", kind: Any) -> None:
+    """The ledger or a table in the format `kind`, or without one the methods paragraph."""
+    from armillary.views.text.exports import ledger_export, table_export
+    from armillary.views.text.methods import CITATION, methods_text
+
+    if kind is None:
+        click.echo(f"{methods_text(stored)}\n\n{CITATION}")
+    else:
+        text = ledger_export(stored, kind) if finding is None else table_export(finding, kind)
+        click.echo(text.encode(), nl=False)
 
 
 @click.command()

@@ -84,13 +84,14 @@ class PromotedTokens:
         size = self.coherence.shape[-1]
         # The mean of 64 draws or more is normal, and need not be drawn from them.
         level, error = self.random.mean(-1), self.random.std(-1) / np.sqrt(self.random.shape[-1])
+        frequent = self.matched.mean(-1)
         draw = np.random.default_rng(seed)
         grid = np.ogrid[tuple(slice(n) for n in self.coherence.shape[:2])]
         drawn = []
         for _ in range(draws):
             picked = (*(axis[..., None] for axis in grid), draw.integers(size, size=self.coherence.shape))
             weight = shares(self.values[picked])
-            frequency = (weight * self.matched[picked].mean(-1)).sum(-1)
+            frequency = (weight * frequent[picked]).sum(-1)
             random = level + error * draw.standard_normal(level.shape)
             chance = np.maximum(random, frequency)
             excess = (weight * self.coherence[picked]).sum(-1) - chance
