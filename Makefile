@@ -30,6 +30,7 @@ bench: $(VENV)/.developers
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/wrap.py
 	$(BIN)/python bench/heads.py
+	$(BIN)/python bench/peers.py
 
 docs-numbers: $(VENV)/.users      ## measure four models anew and write every verdict in the docs
 	$(BIN)/armillary models get smollm2
