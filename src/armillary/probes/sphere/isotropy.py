@@ -99,7 +99,8 @@ class Isotropy:
                 "2026-11-18",
                 "Both steps at one sublayer decide, and the statistic counts whole intervals, as the parts do. It "
                 "counted values: 6 of 16 sublayers of builtin:llama did both, where a part said that 3 lower isotropy "
-                "at all. The weaker of two separate parts decided: MiniLM was qualified with a statistic of 0.",
+                "at all. The weaker of two separate parts decided: MiniLM was qualified with a statistic of 0, and "
+                "became refuted.",
             ),
         ),
     )

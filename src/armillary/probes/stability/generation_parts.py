@@ -23,7 +23,8 @@ def very_long(evidence: Evidence, found: Departures) -> Part:
     beyond = tokens > context
     text = f"{tokens} tokens were written; the model's context holds {context}"
     text += "." if beyond else ", so this says nothing about longer texts."
-    statistic = Statistic("tokens written over the context", *[tokens / context] * 3)
+    ratio = tokens / context
+    statistic = Statistic("tokens written over the context", ratio, ratio, ratio)
     return Part("longer than the context", "supported" if beyond else "qualified", text, statistic)
 
 
