@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export HF_HUB_DISABLE_TELEMETRY := 1
+# Tests start many processes; without compiled files each would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: survey test lint types fast slow bench docs-numbers docs-coverage docs-outputs clean
 

@@ -77,6 +77,8 @@ def test_findings_are_complete(ordinary, probe):
         "state": list(ordinary[WORDS][MODEL].names),
         "projection": ["pca", "pca, unrolled", *filter(installed, ("pacmap", "umap"))],
         "part": ["cosine", "length", "bias"],
+        "stream": ["L0.resid_pre", *(f"L{layer}.resid_post" for layer in range(ordinary.anatomy.layers))],
+        "block": ["L0", "L1", "L2"],
     }
     assert [row[0] for row in finding.table.rows] == rows[first]
     low, value, high = finding.statistic.low, finding.statistic.value, finding.statistic.high

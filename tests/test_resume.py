@@ -25,17 +25,28 @@ CLAIMS = "sphere.radius,spectrum.two-zeros,sphere.direction,attention.cosine,wor
 TEXT = list(sample().texts)[:24]
 
 
-@pytest.fixture(autouse=True)
-def often(monkeypatch):
-    """Segments of a few batches, each kept at once."""
-    monkeypatch.setattr("armillary.flow.tokens.BATCH_TOKENS", 256)
-    monkeypatch.setattr("armillary.flow.tokens.SEGMENT_TOKENS", 600)
-    monkeypatch.setattr(kept_pass.KeptPass.__init__, "__defaults__", (0.0,))
+@pytest.fixture(scope="module", autouse=True)
+def often():
+    """Segments of a few batches, each kept at once; two untrained twins, since every arm is resumed alike."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("armillary.flow.tokens.BATCH_TOKENS", 256)
+        patch.setattr("armillary.flow.tokens.SEGMENT_TOKENS", 600)
+        patch.setattr("armillary.flow.controls.TWINS", ((float("inf"), 2),))
+        patch.setattr(kept_pass.KeptPass.__init__, "__defaults__", (0.0,))
+        yield
 
 
-@pytest.fixture
-def model(tmp_path):
-    return str(folders.model_folder("gpt2", tmp_path / "gpt2"))
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(folders.model_folder("gpt2", tmp_path_factory.mktemp("model") / "gpt2"))
+
+
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory):
+    """What a survey that nobody stops leaves in its folder."""
+    out = tmp_path_factory.mktemp("whole")
+    survey(model, out)
+    return content(out)
 
 
 def survey(model, out, **more):
@@ -71,8 +82,7 @@ def stopping(monkeypatch, patch, after):
 
 
 @pytest.mark.parametrize("after", [1, 4, 13])
-def test_a_pass_goes_on_to_the_same_bytes(model, tmp_path, monkeypatch, after):
-    survey(model, tmp_path / "whole")
+def test_a_pass_goes_on_to_the_same_bytes(model, whole, tmp_path, monkeypatch, after):
     out = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stopping(patch, (kept_pass.KeptPass, "keep"), after)
@@ -80,7 +90,7 @@ def test_a_pass_goes_on_to_the_same_bytes(model, tmp_path, monkeypatch, after):
             survey(model, out)
     assert list((out / "pass").iterdir())
     survey(model, out, resume=True)
-    assert content(out) == content(tmp_path / "whole")
+    assert content(out) == whole
     assert not (out / "pass").exists()
     assert not (out / NAME).exists()
 
@@ -104,8 +114,7 @@ def test_what_was_read_is_not_read_again(model, tmp_path, monkeypatch):
     assert len(passes) < whole / 4
 
 
-def test_what_was_decided_is_not_decided_again(model, tmp_path, monkeypatch):
-    survey(model, tmp_path / "whole")
+def test_what_was_decided_is_not_decided_again(model, whole, tmp_path, monkeypatch):
     out, judged = tmp_path / "stopped", []
     with monkeypatch.context() as patch:
         stopping(patch, (conclude, "judge"), 3)
@@ -118,12 +127,12 @@ def test_what_was_decided_is_not_decided_again(model, tmp_path, monkeypatch):
     result = survey(model, out, resume=True, tell=lambda so_far: told.append(len(so_far)))
     assert len(judged) == 3
     assert told == [0, 1, 2, 3, 4, 5, 6]
-    assert content(out) == content(tmp_path / "whole")
+    assert content(out) == whole
     assert set(result.times.claims) == set(CLAIMS.split(","))
     judged.clear()
     assert len(survey(model, out, resume=True)) == 6
     assert not judged
-    assert content(out) == content(tmp_path / "whole")
+    assert content(out) == whole
 
 
 def test_a_claim_that_failed_is_measured_again(model, tmp_path, monkeypatch):

@@ -97,7 +97,7 @@ class Ledger:
         return save_ledger(self.survey, Path(path))
 
     def __str__(self) -> str:
-        from armillary.views.text.survey import ledger_text
+        from armillary.views.text.ledger import ledger_text
 
         return ledger_text(self.survey)
 

@@ -5,6 +5,7 @@ measured before a weight is loaded.
 """
 
 import os
+from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -173,6 +174,7 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
         asked["device"] = pick_device(device)
     if dtype is not None:
         asked["dtype"] = pick_dtype(dtype)
+    _check_whole(model)
     # The model is the caller's and stays as it is: a copy is moved.
     model = deepcopy(model).to(**asked) if asked else model
     anatomy = _finish(model, "")
@@ -182,6 +184,20 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
             tokenizer = _tokenizer({"pretrained_model_name_or_path": home, "local_files_only": True})
     source = home or type(model).__name__
     return replace(anatomy, tokenizer=tokenizer, provenance={**anatomy.provenance, "source": source, "kind": "live"})
+
+
+def _check_whole(model: nn.Module) -> None:
+    """All weights must be in one memory: anatomy takes them apart, and edits and untrained twins are made there."""
+    where = Counter(weight.device for weight in model.parameters())
+    name = type(model).__name__
+    if away := where[torch.device("meta")]:
+        raise ModelError(
+            f"{away} of the {where.total()} weights of {name} are not in memory (device_map with offloading to the CPU "
+            "or the disk); load it without device_map, in a smaller dtype if it does not fit."
+        )
+    if len(where) > 1:
+        devices = ", ".join(sorted(map(str, where)))
+        raise ModelError(f"the weights of {name} are spread over {devices} (device_map); load it on one device.")
 
 
 def _finish(model: Any, name: str) -> Anatomy:

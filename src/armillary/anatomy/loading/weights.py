@@ -82,6 +82,10 @@ def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 def _weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
+    if broken := [file.name for file in files if not file.is_file()]:
+        raise ModelError(
+            f"{broken[0]} in {folder} is not a regular file, or a link that leads nowhere; fetch the model again."
+        )
     if not files:
         pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
         if pickled:

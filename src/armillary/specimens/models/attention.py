@@ -85,7 +85,7 @@ def half_blind(seed: int = 0) -> Anatomy:
 def unseen_words(share: float = 0.2, seed: int = 0) -> Anatomy:
     """Some words lie where no head reads: as a query such a word attends to all keys equally, as a key it scores 0."""
     embedding = gaussian(seed=seed)
-    hidden = torch.rand(VOCABULARY, generator=generator(12, seed)) < share
+    hidden = torch.randperm(VOCABULARY, generator=generator(12, seed))[: round(share * VOCABULARY)]
     rest = embedding[:, D // 2 :]
     # Of mean 0, so that the norm's centring leaves the visible half empty.
     embedding[hidden] = torch.cat((0 * rest, rest - rest.mean(1, keepdim=True)), 1)[hidden]
