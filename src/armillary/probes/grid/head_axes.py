@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PLACES = {"z": "at the heads' results", "q": "on queries alone"}
 OPEN, IDLE, ABOVE, BELOW = "open", "idle", "above", "below"
-TWINS = 3
+TWINS = 5
 IDLE_HEADLINE = "Shuffled axes cost nothing, within heads and across"
 
 
@@ -61,7 +61,8 @@ class HeadAxes:
         ),
         control=(
             "q and k shuffled in the same way within heads, which changes no score; a second shuffle within heads in "
-            "place of the one across; random initialisation (three twins): what it costs to move all axes at z"
+            "place of the one across; random initialisation (five twins of a small model): what it costs to move "
+            "all axes at z"
         ),
         rule=(
             f"The limit is a share of {T.crossing_share}: across costs a quarter more than within. It is compared with "
@@ -90,7 +91,8 @@ class HeadAxes:
                 "Shares are withheld, the control's too, unless moving all axes costs more than in untrained models "
                 "and what they are a share of is above 0. On the built-in GPT with its matrices permuted a share of "
                 "0.44 had been printed, and −0.73 [−124, 170] as the control, beside 'there is no cost to share out'. "
-                "A cost that is not clearly above untrained models is told from one that is not above them.",
+                "A cost that is not clearly above untrained models is told from one that is not above them. "
+                "Twins are five.",
             ),
         ),
     )
