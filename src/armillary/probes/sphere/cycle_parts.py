@@ -182,6 +182,9 @@ def norm_part(evidence: Evidence) -> Part:
 def sublayer_error(evidence: Evidence, errors: "RotationErrors", kind: str = "") -> Interval:
     """Of the median sublayer, or of the median one of a kind."""
     chosen = [i for i, part in enumerate(errors.parts) if not kind or part.kind == kind]
+    if not chosen:
+        # A model may have no sublayers of this kind.
+        return (np.nan, np.nan, np.nan)
     return evidence.interval(errors.sums[:, chosen], lambda sums: defined_median(errors.error(sums)))
 
 

@@ -18,7 +18,7 @@ from armillary.probes.stability.manifold_errors import SCORES
 # All windows of the default budget; with more, the search for neighbours would take longer than seconds.
 TOKENS, DOCUMENTS = 4096, 64
 NEIGHBOUR = 10
-TWINS, QUICK_TWINS = 3, 2
+TWINS, QUICK_TWINS = 5, 2
 
 
 def sites_of(anatomy: Anatomy) -> tuple[str, ...]:

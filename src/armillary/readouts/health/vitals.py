@@ -70,7 +70,8 @@ class Vitals:
     """[norm]: mean ‖x‖ of ordinary tokens."""
     states: tuple[str, ...]
     dimensions: Floats
-    """[state]: participation ratio of ordinary tokens, in axes."""
+    """[state]: participation ratio of ordinary tokens, in axes. Dimensions are standardised: one that is loud in a
+    healthy model (SmolLM2 has some) would pass for a collapse."""
     cones: Cones
     extremes: Extremes
     patterns: PatternSums | None
@@ -155,7 +156,12 @@ def measure(
 def _dimensions(streams: Streams, corpus: Corpus) -> Floats:
     member = membership(streams.document, corpus.groups)
     once = np.ones((1, corpus.groups))
-    return np.array([participation(x.astype(np.float64), member, once)[0] for x in streams.x.values()])
+
+    def of(x: Floats) -> float:
+        spread = x.std(0)
+        return float(participation((x - x.mean(0)) / np.where(spread > 0, spread, 1), member, once)[0])
+
+    return np.array([of(x.astype(np.float64)) if len(x) > 1 else np.nan for x in streams.x.values()])
 
 
 def _losses(bench: Bench) -> Losses:

@@ -49,7 +49,16 @@ def ledger_html(survey: Survey) -> str:
 
 def finding_html(finding: Finding) -> str:
     """One finding in full: headline, verdict, fields, tables."""
-    return framed_html(headline_html(finding) + fields_html(finding) + tables_html(finding))
+    return framed_html(headline_html(finding) + _drawn(finding) + fields_html(finding) + tables_html(finding))
+
+
+def _drawn(finding: Finding) -> str:
+    """The finding's figure as static SVG."""
+    # Plotly takes half a second to import; the ledger, which has no figure, should not wait for it.
+    from armillary.views.figures.figure import figure
+    from armillary.views.figures.static import figure_svg
+
+    return f"<div class='wide'>{figure_svg(figure(finding), html_text(finding.headline))}</div>"
 
 
 def headline_html(finding: Finding) -> str:
