@@ -66,7 +66,7 @@ def judge(probe: AnyProbe, evidence: Evidence, bench: "Bench | None" = None) -> 
         return undecided(probe.claim, Why.TOO_LITTLE_TEXT, reading, site_table(evidence.sites), fewest)
     finding = _concluded(probe, evidence, bench)
     documents = evidence.corpus.documents
-    if documents >= T.documents_least or finding.why is not None:
+    if documents >= T.documents_least or finding.why is not None or not finding.of_text:
         return finding
     reading = f"An interval needs {T.documents_least} documents; the text has {documents}. Give more text. Without it: "
     return replace(finding, verdict="undecided", why=Why.NO_INTERVAL, reading=reading + finding.reading)
