@@ -18,6 +18,7 @@ from armillary.anatomy.loading.load import locate
 from armillary.anatomy.loading.quiet import quiet
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import Documents, from_path, sample
+from armillary.flow.spread import spread
 from armillary.flow.tokens import encode
 from armillary.probes import claims as list_claims
 from armillary.probes.machinery import T
@@ -87,10 +88,11 @@ def _check_texts(study: Study, texts: Mapping[str, str]) -> None:
     for name in study.texts if study.untrained or study.seeds else ():
         documents = _documents(name, texts)
         # Tokenizers differ by a few documents at most; the study's models need not be loaded for this.
-        found = encode(documents, tokenizer(next(iter(SHAPES))), CONTEXT, study.tokens[0]).documents
+        words, budget = tokenizer(next(iter(SHAPES))), study.tokens[0]
+        found = encode(spread(documents, words, budget), words, CONTEXT, budget).documents
         if found < T.documents_least:
             raise TextError(
-                f"{documents.source} gives {found} documents within {study.tokens[0]} tokens, and an interval needs "
+                f"{documents.source} gives {found} documents within {budget} tokens, and an interval needs "
                 f"{T.documents_least}: no run on it could decide anything. Give more text, or larger --tokens."
             )
 
