@@ -8,6 +8,7 @@ from typing import Any
 from armillary.errors import OutputError
 from armillary.results.claim import Finding
 from armillary.results.compare import Comparison
+from armillary.results.health import Health
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import file_name, finding_json, survey_json, table_csv, write_survey, write_whole
 from armillary.results.survey import Survey
@@ -102,6 +103,19 @@ def save_sheet(sheet: Sheet, path: Path) -> Path:
     if sheet.drawing is not None:
         makers[".png"] = lambda: _picture(painted(*drawing_svg(sheet, both=False)), "png")
         makers[".svg"] = lambda: drawing_svg(sheet)[0]
+    return _save(path, makers)
+
+
+def save_health(health: Health, path: Path) -> Path:
+    """The page (.html), everything (.json) or the table of checks (.csv)."""
+    from armillary.results.store import json_text
+    from armillary.views.report.health import health_page
+
+    makers: Makers = {
+        ".html": lambda: health_page(health),
+        ".json": lambda: json_text(health.to_dict()),
+        ".csv": lambda: table_csv(health.sheet().table),
+    }
     return _save(path, makers)
 
 

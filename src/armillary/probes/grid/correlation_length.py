@@ -89,7 +89,7 @@ def centred_states(
 ) -> Mapping[str, Tensor]:
     """Directions [text, t, d] at these sites from position `first` on, minus the mean of all texts at the same
     position: what depends on the position alone is not a correlation."""
-    norm = anatomy.blocks[0].ln1
+    norm = next(iter(anatomy.norms.values()))
     parts: dict[str, list[Tensor]] = {site: [] for site in sites}
     step = max(1, BATCH // ids.shape[1])
     for start in range(0, len(ids), step):

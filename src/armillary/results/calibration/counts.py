@@ -11,7 +11,7 @@ from armillary.results.calibration.wilson import wilson
 from armillary.results.claim import VERDICTS, Claim, Verdict, Why
 
 # Such a run read too little, or the claim is not about such a model: it says nothing of the rule.
-SILENT = (Why.TOO_LITTLE_TEXT, Why.NO_INTERVAL, Why.NOT_APPLICABLE, Why.NO_CHECKPOINTS)
+SILENT = (Why.TOO_LITTLE_TEXT, Why.NO_INTERVAL, Why.NOT_APPLICABLE, Why.NO_CHECKPOINTS, Why.NOT_AFFORDED)
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,17 @@ FAR = 10
 ABOVE = 0.6
 
 
-def study_figure(study: StudyOutcome) -> go.Figure:
+def study_figure(study: StudyOutcome, narrow: bool = False) -> go.Figure:
     """A forest plot of the arms' differences above their learning rates and their curves."""
     panels = [FOREST, RATES, CURVES] if study.comparisons else [RATES]
-    return figure_of(study, panels, headline(study), caption(study))
+    canvas = figure_of(study, panels, headline(study), caption(study))
+    if narrow:
+        # Names of arms in the margin leave little room: smaller, and the legend two in a row.
+        canvas.update_layout(margin={"l": 108, "r": 10}, legend={"entrywidth": 130, "font": {"size": 10}})
+        below = 82 + 22 * -(-sum(bool(trace.showlegend) for trace in canvas.data) // 2)
+        canvas.update_layout(height=canvas.layout.height - canvas.layout.margin.b + below, margin={"b": below})
+        canvas.update_yaxes(tickfont={"size": 10})
+    return canvas
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io
@@ -62,12 +63,7 @@ def assembled(
     links = "".join(f'<a href="#{escape(place)}">{e(name)}</a>' for place, name in places)
     here = Path(__file__).parent
     style = (here / "report.css").read_text("utf-8")
-    script = (here / "report.js").read_text("utf-8")
-    common = {
-        "templates": {kind: _template(name) for kind, name in (("light", "armillary"), ("dark", "armillary-dark"))},
-        "darker": dict(zip(asdict(LIGHT).values(), asdict(DARK).values(), strict=True)),
-        "top": TOP,
-    }
+    script = "".join((here / name).read_text("utf-8") for name in ("figures.js", "tables.js", "report.js"))
     library = library_script()
     missing = "Figures, tables and the search need JavaScript."
     whole = (
@@ -75,9 +71,18 @@ def assembled(
         f"<noscript><style>.figure, .controls, .save {{ display: none !important }}</style><p>{missing}</p></noscript>"
         f"{body}<footer class='soft'>{e(foot)} Cite as: {e(CITATION)}</footer>"
     )
-    blocks = blocks_html(parts, common, LIMIT - len(library) - len(whole.encode()))
+    blocks = blocks_html(parts, themes(), LIMIT - len(library) - len(whole.encode()))
     scripts = f"{blocks}<script>{library}</script><script>{script}</script>"
     return whole_page(title, whole, scripts)
+
+
+def themes() -> dict[str, Any]:
+    """What the script figures.js needs once for all figures of a page."""
+    return {
+        "templates": {kind: _template(name) for kind, name in (("light", "armillary"), ("dark", "armillary-dark"))},
+        "darker": dict(zip(asdict(LIGHT).values(), asdict(DARK).values(), strict=True)),
+        "top": TOP,
+    }
 
 
 def _template(name: str) -> dict[str, object]:

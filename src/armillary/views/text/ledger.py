@@ -17,6 +17,7 @@ from armillary.views.text.summary import (
     kind_counts,
     law_line,
     model_line,
+    model_notes,
     note_lines,
     plan_line,
     reason,
@@ -66,6 +67,7 @@ class GrowingLedger:
         if self._chapter is None:
             self._chapter = ""
             lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
+            lines += paragraphs(model_notes(survey), self._width, "yellow")
         for finding in survey.findings[self._shown :]:
             self._shown += 1
             if finding.claim.chapter != self._chapter:

@@ -22,7 +22,6 @@ from armillary.views.text.summary import (
 )
 
 _TABLE_ROWS = 24
-_NOTES = 2
 
 
 def finding_text(finding: Finding, width: int | None = None) -> str:

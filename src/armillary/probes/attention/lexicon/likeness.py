@@ -11,7 +11,7 @@ from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed,
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.loudness import Loudness
 from armillary.probes.attention.lexicon.word_directions import word_directions
-from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream, top_ids, trained_ids
+from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream, trained_ids
 from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, once, p_values, table
 from armillary.results import Table
 
@@ -154,6 +154,8 @@ def _read(
     are as loud, and the singular values."""
     import torch
 
+    from armillary.geometry.readout import farther_end
+
     found: list[tuple[list[Ints], list[Ints], list[Floats]]] = [([], [], []) for _ in sides]
     for layer, tokens in zip(layers, _loudness(evidence, arm, layers, sides), strict=True):
         for side, (places, chances, values) in zip(sides, found, strict=True):
@@ -162,9 +164,8 @@ def _read(
             normal = torch.from_numpy(draw.standard_normal((len(vectors), randoms, vectors.shape[-1]))).to(vectors)
             random = tokens.like(vectors, torch.from_numpy(shares(values[-1])).to(vectors), normal)
             for lists, directions in ((places, vectors), (chances, random)):
-                ends = tokens.oriented(directions.flatten(0, 1))
-                top = top_ids(ends, tokens.read, np.arange(len(tokens.read)), min(TOP, len(tokens.read)))
-                lists.append(top.reshape(*directions.shape[:2], -1))
+                top = farther_end(directions.flatten(0, 1), tokens.read, TOP).ids
+                lists.append(top.cpu().numpy().reshape(*directions.shape[:2], -1))
     return [(np.stack(places), np.stack(chances), np.stack(values)) for places, chances, values in found]
 
 
