@@ -127,6 +127,7 @@ class HeadEmergence:
             notes=views.notes(evidence.anatomy, result, found, seed),
             more_tables={"heads": views.head_rows(result)},
             parts=tuple(parts),
+            of_text=not result.making,
         )
 
     def _missing(self, evidence: Evidence, result: "Emergence | None") -> tuple[Why, str] | None:

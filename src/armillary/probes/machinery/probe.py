@@ -72,7 +72,9 @@ def judge(probe: AnyProbe, evidence: Evidence, bench: "Bench | None" = None) -> 
         return undecided(probe.claim, Why.TOO_LITTLE_TEXT, reading, site_table(evidence.sites), fewest)
     finding = _concluded(probe, evidence, bench)
     documents = evidence.corpus.documents
-    if documents >= T.documents_least or finding.why is not None or not needs_documents(probe):
+    if documents >= T.documents_least or finding.why is not None:
+        return finding
+    if not needs_documents(probe) or not finding.of_text:
         return finding
     reading = f"An interval needs {T.documents_least} documents; the text has {documents}. Give more text. Without it: "
     return replace(finding, verdict="undecided", why=Why.NO_INTERVAL, reading=reading + finding.reading)
