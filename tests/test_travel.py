@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 import transformers as tr
-from planted import INSTRUMENTS, evidence, first_reading, name_of
+from planted import INSTRUMENTS, first_reading, name_of
+from planted import evidence as gathered_for
 from tiny import MAKERS, tiny
 
 from armillary.anatomy import Norm
@@ -50,6 +51,8 @@ from armillary.specimens.models.texts import chained, corpus
 from armillary.specimens.models.words import SIZE, in_three_dimensions, leaver, mover
 from armillary.specimens.planted.case import conclude
 from armillary.specimens.planted.words import CASES
+
+evidence = partial(gathered_for, chapters="C")
 
 
 def followed(anatomy) -> Evidence:

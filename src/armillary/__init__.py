@@ -10,22 +10,28 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from armillary.checkup import health
     from armillary.edits import edited
     from armillary.learn import examine, train
     from armillary.results import Finding, Ledger, Survey
     from armillary.results.store import read_survey as read
     from armillary.run import load, survey
+    from armillary.serve.start import explore
     from armillary.training.callback import GeometryCallback
+    from armillary.training.health import HealthCallback
 
 # Everything public is imported when first asked for, so that `armillary --help` and `armillary show` never pay
 # for torch.
 _HOMES = {
     "Finding": "armillary.results",
     "GeometryCallback": "armillary.training.callback",
+    "HealthCallback": "armillary.training.health",
     "Ledger": "armillary.results",
     "Survey": "armillary.results",
     "edited": "armillary.edits",
     "examine": "armillary.learn",
+    "health": "armillary.checkup",
+    "explore": "armillary.serve.start",
     "load": "armillary.run",
     "read": "armillary.results.store",
     "survey": "armillary.run",
@@ -34,11 +40,14 @@ _HOMES = {
 __all__ = [
     "Finding",
     "GeometryCallback",
+    "HealthCallback",
     "Ledger",
     "Survey",
     "__version__",
     "edited",
     "examine",
+    "explore",
+    "health",
     "load",
     "read",
     "survey",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 GOLDEN = Path(__file__).parent / "survey.json"
-PARTS: tuple[Mapping[str, Any], ...] = ({"claims": "A,B,C"}, {"claims": "D,E,F", "quick": True})
+PARTS: tuple[Mapping[str, Any], ...] = ({"claims": "A,B,C"}, {"claims": "D,E,F,H", "quick": True})
 # Projections that are measured where they are installed.
 OPTIONAL = ("pacmap", "umap")
 

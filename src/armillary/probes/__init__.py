@@ -30,6 +30,12 @@ from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.privileged import Privileged
 from armillary.probes.grid.specialise import HeadSpecialisation
 from armillary.probes.machinery.probe import AnyProbe, Probe
+from armillary.probes.others.anisotropy import Anisotropy
+from armillary.probes.others.collapse import Collapse
+from armillary.probes.others.id_peak import IdPeak
+from armillary.probes.others.linear import Linear
+from armillary.probes.others.massive import Massive
+from armillary.probes.others.straight import Straight
 from armillary.probes.sphere.concentration import Concentration
 from armillary.probes.sphere.contrast import Contrast
 from armillary.probes.sphere.dimension import EffectiveDimension
@@ -103,6 +109,12 @@ PROBES: tuple[AnyProbe, ...] = (
     Nonlinear(),
     Coarse(),
     Privileged(),
+    Massive(),
+    Anisotropy(),
+    Linear(),
+    Straight(),
+    IdPeak(),
+    Collapse(),
 )
 
 
@@ -185,15 +197,10 @@ def choose(asked: str) -> tuple[AnyProbe, ...]:
             wanted.update(known)
         elif word.upper() in CHAPTERS:
             chapter = [claim for claim, letter in known.items() if letter == word.upper()]
-            if not chapter and any(claim.claim.chapter == word.upper() for claim in LAB_CLAIMS):
+            if not chapter:
                 raise ArmillaryError(
                     f"chapter {word.upper()} ({CHAPTERS[word.upper()]}) is decided by training models, not by a "
                     "survey; run `armillary lab run all`, or one of its studies."
-                )
-            if not chapter:
-                ready = ", ".join(sorted(set(known.values())))
-                raise ArmillaryError(
-                    f"chapter {word.upper()} ({CHAPTERS[word.upper()]}) has no probe yet; measured so far: {ready}."
                 )
             wanted.update(chapter)
         elif word in trained:

@@ -46,7 +46,7 @@ class GeometryCallback(TrainerCallback):
             raise ArmillaryError(
                 f"every={self.every} is not an interval; give 1 step or more, or None for evaluations."
             )
-        self._corpus = _corpus(self.tokens)
+        self._corpus = as_corpus(self.tokens)
         self._last_step: int | None = None
         self._writer: Any = None
         self._folder = self.tensorboard
@@ -146,7 +146,8 @@ def _trainer_folder(args: Any) -> str:
     return os.environ.get("TENSORBOARD_LOGGING_DIR") or os.path.join(args.output_dir, default_logdir())
 
 
-def _corpus(tokens: Any) -> Corpus:
+def as_corpus(tokens: Any) -> Corpus:
+    """Rows of ids as documents; a corpus as it is."""
     if not isinstance(tokens, Corpus):
         ids = torch.as_tensor(tokens)
         if ids.ndim != 2 or not ids.numel() or ids.is_floating_point() or ids.dtype == torch.bool or int(ids.min()) < 0:

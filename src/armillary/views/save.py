@@ -8,6 +8,7 @@ from typing import Any
 from armillary.errors import OutputError
 from armillary.results.claim import Finding
 from armillary.results.compare import Comparison
+from armillary.results.health import Health
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import file_name, finding_json, survey_json, table_csv, write_survey, write_whole
 from armillary.results.survey import Survey
@@ -19,16 +20,20 @@ _WIDTH = 1100
 
 
 def save_survey(survey: Survey, folder: Path) -> Path:
-    """Write figures/<claim id>.html and report.html, then tables/ and survey.json, which appears last and whole."""
+    """Write tables/ and survey.json, which appears whole, then figures/<claim id>.html and report.html.
+
+    Pictures can be made again from survey.json, so a full disk costs pictures alone.
+    """
     from armillary.views.page import LIBRARY, library_script
     from armillary.views.report.report import save_report
 
+    written = write_survey(survey, Path(folder))
     drawings = {finding.id: draw(finding) for finding in survey}
     place = Path(folder) / "figures"
     pages = {place / file_name(claim, ".html"): page for claim, (_, page) in drawings.items()}
     write_whole({place / LIBRARY: library_script(), **pages})
     save_report(survey, Path(folder) / "report.html", {claim: figure for claim, (figure, _) in drawings.items()})
-    return write_survey(survey, Path(folder))
+    return written
 
 
 def draw(finding: Finding) -> tuple[Any, str]:
@@ -102,6 +107,19 @@ def save_sheet(sheet: Sheet, path: Path) -> Path:
     if sheet.drawing is not None:
         makers[".png"] = lambda: _picture(painted(*drawing_svg(sheet, both=False)), "png")
         makers[".svg"] = lambda: drawing_svg(sheet)[0]
+    return _save(path, makers)
+
+
+def save_health(health: Health, path: Path) -> Path:
+    """The page (.html), everything (.json) or the table of checks (.csv)."""
+    from armillary.results.store import json_text
+    from armillary.views.report.health import health_page
+
+    makers: Makers = {
+        ".html": lambda: health_page(health),
+        ".json": lambda: json_text(health.to_dict()),
+        ".csv": lambda: table_csv(health.sheet().table),
+    }
     return _save(path, makers)
 
 

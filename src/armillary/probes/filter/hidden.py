@@ -106,12 +106,14 @@ def hidden_layers(bench: Bench) -> HiddenLayers:
     some = bench.twins[: QUICK_TWINS if bench.quick else CODED_TWINS]
     coded_twins = dict.fromkeys(some, spread_layers(bench.anatomy, TWIN_LAYERS))
     stored = {MODEL: coded, **coded_twins}
-    layers = {arm: _pass(bench.arm(arm), stored.get(arm, ()), arm == MODEL) for arm in (MODEL, *bench.twins, SHUFFLED)}
+    layers = {
+        arm: hidden_pass(bench.arm(arm), stored.get(arm, ()), arm == MODEL) for arm in (MODEL, *bench.twins, SHUFFLED)
+    }
     gated = bench.anatomy.blocks[0].feed_forward.W_gate is not None
     return HiddenLayers(layers, tuple(bench.twins), coded, coded_twins, gated)
 
 
-def _pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[HiddenLayer]:
+def hidden_pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[HiddenLayer]:
     """All layers of one arm. `y`, `pre` and `post` are stored in the coded ones, `post` in all of them if `every`."""
     anatomy = bench.anatomy
     layers = [_empty(anatomy, bench.corpus.groups) for _ in anatomy.blocks]

@@ -7,7 +7,7 @@ import numpy as np
 
 from armillary.probes.instruments.patterns import PatternSums, measure_patterns, repeated, texts
 from armillary.probes.instruments.roles import KINDS, MEANINGS, ROLES, SPECIALITIES, name_roles
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, TWINS, Evidence, Flags, Floats, Interval, T, mean
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, TWINS, Evidence, Flags, Floats, Interval, T, mean, once
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.tables import cells, head_table, line
 from armillary.results import Quantity, Table
@@ -105,6 +105,7 @@ class KindScores:
         return kinds, differences
 
 
+@once
 def kind_scores(bench: Bench, length_least: int) -> KindScores | None:
     """On texts of one length, in every arm; None where texts are shorter than `length_least`."""
     text = texts(bench.text, T.documents_least)

@@ -66,6 +66,7 @@ class HeadLanguage:
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
+    needs_documents: ClassVar[bool] = False
 
     def passes(self, anatomy: "Anatomy") -> float:
         # 480 sentences of eight to ten tokens up to the query, half of them for five untrained models; then half of

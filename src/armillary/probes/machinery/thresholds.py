@@ -239,6 +239,36 @@ class Thresholds:
     flow_growth: float = 1.5
     flow_order: float = 0.80
     flow_text: float = 0.25
+    # others.massive: Sun et al. call an activation massive from a thousand times the median magnitude on; a hundred
+    # times it make an outlier of the kind they compare with. It is in a fixed place if nine of ten documents agree on
+    # the coordinate, and in none if fewer than half do. 'Nearly constant' means a spread of a tenth, as for a thin
+    # shell; half of the value is no constant. Attention is parked from a share of 0.3 on (Gu et al.). An edit costs
+    # something from 0.05 nats on, as for scaling.
+    massive_ratio: float = 1000.0
+    massive_outlier: float = 100.0
+    massive_constant: float = 0.10
+    massive_varies: float = 0.50
+    sink_attention: float = 0.30
+    massive_cost: float = 0.05
+    # others.anisotropy: a narrow cone from a mean cosine of 0.25 on: the mean of unit vectors then has half the length
+    # of each. A few dimensions (three, as Timkey and van Schijndel say) dominate if they make half of the cosine.
+    cone_cosine: float = 0.25
+    rogue_share: float = 0.50
+    # others.linear: nearly linear if a linear map leaves a twentieth of the variance, not if it leaves a tenth, as in
+    # map.nonlinear. The map and not the skip makes it so if it explains half of what the block adds.
+    linear_most: float = 0.95
+    linear_not: float = 0.90
+    linear_write: float = 0.50
+    # others.straight: words in no order turn by 120° at every step (the law of three independent points). Trajectories
+    # straighten if a turn is smaller by 5° in the middle of the depth. Text does it if shuffled words fall short by 1°.
+    straight_degrees: float = 5.0
+    straight_text: float = 1.0
+    # others.idpeak: a peak is a tenth higher than both ends, the least that is called higher, as for contrast.
+    peak_ratio: float = 1.10
+    # others.collapse: states have collapsed to one vector if a tenth of their length is left beside it, and not if half
+    # of it is.
+    collapse_left: float = 0.10
+    collapse_none: float = 0.50
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50

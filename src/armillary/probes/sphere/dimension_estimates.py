@@ -70,9 +70,9 @@ def _dimensions(evidence: Evidence, site: str, spectrum: Spectrum) -> Dimensions
     sample, groups = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site), evidence.corpus.groups
     words = sample.distinct()
     document = words.document[:POINTS]
-    near = [_neighbour_sums(points[:POINTS], document, groups) for points in (words.z, words.x)]
+    near = [neighbour_sums(points[:POINTS], document, groups) for points in (words.z, words.x)]
     gaussian = gaussian_points(spectrum, min(len(words), POINTS), evidence.seed)
-    gaussian_sums = _neighbour_sums(gaussian, np.zeros(len(gaussian), dtype=np.int64), 1).sum(0)
+    gaussian_sums = neighbour_sums(gaussian, np.zeros(len(gaussian), dtype=np.int64), 1).sum(0)
     return Dimensions(
         _participation(evidence, sample),
         _ranks(sample),
@@ -104,7 +104,7 @@ def _ranks(sample: Sampled) -> Floats:
     return np.array([[sampled_rank(points[part]) for points in (sample.z, sample.x)] for part in parts])
 
 
-def _neighbour_sums(points: "Tensor", document: Ints, groups: int) -> Floats:
+def neighbour_sums(points: "Tensor", document: Ints, groups: int) -> Floats:
     """[group, (TwoNN, maximum likelihood), (points, log distance ratios)], added by a point's document.
 
     Neighbours are those among all points, whichever documents a draw takes: a document drawn twice is no neighbour of

@@ -107,18 +107,18 @@ class Ellipsoid:
         )
 
 
-def _gain(norm: "Norm") -> Floats:
+def gain_axes(norm: "Norm") -> Floats:
     return np.asarray(norm.gain.detach().double().cpu().numpy())
 
 
-def _flat(axes: Floats) -> Flags:
+def flat_axes(axes: Floats) -> Flags:
     return np.asarray(axes < T.flat_axis * np.median(axes))
 
 
 def _ratios(norms: "Sequence[Norm]") -> Floats:
     """95th over 5th percentile of the semi-axes that are not flat, per norm; NaN where most gains are 0."""
-    semi_axes = [np.abs(_gain(norm)) for norm in norms]
-    ends = np.array([np.percentile(axes[~_flat(axes)], [5, 95]) for axes in semi_axes])
+    semi_axes = [np.abs(gain_axes(norm)) for norm in norms]
+    ends = np.array([np.percentile(axes[~flat_axes(axes)], [5, 95]) for axes in semi_axes])
     return np.divide(ends[:, 1], ends[:, 0], out=np.full(len(ends), np.nan), where=ends[:, 0] > 0)
 
 
@@ -128,7 +128,7 @@ def _displacements(norms: "Sequence[Norm]") -> Floats:
 
 
 def _displacement(norm: "Norm") -> float:
-    size = np.sqrt(norm.d) * np.sqrt(np.mean(_gain(norm) ** 2))
+    size = np.sqrt(norm.d) * np.sqrt(np.mean(gain_axes(norm) ** 2))
     if norm.shift is None or not size > 0:
         return float("nan")
     return float(np.linalg.norm(norm.shift.detach().double().cpu().numpy()) / size)
@@ -176,7 +176,7 @@ def _verdict(evidence: Evidence, clearly: Flags, possibly: Flags) -> tuple[Verdi
 
 def _table(evidence: Evidence, ratios: Floats, displacements: Floats) -> Table:
     norms = evidence.anatomy.norms.values()
-    gains = [_gain(norm) for norm in norms]
+    gains = [gain_axes(norm) for norm in norms]
     semi_axes = [np.abs(gain) for gain in gains]
     extremes = [axes.max() / axes.min() if axes.min() > 0 else None for axes in semi_axes]
     return site_table(
@@ -186,7 +186,7 @@ def _table(evidence: Evidence, ratios: Floats, displacements: Floats) -> Table:
         cells("longest_shortest", "longest over shortest semi-axis, flat ones included; empty if one is 0", extremes),
         cells("longest", "longest semi-axis max|γ|", [axes.max() for axes in semi_axes], "√d"),
         cells("median", "median semi-axis", [np.median(axes) for axes in semi_axes], "√d"),
-        cells("flat", "flat axes: |γ| below 1 % of the median", [_flat(axes).sum() for axes in semi_axes], "axes"),
+        cells("flat", "flat axes: |γ| below 1 % of the median", [flat_axes(axes).sum() for axes in semi_axes], "axes"),
         cells("negative", "axes with negative γ (mirrored)", [(gain < 0).sum() for gain in gains], "axes"),
         cells("displacement", "‖β‖ / (√d · rms γ); empty where the norm has no shift", displacements),
     )

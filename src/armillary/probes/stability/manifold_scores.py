@@ -23,7 +23,9 @@ TWINS, QUICK_TWINS = 5, 2
 
 def sites_of(anatomy: Anatomy) -> tuple[str, ...]:
     """The last norm of the model, and the first norm of its middle block."""
-    return tuple(dict.fromkeys((list(anatomy.norms)[-1], f"L{anatomy.layers // 2}.ln1")))
+    middle = f"L{anatomy.layers // 2}.ln1"
+    norms = list(anatomy.norms)
+    return tuple(dict.fromkeys((norms[-1], middle if middle in norms else norms[0])))
 
 
 def score_tokens(bench: Bench) -> dict[str, ScoredTokens] | None:

@@ -103,7 +103,7 @@ def query_bias_alone(seed: int = 0) -> Anatomy:
 def misread(anatomy: Anatomy, share: float = 1.0) -> Anatomy:
     """Gains before attention are read as 1, by a share of the difference: they are not those of the running model."""
 
-    def wrong(norm: Norm) -> Norm:
-        return replace(norm, gain=norm.gain + share * (1 - norm.gain))
+    def wrong(norm: Norm | None) -> Norm | None:
+        return norm and replace(norm, gain=norm.gain + share * (1 - norm.gain))
 
     return replace(anatomy, blocks=tuple(replace(block, ln1=wrong(block.ln1)) for block in anatomy.blocks))

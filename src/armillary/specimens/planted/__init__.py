@@ -1,6 +1,6 @@
 """Models in which a claim holds, or does not, by construction: a table of cases per chapter."""
 
-from armillary.specimens.planted import attention, filter, grid, heads, sphere, stability, word_heads, words
+from armillary.specimens.planted import attention, filter, grid, heads, others, sphere, stability, word_heads, words
 from armillary.specimens.planted.case import Case
 
 CASES: tuple[Case, ...] = (
@@ -12,4 +12,5 @@ CASES: tuple[Case, ...] = (
     *filter.CASES,
     *grid.CASES,
     *heads.CASES,
+    *others.CASES,
 )

@@ -1,0 +1,52 @@
+"""Is something wrong with my model? Load it, read a text, check; `armillary health` prints the answer."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from armillary.anatomy import Anatomy
+from armillary.errors import TextError
+from armillary.flow.documents import from_any
+from armillary.readouts.health.report import against as beside
+from armillary.readouts.health.report import check_health
+from armillary.results.health import Health
+from armillary.run import DEFAULT_MODEL, DEFAULT_TOKENS, SEED, load, text_of
+from armillary.views.text.progress import progress_bar
+
+
+def health(
+    model: Any = DEFAULT_MODEL,
+    text: Any = None,
+    *,
+    against: Any = None,
+    tokens: int = DEFAULT_TOKENS,
+    device: str | None = None,
+    dtype: str | None = None,
+    tokenizer: Any = None,
+    trust_remote_code: bool = False,
+    seed: int = SEED,
+    progress: bool = True,
+) -> Health:
+    """Check a model: each line is ok, look or bad, with the value, what is usual and what one can do.
+
+    `text` is a path, a string, a list of documents, or None for the built-in sample. With `against`, a second model
+    reads the same text; lines that are worse than its lines are looked at.
+    """
+    started = time.time()
+    if tokens < 1:
+        raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
+    documents = from_any(text)
+
+    how: dict[str, Any] = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+
+    def checked(source: Any, its_tokenizer: Any) -> Health:
+        anatomy = source
+        if not isinstance(source, Anatomy):
+            anatomy = load(source, tokenizer=its_tokenizer, progress=progress, **how)
+        with progress_bar(progress) as bar:
+            return check_health(anatomy, text_of(anatomy, documents, tokens, seed), seed, bar.say)
+
+    result = checked(model, tokenizer)
+    if against is not None:
+        result = beside(result, checked(against, None))
+    return replace(result, about={"seconds": round(time.time() - started, 1)})

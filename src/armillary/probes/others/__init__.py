@@ -1,0 +1,1 @@
+"""Chapter H: claims of others, each with the paper that makes it."""

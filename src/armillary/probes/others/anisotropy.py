@@ -1,0 +1,183 @@
+"""Do representations fill a narrow cone, and do a few dimensions make it?"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.machinery import (
+    MODEL,
+    RANDOM,
+    SHUFFLED,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    beats,
+    by_share,
+    missing_interval,
+    undecided,
+    weakest,
+)
+from armillary.probes.machinery.stream_states import stream_states
+from armillary.probes.machinery.tables import cells, interval_cells, line, table
+from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.others.cones import ROGUE, Cones, cones
+from armillary.probes.sphere.across_sites import decided, defined_median, drawn_interval
+from armillary.results import Claim, Control, Finding, Part, Quantity, Statistic, Table, Verdict, Why, say
+
+
+@dataclass(frozen=True)
+class Anisotropy:
+    """Mean cosine of random pairs of tokens at every state of the stream, and what single dimensions add to it."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="others.anisotropy",
+        chapter="H",
+        statement="Representations fill a narrow cone, and one to three rogue dimensions make it.",
+        source="Ethayarajh 2019 (arXiv:1909.00512); Timkey and van Schijndel 2021 (arXiv:2109.04404)",
+        definition=(
+            "The mean cosine of two random tokens (Ethayarajh's measure of anisotropy), of different documents, at the "
+            "stream before the first block and after each block; the statistic is that of the median block. Massive "
+            "and first tokens are left out. A dimension's share is the mean over pairs of u_i v_i/(‖u‖‖v‖), over the "
+            f"mean cosine (Timkey and van Schijndel). The {ROGUE} largest are found on one half of the documents and "
+            "weighed on the other. Standardised, every dimension has mean 0 and variance 1; without a mean there is "
+            "no cone, by definition, so that column decides nothing."
+        ),
+        control="random initialisation (all twins); shuffled text; standardised dimensions",
+        rule=(
+            "Three parts, the weakest decides. 'A narrow cone': a state is in one if its mean cosine lies above "
+            f"{T.cone_cosine:g}; supported if {T.sites_most:.0%} of the states after blocks are, refuted if at most "
+            f"{T.sites_few:.0%} could be, qualified in between. 'By training': the median block's mean cosine lies "
+            "above that of an untrained model, with the whole interval; refuted if it lies below. 'By rogue "
+            f"dimensions': supported if {ROGUE} dimensions make more than {T.rogue_share:.0%} of the mean cosine at "
+            "the median block, refuted if less; undecided where the mean cosine is not positive. Undecided where an "
+            "interval spans its limit."
+        ),
+        kind="learned",
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
+
+    def conclude(self, evidence: Evidence) -> Finding:
+        names = [state.name for state in stream_states(evidence.anatomy)]
+        after = np.array([name != "L0.resid_pre" for name in names])
+        if not after.any():
+            return undecided(self.claim, Why.NOT_APPLICABLE, "No norm of this model reads the stream.")
+        model = cones(evidence, MODEL)
+        arms = {arm: cones(evidence, arm) for arm in (*evidence.twins, SHUFFLED) if arm in evidence[SAMPLES]}
+        by_state = np.array([drawn_interval(evidence, column) for column in model.cosine.T])
+        untrained = evidence.over_twins(lambda arm: _median(evidence, arms[arm].cosine, after))
+        parts = (
+            _cone(by_state[after]),
+            _learned(_median(evidence, model.cosine, after), untrained, len(evidence.twins)),
+            _rogue(evidence, model, after),
+        )
+        verdict, why = weakest(parts)
+        value = _median(evidence, model.cosine, after)
+        controls = [Control(RANDOM, *untrained)]
+        if SHUFFLED in arms:
+            controls.append(Control(SHUFFLED, *_median(evidence, arms[SHUFFLED].cosine, after)))
+        level = float(np.median(model.standardised[after]))
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            statistic=Statistic("mean cosine of two tokens, median block", *value),
+            n=model.tokens,
+            controls=(*controls, Control("standardised dimensions", level, np.nan, np.nan)),
+            reading=" ".join(part.reading for part in parts) + more_text(why),
+            headline=f"Two random tokens have a mean cosine of {say(value[0], '.2f')} after the median block; "
+            f"{ROGUE} dimensions make {say(_rogue_value(model, after), '.0%')} of it",
+            table=_table(names, model, by_state),
+            quantities=_lines(names, model, by_state, arms),
+            why=why,
+            parts=parts,
+        )
+
+
+def _median(evidence: Evidence, values: Floats, after: Floats) -> Interval:
+    """Of the median block, from [1 + draw, state]."""
+    return drawn_interval(evidence, defined_median(values[:, after]))
+
+
+def _rogue_value(model: Cones, after: Floats) -> float:
+    return float(defined_median(model.rogue[0, after]))
+
+
+def _cone(by_state: Floats) -> Part:
+    _, low, high = by_state.T
+    verdict = decided(by_share, (low > T.cone_cosine,), (~(high <= T.cone_cosine),))
+    inside = int((by_state[:, 0] > T.cone_cosine).sum())
+    return Part(
+        "a narrow cone",
+        verdict,
+        f"The mean cosine of two tokens is above {T.cone_cosine:g} after {inside} of {len(by_state)} blocks.",
+        why=missing_interval(*low, *high) if verdict == "undecided" else None,
+    )
+
+
+def _learned(value: Interval, untrained: Interval, twins: int) -> Part:
+    side = beats(value, untrained, twins) if twins else None
+    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    why = (missing_interval(*value, *untrained) if twins else Why.NO_CONTROL) if side is None else None
+    return Part(
+        "by training",
+        verdict,
+        f"After the median block it is {say(value[0], '.2f')}, in an untrained model {say(untrained[0], '.2f')}.",
+        Statistic("mean cosine, median block", *value),
+        why=why,
+    )
+
+
+def _rogue(evidence: Evidence, model: Cones, after: Floats) -> Part:
+    share = _median(evidence, model.rogue, after)
+    side = above(share, T.rogue_share)
+    positive = above(_median(evidence, model.cosine, after), 0.0)
+    names = sorted(
+        {dimension for state, there in zip(model.dimensions, after, strict=True) if there for dimension in state}
+    )
+    listed = ", ".join(map(str, names[:6])) + (" …" if len(names) > 6 else "")
+    reading = f"The {ROGUE} largest dimensions make {say(share[0], '.0%')} of it ({listed} over all blocks)."
+    if not positive:
+        return Part("by rogue dimensions", "undecided", "Without a cone, no dimension has a share.", why=Why.UNDEFINED)
+    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    return Part(
+        "by rogue dimensions",
+        verdict,
+        reading,
+        Statistic(f"share of {ROGUE} dimensions in the mean cosine, median block", *share),
+        why=missing_interval(*share) if side is None else None,
+    )
+
+
+def _table(names: list[str], model: Cones, by_state: Floats) -> Table:
+    return table(
+        cells("stream", "state of the stream", names),
+        interval_cells("cosine", "mean cosine of two tokens of different documents", by_state),
+        cells("rogue", f"share of it from {ROGUE} dimensions found on the other half of the documents", model.rogue[0]),
+        cells("dimensions", "the dimensions with the largest share", [" ".join(map(str, d)) for d in model.dimensions]),
+        cells("standardised", "mean cosine after standardising every dimension", model.standardised),
+    )
+
+
+def _lines(names: list[str], model: Cones, by_state: Floats, arms: dict[str, Cones]) -> tuple[Quantity, ...]:
+    twins = [cone.cosine[0] for arm, cone in arms.items() if arm != SHUFFLED]
+    controls = {RANDOM: np.mean(twins, axis=0)} if twins else {}
+    controls |= {SHUFFLED: arms[SHUFFLED].cosine[0]} if SHUFFLED in arms else {}
+    controls["standardised dimensions"] = model.standardised
+    limit = np.full(len(names), T.cone_cosine)
+    meaning = "mean cosine of two tokens of different documents"
+    return (
+        line("how narrow the cone is", meaning, "cosine", "stream", names, by_state, controls, {"the limit": limit}),
+        line(
+            f"share of {ROGUE} dimensions",
+            f"what the {ROGUE} largest dimensions add to the mean cosine",
+            "share",
+            "stream",
+            names,
+            model.rogue[0],
+            theory={"the limit": np.full(len(names), T.rogue_share)},
+        ),
+    )

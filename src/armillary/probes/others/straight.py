@@ -1,0 +1,158 @@
+"""Do trajectories of text become straighter with depth?"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from armillary.probes.instruments.curvatures import CURVATURES
+from armillary.probes.machinery import (
+    MODEL,
+    SHUFFLED,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    beats,
+    mean,
+    missing_interval,
+    weakest,
+)
+from armillary.probes.machinery.tables import cells, interval_cells, line, table
+from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.sphere.across_sites import arm_controls, arm_lines
+from armillary.results import Claim, Finding, Part, Statistic, Verdict, Why, say
+
+# Three independent points of one cloud make a turn of arccos(−½) between the steps from one to the next.
+INDEPENDENT = 120.0
+
+
+@dataclass(frozen=True)
+class Straight:
+    """The angle between successive steps from token to token, at every state of the stream."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="others.straight",
+        chapter="H",
+        statement="Trajectories of text straighten from the first layers to the middle ones, by training.",
+        source="Hosseini and Fedorenko 2023 (arXiv:2311.04930)",
+        definition=(
+            "The curvature of a text at one depth is the mean angle between the steps x_t − x_(t−1) and x_(t+1) − x_t "
+            "of the stream, 0° on a straight line; the authors' code takes the same angle. Words in no order have 120° "
+            "(three independent points). Steps from or to a first token are left out. The statistic is the curvature "
+            "before the first block less its mean over the middle third of the blocks, the layers that the source "
+            "speaks of."
+        ),
+        control=(
+            "random initialisation (all twins): averaging over neighbours alone makes a trajectory smoother; the same "
+            "words shuffled within their documents"
+        ),
+        rule=(
+            f"Three parts, the weakest decides. 'Straightens': the fall's interval lies above {T.straight_degrees:g}°. "
+            "'By training': it lies above that of an untrained model. 'From the text': the fall on text exceeds that "
+            f"on shuffled text by more than {T.straight_text:g}°, document by document. Each part is supported if the "
+            "whole interval lies above its limit, refuted if it lies below, and undecided if it spans it."
+        ),
+        kind="learned",
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (CURVATURES,)
+
+    def conclude(self, evidence: Evidence) -> Finding:
+        state = evidence[CURVATURES][MODEL]
+        sums = state.sums()
+
+        def fall(arm: str) -> Interval:
+            return evidence.interval(evidence[CURVATURES][arm].sums(), fallen, every=True)
+
+        by_state = evidence.intervals(sums, mean, every=True)
+        value, untrained = fall(MODEL), evidence.over_twins(fall)
+        parts = (
+            _straightens(value, by_state, state.states),
+            _learned(value, untrained, evidence),
+            _from_text(evidence),
+        )
+        verdict, why = weakest(parts)
+        names = state.states
+        curves = arm_lines(evidence, CURVATURES, lambda arm: mean(evidence[CURVATURES][arm].sums().sum(0)))
+        meaning = "mean angle between the steps from token to token"
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            statistic=Statistic("fall of the curvature from the first state to the middle third", *value, unit="°"),
+            n=CURVATURES.count(state)[0],
+            controls=arm_controls(evidence, CURVATURES, fall),
+            reading=" ".join(part.reading for part in parts) + more_text(why),
+            headline=f"Text turns by {say(by_state[0, 0], '.0f')}° per token before the first block and by "
+            f"{say(by_state[0, 0] - value[0], '.0f')}° in the middle of the depth",
+            table=table(
+                cells("stream", "state of the stream", names),
+                interval_cells("curvature", meaning, by_state, "°"),
+                *(cells(f"curvature, {arm}", f"the same, {arm}", curve, "°") for arm, curve in curves.items()),
+            ),
+            quantities=(
+                line(
+                    "curvature of text",
+                    meaning,
+                    "degrees",
+                    "stream",
+                    names,
+                    by_state,
+                    curves,
+                    {"independent points": np.full(len(names), INDEPENDENT)},
+                ),
+            ),
+            why=why,
+            parts=parts,
+        )
+
+
+def middle_third(states: int) -> slice:
+    """The states after the middle third of the blocks, at least one.
+
+    >>> middle_third(8), middle_third(2)
+    (slice(2, 6, None), slice(1, 2, None))
+    """
+    blocks = states - 1
+    first = max(1, round(blocks / 3))
+    return slice(first, max(first, round(2 * blocks / 3)) + 1)
+
+
+def fallen(sums: Floats) -> Floats:
+    """[draw]: degrees, from [draw, state, (turns, degrees)]."""
+    curvature = mean(sums)
+    return np.asarray(curvature[:, 0] - curvature[:, middle_third(curvature.shape[1])].mean(1))
+
+
+def _part(name: str, side: bool | None, reading: str, measured: Interval, why: Why | None = None) -> Part:
+    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    reason = (why or missing_interval(*measured)) if side is None else None
+    return Part(name, verdict, reading, Statistic(f"{name}: degrees", *measured, unit="°"), why=reason)
+
+
+def _straightens(value: Interval, by_state: Floats, names: list[str]) -> Part:
+    low = int(np.nanargmin(by_state[:, 0])) if np.isfinite(by_state[:, 0]).any() else 0
+    reading = (
+        f"A text turns by {say(by_state[0, 0], '.1f')}° per token before the first block and by "
+        f"{say(by_state[0, 0] - value[0], '.1f')}° in the middle third; least at {names[low]}, by "
+        f"{say(by_state[low, 0], '.1f')}° (words in no order: 120°)."
+    )
+    return _part("straightens", above(value, T.straight_degrees), reading, value)
+
+
+def _learned(value: Interval, untrained: Interval, evidence: Evidence) -> Part:
+    twins = len(evidence.twins)
+    reading = f"That is a fall of {say(value[0], '.1f')}°; in an untrained model it is {say(untrained[0], '.1f')}°"
+    reading += f", up to {say(untrained[2], '.1f')}°."
+    side = beats(value, untrained, twins) if twins else None
+    return _part("by training", side, reading, value, None if twins else Why.NO_CONTROL)
+
+
+def _from_text(evidence: Evidence) -> Part:
+    if SHUFFLED not in evidence[CURVATURES]:
+        return Part("from the text", "undecided", "There is no shuffled text.", why=Why.NO_CONTROL)
+    both = np.stack([evidence[CURVATURES][arm].sums() for arm in (MODEL, SHUFFLED)], 1)
+    more = evidence.interval(both, lambda sums: fallen(sums[:, 0]) - fallen(sums[:, 1]), every=True)
+    reading = f"On text it falls by {say(more[0], '.1f')}° more than on the same words shuffled."
+    return _part("from the text", above(more, T.straight_text), reading, more)

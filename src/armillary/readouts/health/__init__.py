@@ -1,0 +1,1 @@
+"""Is something wrong with a model? The survey's own measurements, read as an engineer would."""

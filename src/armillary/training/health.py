@@ -1,0 +1,94 @@
+"""Check a model's health during training.
+
+A `HealthCallback` runs the checks of `armillary health` on one fixed text, at every evaluation or every so many steps.
+This module imports torch and transformers: import it on demand.
+"""
+
+import json
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import TrainerCallback
+
+from armillary.anatomy.read import read
+from armillary.errors import ArmillaryError
+from armillary.flow.capture import still
+from armillary.readouts.health.report import check_health
+from armillary.results.health import Health
+from armillary.training.callback import as_corpus, unwrap
+from armillary.training.snapshot import plain
+
+
+# Compared by identity: Hugging Face's Trainer finds callbacks by ==.
+@dataclass(eq=False)
+class HealthCallback(TrainerCallback):
+    """Checks a model's health during training.
+
+    tokens  the text: ids [rows, width], each row a document, or a `Corpus`; 16 × 128 is plenty for a small model
+    every   steps between checks; None: at every evaluation (as a plain callable: at every call)
+    log     a file to which every check appends one line of JSON
+    stop    end the training when a line is bad
+
+    What is bad is also warned of. Under Hugging Face's Trainer the values are added to `state.log_history`.
+    """
+
+    tokens: Any = field(repr=False)
+    every: int | None = None
+    log: str | Path | None = None
+    stop: bool = False
+
+    def __post_init__(self) -> None:
+        if self.every is not None and self.every < 1:
+            raise ArmillaryError(
+                f"every={self.every} is not an interval; give 1 step or more, or None for evaluations."
+            )
+        self._corpus = as_corpus(self.tokens)
+
+    def check(self, model: nn.Module) -> Health:
+        """One check, in evaluation mode without gradients; the model and the random state are left unchanged."""
+        inner = unwrap(model)
+        devices = [parameter.device for parameter in inner.parameters()][:1]
+        with (
+            torch.random.fork_rng([device for device in devices if device.type == "cuda"]),
+            torch.autocast(devices[0].type, enabled=False),
+            still(inner),
+        ):
+            return check_health(read(inner), self._corpus)
+
+    def __call__(self, step: int, model: nn.Module) -> dict[str, float]:
+        """Check, log, and return the values; an empty dict between checks if `every` is given."""
+        if self.every is not None and step % self.every:
+            return {}
+        return self._record(step, model).scalars()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if self.every is not None and state.global_step % self.every == 0:
+            self._take(state, control, given["model"])
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if self.every is None:
+            self._take(state, control, given["model"])
+
+    def _take(self, state: Any, control: Any, model: nn.Module) -> None:
+        if not state.is_world_process_zero:
+            return
+        health = self._record(state.global_step, model)
+        state.log_history.append({**plain(health.scalars()), "epoch": state.epoch, "step": state.global_step})
+        if self.stop and health.status == "bad":
+            control.should_training_stop = True
+
+    def _record(self, step: int, model: nn.Module) -> Health:
+        health = self.check(model)
+        bad = [f"{line.name}: {line.shown}" for line in health.lines if line.status == "bad"]
+        if bad:
+            warnings.warn(f"step {step}: {'; '.join(bad)}", RuntimeWarning, stacklevel=2)
+        if self.log is not None:
+            path = Path(self.log)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, "status": health.status, **plain(health.scalars())}) + "\n")
+        return health

@@ -1,0 +1,213 @@
+"""Claims of others: planted truths come back, the authors' own formulas agree, and mistakes are caught."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from planted import bench_of, finding_of, name_of, whole
+from tiny import tiny
+
+from armillary.anatomy.read import read
+from armillary.flow.passages import watched
+from armillary.probes import choose
+from armillary.probes.instruments.curvatures import CURVATURES
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.instruments.stream_pairs import STREAM_PAIRS, block_states
+from armillary.probes.machinery import MODEL
+from armillary.probes.machinery.probe import judge
+from armillary.probes.machinery.shared_pass import gather, observe
+from armillary.probes.machinery.stream_states import stream_states
+from armillary.probes.others.bare_attention import Bare
+from armillary.probes.others.bare_attention import share as left_share
+from armillary.probes.others.block_fits import block_fits, skip, write
+from armillary.probes.others.block_fits import whole as linear_share
+from armillary.probes.others.cones import contributions, rogue_share
+from armillary.probes.others.id_peak import by_half, peak
+from armillary.probes.others.massive_places import SetOutliers, extremes
+from armillary.probes.others.straight import middle_third
+from armillary.probes.others.stream import sampled_streams
+from armillary.specimens.models.others import resting, writing
+from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.planted.others import CASES
+
+FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "opt-post", "bert")
+PARTS = {
+    "massive, no head looks": {"heads park attention on the first token": "refuted", "massive values": "supported"},
+    "anisotropy, a mean along all axes": {"a narrow cone": "supported", "by rogue dimensions": "refuted"},
+    "linear, small writes of |y|": {"with its skip": "supported", "not by the skip alone": "qualified"},
+    "straight, means of all words so far": {"by training": "supported", "from the text": "refuted"},
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_planted_truth_comes_back(case):
+    finding = finding_of(name_of(case))
+    whole(finding)
+    assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
+    parts = {part.name: part.verdict for part in finding.parts}
+    assert PARTS.get(name_of(case), {}).items() <= parts.items()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_states_of_the_stream_are_what_blocks_give(family):
+    """What norms receive or give is `resid_post`, whatever the order of norms."""
+    anatomy = read(tiny(family))
+    text = chained(3, 12, vocabulary=90)
+    gathered = observe(anatomy, text, [SAMPLES])[SAMPLES]
+    batch = next(text.batches())
+    states = bench_of(gather(anatomy, text, ())).states(batch, [state.name for state in stream_states(anatomy)])
+    for state in stream_states(anatomy):
+        sample = gathered.rows[state.norm].sample()
+        norm = anatomy.norms[state.norm]
+        rows = norm(sample.rows) if state.output else sample.rows
+        for row, (document, position, *_) in zip(rows, sample.payload.tolist(), strict=True):
+            at = batch.documents.tolist().index(document) if document in batch.documents.tolist() else None
+            if at is not None:
+                torch.testing.assert_close(row, states[state.name][at, position], rtol=1e-4, atol=1e-4)
+
+
+def test_curvature_is_the_angle_between_steps():
+    """Against the definition, token by token."""
+    anatomy = read(tiny("gpt2"))
+    text = corpus(6, 20, vocabulary=90)
+    state = observe(anatomy, text, [CURVATURES])[CURVATURES]
+    sums = state.sums()
+    ids = torch.tensor([window.ids for window in text.windows])
+    for index, name in enumerate(state.states):
+        states = watched(anatomy, ids, name)[name].double()[:, 1:]
+        steps = states[:, 1:] - states[:, :-1]
+        cosines = torch.nn.functional.cosine_similarity(steps[:, 1:], steps[:, :-1], dim=-1)
+        degrees = torch.rad2deg(cosines.clamp(-1, 1).acos())
+        assert sums[:, index, 0].sum() == degrees.numel()
+        np.testing.assert_allclose(sums[:, index, 1], degrees.sum(1).numpy(), rtol=1e-4)
+
+
+def test_independent_points_turn_by_120_degrees():
+    rng = np.random.default_rng(0)
+    steps = np.diff(rng.standard_normal((4000, 64)), axis=0)
+    cosine = (steps[1:] * steps[:-1]).sum(1) / np.linalg.norm(steps[1:], axis=1) / np.linalg.norm(steps[:-1], axis=1)
+    assert np.degrees(np.arccos(cosine)).mean() == pytest.approx(120, abs=1)
+    assert [middle_third(n) for n in (2, 3, 8)] == [slice(1, 2), slice(1, 2), slice(2, 6)]
+
+
+def test_dimensions_add_up_to_the_cosine():
+    """Timkey and van Schijndel: the contributions of all dimensions sum to the mean cosine."""
+    rng = np.random.default_rng(1)
+    unit = rng.standard_normal((12, 5, 8)) + np.array([3.0, *[0] * 7])
+    unit /= np.linalg.norm(unit, axis=-1, keepdims=True)
+    pairs = [unit[i] @ unit[j].T for i in range(12) for j in range(12) if i != j]
+    shares = contributions(unit.sum(1), np.ones((1, 12)))[0]
+    assert shares.sum() == pytest.approx(sum(pair.sum() for pair in pairs))
+    assert shares[0] / shares.sum() > 0.9
+    assert rogue_share(unit.sum(1), np.ones((1, 12)))[0] > 0.9
+
+
+def test_noise_has_no_rogue_dimensions():
+    """Dimensions are found on other documents: noise must not find its own."""
+    rng = np.random.default_rng(2)
+    sums = rng.standard_normal((20, 200)) + 0.3
+    assert rogue_share(sums, np.ones((1, 20)))[0] < 0.1
+
+
+def test_the_linear_share_is_that_of_least_squares():
+    """With many tokens and no penalty to speak of, the share is the textbook's; the authors' score is at least it."""
+    anatomy, text = writing(0.5, 1.0)
+    gathered = gather(anatomy, text, (SAMPLES, STREAM_PAIRS))
+    fits = block_fits(gathered, MODEL)
+    streams = sampled_streams(gathered, MODEL)
+    before, after = block_states(anatomy)["L0"]
+    x, y = (streams.x[state.name].astype(float) for state in (before, after))
+    x1, y1 = np.c_[x, np.ones(len(x))], y
+    left = y1 - x1 @ np.linalg.lstsq(x1, y1, rcond=None)[0]
+    in_sample = 1 - np.square(left).sum() / np.square(y - y.mean(0)).sum()
+    share = linear_share(fits.sums.sum(0))[0]
+    assert share <= fits.in_sample[0] <= 1
+    assert share == pytest.approx(in_sample, abs=0.03)
+    added = np.square((y - x) - (y - x).mean(0)).sum()
+    assert skip(fits.sums.sum(0))[0] == pytest.approx(1 - added / np.square(y - y.mean(0)).sum(), abs=0.02)
+    assert write(fits.sums.sum(0))[0] < share
+
+
+def test_a_map_is_not_tried_on_what_it_was_fitted_to():
+    """Writes that are a random function of the word: fitted to all words the map would seem good."""
+    gathered = gather(writing(1.0, 1.0)[0], corpus(10, 30, seed=5), (SAMPLES, STREAM_PAIRS))
+    fits = block_fits(gathered, MODEL)
+    assert fits.in_sample[0] > linear_share(fits.sums.sum(0))[0] + 0.03
+
+
+def test_the_largest_coordinate_is_where_it_was_planted():
+    anatomy, text = resting()
+    found = extremes(bench_of(gather(anatomy, text, ())))
+    assert set(found.position[:, 0]) == {0} and set(found.dimension[:, 0]) == {5}
+    assert found.value[:, 0] == pytest.approx(4000)
+    assert np.median(found.ratios[:, 0]) > 1000
+
+
+def test_setting_outliers_touches_nothing_else():
+    anatomy, text = resting()
+    batch = next(text.batches())
+    zeros = torch.zeros(anatomy.d)
+    bench = bench_of(gather(anatomy, text, ()))
+    plain = bench.states(batch, ["L0.resid_pre", "L1.resid_post"])
+    none = bench.states(batch, ["L1.resid_post"], SetOutliers("L0.resid_post", 1e9, zeros))
+    assert torch.equal(plain["L1.resid_post"], none["L1.resid_post"])
+    moved = {}
+    for other in (0, 11):
+        edit = SetOutliers("L0.resid_post", 100.0, zeros, others=other)
+        changed = bench.states(batch, ["L1.resid_post"], edit)["L1.resid_post"]
+        moved[other] = float((changed - plain["L1.resid_post"])[:, 1:].abs().max())
+    # Another coordinate of the first token is about one beside 4000: hardly anything of what heads see.
+    assert moved[11] < 0.1 < 1 < moved[0]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "opt-post", "bert"])
+def test_every_family_can_be_asked(family):
+    probes = choose("H")
+    needed = [instrument for probe in probes for instrument in probe.instruments]
+    gathered = gather(read(tiny(family)), chained(12, 20, vocabulary=90), needed)
+    bench = bench_of(gathered)
+    bench.prove()
+    for probe in probes:
+        finding = judge(probe, gathered, bench)
+        whole(finding)
+        assert not math.isnan(finding.statistic.value) or finding.verdict == "undecided"
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "gpt_neox", "bert"])
+def test_without_its_skip_a_block_gives_its_write(family):
+    """What leaves the last block is what its last sublayer wrote; with nothing taken away it is the model's own."""
+    anatomy = read(tiny(family))
+    bench = bench_of(gather(anatomy, chained(3, 12, vocabulary=90), ()))
+    batch, last = bench.batches()[0], anatomy.layers - 1
+    block = anatomy.blocks[last]
+    writes = ["mlp_out" if block.ln2_post is None else "ln2_post", "attn_out" if block.ln1_post is None else "ln1_post"]
+    sites = [f"L{last}.{name}" for name in (*writes, "resid_post", "resid_pre")]
+    plain = bench.states(batch, sites)
+    for skips, forwards in ((False, True), (False, False), (True, False)):
+        states = bench.states(batch, sites, Bare(skips, forwards))
+        assert not torch.allclose(states[sites[2]], plain[sites[2]], atol=1e-3)
+    assert torch.equal(bench.states(batch, sites)[sites[2]], plain[sites[2]])
+    if anatomy.order == "pre" and not anatomy.parallel:
+        # The write that is watched has its skip taken off already, so that the sum is the bare write.
+        bare = bench.states(batch, sites, Bare(False, False))
+        assert float(bare[sites[0]].abs().max()) == 0
+
+
+def test_the_highest_of_many_noisy_numbers_is_no_peak():
+    """Dimensions that differ by chance alone: found and measured on the same documents, they would have a peak."""
+    rng = np.random.default_rng(3)
+    ratios = []
+    for _ in range(40):
+        sums = np.zeros((20, 30, 2, 2))
+        sums[..., 0] = 20
+        sums[..., 1] = 2 + 0.4 * rng.standard_normal((20, 30, 2))
+        ratios.append(float(peak(by_half(sums).sum(0)[None])[0]))
+    assert np.mean(ratios) < 1.0
+    sums[:, 15, :, 1] /= 2
+    assert float(peak(by_half(sums).sum(0)[None])[0]) > 1.5
+
+
+def test_what_is_left_beside_the_mean():
+    sums = np.array([[[0.0, 4.0], [4.0, 4.0], [1.0, 4.0]]])
+    assert left_share(sums)[0].tolist() == [0.0, 1.0, 0.5]
