@@ -8,7 +8,7 @@ loaded. What each does:
 
   bare HF          the forward pass alone: what everything is measured by
   hidden states    `output_hidden_states=True`: the stream between blocks, none of the norms' outputs, nothing summed up
-  TransformerLens  `run_with_cache`: every activation kept, nothing summed up; its own model of the same weights
+  TransformerLens  `run_with_cache`: every activation and attention pattern kept, nothing summed up
   nnsight          input and output of every norm saved, nothing summed up
   armillary A      lengths, covariances and samples of every norm, summed up; nothing per token is kept
   armillary A+B+C  heads and words as well
@@ -35,6 +35,7 @@ import torch
 import transformers as tr
 
 ROWS, LENGTH = 8, 256
+TOKENIZER = Path(__file__).parent.parent / "src" / "armillary" / "builtin" / "gpt"
 OURS = {"armillary A": "A", "armillary A+B+C": "A,B,C"}
 PEERS = ("TransformerLens", "nnsight")
 TOOLS = ("bare HF", "hidden states", *PEERS, *OURS)
@@ -56,10 +57,11 @@ def work_of(tool: str) -> Callable[[], object]:
     if tool in OURS:
         return _ours(OURS[tool], ids)
     if tool == "TransformerLens":
-        from transformer_lens import HookedTransformer, HookedTransformerConfig
+        from transformer_lens.model_bridge import TransformerBridge
 
-        shape = {"n_layers": 12, "d_model": 768, "n_ctx": 1024, "d_head": 64, "d_vocab": 50257}
-        lens = HookedTransformer(HookedTransformerConfig(**shape, act_fn="gelu_new", normalization_type="LN", seed=0))
+        # It wants a tokenizer, which is not used: any will do, without a network.
+        words = tr.AutoTokenizer.from_pretrained(TOKENIZER)
+        lens = TransformerBridge.boot_transformers("gpt2", hf_model=model(), tokenizer=words, device="cpu")
         # Up to the last block: logits are left out.
         return lambda: lens.run_with_cache(ids, stop_at_layer=12)
     base = model()
