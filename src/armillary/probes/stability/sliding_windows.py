@@ -104,7 +104,7 @@ class Sliding:
             self.add(KEPT, last, batch, before, stream(self.bench, batch, Slide(last, "keep")))
             # With the whole window's scales its own stream is the live one: only the slid one changes.
             own = first_apart(slid_powers, {site: power[:, last:] for site, power in powers.items()})
-            freeze = frozen(self.bench.anatomy, own)
+            freeze = frozen(self.bench.anatomy, own, last)
             self.add(OWN, last, batch, before, stream(self.bench, batch, Slide(last), *freeze))
             self._live.append((batch, powers, slid_powers))
 
@@ -118,7 +118,7 @@ class Sliding:
                 APART: (first_apart(powers, typical), first_apart(slid_powers, typical)),
             }
             for name, (whole, slid) in ways.items():
-                freeze, freeze_slid = (frozen(self.bench.anatomy, p) for p in (whole, slid))
+                freeze, freeze_slid = frozen(self.bench.anatomy, whole), frozen(self.bench.anatomy, slid, last)
                 before = stream(self.bench, batch, *freeze)
                 self.add(name, last, batch, before, stream(self.bench, batch, Slide(last), *freeze_slid))
 

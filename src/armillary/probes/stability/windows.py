@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from armillary.anatomy import Anatomy, Norm
 from armillary.edits import Edit, Freeze
@@ -89,9 +90,14 @@ def _power(norm: Norm, site: str, powers: dict[str, Tensor]) -> Watcher:
     return see
 
 
-def frozen(anatomy: Anatomy, powers: Mapping[str, Tensor]) -> tuple[Edit, ...]:
-    """Edits that freeze every norm to the scale of a power: one for all tokens, or one per token [b, t, 1]."""
-    return tuple(Freeze(site, torch.rsqrt(power + anatomy.norms[site].eps)) for site, power in powers.items())
+def frozen(anatomy: Anatomy, powers: Mapping[str, Tensor], slid: int = 0) -> tuple[Edit, ...]:
+    """Edits that freeze every norm to the scale of a power: one for all tokens, or one per token [b, t, 1] that is left
+    after `slid` tokens went out of the window."""
+    # The columns of a scale are those of the whole text: tokens that slid out have some that nobody reads.
+    whole = {
+        site: pad(power, (0, 0, slid, 0), value=1.0) if power.ndim == 3 else power for site, power in powers.items()
+    }
+    return tuple(Freeze(site, torch.rsqrt(power + anatomy.norms[site].eps)) for site, power in whole.items())
 
 
 def first_apart(powers: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> dict[str, Tensor]:
