@@ -5,8 +5,9 @@ python examples/first_survey.py
 
 import armillary
 
-# Or a live transformers model, a folder, a .gguf file, a hub id; and your own text as the second argument.
-survey = armillary.survey("builtin:gpt", claims="A", progress=False)
+# Or a live transformers model, a folder, a .gguf file, a hub id; and your own text as the second argument. Without
+# quick=True more text is read, and intervals are narrower.
+survey = armillary.survey("builtin:gpt", claims="A", quick=True, progress=False)
 print(survey)
 
 zeros = survey["spectrum.two-zeros"]

@@ -9,18 +9,26 @@ from armillary.flow.tokens import Corpus
 from armillary.probes import PROBES
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.probe import AnyProbe, Experimenter
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import VERDICTS, Finding
 from armillary.specimens.planted import CASES
 from armillary.specimens.planted.case import Case, conclude
 
-INSTRUMENTS = tuple(dict.fromkeys(instrument for probe in PROBES for instrument in probe.instruments))
+
+def instruments_of(chapters: str) -> tuple[AnyInstrument, ...]:
+    """What the probes of these chapters read."""
+    probes = [probe for probe in PROBES if probe.claim.chapter in chapters]
+    return tuple(dict.fromkeys(instrument for probe in probes for instrument in probe.instruments))
 
 
-def evidence(anatomy: Anatomy, text: Corpus) -> Evidence:
-    """What a survey gathers with every instrument of the shared pass."""
-    return gather(anatomy, text, INSTRUMENTS)
+INSTRUMENTS = instruments_of("ABCDEF")
+
+
+def evidence(anatomy: Anatomy, text: Corpus, chapters: str = "ABCDEF") -> Evidence:
+    """What a survey of these chapters gathers with every instrument of the shared pass."""
+    return gather(anatomy, text, instruments_of(chapters))
 
 
 def weights(anatomy: Anatomy) -> Evidence:

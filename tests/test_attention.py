@@ -1,11 +1,13 @@
 """Attention's claims are supported where they are planted and refuted where their opposite is."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from planted import evidence, first_reading, name_of
+from planted import evidence as gathered_for
+from planted import first_reading, name_of
 
 from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
@@ -40,6 +42,8 @@ from armillary.specimens.models.draws import generator
 from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted.attention import CASES
 from armillary.specimens.planted.case import conclude
+
+evidence = partial(gathered_for, chapters="B")
 
 
 @pytest.mark.parametrize("case", first_reading(CASES), ids=name_of)

@@ -11,6 +11,7 @@ from planted import case_of, first_reading, name_of, weights
 from armillary import load
 from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
+from armillary.geometry import readout
 from armillary.probes.attention import related as related_module
 from armillary.probes.attention.key_value_store import Store
 from armillary.probes.attention.lexicon.known_words import vocabulary
@@ -293,7 +294,7 @@ def test_a_written_topic_is_read_at_its_own_end_whatever_the_left_vector(monkeyp
     case = case_of("subjects, deep topics behind random left vectors")
     right = conclude(case).more_tables["subjects L2"].to_frame()
     assert right.coherence.min() > 0.3
-    monkeypatch.setattr(Loudness, "oriented", lambda self, directions: directions)
+    monkeypatch.setattr(readout, "farther_end", readout.top_tokens)
     wrong = conclude(case).more_tables["subjects L2"].to_frame()
     assert (wrong.coherence < 0.15).mean() > 0.2
 

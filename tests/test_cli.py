@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -36,8 +37,8 @@ from armillary.results.table import Table
 CLAIMS = [probe.claim.id for probe in PROBES]
 # The tiny models' vocabulary has none of the listed nouns.
 WORDS = {"qk.related", "qk.lookup", "qk.subjects", "vo.store", "vo.subjects"}
-# None of these words, and no checkpoints: nothing to tabulate.
-NOTHING = {"heads.language", "heads.emerge"}
+# None of these words, no checkpoints, and too few long documents: nothing to tabulate.
+NOTHING = {"heads.language", "heads.emerge", "heads.regions"}
 # A survey of one claim that reads text, and of one that reads weights alone.
 QUICK = ("--claims", "sphere.radius", "--tokens", "300")
 WEIGHTS = ("--claims", "sphere.ellipsoid")
@@ -430,7 +431,7 @@ def test_an_end_from_outside(gpt2, out, monkeypatch, error, code, message):
     def end(*args: Any, **more: Any) -> None:
         raise error
 
-    monkeypatch.setattr("armillary.run.gather", end)
+    monkeypatch.setattr("armillary.reading.gather", end)
     result = run("survey", gpt2, "--out", out, *QUICK)
     assert result.exit_code == code
     check_sentence(result.stderr, message)
@@ -464,15 +465,69 @@ def test_a_claim_that_fails_leaves_the_others(gpt2, out, monkeypatch, debug):
     assert "! 1" in shown and "sphere.plane" in shown
 
 
-def test_a_bug_is_seen(gpt2, out, monkeypatch):
-    """What no user can put right keeps its traceback."""
-
+def test_a_bug_is_one_sentence_and_its_traceback_is_kept(gpt2, out, monkeypatch):
     def bug(*args: Any, **more: Any) -> None:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr("armillary.run.gather", bug)
+    monkeypatch.setattr("armillary.reading.gather", bug)
+    result = run("survey", gpt2, "--out", out, *QUICK)
+    assert result.exit_code == 1
+    said = re.fullmatch(
+        r"armillary: this should not happen \(RuntimeError: shapes do not match\); "
+        r"please report it with the details in (\S+)\.\n",
+        result.stderr,
+    )
+    assert said, result.stderr
+    details = Path(said[1])
+    assert "in bug" in details.read_text("utf-8")
+    details.unlink()
+    monkeypatch.setenv("ARMILLARY_DEBUG", "1")
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run("survey", gpt2, "--out", out, *QUICK)
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31m\u202ered"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("claims", HOSTILE),
+        ("survey", "--claims", HOSTILE),
+        ("survey", f"./{HOSTILE}"),
+        ("survey", "--text", HOSTILE),
+        ("show", HOSTILE),
+        (HOSTILE,),
+        ("survey", f"--{HOSTILE}"),
+        ("survey", "--tokens", HOSTILE),
+        ("lab", "run", HOSTILE, "--out", "nowhere"),
+        ("travel", "builtin:gpt", "two words", "--projection", HOSTILE),
+    ],
+)
+def test_no_error_sends_escapes_to_the_terminal(arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "red" in result.stderr
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", result.stderr), result.stderr
+
+
+@pytest.mark.parametrize("name", ["pipe.txt", "pipe.gguf"])
+def test_a_pipe_is_refused_at_once(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    if name.endswith(".txt"):
+        refused("is not a regular file", "survey", "--text", tmp_path / name)
+        refused("is not a regular file", "survey", "--text", "/dev/zero")
+    else:
+        refused("there is no model at", "survey", tmp_path / name)
+
+
+def test_a_link_to_nothing_is_named(gpt2, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(gpt2, broken)
+    for file in broken.glob("*.safetensors"):
+        file.unlink()
+        file.symlink_to(tmp_path / "nowhere.safetensors")
+    refused("a link that leads nowhere", "survey", broken)
 
 
 # Models that cannot be used.

@@ -325,6 +325,15 @@ def test_a_wrong_orientation_is_told_although_bits_are_saved():
         finding.to_frame().more_high < -0.1
     ).all() and "bits more than the model's own in every layer" in finding.reading
     assert parts_of(finding)["the directions of W_1 add to it"] == "refuted"
+    assert finding.verdict == "refuted"
+
+
+def test_large_untrained_weights_have_learned_nothing():
+    """They save more than untrained models of the usual size, and as much as other random directions."""
+    finding = tried(Compress(), plain("gelu_new", size=5.0), corpus(24, 40))
+    parts = parts_of(finding)
+    assert parts["the activation saves bits"] == parts["training adds to it"] == "supported"
+    assert parts["the directions of W_1 add to it"] == finding.verdict == "refuted"
 
 
 def test_what_any_activation_saves_is_not_learned():

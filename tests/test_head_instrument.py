@@ -115,7 +115,7 @@ def _by_hand(anatomy, text):
             run(anatomy, batch.ids, batch.mask)
         for layer, block in enumerate(anatomy.blocks):
             q, k = (at[f"L{layer}.{s}"] for s in "qk")
-            q, k = placed(block.attention, q, k, rotation(anatomy, q.shape[1]))
+            q, k = placed(block.attention, q, k, rotation(anatomy, layer, q.shape[1]))
             scores = torch.einsum("bihk,bjhk->bhij", q, k).double() * block.attention.scale
             sees = visible(block.attention, q.shape[1], anatomy.causal, q.device)
             mean = (scores * sees).sum(-1) / sees.sum(-1)

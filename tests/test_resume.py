@@ -1,5 +1,6 @@
 """Does a survey that was stopped go on to the same result, and does nobody write to its folder meanwhile?"""
 
+import errno
 import json
 import os
 import platform
@@ -25,17 +26,28 @@ CLAIMS = "sphere.radius,spectrum.two-zeros,sphere.direction,attention.cosine,wor
 TEXT = list(sample().texts)[:24]
 
 
-@pytest.fixture(autouse=True)
-def often(monkeypatch):
-    """Segments of a few batches, each kept at once."""
-    monkeypatch.setattr("armillary.flow.tokens.BATCH_TOKENS", 256)
-    monkeypatch.setattr("armillary.flow.tokens.SEGMENT_TOKENS", 600)
-    monkeypatch.setattr(kept_pass.KeptPass.__init__, "__defaults__", (0.0,))
+@pytest.fixture(scope="module", autouse=True)
+def often():
+    """Segments of a few batches, each kept at once; two untrained twins, since every arm is resumed alike."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("armillary.flow.tokens.BATCH_TOKENS", 256)
+        patch.setattr("armillary.flow.tokens.SEGMENT_TOKENS", 600)
+        patch.setattr("armillary.flow.controls.TWINS", ((float("inf"), 2),))
+        patch.setattr(kept_pass.KeptPass.__init__, "__defaults__", (0.0,))
+        yield
 
 
-@pytest.fixture
-def model(tmp_path):
-    return str(folders.model_folder("gpt2", tmp_path / "gpt2"))
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(folders.model_folder("gpt2", tmp_path_factory.mktemp("model") / "gpt2"))
+
+
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory):
+    """What a survey that nobody stops leaves in its folder."""
+    out = tmp_path_factory.mktemp("whole")
+    survey(model, out)
+    return content(out)
 
 
 def survey(model, out, **more):
@@ -71,8 +83,7 @@ def stopping(monkeypatch, patch, after):
 
 
 @pytest.mark.parametrize("after", [1, 4, 13])
-def test_a_pass_goes_on_to_the_same_bytes(model, tmp_path, monkeypatch, after):
-    survey(model, tmp_path / "whole")
+def test_a_pass_goes_on_to_the_same_bytes(model, whole, tmp_path, monkeypatch, after):
     out = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stopping(patch, (kept_pass.KeptPass, "keep"), after)
@@ -80,7 +91,7 @@ def test_a_pass_goes_on_to_the_same_bytes(model, tmp_path, monkeypatch, after):
             survey(model, out)
     assert list((out / "pass").iterdir())
     survey(model, out, resume=True)
-    assert content(out) == content(tmp_path / "whole")
+    assert content(out) == whole
     assert not (out / "pass").exists()
     assert not (out / NAME).exists()
 
@@ -104,8 +115,7 @@ def test_what_was_read_is_not_read_again(model, tmp_path, monkeypatch):
     assert len(passes) < whole / 4
 
 
-def test_what_was_decided_is_not_decided_again(model, tmp_path, monkeypatch):
-    survey(model, tmp_path / "whole")
+def test_what_was_decided_is_not_decided_again(model, whole, tmp_path, monkeypatch):
     out, judged = tmp_path / "stopped", []
     with monkeypatch.context() as patch:
         stopping(patch, (conclude, "judge"), 3)
@@ -118,12 +128,12 @@ def test_what_was_decided_is_not_decided_again(model, tmp_path, monkeypatch):
     result = survey(model, out, resume=True, tell=lambda so_far: told.append(len(so_far)))
     assert len(judged) == 3
     assert told == [0, 1, 2, 3, 4, 5, 6]
-    assert content(out) == content(tmp_path / "whole")
+    assert content(out) == whole
     assert set(result.times.claims) == set(CLAIMS.split(","))
     judged.clear()
     assert len(survey(model, out, resume=True)) == 6
     assert not judged
-    assert content(out) == content(tmp_path / "whole")
+    assert content(out) == whole
 
 
 def test_a_claim_that_failed_is_measured_again(model, tmp_path, monkeypatch):
@@ -174,6 +184,30 @@ def test_a_short_pass_is_not_kept(model, tmp_path, monkeypatch):
     with pytest.raises(StopError):
         survey(model, tmp_path / "out")
     assert not (tmp_path / "out" / "pass").exists()
+
+
+@pytest.mark.parametrize("picture", ["figures", "report.html"])
+def test_a_disk_that_fills_up_costs_pictures_alone(model, tmp_path, monkeypatch, picture):
+    survey(model, tmp_path / "whole", claims="sphere.radius")
+    real = os.fsync
+
+    def full(handle):
+        if picture in os.readlink(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OutputError, match="the disk is full"):
+            survey(model, out, claims="sphere.radius")
+    (record, files), (expected, others) = content(out), content(tmp_path / "whole")
+    assert record == expected
+    drawn = {name: data for name, data in others.items() if picture == "report.html" or "figures" not in name}
+    assert {name: data for name, data in files.items() if not name.startswith("pass")} == drawn
+    # What is missing is made by the same command, which measures nothing again.
+    survey(model, out, claims="sphere.radius", resume=True)
+    assert (out / "report.html").exists()
 
 
 def test_resuming_needs_a_folder(model):

@@ -68,6 +68,18 @@ def test_stations_are_what_the_planted_weights_say():
     assert (stations[:, Y] > 1.2 * stations[:, X]).all()
 
 
+def test_the_statistic_counts_what_the_part_counts():
+    """Each step happens in two of four sublayers, and never both: qualified apart, refuted together."""
+    apart, half = (
+        finding_of(f"cycle, {case}")
+        for case in ("each step in another layer", "gains that even out in one layer of two")
+    )
+    both, norm, sublayer = apart.parts[:3]
+    assert (both.verdict, norm.verdict, sublayer.verdict) == ("refuted", "qualified", "qualified")
+    assert apart.statistic.value == both.statistic.value == 0 and "Both at one sublayer" in both.reading
+    assert half.statistic.value == half.parts[0].statistic.value == 0.5 and "2 of 4" in half.parts[0].reading
+
+
 def test_few_tokens_do_not_look_like_few_axes():
     """Isotropic words: a covariance multiplied with itself would find a third of the axes in so few tokens."""
     from armillary.probes.sphere.clouds import membership, participation
@@ -302,6 +314,23 @@ def test_positions_beyond_the_trained_length():
     assert changed.parts[2].verdict == "refuted" and changed.verdict == finding.verdict
     table = tried(Positions(), read(tiny("gpt2")), corpus).parts[2]
     assert table.why is Why.NOT_APPLICABLE and "table of positions ends at 64" in table.reading
+
+
+def test_what_keeps_positions_beyond_the_trained_length_out_of_reach_is_said():
+    from armillary.probes.stability.beyond import obstacle
+
+    anatomy = read(tiny("llama"))
+    short = tried(Positions(), anatomy, text(10, 32, words=97)).parts[2]
+    assert short.why is Why.TOO_LITTLE_TEXT and "too short for windows of 80 tokens" in short.reading
+    long = obstacle(replace(anatomy, context=4096), 10**6)
+    assert long is not None and long.why is Why.NOT_AFFORDED and "windows of 4160 tokens" in long.reason
+
+
+def test_without_the_earliest_range_nothing_is_compared():
+    """Eight documents have 56 tokens at positions 1–7, where 64 are needed; later ranges have enough."""
+    few, enough = (tried(Positions(), read(tiny("llama")), text(count, 40, words=97)) for count in (8, 10))
+    assert few.why is Why.TOO_LITTLE_TEXT and few.reading.startswith("Positions 1–7") and not few.parts
+    assert enough.why is not Why.TOO_LITTLE_TEXT and "Between positions 1–7 and 32–127" in enough.reading
 
 
 def test_windows_too_short_for_two_ranges_decide_nothing():

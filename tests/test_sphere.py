@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 import torch
-from planted import bench_of, concluded, evidence, first_reading, name_of
+from planted import bench_of, concluded, first_reading, name_of
+from planted import evidence as gathered_for
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -39,6 +40,8 @@ from armillary.specimens.models.sphere import lengths, noisy_gains, own_words, s
 from armillary.specimens.models.texts import chained, classed, corpus
 from armillary.specimens.planted.case import certain, conclude
 from armillary.specimens.planted.sphere import CASES
+
+evidence = partial(gathered_for, chapters="A")
 
 TOO_LITTLE = (
     certain("two zeros, few tokens", "spectrum.two-zeros", "undecided", lambda seed: (bag(gaussian()), corpus(10, 6))),
@@ -234,7 +237,7 @@ def around(value: float, width: float = 0.01) -> tuple[float, float, float]:
 )
 def test_the_angle_must_beat_length_and_untrained_models(beyond_length, untrained, cosine, verdict):
     model = Separations(cosine, around(0.7), around(0.5), beyond_length, around(0.0))
-    part = against_length(model, untrained, "ln_final")
+    part = against_length(model, untrained, 5, "ln_final")
     assert part.verdict == verdict
     assert (part.why is None) == (verdict != "undecided")
 

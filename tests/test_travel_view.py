@@ -427,8 +427,8 @@ def test_the_command_draws_and_prints(folder, tmp_path):
 
 def test_the_command_answers_bad_input(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused("takes a model and a sentence, and nothing was given", "travel")
-    refused("takes a model and a sentence, and only 'builtin:gpt' was given", "travel", "builtin:gpt")
+    refused("takes a sentence, and a model before it; nothing was given", "travel")
+    refused("only 'builtin:gpt' was given, which looks like a model", "travel", "builtin:gpt")
     refused("the sentence is empty", "travel", folder, "")
     refused("did you mean 'pca'", "travel", folder, SENTENCE, "--projection", "pac")
     refused("choose one of .html", "travel", folder, SENTENCE, "--out", "t.pdf")

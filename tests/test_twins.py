@@ -63,9 +63,9 @@ def test_one_twin_has_only_its_documents():
 def test_an_interval_across_a_limit_decides_nothing():
     assert above((1.0, 0.5, 2.0), float("nan")) is None
     assert above((1.0, float("nan"), float("nan")), 0.0) is None
-    assert beats((1.0, 0.9, 1.1), (0.5, 0.4, 0.8)) is True
-    assert beats((1.0, 0.9, 1.1), (0.5, 0.4, 1.0)) is None
-    assert beats((1.0, 0.9, 1.1), (0.5, 0.4, 1.2)) is False
+    assert beats((1.0, 0.9, 1.1), (0.5, 0.4, 0.8), 5) is True
+    assert beats((1.0, 0.9, 1.1), (0.5, 0.4, 1.0), 5) is None
+    assert beats((1.0, 0.9, 1.1), (0.5, 0.4, 1.2), 5) is False
 
 
 def test_the_weakest_part_that_the_source_asserts_decides():

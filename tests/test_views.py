@@ -1,6 +1,8 @@
 """Is what a reader sees what was measured: whole, aligned, escaped, on one screen?"""
 
+import csv
 import io
+import math
 import re
 import runpy
 import subprocess
@@ -21,15 +23,11 @@ from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.figures.scales import label_axis
 from armillary.views.report.notebook import finding_html, ledger_html
 from armillary.views.save import save_finding, save_ledger, save_survey
+from armillary.views.text.exports import ledger_export, table_export
+from armillary.views.text.ledger import GrowingLedger, ledger_text, print_ledger
+from armillary.views.text.methods import methods_text
 from armillary.views.text.quoting import show_text, show_token
-from armillary.views.text.survey import (
-    GrowingLedger,
-    claim_text,
-    claims_list_text,
-    finding_text,
-    ledger_text,
-    print_ledger,
-)
+from armillary.views.text.survey import claim_text, claims_list_text, finding_text
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
 EVIL = SYNTHETIC["EVIL"]
@@ -115,7 +113,7 @@ def test_tokens_are_one_visible_inert_line() -> None:
 # ---- terminal -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("width", "lines"), [(110, 40), (100, 40), (80, 40)])
+@pytest.mark.parametrize(("width", "lines"), [(110, 42), (100, 46), (80, 52)])
 def test_a_chapter_fits_one_screen(survey: Survey, width: int, lines: int) -> None:
     shown = ledger_text(survey, width, folder="runs/here").splitlines()
     assert len(shown) <= lines
@@ -127,10 +125,32 @@ def test_a_chapter_fits_one_screen(survey: Survey, width: int, lines: int) -> No
     whole = " ".join(" ".join(shown).split())
     assert "41.7" in whole
     assert "87 [61, 132]" in " ".join(whole.split())
-    assert "against random directions: 0.0332" in whole
+    assert "(random directions: 0.0332)" in whole
     assert "worst: heads at L3, error 1.20e-6" in whole
     assert "runs/here" in whole
     assert "16,384 tokens" in whole
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_sentence_of_the_ledger_is_cut(survey: Survey, width: int) -> None:
+    long = replace(survey, findings=tuple(replace(f, headline="word " * 60 + "END") for f in survey))
+    for form in ("standard", "full"):
+        shown = " ".join(ledger_text(long, width, form=form).split())
+        assert "…" not in shown
+        assert shown.count("word END") == len(survey)
+        for finding in survey:
+            assert " ".join(finding.claim.statement.split()) in shown
+
+
+def test_the_ledger_has_three_forms(survey: Survey) -> None:
+    brief, standard, full = (ledger_text(survey, 110, form=form) for form in ("brief", "standard", "full"))
+    assert len(brief.splitlines()) < len(standard.splitlines()) < len(full.splitlines())
+    for finding in survey:
+        rows = [line for line in brief.splitlines() if f" {finding.id} " in line]
+        assert len(rows) == 1 and finding.verdict in rows[0]
+        assert finding.claim.statement not in brief
+        assert show_text(finding.headline).split(" (")[0][:40] in " ".join(standard.split())
+        assert " ".join(finding.claim.rule.split()) in " ".join(full.split())
 
 
 def test_marks_differ_and_are_one_column_wide() -> None:
@@ -165,14 +185,6 @@ def test_changed_rules_are_listed(survey: Survey) -> None:
     claim = replace(survey.findings[0].claim, changes=(RuleChange("2025-11-02", "the old limit was below rounding"),))
     for shown in (claim_text(claim, 110), finding_text(replace(survey.findings[0], claim=claim), 110)):
         assert re.search(" changed +2025-11-02: the old limit was below rounding", shown)
-
-
-def test_long_readings_are_cut_only_as_far_as_needed(survey: Survey) -> None:
-    long = replace(survey, findings=tuple(replace(f, reading="word " * 200) for f in survey))
-    shown = ledger_text(long, 110).splitlines()
-    assert 37 <= len(shown) <= 40
-    assert sum(line.endswith("…") for line in shown) == 8
-    assert "…" not in ledger_text(survey, 110)
 
 
 def test_the_ledger_grows_row_by_row(survey: Survey) -> None:
@@ -218,6 +230,16 @@ def test_wide_tables_wrap_under_their_first_column(survey: Survey) -> None:
     shown = finding_text(replace(survey.findings[0], more_tables={"t": table}), 60)
     assert max(map(cell_len, shown.splitlines())) <= 60
     assert shown.count("10,000") == 2
+
+
+def test_long_tables_are_folded(survey: Survey) -> None:
+    """A further table stands open on a page, unless it would take more than a screen."""
+    table = survey["sphere.concentration"].more_tables["monte-carlo"]
+    for times, folded in ((1, False), (41, True)):
+        long = replace(table, rows=table.rows * times)
+        page = finding_html(replace(survey.findings[0], more_tables={"lengths": long}))
+        assert ("<h2>lengths</h2>" in page) != folded
+        assert (f"<details><summary>lengths, {len(long.rows):,} rows</summary>" in page) == folded
 
 
 def test_claims(survey: Survey) -> None:
@@ -310,3 +332,33 @@ def test_the_last_state_of_a_way_is_its_end():
     states = [f"L{i}.{place}" for i in range(7) for place in ("resid_pre", "resid_mid")]
     assert label_axis([*states, "L6.resid_post"], "state").ticktext == (*(f"L{i}" for i in range(7)), "end")
     assert label_axis([*states, "ln_final"], "state").ticktext[-1] == "ln_final"
+
+
+# ---- for papers -----------------------------------------------------------------------------------------
+
+
+def test_the_ledger_for_a_spreadsheet_has_every_number(survey: Survey) -> None:
+    rows = list(csv.DictReader(io.StringIO(ledger_export(survey, "csv"))))
+    assert [row["claim"] for row in rows] == [finding.id for finding in survey]
+    for row, finding in zip(rows, survey, strict=True):
+        assert float(row["value"]) == finding.statistic.value or math.isnan(finding.statistic.value)
+        assert [row[f"control_{i}"] for i, _ in enumerate(finding.controls, 1)] == [c.name for c in finding.controls]
+        assert row["statement"] == finding.claim.statement
+
+
+def test_foreign_text_stays_inside_its_cell(hostile: Survey) -> None:
+    markdown = ledger_export(hostile, "markdown")
+    assert "script" in markdown and not re.search(r"(?<!\\)<", markdown)
+    widths = {len(re.findall(r"(?<!\\)\|", line)) for line in markdown.splitlines() if line.startswith("|")}
+    assert widths == {8}, "seven columns in every row"
+    table = table_export(hostile.findings[0], "markdown")
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines() if line.startswith("|")}) == 1
+    assert "\\begin{tabular}" in ledger_export(hostile, "latex")
+
+
+def test_the_methods_name_what_a_repetition_needs(survey: Survey) -> None:
+    text = methods_text(survey)
+    for needed in (survey.model.name, f"{len(survey)} claims", "16,384 tokens", survey.provenance.dtype):
+        assert needed in text
+    assert f"seed {survey.provenance.seed}" in text
+    assert "Only weights" in methods_text(replace(survey, text=replace(survey.text, tokens=0)))

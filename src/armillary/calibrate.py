@@ -4,7 +4,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +21,8 @@ from armillary.flow.documents import Documents, from_path, sample
 from armillary.probes import claims as list_claims
 from armillary.probes.machinery.jobs import MODULES
 from armillary.probes.machinery.thresholds import RULES_VERSION
-from armillary.probes.machinery.workers import one_by_one, side_by_side
+from armillary.probes.machinery.workers import on_one_thread, one_by_one, side_by_side
+from armillary.reading import check_dask
 from armillary.results import Finding
 from armillary.results.calibration import SAMPLE, Calibration, Outcome, Run, RunsFile, Study, Task
 from armillary.results.calibration.counts import count_runs
@@ -41,12 +42,18 @@ Tell = Callable[[int, int, float], None]
 
 
 def calibrate(
-    study: Study, out: Path, texts: Mapping[str, str] | None = None, workers: int = 1, tell: Tell | None = None
+    study: Study,
+    out: Path,
+    texts: Mapping[str, str] | None = None,
+    workers: int = 1,
+    tell: Tell | None = None,
+    dask: str | None = None,
 ) -> tuple[Calibration, list[str]]:
     """Make the runs of a study that the folder `out` does not hold yet, and write there what follows from all of them.
 
     `texts` are the paths of the study's texts by name; 'sample' needs none. With several `workers`, each is a process
-    with one thread. The second result names damaged lines of runs.jsonl.
+    with one thread; with `dask`, runs are made on that cluster, whose machines find the texts at the same paths. The
+    second result names damaged lines of runs.jsonl.
     """
     cases = [case.planted for case in planted.CASES]
     tasks = study.tasks(cases)
@@ -59,7 +66,7 @@ def calibrate(
     runs = RunsFile(out)
     work = partial(measure, study=study, texts=paths)
     with runs:
-        _make(runs, tasks, work, workers, tell or (lambda done, total, left: None))
+        _make(runs, tasks, work, workers, tell or (lambda done, total, left: None), dask)
     # Workers load code when they need it: what was edited meanwhile has been measured in part.
     claim_folder(out, study, paths)
     kinds = {claim.id: claim.kind for claim in list_claims() if claim.id in study.claims}
@@ -175,15 +182,31 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _make(runs: RunsFile, tasks: Sequence[Task], work: Callable[[Task], Run], workers: int, tell: Tell) -> None:
+def _results(
+    missing: Sequence[Task], work: Callable[[Task], Run], workers: int, dask: str | None
+) -> Generator[Run, None, None]:
+    if dask is not None:
+        return _on_cluster(missing, work, dask)
+    return one_by_one(missing, work) if workers == 1 else side_by_side(missing, work, workers, MODULES)
+
+
+def _on_cluster(missing: Sequence[Task], work: Callable[[Task], Run], dask: str) -> Generator[Run, None, None]:
+    check_dask(dask)
+    from armillary.probes.machinery.cluster import cluster_of
+
+    with cluster_of(dask) as cluster:
+        yield from cluster.map(partial(on_one_thread, work), missing)
+
+
+def _make(
+    runs: RunsFile, tasks: Sequence[Task], work: Callable[[Task], Run], workers: int, tell: Tell, dask: str | None
+) -> None:
     """Make and store the runs that are missing."""
     missing = runs.missing(tasks)
     done, began = len(tasks) - len(missing), time.monotonic()
     spent, left = 0.0, sum(task.weight for task in missing)
     tell(done, len(tasks), float("nan") if missing else 0.0)
-    with closing(
-        one_by_one(missing, work) if workers == 1 else side_by_side(missing, work, workers, MODULES)
-    ) as results:
+    with closing(_results(missing, work, workers, dask)) as results:
         for finished in results:
             runs.add(finished)
             done, spent, left = done + 1, spent + finished.task.weight, left - finished.task.weight

@@ -36,6 +36,10 @@ class OutputError(ArmillaryError):
     """A result that cannot be written or read back."""
 
 
+class ClusterError(ArmillaryError):
+    """Workers that cannot be reached, or that died with the work."""
+
+
 def nearest(asked: str, known: Iterable[str]) -> str:
     """The end of an 'unknown name' message: the nearest known names, or all of them.
 

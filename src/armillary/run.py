@@ -3,8 +3,9 @@
 import dataclasses
 import platform
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
-from armillary.anatomy.loading.weights import check_memory
 from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
@@ -27,14 +27,15 @@ from armillary.probes import AnyProbe, choose
 from armillary.probes.machinery.conclude import Conclusion, begin, conclude, crew_of
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.jobs import MODULES, jobs_for, prepare_jobs
-from armillary.probes.machinery.plan import arms_of, make_plan
+from armillary.probes.machinery.plan import make_plan
 from armillary.probes.machinery.probe import reads_text
-from armillary.probes.machinery.shared_pass import gather
+from armillary.probes.machinery.shards import forget_shard
 from armillary.probes.machinery.swapped import applicable
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
+from armillary.reading import Loader, Reading
 from armillary.results import Provenance, Survey, TextFacts
 from armillary.results.lock import locked
-from armillary.results.resume import PASS, decided, forget_pass
+from armillary.results.resume import decided, forget_pass
 from armillary.results.store import check_writable, read_survey
 from armillary.views.text.progress import Bar, progress_bar
 
@@ -81,6 +82,9 @@ def survey(
     debug: bool = False,
     jobs: int | None = 1,
     resume: bool = False,
+    shard: str | None = None,
+    shards: Sequence[str | Path] = (),
+    dask: str | None = None,
     tell: Callable[[Survey], None] | None = None,
 ) -> Survey:
     """Measure claims on a model: `text` is a path, a string, a list of documents, a datasets or pandas object, or None
@@ -95,6 +99,10 @@ def survey(
     claims are decided in processes of their own (a script then needs `if __name__ == "__main__":`); None means as many
     as cores, memory and model allow. `tell` is called with the survey so far: first with the plan alone, then after
     each claim, in the order of the claims.
+
+    Many machines: `shard` ("2/8") reads one part of the text, leaves its states in `out` and decides nothing; `shards`
+    are the folders of all parts, from which claims are decided. `dask` reads the text on a cluster: the address of its
+    scheduler, or "local:4" for four processes here.
     """
     started = time.time()
     # What can be refused is refused before a model is loaded.
@@ -106,11 +114,18 @@ def survey(
         raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
     if resume and out is None:
         raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+    fresh = out is not None and not Path(out).exists()
+    reading = Reading.of(shard, shards, dask, out)
     folder = None if out is None else check_writable(Path(out))
     documents = from_any(text, column)
-    prepare_jobs(jobs, device, probes)
+    if reading.shard is None:
+        prepare_jobs(jobs, device, probes)
     checkpoints = find_checkpoints(model) if steps else None
-    with nullcontext() if folder is None else locked(folder), progress_bar(progress) as bar:
+    with (
+        _removed_if_empty(folder if fresh else None),
+        nullcontext() if folder is None else locked(folder),
+        progress_bar(progress) as bar,
+    ):
         source = model if checkpoints is None else checkpoints.last
         anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
         anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
@@ -119,25 +134,48 @@ def survey(
         begun = _survey(anatomy, corpus, documents, tokens, seed)
         known = _decided(folder, begun, probes, resume)
         growing = GrowingSurvey(begun, probes, _caption(anatomy, corpus), started, out, debug, tell, bar, known)
-        if len(known) < len(probes) or folder is None:
-            _measure(growing, anatomy, corpus, quick, jobs)
+        loader = _loader(source, anatomy, trust_remote_code)
+        evidence_of = partial(reading.gather, anatomy, corpus, probes, seed, bar, loader)
+        if reading.shard is not None:
+            growing.begin(make_plan(anatomy, corpus, (), quick))
+            reading.leave(evidence_of(), _asked(begun, probes), probes)
+        elif len(known) < len(probes) or folder is None:
+            _measure(growing, anatomy, corpus, quick, jobs, evidence_of)
         else:
             growing.restore(read_survey(folder))
         if folder is not None:
-            growing.result.save(folder)
+            if reading.shard is None:
+                growing.result.save(folder)
             forget_pass(folder)
     return growing.result
 
 
-def _measure(growing: GrowingSurvey, anatomy: Anatomy, corpus: Corpus | None, quick: bool, jobs: int | None) -> None:
+@contextmanager
+def _removed_if_empty(folder: Path | None) -> Iterator[None]:
+    """A folder that was made for a survey is not left behind empty, where the survey never began."""
+    try:
+        yield
+    finally:
+        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _measure(
+    growing: GrowingSurvey,
+    anatomy: Anatomy,
+    corpus: Corpus | None,
+    quick: bool,
+    jobs: int | None,
+    evidence_of: Callable[[], Evidence],
+) -> None:
     """Decide the claims that are not decided yet."""
-    bar, seed = growing.bar, growing.result.provenance.seed
+    bar = growing.bar
     left = [probe for probe in growing.probes if probe.claim.id not in growing.decided]
     number = jobs_for(anatomy, left) if jobs is None else min(jobs, len(left))
     growing.begin(make_plan(anatomy, corpus, left, quick, number))
     with crew_of(number, MODULES) as crew:
         # Also for claims that are decided: which states a pass leaves must not depend on that.
-        evidence = _gather(anatomy, corpus, growing.probes, seed, bar, growing.out)
+        evidence = evidence_of()
         begun = begin(crew, evidence, left, quick, asked=jobs is not None)
         growing.watched(evidence.arms)
         bar.start("concluding", len(left))
@@ -151,6 +189,7 @@ def _decided(folder: Path | None, now: Survey, probes: Sequence[AnyProbe], resum
         return {}
     if not resume:
         forget_pass(folder)
+        forget_shard(folder)
         return {}
     findings, seconds = decided(folder, now, {probe.claim.id: probe.claim for probe in probes})
     return {name: Conclusion(finding, seconds.get(name, 0.0)) for name, finding in findings.items()}
@@ -164,31 +203,27 @@ def _anatomy(model: Any, tokenizer: Any, device: str | None, dtype: str | None, 
     return anatomy if tokenizer is None else dataclasses.replace(anatomy, tokenizer=tokenizer)
 
 
-def _gather(
-    anatomy: Anatomy,
-    corpus: Corpus | None,
-    probes: Sequence[AnyProbe],
-    seed: int,
-    bar: Bar,
-    folder: str | Path | None,
-) -> Evidence:
-    """One pass per arm, after what will not fit was refused: a second model, and what the instruments keep."""
-    instruments = list(dict.fromkeys(instrument for probe in probes for instrument in probe.instruments))
-    twin = sum(p.numel() * p.element_size() for p in anatomy.model.parameters())
-    needed = twin + sum(instrument.bytes(anatomy) for instrument in instruments)
-    check_memory(needed, 1, 1, str(anatomy.device))
-    tokens = 0 if corpus is None else corpus.tokens
-    if tokens and instruments:
-        bar.start("reading", arms_of(anatomy) * tokens)
-    return gather(
-        anatomy,
-        corpus,
-        instruments,
-        seed,
-        bar.advance,
-        lambda arm: bar.say(f"reading {tokens} tokens: {arm}"),
-        None if folder is None else Path(folder) / PASS,
-    )
+def _loader(source: Any, anatomy: Anatomy, trust: bool) -> Loader | None:
+    """How workers load a model that has a name or a path."""
+    if not isinstance(source, str | Path):
+        return None
+    there = str(Path(source).resolve()) if Path(source).exists() else str(source)
+    dtype, facts = str(anatomy.dtype).removeprefix("torch."), describe(anatomy)
+    return Loader(there, dtype, trust, facts.fingerprint, anatomy.device.type)
+
+
+def _asked(begun: Survey, probes: Sequence[AnyProbe]) -> dict[str, Any]:
+    """What shards of one survey have in common, by the names under which a difference is reported."""
+    how = begun.provenance
+    return {
+        "model": [begun.model.name, begun.model.fingerprint],
+        "text": begun.text.to_dict(),
+        "claims": [probe.claim.id for probe in probes],
+        "seed": how.seed,
+        "dtype": how.dtype,
+        "device": how.device.split(":")[0],
+        "versions": dict(how.versions),
+    }
 
 
 def _load(

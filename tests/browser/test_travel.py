@@ -50,7 +50,7 @@ def opened(browser: Any, path: Path, problems: list[str], **more: Any) -> Any:
 
 
 def painted(page: Any) -> str:
-    return str(page.evaluate("canvas.toDataURL()"))
+    return str(page.evaluate("document.querySelector('canvas').toDataURL()"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -67,8 +67,8 @@ def test_the_page_opens(browser: Any, pages: dict[str, Path], scheme: str, width
     box = page.locator("canvas").bounding_box()
     assert box["width"] == box["height"] > 300
     shades = page.evaluate(
-        "[...new Uint32Array(context.getImageData(0, 0, canvas.width, canvas.height).data.buffer)]"
-        ".reduce((s, v) => s.add(v), new Set()).size"
+        "(canvas => [...new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)"
+        ".data.buffer)].reduce((s, v) => s.add(v), new Set()).size)(document.querySelector('canvas'))"
     )
     assert shades > 200, "a shaded globe with lines, not an empty sheet"
     assert page.locator(".card td.word").count() == 5
@@ -83,9 +83,9 @@ def test_it_plays_in_five_seconds(browser: Any, pages: dict[str, Path]) -> None:
     started = time.time()
     page.click(".layers button")
     page.wait_for_timeout(1500)
-    assert 0 < page.evaluate("state.time") < 3
+    assert 0 < page.evaluate("globe.state.time") < 3
     assert page.locator("output").inner_text() != "after L2"
-    while page.evaluate("state.play !== null"):
+    while page.evaluate("globe.state.play !== null"):
         page.wait_for_timeout(50)
     assert 4.5 < time.time() - started < 8
     assert page.locator("output").inner_text() == "after L2"
@@ -116,32 +116,32 @@ def test_keys_step_choose_turn_and_play(browser: Any, pages: dict[str, Path]) ->
     page.wait_for_timeout(100)
     assert page.locator(".sentence [aria-pressed=true]").count() == 0
     page.keyboard.press(" ")
-    assert page.evaluate("state.play !== null")
+    assert page.evaluate("globe.state.play !== null")
     page.keyboard.press(" ")
-    assert page.evaluate("state.play === null")
+    assert page.evaluate("globe.state.play === null")
     page.context.close()
 
 
 def test_dragging_turns_and_pointing_tells(browser: Any, pages: dict[str, Path]) -> None:
     page = opened(browser, pages["middle"], [])
     box = page.locator("canvas").bounding_box()
-    before = page.evaluate("state.turn")
+    before = page.evaluate("globe.state.turn")
     page.mouse.move(box["x"] + 20, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + 120, box["y"] + 60, steps=4)
     page.mouse.up()
     page.wait_for_timeout(100)
-    turn = page.evaluate("state.turn")
+    turn = page.evaluate("globe.state.turn")
     assert turn != before
     assert sum(turn[0][k] * turn[1][k] for k in range(3)) == pytest.approx(0, abs=1e-5)
-    spot = page.evaluate("spots.filter(s => s.z > 0 && s.step === 1)[0]")
+    spot = page.evaluate("globe.spots().filter(s => s.z > 0 && s.step === 1)[0]")
     page.mouse.move(box["x"] + spot["x"], box["y"] + spot["y"])
     page.wait_for_selector(".tip:not([hidden])")
     said = page.locator(".tip").inner_text()
     assert re.search(r"moved \d+° · \d+° from itself · \d+° from (the next word|its own choice) ‘", said)
     assert "reads as" in said
     page.mouse.click(box["x"] + spot["x"], box["y"] + spot["y"])
-    assert page.evaluate("state.word") == page.evaluate("state.hover.word")
+    assert page.evaluate("globe.state.word") == page.evaluate("globe.state.hover.word")
     page.context.close()
 
 
@@ -153,7 +153,7 @@ def test_words_from_a_hostile_vocabulary_do_nothing(browser: Any, pages: dict[st
         page.keyboard.press("ArrowDown")
         page.wait_for_timeout(60)
     page.keyboard.press("Escape")
-    spot = page.evaluate("spots.filter(s => s.z > 0)[0]")
+    spot = page.evaluate("globe.spots().filter(s => s.z > 0)[0]")
     box = page.locator("canvas").bounding_box()
     page.mouse.move(box["x"] + spot["x"], box["y"] + spot["y"])
     page.wait_for_timeout(200)

@@ -6,11 +6,11 @@ Names are imported on first use, so that listing models needs no torch.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Head, Positions
+    from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Head, Opaque, Positions, Routed
     from armillary.anatomy.norm import Norm
     from armillary.anatomy.sites import Site
 
-__all__ = ["Anatomy", "Attention", "Block", "FeedForward", "Head", "Norm", "Positions", "Site"]
+__all__ = ["Anatomy", "Attention", "Block", "FeedForward", "Head", "Norm", "Opaque", "Positions", "Routed", "Site"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ Row vectors everywhere (x @ W): W_Q, W_K, W_V are [d, k], W_O is [k, d]. All ten
 parameters where the layout allows. Nothing is folded and nothing is re-implemented: Hugging Face's module runs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,111 +13,20 @@ from torch import Tensor, nn
 
 from armillary.anatomy.loading.steps import Checkpoints
 from armillary.anatomy.norm import Norm
+from armillary.anatomy.parts import Attention, Block, FeedForward, Head, Opaque, Routed
 from armillary.anatomy.sites import Site
+from armillary.errors import ModelError
 from armillary.results import LawCheck
 
 Order = Literal["pre", "post"]
-
-
-@dataclass(frozen=True, eq=False)
-class Head:
-    """One query head with the key/value head that serves it: W_Q, W_K, W_V [d, k], W_O [k, d]."""
-
-    W_Q: Tensor
-    W_K: Tensor
-    W_V: Tensor
-    W_O: Tensor
-    b_Q: Tensor | None
-    b_K: Tensor | None
-    b_V: Tensor | None
-
-
-@dataclass(frozen=True, eq=False)
-class Attention:
-    """All heads of one layer: W_Q [h, d, k]; W_K, W_V [g, d, k] for g ≤ h key/value heads; W_O [h, k, d]."""
-
-    W_Q: Tensor
-    W_K: Tensor
-    W_V: Tensor
-    W_O: Tensor
-    b_Q: Tensor | None
-    b_K: Tensor | None
-    b_V: Tensor | None
-    b_O: Tensor | None
-    scale: float
-    softcap: float | None = None
-    window: int | None = None
-    q_norm: Norm | None = None
-    k_norm: Norm | None = None
-
-    @property
-    def group(self) -> int:
-        """How many query heads one key/value head serves."""
-        return self.W_Q.shape[0] // self.W_K.shape[0]
-
-    def head(self, h: int) -> Head:
-        g = h // self.group
-        bias = [None if b is None else b[i] for b, i in ((self.b_Q, h), (self.b_K, g), (self.b_V, g))]
-        return Head(self.W_Q[h], self.W_K[g], self.W_V[g], self.W_O[h], *bias)
-
-
-@dataclass(frozen=True, eq=False)
-class FeedForward:
-    """x ↦ act(x W_in + b_in) W_out + b_out, or with a gate act(x W_gate + b_gate) ⊙ (x W_in + b_in)."""
-
-    W_in: Tensor
-    W_out: Tensor
-    b_in: Tensor | None
-    b_out: Tensor | None
-    activation: Callable[[Tensor], Tensor]
-    activation_name: str
-    W_gate: Tensor | None = None
-    b_gate: Tensor | None = None
-
-    def __call__(self, y: Tensor) -> Tensor:
-        """What the layer writes for y, in y's precision."""
-        up = self.up(y)
-        return self.write(self.activate(up if self.W_gate is None else self.pre(y), up))
-
-    def pre(self, y: Tensor) -> Tensor:
-        """What the activation receives."""
-        return self.up(y) if self.W_gate is None else _linear(y, self.W_gate, self.b_gate)
-
-    def up(self, y: Tensor) -> Tensor:
-        return _linear(y, self.W_in, self.b_in)
-
-    def activate(self, pre: Tensor, up: Tensor) -> Tensor:
-        """What W_out receives; `up` counts only where there is a gate."""
-        return self.activation(pre) if self.W_gate is None else self.activation(pre) * up
-
-    def write(self, post: Tensor) -> Tensor:
-        return _linear(post, self.W_out, self.b_out)
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x @ weight.to(x) if bias is None else x @ weight.to(x) + bias.to(x)
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """One layer. In `pre` order ln1 and ln2 read the stream; in `post` order they rewrite it after each write.
-
-    Where one norm serves both sublayers, ln2 is ln1, the same object.
-    """
-
-    ln1: Norm
-    ln2: Norm
-    attention: Attention
-    feed_forward: FeedForward
-    ln1_post: Norm | None = None
-    ln2_post: Norm | None = None
+__all__ = ["Anatomy", "Attention", "Block", "FeedForward", "Head", "Opaque", "Order", "Positions", "Routed"]
 
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """How a model encodes positions: a trained table, a rotation of q and k, or not at all."""
+    """How a model encodes positions: a trained table, a rotation of q and k, a bias of their scores, or not at all."""
 
-    kind: Literal["learned", "rotary", "none"]
+    kind: Literal["learned", "rotary", "bias", "none"]
     table: Tensor | None = None
     rotary_dims: int = 0
     rotary_type: str = ""
@@ -154,13 +63,24 @@ class Anatomy:
     """[d, v], or None where the model was loaded without a language-model head."""
     b_U: Tensor | None
     logit_softcap: float | None
+    logit_scale: float
+    """Logits are multiplied by it, before they are capped."""
     sites: Mapping[str, Site]
     config: Mapping[str, Any]
     config_ignored: tuple[str, ...] = ()
     """Keys of config.json that Hugging Face's class does not know and therefore ignores."""
+    weights_ignored: tuple[str, ...] = ()
+    """Weights in the model's files that its config does not call for, and that are not read."""
+    packed: str = ""
+    """What hides weights by packing them, '' where nothing does. Its roundings may depend on the whole batch."""
     token_type: Tensor | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    rotary_path: str = ""
+    window_setting: str = ""
+    """The config attribute that windows are made from, where there are any."""
+    window_built_in: bool = False
+    """Windows are made once, with the model; elsewhere they are made at every pass."""
+    head_edits: bool = True
+    """Queries and keys can be edited after their rotation: attention is one of the library's functions."""
     tokenizer: Any = None
     laws: tuple[LawCheck, ...] = ()
     """Every law's error on this model, where they were checked."""
@@ -180,6 +100,52 @@ class Anatomy:
     @property
     def dtype(self) -> torch.dtype:
         return self.W_E.dtype
+
+    def _repr_html_(self) -> str:
+        from armillary.anatomy.overview import overview
+
+        return overview(self)._repr_html_()
+
+    @property
+    def rotates(self) -> bool:
+        """Does any layer turn queries and keys by their positions?"""
+        return self.positions.kind == "rotary"
+
+    @property
+    def centred(self) -> bool:
+        """Do the norms take the mean off what they receive?"""
+        return any(norm.kind == "layernorm" for norm in self.norms.values())
+
+    @property
+    def unnormed(self) -> bool:
+        """Do sublayers behind the first read the stream itself, and not a norm of it?"""
+        inner = [b.ln1 for b in self.blocks[1:]] + [b.ln2 for b in self.blocks if b.channels is not None]
+        return self.order == "pre" and any(norm is None for norm in inner)
+
+    @property
+    def opaque(self) -> dict[str, str]:
+        """Parts that are not understood, by what they are: `heads`, `hidden` values, the `feed_forward` layers."""
+        found: dict[str, str] = {}
+        for block in self.blocks:
+            if isinstance(block.mixer, Opaque):
+                found.setdefault("heads", block.mixer.what)
+            if isinstance(block.channels, Routed):
+                found.setdefault("hidden", "a mixture of experts")
+            elif isinstance(block.channels, Opaque):
+                found.setdefault("hidden", block.channels.what)
+            elif block.channels is None:
+                found.setdefault("hidden", "blocks have no feed-forward layer")
+            if not isinstance(block.channels, FeedForward | Routed):
+                found.setdefault("feed_forward", found["hidden"])
+        return found
+
+    def logits(self, state: Tensor) -> Tensor:
+        """Logits from the last state [..., d] behind the final norm, in its precision."""
+        if self.W_U is None:
+            raise ModelError(f"{self.name} has no linear language-model head, so a state gives no logits.")
+        out = state @ self.W_U.to(state)
+        out = (out if self.b_U is None else out + self.b_U.to(state)) * self.logit_scale
+        return out if self.logit_softcap is None else self.logit_softcap * torch.tanh(out / self.logit_softcap)
 
     @property
     def norms(self) -> dict[str, Norm]:

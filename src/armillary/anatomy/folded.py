@@ -12,6 +12,7 @@ from torch import Tensor
 
 from armillary.anatomy.anatomy import Anatomy, Attention, FeedForward
 from armillary.anatomy.norm import Norm
+from armillary.anatomy.rotary import Rotary
 from armillary.anatomy.space import RAW, Space, Vectors
 from armillary.errors import ArmillaryError
 from armillary.geometry.factored import Factored
@@ -54,31 +55,41 @@ class Folded:
     def qk(self, offset: int = 0) -> Factored:
         """W_QK(Δ), query side left, with 1/√k; both sides take directions at `reads`. Gains of q/k-norms are folded in;
         the lengths they divide by are the token's own and stand outside."""
-        left, right = self.A_Q, self.A_K
-        if self.attention.q_norm is not None and self.attention.k_norm is not None:
-            left = left * self.attention.q_norm.gain.to(left)
-            right = right * self.attention.k_norm.gain.to(right)
+        left, right = self.with_gain("q", self.A_Q), self.with_gain("k", self.A_K)
         return Factored(left @ self.turn(offset) * self.attention.scale, right)
+
+    def with_gain(self, side: str, x: Tensor) -> Tensor:
+        """[h, n, k] times the gain of its q- or k-norm, where there is one."""
+        gain = self.attention.gain(side)
+        return x if gain is None else x * gain.to(x)
 
     def vo(self) -> Factored:
         """W_VO: from directions at `reads` to what the head writes."""
         return Factored(self.A_V, self.W_O.mT)
 
-    def queries(self, z: Vectors) -> Tensor:
-        """[h, n, k] before any rotation, q-norm applied."""
-        q = z.of(self.reads, "a query") @ self.A_Q + self.a_Q[:, None]
-        return q if self.attention.q_norm is None else self.attention.q_norm(q)
+    def queries(self, z: Vectors, head: int | None = None, biased: bool = True) -> Tensor:
+        """[h, n, k], or of one head [n, k], before any rotation, q-norm applied."""
+        return self._side("q", z.of(self.reads, "a query"), self.A_Q, self.a_Q if biased else None, head)
 
-    def keys(self, z: Vectors) -> Tensor:
-        """[h, n, k] before any rotation, k-norm applied."""
-        k = z.of(self.reads, "a key") @ self.A_K + self.a_K[:, None]
-        return k if self.attention.k_norm is None else self.attention.k_norm(k)
+    def keys(self, z: Vectors, head: int | None = None, biased: bool = True) -> Tensor:
+        """[h, n, k], or of one head [n, k], before any rotation, k-norm applied."""
+        return self._side("k", z.of(self.reads, "a key"), self.A_K, self.a_K if biased else None, head)
+
+    def _side(self, side: str, z: Tensor, matrices: Tensor, constants: Tensor | None, head: int | None) -> Tensor:
+        # One head alone where possible: keys of all heads take gigabytes for a large vocabulary.
+        alone = head if self.attention.qk_span == "head" else None
+        rows = slice(None) if alone is None else slice(alone, alone + 1)
+        x = z @ matrices[rows].to(z)
+        x = x if constants is None else x + constants[rows, None].to(z)
+        x = self.attention.normed(side, x.transpose(0, 1), alone).transpose(0, 1)
+        return x if head is None else x[0 if alone is not None else head]
 
     def scores(self, query: Vectors, key: Vectors, offset: int = 0) -> Tensor:
         """What softmax receives [h, a, b] for queries that stand `offset` places after the keys."""
         raw = self.queries(query) @ self.turn(offset) @ self.keys(key).mT * self.attention.scale
-        cap = self.attention.softcap
-        return raw if cap is None else cap * torch.tanh(raw / cap)
+        cap, bias = self.attention.softcap, self.attention.bias
+        raw = raw if cap is None else cap * torch.tanh(raw / cap)
+        return raw if bias is None else raw + bias(torch.tensor(offset, device=raw.device)).to(raw)[:, None, None]
 
     def updates(self, z: Vectors) -> Vectors:
         """What each head writes [h, n, d] where it attends to this token alone, its value bias included."""
@@ -92,7 +103,7 @@ class FoldedForward:
     z A_up + a_up. Columns of A are keys [d, m], rows of W_out the values [m, d] that the hidden coordinates weigh."""
 
     feed_forward: FeedForward
-    norm: Norm
+    norm: Norm | None
     reads: Space
     A: Tensor
     a: Tensor
@@ -120,17 +131,19 @@ class FoldedForward:
 
 
 def reading_norm(anatomy: Anatomy, layer: int) -> tuple[str, Norm | None]:
-    """Site and norm whose output a layer's attention reads; ('', None) where it reads the stream itself."""
-    if anatomy.order == "pre":
+    """Site and norm whose output a layer's mixer reads; ('', None) where it reads the stream itself."""
+    if anatomy.order == "pre" and anatomy.blocks[layer].ln1 is not None:
         return f"L{layer}.ln1", anatomy.blocks[layer].ln1
-    if layer:
+    if layer and anatomy.order == "post":
         return f"L{layer - 1}.ln2", anatomy.blocks[layer - 1].ln2
-    return ("ln_embed", anatomy.ln_embed) if anatomy.ln_embed is not None else ("", None)
+    return ("", None) if layer or anatomy.ln_embed is None else ("ln_embed", anatomy.ln_embed)
 
 
-def mlp_norm(anatomy: Anatomy, layer: int) -> tuple[str, Norm]:
-    """Site and norm whose output a layer's feed-forward reads."""
+def mlp_norm(anatomy: Anatomy, layer: int) -> tuple[str, Norm | None]:
+    """Site and norm whose output a layer's feed-forward reads; where it reads the stream, that place and None."""
     block = anatomy.blocks[layer]
+    if block.ln2 is None:
+        return f"L{layer}.resid_mid", None
     if anatomy.order == "pre" and block.ln2 is not block.ln1:
         return f"L{layer}.ln2", block.ln2
     return f"L{layer}.ln1", block.ln1
@@ -165,7 +178,7 @@ def fold(anatomy: Anatomy, layer: int, offsets: int = 1, dtype: torch.dtype = to
         a_V=a_V,
         W_O=attention.W_O.to(dtype),
         b_O=None if attention.b_O is None else attention.b_O.to(dtype),
-        rotary=_rotations(anatomy, offsets, A_Q) if anatomy.rotary_path else None,
+        rotary=None if attention.rotary is None else _rotations(attention.rotary, offsets, A_Q),
     )
 
 
@@ -183,7 +196,7 @@ def fold_forward(anatomy: Anatomy, layer: int, dtype: torch.dtype = torch.float6
     return FoldedForward(
         feed_forward=ffn,
         norm=norm,
-        reads=Space("direction", site),
+        reads=RAW if norm is None else Space("direction", site),
         A=(gate or up)[0],
         a=(gate or up)[1],
         A_up=None if gate is None else up[0],
@@ -207,21 +220,6 @@ def _through(norm: Norm | None, weight: Tensor, bias: Tensor | None) -> tuple[Te
     return matrix, constant
 
 
-def _rotations(anatomy: Anatomy, offsets: int, like: Tensor) -> Tensor:
+def _rotations(rotary: Rotary, offsets: int, like: Tensor) -> Tensor:
     """R(Δ) [offsets, k, k] from the model's own rotary module, its scale of the angles and of the lengths included."""
-    positions = torch.arange(offsets, device=anatomy.device)[None]
-    probe = anatomy.W_E.new_zeros(1, 1, anatomy.d)
-    cos, sin = anatomy.model.get_submodule(anatomy.rotary_path)(probe, positions)
-    identity = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
-    turned = rotate(identity[None, :, None].expand(offsets, -1, 1, -1), cos[0, :, None], sin[0, :, None])[:, :, 0]
-    # (q R_i)(k R_j)ᵀ = q R_i R_jᵀ kᵀ; with j = 0 for all.
-    return turned @ turned[0].mT
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE on the first cos.shape[-1] coordinates of [b, t, h, k], halves paired as Hugging Face pairs them."""
-    n = cos.shape[-1]
-    turned, kept = x[..., :n], x[..., n:]
-    first, second = turned.chunk(2, dim=-1)
-    other = torch.cat((-second, first), dim=-1)
-    return torch.cat((turned * cos[..., None, :].to(x) + other * sin[..., None, :].to(x), kept), dim=-1)
+    return rotary.matrices(torch.arange(offsets, device=like.device), like.shape[-1], like.dtype)

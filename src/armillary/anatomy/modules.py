@@ -4,13 +4,18 @@ Views of the live parameters wherever the layout allows; no forward pass is comp
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from armillary.anatomy.anatomy import Attention, Block, FeedForward
+from armillary.anatomy import rotary
 from armillary.anatomy.families import Family
+from armillary.anatomy.mixture import routed
 from armillary.anatomy.norm import Norm
+from armillary.anatomy.parts import Attention, Block, FeedForward, Opaque, Routed
+from armillary.anatomy.rotary import Rotary
 from armillary.anatomy.sites import Cut, Site
 from armillary.errors import ModelError
 
@@ -38,7 +43,8 @@ def optional(module: nn.Module, path: str | None) -> Any:
 
 
 def norm_at(module: nn.Module, path: str | None, family: Family, required: bool = True) -> Norm | None:
-    """The norm at `path`; None without a path, or where a norm that is not `required` is missing."""
+    """The norm at `path`; None without a path, where the model has none there, or where a norm that is not `required`
+    is missing."""
     if not path:
         return None
     found = optional(module, path)
@@ -46,21 +52,39 @@ def norm_at(module: nn.Module, path: str | None, family: Family, required: bool 
         if not required:
             return None
         found = submodule(module, path, family)
-    eps = getattr(found, "variance_epsilon", getattr(found, "eps", None))
-    weight, width = getattr(found, "weight", None), _width(found)
+    if isinstance(found, nn.Identity):
+        return None
+    # Some models keep one small norm per head.
+    each = list(getattr(found, "norms", None) or [found])
+    eps = getattr(each[0], "variance_epsilon", getattr(each[0], "eps", family.norm_eps or None))
+    weight, width = getattr(each[0], "weight", None), _width(each[0])
     if eps is None or (weight is None and not width):
         raise ModelError(
             f"{path} ({type(found).__name__}) is not a norm that can be read: it needs a weight and an ε (`eps` or "
             f"`variance_epsilon`); check the path in the {family.model_type} table."
         )
     # Only a norm without affine part has no weight.
-    gain = next(module.parameters()).new_ones(width) if weight is None else weight.detach()
+    gain = next(module.parameters()).new_ones(width) if weight is None else _together(each, "weight")
     if family.gain_offset:
         gain = gain.float() + family.gain_offset
-    shift = getattr(found, "bias", None)
+    shift = None if getattr(each[0], "bias", None) is None else _together(each, "bias")
     # A swapped norm says which sphere it computes; one that computes none is noted in `Anatomy.swapped`.
     kind: Any = getattr(found, "geometry", "") or family.norm
-    return Norm(kind, gain, None if shift is None else shift.detach(), float(eps))
+    return Norm(kind, gain, shift, float(eps))
+
+
+def _together(norms: list[Any], name: str) -> Tensor:
+    found = [getattr(norm, name).detach() for norm in norms]
+    return found[0] if len(found) == 1 else torch.stack(found)
+
+
+def head_norm(module: nn.Module, path: str, family: Family, k: int) -> Norm | None:
+    """A q- or k-norm: gain and shift [k], or one row for each head where they differ."""
+    norm = norm_at(module, path, family, required=False)
+    if norm is None or norm.gain.shape[-1] == k:
+        return norm
+    shift = None if norm.shift is None else norm.shift.reshape(-1, k)
+    return replace(norm, gain=norm.gain.reshape(-1, k), shift=shift)
 
 
 def _width(norm: Any) -> int:
@@ -96,16 +120,35 @@ def repr_of(module: nn.Module) -> str:
     return f"{type(module).__name__}({module.extra_repr()})" if module.extra_repr() else type(module).__name__
 
 
-def block_of(module: nn.Module, family: Family, config: Any) -> Block:
+def packed(module: nn.Module | None) -> str:
+    """What hides the weights of a module: the name of a layer whose weights are not plain numbers, or ''."""
+    for layer in module.modules() if module is not None else ():
+        weight = getattr(layer, "weight", None)
+        plain = weight is None or (isinstance(weight, Tensor) and weight.is_floating_point())
+        if not plain and not isinstance(layer, nn.Embedding):
+            return f"{type(layer).__module__}.{type(layer).__name__}"
+    return ""
+
+
+def unpacked(block: nn.Module, family: Family) -> Family:
+    """The table of a block; parts whose weights are packed are read as parts that are not understood."""
+    mixer = optional(block, family.attention)
+    if not family.mixer and (what := packed(mixer) or packed(optional(block, family.output))):
+        family = replace(family, mixer=f"attention with packed weights ({what})")
+    hidden = (optional(block, path) for path in (family.mlp_in or family.gate_up, family.mlp_out, family.mlp_write))
+    if family.channels and (what := next((found for part in hidden if (found := packed(part))), "")):
+        family = replace(family, opaque_channels=f"a feed-forward layer with packed weights ({what})")
+    return family
+
+
+def block_of(module: nn.Module, inner: nn.Module, family: Family, config: Any) -> Block:
     ln1 = norm_at(module, family.ln1, family)
     ln2 = norm_at(module, family.ln2, family) if family.own_ln2 else ln1
-    if ln1 is None or ln2 is None:
-        raise ModelError(f"the {family.model_type} table gives no path for ln1: every block needs one.")
     return Block(
         ln1=ln1,
-        ln2=ln2,
-        attention=_attention(module, family, config),
-        feed_forward=_feed_forward(module, family, config),
+        ln2=ln2 if family.channels else None,
+        mixer=Opaque(family.mixer) if family.mixer else _attention(module, inner, family, config),
+        channels=_channels(module, family, config),
         ln1_post=norm_at(module, family.ln1_post, family),
         ln2_post=norm_at(module, family.ln2_post, family),
     )
@@ -115,14 +158,16 @@ def qkv_cuts(family: Family, heads: int, kv_heads: int, k: int) -> tuple[Cut | N
     """The columns of q, k and v where one projection gives all three."""
     if not family.fused:
         return None, None, None
-    groups = 1 if family.layout == "concatenated" else kv_heads
+    groups = family.runs or (kv_heads if family.layout == "interleaved" else 1)
     q, key = heads * k // groups, kv_heads * k // groups
-    return Cut(groups, 0, q), Cut(groups, q, q + key), Cut(groups, q + key, q + 2 * key)
+    first, second = Cut(groups, q, q + key), Cut(groups, q + key, q + 2 * key)
+    return (Cut(groups, 0, q), second, first) if family.layout == "q v k" else (Cut(groups, 0, q), first, second)
 
 
-def gate_cuts(m: int) -> tuple[Cut, Cut]:
+def gate_cuts(m: int, up_first: bool = False) -> tuple[Cut, Cut]:
     """The columns of the gate and of what it multiplies where one projection gives both."""
-    return Cut(1, 0, m), Cut(1, m, 2 * m)
+    first, second = Cut(1, 0, m), Cut(1, m, 2 * m)
+    return (second, first) if up_first else (first, second)
 
 
 def _weights(block: nn.Module, path: str, family: Family, columns: int, why: str) -> tuple[Tensor, Tensor | None]:
@@ -134,7 +179,8 @@ def _weights(block: nn.Module, path: str, family: Family, columns: int, why: str
             f"{path} gives {weight.shape[1]} columns, and {why} need {columns}: check the path and the layout in the "
             f"{family.model_type} table."
         )
-    return weight, None if layer.bias is None else layer.bias.detach()
+    bias = getattr(layer, "bias", None)
+    return weight, None if bias is None else bias.detach()
 
 
 def _heads(weight: Tensor, bias: Tensor | None, cut: Cut | None, k: int) -> tuple[Tensor, Tensor | None]:
@@ -143,16 +189,19 @@ def _heads(weight: Tensor, bias: Tensor | None, cut: Cut | None, k: int) -> tupl
     return split(weight).permute(1, 0, 2), None if bias is None else split(bias)
 
 
-def _attention(block: nn.Module, family: Family, config: Any) -> Attention:
+def _attention(block: nn.Module, inner: nn.Module, family: Family, config: Any) -> Attention:
     module = submodule(block, family.attention, family)
-    k = next((int(width) for name in HEAD_WIDTHS if (width := getattr(module, name, None)) is not None), 0)
-    if not k or not hasattr(module, "scaling"):
+    heads, kv_heads = family.heads(config), family.kv_heads(config)
+    k = head_width(module, config)
+    try:
+        scale = family.scale(module, config)
+    except AttributeError:
+        scale = 0.0
+    if not k or not scale:
         raise ModelError(
             f"{family.attention} ({type(module).__name__}) has no head width ({', '.join(HEAD_WIDTHS)}) or no "
             f"`scaling`; check the path in the {family.model_type} table, and that transformers is version 5."
         )
-    heads = int(config.num_attention_heads)
-    kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
     why = f"{heads} query heads and {kv_heads} key/value heads of width {k}"
     sides = []
     for path, n, cut in zip(
@@ -165,7 +214,7 @@ def _attention(block: nn.Module, family: Family, config: Any) -> Attention:
         sides.append(_heads(*_weights(block, family.fused or path, family, columns, why), cut, k))
     (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = sides
     d = W_Q.shape[1]
-    W_O, b_O = _weights(block, family.output, family, d, f"writes to a stream of width {d}")
+    W_O, b_O = _scaled(*_weights(block, family.output, family, d, f"writes to a stream of width {d}"), family)
     return Attention(
         W_Q=W_Q,
         W_K=W_K,
@@ -175,12 +224,36 @@ def _attention(block: nn.Module, family: Family, config: Any) -> Attention:
         b_K=b_K,
         b_V=b_V,
         b_O=b_O,
-        scale=float(module.scaling),
+        scale=scale,
         softcap=getattr(module, "attn_logit_softcapping", None),
         window=family.window(module, config),
-        q_norm=norm_at(block, family.q_norm, family, required=False),
-        k_norm=norm_at(block, family.k_norm, family, required=False),
+        q_norm=head_norm(block, family.q_norm, family, k),
+        k_norm=head_norm(block, family.k_norm, family, k),
+        qk_span=family.qk_span,
+        rotary=_rotary(block, inner, family, W_Q),
+        bias=None if family.bias is None else family.bias(inner, module, config),
+        sinks=getattr(module, family.sinks).detach() if family.sinks else None,
     )
+
+
+def head_width(module: Any, config: Any) -> int:
+    """Of an attention module; 0 if neither it nor the config says."""
+    found = (getattr(module, name, None) for name in HEAD_WIDTHS)
+    return next((int(width) for width in found if width is not None), 0)
+
+
+def _scaled(weight: Tensor, bias: Tensor | None, family: Family) -> tuple[Tensor, Tensor | None]:
+    """A write as it is added to the stream; a view of the model's own weight where it is added as it is."""
+    if family.write_scale == 1:
+        return weight, bias
+    return weight * family.write_scale, None if bias is None else bias * family.write_scale
+
+
+def _rotary(block: nn.Module, inner: nn.Module, family: Family, like: Tensor) -> Rotary | None:
+    if not family.rotary:
+        return None
+    module = submodule(block if family.rotary_in_block else inner, family.rotary, family)
+    return Rotary(module, getattr(rotary, family.rotary_reader), family.pairs, like[0, :1, :1], family.rotary_kind)
 
 
 def _activation(block: nn.Module, configured: str) -> tuple[Callable[[Tensor], Tensor], str]:
@@ -193,18 +266,32 @@ def _activation(block: nn.Module, configured: str) -> tuple[Callable[[Tensor], T
     return ACT2FN[configured], configured
 
 
+def _channels(block: nn.Module, family: Family, config: Any) -> FeedForward | Routed | Opaque | None:
+    if not family.channels:
+        return None
+    if family.opaque_channels:
+        return Opaque(family.opaque_channels)
+    if family.experts is not None:
+        return routed(block, family, config, _activation(block, _activation_name(family, config)))
+    return _feed_forward(block, family, config)
+
+
+def _activation_name(family: Family, config: Any) -> str:
+    return str(getattr(config, family.activation, family.activation))
+
+
 def _feed_forward(block: nn.Module, family: Family, config: Any) -> FeedForward:
     out = submodule(block, family.mlp_out, family).weight
     m, d = out.shape if family.transposed else out.shape[::-1]
-    W_out, b_out = _weights(block, family.mlp_out, family, d, f"writes to a stream of width {d}")
-    activation, name = _activation(block, getattr(config, family.activation))
+    W_out, b_out = _scaled(*_weights(block, family.mlp_out, family, d, f"writes to a stream of width {d}"), family)
+    activation, name = _activation(block, _activation_name(family, config))
     why = f"{m} hidden values"
     if not family.gate_up:
         W_in, b_in = _weights(block, family.mlp_in, family, m, why)
         gate = _weights(block, family.mlp_gate, family, m, why) if family.mlp_gate else (None, None)
         return FeedForward(W_in, W_out, b_in, b_out, activation, name, *gate)
     weight, bias = _weights(block, family.gate_up, family, 2 * m, f"a gate and a factor of {why} each")
-    gate_cut, up_cut = gate_cuts(m)
+    gate_cut, up_cut = gate_cuts(m, family.up_first)
     b_gate, b_in = (None, None) if bias is None else (gate_cut.take(bias), up_cut.take(bias))
     W_gate, W_in = gate_cut.take(weight), up_cut.take(weight)
     return FeedForward(W_in, W_out, b_in, b_out, activation, name, W_gate, b_gate)

@@ -35,7 +35,7 @@ class Norm:
         """z: the point on the sphere, before gain and shift, computed in float32 or better."""
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         if self.kind == "layernorm":
-            return torch.native_layer_norm(x, [self.d], None, None, self.eps)[0]
+            return torch.native_layer_norm(x, [x.shape[-1]], None, None, self.eps)[0]
         return x * torch.rsqrt(self.power(x) + self.eps)
 
     def power(self, x: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Norm:
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         if self.kind == "layernorm":
             return x.var(-1, correction=0, keepdim=True)
-        return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / self.d
+        return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / x.shape[-1]
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self.direction(x) * self.gain.to(torch.promote_types(x.dtype, torch.float32))

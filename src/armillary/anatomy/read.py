@@ -5,15 +5,26 @@ With `modules`, the only file that reaches into a Hugging Face model. It reads a
 
 import hashlib
 import math
+import sys
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from armillary.anatomy.anatomy import Anatomy, Block, Positions
+from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Opaque, Positions
 from armillary.anatomy.families import Family, family_of
 from armillary.anatomy.families.family import NEUTRAL
-from armillary.anatomy.modules import block_of, gate_cuts, norm_at, optional, qkv_cuts, submodule, swapped_parts
+from armillary.anatomy.modules import (
+    block_of,
+    gate_cuts,
+    norm_at,
+    optional,
+    packed,
+    qkv_cuts,
+    submodule,
+    swapped_parts,
+    unpacked,
+)
 from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
@@ -44,19 +55,23 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         raise ModelError(f"{type(model).__name__} is not a transformers model: it has no config with a model_type.")
     family = family_of(config.model_type)
     ignored = check_config(config, family)
+    family = family.of(family, config)
     base: nn.Module = getattr(model, "base_model", model)
     inner = submodule(base, family.backbone, family)
     at = next(f"{path}." if path else "" for path, module in model.named_modules() if module is inner)
-    stack, context = submodule(inner, family.blocks, family), _context(config)
+    stack = submodule(inner, family.blocks, family)
+    embed = submodule(inner, family.embed, family)
+    swapped = swapped_parts(inner, stack, family)
+    tables = [unpacked(module, family.at(family, config, layer)) for layer, module in enumerate(stack)]
+    blocks = tuple(block_of(module, inner, table, config) for module, table in zip(stack, tables, strict=True))
+    positions = _positions(inner, family, config, blocks)
+    context = _context(config, positions)
     if not len(stack) or context < 1:
         found = f"{len(stack)} layers and a context of {context} tokens"
         raise ModelError(f"this {family.model_type} model has {found}, so it computes nothing; check its config.")
-    swapped = swapped_parts(inner, stack, family)
-    blocks = tuple(block_of(module, family, config) for module in stack)
-    embed = submodule(inner, family.embed, family)
+    heads, kv_heads, k, m = _sizes(blocks, family)
     W_U, b_U = _unembedding(model, family)
-    # A model that is built without a final norm has None in its place.
-    has_final = bool(family.ln_final) and getattr(inner, family.ln_final or "", inner) is not None
+    ln_final = norm_at(inner, family.ln_final, family) if _has_final(inner, family) else None
     token_type = optional(inner, family.token_type)
     return Anatomy(
         model=model,
@@ -64,27 +79,28 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         family=family.model_type,
         name=name or type(model).__name__,
         d=embed.weight.shape[1],
-        k=blocks[0].attention.W_Q.shape[2],
-        n_heads=blocks[0].attention.W_Q.shape[0],
-        n_kv_heads=blocks[0].attention.W_K.shape[0],
-        m=blocks[0].feed_forward.W_in.shape[1],
+        k=k,
+        n_heads=heads,
+        n_kv_heads=kv_heads,
+        m=m,
         vocabulary=embed.weight.shape[0],
         context=context,
         order=family.order(config),
         parallel=family.parallel(config),
         causal=family.causal(config),
         blocks=blocks,
-        positions=_positions(inner, family, config),
+        positions=positions,
         W_E=embed.weight.detach(),
-        embed_scale=float(embed.embed_scale) if family.embed_scaled else 1.0,
+        embed_scale=float(embed.embed_scale) if family.embed_scaled else family.embed_scale,
         ln_embed=norm_at(inner, family.ln_embed, family),
-        ln_final=norm_at(inner, family.ln_final, family) if has_final else None,
+        ln_final=ln_final,
         W_U=W_U,
         b_U=b_U,
-        logit_softcap=getattr(config, "final_logit_softcapping", None),
+        logit_softcap=getattr(config, family.logit_softcap, None),
+        logit_scale=family.logit_scale,
         sites={
             name: site
-            for name, site in _sites(family, at, blocks, has_final).items()
+            for name, site in _sites(tables, at, blocks, k, ln_final is not None).items()
             # Swapped heads write no pattern out.
             if site.side != "pattern" or "heads" not in swapped
         },
@@ -92,85 +108,163 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         config=config.to_dict(),
         config_ignored=ignored,
         token_type=None if token_type is None else token_type.weight.detach(),
-        rotary_path=at + family.rotary if family.rotary else "",
+        packed=next((what for module in stack if (what := packed(module))), ""),
+        window_setting=family.window_setting,
+        window_built_in=family.window_built_in,
+        head_edits=_head_edits(stack, tables),
     )
+
+
+def _has_final(inner: nn.Module, family: Family) -> bool:
+    """A model that is built without a final norm has None in its place."""
+    return bool(family.ln_final) and getattr(inner, family.ln_final or "", inner) is not None
+
+
+def _sizes(blocks: tuple[Block, ...], family: Family) -> tuple[int, int, int, int]:
+    """Heads, key/value heads, head width and hidden width, which all layers share; 0 where none has such a part."""
+    attentions = [block.mixer for block in blocks if isinstance(block.mixer, Attention)]
+    heads = {(len(part.W_Q), len(part.W_K), part.W_Q.shape[2]) for part in attentions}
+    # Dense layers among layers of experts may be wider than these: their hidden values are no common axis.
+    dense = {block.channels.W_in.shape[1] for block in blocks if isinstance(block.channels, FeedForward)}
+    if len(heads) > 1 or (len(dense) > 1 and all(isinstance(block.channels, FeedForward) for block in blocks)):
+        raise ModelError(
+            f"the layers of this {family.model_type} model have different numbers or widths of heads ({sorted(heads)}) "
+            f"or hidden values ({sorted(dense)}); layers of different sizes are not understood."
+        )
+    return (*next(iter(heads), (0, 0, 0)), max(dense, default=0))
+
+
+def _head_edits(stack: Any, tables: list[Family]) -> bool:
+    """Does attention go through the library's table of attention functions, where q and k can be edited?"""
+    for block, table in zip(stack, tables, strict=True):
+        part = optional(block, table.attention) if not table.mixer else None
+        sources = [sys.modules[type(module).__module__] for module in part.modules()] if part is not None else []
+        if not any(hasattr(source, "ALL_ATTENTION_FUNCTIONS") for source in sources):
+            return False
+    return True
 
 
 def _unembedding(model: nn.Module, family: Family) -> tuple[Tensor | None, Tensor | None]:
     """W_U [d, v] and its bias; None where the model has no language-model head, or not a linear one."""
     head: Any = getattr(model, "get_output_embeddings", lambda: None)()
-    if not family.plain_head or not isinstance(head, nn.Linear):
+    if not family.plain_head or not isinstance(head, nn.Linear) or not head.weight.is_floating_point():
         return None, None
     return head.weight.detach().T, None if head.bias is None else head.bias.detach()
 
 
-def _context(config: Any) -> int:
+# Models without a limit of their own (state spaces, ALiBi) are read up to this many tokens.
+UNLIMITED = 2048
+CONTEXTS = ("max_position_embeddings", "max_seq_len", "context_length", "seq_length", "n_positions")
+
+
+def _context(config: Any, positions: Positions) -> int:
     """How many tokens the model reads at once.
 
     LongRoPE rotates by other frequencies in texts longer than the original context, so that an offset has no rotation
     of its own there: such models are read up to their original context.
     """
-    rope, context = getattr(config, "rope_parameters", None) or {}, int(config.max_position_embeddings)
+    known = (getattr(config, name, None) for name in CONTEXTS)
+    context = next((int(length) for length in known if length is not None), UNLIMITED)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if positions.table is not None:
+        # A table may begin with rows that belong to no position (RoBERTa).
+        context = min(context, len(positions.table))
     if rope.get("rope_type") != "longrope":
         return context
     return min(context, int(rope["original_max_position_embeddings"]))
 
 
-def _positions(inner: nn.Module, family: Family, config: Any) -> Positions:
-    if family.rotary:
-        rotary = submodule(inner, family.rotary, family)
-        rope = config.rope_parameters or {}
-        if not (fastest := float(rotary.inv_freq.max())) <= math.pi:
+def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Block, ...]) -> Positions:
+    attentions = [block.mixer for block in blocks if isinstance(block.mixer, Attention)]
+    rotary = next((part.rotary for part in attentions if part.rotary is not None), None)
+    if rotary is not None:
+        rope = getattr(config, "rope_parameters", None) or {}
+        rope = rope.get(rotary.kind, rope) if rotary.kind else rope
+        first = rotary.rotation(torch.arange(2, device=next(inner.parameters()).device))
+        frequencies = getattr(rotary.module, "inv_freq", None)
+        if frequencies is not None and not (fastest := float(frequencies.max())) <= math.pi:
             raise ModelError(
                 f"the rotary base of this model ({rope.get('rope_theta')}) turns a pair of axes by {fastest:.1e} rad "
                 "per position, more than half a turn: the file may be damaged; check its config, or fetch it again."
             )
         return Positions(
             "rotary",
-            rotary_dims=2 * int(rotary.inv_freq.shape[0]),
+            rotary_dims=2 * int(first.cos.shape[-1]),
             rotary_type=str(rope.get("rope_type", "default")),
             rotary_theta=float(rope.get("rope_theta", 0.0)),
         )
+    if any(part.bias is not None for part in attentions) and not family.positions:
+        return Positions("bias")
     if family.positions:
         table = submodule(inner, family.positions, family).weight
         return Positions("learned", table=table.detach()[family.position_offset :])
     return Positions("none")
 
 
-def _sites(family: Family, at: str, blocks: tuple[Block, ...], has_final: bool) -> dict[str, Site]:
-    """Our names in the order of the computation, each with the module, its side and the columns it stands for."""
-    attention, feed_forward = blocks[0].attention, blocks[0].feed_forward
-    k = attention.W_Q.shape[2]
-    q, key, v = qkv_cuts(family, attention.W_Q.shape[0], attention.W_K.shape[0], k)
-    gate, up = gate_cuts(feed_forward.W_out.shape[0]) if family.gate_up else (None, None)
-    mlp_in = family.gate_up or family.mlp_in
-    parts: list[tuple[str, str | None, Side, Cut | None, int]] = [
-        ("resid_pre", "", "input", None, 0),
-        ("ln1", family.ln1, "output", None, 0),
+Part = tuple[str, str | None, Side, Cut | None, int]
+
+
+def _mixer_parts(family: Family, block: Block, k: int) -> list[Part]:
+    """The sites inside a mixer: those of heads where it is attention, none where it is not understood."""
+    if isinstance(block.mixer, Opaque):
+        return []
+    q, key, v = qkv_cuts(family, len(block.mixer.W_Q), len(block.mixer.W_K), k)
+    return [
         ("q", family.query or family.fused, "output", q, k),
         ("k", family.key or family.fused, "output", key, k),
         ("v", family.value or family.fused, "output", v, k),
         ("pattern", family.attention, "pattern", None, 0),
         ("z", family.output, "input", None, k),
-        ("ln1_post", family.ln1_post, "output", None, 0),
-        ("attn_out", family.attn_write, "output", None, 0),
-        ("ln2", family.ln2 if family.own_ln2 else None, "output", None, 0),
+    ]
+
+
+def _channel_parts(family: Family, block: Block) -> list[Part]:
+    """The sites inside a feed-forward layer, where it is one dense layer."""
+    if not isinstance(block.channels, FeedForward):
+        return []
+    gate, up = gate_cuts(block.channels.W_out.shape[0], family.up_first) if family.gate_up else (None, None)
+    mlp_in = family.gate_up or family.mlp_in
+    return [
         # What the activation receives: the gate's product where there is a gate.
         ("mlp_pre", family.mlp_gate or mlp_in, "output", gate, 0),
-        ("mlp_up", None if feed_forward.W_gate is None else mlp_in, "output", up, 0),
+        ("mlp_up", None if block.channels.W_gate is None else mlp_in, "output", up, 0),
         ("mlp_post", family.mlp_out, "input", None, 0),
-        ("ln2_post", family.ln2_post, "output", None, 0),
-        ("mlp_out", family.mlp_write, "output", None, 0),
-        ("resid_post", "", "output", None, 0),
     ]
-    sites = [Site("ln_embed", at + family.ln_embed, "output")] if family.ln_embed else []
-    for layer in range(len(blocks)):
-        block = f"{at}{family.blocks}.{layer}"
+
+
+def _sites(tables: list[Family], at: str, blocks: tuple[Block, ...], k: int, has_final: bool) -> dict[str, Site]:
+    """Our names in the order of the computation, each with the module, its side and the columns it stands for."""
+    first = tables[0]
+    sites = [Site("ln_embed", at + first.ln_embed, "output")] if first.ln_embed else []
+    for layer, (family, block) in enumerate(zip(tables, blocks, strict=True)):
+        own_ln2 = family.ln2 if family.own_ln2 and block.ln2 is not None else None
+        parts: list[Part] = [
+            ("resid_pre", "", "input", None, 0),
+            ("ln1", family.ln1 if block.ln1 is not None else None, "output", None, 0),
+            *_mixer_parts(family, block, k),
+            ("ln1_post", family.ln1_post, "output", None, 0),
+            ("attn_out", family.attn_write, "output", None, 0),
+            ("ln2", own_ln2, "output", None, 0),
+        ]
+        if block.channels is not None:
+            reads = None if block.ln2 is not None else family.mlp_reads
+            parts += [
+                ("resid_mid", reads, "input", None, 0),
+                *_channel_parts(family, block),
+                ("ln2_post", family.ln2_post, "output", None, 0),
+                ("mlp_out", family.mlp_write, "output", None, 0),
+            ]
+        parts.append(("resid_post", "", "output", None, 0))
+        path_of = f"{at}{family.blocks}.{layer}"
         for name, path, side, cut, width in parts:
             if path is not None:
-                sites.append(Site(f"L{layer}.{name}", f"{block}.{path}" if path else block, side, cut, width))
-    if has_final and family.ln_final:
-        sites.append(Site("ln_final", at + family.ln_final, "output"))
+                scale = family.write_scale if name in ("attn_out", "mlp_out") else 1.0
+                where = f"{path_of}.{path}" if path else path_of
+                sites.append(Site(f"L{layer}.{name}", where, side, cut, width, scale))
+    if first.start:
+        sites = [Site(s.name, at + first.start, "output") if s.name == "L0.resid_pre" else s for s in sites]
+    if has_final and first.ln_final:
+        sites.append(Site("ln_final", at + first.ln_final, "output"))
     return {site.name: site for site in sites}
 
 

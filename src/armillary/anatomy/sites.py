@@ -65,6 +65,8 @@ class Site:
     """Which columns belong to this site, where one module computes several."""
     k: int = 0
     """Head width, where the value has one vector per head."""
+    scale: float = 1.0
+    """The value is the module's times this: what is added to the stream, where a model multiplies its writes."""
 
     @property
     def layer(self) -> int | None:
@@ -79,6 +81,7 @@ class Site:
     def take(self, x: Tensor) -> Tensor:
         """The site's value [b, t, …] out of what its module received or gave."""
         try:
+            x = x if self.scale == 1 else x * self.scale
             if self.cut is not None:
                 return self.cut.take(x, self.k)
             return _split(x, -1, self.k) if self.k else x
@@ -91,6 +94,7 @@ class Site:
     def put(self, value: Tensor, x: Tensor) -> Tensor:
         """`x`, what the module received or gave, with the site's value replaced."""
         value = value.reshape(*x.shape[:-1], -1)
+        value = value if self.scale == 1 else value / self.scale
         return (value if self.cut is None else self.cut.put(value, x)).reshape(x.shape)
 
 
@@ -116,7 +120,7 @@ def restored_rows(model: nn.Module, sites: Mapping[str, Site]) -> Iterator[Calla
 
 def received(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
     """The tensor that a module works on, or None."""
-    first = args[0] if args else kwargs.get("hidden_states")
+    first = args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values()), None))
     return first if isinstance(first, Tensor) else None
 
 

@@ -38,12 +38,15 @@ LINE_EVERY_S = 60
 @click.option("--claims", default="all", show_default=True, metavar="LIST",
               help="Comma-separated claim ids, chapter letters A–H, or 'all'.")  # fmt: skip
 @click.option("--workers", type=int, metavar="N", help="Processes, one thread each. [default: one per core]")
+@click.option("--dask", metavar="ADDRESS", help="Make the runs on a dask cluster, or on local:N processes.")
 @click.option("--device", default="cpu", show_default=True, metavar="D", help="cpu or cuda.")
 @click.option("--quick", is_flag=True, help="Quick surveys and few of them: shows that it works, not how well.")
 @click.option("--json", "as_json", is_flag=True, help="Print calibration.json instead of the tables.")
 @partial(friendly, interrupted="finished runs are kept, and the same command goes on",
          smaller="use fewer --workers")  # fmt: skip
-def calibrate(out: Path, as_json: bool, workers: int | None, texts: tuple[str, ...], **asked: Any) -> None:
+def calibrate(
+    out: Path, as_json: bool, workers: int | None, dask: str | None, texts: tuple[str, ...], **asked: Any
+) -> None:
     """Measure how often verdicts are wrong, and how far they depend on seed, budget and text.
 
     All claims are measured on small untrained models, which have learned nothing; on planted models, whose answer is
@@ -61,13 +64,19 @@ def calibrate(out: Path, as_json: bool, workers: int | None, texts: tuple[str, .
     study = _study(tuple(named), **asked)
     if workers is not None and workers < 1:
         raise ArmillaryError(f"--workers {workers} can do nothing; give at least 1.")
+    if workers is not None and dask is not None:
+        raise ArmillaryError("--workers and --dask were both given; runs are made here or on a cluster: choose one.")
+    if dask is not None:
+        from armillary.reading import check_dask
+
+        check_dask(dask)
     from armillary.calibrate import calibrate as make_runs
     from armillary.probes.machinery.jobs import cores
     from armillary.views.text.progress import progress_bar
 
     terminal = sys.stderr.isatty()
     with progress_bar(terminal) as bar:
-        calibration, damaged = make_runs(study, out, named, workers or cores(), _Progress(bar, terminal))
+        calibration, damaged = make_runs(study, out, named, workers or cores(), _Progress(bar, terminal), dask)
     for line in damaged:
         click.echo(f"armillary: {line}", err=True)
     show_calibration(calibration, out, as_json)

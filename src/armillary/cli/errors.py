@@ -1,13 +1,20 @@
 """How errors are reported on a terminal."""
 
+import io
+import os
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from functools import partial, wraps
+from typing import Any, NoReturn
 
 import click
 
 from armillary.errors import ArmillaryError
+
+DEBUG = "ARMILLARY_DEBUG"
+USER, BUG, INTERRUPTED = 2, 1, 130
 
 
 def friendly(
@@ -16,7 +23,8 @@ def friendly(
     interrupted: str = "nothing was written",
     smaller: str = "use a smaller model or fewer --tokens",
 ) -> Callable[..., Any]:
-    """Report what a user can fix as one sentence with exit code 2, without a traceback.
+    """Report what a user can fix as one sentence with exit code 2, without a traceback; what nobody foresaw, as one
+    sentence with exit code 1 that says where the traceback is.
 
     `interrupted` says what is on disk after Ctrl-C, and `smaller` what to do when memory is full.
     """
@@ -26,17 +34,65 @@ def friendly(
         try:
             return command(*args, **kwargs)
         except ArmillaryError as error:
-            click.echo(f"armillary: {error}", err=True)
-            sys.exit(2)
-        except (MemoryError, RuntimeError) as error:
-            # torch reports full memory as a RuntimeError; any other RuntimeError is a bug and keeps its traceback.
-            full = ("out of memory", "can't allocate memory")
-            if isinstance(error, RuntimeError) and not any(words in str(error) for words in full):
-                raise
-            click.echo(f"armillary: out of memory; {smaller}.", err=True)
-            sys.exit(2)
+            tell(str(error), USER)
         except KeyboardInterrupt:
-            click.echo(f"armillary: interrupted; {interrupted}.", err=True)
-            sys.exit(130)
+            tell(f"interrupted; {interrupted}.", INTERRUPTED)
+        except click.ClickException:
+            raise
+        except Exception as error:
+            # torch reports full memory as a RuntimeError.
+            full = ("out of memory", "can't allocate memory")
+            if isinstance(error, MemoryError) or any(words in str(error) for words in full):
+                tell(f"out of memory; {smaller}.", USER)
+            if os.environ.get(DEBUG) or kwargs.get("debug"):
+                raise
+            tell(unforeseen(error), BUG)
 
     return wrapped
+
+
+def tell(message: str, code: int) -> NoReturn:
+    """One sentence on stderr, and the end. Names in it may come from a file: nothing in them reaches the terminal."""
+    click.echo(f"armillary: {harmless(message)}", err=True)
+    sys.exit(code)
+
+
+def harmless(message: str) -> str:
+    """The message with control and bidirectional characters shown as codes; its own line breaks stay."""
+    from armillary.views.text.quoting import show_text
+
+    lines = [(line, line.strip(" ")) for line in message.split("\n")]
+    return "\n".join(line.replace(words, show_text(words)) if words else "" for line, words in lines)
+
+
+def unforeseen(error: Exception) -> str:
+    """A sentence about an error that has no message of its own, with the file that holds its traceback."""
+    first = (str(error).strip().splitlines() or ["no message"])[0][:200]
+    what = f"this should not happen ({type(error).__name__}: {first})"
+    try:
+        handle, path = tempfile.mkstemp(prefix="armillary-error-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            traceback.print_exception(error, file=file)
+    except OSError:
+        return f"{what}; set {DEBUG}=1 to see the traceback."
+    return f"{what}; please report it with the details in {path}."
+
+
+class Commands(click.Group):
+    """The commands, with usage errors made harmless: an option or a name can carry terminal escapes as well."""
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        alone = more.pop("standalone_mode", True)
+        run: Callable[..., Any] = partial(super().main, standalone_mode=False)
+        if not alone:
+            return run(*args, **more)
+        try:
+            code = run(*args, **more)
+        except click.ClickException as error:
+            said = io.StringIO()
+            error.show(file=said)
+            click.echo(harmless(said.getvalue()), err=True, nl=False)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            tell("interrupted.", INTERRUPTED)
+        sys.exit(code if isinstance(code, int) else 0)

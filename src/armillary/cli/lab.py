@@ -1,14 +1,19 @@
 """The command line of the laboratory: `armillary lab train`, `run`, `show`, `exam`, `plot`, `card`."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from armillary.cli.errors import friendly
 from armillary.cli.options import PATH, echo_json
+
+if TYPE_CHECKING:
+    from armillary.lab.study.queue import Spread
 
 
 @click.group()
@@ -68,6 +73,7 @@ def train(
 @click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
 @click.option("--seeds", type=int, metavar="N", help="Paired runs per arm, instead of the preset's 3, 5 or 8.")
 @click.option("--jobs", default=1, show_default=True, metavar="N", help="Arms trained side by side.")
+@click.option("--dask", metavar="ADDRESS", help="Train arms on a dask cluster that shares --out, or on local:N.")
 @click.option("--survey", is_flag=True, help="Survey the end state of each arm: what did it do to the geometry?")
 @click.option("--arms", metavar="LIST", help="Comma-separated arms of the study. [default: all]")
 @click.option(
@@ -76,7 +82,7 @@ def train(
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @partial(friendly, interrupted="the same command goes on after the last finished run")
 def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | None, heldout: str | None,
-              device: str | None, survey: bool, **amount: Any) -> None:  # fmt: skip
+              device: str | None, survey: bool, dask: str | None, **amount: Any) -> None:  # fmt: skip
     """Train the arms of STUDY in pairs and compare their losses.
 
     gate, stability, norms, symmetriser, softheads, activations, implicit, metric, rank or mismatch (docs/lab.md), or
@@ -87,6 +93,10 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
     names = list(STUDIES) if study == "all" else [study]
     wanted = _arms(study, arms)
     size, seeds = _amount(jobs=jobs, **amount)
+    if dask is not None:
+        from armillary.reading import check_dask
+
+        check_dask(dask)
     from armillary.lab.data import Text, check_source
 
     for path in (text, heldout):
@@ -104,10 +114,23 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
         if study == "all":
             click.echo(f"study {index + 1} of {len(names)}: {name}", err=True)
         queue = Study(name, size, source, folder, seeds, on, lambda line: click.echo(line, err=True))
-        queue.run(wanted, jobs)
+        with _spread(dask) as spread:
+            queue.run(wanted, jobs, spread)
         if survey:
             survey_states(folder, queue.report)
         click.echo(study_text(outcome(folder)), nl=False)
+
+
+@contextmanager
+def _spread(dask: str | None) -> "Iterator[Spread | None]":
+    """How arms are trained on a cluster; None without one."""
+    if dask is None:
+        yield None
+        return
+    from armillary.probes.machinery.cluster import cluster_of
+
+    with cluster_of(dask) as cluster:
+        yield cluster.map
 
 
 def _arms(study: str, asked: str | None) -> list[str]:

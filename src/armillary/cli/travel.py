@@ -34,14 +34,11 @@ def travel(model: str | None, sentence: str | None, out: Path, **asked: Any) -> 
     """Draw the trajectory of SENTENCE's words over the sphere, layer by layer, as MODEL reads it.
 
     \b
-    armillary travel builtin:gpt "To kill two birds with one stone"
+    armillary travel "To kill two birds with one stone"       the default model
     armillary travel smollm2 "To kill two birds with one stone" --projection span --word 4 --out birds.svg
     armillary travel builtin:gpt - < chapter.txt       a long text: a sample of words is drawn
     """
-    if model is None or sentence is None:
-        given = "nothing was given" if model is None else f"only {model!r} was given"
-        example = "armillary travel builtin:gpt 'To kill two birds with one stone'"
-        raise ArmillaryError(f"armillary travel takes a model and a sentence, and {given}; try: {example}.")
+    model, sentence = _model_and_sentence(model, sentence)
     if sentence == "-":
         sentence = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
     # Bad options are refused before the slow imports.
@@ -56,3 +53,15 @@ def travel(model: str | None, sentence: str | None, out: Path, **asked: Any) -> 
     path = trajectory(anatomy, sentence, **asked)
     path.save(out)
     print_trajectory(path, Console(file=sys.stdout), out)
+
+
+def _model_and_sentence(first: str | None, second: str | None) -> tuple[str, str]:
+    """A sentence alone is read by the default model; a model alone is an error."""
+    if first is not None and second is not None:
+        return first, second
+    # A name has no spaces, a sentence does; a path may have some.
+    if first is not None and (first == "-" or len(first.split()) > 1) and not Path(first).exists():
+        return "", first
+    given = "nothing was given" if first is None else f"only {first!r} was given, which looks like a model"
+    example = "armillary travel 'To kill two birds with one stone'"
+    raise ArmillaryError(f"armillary travel takes a sentence, and a model before it; {given}; try: {example}.")

@@ -42,7 +42,7 @@ class Turn:
         return self.layer + 1
 
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
-        centred = anatomy.blocks[0].ln1.kind == "layernorm"
+        centred = anatomy.centred
 
         def change(stream: Tensor, tokens: Tokens) -> Tensor:
             x = stream.double()

@@ -4,38 +4,65 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy, Attention
-from armillary.anatomy.folded import Folded, rotate
-from armillary.anatomy.norm import Norm
+from armillary.anatomy.folded import Folded
+from armillary.anatomy.rotary import Rotary, Rotation
 from armillary.anatomy.space import Vectors
 
-Rotation = tuple[Tensor, Tensor]
+
+def rotation(anatomy: Anatomy, layer: int, length: int) -> Rotation | None:
+    """How a layer turns q and k at positions 0 … length − 1; None without rotation."""
+    rotary = anatomy.blocks[layer].attention.rotary
+    return None if rotary is None else rotary.rotation(torch.arange(length, device=anatomy.device))
 
 
-def rotation(anatomy: Anatomy, length: int) -> Rotation | None:
-    """cos and sin [1, t, k] of the model's own rotary module for positions 0 … length − 1; None without rotation."""
-    if not anatomy.rotary_path:
-        return None
-    positions = torch.arange(length, device=anatomy.device)[None]
-    cos, sin = anatomy.model.get_submodule(anatomy.rotary_path)(anatomy.W_E.new_zeros(1, 1, anatomy.d), positions)
-    return cos, sin
+def rotations(anatomy: Anatomy, length: int) -> list[Rotation | None]:
+    """Each layer's rotation; layers that turn alike share one."""
+    found: list[Rotation | None] = []
+    known: list[tuple[Rotary, Rotation]] = []
+    for block in anatomy.blocks:
+        rotary = block.attention.rotary
+        turn = None if rotary is None else next((r for other, r in known if rotary.same(other)), None)
+        if rotary is not None and turn is None:
+            turn = rotary.rotation(torch.arange(length, device=anatomy.device))
+            known.append((rotary, turn))
+        found.append(turn)
+    return found
 
 
 def placed(attention: Attention, q: Tensor, k: Tensor, turn: Rotation | None) -> tuple[Tensor, Tensor]:
     """q and k as their products take them [b, t, h, k]: normed, rotated, each key repeated for the heads it serves."""
-    q, k = turned(attention.q_norm, q, turn), turned(attention.k_norm, k, turn)
+    q, k = turned(attention, "q", q, turn), turned(attention, "k", k, turn)
     return q, k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
 
 
-def turned(norm: Norm | None, side: Tensor, turn: Rotation | None) -> Tensor:
+def turned(attention: Attention, side: str, x: Tensor, turn: Rotation | None) -> Tensor:
     """q or k [b, t, h, k] after its own norm and rotation, where the model has them."""
-    side = side if norm is None else norm(side)
-    return side if turn is None else rotate(side, *turn)
+    x = attention.normed(side, x)
+    return x if turn is None else turn(x)
 
 
 def capped(attention: Attention, products: Tensor) -> Tensor:
-    """Products of q and k as softmax receives them: scaled, and capped where the model caps."""
+    """Products of q and k scaled, and capped where the model caps: scores, but for what their distance adds."""
     scores = products * attention.scale
     return scores if attention.softcap is None else attention.softcap * torch.tanh(scores / attention.softcap)
+
+
+def biases(attention: Attention, length: int, device: torch.device) -> Tensor | None:
+    """What the distances of queries and keys add to the scores [h, t, t]; None where they add nothing."""
+    t = torch.arange(length, device=device)
+    return None if attention.bias is None else attention.bias(t[:, None] - t[None, :]).to(device)
+
+
+def softmax(attention: Attention, scores: Tensor) -> Tensor:
+    """The pattern of scores [..., h, t, t]; a sink takes its share and attends to nothing."""
+    return scores.softmax(-1) if attention.sinks is None else log_softmax(attention, scores).exp()
+
+
+def log_softmax(attention: Attention, scores: Tensor) -> Tensor:
+    """The logarithm of the pattern."""
+    if attention.sinks is None:
+        return scores.log_softmax(-1)
+    return scores - torch.logaddexp(scores.logsumexp(-1), attention.sinks.to(scores)[:, None])[..., None]
 
 
 def visible(attention: Attention, length: int, causal: bool, device: torch.device) -> Tensor:
@@ -43,7 +70,7 @@ def visible(attention: Attention, length: int, causal: bool, device: torch.devic
     t = torch.arange(length, device=device)
     offset = t[:, None] - t[None, :]
     seen = offset >= 0 if causal else torch.ones_like(offset, dtype=torch.bool)
-    return seen if attention.window is None else seen & (offset < attention.window)
+    return seen if attention.window is None else seen & (offset.abs() < attention.window)
 
 
 def copied(pattern: Tensor, start: int, length: int) -> Tensor:
@@ -53,8 +80,8 @@ def copied(pattern: Tensor, start: int, length: int) -> Tensor:
     return second.diagonal(offset=1, dim1=-2, dim2=-1)
 
 
-def attend(attention: Attention, y: Tensor, turn: Rotation | None, causal: bool) -> Tensor:
-    """Every head's result [b, t, h, k] from the canonical weights, in y's precision."""
+def attend(attention: Attention, y: Tensor, turn: Rotation | None, causal: bool) -> tuple[Tensor, Tensor]:
+    """Every head's pattern [b, h, t, t] and result [b, t, h, k] from the canonical weights, in y's precision."""
 
     def project(weight: Tensor, bias: Tensor | None) -> Tensor:
         # Back to one [d, h·k] matrix: a view of the model's own where its layout allows, so nothing is copied.
@@ -65,15 +92,18 @@ def attend(attention: Attention, y: Tensor, turn: Rotation | None, causal: bool)
     v = project(attention.W_V, attention.b_V).repeat_interleave(attention.group, dim=2)
     q, k = placed(attention, q, k, turn)
     scores = capped(attention, torch.einsum("bihk,bjhk->bhij", q, k))
+    added = biases(attention, y.shape[1], y.device)
+    scores = scores if added is None else scores + added.to(scores)
     hidden = ~visible(attention, y.shape[1], causal, y.device)
-    return torch.einsum("bhij,bjhk->bihk", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
+    pattern = softmax(attention, scores.masked_fill(hidden, -torch.inf))
+    return pattern, torch.einsum("bhij,bjhk->bihk", pattern, v)
 
 
 def folded_scores(folded: Folded, z: Tensor, causal: bool) -> Tensor:
     """Scores [b, h, t, t] from z [b, t, d] by the matrices W_QK(i − j) alone: only the offset counts."""
     length = z.shape[1]
     out = z.new_zeros(len(z), len(folded.A_Q), length, length)
-    if folded.rotary is None:
+    if folded.rotary is None and folded.attention.bias is None:
         return torch.stack([folded.scores(Vectors(row, folded.reads), Vectors(row, folded.reads)) for row in z])
     for offset in range(0 if causal else 1 - length, length):
         for row, target in zip(z, out, strict=True):

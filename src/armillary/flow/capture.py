@@ -4,6 +4,7 @@ The only file with reading hooks (but for the batch's shape, which `anatomy.site
 what passes and returns None, because a returned value would replace the module's output. Nothing is stored here.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -88,7 +89,10 @@ def _hooked(model: nn.Module, hooks: Mapping[str, tuple[str, Hook]]) -> Iterator
 
     try:
         for name, (path, hook) in hooks.items():
-            handles.append(model.get_submodule(path).register_forward_hook(heard(name, hook), with_kwargs=True))
+            module = model.get_submodule(path)
+            if name.endswith(".pattern") and "output_attentions" in inspect.signature(module.forward).parameters:
+                handles.append(module.register_forward_pre_hook(_ask_for_pattern, with_kwargs=True))
+            handles.append(module.register_forward_hook(heard(name, hook), with_kwargs=True))
         yield
     finally:
         for handle in handles:
@@ -97,16 +101,23 @@ def _hooked(model: nn.Module, hooks: Mapping[str, tuple[str, Hook]]) -> Iterator
         raise ModelError(f"the model never passed {sorted(silent)}: its modules are bypassed (compiled or fused?).")
 
 
+def _ask_for_pattern(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Some modules give their pattern only if they are asked (MPNet)."""
+    return args, {**kwargs, "output_attentions": True}
+
+
 @contextmanager
 def _eager(model: Any) -> Iterator[None]:
     """Attention that writes its pattern out; the former implementation comes back afterwards."""
     configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
     before = [(config, config._attn_implementation) for config in configs]
     try:
-        model.set_attn_implementation("eager")
+        # Not through `set_attn_implementation`, which checks what it sets: it refuses models that attend by code of
+        # their own (Falcon), and could refuse what was there.
+        for config, _ in before:
+            config._attn_implementation = "eager"
         yield
     finally:
-        # Not through `set_attn_implementation`, which checks what it sets, and could refuse what was there.
         for config, implementation in before:
             config._attn_implementation = implementation
 

@@ -63,6 +63,8 @@ def from_path(path: str | Path, column: str = "") -> Documents:
         return _folder(path, column)
     if not os.path.exists(path):
         raise TextError(f"there is no text at {path}; pass a file, a folder, or - for standard input.")
+    if not os.path.isfile(path):  # a pipe or a device may never end
+        raise TextError(f"{path} is not a regular file; pass a file, a folder, or - for standard input.")
     return _file(path, column)
 
 

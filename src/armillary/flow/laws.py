@@ -5,61 +5,41 @@ itself, the layer and the size of the failure.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.anatomy import Block
+from armillary.anatomy.anatomy import Block, FeedForward, Routed
 from armillary.anatomy.folded import fold, mlp_norm, reading_norm
-from armillary.edits import Scale, edited
-from armillary.errors import LawError, ModelError
-from armillary.flow.attention import attend, capped, folded_results, folded_scores, placed, rotation, visible
-from armillary.flow.capture import Watcher, run, still, watching
+from armillary.errors import LawError
+from armillary.flow.attention import (
+    attend,
+    biases,
+    capped,
+    folded_results,
+    folded_scores,
+    placed,
+    rotation,
+    softmax,
+    visible,
+)
+from armillary.flow.capture import still
+from armillary.flow.law_passes import Seen, attentions, look
 from armillary.results import LawCheck
 
 # A law compares two orders of the same few sums: errors of tens of roundings are rounding, thousands are not.
 ROUNDINGS = {torch.float64: 64.0, torch.float32: 64.0, torch.float16: 8.0, torch.bfloat16: 8.0}
-TOKENS = 12
 # Laws that say how a model's own norms and heads compute, and nothing about swapped ones.
 OF_PARTS = {
     "norm": ("norms",),
     "embedding": ("norms",),
     "attention": ("heads",),
+    "windows": ("heads",),
     "two views": ("norms", "heads"),
     "logits": ("norms",),
 }
-
-
-@dataclass(frozen=True)
-class _Seen:
-    anatomy: Anatomy
-    ids: Tensor
-    at: dict[str, tuple[Tensor | None, Tensor]]
-    """What each site's module received, and the site's value."""
-    last: Tensor
-    doubled: dict[int, Tensor]
-    """The last hidden state when the stream at the last position was doubled after that layer."""
-    again: Tensor
-    """The stream after the last block, once every edit was undone."""
-    logits: Tensor | None
-
-    def x(self, site: str) -> Tensor:
-        """What the site's module received."""
-        x = self.at[site][0]
-        if x is None:
-            path = self.anatomy.sites[site].path
-            raise ModelError(f"the module at {path} ({site}) received no tensor: check its path in the family's table.")
-        return x
-
-    def y(self, site: str) -> Tensor:
-        """The site's value."""
-        return self.at[site][1]
-
-    def heads(self, site: str) -> Tensor:
-        """The values of all heads side by side [b, t, h·k]."""
-        return self.y(site).flatten(2)
 
 
 Errors = Iterable[tuple[str, float]]
@@ -72,7 +52,7 @@ def check(anatomy: Anatomy) -> tuple[LawCheck, ...]:
     """
     checks = []
     with still(anatomy.model):
-        seen = _look(anatomy)
+        seen = look(anatomy)
         for name, (statement, law) in LAWS.items():
             other = next((part for part in OF_PARTS.get(name, ()) if part in anatomy.swapped), "")
             if other:
@@ -97,7 +77,7 @@ def _judged(anatomy: Anatomy, law: LawCheck) -> LawCheck:
     return law
 
 
-def _measure(anatomy: Anatomy, seen: _Seen, name: str, statement: str, law: Callable[[_Seen], Errors]) -> LawCheck:
+def _measure(anatomy: Anatomy, seen: Seen, name: str, statement: str, law: Callable[[Seen], Errors]) -> LawCheck:
     tolerance = ROUNDINGS[anatomy.dtype] * torch.finfo(anatomy.dtype).eps
     worst, where = 0.0, "not applicable"
     for place, error in law(seen):
@@ -106,37 +86,6 @@ def _measure(anatomy: Anatomy, seen: _Seen, name: str, statement: str, law: Call
         if worst != worst:
             break
     return LawCheck(name, statement, worst, tolerance, where)
-
-
-def _look(anatomy: Anatomy) -> _Seen:
-    """Passes over a tiny batch of fixed random tokens; it is small enough to keep everything."""
-    generator = torch.Generator().manual_seed(0)
-    length = min(TOKENS, anatomy.context)
-    ids = torch.randint(3, max(anatomy.vocabulary, 4), (2, length), generator=generator)
-    at: dict[str, tuple[Tensor | None, Tensor]] = {}
-
-    def keep(name: str) -> Watcher:
-        def watcher(given: Tensor | None, value: Tensor) -> None:
-            at[name] = (None if given is None else given.detach(), value.detach())
-
-        return watcher
-
-    patterns = [name for name, site in anatomy.sites.items() if site.side == "pattern"]
-    # Patterns need a pass of their own: the other sites are checked with the attention that the model uses.
-    with watching(anatomy, {name: keep(name) for name in patterns}):
-        run(anatomy, ids)
-    with watching(anatomy, {name: keep(name) for name in anatomy.sites if name not in patterns}):
-        last = run(anatomy, ids)
-    doubled = {}
-    for layer in sorted({0, anatomy.layers // 2, anatomy.layers - 1}) if anatomy.causal else ():
-        with edited(anatomy, Scale(layer, 2.0, start=-1)):
-            doubled[layer] = run(anatomy, ids)
-    end = f"L{anatomy.layers - 1}.resid_post"
-    before, has_head = at[end], anatomy.W_U is not None
-    with watching(anatomy, {end: keep(end)}):
-        output = run(anatomy, ids, logits=has_head)
-    again, at[end] = at[end][1], before
-    return _Seen(anatomy, ids.to(anatomy.device), at, last, doubled, again, output if has_head else None)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -152,24 +101,28 @@ def _error(ours: Tensor, theirs: Tensor) -> float:
 # The laws, each a generator of (place, relative error).
 
 
-def _shapes(seen: _Seen) -> Errors:
+def _shapes(seen: Seen) -> Errors:
     a, (b, t) = seen.anatomy, seen.ids.shape
     query, key = (b, t, a.n_heads, a.k), (b, t, a.n_kv_heads, a.k)
     promised: dict[str, tuple[int, ...]] = {"q": query, "z": query, "k": key, "v": key}
-    promised |= {"pattern": (b, a.n_heads, t, t), **dict.fromkeys(("mlp_pre", "mlp_up", "mlp_post"), (b, t, a.m))}
-    for site in a.sites:
-        shape, wanted = tuple(seen.y(site).shape), promised.get(site.rpartition(".")[2], (b, t, a.d))
+    promised |= {"pattern": (b, a.n_heads, t, t)}
+    for name, site in a.sites.items():
+        part = name.rpartition(".")[2]
+        wanted = promised.get(part, (b, t, a.d))
+        if part in ("mlp_pre", "mlp_up", "mlp_post") and site.layer is not None:
+            wanted = (b, t, a.blocks[site.layer].feed_forward.W_in.shape[1])
+        shape = tuple(seen.y(name).shape)
         same_rank = len(shape) == len(wanted)
         error = _error(torch.tensor(shape), torch.tensor(wanted)) if same_rank else 1.0
-        yield f"{site} {list(shape)}, not {list(wanted)}" if error else site, error
+        yield f"{name} {list(shape)}, not {list(wanted)}" if error else name, error
 
 
-def _norms(seen: _Seen) -> Errors:
+def _norms(seen: Seen) -> Errors:
     for site, norm in seen.anatomy.norms.items():
         yield site, _error(norm(seen.x(site)), seen.y(site))
 
 
-def _embedding(seen: _Seen) -> Errors:
+def _embedding(seen: Seen) -> Errors:
     a = seen.anatomy
     x = _wide(a.W_E[seen.ids]) * a.embed_scale
     if a.positions.table is not None:
@@ -178,77 +131,99 @@ def _embedding(seen: _Seen) -> Errors:
         x = x + _wide(a.token_type[0])
     if a.ln_embed is not None:
         x = a.ln_embed(x)
-    yield "L0.resid_pre", _error(x, seen.x("L0.resid_pre"))
+    yield "L0.resid_pre", _error(x, seen.y("L0.resid_pre"))
 
 
-def _stream(seen: _Seen) -> Errors:
+def _stream(seen: Seen) -> Errors:
     """Each sublayer's write is added to the stream; in pre-norm order the writes sum up to what ln_final gets."""
     a = seen.anatomy
-    total = _wide(seen.x("L0.resid_pre"))
-    for i in range(a.layers):
-        pre, post = _wide(seen.x(f"L{i}.resid_pre")), seen.y(f"L{i}.resid_post")
-        attn, mlp = _wide(seen.y(f"L{i}.attn_out")), _wide(seen.y(f"L{i}.mlp_out"))
+    total = _wide(seen.y("L0.resid_pre"))
+    for i, block in enumerate(a.blocks):
+        pre, post = _wide(seen.y(f"L{i}.resid_pre")), seen.y(f"L{i}.resid_post")
+        attn = _wide(seen.y(f"L{i}.attn_out"))
+        mlp = torch.zeros_like(attn) if block.channels is None else _wide(seen.y(f"L{i}.mlp_out"))
         total = total + attn + mlp
         if a.order == "post":
             yield f"L{i}.ln1", _error(pre + attn, seen.x(f"L{i}.ln1"))
             yield f"L{i}.ln2", _error(_wide(seen.y(f"L{i}.ln1")) + mlp, seen.x(f"L{i}.ln2"))
             yield f"L{i}.resid_post", _error(seen.y(f"L{i}.ln2"), post)
             continue
-        if not a.parallel:
+        if not a.parallel and block.channels is not None:
             yield f"L{i}.ln2", _error(pre + attn, seen.x(mlp_norm(a, i)[0]))
         yield f"L{i}.resid_post", _error(pre + attn + mlp, post)
     if a.order == "pre" and a.ln_final is not None:
         yield "ln_final", _error(total, seen.x("ln_final"))
 
 
-def _heads(seen: _Seen) -> Errors:
+def _heads(seen: Seen) -> Errors:
     """The heads' own results, each through its W_O, sum up to attention's write."""
-    for i, block in enumerate(seen.anatomy.blocks):
-        attention = block.attention
+    for i, attention in attentions(seen.anatomy):
         summed = _wide(seen.heads(f"L{i}.z")) @ _wide(attention.W_O).flatten(0, 1)
         if attention.b_O is not None:
             summed = summed + _wide(attention.b_O)
-        if block.ln1_post is not None:
-            summed = block.ln1_post(summed)
-        yield f"L{i}.attn_out", _error(summed, seen.y(f"L{i}.attn_out"))
+        after = seen.anatomy.blocks[i].ln1_post
+        yield f"L{i}.attn_out", _error(summed if after is None else after(summed), seen.y(f"L{i}.attn_out"))
 
 
-def _attention(seen: _Seen) -> Errors:
-    """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's own result."""
+def _read_by(seen: Seen, layer: int) -> Tensor:
+    """What a layer's mixer receives."""
     a = seen.anatomy
-    turn = rotation(a, seen.ids.shape[1])
-    for i, block in enumerate(a.blocks):
-        reads = seen.y(f"L{i}.ln1") if a.order == "pre" else seen.x(f"L{i}.resid_pre")
-        z = attend(block.attention, _wide(reads), turn, a.causal)
+    own = a.order == "pre" and a.blocks[layer].ln1 is not None
+    return _wide(seen.y(f"L{layer}.ln1") if own else seen.y(f"L{layer}.resid_pre"))
+
+
+def _attention(seen: Seen) -> Errors:
+    """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's pattern and result."""
+    a = seen.anatomy
+    for i, attention in attentions(a):
+        pattern, z = attend(attention, _read_by(seen, i), rotation(a, i, seen.ids.shape[1]), a.causal)
+        if f"L{i}.pattern" in a.sites:
+            yield f"L{i}.pattern", _error(pattern, seen.y(f"L{i}.pattern"))
         yield f"L{i}.z", _error(z, seen.y(f"L{i}.z"))
 
 
-def _two_views(seen: _Seen) -> Errors:
+def _windows(seen: Seen) -> Errors:
+    """The same in a text that is longer than the windows, which are shrunk for it where that can be done."""
+    a = seen.anatomy
+    if seen.windowed is None:
+        return
+    for i, attention in attentions(a):
+        window = attention.window if attention.window is None else attention.window - seen.windowed.shrunk
+        narrow = replace(attention, window=window)
+        reads, theirs = _wide(seen.windowed.reads[i]), seen.windowed.results[i]
+        _, z = attend(narrow, reads, rotation(a, i, reads.shape[1]), a.causal)
+        yield f"L{i}.z", _error(z, theirs)
+
+
+def _two_views(seen: Seen) -> Errors:
     """Scores and head results from the folded matrices, which take directions and offsets, against the model's own."""
     a, t = seen.anatomy, seen.ids.shape[1]
-    turn = rotation(a, t)
-    for i, block in enumerate(a.blocks):
+    for i, attention in attentions(a):
         site, norm = reading_norm(a, i)
         # In float64, so that what is left is the model's own rounding.
-        x = seen.x("L0.resid_pre" if norm is None else site).double()
+        x = (seen.y(f"L{i}.resid_pre") if norm is None else seen.x(site)).double()
         z, folded = x if norm is None else norm.direction(x), fold(a, i, t)
         q, k = (_wide(seen.y(f"L{i}.{side}")) for side in "qk")
-        q, k = placed(block.attention, q, k, turn)
-        theirs = capped(block.attention, torch.einsum("bihk,bjhk->bhij", q, k))
+        q, k = placed(attention, q, k, rotation(a, i, t))
+        theirs = capped(attention, torch.einsum("bihk,bjhk->bhij", q, k))
+        added = biases(attention, t, z.device)
+        theirs = theirs if added is None else theirs + added
         ours = folded_scores(folded, z, a.causal)
-        pairs = visible(block.attention, t, a.causal, z.device)
+        pairs = visible(attention, t, a.causal, z.device)
         yield f"L{i} scores", _error(ours[..., pairs], theirs[..., pairs])
-        pattern = ours.masked_fill(~pairs, -torch.inf).softmax(-1)
+        pattern = softmax(attention, ours.masked_fill(~pairs, -torch.inf))
         # The model rounds a score to a share of its size, and softmax turns that into the same share of an attention.
         size = max(1.0, float(theirs[..., pairs].abs().max()))
         yield f"L{i} results", _error(folded_results(folded, pattern, z), seen.y(f"L{i}.z")) / size
 
 
-def _hidden(seen: _Seen) -> Errors:
+def _hidden(seen: Seen) -> Errors:
     """Each step of the feed-forward layer from the model's own values before it."""
     a = seen.anatomy
     for i, block in enumerate(a.blocks):
-        ffn, y = block.feed_forward, _wide(seen.y(mlp_norm(a, i)[0]))
+        if not isinstance(block.channels, FeedForward):
+            continue
+        ffn, y = block.channels, _wide(seen.y(mlp_norm(a, i)[0]))
         up_site = f"L{i}.mlp_pre" if ffn.W_gate is None else f"L{i}.mlp_up"
         pre, up, post = (_wide(seen.y(site)) for site in (f"L{i}.mlp_pre", up_site, f"L{i}.mlp_post"))
         yield f"L{i}.mlp_pre", _error(ffn.pre(y), pre)
@@ -257,49 +232,49 @@ def _hidden(seen: _Seen) -> Errors:
         yield f"L{i}.mlp_out", _error(_normed(block, ffn.write(post)), seen.y(f"L{i}.mlp_out"))
 
 
-def _feed_forward(seen: _Seen) -> Errors:
-    """The whole layer from what it reads."""
+def _feed_forward(seen: Seen) -> Errors:
+    """The whole layer, dense or routed, from what it reads."""
     for i, block in enumerate(seen.anatomy.blocks):
-        write = block.feed_forward(_wide(seen.y(mlp_norm(seen.anatomy, i)[0])))
-        yield f"L{i}.mlp_out", _error(_normed(block, write), seen.y(f"L{i}.mlp_out"))
+        if isinstance(block.channels, FeedForward | Routed):
+            write = block.channels(_wide(seen.y(mlp_norm(seen.anatomy, i)[0])))
+            yield f"L{i}.mlp_out", _error(_normed(block, write), seen.y(f"L{i}.mlp_out"))
 
 
 def _normed(block: Block, write: Tensor) -> Tensor:
     return write if block.ln2_post is None else block.ln2_post(write)
 
 
-def _logits(seen: _Seen) -> Errors:
+def _logits(seen: Seen) -> Errors:
     a = seen.anatomy
     if a.W_U is None or seen.logits is None:
         return
     final = _wide(seen.x("ln_final")) if a.ln_final is not None else _wide(seen.last)
-    state = a.ln_final(final) if a.ln_final is not None else final
-    logits = state @ _wide(a.W_U)
-    if a.b_U is not None:
-        logits = logits + _wide(a.b_U)
-    if a.logit_softcap is not None:
-        logits = a.logit_softcap * torch.tanh(logits / a.logit_softcap)
-    yield "logits", _error(logits, seen.logits)
+    yield "logits", _error(a.logits(a.ln_final(final) if a.ln_final is not None else final), seen.logits)
 
 
-def _edits(seen: _Seen) -> Errors:
+def _edits(seen: Seen) -> Errors:
     """An edit at the last position leaves earlier positions alone; undone, the model is bit for bit itself."""
-    for layer, doubled in seen.doubled.items():
+    # Activations that are packed on the way share one scale: what one position holds rounds the others.
+    for layer, doubled in seen.doubled.items() if not seen.anatomy.packed else ():
         yield f"L{layer}.resid_post, earlier positions", _error(doubled[:, :-1], seen.last[:, :-1])
     end = f"L{seen.anatomy.layers - 1}.resid_post"
     same = torch.equal(seen.again, seen.y(end))
     yield f"{end}, after undoing", 0.0 if same else max(_error(seen.again, seen.y(end)), 1.0)
 
 
-LAWS: dict[str, tuple[str, Callable[[_Seen], Errors]]] = {
+LAWS: dict[str, tuple[str, Callable[[Seen], Errors]]] = {
     "shapes": ("every site has the shape that its name promises", _shapes),
     "embedding": ("token, position and type embeddings start the stream", _embedding),
     "norm": ("Norm(x) is the module's output", _norms),
     "attention": ("W_Q, W_K, W_V give every head's own result", _attention),
+    "windows": ("a query sees the keys within its layer's window, and no others", _windows),
     "two views": ("per-head W_QK and W_VO on directions give the model's scores and results", _two_views),
     "heads": ("the heads' results through W_O sum to attention's write", _heads),
     "hidden values": ("W_in, W_gate, the activation and W_out give each step of the feed-forward layer", _hidden),
-    "feed-forward": ("W_in, W_gate, W_out give the feed-forward write", _feed_forward),
+    "feed-forward": (
+        "W_in, W_gate, W_out, and the router where there is one, give the feed-forward write",
+        _feed_forward,
+    ),
     "stream": ("embedding plus all writes is what the final norm receives", _stream),
     "logits": ("final norm and unembedding give the logits", _logits),
     "edits": ("an edit reaches no earlier position and is undone without a trace", _edits),

@@ -66,6 +66,26 @@ def both_ends(
     return along, against
 
 
+def farther_end(directions: Float[Tensor, "n d"], words: Float[Tensor, "v d"], top: int) -> Readout:
+    """The words at that end of each direction at which they reach farther from their mean: the end of positive
+    Σ (score − mean score)³. Scores are along that end.
+
+    >>> farther_end(torch.tensor([[1.0], [-1.0]]), torch.tensor([[1.0], [0.0], [-9.0]]), 1).ids
+    tensor([[2], [2]])
+    """
+    queries, keys = _prepared(directions, "a direction", False), _prepared(words, "a word", False)
+    top, step = min(top, len(words)), max(1, SCORES // len(keys))
+    held = keys.new_empty(min(step, len(queries)), len(keys))
+    found = []
+    for rows in torch.split(queries, step):
+        scores = torch.matmul(rows, keys.mT, out=held[: len(rows)])
+        third = (scores - scores.mean(1, keepdim=True)).pow_(3).sum(1)
+        scores *= torch.where(third < 0, -1.0, 1.0)[:, None]
+        found.append(_best(scores, top, 1))
+    ids, best = (torch.cat(column) for column in zip(*found, strict=True))
+    return Readout(ids, best)
+
+
 def _read(
     directions: Tensor, words: Tensor, top: int, allowed: Tensor | None, cosine: bool, ends: tuple[int, ...]
 ) -> list[Readout]:

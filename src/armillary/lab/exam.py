@@ -226,14 +226,7 @@ def _through(anatomy: Anatomy, window: Int[Tensor, "1 t"]) -> Float[np.ndarray, 
 
 
 def _unembed(anatomy: Anatomy, stream: Tensor) -> Tensor:
-    assert anatomy.W_U is not None
-    state = _wide(stream) if anatomy.ln_final is None else anatomy.ln_final(stream)
-    logits = state @ _wide(anatomy.W_U)
-    if anatomy.b_U is not None:
-        logits = logits + _wide(anatomy.b_U)
-    if anatomy.logit_softcap is not None:
-        logits = anatomy.logit_softcap * torch.tanh(logits / anatomy.logit_softcap)
-    return logits
+    return anatomy.logits(_wide(stream) if anatomy.ln_final is None else anatomy.ln_final(stream))
 
 
 def samples(

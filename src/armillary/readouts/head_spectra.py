@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.folded import Folded, fold, rotate
+from armillary.anatomy.folded import Folded, fold
 from armillary.geometry.factored import SVD, Factored, n99, participation
 from armillary.readouts.settings import SHOWN, Matrix
 from armillary.results import Column, Quantity, Table
@@ -59,13 +59,10 @@ def folded_at(anatomy: Anatomy, layer: int, offset: int, dtype: torch.dtype = to
     A table of all rotations up to Δ would take gigabytes in a long context.
     """
     folded = fold(anatomy, layer, 1, dtype)
-    if not offset or folded.rotary is None:
+    rotary = folded.attention.rotary
+    if not offset or rotary is None:
         return folded
-    positions = torch.tensor([[0, abs(offset)]], device=anatomy.device)
-    cos, sin = anatomy.model.get_submodule(anatomy.rotary_path)(anatomy.W_E.new_zeros(1, 1, anatomy.d), positions)
-    identity = torch.eye(anatomy.k, dtype=dtype, device=anatomy.device)
-    turned = rotate(identity[None, :, None].expand(2, -1, 1, -1), cos[0, :, None], sin[0, :, None])[:, :, 0]
-    rotation = turned[1] @ turned[0].mT
+    rotation = rotary.matrices(torch.tensor([0, abs(offset)], device=anatomy.device), anatomy.k, dtype)[1]
     return replace(folded, rotary=(rotation if offset > 0 else rotation.mT)[None])
 
 

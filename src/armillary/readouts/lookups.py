@@ -5,7 +5,7 @@ own, with biases, q/k-norms, rotation and cap.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -68,22 +68,15 @@ def _by_head(reader: Reader, folded: Folded, ids: Tensor, heads: Sequence[int], 
     keys, queries, ranks = [], [], []
     group, k = -1, words.values
     for head in heads:
-        single = _only(folded, head)
         if head // folded.attention.group != group:
-            group, k = head // folded.attention.group, single.keys(words)[0]
-        q = single.queries(words[ids])[0] @ turn
+            group, k = head // folded.attention.group, folded.keys(words, head)
+        q = folded.queries(words[ids], head) @ turn
         keys.append(_capped(reader, folded, reader.best(q, k)))
         ranks.append(_self_ranks(reader, q, k, ids))
         if both:
             target = k[ids] if reader.ranking == "cosine" else k[ids] - k[reader.allowed].mean(0)
-            queries.append(reader.best(target, single.queries(words)[0] @ turn))
+            queries.append(reader.best(target, folded.queries(words, head) @ turn))
     return Lookup(_stacked(keys), _stacked(queries) if both else None, np.stack(ranks))
-
-
-def _only(folded: Folded, head: int) -> Folded:
-    """One head of a layer: the keys of all heads at once would take gigabytes for a large vocabulary."""
-    names = ("A_Q", "A_K", "A_V", "a_Q", "a_K", "a_V", "W_O")
-    return replace(folded, **{name: getattr(folded, name)[head : head + 1] for name in names})
 
 
 def _capped(reader: Reader, folded: Folded, lists: Lists) -> Lists:
@@ -165,6 +158,5 @@ def head_writes(anatomy: Anatomy, folded: Folded, z: Vectors) -> Tensor:
 
 def final(anatomy: Anatomy, layer: int, x: Tensor) -> Tensor:
     """A state as it is compared with words: after the final norm, or after the layer's own in post-norm order."""
-    if anatomy.order == "post":
-        return anatomy.blocks[layer].ln1(x)
-    return x if anatomy.ln_final is None else anatomy.ln_final(x)
+    norm = anatomy.blocks[layer].ln1 if anatomy.order == "post" else anatomy.ln_final
+    return x if norm is None else norm(x)

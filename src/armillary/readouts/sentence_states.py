@@ -91,8 +91,8 @@ def sentence_states(
     moved, own, following = (np.stack(rows, 1) if rows else np.zeros((len(ids), 0)) for rows in watch.angles)
     if lens.prediction is not None:
         following[-1] = angle(units[-1], targets[-1]).numpy()
-    words = tuple(_text(vocabulary, i) for i in ids)
-    last = None if lens.prediction is None else _text(vocabulary, lens.prediction)
+    words = tuple(token_text(vocabulary, i) for i in ids)
+    last = None if lens.prediction is None else token_text(vocabulary, lens.prediction)
     fields: dict[str, Any] = {"words": words, "next_words": (*words[1:], last) if predicts else (None,) * len(words)}
     fields |= {"states": tuple(sites.values()), "readings": lens.readings, "probability": lens.probability}
     fields |= {"moved": np.degrees(moved), "own": np.degrees(own), "following": np.degrees(following)}
@@ -179,13 +179,13 @@ def _readings(vocabulary: Vocabulary, ids: Tensor, angles: Tensor, probability: 
     absent: list[list[Any]] = [[None] * ids.shape[1]] * len(ids)
     chances = absent if probability is None else probability.double().tolist()
     rows = [
-        tuple(Reading(_text(vocabulary, i), *numbers) for i, *numbers in zip(*row, strict=True))
+        tuple(Reading(token_text(vocabulary, i), *numbers) for i, *numbers in zip(*row, strict=True))
         for row in zip(ids.tolist(), degrees, chances, strict=True)
     ]
     return tuple(tuple(rows[start : start + steps]) for start in range(0, len(rows), steps))
 
 
-def _text(vocabulary: Vocabulary, token: int) -> str:
+def token_text(vocabulary: Vocabulary, token: int) -> str:
     """A token as text; bytes that are not text by themselves become lone surrogates, which views show as ⟨F0⟩."""
     text = vocabulary.texts[token]
     if not text:

@@ -89,7 +89,7 @@ def check_offset(offset: int | None, anatomy: "Anatomy", matrices: Sequence[Matr
         raise ArmillaryError(
             f"--offset {offset} was given with W_VO, which does not depend on positions; drop it, or use --matrix qk."
         )
-    if not anatomy.rotary_path:
+    if not anatomy.rotates:
         raise ArmillaryError(
             f"--offset {offset} was given, but {anatomy.name} does not rotate queries and keys (its positions are "
             f"{anatomy.positions.kind}), so W_QK is the same at every offset; drop --offset."
@@ -119,7 +119,7 @@ class Settings:
         facts |= {"layers": anatomy.layers, "heads": anatomy.n_heads, "d": anatomy.d, "k": anatomy.k}
         settings = {
             "folded": "the centring, gain and shift of the norm before attention, and all biases, are folded in",
-            "offset": self.offset if anatomy.rotary_path else None,
+            "offset": self.offset if anatomy.rotates else None,
             "ranking": self.ranking,
             "top": self.top,
             "words": "token embeddings alone, without position, as directions at the norm that attention reads",
@@ -132,7 +132,7 @@ class Settings:
 
     def short_caption(self, anatomy: "Anatomy") -> str:
         """The caption without the ranking, for sheets that list no words."""
-        rotation = f"Δ = {self.offset}" if anatomy.rotary_path else "no rotation"
+        rotation = f"Δ = {self.offset}" if anatomy.rotates else "no rotation"
         return f"{anatomy.name} · folded onto directions · {rotation}"
 
 

@@ -47,7 +47,8 @@ def into_stream(anatomy: Anatomy, layer: int, writes: Vectors) -> Vectors:
     if block.ln1_post is not None:
         return Vectors(_linear(block.ln1_post, writes.of(Space("raw", f"L{layer}.ln1_post"), "a write")), RAW)
     values = writes.of(RAW, "a write")
-    return Vectors(_linear(block.ln1, values) if anatomy.order == "post" else values, RAW)
+    through = block.ln1 if anatomy.order == "post" else None
+    return Vectors(values if through is None else _linear(through, values), RAW)
 
 
 def _linear(norm: Norm, x: Tensor) -> Tensor:
@@ -96,9 +97,7 @@ def both_signs(columns: Tensor) -> Tensor:
 def bias_vectors(folded: Folded) -> tuple[Tensor, Tensor]:
     """b_Q W_K, compared with keys, and W_Q b_K, compared with queries [h, d], with 1/√k."""
     form = folded.qk()
-    a_Q, a_K = folded.a_Q, folded.a_K
-    if folded.attention.q_norm is not None and folded.attention.k_norm is not None:
-        a_Q, a_K = a_Q * folded.attention.q_norm.gain.to(a_Q), a_K * folded.attention.k_norm.gain.to(a_K)
+    a_Q, a_K = folded.with_gain("q", folded.a_Q[:, None])[:, 0], folded.with_gain("k", folded.a_K[:, None])[:, 0]
     keys = torch.einsum("hk,hdk->hd", a_Q @ folded.turn(0) * folded.attention.scale, form.right)
     return keys, torch.einsum("hdk,hk->hd", form.left, a_K)
 

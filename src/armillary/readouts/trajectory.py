@@ -58,7 +58,7 @@ def trajectory(
     window, whole = first_window(anatomy, sentence)
     count = len(body(window))
     chosen = _chosen(word, count, projection)
-    drawn = (chosen,) if projection == "span" and chosen is not None else _sample(count, chosen, seed)
+    drawn = (chosen,) if projection == "span" and chosen is not None else drawn_words(count, chosen, seed)
     seen, units, targets = sentence_states(anatomy, window, drawn, sublayers, top)
     path = Trajectory(
         model=anatomy.name,
@@ -72,9 +72,9 @@ def trajectory(
         projection=projection,
         seed=seed,
         **seen,
-        **_projected(projection, units, targets, seed),
+        **projected(projection, units, targets, seed),
     )
-    return replace(path, about=_about(path), notes=tuple(_notes(path, whole)))
+    return replace(path, about=about(path), notes=tuple(notes(path, whole)))
 
 
 def moves(states: tuple[str, ...]) -> list[str]:
@@ -108,7 +108,7 @@ def _chosen(word: int | None, count: int, projection: str) -> int | None:
     return word - 1
 
 
-def _sample(count: int, chosen: int | None, seed: int) -> tuple[int, ...]:
+def drawn_words(count: int, chosen: int | None = None, seed: int = 0) -> tuple[int, ...]:
     """All words, or a random sample of a long sentence that always contains the last and the chosen word."""
     if count <= MOST:
         return tuple(range(count))
@@ -117,7 +117,7 @@ def _sample(count: int, chosen: int | None, seed: int) -> tuple[int, ...]:
     return tuple(sorted(list(sample)[:SAMPLE]))
 
 
-def _projected(projection: str, units: Floats, targets: Floats, seed: int) -> dict[str, Any]:
+def projected(projection: str, units: Floats, targets: Floats, seed: int) -> dict[str, Any]:
     """States [n, S, d] and vectors of words [n, d] projected together: exactly what is fitted is drawn and scored."""
     count, steps, width = units.shape
     stacked = np.concatenate([units.reshape(-1, width), targets])
@@ -134,7 +134,8 @@ def _projected(projection: str, units: Floats, targets: Floats, seed: int) -> di
     return {"points": points, "targets": drawn[count * steps :], "shown": shown, "scores": scores}
 
 
-def _about(path: Trajectory) -> str:
+def about(path: Trajectory) -> str:
+    """What the projection preserves and what it loses."""
     if path.projection == "pca":
         return (
             "Projection from the sphere's centre onto the three principal axes of everything drawn: great circles "
@@ -153,20 +154,21 @@ def _about(path: Trajectory) -> str:
     )
 
 
-def _notes(path: Trajectory, whole: int) -> list[str]:
-    count, notes = len(path.words), []
+def notes(path: Trajectory, whole: int) -> list[str]:
+    """What a reader must know of the words that are drawn; `whole` counts the tokens that were given."""
+    count, said = len(path.words), list[str]()
     if whole > count:
-        notes.append(f"Only the first {count:,} of {whole:,} tokens were read: one window of this model.")
+        said.append(f"Only the first {count:,} of {whole:,} tokens were read: one window of this model.")
     if path.projection == "span":
-        notes.append(f"Drawn: word {path.drawn[0] + 1} of {count:,}; the others are left out.")
+        said.append(f"Drawn: word {path.drawn[0] + 1} of {count:,}; the others are left out.")
     elif len(path.drawn) < count:
         sample = f"{len(path.drawn)} of {count:,} words, chosen at random (seed {path.seed})"
-        notes.append(f"Drawn: {sample}; angles by layer are those of all words.")
+        said.append(f"Drawn: {sample}; angles by layer are those of all words.")
     if not path.reads:
-        notes.append("This model does not predict a next word; the drawing shows states and each word's own vector.")
+        said.append("This model does not predict a next word; the drawing shows states and each word's own vector.")
     elif count - 1 in path.drawn:
-        notes.append("The last word has no true next word: the model's prediction is shown, and counts in no average.")
-    return notes
+        said.append("The last word has no true next word: the model's prediction is shown, and counts in no average.")
+    return said
 
 
 def plural(count: int, noun: str) -> str:

@@ -38,6 +38,7 @@ class Why(Enum):
     NO_CONTROL = "no control to compare with"
     UNDEFINED = "the statistic is undefined on this model"
     NOT_APPLICABLE = "does not apply to this architecture"
+    NOT_AFFORDED = "would cost too much"
     FAILED = "failed"
 
 

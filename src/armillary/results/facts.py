@@ -60,6 +60,10 @@ class ModelFacts(Facts):
     positions: str = ""
     config_ignored: tuple[str, ...] = ()
     """Keys of config.json that the model's class ignores."""
+    not_understood: tuple[str, ...] = ()
+    """Parts whose inside is not understood: claims that need them do not apply."""
+    weights_ignored: tuple[str, ...] = ()
+    """Weights in the model's files that its config does not call for."""
 
 
 @dataclass(frozen=True)

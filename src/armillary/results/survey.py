@@ -45,7 +45,7 @@ class Survey:
         return Ledger(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write survey.json, tables/ and figures/ into a folder; survey.json appears last and whole."""
+        """Write survey.json, tables/ and figures/ into a folder; survey.json appears whole, the pictures last."""
         from armillary.views.save import save_survey
 
         return save_survey(self, Path(path))
@@ -97,7 +97,7 @@ class Ledger:
         return save_ledger(self.survey, Path(path))
 
     def __str__(self) -> str:
-        from armillary.views.text.survey import ledger_text
+        from armillary.views.text.ledger import ledger_text
 
         return ledger_text(self.survey)
 

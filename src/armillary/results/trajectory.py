@@ -69,6 +69,8 @@ class Trajectory:
     seed: int
     scores: Mapping[str, float]
     """Trustworthiness, continuity, correlation and stability of the projection; 1 is best."""
+    along: str = "layer"
+    """What passes from state to state; if not layers, `moves` count it."""
 
     @property
     def reads(self) -> bool:
@@ -87,6 +89,8 @@ class Trajectory:
     @property
     def labels(self) -> tuple[str, ...]:
         """The states in plain words: 'start', 'after L0', …"""
+        if self.along != "layer":
+            return tuple(f"{count} {self.along}" for count in ("0", *self.moves))
         return ("start", *(f"after {move}" for move in self.moves))
 
     def to_frame(self) -> "pandas.DataFrame":

@@ -107,6 +107,11 @@ def library_script() -> str:
     return str(get_plotlyjs()).replace("</script", "<\\/script")
 
 
+def page_style() -> str:
+    """The style of every page, without those of its views."""
+    return CSS + _STYLE
+
+
 def whole_page(title: str, body: str, scripts: str = "", shared: bool = False) -> str:
     """A document around a view; with `shared`, it may load files from its own folder."""
     # 'self' does not cover a page opened from disk, whose folder has the scheme file.
@@ -115,7 +120,7 @@ def whole_page(title: str, body: str, scripts: str = "", shared: bool = False) -
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(show_text(title))}</title><style>{CSS}{_STYLE}</style></head>"
+        f"<title>{escape(show_text(title))}</title><style>{page_style()}</style></head>"
         f'<body><main class="page armillary">{body}</main>{scripts}</body></html>'
     )
 

@@ -7,7 +7,22 @@ An outside package adds families by the entry point group `armillary.families`; 
 from functools import cache
 from importlib.metadata import entry_points
 
-from armillary.anatomy.families import bert, gemma2, gpt2, gpt_neox, llama, opt, phi, phi3
+from armillary.anatomy.families import (
+    alibi,
+    bert,
+    encoders,
+    experts,
+    gemma,
+    gpt2,
+    gpt_kin,
+    gpt_neox,
+    llama,
+    llama_kin,
+    mixers,
+    opt,
+    phi,
+    phi3,
+)
 from armillary.anatomy.families.family import Family
 from armillary.errors import ModelError
 
@@ -20,11 +35,36 @@ FAMILIES: tuple[Family, ...] = (
     phi.FAMILY,
     phi3.FAMILY,
     gpt_neox.FAMILY,
-    gemma2.FAMILY,
+    *gemma.FAMILIES,
     opt.FAMILY,
+    *llama_kin.FAMILIES,
+    *gpt_kin.FAMILIES,
+    *alibi.FAMILIES,
+    *experts.FAMILIES,
+    *mixers.FAMILIES,
     bert.FAMILY,
+    *encoders.FAMILIES,
 )
 GROUP = "armillary.families"
+# Architectures that are known and cannot be read, by the concept that is missing.
+MISSING = {
+    "albert": "layers that share one set of weights",
+    **dict.fromkeys(("t5", "mt5", "umt5", "bart", "mbart", "marian", "pegasus"), "two stacks with cross attention"),
+    "whisper": "sound as input, and two stacks with cross attention",
+    **dict.fromkeys(("wav2vec2", "hubert"), "sound as input"),
+    **dict.fromkeys(
+        ("vit", "deit", "dinov2", "dinov3_vit", "beit", "convnext", "convnextv2", "swin"), "images as input"
+    ),
+    **dict.fromkeys(("clip", "siglip", "gemma3", "llava", "qwen2_vl"), "images as input, and several towers"),
+    "llama4_text": "attention by chunks, and scores that depend on absolute positions",
+    "xlnet": "two streams of attention",
+    "longformer": "attention by blocks beside global tokens",
+    "big_bird": "attention by random blocks",
+    "reformer": "attention by hashing",
+    "funnel": "a stream that changes its length",
+    "openelm": "layers of different sizes",
+    "gemma3n_text": "several streams side by side",
+}
 
 __all__ = ["FAMILIES", "GROUP", "Family", "family_of"]
 
@@ -41,6 +81,11 @@ def family_of(model_type: str) -> Family:
         raise ModelError(
             f"the family {model_type!r} is announced by an installed package and cannot be loaded "
             f"({failures[model_type]}); repair or remove that package."
+        )
+    if model_type in MISSING:
+        raise ModelError(
+            f"the architecture {model_type!r} cannot be read: it needs {MISSING[model_type]}, which is not understood "
+            "yet; `armillary models --families` lists those that can."
         )
     known = ", ".join([*(family.model_type for family in FAMILIES), *tables])
     broken = "".join(f" The installed family {name!r} cannot be loaded ({why})." for name, why in failures.items())

@@ -1,7 +1,8 @@
 """The table that says where things are in one Hugging Face architecture.
 
 Paths are relative: `blocks` to the backbone, the parts of a block to the block. A table says where and how; `read` does
-the reading. Functions of the config are used where an architecture has variants.
+the reading. `of` makes the table of one config, `at` that of one layer: whatever differs from config to config, or from
+layer to layer, is a plain field of the result.
 """
 
 from collections.abc import Callable
@@ -22,9 +23,44 @@ NEUTRAL = frozenset(
     summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
     task_specific_params tie_word_embeddings tokenizer_class torch_dtype transformers_version type_vocab_size
     use_cache vocab_size reorder_and_upcast_attn layer_norm_elementwise_affine _name_or_path _attn_implementation
-    _commit_hash
+    _commit_hash cls_token_id mask_token_id unk_token_id residual_dropout embedding_dropout ffn_dropout
+    output_router_logits router_aux_loss_coef router_jitter_noise max_seq_len resid_dropout embed_dropout attn_dropout
+    qa_dropout seq_classif_dropout mlp_dropout classifier_activation classifier_pooling decoder_start_token_id
+    base_model_tp_plan base_model_pp_plan tie_encoder_decoder num_hidden_layers vocab_size
     """.split()
 )
+SIZES = frozenset(
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act "
+    "rms_norm_eps layer_norm_eps rope_parameters".split()
+)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Where a mixture of experts keeps its parts; paths are relative to the block."""
+
+    router: str
+    experts: str
+    gate_up: str = "gate_up_proj"
+    """Weights of all experts [e, 2m, d], or [e, d, 2m] where `transposed`; the gate's first unless `interleaved`."""
+    down: str = "down_proj"
+    transposed: bool = False
+    interleaved: bool = False
+    biased: bool = False
+    top: Callable[[Config], int] = lambda config: config.num_experts_per_tok
+    score: Callable[[Config], str] = lambda config: "softmax"
+    renormalised: Callable[[Config], bool] = lambda config: bool(config.norm_topk_prob)
+    scale: Callable[[Config], float] = lambda config: 1.0
+    groups: Callable[[Config], tuple[int, int]] = lambda config: (1, 1)
+    """In how many groups experts are divided, and how many groups a token chooses from."""
+    group_by: str = "largest"
+    correction: str = ""
+    """A tensor of the router that is added when experts are chosen, and not when they are weighed."""
+    joined: Callable[[Any, Any], Any] | None = None
+    """From gate and factor to their product, where it is not act(gate) ⊙ factor."""
+    shared: str = ""
+    """Path of the shared experts: one gated feed-forward layer."""
+    shared_gate: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,7 +72,8 @@ class Family:
     blocks: str
     embed: str
     ln_final: str | None
-    ln1: str
+    ln1: str | None
+    """None where the mixer reads the stream itself."""
     ln2: str | None
     """None, or the same path as `ln1`, where one norm serves both sublayers."""
     attention: str
@@ -46,17 +83,21 @@ class Family:
     mlp_write: str
     mlp_out: str
     activation: str
-    """Name of the config attribute that names the activation."""
+    """Name of the config attribute that names the activation, or the activation's own name."""
     understood: frozenset[str]
     query: str = ""
     key: str = ""
     value: str = ""
     fused: str = ""
     """One projection for q, k and v; `layout` says how its columns are divided."""
-    layout: Literal["split", "concatenated", "interleaved"] = "split"
+    layout: Literal["split", "concatenated", "interleaved", "q v k"] = "split"
+    runs: int = 0
+    """In how many equal runs of columns a fused projection is divided; 0: one, or if interleaved one per key head."""
     transposed: bool = False
     """Weights stored [in, out] (Conv1D) instead of [out, in] (Linear)."""
     backbone: str = ""
+    start: str = ""
+    """The module whose output starts the stream, where it lies inside the first block."""
     positions: str = ""
     position_offset: int = 0
     token_type: str = ""
@@ -67,14 +108,50 @@ class Family:
     mlp_gate: str = ""
     gate_up: str = ""
     """One projection for the gate and for what it multiplies, in place of `mlp_gate` and `mlp_in`: [gate | up]."""
+    up_first: bool = False
+    """`gate_up` is [up | gate]."""
+    experts: Experts | None = None
+    """In place of one feed-forward layer."""
+    channels: bool = True
+    """Does a block have a feed-forward layer at all?"""
+    opaque_channels: str = ""
+    """What the feed-forward layer is, where its inside is not understood: `mlp_write` alone is read."""
     q_norm: str = ""
     k_norm: str = ""
+    qk_span: Literal["head", "layer"] = "head"
     gain_offset: float = 0.0
     """Gemma stores γ − 1."""
+    norm_eps: float = 0.0
+    """ε of norms that do not say it themselves."""
     embed_scaled: bool = False
+    embed_scale: float = 1.0
+    write_scale: float = 1.0
+    """By what every write is multiplied when it is added to the stream."""
+    logit_scale: float = 1.0
+    logit_softcap: str = "final_logit_softcapping"
+    """The config attribute at which logits are capped."""
     plain_head: bool = True
     """Logits are a linear readout of the last state; BERT's come after a transform of their own."""
     rotary: str = ""
+    rotary_in_block: bool = False
+    rotary_reader: str = "called"
+    """One of the functions of `anatomy.rotary`."""
+    rotary_kind: str = ""
+    """Which rotation, where one module has several."""
+    pairs: Literal["halves", "neighbours"] = "halves"
+    bias: Callable[[Any, Any, Config], Any] | None = None
+    """From backbone, attention module and config to a `ScoreBias`, or None."""
+    sinks: str = ""
+    """Path of the sinks' scores [h] in the attention module."""
+    mixer: str = ""
+    """What mixes tokens in place of attention that is understood; '' for attention. `attn_write` alone is read."""
+    lacks: str = ""
+    """What is not read in some layers or variants, for the list of architectures, where no field above says it."""
+    heads: Callable[[Config], int] = lambda config: int(config.num_attention_heads)
+    kv_heads: Callable[[Config], int] = lambda config: int(
+        getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    )
+    scale: Callable[[Any, Config], float] = lambda attention, config: float(attention.scaling)
     order: Callable[[Config], Literal["pre", "post"]] = lambda config: "pre"
     parallel: Callable[[Config], bool] = lambda config: False
     causal: Callable[[Config], bool] = lambda config: True
@@ -82,6 +159,17 @@ class Family:
     """The name of an attribute whose value cannot be read, or ''."""
     window: Callable[[Any, Config], int | None] = lambda attention, config: getattr(attention, "sliding_window", None)
     """How many tokens a query of this attention module sees, itself included; None for all."""
+    window_setting: str = "sliding_window"
+    """The config attribute that windows are made from, where there are any."""
+    window_built_in: bool = False
+    """Windows are made once, with the model; elsewhere they are made at every pass."""
+    of: "Callable[[Family, Config], Family]" = lambda family, config: family
+    at: "Callable[[Family, Config, int], Family]" = lambda family, config, layer: family
+
+    @property
+    def mlp_reads(self) -> str:
+        """The module that receives what the feed-forward layer reads."""
+        return self.mlp_gate or self.gate_up or self.mlp_in or self.mlp_write
 
     @property
     def own_ln2(self) -> bool:

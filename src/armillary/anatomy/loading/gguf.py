@@ -20,6 +20,15 @@ VERSIONS = (2, 3)
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 DIMENSIONS = 4
+# How GGUF names the architectures that transformers reads and a table understands, and how transformers names them.
+ARCHITECTURES = {
+    **{name: name for name in ("bloom", "falcon", "gemma2", "gpt2", "lfm2", "llama", "mamba", "mistral", "nemotron")},
+    **{name: name for name in ("phi3", "qwen2", "qwen3", "stablelm", "starcoder2")},
+    "gemma3": "gemma3_text",
+    "gpt-oss": "gpt_oss",
+    "qwen2moe": "qwen2_moe",
+    "qwen3moe": "qwen3_moe",
+}
 
 
 def check_gguf(path: Path) -> int:
@@ -36,13 +45,20 @@ def check_gguf(path: Path) -> int:
                     f"{path} is not a GGUF file (it starts with {magic!r}); it may be damaged: fetch it again."
                 )
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Header(data).weights()
+                header = _Header(data)
+                weights = header.weights()
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
     except ValueError as error:
         if isinstance(error, ModelError):
             raise
         raise ModelError(f"{path} is cut short or damaged ({error}); fetch it again.") from error
+    if header.architecture not in ARCHITECTURES:
+        raise ModelError(
+            f"{path} holds a model of the architecture {header.architecture!r}; read from GGUF are "
+            f"{', '.join(sorted(ARCHITECTURES))}. Convert it to safetensors, or pass its folder from the hub."
+        )
+    return weights
 
 
 class _Header:
@@ -50,6 +66,7 @@ class _Header:
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data, self.at = data, 4
+        self.architecture = ""
 
     def weights(self) -> int:
         version, tensors, pairs = self._number("I"), self._number("Q"), self._number("Q")
@@ -59,6 +76,7 @@ class _Header:
         for _ in range(pairs):
             key = self._text()
             metadata[key] = self._value(self._number("I"))
+        self.architecture = str(metadata.get("general.architecture", ""))
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise ValueError(f"its alignment is {alignment!r}, which is not a power of two")

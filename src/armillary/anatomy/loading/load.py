@@ -5,6 +5,7 @@ measured before a weight is loaded.
 """
 
 import os
+from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,9 @@ from armillary.anatomy.anatomy import Anatomy
 from armillary.anatomy.families import family_of
 from armillary.anatomy.loading import cache, catalogue
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
+from armillary.anatomy.loading.held import held_model
 from armillary.anatomy.loading.quiet import quiet
-from armillary.anatomy.loading.weights import check_calls, check_folder, check_memory, read_config
+from armillary.anatomy.loading.weights import check_calls, check_folder, check_memory, check_types, read_config
 from armillary.anatomy.read import check_config, fingerprint, read
 from armillary.errors import ModelError, nearest
 
@@ -38,8 +40,10 @@ def load_model(
 ) -> Anatomy:
     """The canonical form of a model from any source; the caller checks the laws."""
     where = pick_device(device)
-    if isinstance(source, nn.Module):
-        return _live(source, tokenizer, device, dtype)
+    live, own_tokenizer, how = held_model(source)
+    if live is not None:
+        anatomy = _live(live, tokenizer or own_tokenizer, device, dtype)
+        return replace(anatomy, provenance={**anatomy.provenance, "kind": how}) if how else anatomy
     wanted = pick_dtype(dtype)
     if where == "cpu" and wanted is torch.bfloat16:
         # Virtual machines may announce AMX and forbid it; oneDNN then stops with an illegal instruction.
@@ -52,9 +56,10 @@ def load_model(
             weights = check_gguf(path)
             check_memory(weights, wanted.itemsize, copies, where)
             model, found = load_gguf(path, wanted, weights)
+            ignored: tuple[str, ...] = ()
         else:
-            model, found = _folder(path, wanted, where, copies, trust_remote_code)
-    anatomy = _finish(model.to(where).eval(), text)
+            model, found, ignored = _folder(path, wanted, where, copies, trust_remote_code)
+    anatomy = replace(_finish(model.to(where).eval(), text), weights_ignored=ignored)
     return replace(
         anatomy, tokenizer=tokenizer or found, provenance={**anatomy.provenance, "source": text, "kind": kind}
     )
@@ -105,7 +110,8 @@ def _hub(name: str, trust: bool) -> Path:
         ) from error
 
 
-def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: bool) -> tuple[Any, Any]:
+def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: bool) -> tuple[Any, Any, tuple[str, ...]]:
+    """The model, its tokenizer, and the weights that its files hold and its config does not call for."""
     import transformers
 
     config = read_config(path)
@@ -119,6 +125,8 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
             ) from None
     family = family_of(str(config["model_type"]))
     weights = check_folder(path)
+    if not config.get("quantization_config"):
+        check_types(path)
     check_memory(weights, dtype.itemsize, copies, device)
     named = config.get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ""
@@ -146,7 +154,7 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
             f"{path} lacks the weight {(missing or mismatched)[0]} ({len(missing) + len(mismatched)} in all) that its "
             "config.json calls for; fetch the model again, or check that config and weights belong together."
         )
-    return loaded, _tokenizer(where)
+    return loaded, _tokenizer(where), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
 
 
 def _tokenizer(where: dict[str, Any]) -> Any:
@@ -166,6 +174,7 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
         asked["device"] = pick_device(device)
     if dtype is not None:
         asked["dtype"] = pick_dtype(dtype)
+    _check_whole(model)
     # The model is the caller's and stays as it is: a copy is moved.
     model = deepcopy(model).to(**asked) if asked else model
     anatomy = _finish(model, "")
@@ -175,6 +184,20 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
             tokenizer = _tokenizer({"pretrained_model_name_or_path": home, "local_files_only": True})
     source = home or type(model).__name__
     return replace(anatomy, tokenizer=tokenizer, provenance={**anatomy.provenance, "source": source, "kind": "live"})
+
+
+def _check_whole(model: nn.Module) -> None:
+    """All weights must be in one memory: anatomy takes them apart, and edits and untrained twins are made there."""
+    where = Counter(weight.device for weight in model.parameters())
+    name = type(model).__name__
+    if away := where[torch.device("meta")]:
+        raise ModelError(
+            f"{away} of the {where.total()} weights of {name} are not in memory (device_map with offloading to the CPU "
+            "or the disk); load it without device_map, in a smaller dtype if it does not fit."
+        )
+    if len(where) > 1:
+        devices = ", ".join(sorted(map(str, where)))
+        raise ModelError(f"the weights of {name} are spread over {devices} (device_map); load it on one device.")
 
 
 def _finish(model: Any, name: str) -> Anatomy:

@@ -21,6 +21,8 @@ GIB = 1 << 30
 
 def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
+    if not path.is_file() and (folder / "adapter_config.json").is_file():
+        raise ModelError(_adapter(folder))
     if not path.is_file():
         raise ModelError(f"the folder {folder} has no config.json: it is not a model in Hugging Face's layout.")
     try:
@@ -41,6 +43,33 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def _adapter(folder: Path) -> str:
+    try:
+        base = json.loads((folder / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError):
+        base = None
+    return (
+        f"{folder} is an adapter (PEFT) of {base or 'a model that it does not name'}, and no model of its own; "
+        "merge it first: armillary.load(PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("
+        f"{str(base)!r}), {str(folder)!r})) in Python, or save what merge_and_unload() gives, and pass that folder."
+    )
+
+
+# How safetensors names the types of numbers that are weights as they stand.
+FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+def check_types(folder: Path) -> None:
+    """Refuse weights of integers or 8-bit floats without a scheme: without its scales a number means nothing."""
+    for file in _weight_files(folder):
+        for name, entry in _safetensors_header(file).items():
+            if entry.get("dtype") not in FLOATS and name.endswith((".weight", ".bias", "_proj")):
+                raise ModelError(
+                    f"{file} holds the weight {name} as {entry.get('dtype')}, and config.json names no "
+                    "quantization_config that says how to unpack it; pass the unquantised model, or a GGUF of it."
+                )
+
+
 def check_folder(folder: Path) -> int:
     """Refuse pickles and broken files; return how many weights the safetensors hold."""
     return sum(math.prod(shape) for file in _weight_files(folder) for shape in _safetensors_shapes(file).values())
@@ -53,6 +82,10 @@ def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 def _weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
+    if broken := [file.name for file in files if not file.is_file()]:
+        raise ModelError(
+            f"{broken[0]} in {folder} is not a regular file, or a link that leads nowhere; fetch the model again."
+        )
     if not files:
         pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
         if pickled:
@@ -75,6 +108,11 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of the weights in one file, from its header alone, checked against the file's size."""
+    return {name: tuple(map(int, entry["shape"])) for name, entry in _safetensors_header(path).items()}
+
+
+def _safetensors_header(path: Path) -> dict[str, dict[str, Any]]:
+    """What a file says of each of its weights, checked against the file's size."""
     size = path.stat().st_size
     try:
         with path.open("rb") as stream:
@@ -84,7 +122,7 @@ def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             header = json.loads(stream.read(length))
         header.pop("__metadata__", None)
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-        shapes = {str(name): tuple(map(int, entry["shape"])) for name, entry in header.items()}
+        found = {str(name): {**entry, "shape": [int(n) for n in entry["shape"]]} for name, entry in header.items()}
     except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} is not a whole safetensors file ({error}); fetch it again.") from error
     if 8 + length + end != size:
@@ -92,7 +130,7 @@ def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             f"{path} is cut short or damaged: its header promises {8 + length + end:,} bytes, the file has {size:,}; "
             "fetch it again."
         )
-    return shapes
+    return found
 
 
 def check_calls(path: Path, build: Callable[[Any], Any], config: Any, weights: int) -> dict[str, tuple[int, ...]]:

@@ -3,8 +3,9 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ REQUIRED = frozenset(
     ("key", "arm", "rate", "seed", "tuning", "loss", "best", "diverged", "curve", "parameters", "seconds")
 )
 Report = Callable[[str], None]
+Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Calls a function with each of some arguments, in other processes."""
 
 
 @dataclass
@@ -45,8 +48,11 @@ class Study:
     def shape(self) -> Size:
         return size_of(self.name, self.size)
 
-    def run(self, arms: Iterable[str] = (), jobs: int = 1) -> list[dict[str, Any]]:
-        """All runs that are not done yet, of `jobs` arms side by side: an arm's tuning runs, then its paired runs."""
+    def run(self, arms: Iterable[str] = (), jobs: int = 1, spread: "Spread | None" = None) -> list[dict[str, Any]]:
+        """All runs that are not done yet, of `jobs` arms side by side: an arm's tuning runs, then its paired runs.
+
+        `spread` has the arms trained elsewhere, by processes that write to the same folder.
+        """
         from armillary.lab.study.training import recipe_of
 
         check_writable(self.out)
@@ -57,7 +63,11 @@ class Study:
         self.progress = Progress.of(self.out / RUNS, self._missing(chosen))
         # An arm that takes over a rate waits until that rate is known.
         for stage in ([arm for arm in chosen if not arm.tuned_as], [arm for arm in chosen if arm.tuned_as]):
-            if jobs > 1 and len(stage) > 1:
+            if spread is not None:
+                loud = replace(self, report=_to_stderr, out=self.out.resolve())
+                for _ in spread(partial(_run_arm, loud, threads=0), stage):
+                    pass
+            elif jobs > 1 and len(stage) > 1:
                 self._side_by_side(stage, jobs)
             else:
                 for arm in stage:
@@ -214,10 +224,11 @@ def best_rate(tuning: Iterable[dict[str, Any]]) -> float:
 
 
 def _run_arm(study: Study, arm: Arm, threads: int) -> None:
-    """In a process of its own."""
+    """In a process of its own; on 0 threads, with as many as it has."""
     import torch
 
-    torch.set_num_threads(threads)
+    if threads:
+        torch.set_num_threads(threads)
     study.run_arm(arm)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from armillary.probes.filter.bits import CodedLayer, CodedLayers
 
 BITS = "bits/coordinate"
+BEYOND = "bits per coordinate saved beyond random directions with matched moments"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +109,14 @@ def _learned(savings: Savings, names: Sequence[str]) -> Part:
 
 
 def _directions(savings: Savings, names: Sequence[str]) -> Part:
-    holds, mean = each_above(savings.more, T.compress_margin), savings.means["turned"]
-    overall = above(savings.mean_more, T.compress_margin)
+    holds, mean = each_above(savings.more, T.compress_margin), savings.mean_more
+    overall = above(mean, T.compress_margin)
     opposed = each_above(-savings.more[:, [0, 2, 1]], T.compress_margin)
-    text = f"Random directions with the same means and variances save {say(mean[0], '.2f')} bits"
+    text = f"Random directions with the same means and variances save {say(savings.means['turned'][0], '.2f')} bits"
     if True in opposed:
         text += f", {T.compress_margin} bits more than the model's own {where(names, opposed)}"
     text += f"; the model's own save {T.compress_margin} bits more"
-    return _part("the directions of W_1 add to it", holds, text, names, overall, mean, asserted=False)
+    return _part("the directions of W_1 add to it", holds, text, names, overall, mean, BEYOND)
 
 
 def _part(
@@ -125,11 +126,10 @@ def _part(
     names: Sequence[str],
     overall: bool | None,
     mean: Interval,
-    asserted: bool = True,
+    measured: str = "bits per coordinate saved by the model",
 ) -> Part:
     verdict, why = by_layers(holds, overall)
     if why is not None:
         why = missing_interval(*mean)
-    source = "the model" if asserted else "random directions"
-    statistic = Statistic(f"bits per coordinate saved by {source}, mean over layers", *mean, BITS)
-    return Part(name, verdict, f"{text} {where(names, holds)}.", statistic, asserted, why)
+    statistic = Statistic(f"{measured}, mean over layers", *mean, BITS)
+    return Part(name, verdict, f"{text} {where(names, holds)}.", statistic, why=why)

@@ -20,7 +20,7 @@ from armillary.probes.machinery.bench import Bench
 NEXT, SAME = "next token", "token itself"
 SIDES = ("kept", "discarded")
 LAYERS, QUICK_LAYERS = 3, 2
-TWINS, QUICK_TWINS = 3, 2
+TWINS, QUICK_TWINS = 5, 2
 # Shares of the mean squared length of a row of values.
 PENALTIES = (0.1, 3.0, 100.0)
 

@@ -85,6 +85,7 @@ class ForwardStore:
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
+    needs_documents: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         layers = spread_layers(evidence.anatomy, LAYERS)

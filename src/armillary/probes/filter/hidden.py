@@ -23,7 +23,7 @@ squared length of W_out's input that coordinates below zero carry."""
 # Tokens of each document whose activations are stored, for coding and for ranks; and in how many layers.
 SAMPLED, CODED_LAYERS, QUICK_LAYERS = 16, 8, 4
 # Coding costs more than a pass: of some twins the activations are stored too, in the first, middle and last layer.
-CODED_TWINS, QUICK_TWINS, TWIN_LAYERS = 3, 2, 3
+CODED_TWINS, QUICK_TWINS, TWIN_LAYERS = 5, 2, 3
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 BELOW, QUIET = "below zero", "below 1 % of the peak"

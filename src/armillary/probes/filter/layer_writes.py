@@ -46,6 +46,7 @@ def _streams(anatomy: "Anatomy", layer: int, tokens: SharedTokens, names: Sequen
     block = anatomy.blocks[layer]
     ffn, after = block.feed_forward, block.ln2_post
     site, norm = mlp_norm(anatomy, layer)
+    assert norm is not None, "claims about writes do not apply where a layer reads the stream itself"
     y = norm(tokens.x[site].to(anatomy.device))
     up, pre = ffn.up(y), ffn.pre(y)
     post = ffn.activate(pre, up)

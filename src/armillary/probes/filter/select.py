@@ -50,8 +50,9 @@ class Select:
             "measures only what the activation has left of them (after ReLU: nothing)."
         ),
         control=(
-            "the kept values; random initialisation (three untrained models, middle layer); the same changes "
-            "at random coordinates; as many units, the same for every token: those discarded most often"
+            "the kept values; random initialisation (five untrained twins of a small model, two with --quick, middle "
+            "layer); the same changes at random coordinates; as many units, the same for every token: "
+            "those discarded most often"
         ),
         rule=(
             "Intervals must lie wholly on one side of a limit. Part 1: in a layer, the discarded values decode less "
@@ -71,6 +72,11 @@ class Select:
                 "over all layers was that of the first. Relevance is now measured before the activation, by decoding "
                 "and by letting the values through, layer by layer. The former measure is a part of our own.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
+                "the interval of three is five standard deviations wide on either side, that of five is three.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -79,9 +85,9 @@ class Select:
         from armillary.probes.filter.ablation import LAYERS, SLOPES, ZEROED
         from armillary.probes.machinery.depth import spread_layers
 
-        # The chapter's seven arms, four to decode, the unedited model, all layers at once, and single layers.
+        # The chapter's seven arms, six to decode, the unedited model, all layers at once, and single layers.
         every = len(ZEROED) + 1 + 2 * len(SLOPES)
-        return 7 + 4 + 1 + every + 4 * len(spread_layers(anatomy, LAYERS))
+        return 7 + 6 + 1 + every + 4 * len(spread_layers(anatomy, LAYERS))
 
     def experiment(self, bench: "Bench") -> "tuple[AblationCosts, Decoded] | None":
         from armillary.probes.filter.ablation import ablation_costs

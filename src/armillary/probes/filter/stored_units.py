@@ -78,6 +78,7 @@ def _units(evidence: Evidence, arm: str, layer: int, tokens: SharedTokens, rotat
     power, axes = torch.linalg.eigh(folded.keys @ folded.keys.mT)
     span = signed(axes[:, power > len(axes) * torch.finfo(power.dtype).eps * power[-1]])
     keys, lengths = (span.mT @ folded.keys).float(), folded.W_out.norm(dim=1).float()
+    assert folded.norm is not None, "claims about stores do not apply where a layer reads the stream itself"
     z = folded.norm.direction(tokens.x[folded.reads.site].to(anatomy.device).double())
     count = max(FEWEST, min(rotations, WORK // keys.numel()))
     measure = partial(unit_concentration, folded=folded, keys=keys, lengths=lengths)
@@ -120,6 +121,7 @@ def forward_errors(evidence: Evidence, arm: str, ids: Ints, layers: Sequence[int
     errors = []
     for layer in layers:
         folded, after = fold_forward(anatomy, layer), anatomy.blocks[layer].ln2_post
+        assert folded.norm is not None, "claims about stores do not apply where a layer reads the stream itself"
         z, write = folded.norm.direction(seen[folded.reads.site][0]), seen[f"L{layer}.mlp_out"][1]
         for exchanged in (False, True):
             rebuilt = _rebuilt(folded, z, exchanged)

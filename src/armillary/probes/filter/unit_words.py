@@ -23,6 +23,7 @@ def unit_table(evidence: Evidence, layer: int, readable: ReadableTokens) -> Tabl
 
     anatomy, folded = evidence.anatomy, fold_forward(evidence.anatomy, layer)
     tokens = evidence[SAMPLES][MODEL].shared([folded.reads.site])
+    assert folded.norm is not None, "claims about stores do not apply where a layer reads the stream itself"
     z = folded.norm.direction(tokens.x[folded.reads.site].to(anatomy.device).double())
     scores = folded.scores(Vectors(z, folded.reads))
     energy = (scores * folded.W_out.norm(dim=1)).square()

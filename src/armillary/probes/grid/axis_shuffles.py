@@ -150,6 +150,12 @@ class ShuffleCosts:
             return True
         return False if high < T.crossing_cost else None
 
+    @property
+    def has_placebo(self) -> bool:
+        """Does the second shuffle within heads cost anything, so that the control has a share?"""
+        rows = self.rows("within")[1:]
+        return self.trials.interval(lambda loss, count: _above(loss, rows) / np.maximum(count, 1e-300))[1] > 0
+
     def rows(self, kind: str) -> list[int]:
         return [1 + self.trials.names.index(self.case.trial(k, n)) for k, n in TRIALS if k == kind]
 

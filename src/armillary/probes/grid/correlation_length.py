@@ -15,6 +15,8 @@ from armillary.results import Quantity, Table
 
 BATCH = 512
 DISTANCE = 32
+# Texts whose products are taken at once.
+TEXTS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ def centred_states(
 ) -> Mapping[str, Tensor]:
     """Directions [text, t, d] at these sites from position `first` on, minus the mean of all texts at the same
     position: what depends on the position alone is not a correlation."""
-    norm = anatomy.blocks[0].ln1
+    norm = next(iter(anatomy.norms.values()))
     parts: dict[str, list[Tensor]] = {site: [] for site in sites}
     step = max(1, BATCH // ids.shape[1])
     for start in range(0, len(ids), step):
@@ -112,9 +114,12 @@ def products_of(z: Tensor, documents: Ints, groups: int) -> Floats:
     count, tokens = z.shape[:2]
     farthest = min(DISTANCE, tokens // 2)
     rows = np.zeros((count, 1 + farthest))
-    for distance in range(1 + farthest):
-        pairs = (z[:, : tokens - distance] * z[:, distance:]).sum(-1, dtype=torch.float64)
-        rows[:, distance] = pairs.mean(1).numpy()
+    for start in range(0, count, TEXTS):
+        # One matrix product has the pairs of all distances.
+        some = z[start : start + TEXTS].double()
+        pairs = some @ some.mT
+        for distance in range(1 + farthest):
+            rows[start : start + TEXTS, distance] = pairs.diagonal(distance, 1, 2).mean(-1).numpy()
     sums = np.zeros((groups, 1 + farthest))
     np.add.at(sums, documents % groups, rows)
     return sums

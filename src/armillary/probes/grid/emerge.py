@@ -71,6 +71,7 @@ class HeadEmergence:
         kind="learned",
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
+    needs_documents: ClassVar[bool] = False
 
     def passes(self, anatomy: "Anatomy") -> float:
         if anatomy.checkpoints is None or not anatomy.causal or anatomy.W_U is None or anatomy.n_heads < 2:

@@ -8,28 +8,13 @@ import numpy as np
 import torch
 
 from armillary.geometry.induced import induced, shear, sheared_angle
+from armillary.geometry.shadow import sheared_shadow, turned_shadow
 from armillary.probes.grid.maps import Matrix, Points, Unexplained, shadow_sums, unexplained, unexplained_at_uniform
 from armillary.probes.machinery import Floats, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
 STRENGTHS = (0.5, 1.0, 2.0)
 TURN = math.pi / 4
-
-
-def sheared_shadow(x: Floats, y: Floats, strength: float, side: int = 1) -> tuple[Floats, Floats]:
-    """S3's closed form: where the shadow (x, y) of a point of the unit sphere goes when the sphere is sheared along x
-    by its height. `side` is 1 above the plane and −1 below.
-
-    >>> [float(v) for v in sheared_shadow(np.array(0.0), np.array(0.6), 0.5)]
-    [0.4, 0.6]
-    """
-    return np.asarray(x + side * strength * np.sqrt(np.maximum(1 - x**2 - y**2, 0))), y
-
-
-def turned_shadow(x: Floats, y: Floats, angle: float, side: int = 1) -> tuple[Floats, Floats]:
-    """The same for a rotation about the y axis: the same root, although a rotation bends nothing."""
-    root = np.sqrt(np.maximum(1 - x**2 - y**2, 0))
-    return np.asarray(math.cos(angle) * x + side * math.sin(angle) * root), y
 
 
 def _matrix(strength: float | None) -> torch.Tensor:

@@ -67,9 +67,9 @@ def _matrices(anatomy: Anatomy, layer: int) -> Iterator[Matrix]:
     ffn, norm = block.feed_forward, block.ln2 if anatomy.order == "pre" else block.ln1
     for name, weight in (("W_gate", ffn.W_gate), ("W_in", ffn.W_in)):
         if weight is not None:
-            inward = norm.gain.double()[:, None] * weight.double()
-            inward = inward - inward.mean(0) if norm.kind == "layernorm" else inward
-            yield Matrix(layer, name, inward, f"L{layer}.mlp_pre", "folded")
+            inward = weight.double() if norm is None else norm.gain.double()[:, None] * weight.double()
+            inward = inward - inward.mean(0) if norm is not None and norm.kind == "layernorm" else inward
+            yield Matrix(layer, name, inward, f"L{layer}.mlp_pre", "raw" if norm is None else "folded")
     yield Matrix(layer, "W_out", ffn.W_out.double(), f"L{layer}.mlp_post", "raw")
 
 

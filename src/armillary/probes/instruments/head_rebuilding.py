@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy.folded import Folded
-from armillary.flow.attention import Rotation, capped, placed, visible
+from armillary.anatomy.rotary import Rotation
+from armillary.flow.attention import biases, capped, placed, softmax, visible
 from armillary.probes.instruments.heads import KEYS_LEAST
 
 # A wrong fold is wrong at every query: a few queries and keys show it, and cost little beside the pass.
@@ -34,12 +35,14 @@ class Rebuilding:
         at = torch.linspace(KEYS_LEAST, t - 1, QUERIES, device=self.z.device).long()
         sees = visible(attention, t, self.causal, self.z.device)[at]
         z = self.z[:t]
-        rotation = None if self.rotation is None else (self.rotation[0][:, :t], self.rotation[1][:, :t])
+        rotation = None if self.rotation is None else self.rotation.first(t)
+        added = biases(attention, t, self.z.device)
 
         def products(q: Tensor, k: Tensor) -> Tensor:
             """Scores [h, queries, keys] of q and k [t, h, k]."""
             q, k = placed(attention, q[None], k[None], rotation)
-            return capped(attention, torch.einsum("ihk,jhk->hij", q[0, at].double(), k[0].double()))
+            scores = capped(attention, torch.einsum("ihk,jhk->hij", q[0, at].double(), k[0].double()))
+            return scores if added is None else scores + added[:, at]
 
         def scores(A_Q: Tensor, a_Q: Tensor | float, A_K: Tensor, a_K: Tensor | float) -> Tensor:
             # Only the chosen queries are needed; the others stay 0.
@@ -52,7 +55,7 @@ class Rebuilding:
         ours = scores(folded.A_Q, folded.a_Q[:, None], folded.A_K[group], folded.a_K[group, None])
         bare = scores(attention.W_Q.double(), 0.0, attention.W_K.double(), 0.0)
         values = (z @ folded.A_V[group] + folded.a_V[group, None]).repeat_interleave(attention.group, 0)
-        results = (ours.masked_fill(~sees, -torch.inf).softmax(-1) @ values).transpose(0, 1)
+        results = (softmax(attention, ours.masked_fill(~sees, -torch.inf)) @ values).transpose(0, 1)
         # The model rounds a score to a share of its size, and softmax changes attention by that share.
         size = torch.where(sees, theirs, 0).abs().max().clamp_min(1.0)
         errors = [_error(torch.where(sees, mine, 0), torch.where(sees, theirs, 0)) for mine in (ours, bare)]

@@ -58,7 +58,24 @@ class QueryScores:
 
     @cached_property
     def scores(self) -> Tensor:
-        return capped(self.attention, self.products)
+        return self.scored(self.products)
+
+    @cached_property
+    def added(self) -> Tensor | None:
+        """What distances add to the scores [b, h, n, t]; None where they add nothing."""
+        if self.attention.bias is None:
+            return None
+        keys = torch.arange(self.sees.shape[-1], device=self.query.device)
+        return self.attention.bias(self.query[..., None] - keys).transpose(0, 1).float()
+
+    def scored(self, products: Tensor) -> Tensor:
+        """Scores from products of queries and keys."""
+        scores = capped(self.attention, products)
+        return scores if self.added is None else scores + self.added
+
+    def attended(self, scores: Tensor, among: Tensor) -> Tensor:
+        """The pattern of scores over the keys marked by 1, of which sinks take their share."""
+        return attended(scores, among, self.attention.sinks)
 
     @cached_property
     def k_length(self) -> Tensor:
@@ -73,7 +90,8 @@ class QueryScores:
 
 def fields_of(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor], fields: tuple[str, ...]) -> Tensor:
     """[b, n, h, fields]; `null` holds null shares of queries and keys [b, h, n] and of values [b, h, t]."""
-    pattern, unscaled = (attended(values, seen.among) for values in (seen.scores, seen.products))
+    pattern, unscaled = (seen.attended(values, seen.among) for values in (seen.scores, seen.products))
+    sinks = seen.attention.sinks
     count = seen.among.sum(-1)
     largest = count.log().clamp_min(1e-9)
     null_query, null_key, null_value = null
@@ -83,8 +101,8 @@ def fields_of(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor], fields: tu
         **_variation(seen, pattern),
         **_geodesic(seen),
         **_unseen(seen, largest),
-        "entropy": entropy_of(pattern, seen.scores, seen.among) / largest,
-        "entropy_unscaled": entropy_of(unscaled, seen.products, seen.among) / largest,
+        "entropy": entropy_of(pattern, seen.scores, seen.among, sinks) / largest,
+        "entropy_unscaled": entropy_of(unscaled, seen.products, seen.among, sinks) / largest,
         "null_query": null_query,
         "null_key": null_key,
         "null_value": (pattern @ null_value[..., None])[..., 0],
@@ -93,18 +111,29 @@ def fields_of(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor], fields: tu
     return torch.stack([columns[name] for name in fields], -1).transpose(1, 2)
 
 
-def attended(scores: Tensor, among: Tensor) -> Tensor:
-    """The attention pattern: softmax of the scores over the keys marked by 1.
+def attended(scores: Tensor, among: Tensor, sinks: Tensor | None = None) -> Tensor:
+    """The attention pattern: softmax of the scores [..., h, n, t] over the keys marked by 1, and over sinks [h].
 
     >>> attended(torch.zeros(1, 3), torch.tensor([[1.0, 1.0, 0.0]]))
     tensor([[0.5000, 0.5000, 0.0000]])
     """
-    return _hiding(scores, among).softmax(-1)
+    if sinks is None:
+        return _hiding(scores, among).softmax(-1)
+    return log_attention(scores, among, sinks).exp()
 
 
-def entropy_of(pattern: Tensor, scores: Tensor, among: Tensor) -> Tensor:
+def entropy_of(pattern: Tensor, scores: Tensor, among: Tensor, sinks: Tensor | None = None) -> Tensor:
     """In nats. Logarithms come from the scores: a pattern may be rounded to 0 where they are still finite."""
-    return -(pattern * _hiding(scores, among).log_softmax(-1)).sum(-1)
+    return -(pattern * log_attention(scores, among, sinks)).sum(-1)
+
+
+def log_attention(scores: Tensor, among: Tensor, sinks: Tensor | None) -> Tensor:
+    """The logarithm of the pattern."""
+    hidden = _hiding(scores, among)
+    if sinks is None:
+        return hidden.log_softmax(-1)
+    total = torch.logaddexp(hidden.logsumexp(-1), sinks.to(hidden)[:, None])
+    return hidden - total[..., None]
 
 
 def _hiding(scores: Tensor, among: Tensor) -> Tensor:
@@ -150,7 +179,7 @@ def _cosine(seen: QueryScores) -> dict[str, Tensor]:
     score, along = (Deviations.of(values, seen.among, seen.later) for values in (seen.scores, seen.along))
     power = score.products(score)
     product_power = power[0] / seen.attention.scale**2
-    if seen.attention.softcap is not None:
+    if seen.attention.softcap is not None or seen.added is not None:
         product = Deviations.of(seen.products, seen.among, seen.later)
         product_power = product.products(product)[0]
     axis_power = _axis_power(seen, product_power)
@@ -176,12 +205,12 @@ def _variation(seen: QueryScores, pattern: Tensor) -> dict[str, Tensor]:
 
     def moved(true: Tensor, among: Tensor) -> Tensor:
         mean = (among[:, 0] @ seen.k_length.mT).mT[..., None] / among.sum(-1, keepdim=True).clamp_min(1)
-        equal = attended(capped(seen.attention, seen.along * mean), among)
+        equal = seen.attended(seen.scored(seen.along * mean), among)
         return (1 - torch.minimum(true, equal).sum(-1)).clamp_min(0)
 
     return {
         "variation": moved(pattern, seen.among),
-        "variation_later": moved(attended(seen.scores, seen.later), seen.later),
+        "variation_later": moved(seen.attended(seen.scores, seen.later), seen.later),
     }
 
 
@@ -198,7 +227,7 @@ def _axis_power(seen: QueryScores, product_power: Tensor) -> Tensor:
 def _unseen(seen: QueryScores, largest: Tensor) -> dict[str, Tensor]:
     """The pattern of a query of which only biases are left, and how a token's score as a key varies over queries."""
     bare_q = torch.zeros_like(seen.q) if seen.bare_q is None else seen.bare_q
-    scores = capped(seen.attention, bare_q @ seen.k.mT)
+    scores, sinks = seen.scored(bare_q @ seen.k.mT), seen.attention.sinks
     rows = torch.arange(len(seen.z), device=seen.z.device)[:, None]
     keys = seen.k if seen.bare_k is None else seen.k - seen.bare_k
     keys = keys.transpose(1, 2)[rows, seen.query].transpose(1, 2)
@@ -210,7 +239,7 @@ def _unseen(seen: QueryScores, largest: Tensor) -> dict[str, Tensor]:
     mean = (products * among).sum(-2, keepdim=True) / count.clamp_min(1)[..., None, :]
     spread = ((products - mean).square() * among).sum(-2) / count.clamp_min(1)
     return {
-        "entropy_bare": entropy_of(attended(scores, seen.among), scores, seen.among) / largest,
+        "entropy_bare": entropy_of(seen.attended(scores, seen.among), scores, seen.among, sinks) / largest,
         "key_queries": count.expand(spread.shape),
         "key_spread": spread,
     }

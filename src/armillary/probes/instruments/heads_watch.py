@@ -6,7 +6,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.folded import fold, reading_norm
 from armillary.anatomy.norm import Norm
-from armillary.flow.attention import rotation, turned, visible
+from armillary.flow.attention import rotations, turned, visible
 from armillary.flow.glimpse import Tokens
 from armillary.flow.tokens import Corpus
 from armillary.measures import GroupedScalars, Largest, Named, Rows
@@ -52,7 +52,7 @@ class HeadWatch:
     def begin(self, tokens: Tokens) -> None:
         batch, device = tokens.batch, tokens.device
         self._tokens, self._shape = tokens, batch.mask.shape
-        self._rotation = rotation(self.anatomy, batch.ids.shape[1])
+        self._rotation = rotations(self.anatomy, batch.ids.shape[1])
         rows = [i for i, window in enumerate(batch.windows) if window in self.sampling.chosen]
         windows = [batch.windows[i] for i in rows]
         places = [self.sampling.chosen[w] for w in windows]
@@ -93,8 +93,8 @@ class HeadWatch:
     def _lengths(self, layer: int) -> None:
         """Lengths at all tokens. A rotation does not change them (YaRN's factor does, but not their spread)."""
         attention = self.anatomy.blocks[layer].attention
-        q = turned(attention.q_norm, self._sides["q"], None).norm(dim=-1)
-        k = turned(attention.k_norm, self._sides["k"], None).norm(dim=-1)
+        q = turned(attention, "q", self._sides["q"], None).norm(dim=-1)
+        k = turned(attention, "k", self._sides["k"], None).norm(dim=-1)
         columns = torch.cat((q, k.repeat_interleave(attention.group, -1)), -1).flatten(0, 1)
         later = self._tokens.later
         self.state.lengths[f"L{layer}"].include(self._tokens.group[later], columns.index_select(0, later))
@@ -107,21 +107,21 @@ class HeadWatch:
         keys, values = self._sides["k"][self._rows], self._sides["v"][self._rows]
         z = _direction(reading_norm(self.anatomy, layer)[1], self._x.float())
         query_z = z[torch.arange(len(z), device=z.device)[:, None], self._query]
-        whole = self._rotation
-        at_queries = None if whole is None else (whole[0][0, self._query], whole[1][0, self._query])
+        whole = self._rotation[layer]
+        at_queries = None if whole is None else whole.at(self._query)
         sees = visible(attention, z.shape[1], self.anatomy.causal, z.device)[self._query]
         real = self._tokens.real.reshape(self._shape)[self._rows]
         bare_q, bare_k = (side.to(z) for side in self._bare[layer])
         scores = QueryScores(
             attention=attention,
-            q=turned(attention.q_norm, q, at_queries).transpose(1, 2),
-            k=turned(attention.k_norm, keys, whole).repeat_interleave(attention.group, 2).transpose(1, 2),
+            q=turned(attention, "q", q, at_queries).transpose(1, 2),
+            k=turned(attention, "k", keys, whole).repeat_interleave(attention.group, 2).transpose(1, 2),
             z=z,
             update=(result[at].float().transpose(1, 2) @ null.writes.to(z)).norm(dim=-1),
             query=self._query,
             sees=sees & real[:, None],
-            bare_q=turned(attention.q_norm, bare_q.expand_as(q), at_queries).transpose(1, 2),
-            bare_k=turned(attention.k_norm, bare_k.expand(*z.shape[:2], -1, -1), whole).transpose(1, 2),
+            bare_q=turned(attention, "q", bare_q.expand_as(q), at_queries).transpose(1, 2),
+            bare_k=turned(attention, "k", bare_k.expand(*z.shape[:2], -1, -1), whole).transpose(1, 2),
             distinct=self._distinct,
         )
         shares = (null.query.of(q, query_z), null.key.of(k, query_z), null.value.of(values, z))
@@ -133,7 +133,7 @@ class HeadWatch:
             assert folded is not None
             z = _direction(folded.norm, self._x[i, :t].double())
             q, k = (self._sides[side][row, :t] for side in "qk")
-            window = Rebuilding(z, q, k, result[row, :t], self._rotation, self.anatomy.causal)
+            window = Rebuilding(z, q, k, result[row, :t], self._rotation[layer], self.anatomy.causal)
             self.state.errors[f"L{layer}"].include(window.errors(folded))
 
 

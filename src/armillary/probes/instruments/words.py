@@ -44,6 +44,7 @@ def states(anatomy: "Anatomy") -> dict[str, str]:
         return embedded | {f"L{i}.{norm}": f"L{i}.{state}" for i in layers for norm, state in outputs}
     inputs = (("ln1", "resid_pre"),) if anatomy.parallel else (("ln1", "resid_pre"), ("ln2", "resid_mid"))
     sites = {f"L{i}.{norm}": f"L{i}.{state}" for i in layers for norm, state in inputs}
+    sites = {norm: state for norm, state in sites.items() if norm in anatomy.norms}
     return sites if anatomy.ln_final is None else sites | {"ln_final": f"L{anatomy.layers - 1}.resid_post"}
 
 
@@ -105,8 +106,11 @@ CHEAP = 1e10
 def room(anatomy: "Anatomy", tokens: int) -> int:
     """How many tokens the lens reads: what costs `SHARE` of the pass; more where it is cheap or intervals need it."""
     d, n = anatomy.d, anatomy.layers
-    gates = 2 if anatomy.blocks[0].feed_forward.W_gate is None else 3
-    forward = n * (2 * d * d + 2 * d * anatomy.k * anatomy.n_kv_heads + gates * d * anatomy.m)
+    if anatomy.opaque:
+        forward = sum(p.numel() for p in anatomy.model.parameters()) - anatomy.W_E.numel()
+    else:
+        gates = 2 if anatomy.blocks[0].feed_forward.W_gate is None else 3
+        forward = n * (2 * d * d + 2 * d * anatomy.k * anatomy.n_kv_heads + gates * d * anatomy.m)
     lens = (2 * n + 1) * d * anatomy.vocabulary
     least = min(ENOUGH, max(FEWEST, CHEAP / lens))
     return int(min(MOST, max(least, SHARE * tokens * forward / lens)))

@@ -24,6 +24,7 @@ class WriteSamples:
 
     def start(self, anatomy: "Anatomy", corpus: "Corpus", seed: int) -> "WriteWatch":
         sites = tuple(f"L{layer}.{write}" for layer in range(anatomy.layers) for write in WRITES)
+        sites = tuple(site for site in sites if site in anatomy.sites)
         return WriteWatch(anatomy, corpus, self.capacity, sites)
 
     def count(self, state: TokenSamples) -> tuple[int, str]:

@@ -1,6 +1,7 @@
 """How sure is a number? One mean, one spread and one bootstrap over documents, for every probe."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +118,7 @@ def over_twins(values: Sequence[Interval] | Floats, level: float = 0.95) -> Floa
     return np.stack([value, np.where(missing, np.nan, value - below), np.where(missing, np.nan, value + above)], -1)
 
 
+@lru_cache(maxsize=64)
 def prediction_factor(number: int, level: float = 0.95) -> float:
     """Half the width of Student's prediction interval for one more value, in standard deviations of `number` values.
 

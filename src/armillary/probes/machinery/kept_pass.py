@@ -37,56 +37,91 @@ class KeptPass:
         """Of the first segments of an arm; on disk, with all that wait, when enough time has passed."""
         self._waiting[arm] = segments, states
         if time.monotonic() - self._saved >= self._every:
-            write_whole({self._path(name): self._content(*waiting) for name, waiting in self._waiting.items()})
+            contents = {
+                self._path(name): packed(states, {"key": self._key, "segments": str(segments)})
+                for name, (segments, states) in self._waiting.items()
+            }
+            write_whole(contents)
             self._waiting, self._saved = {}, time.monotonic()
-
-    def _content(self, segments: int, states: States) -> bytes:
-        from safetensors.torch import save
-
-        parts = [(place, state.arrays()) for place, state in enumerate(states.values())]
-        arrays = {f"{place}/{name}": array.contiguous() for place, part in parts for name, array in part.items()}
-        return save(arrays, {"key": self._key, "segments": str(segments)})
 
     def load(self, arm: str, states: States) -> int:
         """Fill empty states with those of the first segments of an arm, and answer how many segments those are."""
-        from safetensors import SafetensorError, safe_open
-
         path = self._path(arm)
         if not path.exists():
             return 0
+        facts = unpack(path, states, self._key, "delete it, and its part is read again")
+        return int(facts["segments"])
+
+    def segments(self, arm: str) -> int:
+        """How many are kept of an arm."""
+        from safetensors import SafetensorError, safe_open
+
         try:
-            with safe_open(path, "pt") as file:
-                facts = file.metadata() or {}
-                if facts.get("key") != self._key:
-                    raise OutputError(
-                        f"{path} belongs to another model, text, seed or version; resume with the settings it was made "
-                        "with, or delete that folder."
-                    )
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            for place, state in enumerate(states.values()):
-                state.load(_below(arrays, f"{place}/"))
-            return int(facts["segments"])
-        except (SafetensorError, KeyError, ValueError, RuntimeError, OSError) as error:
-            raise OutputError(f"{path} is damaged ({error}); delete it, and its part is read again.") from error
+            with safe_open(self._path(arm), "pt") as file:
+                return int((file.metadata() or {})["segments"])
+        except (SafetensorError, KeyError, ValueError, OSError):
+            return 0
 
     def _path(self, arm: str) -> Path:
         return self._folder / file_name(arm, ".safetensors")
+
+
+def packed(states: States, facts: Mapping[str, str]) -> bytes:
+    """States as the content of a file."""
+    from safetensors.torch import save
+
+    parts = [(place, state.arrays()) for place, state in enumerate(states.values())]
+    arrays = {f"{place}/{name}": array.contiguous() for place, part in parts for name, array in part.items()}
+    return save(arrays, dict(facts))
+
+
+def unpack(path: Path, states: States, key: str, otherwise: str) -> dict[str, str]:
+    """Fill empty states with those of a file, and answer its facts; `otherwise` says what to do with a damaged one."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            facts: dict[str, str] = file.metadata() or {}
+            if facts.get("key") != key:
+                raise OutputError(
+                    f"{path} belongs to another model, text, seed or version; resume with the settings it was made "
+                    "with, or delete that folder."
+                )
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        fill(states, arrays)
+    except (SafetensorError, KeyError, ValueError, RuntimeError, OSError) as error:
+        if isinstance(error, OutputError):
+            raise
+        raise OutputError(f"{path} is damaged ({error}); {otherwise}.") from error
+    return facts
+
+
+def fill(states: States, arrays: "Mapping[str, Tensor]") -> None:
+    """Empty states with what was packed of others."""
+    for place, state in enumerate(states.values()):
+        state.load(_below(arrays, f"{place}/"))
 
 
 def _below(arrays: "Mapping[str, Tensor]", prefix: str) -> "dict[str, Tensor]":
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def pass_key(anatomy: "Anatomy", corpus: "Corpus", instruments: Sequence[AnyInstrument], seed: int) -> str:
-    """What the states of a pass depend on: the model, the text, the settings and the versions."""
+def pass_key(
+    anatomy: "Anatomy", corpus: "Corpus", instruments: Sequence[AnyInstrument], seed: int, part: str = ""
+) -> str:
+    """What the states of a pass depend on: the model, the text, the settings and the versions; `part` names what was
+    read of it."""
     import torch
     import transformers
 
     from armillary import __version__
     from armillary.anatomy.facts import describe
+    from armillary.flow import tokens
 
     versions = (__version__, torch.__version__, transformers.__version__)
-    settings = (versions, describe(anatomy), str(anatomy.device), str(anatomy.dtype), seed, list(instruments))
+    # Not which of several devices: shards are read on all of them.
+    where = (anatomy.device.type, str(anatomy.dtype), tokens.BATCH_TOKENS, part)
+    settings = (versions, describe(anatomy), *where, seed, list(instruments))
     digest = hashlib.sha256(repr(settings).encode())
     for window in corpus.windows:
         digest.update(repr((window.document, window.prefix, window.suffix)).encode())

@@ -1,23 +1,54 @@
 """One pass per arm: how do all probes that need no edit see the same forward pass? As a list of instruments."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from armillary.errors import OutputError
+from armillary.errors import ClusterError, OutputError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED, AnyInstrument, View, Watch
-from armillary.probes.machinery.kept_pass import KeptPass, pass_key
+from armillary.probes.machinery.kept_pass import KeptPass, States
+from armillary.probes.machinery.shards import WHOLE, Shard
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor
 
     from armillary.anatomy import Anatomy
     from armillary.flow.capture import Watcher
     from armillary.flow.glimpse import Tokens, Typical
-    from armillary.flow.tokens import Corpus
+    from armillary.flow.tokens import Corpus, Segment
+
+
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """One model reading one text."""
+
+    name: str
+    anatomy: "Anatomy"
+    corpus: "Corpus"
+    seed: int
+
+    def empty(self, instruments: Iterable[AnyInstrument]) -> States:
+        return {i: i.start(self.anatomy, self.corpus, self.seed).state for i in instruments}
+
+
+Tick = Callable[[int], None]
+"""Called with the tokens of every batch that was read."""
+Observe = Callable[[Arm, Sequence[AnyInstrument], Sequence["Segment"], Tick], Iterator[States]]
+"""The states of one segment after another."""
+
+
+class Reader(Protocol):
+    """Where the states of an arm come from, and which instruments raised."""
+
+    def expect(self, arm: str, instruments: Sequence[AnyInstrument], corpus: "Corpus") -> None:
+        """What will be asked for; called for every arm before the first is."""
+        ...
+
+    def __call__(
+        self, arm: Arm, instruments: Sequence[AnyInstrument], tick: Tick
+    ) -> tuple[States, dict[AnyInstrument, Exception]]: ...
 
 
 def gather(
@@ -25,101 +56,132 @@ def gather(
     corpus: "Corpus | None",
     instruments: Iterable[AnyInstrument],
     seed: int = 0,
-    tick: Callable[[int], None] = lambda tokens: None,
+    tick: Tick = lambda tokens: None,
     begin: Callable[[str], None] = lambda arm: None,
-    folder: "Path | None" = None,
+    reader: Reader | None = None,
 ) -> Evidence:
     """Evidence of all arms; `begin` is called with each arm's name, `tick` with every batch's tokens.
 
-    An instrument that raises is lost to the probes that read it, and to no other. In `folder` the states are kept, and
-    those that are there already are not measured again.
+    An instrument that raises is lost to the probes that read it, and to no other. Without a `reader` the text is read
+    here and nothing is kept.
     """
     from armillary.flow.controls import Twins
 
     twins = Twins(anatomy, seed)
     wanted = list(dict.fromkeys(instruments))
-    if corpus is None or not wanted:
-        return Evidence(anatomy, corpus, twins, seed=seed)
     evidence = Evidence(anatomy, corpus, twins, seed=seed)
+    if corpus is None or not wanted:
+        return evidence
     texts = {SHUFFLED: corpus.shuffled(seed)}
-    kept = None if folder is None else KeptPass(folder, pass_key(anatomy, corpus, wanted, seed))
     states: dict[AnyInstrument, dict[str, Any]] = {instrument: {} for instrument in wanted}
-    lost: dict[AnyInstrument, _Lost] = {}
-    for arm in (MODEL, *evidence.twins, SHUFFLED):
-        begin(arm)
-        subject = evidence.model(arm), texts.get(arm, corpus)
-        present = [instrument for instrument in wanted if arm in instrument.arms and instrument not in lost]
-        try:
-            observed = _observe_segments(arm, *subject, present, seed, tick, kept)
-        except OutputError:
-            # No instrument's error: states that were kept cannot be read, or new ones not be written.
-            raise
-        except Exception:
-            observed = _observe_singly(*subject, present, seed, lost)
+    lost: dict[AnyInstrument, Lost] = {}
+    read, arms = reader or Passage(), (MODEL, *evidence.twins, SHUFFLED)
+    present = {name: [instrument for instrument in wanted if name in instrument.arms] for name in arms}
+    for name in arms:
+        if present[name]:
+            read.expect(name, present[name], texts.get(name, corpus))
+    for name in arms:
+        begin(name)
+        if not present[name]:
+            tick(corpus.tokens)
+            continue
+        arm = Arm(name, evidence.model(name), texts.get(name, corpus), seed)
+        observed, raised = read(arm, [i for i in present[name] if i not in lost], tick)
         for instrument, state in observed.items():
-            states[instrument][arm] = state
+            states[instrument][name] = state
+        lost |= {instrument: Lost(instrument.name, error) for instrument, error in raised.items()}
     return Evidence(anatomy, corpus, twins, {**states, **lost}, seed)
 
 
-def _observe_segments(
-    arm: str,
-    anatomy: "Anatomy",
-    corpus: "Corpus",
-    instruments: Iterable[AnyInstrument],
-    seed: int,
-    tick: Callable[[int], None],
-    kept: KeptPass | None,
-) -> dict[AnyInstrument, Any]:
-    """One arm, segment by segment, from the first that is not kept."""
-    instruments, segments = tuple(instruments), corpus.segments()
-    total: dict[AnyInstrument, Any] = {}
-    done = 0
-    if kept is not None:
-        total = {instrument: instrument.start(anatomy, corpus, seed).state for instrument in instruments}
-        done = kept.load(arm, total)
-        tick(sum(segment.tokens for segment in segments[:done]))
-    parts = [segment.batches for segment in segments[done:]]
-    if not parts:
-        return total
-    for number, states in enumerate(observe_parts(anatomy, corpus, instruments, parts, seed, tick), done + 1):
-        total = {i: total[i] + states[i] if number > 1 else states[i] for i in instruments}
-        if kept is not None:
-            kept.keep(arm, number, total)
-    return total
+def observe_here(
+    arm: Arm, instruments: Sequence[AnyInstrument], segments: Sequence["Segment"], tick: Tick
+) -> Iterator[States]:
+    """In this process, one segment after another."""
+    parts = [segment.batches for segment in segments]
+    return observe_parts(arm.anatomy, arm.corpus, instruments, parts, arm.seed, tick)
 
 
-def _observe_singly(
-    anatomy: "Anatomy",
-    corpus: "Corpus",
-    instruments: Iterable[AnyInstrument],
-    seed: int,
-    lost: "dict[AnyInstrument, _Lost]",
-) -> dict[AnyInstrument, Any]:
-    """One pass per instrument, after an error in the pass that all of them share; those that raise go to `lost`."""
-    # An error of the model itself is raised here, and is no instrument's.
-    observe(anatomy, corpus, (), seed)
-    states: dict[AnyInstrument, Any] = {}
-    for instrument in instruments:
+@dataclass(frozen=True)
+class Passage:
+    """A reader that reads the text, or a shard of it, segment by segment, from the first that is not kept."""
+
+    kept: KeptPass | None = None
+    observe: Observe = observe_here
+    shard: Shard = WHOLE
+    ahead: "Callable[[str, Sequence[AnyInstrument], Sequence[Segment]], None] | None" = None
+    """Told what will be observed, where that helps."""
+
+    def expect(self, arm: str, instruments: Sequence[AnyInstrument], corpus: "Corpus") -> None:
+        if self.ahead is not None:
+            done = 0 if self.kept is None else self.kept.segments(arm)
+            self.ahead(arm, instruments, self.shard.segments(corpus)[done:])
+
+    def __call__(
+        self, arm: Arm, instruments: Sequence[AnyInstrument], tick: Tick
+    ) -> tuple[States, dict[AnyInstrument, Exception]]:
+        segments = self.shard.segments(arm.corpus)
+        raised: dict[AnyInstrument, Exception] = {}
         try:
-            states |= observe(anatomy, corpus, [instrument], seed)
-        except Exception as error:
-            lost[instrument] = _Lost(instrument.name, error)
-    return states
+            return self._sum(arm, instruments, segments, tick), raised
+        except (OutputError, ClusterError):
+            # No instrument's error: states cannot be read or written, or there is nobody to measure them.
+            raise
+        except Exception:
+            return self._one_by_one(arm, instruments, segments, raised), raised
+
+    def _sum(self, arm: Arm, instruments: Sequence[AnyInstrument], segments: Sequence["Segment"], tick: Tick) -> States:
+        total: States = {}
+        done = 0
+        if self.kept is not None:
+            total = arm.empty(instruments)
+            done = self.kept.load(arm.name, total)
+            tick(sum(segment.tokens for segment in segments[:done]))
+        if done == len(segments):
+            return total
+        for number, states in enumerate(self.observe(arm, instruments, segments[done:], tick), done + 1):
+            total = {i: total[i] + states[i] if number > 1 else states[i] for i in instruments}
+            if self.kept is not None:
+                self.kept.keep(arm.name, number, total)
+        return total
+
+    def _one_by_one(
+        self,
+        arm: Arm,
+        instruments: Sequence[AnyInstrument],
+        segments: Sequence["Segment"],
+        raised: dict[AnyInstrument, Exception],
+    ) -> States:
+        """One pass per instrument, after an error in the pass that all of them share."""
+        # An error of the model itself is raised here, and is no instrument's.
+        for _ in self.observe(arm, (), segments, lambda tokens: None):
+            pass
+        alone, states = Passage(None, self.observe, self.shard), States()
+        for instrument in instruments:
+            try:
+                states |= alone._sum(arm, [instrument], segments, lambda tokens: None)
+            except ClusterError:
+                raise
+            except Exception as error:
+                raised[instrument] = error
+        return states
 
 
 class InstrumentError(RuntimeError):
     """An instrument raised during the pass."""
 
 
-class _Lost(Mapping[str, Any]):
+class Lost(Mapping[str, Any]):
     """The states of an instrument that raised: no arm has any, and a probe that reads one is told why."""
 
     def __init__(self, name: str, error: Exception) -> None:
         self._name, self._error = name, error
 
+    @property
+    def reason(self) -> str:
+        return f"{type(self._error).__name__}: {self._error}"
+
     def _refuse(self) -> NoReturn:
-        reason = f"{type(self._error).__name__}: {self._error}"
-        raise InstrumentError(f"the instrument {self._name!r} raised {reason}") from self._error
+        raise InstrumentError(f"the instrument {self._name!r} raised {self.reason}") from self._error
 
     def __getitem__(self, arm: str) -> Any:
         self._refuse()
@@ -167,10 +229,12 @@ def observe_parts(
     # Who uses up the shared z of a site sees it last.
     ordered = sorted(dict.fromkeys(instruments), key=lambda instrument: instrument.overwrites)
     watches = {instrument: instrument.start(anatomy, corpus, seed) for instrument in ordered}
-    empty = {instrument: deepcopy(watch.state) for instrument, watch in watches.items()}
+    parts = list(parts)
+    # Empty states are large: those of a single part are not copied.
+    empty = {instrument: deepcopy(watch.state) for instrument, watch in watches.items()} if len(parts) > 1 else {}
     sites = _Sites(anatomy, list(watches.values()))
     with still(anatomy.model), watching(anatomy, sites.watchers()):
-        for part in parts:
+        for number, part in enumerate(parts, 1):
             for batch in corpus.batches(only={*part, *sites.first}):
                 sites.counting = batch.number in part
                 sites.tokens = Tokens.of(batch, corpus.groups, anatomy.device)
@@ -182,7 +246,7 @@ def observe_parts(
                 if sites.counting:
                     tick(batch.tokens)
             yield {instrument: watch.state for instrument, watch in watches.items()}
-            for instrument, watch in watches.items():
+            for instrument, watch in watches.items() if number < len(parts) else ():
                 watch.state = deepcopy(empty[instrument])
 
 

@@ -1,4 +1,4 @@
-"""Which claims say nothing about a model whose norms or heads were swapped?"""
+"""Which claims say nothing about a model: because parts were swapped, or because it has no such parts?"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -17,7 +17,18 @@ WITHOUT_SPHERE = ("ffn.discard", "ffn.compress")
 # Claims about W_QK, W_VO, scores, patterns or what one head writes, by the beginning of their names.
 OF_HEADS = ("attention.", "qk.", "rank.", "vo.", "heads.", "axes.", "map.", "flow.")
 # Claims whose texts are written with a cache of keys and values, or whose states are judged by patterns.
-OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors")
+OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors", "others.massive")
+# Claims about feed-forward layers that compare them with heads.
+BESIDE_HEADS = ("ffn.store",)
+# Claims that read the hidden values of feed-forward layers.
+OF_HIDDEN = ("ffn.", "map.")
+# Claims that edit queries and keys after their rotation.
+OF_HEAD_EDITS = ("heads.axes",)
+# Claims that follow the stream from norm to norm, or fold a norm into what reads it.
+OF_READING_NORMS = (
+    *("words.travel", "words.refine", "words.artifact", "words.output", "sphere.shared", "cycle.isotropy"),
+    *("ffn.store", "ffn.write", "attention.scale", "qk.axes", "flow.coarse"),
+)
 
 
 @dataclass(frozen=True)
@@ -33,14 +44,34 @@ class NotApplicable:
 
 
 def applicable(probe: AnyProbe, anatomy: "Anatomy") -> AnyProbe:
-    """The probe, or one that says why its claim does not apply to swapped parts."""
-    claim, swapped = probe.claim, anatomy.swapped
+    """The probe, or one that says why its claim does not apply."""
+    reading = _swapped(probe.claim, anatomy) or _missing(probe.claim, anatomy)
+    return cast(AnyProbe, NotApplicable(probe.claim, reading)) if reading else probe
+
+
+def _swapped(claim: Claim, anatomy: "Anatomy") -> str:
+    """Why a claim says nothing about swapped parts; '' where it does."""
+    swapped = anatomy.swapped
     if "norms" in swapped and claim.id not in WITHOUT_SPHERE:
-        reading = f"This model's norms were swapped for {swapped['norms']}, which sends no state to a sphere."
-    elif "heads" in swapped and claim.id.startswith(OF_HEADS):
-        reading = f"This model's heads were swapped for {swapped['heads']}: W_QK and W_VO do not give their results."
-    elif "heads" in swapped and claim.id in OF_CACHES:
-        reading = f"This model's heads were swapped for {swapped['heads']}, without cache and patterns."
-    else:
-        return probe
-    return cast(AnyProbe, NotApplicable(claim, reading))
+        return f"This model's norms were swapped for {swapped['norms']}, which sends no state to a sphere."
+    if "heads" in swapped and claim.id.startswith(OF_HEADS):
+        return f"This model's heads were swapped for {swapped['heads']}: W_QK and W_VO do not give their results."
+    if "heads" in swapped and claim.id in OF_CACHES:
+        return f"This model's heads were swapped for {swapped['heads']}, without cache and patterns."
+    return ""
+
+
+def _missing(claim: Claim, anatomy: "Anatomy") -> str:
+    """Why a claim says nothing about a model of this kind; '' where it does."""
+    opaque = anatomy.opaque
+    if "heads" in opaque and (claim.id.startswith(OF_HEADS) or claim.id in BESIDE_HEADS):
+        return f"Layers of this model mix tokens by {opaque['heads']}: it has no heads with matrices W_QK and W_VO."
+    if "heads" in opaque and claim.id in OF_CACHES:
+        return f"Layers of this model mix tokens by {opaque['heads']}: no patterns, and no cache of keys and values."
+    if "hidden" in opaque and claim.id.startswith(OF_HIDDEN):
+        return f"The claim is about the hidden values of dense feed-forward layers; here: {opaque['hidden']}."
+    if not anatomy.head_edits and claim.id in OF_HEAD_EDITS:
+        return f"{anatomy.family} models attend by code of their own, in which queries and keys cannot be edited."
+    if anatomy.unnormed and claim.id in OF_READING_NORMS:
+        return "Layers of this model read the stream itself: its norms stand on what is written, not before sublayers."
+    return ""

@@ -49,6 +49,12 @@ def one_by_one(tasks: Sequence[T], work: Callable[[T], R]) -> Generator[R, None,
         torch.set_num_threads(threads)
 
 
+def on_one_thread(work: Callable[[T], R], task: T) -> R:
+    """As a worker does it."""
+    (result,) = one_by_one([task], work)
+    return result
+
+
 def side_by_side(
     tasks: Sequence[T], work: Callable[[T], R], workers: int, modules: Sequence[str] = ()
 ) -> Generator[R, None, None]:

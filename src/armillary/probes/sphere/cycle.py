@@ -42,8 +42,9 @@ def sublayers(anatomy: "Anatomy") -> tuple[Sublayer, ...]:
     found = []
     for layer in range(anatomy.layers):
         found.append(Sublayer(layer, ATTENTION, reading_norm(anatomy, layer)[0], f"L{layer}.attn_out"))
-        found.append(Sublayer(layer, FEED_FORWARD, mlp_norm(anatomy, layer)[0], f"L{layer}.mlp_out"))
-    return tuple(part for part in found if part.norm)
+        if anatomy.blocks[layer].channels is not None:
+            found.append(Sublayer(layer, FEED_FORWARD, mlp_norm(anatomy, layer)[0], f"L{layer}.mlp_out"))
+    return tuple(part for part in found if part.norm in anatomy.norms)
 
 
 @dataclass(frozen=True, eq=False)

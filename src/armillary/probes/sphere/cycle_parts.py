@@ -9,6 +9,7 @@ import numpy as np
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import (
     MODEL,
+    NAN3,
     Evidence,
     Flags,
     Floats,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from armillary.probes.sphere.rotations import RotationErrors
 
 BARE, AFFINE = 0, 1
+SHARE = "share of sublayers where the norm raises isotropy and the sublayer lowers it, both beyond untrained models"
 # Tokens that a norm is tried on: what is rounding is rounding in all of them.
 SOME = 128
 
@@ -70,12 +72,48 @@ class Change:
     @property
     def sure_and_possible(self) -> tuple[Flags, Flags]:
         """Where it changes as claimed and beyond an untrained model: with the whole interval, and with any part."""
-        _, low, high = self.intervals.T
+        return self.beyond(self.intervals)
+
+    def beyond(self, intervals: Floats) -> tuple[Flags, Flags]:
+        """The same of other intervals [sublayer, (value, low, high)], such as a control's."""
+        _, low, high = intervals.T
         factors = np.log(self.untrained)
         if self.rises:
             return np.asarray(low > self.limit), ~(high <= np.fmax(1.0, np.exp(reached_by(factors, self.twins))))
         reached = np.exp(-reached_by(-factors[:, [0, 2, 1]], self.twins))
         return np.asarray(high < self.limit), ~(low >= np.fmin(1.0, reached))
+
+
+def both_shares(raised: Change, lowered: Change, up: Floats, down: Floats) -> Interval:
+    """The share of sublayers where both intervals lie beyond an untrained model, and where they could: (that share, it
+    again, the share that could); NaN of none. `up` and `down` are the intervals of the two factors."""
+    known = np.isfinite(up[:, 0]) & np.isfinite(down[:, 0])
+    if not known.any():
+        return NAN3
+    sure, possible = (a & b for a, b in zip(raised.beyond(up), lowered.beyond(down), strict=True))
+    share = float(sure[known].mean())
+    return share, share, float(possible[known].mean())
+
+
+def both_part(raised: Change, lowered: Change, parts: tuple[Sublayer, ...]) -> Part:
+    """What the claim says of a block: one step, then the other."""
+    name, known = "both at one sublayer", raised.known & lowered.known
+    shares = both_shares(raised, lowered, raised.intervals, lowered.intervals)
+    statistic = Statistic(SHARE, *shares)
+    if not known.any():
+        return Part(name, "undecided", "Both at one sublayer: nothing varies there.", statistic, why=Why.UNDEFINED)
+    pairs = zip(raised.sure_and_possible, lowered.sure_and_possible, strict=True)
+    sure, possible = ((up & down)[known] for up, down in pairs)
+    names = [part.name for part, there in zip(parts, known, strict=True) if there]
+    reading = f"Both at one sublayer, beyond an untrained model: {int(sure.sum())} of {len(names)}"
+    reading += f" ({name_sites(flagged(names, sure))})" if 0 < sure.sum() < len(names) else ""
+    open_ = int((possible & ~sure).sum())
+    reading += f"; at {open_} more intervals leave it open." if open_ else "."
+    if np.isnan(raised.untrained).all():
+        return Part(name, "undecided", reading, statistic, why=Why.NO_CONTROL)
+    verdict = decided(by_share, (sure,), (possible,))
+    ends = (*raised.intervals[known].ravel(), *lowered.intervals[known].ravel())
+    return Part(name, verdict, reading, statistic, why=missing_interval(*ends) if verdict == "undecided" else None)
 
 
 def change_part(name: str, change: Change, parts: tuple[Sublayer, ...], what: str, more: str = "") -> Part:
@@ -144,6 +182,9 @@ def norm_part(evidence: Evidence) -> Part:
 def sublayer_error(evidence: Evidence, errors: "RotationErrors", kind: str = "") -> Interval:
     """Of the median sublayer, or of the median one of a kind."""
     chosen = [i for i, part in enumerate(errors.parts) if not kind or part.kind == kind]
+    if not chosen:
+        # A model may have no sublayers of this kind.
+        return (np.nan, np.nan, np.nan)
     return evidence.interval(errors.sums[:, chosen], lambda sums: defined_median(errors.error(sums)))
 
 

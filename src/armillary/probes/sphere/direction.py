@@ -64,6 +64,11 @@ class Direction:
                 "Euclidean distance, the untrained twins, and equal displacements along and across the stream are in "
                 "the rule; the last replaces a limit on the cost of scaling alone",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
+                "the interval of three is five standard deviations wide on either side, that of five is three.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, LAST_SAMPLES)

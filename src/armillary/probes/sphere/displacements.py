@@ -18,7 +18,7 @@ FACTORS = (0.5, 2.0)
 """By which the stream is scaled: displacements of half of its length and of its whole length, along itself."""
 ANGLES = tuple(2 * math.asin(abs(factor - 1) / 2) for factor in FACTORS)
 """Turns whose chord is as long: 29° and 60°."""
-TWINS = 3
+TWINS = 5
 
 
 @dataclass(frozen=True, eq=False)

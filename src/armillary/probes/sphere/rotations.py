@@ -65,7 +65,7 @@ def sublayer_errors(bench: Bench) -> RotationErrors:
     """Of every attention and feed-forward, on the beginnings of a few documents."""
     anatomy, parts = bench.anatomy, sublayers(bench.anatomy)
     sums = np.zeros((bench.corpus.groups, len(parts), 3))
-    turn = rotation(anatomy.d, bench.seed, anatomy.blocks[0].ln1.kind == "layernorm")
+    turn = rotation(anatomy.d, bench.seed, anatomy.centred)
     windows = [replace(window, ids=window.ids[:TOKENS]) for window in bench.text.windows[:DOCUMENTS]]
     for batch in bench.batches(windows):
         mask, groups = batch.mask.reshape(-1), bench.groups(batch)[:, None].expand(batch.mask.shape).reshape(-1)

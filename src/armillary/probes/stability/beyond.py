@@ -13,6 +13,7 @@ from armillary.geometry.resample import tails
 from armillary.probes.machinery import Floats, Interval
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.stability.position_bins import DRAWS, distances
+from armillary.results import Why
 
 SPAN, WINDOWS, EACH = 64, 8, 16
 # Longer windows than these would cost more than all else.
@@ -44,16 +45,26 @@ def window_length(anatomy: Anatomy) -> int:
     return anatomy.context + span_of(anatomy)
 
 
-def obstacle(anatomy: Anatomy, tokens: int) -> str:
-    """Why positions beyond the trained length cannot be looked at; '' where they can."""
+@dataclass(frozen=True)
+class Obstacle:
+    """Why positions beyond the trained length are not looked at."""
+
+    why: Why
+    reason: str
+
+
+def obstacle(anatomy: Anatomy, tokens: int) -> Obstacle | None:
+    """None where they can be."""
     if anatomy.positions.kind == "learned":
-        return f"the table of positions ends at {anatomy.context}, so no position lies beyond it"
+        return Obstacle(
+            Why.NOT_APPLICABLE, f"the table of positions ends at {anatomy.context}, so no position lies beyond it"
+        )
     length = window_length(anatomy)
     if length > LONGEST:
-        return f"windows of {length} tokens would be needed, which is not tried"
+        return Obstacle(Why.NOT_AFFORDED, f"windows of {length} tokens would be needed, which is not tried")
     if tokens < max(length, 3 * WINDOWS * span_of(anatomy)):
-        return f"the text is too short for windows of {length} tokens"
-    return ""
+        return Obstacle(Why.TOO_LITTLE_TEXT, f"the text is too short for windows of {length} tokens")
+    return None
 
 
 def long_windows(bench: Bench) -> list[Window]:
@@ -64,12 +75,11 @@ def long_windows(bench: Bench) -> list[Window]:
     return [Window(i, tuple(text[(at + j) % len(text)] for j in range(length))) for i, at in enumerate(starts)]
 
 
-def look_beyond(bench: Bench) -> Beyond | None:
-    """None where no position lies beyond, or none can be reached."""
+def look_beyond(bench: Bench) -> Beyond | Obstacle:
     anatomy = bench.anatomy
     tokens = sum(len(w.ids) - w.prefix - w.suffix for w in bench.corpus.windows)
-    if obstacle(anatomy, tokens):
-        return None
+    if (found := obstacle(anatomy, tokens)) is not None:
+        return found
     span, sites = span_of(anatomy), tuple(anatomy.norms)
     places = torch.linspace(0, 3 * span - 1, 3 * min(EACH, span)).round().long() - 3 * span
     kept: dict[str, list[Tensor]] = {site: [] for site in sites}

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from armillary.probes.machinery import Evidence, Flags, Floats, Interval, T, above, mean
+from armillary.probes.stability.generating import ANEW
 from armillary.probes.stability.growth import LIVE
 from armillary.probes.stability.written_text import PAIRS, REPEATED, Measured, unit_of
 
@@ -59,9 +60,10 @@ class Departures:
         return compared[:, : self.third].mean(1), compared[:, -self.third :].mean(1)
 
     def trends(self, arm: str) -> Floats:
-        """[prompt, quantity]: an arm's last third less the first third with norms live, over real text's spread."""
-        end = self.ends(self.measured.arms[arm])[1]
-        return (end - self.ends(self.measured.arms[LIVE])[0][: len(end)]) / self.spread
+        """[prompt, quantity]: an arm's last third less the first third with norms live, over real text's spread. Where
+        windows are read anew beside a cache that evicts, the first third is their own."""
+        end, start = self.ends(self.measured.arms[arm])[1], arm if arm == ANEW else LIVE
+        return (end - self.ends(self.measured.arms[start])[0][: len(end)]) / self.spread
 
     def levels(self, arm: str) -> Floats:
         """[prompt, quantity]: the last third less the mean of real text, over the spread of such means."""

@@ -16,21 +16,29 @@ from armillary.probes.stability.growth import APART, FROZEN, LIVE
 from armillary.probes.stability.ring_text import Ring, Tokens
 from armillary.probes.stability.row_freeze import RowFreeze, Switch
 
-EVICTED = "live, old keys kept"
-"""The window's first half falls out of the cache, and the keys and values of the second stay as they were."""
+ANEW = "live, window read anew"
+"""Where the cache evicts: the second half of a full window is read anew from the first position instead."""
 
-
-# Prompts of an arm with frozen norms: that a trend is large takes fewer than that there is none.
+# Prompts of an arm beside the live one: that a trend is large takes fewer than that there is none.
 FEW = 8
 GOLDEN = (5**0.5 - 1) / 2
+# Rotations whose angles depend on how long the text is: old keys would not fit new queries.
+STRETCHED = ("dynamic", "longrope")
+
+
+def evicts(anatomy: Anatomy) -> bool:
+    """Can the oldest keys fall out of the cache while the others stay as they are? Where positions count by their
+    differences alone, and no layer has a window of its own."""
+    windowed = any(block.attention.window is not None for block in anatomy.blocks)
+    positions = anatomy.positions
+    return positions.kind == "rotary" and positions.rotary_type not in STRETCHED and not windowed
 
 
 def arms_of(anatomy: Anatomy, prompts: int) -> dict[str, int]:
-    """arm → how many prompts; all of them with norms live. Keys can stay where positions count by their differences
-    alone, and where no layer has a window of its own."""
-    windowed = any(block.attention.window is not None for block in anatomy.blocks)
-    keeps = {EVICTED: FEW} if anatomy.positions.kind == "rotary" and not windowed else {}
-    return {LIVE: prompts, FROZEN: FEW, APART: FEW, **keeps}
+    """arm → how many prompts; all of them with norms live. A cache that evicts begins no window after the prompt, which
+    is read with norms live: its frozen arm has no first tokens to set apart."""
+    other = ANEW if evicts(anatomy) else APART
+    return {LIVE: prompts, FROZEN: FEW, other: FEW}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +65,8 @@ class Writer:
         draws = torch.tensor(np.random.default_rng([bench.seed, 73]).random((steps, prompts)))
         self.draws = draws[:, chosen]
         self.switch = Switch()
+        self.evicts = evicts(bench.anatomy)
+        self.anew = self._rows(ANEW) if self.evicts else torch.ones(len(self.names), dtype=torch.bool)
 
     def write(self, sites: Sequence[str]) -> Generations:
         """Norms are live while the prompt is read, and frozen in their arms from its last token on."""
@@ -84,23 +94,32 @@ class Writer:
         return torch.tensor([name in arms for name in self.names])
 
     def _slid(self, cache: Any, step: int) -> Any:
-        """A cache of the last half window, read anew from its first position, as the first half has fallen out."""
-        anatomy, before = self.bench.anatomy, self.ids[:, step : step + self.half].to(self.bench.anatomy.device)
-        fresh = anatomy.backbone(input_ids=before, use_cache=True).past_key_values
-        self.bench.tick(before.numel())
-        if cache is not None and EVICTED in self.arms:
-            rows = self._rows(EVICTED).to(anatomy.device)
-            for new, old in zip(fresh.layers, cache.layers, strict=True):
-                new.keys[rows] = old.keys[rows, :, -self.half :]
-                new.values[rows] = old.values[rows, :, -self.half :]
-        return fresh
+        """A cache of the last half window: what stays when the first half has fallen out, or what is read anew."""
+        before = self.ids[:, step : step + self.half]
+        if cache is None or self.anew.all():
+            return self._begun(before)
+        # Rows that are read anew here have live norms.
+        self.switch.on = False
+        fresh, rows = self._begun(before[self.anew]), self.anew.to(self.bench.anatomy.device)
+        for old, new in zip(cache.layers, fresh.layers, strict=True):
+            for name in ("keys", "values"):
+                kept = getattr(old, name)[:, :, -self.half :].clone()
+                kept[rows] = getattr(new, name)
+                setattr(old, name, kept)
+        return cache
+
+    def _begun(self, ids: Tensor) -> Any:
+        """A cache of these tokens [b, t], read from the first position."""
+        anatomy = self.bench.anatomy
+        self.bench.tick(ids.numel())
+        return anatomy.backbone(input_ids=ids.to(anatomy.device), use_cache=True).past_key_values
 
     def _read(self, cache: Any, step: int) -> Tensor:
         """The prediction [b, v] after the newest token, which is added to the cache."""
         more: dict[str, Any] = {}
         device = self.bench.anatomy.device
-        if EVICTED in self.arms:
-            place = torch.where(self._rows(EVICTED), step, step % self.half) + self.half
+        if self.evicts:
+            place = torch.where(self.anew, step % self.half, step) + self.half
             more["position_ids"] = place[:, None].to(device)
         ids = self.ids[:, -1:].to(device)
         output = self.bench.anatomy.model(input_ids=ids, past_key_values=cache, use_cache=True, **more)

@@ -37,12 +37,17 @@ def text_table(rows: Sequence[tuple[str, int, str]]) -> Table:
     )
 
 
-def opening(found: Departures) -> str:
+def opening(found: Departures, evicted: bool) -> str:
     prompts = len(found.measured.arms[LIVE])
+    how = (
+        "the oldest keys fell out of the model's own cache, and the others stayed as they were"
+        if evicted
+        else "its second half was read anew from the first position, because old keys cannot stay in this model's cache"
+    )
     return (
         f"{prompts} prompts were continued by {found.windows} windows of {found.window} tokens each, "
-        f"{found.windows * found.window} tokens; the window slid {2 * found.windows - 1} times. The first window, "
-        f"which begins with the prompt in view, is not compared."
+        f"{found.windows * found.window} tokens; the window slid {2 * found.windows - 1} times: {how}. The first "
+        f"window, which begins with the prompt in view, is not compared."
     )
 
 

@@ -18,12 +18,14 @@ from armillary.probes.stability.manifold_errors import SCORES
 # All windows of the default budget; with more, the search for neighbours would take longer than seconds.
 TOKENS, DOCUMENTS = 4096, 64
 NEIGHBOUR = 10
-TWINS, QUICK_TWINS = 3, 2
+TWINS, QUICK_TWINS = 5, 2
 
 
 def sites_of(anatomy: Anatomy) -> tuple[str, ...]:
     """The last norm of the model, and the first norm of its middle block."""
-    return tuple(dict.fromkeys((list(anatomy.norms)[-1], f"L{anatomy.layers // 2}.ln1")))
+    middle = f"L{anatomy.layers // 2}.ln1"
+    norms = list(anatomy.norms)
+    return tuple(dict.fromkeys((norms[-1], middle if middle in norms else norms[0])))
 
 
 def score_tokens(bench: Bench) -> dict[str, ScoredTokens] | None:

@@ -19,10 +19,10 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.sphere.across_sites import drawn_interval, flagged
 from armillary.probes.stability.position_bins import BinDistances
-from armillary.results import Part, Statistic, Verdict, Why, say
+from armillary.results import Part, Statistic, Verdict, say
 
 if TYPE_CHECKING:
-    from armillary.probes.stability.beyond import Beyond
+    from armillary.probes.stability.beyond import Beyond, Obstacle
 
 NAME = "energy distance of y between the earliest and the latest positions, median norm"
 
@@ -77,14 +77,14 @@ def distribution_part(evidence: Evidence, arms: dict[str, list[BinDistances]], n
     return Part(name, verdict, reading, Statistic(NAME, *median), why=why)
 
 
-def beyond_part(evidence: Evidence, beyond: "Beyond | None") -> Part:
+def beyond_part(beyond: "Beyond | Obstacle") -> Part:
     """Ours: the source speaks of any position, not of positions that a model never saw."""
     name = "the same beyond the trained length"
-    if beyond is None:
-        from armillary.probes.stability.beyond import obstacle
+    from armillary.probes.stability.beyond import Obstacle
 
-        reason = obstacle(evidence.anatomy, evidence.tokens)
-        return Part(name, "undecided", f"Beyond the trained length: {reason}.", asserted=False, why=Why.NOT_APPLICABLE)
+    if isinstance(beyond, Obstacle):
+        reading = f"Beyond the trained length: {beyond.reason}."
+        return Part(name, "undecided", reading, asserted=False, why=beyond.why)
     across, before = beyond.median(beyond.across), beyond.median(beyond.before)
     side = above(across, max(T.position_distance, before[2]))
     reading = (

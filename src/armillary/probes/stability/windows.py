@@ -104,7 +104,7 @@ def angles_between(anatomy: Anatomy, a: Tensor, b: Tensor) -> Tensor:
 
     A state of length zero, or one that overflowed, has no direction: its angle is NaN.
     """
-    if anatomy.blocks[0].ln1.kind == "layernorm":
+    if anatomy.centred:
         a, b = a - a.mean(-1, keepdim=True), b - b.mean(-1, keepdim=True)
     return angle(a, b)
 

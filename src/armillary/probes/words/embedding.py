@@ -64,7 +64,7 @@ def distances_of(anatomy: "Anatomy") -> Distances:
     counted = np.array([text != "" for text in vocabulary.texts])
     ids = torch.from_numpy(np.flatnonzero(counted) if counted.any() else np.arange(len(counted))).to(anatomy.device)
     site, norm = reading_norm(anatomy, 0)
-    norm = norm or anatomy.blocks[0].ln1
+    norm = norm or next(iter(anatomy.norms.values()))
     lengths = torch.cat([vocabulary.embedded(some).values.norm(dim=-1) for some in torch.split(ids, _ROWS)])
     factor = float(np.sqrt(anatomy.d)) / float(lengths.mean())
     settings = ((False, 1.0), (True, 1.0), (False, factor), (True, factor))

@@ -48,15 +48,9 @@ def no_prediction(claim: Claim, evidence: Evidence) -> Finding:
 
 def logits(anatomy: "Anatomy", x: "Tensor") -> "Tensor":
     """The model's logits from a state [..., d] of its stream: final norm, unembedding, bias, soft cap."""
-    import torch
-
-    assert anatomy.W_U is not None
     x = x.to(anatomy.device)
     y = x if anatomy.ln_final is None else anatomy.ln_final(x)
-    out = y @ anatomy.W_U.to(y)
-    if anatomy.b_U is not None:
-        out = out + anatomy.b_U.to(y)
-    return out if anatomy.logit_softcap is None else anatomy.logit_softcap * torch.tanh(out / anatomy.logit_softcap)
+    return anatomy.logits(y)
 
 
 @once

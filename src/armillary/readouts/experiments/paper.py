@@ -75,7 +75,7 @@ def paper(
 
 
 def _settings_note(anatomy: Anatomy) -> str:
-    rotation = "W_QK at Δ = 0, query and key at the same position" if anatomy.rotary_path else "no rotation: one W_QK"
+    rotation = "W_QK at Δ = 0, query and key at the same position" if anatomy.rotates else "no rotation: one W_QK"
     output = describe_output(anatomy)
     return f"Folded matrices on directions, biases kept; {rotation}; writes are read through {output}."
 

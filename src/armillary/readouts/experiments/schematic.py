@@ -171,7 +171,7 @@ def schematic_sheet(
         title=f"Where queries see most, the gain makes the circle an ellipse of {gain:.2f}:1 and W_QK one of "
         f"{seen:.2f}:1; {'no shift moves it' if shift == 0 else f'the shift moves it by {shift:.2g} of its radius'} "
         "(median head)",
-        caption=f"{anatomy.name} · the strongest heads of some layers" + (" · Δ = 0" if anatomy.rotary_path else ""),
+        caption=f"{anatomy.name} · the strongest heads of some layers" + (" · Δ = 0" if anatomy.rotates else ""),
         tables={"stages": Table.of(COLUMNS, _rows(stages, planes)), "points": Table.of(POINTS, _points(drawing))},
         quantities=maps,
         notes=(

@@ -85,7 +85,7 @@ def half_blind(seed: int = 0) -> Anatomy:
 def unseen_words(share: float = 0.2, seed: int = 0) -> Anatomy:
     """Some words lie where no head reads: as a query such a word attends to all keys equally, as a key it scores 0."""
     embedding = gaussian(seed=seed)
-    hidden = torch.rand(VOCABULARY, generator=generator(12, seed)) < share
+    hidden = torch.randperm(VOCABULARY, generator=generator(12, seed))[: round(share * VOCABULARY)]
     rest = embedding[:, D // 2 :]
     # Of mean 0, so that the norm's centring leaves the visible half empty.
     embedding[hidden] = torch.cat((0 * rest, rest - rest.mean(1, keepdim=True)), 1)[hidden]
@@ -103,7 +103,7 @@ def query_bias_alone(seed: int = 0) -> Anatomy:
 def misread(anatomy: Anatomy, share: float = 1.0) -> Anatomy:
     """Gains before attention are read as 1, by a share of the difference: they are not those of the running model."""
 
-    def wrong(norm: Norm) -> Norm:
-        return replace(norm, gain=norm.gain + share * (1 - norm.gain))
+    def wrong(norm: Norm | None) -> Norm | None:
+        return norm and replace(norm, gain=norm.gain + share * (1 - norm.gain))
 
     return replace(anatomy, blocks=tuple(replace(block, ln1=wrong(block.ln1)) for block in anatomy.blocks))

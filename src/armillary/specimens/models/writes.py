@@ -33,8 +33,8 @@ def gained(anatomy: Anatomy, seed: int = 0) -> Anatomy:
 def misread(anatomy: Anatomy, share: float = 1.0) -> Anatomy:
     """Gains before feed-forwards are read as 1, by a share of the difference: they are not those of the model."""
 
-    def wrong(norm: Norm) -> Norm:
-        return replace(norm, gain=norm.gain + share * (1 - norm.gain))
+    def wrong(norm: Norm | None) -> Norm | None:
+        return norm and replace(norm, gain=norm.gain + share * (1 - norm.gain))
 
     return replace(anatomy, blocks=tuple(replace(block, ln2=wrong(block.ln2)) for block in anatomy.blocks))
 

@@ -16,6 +16,7 @@ from armillary.results.numbers import interval_of, number
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
+from armillary.views.figures.narrow import bar_below, stacked
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
 from armillary.views.figures.passages import passage_panels
 from armillary.views.text.quoting import html_text, in_html, show_text
@@ -24,31 +25,45 @@ from armillary.views.text.summary import StripScale, chapter_title, chapters, mo
 _HEADER, _FOOTER = 34, 66
 _LABEL_MARGIN, _BAR_MARGIN = 150, 90
 _ROW = 46
+# Characters of a panel's meaning side by side.
+_WIDE, _NARROW = 100, 44
 
 
-def figure(finding: Finding) -> go.Figure:
+def figure(finding: Finding, narrow: bool = False) -> go.Figure:
     """The finding's quantities, one panel each, under its headline; without quantities, its number on a line."""
     if not finding.quantities:
         return _rows_figure([finding], finding.headline, _subtitle(finding))
-    return drawn(finding.quantities, finding.headline, _subtitle(finding), passage_panels(finding))
+    return drawn(finding.quantities, finding.headline, _subtitle(finding), passage_panels(finding), narrow)
 
 
-def drawn(quantities: Sequence[Quantity], headline: str, subtitle: str, more: Sequence[Panel] = ()) -> go.Figure:
-    """One panel per quantity, stacked, then more of them; the subtitle is HTML."""
+def drawn(
+    quantities: Sequence[Quantity], headline: str, subtitle: str, more: Sequence[Panel] = (), narrow: bool = False
+) -> go.Figure:
+    """One panel per quantity, stacked, then more of them; the subtitle is HTML.
+
+    On a `narrow` screen maps stand below each other, and labels and colour bars below what they belong to.
+    """
     panels = [*(panel(quantity) for quantity in quantities), *more]
+    panels = stacked(panels) if narrow else panels
     titles = heading(headline, subtitle)
-    above = [_HEADER + LINE_HEIGHT * len(_meaning(p)) + _cell_titles(p) for p in panels]
-    below = [_FOOTER + p.depth for p in panels]
+    wide = _NARROW if narrow else _WIDE
+    above = [_header(p) + LINE_HEIGHT * len(_meaning(p, wide)) + _cell_titles(p) for p in panels]
+    below = [_FOOTER + p.depth + (_under(p) if narrow else 0) for p in panels]
     total = sum(above) + sum(below) + sum(p.height for p in panels)
     canvas = go.Figure()
     layout: dict[str, Any] = {"annotations": []}
     top, axes = total, 0
     for index, (part, over, under) in enumerate(zip(panels, above, below, strict=True)):
         top -= over + part.height
-        axes = _add(canvas, layout, part, (top / total, (top + part.height) / total), axes, index)
+        domain = (top / total, (top + part.height) / total)
+        axes = _add(canvas, layout, part, domain, axes, index, wide)
+        if narrow:
+            _lower(layout, part, domain[0], index, total)
+        else:
+            _label_ends(layout, part, domain)
         top -= under
     right = _LABEL_MARGIN if any(p.labels for p in panels) else _BAR_MARGIN
-    margin = {"l": 76, "r": right, "t": titles.pop("top"), "b": 6}
+    margin = {"l": 62 if narrow else 76, "r": 14 if narrow else right, "t": titles.pop("top"), "b": 6}
     size = {"height": total + margin["t"] + margin["b"], "margin": margin}
     # Set at once: `update_layout` takes as long as all traces together.
     canvas.layout = {"template": "armillary", **titles, **layout, **size}
@@ -65,7 +80,13 @@ def ledger_figure(survey: Survey) -> go.Figure:
 
 
 def _add(
-    canvas: go.Figure, layout: dict[str, Any], part: Panel, domain: tuple[float, float], axes: int, index: int
+    canvas: go.Figure,
+    layout: dict[str, Any],
+    part: Panel,
+    domain: tuple[float, float],
+    axes: int,
+    index: int,
+    wide: int,
 ) -> int:
     """Draw one panel into its part of the page; returns the number of axes so far."""
     gap = 0.04
@@ -89,14 +110,45 @@ def _add(
         bar = {**part.coloraxis["colorbar"], "x": 1.015, "xanchor": "left", "len": domain[1] - domain[0]}
         bar |= {"y": domain[0], "yanchor": "bottom", "outlinewidth": 0}
         layout[f"coloraxis{index + 1 if index else ''}"] = {**part.coloraxis, "colorbar": bar}
-    title = "<br>".join([f"<b>{html_text(part.title)}</b>", *map(in_html, _meaning(part))])
-    shift = 6 + _cell_titles(part)
-    layout["annotations"].append(_note(title, 0, domain[1], 13, LIGHT.ink, yshift=shift, yanchor="bottom"))
+    if part.title:
+        title = "<br>".join([f"<b>{html_text(part.title)}</b>", *map(in_html, _meaning(part, wide))])
+        shift = 6 + _cell_titles(part)
+        layout["annotations"].append(_note(title, 0, domain[1], 13, LIGHT.ink, yshift=shift, yanchor="bottom"))
+    return axes
+
+
+def _label_ends(layout: dict[str, Any], part: Panel, domain: tuple[float, float]) -> None:
+    """Labels at the right ends of their lines."""
     for label, place in zip(part.labels, spread(part.labels, part.height), strict=True):
         text = "<br>".join(map(in_html, label.lines))
         at = domain[0] + place * (domain[1] - domain[0])
         layout["annotations"].append(_note(text, 1, at, 12, label.color, xshift=8, yanchor="middle"))
-    return axes
+
+
+def _lower(layout: dict[str, Any], part: Panel, bottom: float, index: int, total: float) -> None:
+    """Labels and the colour bar below a panel, under its axis."""
+    depth = 46 + part.depth
+    lines = [(line, label.color) for label in part.labels for line in _wrapped(label.text)]
+    for row, (line, colour) in enumerate(lines):
+        shift = -(depth + LINE_HEIGHT * row)
+        layout["annotations"].append(_note(in_html(line), 0, bottom, 12, colour, yshift=shift, yanchor="top"))
+    if part.coloraxis:
+        axis = layout[f"coloraxis{index + 1 if index else ''}"]
+        axis["colorbar"] = bar_below(axis["colorbar"], bottom, (depth + 2) / total)
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(f"– {text}", _NARROW)
+
+
+def _under(part: Panel) -> int:
+    """Pixels that labels or a colour bar need below a panel."""
+    bar = 44 if part.coloraxis and part.coloraxis.get("showscale", True) else 0
+    return bar + LINE_HEIGHT * sum(len(_wrapped(label.text)) for label in part.labels)
+
+
+def _header(part: Panel) -> int:
+    return _HEADER if part.title else 12
 
 
 def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Figure:
@@ -203,8 +255,8 @@ def _cell_titles(part: Panel) -> int:
     return 18 if any(cell.title for cell in part.cells) else 0
 
 
-def _meaning(part: Panel) -> list[str]:
-    return wrap(show_text(part.meaning), 100)
+def _meaning(part: Panel, wide: int) -> list[str]:
+    return wrap(show_text(part.meaning), wide)
 
 
 def _subtitle(finding: Finding) -> str:

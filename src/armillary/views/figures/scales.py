@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from armillary.results.numbers import number
 from armillary.results.quantity import Quantity
-from armillary.views.text.quoting import in_html, show_label
+from armillary.views.text.quoting import in_html, is_token_column, show_label
 
 Floats = NDArray[np.float64]
 _SITE = re.compile(r"(L\d+)\.(\w+)")
-_TICKS = 12
+_TICKS, _TOKENS = 12, 48
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,19 @@ class Labels:
 
 
 def label_axis(labels: Sequence[str], axis: str) -> Labels:
-    """Ticks for names: all if few, else every k-th layer of sites like L3.ln1, else every k-th."""
+    """Ticks for names: all if few, else every k-th layer of sites like L3.ln1, else every k-th.
+
+    The tokens of a sentence are read one by one, so more of them have ticks; two may be the same word.
+    """
     full = tuple(in_html(show_label(label, axis, 120)) for label in labels)
     short = [in_html(show_label(label, axis, 14)) for label in labels]
     layers: dict[str, int] = {}
     for i, label in enumerate(labels):
         site = _SITE.fullmatch(label)
         layers.setdefault(site[1] if site else label, i)
-    if len(labels) <= _TICKS + 2:
+    if is_token_column(axis):
+        ticks = {i: short[i] for i in range(0, len(labels), max(1, -(-len(labels) // _TOKENS)))}
+    elif len(labels) <= _TICKS + 2:
         ticks = {i: short[i] for i in range(len(labels))}
     elif len(layers) < len(labels):
         names = list(layers.items())

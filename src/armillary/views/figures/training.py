@@ -5,6 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -28,30 +29,41 @@ PANELS = (
 )
 
 
-def training_figure(looks: Sequence[Look], name: str) -> go.Figure:
+def training_figure(looks: Sequence[Look], name: str, narrow: bool = False) -> go.Figure:
     """Four panels over steps: bits per byte, effective rank, stream length and attention entropy."""
-    figure = make_subplots(rows=2, cols=2, horizontal_spacing=0.09, vertical_spacing=0.1)
+    columns = 1 if narrow else 2
+    figure = make_subplots(
+        rows=4 // columns, cols=columns, horizontal_spacing=0.09, vertical_spacing=0.06 if narrow else 0.1
+    )
     for index, (title, prefix) in enumerate(PANELS):
-        place = {"row": index // 2 + 1, "col": index % 2 + 1}
+        place = {"row": index // columns + 1, "col": index % columns + 1}
         lines = _lines(looks, prefix)
         for depth, (label, values) in enumerate(lines.items()):
             figure.add_trace(_line(looks, label, values, depth / max(1, len(lines) - 1)), **place)
         axis = str(index + 1) if index else ""
         figure.add_annotation(
-            text=title, x=0, y=1, xref=f"x{axis} domain", yref=f"y{axis} domain", yshift=22, showarrow=False,
+            text="<br>".join(wrap(title, 44 if narrow else 80)), x=0, y=1,
+            xref=f"x{axis} domain", yref=f"y{axis} domain", yshift=22, showarrow=False,
             xanchor="left", font={"size": 13, "color": LIGHT.ink},
         )  # fmt: skip
         figure.update_xaxes(
             type="log", tickvals=[BEFORE, 1, 10, 100, 1000, 10_000],
-            ticktext=["0", "1", "10", "100", "1,000", "10,000"], title="step" if index > 1 else None, **place,
+            ticktext=["0", "1", "10", "100", "1,000", "10,000"], title="step" if index > 3 - columns else None, **place,
         )  # fmt: skip
         # Each panel's title is inside the figure's height, where a page cannot cut it off.
         low, high = figure.layout[f"yaxis{axis}"].domain
         figure.update_yaxes(domain=[low, high - 0.06], **place)
-    figure.update_yaxes(type="log", tickvals=[n * 10.0**k for k in range(-3, 6) for n in (1, 3)], row=2, col=1)
-    above = heading(_headline(looks), escape(_caption(name)))
+    figure.update_yaxes(
+        type="log", tickvals=[n * 10.0**k for k in range(-3, 6) for n in (1, 3)], row=3 if narrow else 2, col=1
+    )
+    above = heading(training_headline(looks), escape(training_caption(name)))
     top = above.pop("top")
-    figure.update_layout(template="armillary", height=640 + top, margin={"t": top, "l": 60, "r": 30, "b": 60}, **above)
+    figure.update_layout(
+        template="armillary",
+        height=(1150 if narrow else 640) + top,
+        margin={"t": top, "l": 60, "r": 30, "b": 60},
+        **above,
+    )
     return figure
 
 
@@ -59,8 +71,10 @@ def save_training(looks: Sequence[Look], name: str, path: Path) -> Path:
     """The figure as .html, .png or .svg, or its numbers as .csv."""
     figure = training_figure(looks, name)
     table = training_csv(looks)
-    head = f"<h1>{escape(_headline(looks))}</h1><p class='soft'>{escape(_caption(name))}</p>"
-    return save_figure(figure, lambda: drawn_page(_headline(looks), figure, "training", table, head), table, path)
+    head = f"<h1>{escape(training_headline(looks))}</h1><p class='soft'>{escape(training_caption(name))}</p>"
+    return save_figure(
+        figure, lambda: drawn_page(training_headline(looks), figure, "training", table, head), table, path
+    )
 
 
 def training_csv(looks: Sequence[Look]) -> str:
@@ -74,7 +88,7 @@ def training_csv(looks: Sequence[Look]) -> str:
     return out.getvalue()
 
 
-def _caption(name: str) -> str:
+def training_caption(name: str) -> str:
     return f"{name} · lines from the first site or layer (blue) to the last (yellow)"
 
 
@@ -111,7 +125,7 @@ def _line(looks: Sequence[Look], label: str, values: Sequence[float | None], dep
     )
 
 
-def _headline(looks: Sequence[Look]) -> str:
+def training_headline(looks: Sequence[Look]) -> str:
     """Bits per byte, and whether the effective rank fell before it rose."""
     prefix = "effective_rank/"
     names = [key for key in looks[-1].get("geometry", {}) if key.startswith(prefix)]

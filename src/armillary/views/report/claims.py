@@ -74,13 +74,14 @@ def survey_chapters(survey: Survey, parts: Sequence[Part]) -> str:
     """Every chapter with its claims in full; `parts` are in the survey's order."""
     sections, places = [], {finding.id: i for i, finding in enumerate(survey)}
     for index, (chapter, findings) in enumerate(chapters(survey).items()):
-        claims = "".join(_article(f, places[f.id], parts[places[f.id]]) for f in findings)
+        claims = "".join(finding_article(f, places[f.id], parts[places[f.id]]) for f in findings)
         tally = f"<span class='soft'>{verdict_counts(findings)}</span>"
         sections.append(f'<section id="chapter-{index}"><h2>{e(chapter_title(chapter))} {tally}</h2>{claims}</section>')
     return "".join(sections)
 
 
-def _article(finding: Finding, index: int, part: Part) -> str:
+def finding_article(finding: Finding, index: int, part: Part) -> str:
+    """A claim in full; `index` names its part in the page's data."""
     caption = f" · {e(finding.caption)}" if finding.caption else ""
     head = f"<p class='kind'>{verdict_html(finding)} · {link(finding.id)}{caption}</p>"
     return article(finding.id, finding.headline, head, index, part, _facts(finding), finding.reading)

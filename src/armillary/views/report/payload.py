@@ -56,11 +56,11 @@ class Part:
 TOP = 10
 
 
-def finding_part(finding: Finding, drawing: Any = None) -> Part:
-    """`drawing` is the finding's figure, if it was drawn before."""
+def finding_part(finding: Finding, drawing: Any = None, narrow: bool = False) -> Part:
+    """`drawing` is the finding's figure, if it was drawn before; `narrow`: for a narrow screen."""
     drawn = replace(finding, quantities=tuple(map(thinned, finding.quantities)))
     if drawing is None or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
-        drawing = figure(drawn)
+        drawing = figure(drawn, narrow)
     tables = {"": finding.table} if finding.table.rows else {}
     tables |= {name: table for name, table in finding.more_tables.items() if table.rows}
     files = {name: file_name(f"{finding.id}.{name}" if name else finding.id) for name in tables}
@@ -71,9 +71,10 @@ def bare(drawing: Any) -> dict[str, Any]:
     """A figure as a JSON record, with maps folded and without the template, which the page has once."""
     record: dict[str, Any] = json.loads(drawing.to_json(engine="json"))
     record["layout"].pop("template", None)
-    for trace in record["data"]:
-        if trace["type"] == "heatmap":
-            _fold(trace)
+    for traces in (record["data"], *(frame["data"] for frame in record.get("frames", ()))):
+        for trace in traces:
+            if trace["type"] == "heatmap":
+                _fold(trace)
     return record
 
 
@@ -164,6 +165,12 @@ def blocks_html(parts: Sequence[Part], common: Mapping[str, Any], limit: int = L
             tables.append(_table_record(name, table, part.files.get(name, ""), rows))
         blocks.append(_block(f"part-{index}", f'{figure_json[:-1]},"tables":{_json(tables)}}}'))
     return "".join(blocks)
+
+
+def part_record(part: Part, rows: int = 2000) -> dict[str, Any]:
+    """One claim's data for a page that asks for it alone; tables are cut to `rows`."""
+    tables = [_table_record(name, table, part.files.get(name, ""), rows) for name, table in part.tables.items()]
+    return {"name": part.name, "figure": part.figure, "csv": part.csv, "tables": tables}
 
 
 def fair_share(sizes: Sequence[float], room: float) -> float:

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io
 
-from armillary import __version__
 from armillary.results.store import write_whole
 from armillary.results.survey import Survey
 from armillary.views.figures import theme  # noqa: F401  (registers the templates)
@@ -16,6 +16,7 @@ from armillary.views.figures.marks import DARK, LIGHT
 from armillary.views.page import library_script, whole_page
 from armillary.views.report.claims import model_section, settings_section, survey_chapters, survey_ledger
 from armillary.views.report.payload import LIMIT, TOP, Part, blocks_html, finding_part
+from armillary.views.text.methods import CITATION, methods_text
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import chapter_title, chapters, law_line, model_line, text_line
 
@@ -42,8 +43,9 @@ def report_html(survey: Survey, figures: Mapping[str, go.Figure] | None = None) 
     above = masthead(f"Verdicts on {name}", lines, f'<a href="#model">Laws</a>: {e(laws)}' if laws else "")
     places = [("ledger", "Ledger")]
     places += [(f"chapter-{i}", chapter_title(chapter)) for i, chapter in enumerate(chapters(survey))]
-    places += [("model", "Model and laws"), ("settings", "Settings")]
+    places += [("model", "Model and laws"), ("settings", "Settings"), ("methods", "Methods")]
     body = survey_ledger(survey) + survey_chapters(survey, parts) + model_section(survey) + settings_section(survey)
+    body += f"<section id='methods'><h2>For a methods section</h2><p>{e(methods_text(survey))}</p></section>"
     foot = "The command armillary report writes this page again from survey.json and tables/ in the same folder."
     return assembled(f"Armillary: {name}", above, places, body, foot, parts)
 
@@ -61,22 +63,26 @@ def assembled(
     links = "".join(f'<a href="#{escape(place)}">{e(name)}</a>' for place, name in places)
     here = Path(__file__).parent
     style = (here / "report.css").read_text("utf-8")
-    script = (here / "report.js").read_text("utf-8")
-    common = {
-        "templates": {kind: _template(name) for kind, name in (("light", "armillary"), ("dark", "armillary-dark"))},
-        "darker": dict(zip(asdict(LIGHT).values(), asdict(DARK).values(), strict=True)),
-        "top": TOP,
-    }
+    script = "".join((here / name).read_text("utf-8") for name in ("figures.js", "tables.js", "report.js"))
     library = library_script()
     missing = "Figures, tables and the search need JavaScript."
     whole = (
         f"<style>{style}</style>{above}<nav aria-label='parts of this page'>{links}</nav>"
         f"<noscript><style>.figure, .controls, .save {{ display: none !important }}</style><p>{missing}</p></noscript>"
-        f"{body}<footer class='soft'>{e(foot)} Armillary {e(__version__)}.</footer>"
+        f"{body}<footer class='soft'>{e(foot)} Cite as: {e(CITATION)}</footer>"
     )
-    blocks = blocks_html(parts, common, LIMIT - len(library) - len(whole.encode()))
+    blocks = blocks_html(parts, themes(), LIMIT - len(library) - len(whole.encode()))
     scripts = f"{blocks}<script>{library}</script><script>{script}</script>"
     return whole_page(title, whole, scripts)
+
+
+def themes() -> dict[str, Any]:
+    """What the script figures.js needs once for all figures of a page."""
+    return {
+        "templates": {kind: _template(name) for kind, name in (("light", "armillary"), ("dark", "armillary-dark"))},
+        "darker": dict(zip(asdict(LIGHT).values(), asdict(DARK).values(), strict=True)),
+        "top": TOP,
+    }
 
 
 def _template(name: str) -> dict[str, object]:

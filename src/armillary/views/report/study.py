@@ -40,7 +40,7 @@ HEADINGS = {"outcome": True, "arm": False, "difference": True, "loss at its rate
 def study_page(study: StudyOutcome) -> str:
     """The study as one self-contained page."""
     parts: list[Part] = []
-    sections = [_verdicts(study), _ledger(study), *_figures(study, parts), _arms(study), _geometry(study)]
+    sections = [verdicts_html(study), arms_html(study), *_figures(study, parts), _arms(study), _geometry(study)]
     sections.append(_manifest(study))
     places = [("ledger", "Arms"), *((name, title) for name, title, *_ in _articles(study))]
     places += [("table", "Table"), *([("geometry", "Geometry")] if study.geometry else []), ("manifest", "Manifest")]
@@ -49,7 +49,7 @@ def study_page(study: StudyOutcome) -> str:
     return assembled(f"Armillary: {study.name}", above, places, "".join(sections), foot, parts)
 
 
-def _verdicts(study: StudyOutcome) -> str:
+def verdicts_html(study: StudyOutcome) -> str:
     """The claims that the study decides."""
     statements = {claim.id: claim.claim for claim in LAB_CLAIMS}
     lines = []
@@ -69,7 +69,8 @@ def _sign(outcome: str) -> str:
     return f"<span class='mark' style='color:{colour}'>{mark}</span>"
 
 
-def _ledger(study: StudyOutcome) -> str:
+def arms_html(study: StudyOutcome) -> str:
+    """One row per arm."""
     outcomes = [_outcome(study, arm) for arm in study.arms]
     seen = Counter(outcomes)
     chips = [Chip(kind, _sign(kind), seen[kind]) for kind in SIGNS if kind != "reference"]

@@ -129,7 +129,7 @@ def _fitting(words: Sequence[str], room: int) -> str:
     return line
 
 
-def sheet_figure(sheet: Sheet) -> "go.Figure":
+def sheet_figure(sheet: Sheet, narrow: bool = False) -> "go.Figure":
     """The sheet's quantities, one panel each, under its title; for a trajectory its globe."""
     from textwrap import wrap
 
@@ -139,7 +139,9 @@ def sheet_figure(sheet: Sheet) -> "go.Figure":
 
     if isinstance(sheet.drawing, Trajectory):
         return figure(sheet.drawing)
-    return drawn(sheet.quantities, sheet.title, "<br>".join(map(in_html, wrap(show_text(sheet.caption), 110))))
+    return drawn(
+        sheet.quantities, sheet.title, "<br>".join(map(in_html, wrap(show_text(sheet.caption), 110))), narrow=narrow
+    )
 
 
 def sheet_page(sheet: Sheet) -> str:
@@ -148,8 +150,8 @@ def sheet_page(sheet: Sheet) -> str:
     from armillary.views.sheets.drawing import drawing_page
 
     if sheet.drawing is not None:
-        return drawing_page(sheet, _below(replace(sheet, notes=())))
-    head, body = _above(sheet), _below(sheet)
+        return drawing_page(sheet, below_html(replace(sheet, notes=())))
+    head, body = _above(sheet), below_html(sheet)
     return drawn_page(sheet.title, sheet_figure(sheet), sheet.name, quantities_csv(sheet.quantities), head, body)
 
 
@@ -158,15 +160,20 @@ def sheet_html(sheet: Sheet) -> str:
     from armillary.views.sheets.drawing import drawing_svg
 
     if sheet.drawing is None:
-        return framed_html(_above(sheet) + _below(sheet))
-    return framed_html(drawing_svg(sheet)[0] + _below(replace(sheet, notes=())))
+        from armillary.views.figures.static import figure_svg
+
+        label = html_text(sheet.title)
+        drawn = f"<div class='wide'>{figure_svg(sheet_figure(sheet), label)}</div>" if sheet.quantities else ""
+        return framed_html(_above(sheet) + drawn + below_html(sheet))
+    return framed_html(drawing_svg(sheet)[0] + below_html(replace(sheet, notes=())))
 
 
 def _above(sheet: Sheet) -> str:
     return f"<h1>{html_text(sheet.title)}</h1><p class='soft'>{html_text(sheet.caption)}</p>"
 
 
-def _below(sheet: Sheet) -> str:
+def below_html(sheet: Sheet) -> str:
+    """The sheet's notes and tables."""
     parts = [f"<p class='soft'>{'<br>'.join(map(html_text, sheet.notes))}</p>" if sheet.notes else ""]
     for at, (name, table) in enumerate(sheet.tables.items()):
         listed = gathered(table)

@@ -17,16 +17,26 @@ def anatomy_text(facts: Mapping[str, Any]) -> str:
         f"  norms      {facts['norm']}, {facts['order']}-norm order" + ", parallel sublayers" * facts["parallel"],
         f"  attention  {', '.join(_attention(facts))}",
         f"  positions  {_positions(facts)}",
-        f"  feed-forward {show_text(str(facts['activation']))}{' with a gate' if facts['gated'] else ''}",
+        f"  feed-forward {_feed_forward(facts)}",
         f"  embedding  {'tied to' if facts['tied'] else 'apart from'} the unembedding"
         + (f", logits capped at {facts['logit_softcap']:g}" if facts["logit_softcap"] else ""),
         "  weights    " + "  ".join(f"{name} {shape}" for name, shape in facts["shapes"].items()),
     ]
+    lines += [f"  not understood: {show_text(part)}" for part in facts["not_understood"]]
+    if facts["weights_ignored"]:
+        lines.append(f"  weights that the config does not call for: {show_text(', '.join(facts['weights_ignored']))}")
     if facts["config_ignored"]:
         lines.append(
             f"  config.json keys that Hugging Face's class ignores: {show_text(', '.join(facts['config_ignored']))}"
         )
     return "\n".join([*lines, "", *_norms(facts), "", *_sites(facts), "", *_laws(facts)])
+
+
+def _feed_forward(facts: Mapping[str, Any]) -> str:
+    dense = f"{show_text(str(facts['activation']))}{' with a gate' if facts['gated'] else ''}"
+    number, top = facts["experts"].get("number"), facts["experts"].get("top")
+    experts = f"{number} experts, of which a token gets {top}" if number else ""
+    return ", ".join(part for part in (dense, experts) if part) or "none that is read"
 
 
 def _attention(facts: Mapping[str, Any]) -> list[str]:
@@ -35,6 +45,10 @@ def _attention(facts: Mapping[str, Any]) -> list[str]:
         parts.append("q/k-norm")
     if facts["attention_softcap"]:
         parts.append(f"scores capped at {facts['attention_softcap']:g}")
+    if facts["score_bias"]:
+        parts.append("scores biased by distance")
+    if facts["sinks"]:
+        parts.append("sinks")
     if facts["windows"]:
         parts.append(f"sliding windows {facts['windows']}")
     return parts

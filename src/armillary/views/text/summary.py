@@ -35,6 +35,22 @@ def model_line(survey: Survey) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def model_notes(survey: Survey) -> list[str]:
+    """What a reader must know about the model before any verdict; nothing about most."""
+    model = survey.model
+    lists = (
+        ("Keys of config.json that the model's class ignores", model.config_ignored),
+        ("Weights in the files that the config does not call for", model.weights_ignored),
+    )
+    notes = [f"Read in part: {show_text(part)}." for part in model.not_understood]
+    return notes + [f"{what}: {_some(names)}." for what, names in lists if names]
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    shown = ", ".join(show_text(name, 60) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
 def text_line(survey: Survey) -> str:
     """'wikitext2_valid.txt · 64 documents · 16,384 tokens'."""
     text = survey.text

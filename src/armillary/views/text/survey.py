@@ -1,18 +1,15 @@
-"""Surveys, findings and claims as text for a terminal."""
+"""Findings and claims as text for a terminal."""
 
 import io
-import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from armillary.results.claim import Claim, Finding
-from armillary.results.numbers import align, count, interval_parts, number
-from armillary.results.survey import Survey
+from armillary.results.numbers import align, count
 from armillary.results.table import Cell, Table
 from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.text.quoting import are_numbers, show_cell, show_text
@@ -20,67 +17,11 @@ from armillary.views.text.summary import (
     changed_rules,
     chapter_title,
     fields,
-    kind_counts,
     kind_text,
-    law_line,
-    model_line,
-    note_lines,
-    plan_line,
-    reason,
     sources,
-    text_line,
 )
 
 _TABLE_ROWS = 24
-_NOTES = 2
-
-
-def ledger_text(
-    survey: Survey, width: int | None = None, colour: bool = False, folder: str | Path | None = None
-) -> str:
-    """One row per claim, grouped by chapter; 8 claims take at most 40 lines. `folder` is where the files are."""
-    return as_text(lambda console: print_ledger(survey, console, folder), width, colour)
-
-
-def print_ledger(survey: Survey, console: Console, folder: str | Path | None = None) -> None:
-    """The same, printed to a console, which knows its width and whether it has colour."""
-    ledger = GrowingLedger(console, max((len(finding.id) for finding in survey), default=0))
-    ledger.grow(survey)
-    ledger.end(survey, folder)
-
-
-class GrowingLedger:
-    """The ledger, printed row by row as claims are decided."""
-
-    def __init__(self, console: Console, id_width: int) -> None:
-        self._console, self._id_width = console, id_width
-        self._width = min(console.width, 120)
-        # 40 lines for 8 claims, header and footer included.
-        self._row_lines = (30 if self._width >= 100 else 27) / 8
-        self._shown, self._used = 0, 0
-        self._chapter = ""
-
-    def grow(self, survey: Survey) -> None:
-        """Print the rows that are new in this survey."""
-        lines: list[Text] = []
-        if not self._used:
-            lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
-        for finding in survey.findings[self._shown :]:
-            self._shown += 1
-            if finding.claim.chapter != self._chapter:
-                self._chapter = finding.claim.chapter
-                lines += [Text(), Text(chapter_title(self._chapter), "bold")]
-            # A row may use the lines that earlier rows left.
-            room = math.ceil(self._row_lines * self._shown) + 4 - self._used - len(lines)
-            line, below = _row(finding, self._width, self._id_width)
-            lines += [line, *wrapped(below, self._width, 3, max(1, room - 1))]
-        self._used += len(lines)
-        # The plan is printed before the first claim only, and does not count towards the rows' lines.
-        lines += [Text(f"Plan: {plan_line(survey)}", "dim")] if plan_line(survey) and not survey.findings else []
-        print_lines(lines, self._console)
-
-    def end(self, survey: Survey, folder: str | Path | None = None) -> None:
-        print_lines(_foot(survey, self._width, folder), self._console)
 
 
 def finding_text(finding: Finding, width: int | None = None) -> str:
@@ -89,8 +30,12 @@ def finding_text(finding: Finding, width: int | None = None) -> str:
 
 
 def print_finding(finding: Finding, console: Console) -> None:
-    width = min(console.width, 120)
-    lines = [_identity(finding, Text())]
+    print_lines(finding_lines(finding, min(console.width, 120)), console)
+
+
+def finding_lines(finding: Finding, width: int) -> list[Text]:
+    """Everything about one finding except its long table, as lines."""
+    lines = [identity(finding, Text())]
     lines += wrapped(Text(show_text(finding.headline), "bold"), width, 2)
     if finding.caption:
         lines += wrapped(Text(show_text(finding.caption), "dim"), width, 2)
@@ -101,7 +46,7 @@ def print_finding(finding: Finding, console: Console) -> None:
         names = ", ".join(show_text(column.name) for column in finding.table.columns)
         size = f"{count(len(finding.table.rows))} rows: {names}"
         lines += [Text(), *_fields([("table", [size])], width)]
-    print_lines(lines, console)
+    return lines
 
 
 def claim_text(
@@ -167,35 +112,8 @@ def edits_text(edits: Iterable[tuple[str, str, str]], width: int | None = None) 
     return printed(console)
 
 
-def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
-    foot = [f"Verdicts: {'   '.join(kind_counts(survey))}"] if len(survey) else []
-    foot += [f"Laws: {law_line(survey)}"] if law_line(survey) else []
-    notes = note_lines(survey)
-    foot += [f"Note, {note}" for note in notes[:_NOTES]]
-    if len(notes) > _NOTES:
-        foot[-1] += f" (and {len(notes) - _NOTES} more notes, with their claims)"
-    foot += [f"Files: {show_text(str(folder))}"] if folder else []
-    return ([Text()] if foot else []) + paragraphs(foot, width)
-
-
-def _row(finding: Finding, width: int, id_width: int) -> tuple[Text, Text]:
-    """A claim's line, and the paragraph below it: what the number is, its control, the reading."""
-    statistic = finding.statistic
-    value, bracket = interval_parts(statistic.value, statistic.low, statistic.high)
-    line = _identity(finding, Text(" "), id_width).append(f" {finding.claim.kind:<10}", "dim")
-    line.append(f"  {value:<8} {bracket:<17}", "bold")
-    name = show_text(f"{statistic.name}, {statistic.unit}" if statistic.unit else statistic.name)
-    lead = [f"against {show_text(c.name)}: {number(c.value)}" for c in finding.controls[:1]]
-    if line.cell_len + 2 + cell_len(name) <= width:
-        line.append(f"  {name}")
-    else:
-        lead = [name, *lead]
-    lead = [reason(finding), *lead] if reason(finding) else lead
-    below = Text("; ".join(lead) + " · " if lead else "", "dim").append(show_text(finding.reading), "not dim")
-    return line, below
-
-
-def _identity(finding: Finding, line: Text, id_width: int = 0) -> Text:
+def identity(finding: Finding, line: Text, id_width: int = 0) -> Text:
+    """Mark, id and verdict, added to a line."""
     colour = COLOURS[finding.verdict]
     line.append(MARKS[finding.verdict], colour)
     line.append(f" {show_text(finding.id).ljust(id_width)}  ", "bold")

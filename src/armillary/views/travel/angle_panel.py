@@ -74,11 +74,12 @@ def _axes(trajectory: Trajectory) -> list[str]:
         parts.append(f'<path {look} d="M{LEFT} {y}H{right}"/>')
         parts.append(f'<text {fill("soft")} x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{degrees}°</text>')
     for state in ticks(trajectory):
-        name = "start" if state == 0 else trajectory.moves[state - 1]
+        name = trajectory.moves[state - 1] if state else "start" if trajectory.along == "layer" else "0"
         place = f'x="{x_of(trajectory, state)}" y="{HEIGHT - BOTTOM + 18}"'
         parts.append(f'<text {fill("soft")} {place} text-anchor="middle">{escape(name)}</text>')
     middle = (LEFT + right) / 2
-    parts.append(f'<text {fill("soft")} x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">state after</text>')
+    below = "state after" if trajectory.along == "layer" else escape(trajectory.along)
+    parts.append(f'<text {fill("soft")} x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{below}</text>')
     return parts
 
 

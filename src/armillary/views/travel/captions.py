@@ -67,7 +67,10 @@ def notes(trajectory: Trajectory) -> tuple[str, ...]:
     """What the colours mean, what the projection preserves, and what was done to the sentence."""
     colours = "Colour shows the layer, from faint to strong." if by_layer(trajectory) else "One colour per word."
     target = "italic: its next word" if trajectory.reads else "diamond: its own vector"
-    marks = f"{colours} Thin lines are early layers, pale ones lie behind the globe. Bold: a word at its end; {target}."
+    step = "layer" if trajectory.along == "layer" else "step"
+    marks = (
+        f"{colours} Thin lines are early {step}s, pale ones lie behind the globe. Bold: a word at its end; {target}."
+    )
     return marks, trajectory.about, *trajectory.notes
 
 

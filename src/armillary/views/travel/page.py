@@ -29,18 +29,26 @@ def trajectory_page(trajectory: Trajectory) -> str:
     """One self-contained page: the sentence, the globe, the angles, what each state reads as, and the table."""
     here = files("armillary.views.travel")
     style, script = ((here / name).read_text("utf-8") for name in ("travel.css", "travel.js"))
-    body = (
-        f"<style>{style}</style><div class='travel'>{_above(trajectory)}{_stage(trajectory)}{_below(trajectory)}</div>"
-    )
-    payload = inert(json.dumps(_payload(trajectory), ensure_ascii=True, separators=(",", ":")))
-    scripts = f'<script type="application/json" id="trajectory">{payload}</script><script>{script}</script>'
-    return whole_page(title(trajectory), body, scripts)
+    payload = inert(json.dumps(trajectory_data(trajectory), ensure_ascii=True, separators=(",", ":")))
+    scripts = f'<script type="application/json" id="trajectory">{payload}</script><script>{script}{_START}</script>'
+    return whole_page(title(trajectory), f"<style>{style}</style>{trajectory_html(trajectory)}", scripts)
+
+
+_START = """
+const globe = travel(document.querySelector(".travel"),
+  JSON.parse(document.getElementById("trajectory").textContent));
+"""
+
+
+def trajectory_html(trajectory: Trajectory) -> str:
+    """The elements of a page; the script travel.js moves them with what `trajectory_data` gives."""
+    return f"<div class='travel'>{_above(trajectory)}{_stage(trajectory)}{_below(trajectory)}</div>"
 
 
 def notebook_html(trajectory: Trajectory) -> str:
     """The trajectory for a notebook, without scripts."""
     drawn = framed(globe.globe_svg(trajectory), globe.WIDTH, globe.HEIGHT, title(trajectory))
-    panel = framed(angle_panel.panel_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, "Angle by layer")
+    panel = framed(angle_panel.panel_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, _panel_title(trajectory))
     pictures = f"<div style='display:flex;flex-wrap:wrap;gap:24px;align-items:start'>{drawn}{panel}</div>"
     return framed_html(f"{_heading(trajectory)}{pictures}{_notes(trajectory)}{_table(trajectory)}")
 
@@ -78,18 +86,23 @@ def _stage(trajectory: Trajectory) -> str:
         f"<canvas tabindex='0' role='img' aria-label='{about}, space plays'></canvas><div class='tip' hidden></div>"
         f"<div class='scores'><div><b>{first}</b><br>{'<br>'.join(rest)}</div><div class='marks'>{key}</div></div>"
         "<div class='layers'><button type='button'>▶ play</button>"
-        f"<input type='range' min='0' max='{last}' step='1' value='{last}' aria-label='layer'><output></output></div>"
+        f"<input type='range' min='0' max='{last}' step='1' value='{last}' aria-label='{escape(trajectory.along)}'>"
+        "<output></output></div>"
         "<p class='keys'><kbd>←</kbd> <kbd>→</kbd> layers · <kbd>space</kbd> plays · <kbd>↑</kbd> <kbd>↓</kbd> "
         "one word · <kbd>esc</kbd> all words · drag, or <kbd>shift</kbd> and arrows, to rotate</p></div></figure>"
     )
     panel = framed(
-        angle_panel.panel_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, "Angle by layer", both=False
+        angle_panel.panel_svg(trajectory), angle_panel.WIDTH, angle_panel.HEIGHT, _panel_title(trajectory), both=False
     )
     return (
-        f"<div class='stage'>{sphere}<div class='angles'><h2>Angle by layer</h2>"
+        f"<div class='stage'>{sphere}<div class='angles'><h2>{_panel_title(trajectory)}</h2>"
         f"<p class='soft'>{escape(legend(trajectory))}</p>{panel}"
         f"<div class='card living' aria-live='polite'></div>{_notes(trajectory)}</div></div>"
     )
+
+
+def _panel_title(trajectory: Trajectory) -> str:
+    return f"Angle by {escape(trajectory.along)}"
 
 
 def _notes(trajectory: Trajectory) -> str:
@@ -104,8 +117,8 @@ def _below(trajectory: Trajectory) -> str:
     return f"<div class='save living'>{SAVE_AS}</div>{_table(trajectory)}"
 
 
-def _payload(trajectory: Trajectory) -> dict[str, Any]:
-    """The data of the page's script; every word is escaped and visible."""
+def trajectory_data(trajectory: Trajectory, seen_from: NDArray[np.float64] | None = None) -> dict[str, Any]:
+    """The data of the page's script; every word is escaped and visible. `seen_from`: a rotation for several globes."""
     drawn = list(trajectory.drawn)
     last = len(trajectory.words) - 1
     return {
@@ -126,7 +139,7 @@ def _payload(trajectory: Trajectory) -> dict[str, Any]:
         "probability": _rounded(trajectory.probability, 5),
         "shown": _rounded(trajectory.shown, 3),
         "readings": [[[_reading(r) for r in words] for words in states] for states in trajectory.readings],
-        "view": _rounded(view(trajectory), 6),
+        "view": _rounded(view(trajectory) if seen_from is None else seen_from, 6),
         "corners": _rounded(corners(trajectory), 6),
         "sides": [
             {"degrees": side.degrees, "middle": _rounded(side.middle, 4), "marks": _rounded(side.marks, 4)}

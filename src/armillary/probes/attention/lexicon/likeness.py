@@ -11,7 +11,7 @@ from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed,
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.loudness import Loudness
 from armillary.probes.attention.lexicon.word_directions import word_directions
-from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream, top_ids, trained_ids
+from armillary.probes.attention.lexicon.written_words import ReadableTokens, onto_stream, trained_ids
 from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, once, p_values, table
 from armillary.results import Table
 
@@ -84,13 +84,14 @@ class PromotedTokens:
         size = self.coherence.shape[-1]
         # The mean of 64 draws or more is normal, and need not be drawn from them.
         level, error = self.random.mean(-1), self.random.std(-1) / np.sqrt(self.random.shape[-1])
+        frequent = self.matched.mean(-1)
         draw = np.random.default_rng(seed)
         grid = np.ogrid[tuple(slice(n) for n in self.coherence.shape[:2])]
         drawn = []
         for _ in range(draws):
             picked = (*(axis[..., None] for axis in grid), draw.integers(size, size=self.coherence.shape))
             weight = shares(self.values[picked])
-            frequency = (weight * self.matched[picked].mean(-1)).sum(-1)
+            frequency = (weight * frequent[picked]).sum(-1)
             random = level + error * draw.standard_normal(level.shape)
             chance = np.maximum(random, frequency)
             excess = (weight * self.coherence[picked]).sum(-1) - chance
@@ -153,6 +154,8 @@ def _read(
     are as loud, and the singular values."""
     import torch
 
+    from armillary.geometry.readout import farther_end
+
     found: list[tuple[list[Ints], list[Ints], list[Floats]]] = [([], [], []) for _ in sides]
     for layer, tokens in zip(layers, _loudness(evidence, arm, layers, sides), strict=True):
         for side, (places, chances, values) in zip(sides, found, strict=True):
@@ -161,9 +164,8 @@ def _read(
             normal = torch.from_numpy(draw.standard_normal((len(vectors), randoms, vectors.shape[-1]))).to(vectors)
             random = tokens.like(vectors, torch.from_numpy(shares(values[-1])).to(vectors), normal)
             for lists, directions in ((places, vectors), (chances, random)):
-                ends = tokens.oriented(directions.flatten(0, 1))
-                top = top_ids(ends, tokens.read, np.arange(len(tokens.read)), min(TOP, len(tokens.read)))
-                lists.append(top.reshape(*directions.shape[:2], -1))
+                top = farther_end(directions.flatten(0, 1), tokens.read, TOP).ids
+                lists.append(top.cpu().numpy().reshape(*directions.shape[:2], -1))
     return [(np.stack(places), np.stack(chances), np.stack(values)) for places, chances, values in found]
 
 

@@ -1,4 +1,4 @@
-"""Which random directions are as loud as a head's: how are they drawn, and which end of a direction is read?
+"""Which random directions are as loud as a head's, and how are they drawn?
 
 Output tokens vary more along some axes than along others. Along a loud axis the top tokens share much of their length
 and so resemble each other, whatever they mean. A head that writes along loud axes must therefore be compared with
@@ -18,8 +18,6 @@ class Loudness:
 
     read: "Tensor"
     """[token, d]: what directions are compared with."""
-    rows: "Tensor"
-    """The same, centred."""
     axes: "Tensor"
     """[d, axis]."""
     bands: "Tensor"
@@ -33,7 +31,7 @@ class Loudness:
         variance, axes = torch.linalg.eigh((centred.mT @ centred).double())
         # Axes along which tokens differ by rounding only are one band: nothing can be read along them.
         share = (variance / variance[-1].clamp_min(1e-300)).clamp_min(torch.finfo(rows.dtype).eps)
-        return cls(rows, centred, axes.to(rows), share.log2().neg().floor().long())
+        return cls(rows, axes.to(rows), share.log2().neg().floor().long())
 
     def like(self, directions: "Tensor", weights: "Tensor", normal: "Tensor") -> "Tensor":
         """Random directions [head, draw, d] from Gaussian numbers of that shape, each as loud as a head's directions.
@@ -46,10 +44,3 @@ class Loudness:
         within = energy.new_zeros(len(energy), len(count)).index_add_(1, self.bands, energy)
         each = (within / count.clamp_min(1).to(within))[:, self.bands]
         return (normal * each.sqrt()[:, None]) @ self.axes.mT
-
-    def oriented(self, directions: "Tensor") -> "Tensor":
-        """Each direction [n, d] with the sign for which tokens reach farther: Σ (token · direction)³ ≥ 0."""
-        import torch
-
-        third = torch.cat([(part @ self.rows.mT).pow(3).sum(1) for part in torch.split(directions, 256)])
-        return directions * torch.where(third < 0, -1.0, 1.0).to(directions)[:, None]

@@ -55,16 +55,10 @@ def queries(layer: "Folded", z: "Vectors", biased: bool = False) -> "Tensor":
     `biased` adds the query's bias, which contributes a different amount for every key. q/k-norms divide by each token's
     own length.
     """
-    query = z.of(layer.reads, "a query") @ layer.A_Q.to(z.values)
-    if biased:
-        query = query + layer.a_Q.to(query)[:, None]
-    if layer.attention.q_norm is not None:
-        query = layer.attention.q_norm(query)
+    query = layer.queries(z, biased=biased)
     return query @ layer.turn(0).to(query) * layer.attention.scale
 
 
 def keys(layer: "Folded", z: "Vectors", head: int | None = None) -> "Tensor":
     """[h, n, k], or of one head [n, k]; without the keys' bias, which adds the same to all keys of a query."""
-    matrices = layer.A_K if head is None else layer.A_K[head]
-    key = z.of(layer.reads, "a key") @ matrices.to(z.values)
-    return key if layer.attention.k_norm is None else layer.attention.k_norm(key)
+    return layer.keys(z, head, biased=False)

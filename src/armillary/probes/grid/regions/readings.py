@@ -8,7 +8,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.folded import reading_norm
-from armillary.flow.attention import capped, placed, rotation, visible
+from armillary.flow.attention import biases, capped, log_softmax, placed, rotations, visible
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Corpus
 from armillary.probes.machinery import Ints, spread_layers
@@ -63,7 +63,7 @@ class _Batch:
         self._real = batch.mask.to(anatomy.device)
         late = torch.arange(batch.ids.shape[1]) >= FIRST_QUERY
         self._chosen = (batch.mask & late).to(anatomy.device)
-        self._rotation = rotation(anatomy, batch.ids.shape[1])
+        self._rotation = rotations(anatomy, batch.ids.shape[1])
         self._sides: dict[str, Tensor] = {}
         self._z: dict[int, Tensor] = {}
         self._heads: dict[int, Tensor] = {}
@@ -104,12 +104,14 @@ class _Batch:
         def watch(given: Tensor | None, value: Tensor) -> None:
             results = value.detach().float()
             squared = torch.einsum("bthk,hkl,bthl->bth", results, gram.to(results), results)
-            q, k = placed(attention, self._sides["q"], self._sides["k"], self._rotation)
+            q, k = placed(attention, self._sides["q"], self._sides["k"], self._rotation[layer])
             scores = capped(attention, torch.einsum("bihk,bjhk->bhij", q, k))
+            added = biases(attention, scores.shape[-1], scores.device)
+            scores = scores if added is None else scores + added.to(scores)
             sees = visible(attention, scores.shape[-1], self._anatomy.causal, scores.device)
             sees = (sees & self._real[:, None])[:, None]
             count = sees.sum(-1).clamp_min(1)
-            logs = scores.masked_fill(~sees, -torch.inf).log_softmax(-1)
+            logs = log_softmax(attention, scores.masked_fill(~sees, -torch.inf))
             entropy = -(logs.exp() * logs.masked_fill(~sees, 0)).sum(-1) / count.clamp_min(2).log()
             mean = scores.masked_fill(~sees, 0).sum(-1) / count
             columns = (squared.clamp_min(0).sqrt(), entropy.transpose(1, 2), mean.transpose(1, 2))

@@ -5,7 +5,9 @@ sense in half of the cases, whatever the shape of the clusters, so nothing has t
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits import Edit, Silence, edited
+from armillary.edits.edit import changing
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Window
 from armillary.probes.machinery import MODEL, SHUFFLED, Floats
@@ -20,7 +23,6 @@ from armillary.probes.machinery.bench import Bench
 from armillary.probes.words.senses.homographs import SenseSentence, readable, shuffled, words_of
 
 OFF, NEAR = "attention off", "two words before it alone"
-TWINS, QUICK_TWINS = 3, 2
 # Cosines of float32 states that differ by less are equal.
 ROUNDING = 1e-6
 
@@ -116,8 +118,25 @@ def _off(bench: Bench, sites: Sequence[str], sentences: Sequence[SenseSentence])
 
 
 def silence(anatomy: Anatomy) -> tuple[Edit, ...]:
-    """All heads of all layers give nothing."""
+    """All heads of all layers give nothing; where mixers are not attention, they write nothing."""
+    if "heads" in anatomy.opaque:
+        return tuple(Mute(layer) for layer in range(anatomy.layers))
     return tuple(Silence(layer, tuple(range(anatomy.n_heads))) for layer in range(anatomy.layers))
+
+
+@dataclass(frozen=True)
+class Mute:
+    """Set what the mixer of layer `layer` writes to zero."""
+
+    layer: int
+    example: ClassVar[str] = "Mute(layer=3)"
+
+    @property
+    def unchanged(self) -> int:
+        return self.layer
+
+    def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
+        return changing(anatomy, f"L{self.layer}.attn_out", lambda write, given: torch.zeros_like(write))
 
 
 def scores(states: Tensor, sentences: Sequence[SenseSentence]) -> Floats:

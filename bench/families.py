@@ -1,0 +1,98 @@
+"""The table of model types: which open whole, in part or not at all, the laws' errors, and how far patterns differ.
+
+    python bench/families.py [TYPE…]
+
+Every type is a tiny perturbed model (tests/tiny.py, tests/tiny_kinds.py) that is written to a folder in the hub's
+layout and read back as a user would. Patterns are compared with Hugging Face's own at 60 tokens, more than any window.
+"""
+
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+
+from armillary.anatomy import Anatomy, Attention
+from armillary.anatomy.families import FAMILIES, MISSING, family_of
+from armillary.anatomy.loading.load import load_model
+from armillary.errors import ArmillaryError
+from armillary.flow.attention import attend, rotation
+from armillary.flow.capture import run, still, watching
+from armillary.flow.laws import check
+from armillary.specimens.models.perturbed import perturbed
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from tiny import MAKERS
+from tiny_kinds import KINDS
+
+TOKENS = 60
+EVERY = {**MAKERS, **KINDS}
+
+
+def pattern_difference(anatomy: Anatomy) -> float | None:
+    """The largest difference between our patterns and the model's own; None without heads."""
+    layers = [i for i, block in enumerate(anatomy.blocks) if isinstance(block.mixer, Attention)]
+    seen: dict[str, torch.Tensor] = {}
+
+    def reads(i: int) -> str:
+        return f"L{i}.ln1" if f"L{i}.ln1" in anatomy.sites and anatomy.order == "pre" else f"L{i}.resid_pre"
+
+    sites = [site for i in layers for site in (reads(i), f"L{i}.pattern")]
+    ids = torch.randint(3, anatomy.vocabulary, (1, min(TOKENS, anatomy.context)))
+    with still(anatomy.model):
+        with watching(anatomy, {s: lambda given, y, s=s: seen.update({s: y.clone()}) for s in sites}):
+            run(anatomy, ids)
+        return max(
+            (
+                float(
+                    (
+                        attend(part, seen[reads(i)], rotation(anatomy, i, ids.shape[1]), anatomy.causal)[0]
+                        - seen[f"L{i}.pattern"]
+                    )
+                    .abs()
+                    .max()
+                )
+                for i in layers
+                for part in (anatomy.blocks[i].attention,)
+            ),
+            default=None,
+        )
+
+
+def row(name: str) -> tuple[str, str, str, str, str]:
+    """Type, how it opens, the worst law and its error, the windows' law, the patterns' difference."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            perturbed(EVERY[name]).save_pretrained(folder)
+            anatomy = load_model(folder)
+        laws = check(anatomy)
+    except ArmillaryError as error:
+        return name, "refused", str(error)[:160], "", ""
+    worst, apart = max(laws, key=lambda law: law.error), pattern_difference(anatomy)
+    windows = next(law for law in laws if law.name == "windows")
+    how = (
+        "in part: " + "; ".join(f"{part} ({what})" for part, what in anatomy.opaque.items())
+        if anatomy.opaque
+        else "whole"
+    )
+    shown = "" if windows.where == "not applicable" else f"{windows.error:.0e}"
+    return name, how, f"{worst.error:.0e} {worst.name}", shown, "" if apart is None else f"{apart:.0e}"
+
+
+def main(asked: list[str]) -> None:
+    warnings.filterwarnings("ignore")
+    rows = [row(name) for name in asked or EVERY]
+    for known in () if asked else sorted(MISSING):
+        try:
+            family_of(known)
+        except ArmillaryError:
+            rows.append((known, "refused", f"needs {MISSING[known]}", "", ""))
+    print("| type | opens | worst law | windows | patterns |\n|---|---|---|---|---|")
+    print("\n".join(f"| {' | '.join(cells)} |" for cells in rows))
+    how = {kind: sum(cells[1].startswith(kind) for cells in rows) for kind in ("whole", "in part", "refused")}
+    print(f"\n{len(FAMILIES)} tables; of {len(rows)} models " + ", ".join(f"{n} {kind}" for kind, n in how.items()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

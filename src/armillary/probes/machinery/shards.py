@@ -1,0 +1,197 @@
+"""How is one text read by many processes? Each reads every n-th segment and leaves its states; a merge adds them.
+
+Segments are those that one process would read, and random draws belong to the whole text: the sum over all shards is
+what one process measures, up to the order of float64 sums. Shards are added in the order of their numbers, whatever the
+order of their folders.
+"""
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from armillary.errors import OutputError, TextError
+from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.kept_pass import States, packed, unpack
+from armillary.results.store import file_name, json_text, write_whole
+
+if TYPE_CHECKING:
+    from armillary.flow.tokens import Corpus, Segment
+    from armillary.probes.machinery.shared_pass import Arm, Tick
+
+FOLDER, FACTS = "shard", "shard.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of `of` parts of a text, counted from 1."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """
+        >>> Shard.parse("2/8")
+        Shard(number=2, of=8)
+        """
+        found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise TextError(f"--shard {text} names no part; give i/n with i from 1 to n, for example 2/8.")
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def segments(self, corpus: "Corpus") -> "list[Segment]":
+        """Every n-th segment of the text."""
+        return corpus.segments()[self.number - 1 :: self.of]
+
+    def check(self, corpus: "Corpus") -> None:
+        """Every shard must have something to read."""
+        from armillary.flow.tokens import SEGMENT_TOKENS
+
+        if (most := len(corpus.segments())) < self.of:
+            raise TextError(
+                f"--shard {self} was given, but the {corpus.tokens} tokens of {corpus.source} make {most} "
+                f"part{'s' * (most != 1)} of {SEGMENT_TOKENS}; use at most as many shards, or more --tokens."
+            )
+
+
+WHOLE = Shard(1, 1)
+
+
+@dataclass(frozen=True)
+class ShardFacts:
+    """What a shard's folder says of itself."""
+
+    folder: Path
+    shard: Shard
+    key: str
+    about: Mapping[str, Any]
+    """What was asked: model, text, claims and the like."""
+    arms: Mapping[str, Sequence[int]]
+    """arm → which of the survey's instruments left a state there."""
+    lost: Mapping[int, str]
+    """Instruments that raised, and why."""
+
+
+def write_shard(
+    folder: Path, shard: Shard, key: str, about: Mapping[str, Any], evidence: Evidence, wanted: Sequence[AnyInstrument]
+) -> None:
+    """The states of one shard; shard.json appears last, so that a folder that has it is whole."""
+    from armillary.probes.machinery.shared_pass import Lost
+
+    states = evidence.states
+    lost = {place: found.reason for place, i in enumerate(wanted) if isinstance(found := states[i], Lost)}
+    arms = {arm: [p for p, i in enumerate(wanted) if p not in lost and arm in states[i]] for arm in evidence.arms}
+    files: dict[Path, str | bytes] = {
+        folder / FOLDER / file_name(arm, ".safetensors"): packed(
+            {wanted[place]: states[wanted[place]][arm] for place in places}, {"key": key}
+        )
+        for arm, places in arms.items()
+    }
+    facts = {"shard": [shard.number, shard.of], "key": key, "about": about, "arms": arms, "lost": lost}
+    write_whole({**files, folder / FOLDER / FACTS: json_text(facts)})
+
+
+def forget_shard(folder: Path) -> None:
+    """States of a shard are of no use to a survey that begins anew in its folder."""
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+
+
+def read_facts(folder: Path) -> ShardFacts:
+    path = Path(folder) / FOLDER / FACTS
+    try:
+        record = json.loads(path.read_text("utf-8"))
+        lost = {int(place): reason for place, reason in record["lost"].items()}
+        return ShardFacts(Path(folder), Shard(*record["shard"]), record["key"], record["about"], record["arms"], lost)
+    except FileNotFoundError:
+        raise OutputError(
+            f"{folder} contains no shard that was read to its end; run armillary survey --shard i/n --out {folder}, or "
+            f"--resume {folder}."
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OutputError(f"{path} is damaged ({type(error).__name__}); read that shard again.") from error
+
+
+@dataclass(frozen=True)
+class Shards:
+    """All parts of one text, by number: a reader that adds what they hold."""
+
+    parts: tuple[ShardFacts, ...]
+
+    @classmethod
+    def of(cls, folders: Sequence[Path]) -> "Shards":
+        """Refused by name: parts that are missing, there twice, or of something else."""
+        if not folders:
+            raise OutputError("no shard was given; name the folders of all of them.")
+        parts = sorted(map(read_facts, folders), key=lambda part: part.shard.number)
+        first = parts[0]
+        for part in parts[1:]:
+            if part.shard.of != first.shard.of:
+                raise OutputError(
+                    f"{first.folder} is shard {first.shard} and {part.folder} is shard {part.shard}: they divide the "
+                    "text differently; read all shards with the same n."
+                )
+            if part.key != first.key:
+                raise OutputError(
+                    f"{part.folder} does not belong to {first.folder}: it had another {_other(first, part)}; merge "
+                    "shards of one survey."
+                )
+        count = Counter(part.shard.number for part in parts)
+        if doubled := [number for number, times in count.items() if times > 1]:
+            where = " and ".join(str(part.folder) for part in parts if part.shard.number == doubled[0])
+            raise OutputError(f"shard {doubled[0]}/{first.shard.of} is in {where}; give each shard once.")
+        if missing := [str(Shard(i, first.shard.of)) for i in range(1, first.shard.of + 1) if i not in count]:
+            verb = "is" if len(missing) == 1 else "are"
+            named = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" if len(missing) > 20 else "")
+            raise OutputError(f"{named} {verb} missing; read what is missing (--shard), then merge all.")
+        return cls(tuple(parts))
+
+    def check(self, key: str, wanted: Sequence[AnyInstrument]) -> "MergedShards":
+        """The reader, once the model and the text are here and turn out to be those of the shards."""
+        if key != self.parts[0].key:
+            raise OutputError(
+                f"{self.parts[0].folder} was read from another model, text, seed or version than merge finds now; "
+                "restore them, or read all shards again."
+            )
+        return MergedShards(self.parts, tuple(wanted))
+
+
+@dataclass(frozen=True)
+class MergedShards:
+    parts: tuple[ShardFacts, ...]
+    wanted: tuple[AnyInstrument, ...]
+
+    def expect(self, arm: str, instruments: Sequence[AnyInstrument], corpus: "Corpus") -> None:
+        pass
+
+    def __call__(
+        self, arm: "Arm", instruments: Sequence[AnyInstrument], tick: "Tick"
+    ) -> tuple[States, dict[AnyInstrument, Exception]]:
+        raised = {
+            self.wanted[place]: RuntimeError(f"{reason} (shard {part.shard})")
+            for part in self.parts
+            for place, reason in part.lost.items()
+        }
+        held = [[self.wanted[place] for place in part.arms.get(arm.name, ())] for part in self.parts]
+        empty, total = arm.empty(dict.fromkeys(i for present in held for i in present)), States()
+        for part, present in zip(self.parts, held, strict=True):
+            states = {i: deepcopy(empty[i]) for i in present}
+            path = part.folder / FOLDER / file_name(arm.name, ".safetensors")
+            unpack(path, states, part.key, "read that shard again")
+            total = {i: total[i] + states[i] if i in total else states[i] for i in present if i not in raised}
+        tick(arm.corpus.tokens)
+        return total, {i: error for i, error in raised.items() if i in instruments}
+
+
+def _other(one: ShardFacts, two: ShardFacts) -> str:
+    names = [name for name in {**one.about, **two.about} if one.about.get(name) != two.about.get(name)]
+    return ", ".join(names) or "model or text of the same name"

@@ -1,0 +1,66 @@
+"""A room as one HTML file that works from disk: everything it shows, with the same scripts as the page."""
+
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from armillary.errors import ArmillaryError
+from armillary.serve.room import Room
+
+if TYPE_CHECKING:
+    from armillary.serve.app import Server
+
+_START = """
+const record = JSON.parse(document.getElementById("room-data").textContent);
+shared = record.common;
+for (const [i, part] of record.parts.entries()) render(document.getElementById("part-" + i), part.blocks);
+"""
+
+
+async def exported(server: "Server", room: Room, given: Any) -> str:
+    """Every part of a room as it is now; a part that cannot be shown says why."""
+    if not isinstance(given, dict):
+        raise ArmillaryError("`fields` must be an object.")
+    parts = []
+    for part in room.parts:
+        if not all(str(given.get(need) or "").strip() for need in part.needs):
+            continue
+        blocks: list[dict[str, Any]] = []
+        async for kind, *rest in server.events(room, part, given):
+            if kind == "result":
+                blocks = json.loads(rest[0])["blocks"]
+            elif kind == "refused":
+                blocks = [{"kind": "html", "title": rest[0], "caption": "", "html": ""}]
+        parts.append({"title": part.title, "blocks": blocks})
+    return page(room, given, parts)
+
+
+def page(room: Room, given: dict[str, Any], parts: list[dict[str, Any]]) -> str:
+    from armillary.views.page import inert, library_script, whole_page
+    from armillary.views.report.report import masthead, themes
+    from armillary.views.text.quoting import html_text
+
+    package = files("armillary")
+    styles = [package / "views" / "report" / "report.css", package / "views" / "travel" / "travel.css"]
+    styles += [package / "serve" / "static" / "explore.css"]
+    scripts = [package / "views" / "report" / "figures.js", package / "views" / "report" / "tables.js"]
+    scripts += [package / "views" / "travel" / "travel.js", package / "serve" / "static" / "render.js"]
+    known = {field.name: field for field in room.fields}
+    asked = [
+        f"{known[name].label}: {value}" for name, value in given.items() if name in known and value not in ("", False)
+    ]
+    lines = [f"{given.get('model', '')}", " · ".join(asked)]
+    sections = "".join(
+        f"<section class='part'><h2>{html_text(part['title'])}</h2><div class='shown' id='part-{i}'></div></section>"
+        for i, part in enumerate(parts)
+    )
+    style = "".join(path.read_text("utf-8") for path in styles)
+    body = f"<style>{style}</style>{masthead(room.title, lines)}{sections}"
+    data = inert(json.dumps({"common": themes(), "parts": parts}, separators=(",", ":")))
+    script = "".join(path.read_text("utf-8") for path in scripts)
+    return whole_page(
+        f"Armillary: {room.title}",
+        body,
+        f'<script type="application/json" id="room-data">{data}</script>'
+        f"<script>{library_script()}</script><script>{script}{_START}</script>",
+    )

@@ -1,0 +1,55 @@
+"""Panels for a narrow screen: maps stacked, labels below the lines, colour bars below the maps."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from armillary.views.figures.panels import Cell, Panel
+
+TICKS = 20
+"""Most ticks of names side by side."""
+ROOM = 38
+"""Characters that fit side by side below an axis."""
+
+
+def stacked(panels: Sequence[Panel]) -> list[Panel]:
+    """One pair of axes per panel; the last map of a row has the row's colour bar and the first its meaning."""
+    single = []
+    for panel in panels:
+        for at, cell in enumerate(panel.cells):
+            cell, depth = _thinned(cell, panel.depth)
+            last = at == len(panel.cells) - 1
+            bar = None if panel.coloraxis is None else {**panel.coloraxis, "showscale": last}
+            yaxis = {**cell.yaxis, "showticklabels": True}
+            single.append(
+                replace(
+                    panel,
+                    cells=[Cell(cell.traces, cell.xaxis, yaxis, cell.title)],
+                    title=panel.title if at == 0 else "",
+                    meaning=panel.meaning if at == 0 else "",
+                    depth=depth,
+                    coloraxis=bar,
+                    labels=panel.labels if last else [],
+                )
+            )
+    return single
+
+
+def _thinned(cell: Cell, depth: int) -> tuple[Cell, int]:
+    """Names below an axis: fewer of them, and tilted where they would touch; the depth that they need."""
+    texts = cell.xaxis.get("ticktext")
+    if not texts or "tickangle" not in cell.xaxis:
+        return cell, depth
+    step = max(1, -(-len(texts) // TICKS))
+    values, texts = list(cell.xaxis["tickvals"])[::step], list(texts)[::step]
+    tilted = sum(len(text) + 2 for text in texts) > ROOM
+    xaxis = {**cell.xaxis, "tickvals": values, "ticktext": texts, "tickangle": -60 if tilted else 0}
+    return replace(cell, xaxis=xaxis), round(5.4 * max(map(len, texts))) if tilted else 0
+
+
+def bar_below(bar: dict[str, Any], bottom: float, pixels: float) -> dict[str, Any]:
+    """A colour bar below its map instead of beside it; `bottom` is a share of the page, `pixels` its height."""
+    title = {**bar.get("title", {}), "side": "bottom"}
+    place = {"orientation": "h", "x": 0, "xanchor": "left", "len": 1, "yanchor": "top", "thickness": 9}
+    kept = {name: value for name, value in bar.items() if name not in ("x", "xanchor", "y", "yanchor", "len")}
+    return {**kept, **place, "title": title, "y": max(0.0, bottom - pixels), "outlinewidth": 0}

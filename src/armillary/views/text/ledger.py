@@ -1,0 +1,121 @@
+"""The ledger in a terminal: a row per claim, in a brief, a standard and a full form."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from armillary.results.claim import Finding
+from armillary.results.numbers import interval_parts, number
+from armillary.results.survey import Survey
+from armillary.views.text.quoting import show_text
+from armillary.views.text.summary import (
+    chapter_title,
+    kind_counts,
+    law_line,
+    model_line,
+    model_notes,
+    note_lines,
+    plan_line,
+    reason,
+    text_line,
+)
+from armillary.views.text.survey import as_text, finding_lines, identity, paragraphs, print_lines, wrapped
+
+Form = Literal["brief", "standard", "full"]
+FORMS: dict[Form, str] = {
+    "brief": "one line per claim",
+    "standard": "the claim's sentence and what was found",
+    "full": "everything about each claim: reading, parts, controls, rule",
+}
+_NOTES = 2
+
+
+def ledger_text(
+    survey: Survey,
+    width: int | None = None,
+    colour: bool = False,
+    folder: str | Path | None = None,
+    form: Form = "standard",
+) -> str:
+    """The claims by chapter, in one of three forms. `folder` is where the files are."""
+    return as_text(lambda console: print_ledger(survey, console, folder, form), width, colour)
+
+
+def print_ledger(survey: Survey, console: Console, folder: str | Path | None = None, form: Form = "standard") -> None:
+    """The same, printed to a console, which knows its width and whether it has colour."""
+    ledger = GrowingLedger(console, max((len(finding.id) for finding in survey), default=0), form)
+    ledger.grow(survey)
+    ledger.end(survey, folder)
+
+
+class GrowingLedger:
+    """The ledger, printed row by row as claims are decided. Nothing is cut: long sentences take another line."""
+
+    def __init__(self, console: Console, id_width: int, form: Form = "standard") -> None:
+        self._console, self._id_width, self._form = console, id_width, form
+        self._width = min(console.width, 120)
+        self._shown = 0
+        self._chapter: str | None = None
+
+    def grow(self, survey: Survey) -> None:
+        """Print the rows that are new in this survey."""
+        lines: list[Text] = []
+        if self._chapter is None:
+            self._chapter = ""
+            lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
+            lines += paragraphs(model_notes(survey), self._width, "yellow")
+        for finding in survey.findings[self._shown :]:
+            self._shown += 1
+            if finding.claim.chapter != self._chapter:
+                self._chapter = finding.claim.chapter
+                lines += [Text(), Text(chapter_title(self._chapter), "bold")]
+            lines += self._row(finding)
+        # The plan is printed before the first claim only.
+        lines += [Text(f"Plan: {plan_line(survey)}", "dim")] if plan_line(survey) and not survey.findings else []
+        print_lines(lines, self._console)
+
+    def end(self, survey: Survey, folder: str | Path | None = None) -> None:
+        print_lines(_foot(survey, self._width, folder), self._console)
+
+    def _row(self, finding: Finding) -> Sequence[Text]:
+        if self._form == "full":
+            return [Text(), *finding_lines(finding, self._width)]
+        line = _numbers(finding, self._id_width, self._width)
+        if self._form == "brief":
+            return [line]
+        found = Text(show_text(finding.headline), "bold")
+        for control in finding.controls[:1]:
+            found.append(f" ({show_text(control.name)}: {number(control.value)})", "not bold dim")
+        if reason(finding):
+            found = Text(f"{reason(finding)}: ", "dim").append_text(found)
+        name = show_text(finding.statistic.name)
+        if line.cell_len + 2 + cell_len(name) <= self._width:
+            line.append(f"  {name}", "dim")
+        statement = Text(show_text(finding.claim.statement))
+        return [line, *wrapped(statement, self._width, 3), *wrapped(found, self._width, 3)]
+
+
+def _numbers(finding: Finding, id_width: int, width: int) -> Text:
+    """Mark, id, verdict, kind, and the statistic with its interval; its unit where there is room."""
+    statistic = finding.statistic
+    value, bracket = interval_parts(statistic.value, statistic.low, statistic.high)
+    line = identity(finding, Text(" "), id_width).append(f" {finding.claim.kind:<10}", "dim")
+    line.append(f"  {value:<8} {bracket:<17}", "bold")
+    if statistic.unit and line.cell_len + 1 + cell_len(show_text(statistic.unit)) <= width:
+        line.append(f" {show_text(statistic.unit)}", "dim")
+    return line
+
+
+def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
+    foot = [f"Verdicts: {'   '.join(kind_counts(survey))}"] if len(survey) else []
+    foot += [f"Laws: {law_line(survey)}"] if law_line(survey) else []
+    notes = note_lines(survey)
+    foot += [f"Note, {note}" for note in notes[:_NOTES]]
+    if len(notes) > _NOTES:
+        foot[-1] += f" (and {len(notes) - _NOTES} more notes, with their claims)"
+    foot += [f"Files: {show_text(str(folder))}"] if folder else []
+    return ([Text()] if foot else []) + paragraphs(foot, width)

@@ -1,0 +1,345 @@
+"""Do the rooms work in a real browser, on a real server with a real model? And do they keep to this machine?"""
+
+import json
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from armillary.results.store import write_survey
+
+pytestmark = pytest.mark.slow
+SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "synthetic.py"))
+ROOMS = "ledger sphere heads norms filter edits drift shear training laboratory compare".split()
+TYPED = "The cat sat on the mat"
+AXE = Path(os.environ.get("ARMILLARY_AXE", Path(sys.prefix) / "axe" / "package" / "axe.min.js"))
+IDLE = {"selector": ".shown[aria-busy=true]", "state": "detached", "timeout": 120_000}
+
+
+class Running:
+    """`armillary explore` in a process of its own."""
+
+    def __init__(self, *args: Any) -> None:
+        command = [sys.executable, "-m", "armillary", "explore", "--no-browser", "--port", "0", *map(str, args)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        assert self.process.stdout is not None
+        self.address = re.search(r"http\S+", self.process.stdout.readline())[0]  # type: ignore[index]
+
+    def children(self) -> list[psutil.Process]:
+        found = psutil.Process(self.process.pid).children(recursive=True)
+        return [child for child in found if "spawn_main" in " ".join(child.cmdline())]
+
+    def stop(self) -> tuple[int, str]:
+        self.process.send_signal(signal.SIGINT)
+        _, said = self.process.communicate(timeout=30)
+        return self.process.returncode, said
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("survey")
+    write_survey(SYNTHETIC["synthetic_survey"](), folder / "made")
+    lab = Path(__file__).parents[2] / "docs" / "lab" / "norms"
+    running = Running("builtin:gpt", "--survey", folder / "made", "--study", lab)
+    yield running
+    code, said = running.stop()
+    assert code == 0, said
+    assert "Traceback" not in said
+
+
+class Watched:
+    """A page with everything it said and asked for."""
+
+    def __init__(self, browser: Any, address: str, room: str = "", more: str = "", **options: Any) -> None:
+        options = {"viewport": {"width": 1200, "height": 900}, **options}
+        self.context = browser.new_context(**options)
+        self.problems: list[str] = []
+        self.page = self.tab(address + (f"&room={room}" if room else "") + more)
+
+    def tab(self, address: str) -> Any:
+        page = self.context.new_page()
+        page.on("console", lambda message: self.problems.append(message.text))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("request", lambda request: self._asked(request.url))
+        page.goto(address)
+        return page
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith(("http://127.0.0.1:", "data:", "blob:")):
+            self.problems.append(f"a request left this machine: {url}")
+
+    def __enter__(self) -> "Watched":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.context.close()
+
+    def settle(self, page: Any = None) -> None:
+        """Until every part is shown."""
+        page = page or self.page
+        page.wait_for_selector(".part:not([hidden]) .shown > *", timeout=120_000)
+        page.wait_for_selector(**IDLE)
+        page.wait_for_timeout(250)
+
+    def refused(self) -> list[str]:
+        return self.page.eval_on_selector_all(".refused", "all => all.map(one => one.textContent)")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 400])
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_opens(browser: Any, server: Running, room: str, width: int, scheme: str, tmp_path: Path) -> None:
+    size = {"width": width, "height": 900}
+    with Watched(browser, server.address, room, color_scheme=scheme, viewport=size) as seen:
+        seen.settle()
+        page = seen.page
+        assert page.locator("nav a[aria-current]").inner_text().lower() == room
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+        ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        assert ground == {"light": "rgb(251, 250, 247)", "dark": "rgb(14, 20, 32)"}[scheme]
+        cut = page.eval_on_selector_all(
+            ".figure .main-svg", "all => all.some(one => one.getBoundingClientRect().right > innerWidth + 1)"
+        )
+        assert not cut, "figures fit"
+        page.screenshot(path=tmp_path / f"{room}-{width}-{scheme}.png", full_page=True)
+        assert seen.refused() == []
+        assert not page.locator(".working:visible").count(), "nothing is at work any more"
+        assert seen.problems == []
+
+
+@pytest.mark.parametrize("room", ["sphere", "heads", "norms", "filter", "edits", "compare"])
+def test_typing_changes_what_is_shown(browser: Any, server: Running, room: str) -> None:
+    with Watched(browser, server.address, room) as seen:
+        seen.settle()
+        before = seen.page.locator("#parts").inner_text()
+        seen.page.fill("#field-sentence", TYPED)
+        seen.page.wait_for_timeout(500)
+        seen.settle()
+        after = seen.page.locator("#parts").inner_text()
+        typed = re.compile("␣sat|cat sat")
+        assert typed.search(after)
+        assert not typed.search(before)
+        assert "sentence=The+cat+sat" in seen.page.url
+        assert seen.problems == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_figure_is_saved(browser: Any, server: Running, room: str) -> None:
+    more = "&claim=sphere.radius" if room == "ledger" else ""
+    with Watched(browser, server.address, room, more, accept_downloads=True) as seen:
+        seen.settle()
+        row = seen.page.locator(".save").first
+        for kind, start in (("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", None)):
+            with seen.page.expect_download() as caught:
+                row.locator("button", has_text=kind).click()
+            content = Path(caught.value.path()).read_bytes()
+            assert content.startswith(start) if start else b"," in content
+        assert seen.problems == []
+
+
+def test_a_click_on_the_atlas_shows_that_heads_pattern(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "heads") as seen:
+        seen.settle()
+        seen.page.wait_for_selector(".part .nsewdrag")
+        box = seen.page.locator(".part .nsewdrag").first.bounding_box()
+        # The middle of the second column and the third row, of four heads and seven layers.
+        seen.page.mouse.click(box["x"] + box["width"] * 1.5 / 4, box["y"] + box["height"] * 2.5 / 7)
+        seen.page.wait_for_selector("h3:has-text('L2H1 gives')", timeout=30_000)
+        assert seen.page.input_value("#field-layer") == "2"
+        assert seen.page.input_value("#field-head") == "1"
+        assert "layer=2" in seen.page.url and "head=1" in seen.page.url
+        assert seen.problems == []
+
+
+def test_the_evidence_of_a_claim_is_one_click_away(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "ledger") as seen:
+        seen.settle()
+        seen.page.click("tr[data-id='sphere.radius'] a")
+        seen.page.wait_for_selector("article#sphere\\.radius .main-svg")
+        assert "claim=sphere.radius" in seen.page.url
+        seen.page.click("text=Back to the ledger")
+        assert not seen.page.locator("article").count()
+        assert seen.page.evaluate("document.activeElement.textContent") == "sphere.radius"
+        assert seen.problems == []
+
+
+def test_a_view_is_its_address(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "heads", "&layer=3&head=2&sentence=one+two+three") as seen:
+        seen.settle()
+        assert seen.page.locator("h3", has_text="L3H2 gives").count() == 1
+        assert seen.page.input_value("#field-sentence") == "one two three"
+        seen.page.click("nav a[data-room=norms]")
+        seen.settle()
+        assert "room=norms" in seen.page.url
+        seen.page.go_back()
+        seen.settle()
+        assert seen.page.locator("h3", has_text="L3H2 gives").count() == 1
+        assert seen.problems == []
+
+
+def test_two_tabs_with_two_models_do_not_mix(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "sphere", "&model=builtin:gpt") as seen:
+        other = seen.tab(server.address + "&room=sphere&model=builtin:llama")
+        for turn in range(3):
+            for page in (seen.page, other):
+                page.fill("#field-sentence", f"number {turn} of these words")
+            page.wait_for_timeout(500)
+            for page, name in ((seen.page, "builtin:gpt"), (other, "builtin:llama")):
+                seen.settle(page)
+                page.wait_for_selector(f".travel p.soft:has-text('number {turn} of')", timeout=60_000)
+                assert page.locator(".travel p.soft").first.inner_text().startswith(name)
+        assert seen.problems == []
+
+
+def test_the_globe_plays_and_hears_the_keyboard(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "sphere") as seen:
+        seen.settle()
+        page = seen.page
+        page.locator(".sphere canvas").focus()
+        page.keyboard.press("Home")
+        assert page.locator(".layers output").inner_text() == "start"
+        page.keyboard.press("ArrowRight")
+        assert page.locator(".layers output").inner_text() == "after L0"
+        page.fill("#field-sentence", TYPED)
+        page.keyboard.press("ArrowLeft")
+        seen.settle()
+        assert page.input_value("#field-sentence") == TYPED, "keys in a field are the field's"
+        assert seen.problems == []
+
+
+def test_every_control_is_reached_by_tab(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "edits") as seen:
+        seen.settle()
+        reached = set()
+        for _ in range(60):
+            seen.page.keyboard.press("Tab")
+            reached.add(seen.page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
+        wanted = {"field-sentence", "field-layer", "field-head", "field-off", "field-shuffle", "field-freeze",
+                  "field-factor", "choose-model", "Ledger", "Compare"}  # fmt: skip
+        assert wanted <= reached
+
+
+def test_without_the_token_nothing_is_shown_and_it_can_be_given(browser: Any, server: Running) -> None:
+    bare, token = server.address.split("?token=")
+    with Watched(browser, bare) as seen:
+        seen.page.wait_for_selector("form.token")
+        assert not seen.page.locator("nav a").count()
+        seen.page.fill("#token", server.address)
+        seen.page.click("form.token button")
+        seen.settle()
+        assert token not in seen.page.url
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_accessibility_checker_finds_nothing_serious(browser: Any, server: Running, room: str) -> None:
+    if not AXE.exists():
+        pytest.skip(f"no {AXE}: make slow fetches axe-core, or set ARMILLARY_AXE")
+    for scheme in ("light", "dark"):
+        with Watched(browser, server.address, room, bypass_csp=True, color_scheme=scheme) as seen:
+            seen.settle()
+            seen.page.evaluate(AXE.read_text("utf-8"))
+            found = seen.page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
+            serious = [
+                (one["id"], one["impact"], [node["target"] for node in one["nodes"]][:3])
+                for one in found
+                if one["impact"] in ("serious", "critical")
+            ]
+            assert serious == [], json.dumps(serious, indent=1)
+
+
+@pytest.mark.parametrize("room", ["sphere", "heads", "ledger", "training", "edits"])
+def test_a_saved_room_works_from_disk(browser: Any, server: Running, room: str, tmp_path: Path) -> None:
+    with Watched(browser, server.address, room, accept_downloads=True) as seen:
+        seen.settle()
+        with seen.page.expect_download(timeout=60_000) as caught:
+            seen.page.click("#export")
+        caught.value.save_as(tmp_path / "room.html")
+    context = browser.new_context()
+    problems: list[str] = []
+    page = context.new_page()
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url) if request.url.startswith("http") else None)
+    page.goto((tmp_path / "room.html").as_uri())
+    page.wait_for_selector(".main-svg, .sphere canvas, table.ledger")
+    page.wait_for_timeout(300)
+    assert problems == []
+    context.close()
+
+
+def test_work_can_be_cancelled_and_asked_for_again(browser: Any) -> None:
+    running = Running("builtin:gpt")
+    try:
+        with Watched(browser, running.address, "heads") as seen:
+            part = seen.page.locator("section[aria-label='The atlas']")
+            part.locator("button", has_text="Cancel").click(timeout=60_000)
+            assert "Cancelled" in part.inner_text()
+            part.locator("button", has_text="Ask again").click()
+            part.locator(".main-svg").first.wait_for(timeout=120_000)
+            seen.settle()
+            assert seen.problems == []
+    finally:
+        assert running.stop()[0] == 0
+
+
+def test_a_killed_worker_is_started_again_and_the_page_says_so(browser: Any) -> None:
+    running = Running("builtin:gpt")
+    try:
+        with Watched(browser, running.address, "heads") as seen:
+            part = seen.page.locator("section[aria-label='The atlas']")
+            part.locator(".working", has_text=re.compile("decomposing|reading|patterns")).wait_for(timeout=120_000)
+            for child in running.children():
+                child.kill()
+            seen.page.wait_for_selector("text=it is started again", timeout=60_000)
+            part.locator(".main-svg").first.wait_for(timeout=120_000)
+            assert seen.problems == []
+    finally:
+        assert running.stop()[0] == 0
+
+
+def test_ctrl_c_leaves_nothing_behind(browser: Any) -> None:
+    running = Running("builtin:gpt")
+    with Watched(browser, running.address, "sphere") as seen:
+        seen.settle()
+        children = running.children()
+        assert len(children) == 1, "one model, one process"
+        code, said = running.stop()
+    assert code == 0
+    assert said.strip() == "Stopped."
+    gone, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive, gone
+
+
+def test_ctrl_c_while_the_model_is_loaded_is_quiet(browser: Any) -> None:
+    running = Running("builtin:gpt")
+    with Watched(browser, running.address, "sphere") as seen:
+        seen.page.wait_for_selector("text=loading")
+        code, said = running.stop()
+    assert code == 0
+    assert said.strip() == "Stopped."
+
+
+def test_a_browser_that_goes_away_frees_the_worker(browser: Any) -> None:
+    running = Running("builtin:gpt")
+    try:
+        with Watched(browser, running.address, "heads") as seen:
+            seen.page.locator("section[aria-label='The atlas'] .working").wait_for(timeout=120_000)
+        start = time.monotonic()
+        with Watched(browser, running.address, "sphere") as seen:
+            seen.settle()
+            assert seen.problems == []
+        assert time.monotonic() - start < 60
+    finally:
+        assert running.stop()[0] == 0

@@ -1,0 +1,151 @@
+"""Models as people hold them: wrapped, adapted, packed, spread over devices; and folders that hold more or less than
+their config says."""
+
+import json
+import struct
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny import tiny
+from tiny_kinds import KINDS
+
+import armillary
+from armillary.anatomy.facts import facts
+from armillary.anatomy.families import FAMILIES
+from armillary.anatomy.loading.gguf import ARCHITECTURES, check_gguf
+from armillary.anatomy.loading.load import load_model
+from armillary.errors import ModelError
+from armillary.flow.laws import check
+from armillary.specimens.models.perturbed import perturbed
+from armillary.views.text.anatomy import anatomy_text
+
+
+# Both compilers and the old quantisation announce their end with every use.
+@pytest.mark.filterwarnings("ignore")
+def test_wrapped_and_compiled_models_are_unwrapped():
+    model = tiny("llama")
+    for held in (torch.nn.DataParallel(model), torch.compile(model), torch.nn.DataParallel(torch.compile(model))):
+        anatomy = load_model(held)
+        assert anatomy.model is model
+        assert check(anatomy)
+
+
+def test_a_pipeline_gives_its_model_and_tokenizer():
+    from transformers import AutoTokenizer, pipeline
+
+    tokenizer = AutoTokenizer.from_pretrained("src/armillary/builtin/gpt", local_files_only=True)
+    model = tiny("gpt2")
+    anatomy = load_model(pipeline("text-generation", model=model, tokenizer=tokenizer, device="cpu"))
+    assert anatomy.model is model
+    assert anatomy.tokenizer is tokenizer
+
+
+def _adapted():
+    peft = pytest.importorskip("peft")
+    model = tiny("llama")
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj", "down_proj"]))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.2)
+    return adapted
+
+
+def test_an_adapter_is_merged_into_a_copy():
+    adapted = _adapted()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    before = adapted(input_ids=ids).logits
+    anatomy = armillary.load(adapted, progress=False)
+    assert anatomy.provenance["kind"] == "live, adapter merged into a copy"
+    torch.testing.assert_close(anatomy.model(input_ids=ids).logits, before, atol=1e-5, rtol=1e-5)
+    assert torch.equal(adapted(input_ids=ids).logits, before)
+    assert any("lora_" in name for name, _ in adapted.named_parameters())
+
+
+def test_an_adapter_folder_says_what_it_is(tmp_path):
+    _adapted().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"is an adapter \(PEFT\) of .*merge it first: armillary.load"):
+        load_model(str(tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_packed_weights_are_named_and_the_rest_is_measured():
+    model = torch.ao.quantization.quantize_dynamic(tiny("llama"), {torch.nn.Linear}, dtype=torch.qint8)
+    anatomy = armillary.load(model, progress=False)
+    assert "packed weights (torch.ao.nn.quantized" in anatomy.opaque["heads"]
+    assert "packed weights" in anatomy.opaque["hidden"]
+    assert {law.name for law in anatomy.laws if law.where != "not applicable"} == {
+        *("shapes", "embedding", "norm", "stream", "edits")
+    }
+
+
+def test_offloaded_weights_are_refused():
+    model = tiny("llama")
+    model.model.layers[1].to("meta")
+    with pytest.raises(ModelError, match=r"the weight model\.layers\.1\..* cannot be read; load it whole"):
+        load_model(model)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    tiny("llama").save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_weights_that_no_config_calls_for_are_named(folder):
+    file = folder / "model.safetensors"
+    save_file({**load_file(file), "model.extra.weight": torch.ones(3)}, file, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "slidingg_window": 16}))
+    anatomy = armillary.load(str(folder), progress=False)
+    assert anatomy.weights_ignored == ("model.extra.weight",)
+    printed = anatomy_text(facts(anatomy))
+    assert "weights that the config does not call for: model.extra.weight" in printed
+    assert "slidingg_window" in printed
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_weights_of_other_types_are_refused(folder, dtype):
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    save_file({**weights, name: weights[name].to(dtype)}, file, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=rf"holds the weight {name} as (I8|F8_E4M3), and config.json names no"):
+        load_model(str(folder))
+
+
+def _gguf(architecture: str) -> bytes:
+    """The smallest whole GGUF of an architecture: one pair of metadata and one tensor of 32 numbers."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + text("general.architecture") + struct.pack("<I", 8)
+    head += text(architecture) + text("w") + struct.pack("<IQIQ", 1, 32, 0, 0)
+    return head + bytes(-len(head) % 32) + bytes(128)
+
+
+def test_a_gguf_of_an_unknown_architecture_is_refused_from_its_header(tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(_gguf("grok"))
+    with pytest.raises(ModelError, match=r"of the architecture 'grok'; read from GGUF are bloom, .*qwen3moe"):
+        check_gguf(path)
+    with pytest.raises(ModelError, match="grok"):
+        armillary.survey(str(path), out=tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()
+    path.write_bytes(_gguf("llama"))
+    assert check_gguf(path) == 32
+
+
+def test_every_gguf_architecture_has_a_table():
+    assert set(ARCHITECTURES.values()) <= {family.model_type for family in FAMILIES}
+
+
+@pytest.mark.parametrize("name", ["mamba", "mixtral", "deberta-v2", "bloom"])
+def test_the_anatomy_of_every_kind_can_be_printed(name):
+    anatomy = armillary.load(perturbed(KINDS[name]), progress=False)
+    printed = anatomy_text(facts(anatomy))
+    assert ("not understood" in printed) == bool(anatomy.opaque)
+    assert ("4 experts, of which a token gets 2" in printed) == (name == "mixtral")
+    assert ("scores biased by distance" in printed) == (name == "bloom")
