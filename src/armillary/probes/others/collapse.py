@@ -20,7 +20,7 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.tables import Cells, cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text
-from armillary.results import Claim, Control, Finding, Part, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -53,10 +53,17 @@ class Collapse:
             f"collapses': supported if it lies below {T.collapse_left:g}, refuted if above {T.collapse_none:g}, "
             f"qualified in between. 'Skips prevent it': with skips and without feed-forwards, supported above "
             f"{T.collapse_none:g}, refuted below {T.collapse_left:g}, qualified in between. 'Feed-forwards slow it': "
-            "supported if more is left with feed-forwards than without, both without skips, refuted if less. Undecided "
-            "where an interval spans its limit."
+            f"supported if {T.collapse_slowed:g} more is left with feed-forwards than without, both without skips, "
+            "refuted if less. Undecided where an interval spans its limit."
         ),
         kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                "Feed-forwards must leave a twentieth of the length more; any difference had counted. In MiniLM both "
+                "ways leave a millionth, and nothing could be decided about such a difference.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
@@ -148,7 +155,7 @@ def _slows(evidence: Evidence, result: Mapping[str, Floats]) -> Part:
 
     both = np.stack([result[FORWARDS], result[ALONE]], 1)
     more = evidence.interval(both, lambda sums: share(sums[:, 0])[:, -1] - share(sums[:, 1])[:, -1])
-    side = above(more, 0.0)
+    side = above(more, T.collapse_slowed)
     verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
     reading = f"With feed-forwards and without skips, {say(more[0], '+.2f')} against attention alone."
     statistic = Statistic("share left with feed-forwards less without", *more)

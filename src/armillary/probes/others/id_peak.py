@@ -174,7 +174,7 @@ def _from_text(evidence: Evidence) -> Part:
     return Part(
         name,
         _verdict(side),
-        f"On shuffled words it is {say(-more[0], '+.2f')}.",
+        f"On shuffled words it differs by {say(-more[0], '+.2f')}.",
         Statistic("height on text less that on shuffled text", *more),
         asserted=False,
         why=missing_interval(*more) if side is None else None,
