@@ -15,7 +15,7 @@ from armillary.flow.capture import run, still
 from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes import PROBES
-from armillary.probes.grid.axis_shuffles import (
+from armillary.probes.grid.axes.axis_shuffles import (
     TRIALS,
     DocumentShuffle,
     ShuffleCase,

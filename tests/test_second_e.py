@@ -28,10 +28,17 @@ from armillary.flow.capture import still, watching
 from armillary.flow.controls import random_twin
 from armillary.flow.documents import from_any
 from armillary.flow.tokens import Corpus, Window, collate, encode
-from armillary.probes.grid.backward import marked_slices
-from armillary.probes.grid.emerge import HeadEmergence, _verdict
-from armillary.probes.grid.emerge_ranks import NEXT, NOW, OTHERS, beyond_others, cells, correlation, exchanged
-from armillary.probes.grid.emergence import (
+from armillary.probes.grid.backpropagation.backward import marked_slices
+from armillary.probes.grid.checkpoints.emerge_ranks import (
+    NEXT,
+    NOW,
+    OTHERS,
+    beyond_others,
+    cells,
+    correlation,
+    exchanged,
+)
+from armillary.probes.grid.checkpoints.emergence import (
     Emergence,
     _shares,
     emergence_json,
@@ -39,19 +46,20 @@ from armillary.probes.grid.emergence import (
     read_emergence,
     shipped,
 )
-from armillary.probes.grid.phenomena import MARKED, OTHER, mark
+from armillary.probes.grid.checkpoints.phenomena import MARKED, OTHER, mark
+from armillary.probes.grid.emerge import HeadEmergence, _verdict
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.shared_pass import gather
-from armillary.probes.stability.departures import Departures
-from armillary.probes.stability.generating import ANEW, Generations, Writer, arms_of, evicts
 from armillary.probes.stability.generation import Generation, size_of
-from armillary.probes.stability.generation_parts import norms_do_it, states_stay, text_stays, very_long
-from armillary.probes.stability.generation_views import text_table
-from armillary.probes.stability.growth import APART, FROZEN, LIVE
-from armillary.probes.stability.ring_text import Ring, entropy_of, read_ring, sites_of
-from armillary.probes.stability.row_freeze import RowFreeze, Switch
-from armillary.probes.stability.written_text import TEXT, Measured, _effective_rank, _repetition
+from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE
+from armillary.probes.stability.nudges.row_freeze import RowFreeze, Switch
+from armillary.probes.stability.writing.departures import Departures
+from armillary.probes.stability.writing.generating import ANEW, Generations, Writer, arms_of, evicts
+from armillary.probes.stability.writing.generation_parts import norms_do_it, states_stay, text_stays, very_long
+from armillary.probes.stability.writing.generation_views import text_table
+from armillary.probes.stability.writing.ring_text import Ring, entropy_of, read_ring, sites_of
+from armillary.probes.stability.writing.written_text import TEXT, Measured, _effective_rank, _repetition
 from armillary.results import Why
 from armillary.specimens.models.emergence import STEPS, WORDS, resting, run_folder, trained
 from armillary.specimens.models.texts import corpus

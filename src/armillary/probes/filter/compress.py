@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.filter.bit_tables import (
+from armillary.probes.filter.by_layer import RULE
+from armillary.probes.filter.compression.bit_tables import (
     BITS,
     CONTROLS,
     bit_lines,
@@ -15,15 +16,14 @@ from armillary.probes.filter.bit_tables import (
     orientation_table,
     step_table,
 )
-from armillary.probes.filter.by_layer import RULE
-from armillary.probes.filter.compress_parts import Savings, compress_parts
+from armillary.probes.filter.compression.compress_parts import Savings, compress_parts
 from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, T, undecided, weakest
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.filter.bit_tables import Coded
-    from armillary.probes.filter.bits import CodedLayers
+    from armillary.probes.filter.compression.bit_tables import Coded
+    from armillary.probes.filter.compression.bits import CodedLayers
     from armillary.probes.machinery.bench import Bench
 
 
@@ -85,12 +85,12 @@ class Compress:
         return 7
 
     def experiment(self, bench: "Bench") -> "CodedLayers":
-        from armillary.probes.filter.bits import coded_layers
+        from armillary.probes.filter.compression.bits import coded_layers
 
         return coded_layers(bench)
 
     def conclude(self, evidence: Evidence, result: "CodedLayers") -> Finding:
-        from armillary.probes.filter.hidden import NO_TOKENS
+        from armillary.probes.filter.activations.hidden import NO_TOKENS
 
         coded = result.layers
         if not coded:

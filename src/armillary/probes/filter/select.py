@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from armillary.probes.filter.by_layer import RULE
-from armillary.probes.filter.select_parts import Skills, context_part, leak_part, read_part, through_part
+from armillary.probes.filter.selection.select_parts import Skills, context_part, leak_part, read_part, through_part
 from armillary.probes.machinery import (
     RANDOM,
     AnyInstrument,
@@ -20,8 +20,8 @@ from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Ta
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.filter.ablation import AblationCosts
-    from armillary.probes.filter.decoding import Decoded
+    from armillary.probes.filter.selection.ablation import AblationCosts
+    from armillary.probes.filter.selection.decoding import Decoded
     from armillary.probes.machinery.bench import Bench
 
 STATISTIC = "share of the next token's embedding decoded from kept less that from discarded values, mean over layers"
@@ -82,7 +82,7 @@ class Select:
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.filter.ablation import LAYERS, SLOPES, ZEROED
+        from armillary.probes.filter.selection.ablation import LAYERS, SLOPES, ZEROED
         from armillary.probes.machinery.depth import spread_layers
 
         # The chapter's seven arms, six to decode, the unedited model, all layers at once, and single layers.
@@ -90,17 +90,17 @@ class Select:
         return 7 + 6 + 1 + every + 4 * len(spread_layers(anatomy, LAYERS))
 
     def experiment(self, bench: "Bench") -> "tuple[AblationCosts, Decoded] | None":
-        from armillary.probes.filter.ablation import ablation_costs
-        from armillary.probes.filter.decoding import decode
+        from armillary.probes.filter.selection.ablation import ablation_costs
+        from armillary.probes.filter.selection.decoding import decode
 
         if not bench.scored or not any(len(window.ids) > 2 for window in bench.text.windows):
             return None
         return ablation_costs(bench), decode(bench)
 
     def conclude(self, evidence: Evidence, result: "tuple[AblationCosts, Decoded] | None") -> Finding:
-        from armillary.probes.filter.ablation import cost_lines, cost_table, slope_table
-        from armillary.probes.filter.decoding import NEXT, SAME
-        from armillary.probes.filter.hidden import NO_TOKENS
+        from armillary.probes.filter.activations.hidden import NO_TOKENS
+        from armillary.probes.filter.selection.ablation import cost_lines, cost_table, slope_table
+        from armillary.probes.filter.selection.decoding import NEXT, SAME
 
         if result is None and evidence.anatomy.causal and evidence.anatomy.W_U is not None:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, NO_TOKENS)

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.filter.by_layer import RULE
-from armillary.probes.filter.layer_writes import INPUT, WRITE
-from armillary.probes.filter.write_bits import STEP, WriteBits, write_bits
-from armillary.probes.filter.write_parts import WriteSavings, write_parts
-from armillary.probes.filter.write_tables import write_lines, write_table
+from armillary.probes.filter.writes.layer_writes import INPUT, WRITE
+from armillary.probes.filter.writes.write_bits import STEP, WriteBits, write_bits
+from armillary.probes.filter.writes.write_parts import WriteSavings, write_parts
+from armillary.probes.filter.writes.write_tables import write_lines, write_table
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, spread_layers, undecided, weakest
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say

@@ -23,7 +23,7 @@ from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Ve
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.grid.axis_shuffles import ShuffleCase, ShuffleCosts
+    from armillary.probes.grid.axes.axis_shuffles import ShuffleCase, ShuffleCosts
     from armillary.probes.machinery.bench import Bench, Trials
 
 PLACES = {"z": "at the heads' results", "q": "on queries alone"}
@@ -99,13 +99,13 @@ class HeadAxes:
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.grid.axis_shuffles import TRIALS, shuffle_cases
+        from armillary.probes.grid.axes.axis_shuffles import TRIALS, shuffle_cases
 
         crossing = sum(kind == "across" for kind, _ in TRIALS)
         return 2 + len(shuffle_cases(anatomy)) * len(TRIALS) + TWINS * (1 + crossing)
 
     def experiment(self, bench: "Bench") -> AxesResult | None:
-        from armillary.probes.grid.axis_shuffles import (
+        from armillary.probes.grid.axes.axis_shuffles import (
             ShuffleCosts,
             case_trials,
             shuffle_cases,
@@ -129,7 +129,7 @@ class HeadAxes:
         return AxesResult(bench.compare(dict(shuffle_trials(anatomy)), decided), tuple(costs))
 
     def conclude(self, evidence: Evidence, result: AxesResult | None) -> Finding:
-        from armillary.probes.grid.axis_shuffles import (
+        from armillary.probes.grid.axes.axis_shuffles import (
             ALIKE,
             ShuffleCosts,
             placebo_share,
@@ -180,7 +180,7 @@ Side = tuple[str, Interval]
 
 
 def _places(trials: "Trials", anatomy: "Anatomy") -> "dict[str, list[ShuffleCosts]]":
-    from armillary.probes.grid.axis_shuffles import ShuffleCosts, shuffle_cases
+    from armillary.probes.grid.axes.axis_shuffles import ShuffleCosts, shuffle_cases
 
     cases = shuffle_cases(anatomy)
     return {where: [ShuffleCosts(trials, case) for case in cases if case.where == where] for where in PLACES}
@@ -188,7 +188,7 @@ def _places(trials: "Trials", anatomy: "Anatomy") -> "dict[str, list[ShuffleCost
 
 def _side(costs: "Sequence[ShuffleCosts]") -> Side:
     """On which side of the limit the median share of a place lies: above, below, open, or idle where nothing costs."""
-    from armillary.probes.grid.axis_shuffles import crossing_share
+    from armillary.probes.grid.axes.axis_shuffles import crossing_share
 
     known = [cost.has_cost for cost in costs]
     share = crossing_share([cost for cost, has in zip(costs, known, strict=True) if has])
@@ -202,7 +202,7 @@ def _shares(
     places: "dict[str, list[ShuffleCosts]]", cases: "list[ShuffleCase]", learned: bool | None
 ) -> "tuple[dict[str, Side], dict[str, Floats]]":
     """Each place's side and each case's costs; shares are NaN unless shuffles cost more than in untrained models."""
-    from armillary.probes.grid.axis_shuffles import ShuffleCosts, case_costs
+    from armillary.probes.grid.axes.axis_shuffles import ShuffleCosts, case_costs
 
     trials = next(iter(places.values()))[0].trials
     sides, values = (
@@ -246,7 +246,7 @@ def _reading(
     costs: tuple[float, float],
     learned: bool | None,
 ) -> str:
-    from armillary.probes.grid.axis_shuffles import label
+    from armillary.probes.grid.axes.axis_shuffles import label
 
     parts = []
     for where, place in PLACES.items() if learned else ():

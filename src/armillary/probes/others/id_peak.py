@@ -27,7 +27,7 @@ from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text
 from armillary.probes.others.stream import sampled_streams
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
-from armillary.probes.sphere.dimension_estimates import NEIGHBOURS, POINTS, inverse, neighbour_sums
+from armillary.probes.sphere.spectra.dimension_estimates import NEIGHBOURS, POINTS, inverse, neighbour_sums
 from armillary.results import Claim, Finding, Part, Statistic, Verdict, Why, say
 
 TWO_NN, MLE = 0, 1

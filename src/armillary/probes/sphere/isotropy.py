@@ -24,15 +24,23 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.verdicts import more_text
 from armillary.probes.sphere.across_sites import drawn_interval
-from armillary.probes.sphere.cycle import WRITE, Cycle, X, Y, Z, cycle, sublayers
-from armillary.probes.sphere.cycle_parts import SHARE, Change, both_part, both_shares, change_part, maps_part, norm_part
-from armillary.probes.sphere.cycle_views import cycle_drawing, cycle_table, error_line, error_table
+from armillary.probes.sphere.symmetry.cycle import WRITE, Cycle, X, Y, Z, cycle, sublayers
+from armillary.probes.sphere.symmetry.cycle_parts import (
+    SHARE,
+    Change,
+    both_part,
+    both_shares,
+    change_part,
+    maps_part,
+    norm_part,
+)
+from armillary.probes.sphere.symmetry.cycle_views import cycle_drawing, cycle_table, error_line, error_table
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.sphere.rotations import RotationErrors
+    from armillary.probes.sphere.symmetry.rotations import RotationErrors
 
 # S3, section 2: 'this paper exclusively analyzes the pre-LN variant'.
 POST = (
@@ -107,12 +115,12 @@ class Isotropy:
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, WRITE_SAMPLES)
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.sphere.rotations import passes
+        from armillary.probes.sphere.symmetry.rotations import passes
 
         return passes(anatomy)
 
     def experiment(self, bench: "Bench") -> "dict[str, RotationErrors]":
-        from armillary.probes.sphere.rotations import sublayer_errors
+        from armillary.probes.sphere.symmetry.rotations import sublayer_errors
 
         return {arm: sublayer_errors(bench.arm(arm)) for arm in (MODEL, *bench.twins)}
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from armillary.probes.machinery import AnyInstrument, Evidence, T, undecided, weakest
-from armillary.probes.stability.growth import APART, FROZEN, LIVE
+from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.stability.departures import Departures
+    from armillary.probes.stability.writing.departures import Departures
 
 WINDOW, LEAST_WINDOW = 64, 16
 # A large model writes four windows; more would cost more than all other claims together. Some generations drift into a
@@ -103,7 +103,7 @@ class Generation:
 
     def passes(self, anatomy: "Anatomy") -> float:
         from armillary.probes.machinery.bench import TOKENS
-        from armillary.probes.stability.generating import arms_of
+        from armillary.probes.stability.writing.generating import arms_of
 
         window, windows, prompts = size_of(anatomy, False)
         if not window:
@@ -113,11 +113,11 @@ class Generation:
         return (rows * window * windows * (SLOWER + 1) + 2 * 2500) / TOKENS
 
     def experiment(self, bench: "Bench") -> LongText | None:
-        from armillary.probes.stability.departures import Departures
-        from armillary.probes.stability.generating import Writer, arms_of, evicts
-        from armillary.probes.stability.generation_views import passages
-        from armillary.probes.stability.ring_text import read_ring, ring_ids, sites_of
-        from armillary.probes.stability.written_text import measure
+        from armillary.probes.stability.writing.departures import Departures
+        from armillary.probes.stability.writing.generating import Writer, arms_of, evicts
+        from armillary.probes.stability.writing.generation_views import passages
+        from armillary.probes.stability.writing.ring_text import read_ring, ring_ids, sites_of
+        from armillary.probes.stability.writing.written_text import measure
 
         window, windows, prompts = size_of(bench.anatomy, bench.quick)
         if not window or not bench.scored:
@@ -133,8 +133,8 @@ class Generation:
         return LongText(departures, passages(bench.anatomy, written, window), evicts(bench.anatomy))
 
     def conclude(self, evidence: Evidence, result: LongText | None) -> Finding:
-        from armillary.probes.stability import generation_parts as parts_of
-        from armillary.probes.stability import generation_views as views
+        from armillary.probes.stability.writing import generation_parts as parts_of
+        from armillary.probes.stability.writing import generation_views as views
 
         if result is None:
             return undecided(self.claim, *_missing(evidence))

@@ -7,8 +7,8 @@ import numpy as np
 
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, undecided, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.stability.error_parts import Gains, error_parts
-from armillary.probes.stability.error_prediction import (
+from armillary.probes.stability.errors.error_parts import Gains, error_parts
+from armillary.probes.stability.errors.error_prediction import (
     ENTROPY,
     HEAD_SCORES,
     KNOWN,
@@ -85,7 +85,7 @@ class ManifoldErrors:
         return 16.0
 
     def experiment(self, bench: "Bench") -> "dict[str, ScoredTokens] | None":
-        from armillary.probes.stability.manifold_scores import score_tokens
+        from armillary.probes.stability.errors.manifold_scores import score_tokens
 
         return score_tokens(bench)
 

@@ -17,21 +17,21 @@ from armillary.probes.machinery import (
     weakest,
 )
 from armillary.probes.machinery.verdicts import more_text
-from armillary.probes.stability.position_bins import counted_ranges, site_distances
-from armillary.probes.stability.position_parts import (
+from armillary.probes.stability.places.position_bins import counted_ranges, site_distances
+from armillary.probes.stability.places.position_parts import (
     NAME,
     beyond_part,
     distribution_part,
     median_distance,
     surface_part,
 )
-from armillary.probes.stability.position_views import pairs_table, position_lines, position_table
+from armillary.probes.stability.places.position_views import pairs_table, position_lines, position_table
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.stability.beyond import Beyond, Obstacle
+    from armillary.probes.stability.places.beyond import Beyond, Obstacle
 
 
 @dataclass(frozen=True)
@@ -92,17 +92,17 @@ class Positions:
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (POSITION_SAMPLES,)
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.stability.beyond import passes
+        from armillary.probes.stability.places.beyond import passes
 
         return passes(anatomy)
 
     def experiment(self, bench: "Bench") -> "Beyond | Obstacle":
-        from armillary.probes.stability.beyond import look_beyond
+        from armillary.probes.stability.places.beyond import look_beyond
 
         return look_beyond(bench)
 
     def conclude(self, evidence: Evidence, result: "Beyond | Obstacle") -> Finding:
-        from armillary.probes.stability.beyond import Beyond
+        from armillary.probes.stability.places.beyond import Beyond
 
         counted = counted_ranges(evidence)
         if 0 not in counted or len(counted) < 2:

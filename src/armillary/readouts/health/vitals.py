@@ -12,8 +12,8 @@ from armillary.anatomy import Anatomy
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus
 from armillary.geometry.crowding import crowded
-from armillary.probes.filter.hidden import HiddenLayer, hidden_pass
-from armillary.probes.filter.units import Units, find_units
+from armillary.probes.filter.activations.hidden import HiddenLayer, hidden_pass
+from armillary.probes.filter.activations.units import Units, find_units
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.patterns import LENGTH_LEAST, PatternSums, measure_patterns, repeated, texts
 from armillary.probes.instruments.samples import SAMPLES
@@ -23,8 +23,8 @@ from armillary.probes.machinery.shared_pass import observe
 from armillary.probes.others.cones import Cones, cones
 from armillary.probes.others.massive_places import Extremes, extremes
 from armillary.probes.others.stream import Streams, sampled_streams
-from armillary.probes.sphere.clouds import membership, participation
 from armillary.probes.sphere.ellipsoid import flat_axes, gain_axes
+from armillary.probes.sphere.spectra.clouds import membership, participation
 
 DUPLICATE = 0.99
 ROWS = 8

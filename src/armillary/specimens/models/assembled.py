@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
-from armillary.probes.sphere.rotations import rotation
+from armillary.probes.sphere.symmetry.rotations import rotation
 from armillary.specimens.models.draws import generator, normal, number
 from armillary.specimens.models.texts import corpus, documents_of, written
 
