@@ -91,7 +91,12 @@ class Server:
         """What happens until a part is there: ('state' | 'progress' | 'restarted' | 'result' | 'refused', …)."""
         ask = room.asked(part, given)
         if part.by == "library":
-            yield ("result", await asyncio.to_thread(lambda: encoded(part.show(self.library, ask))))
+            key: Key = ("", room.name, part.name, json.dumps(ask, sort_keys=True))
+            shown = self.remembered(key)
+            if shown is None:
+                shown = await asyncio.to_thread(lambda: encoded(part.show(self.library, ask)))
+                self.remember(key, shown)
+            yield ("result", shown)
             return
         names = [clean(MODELS, {k: v for k, v in given.items() if k in ("model", "second")})[part.model]]
         if part.by == "pair":

@@ -9,7 +9,7 @@ import os
 import signal
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ArmillaryError
@@ -62,12 +62,15 @@ def _opened(connection: "Connection", source: Source) -> Opened:
 
     if isinstance(source.source, Anatomy):
         return Opened(source.source, _silent)
+    # Not `armillary.run`, which also imports what surveys need: the first sentence would wait a second longer.
+    from armillary.anatomy.loading.load import load_model
+    from armillary.flow.laws import check
     from armillary.flow.memory import keep_pages
-    from armillary.run import load
 
     if not source.live:
         keep_pages()
-    return Opened(load(source.source, progress=False, **source.options), _silent)
+    anatomy = load_model(source.source, **source.options)
+    return Opened(replace(anatomy, laws=check(anatomy)), _silent)
 
 
 def _silent(what: str, done: int, total: int) -> None:
