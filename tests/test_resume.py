@@ -1,5 +1,6 @@
 """Does a survey that was stopped go on to the same result, and does nobody write to its folder meanwhile?"""
 
+import errno
 import json
 import os
 import platform
@@ -183,6 +184,30 @@ def test_a_short_pass_is_not_kept(model, tmp_path, monkeypatch):
     with pytest.raises(StopError):
         survey(model, tmp_path / "out")
     assert not (tmp_path / "out" / "pass").exists()
+
+
+@pytest.mark.parametrize("picture", ["figures", "report.html"])
+def test_a_disk_that_fills_up_costs_pictures_alone(model, tmp_path, monkeypatch, picture):
+    survey(model, tmp_path / "whole", claims="sphere.radius")
+    real = os.fsync
+
+    def full(handle):
+        if picture in os.readlink(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OutputError, match="the disk is full"):
+            survey(model, out, claims="sphere.radius")
+    (record, files), (expected, others) = content(out), content(tmp_path / "whole")
+    assert record == expected
+    drawn = {name: data for name, data in others.items() if picture == "report.html" or "figures" not in name}
+    assert {name: data for name, data in files.items() if not name.startswith("pass")} == drawn
+    # What is missing is made by the same command, which measures nothing again.
+    survey(model, out, claims="sphere.radius", resume=True)
+    assert (out / "report.html").exists()
 
 
 def test_resuming_needs_a_folder(model):

@@ -254,6 +254,8 @@ def test_the_commands(model, tmp_path):
     missing = run("merge", tmp_path / "2", "--out", tmp_path / "other")
     assert missing.exit_code == 2
     check_sentence(missing.stderr, "1/2 is missing")
+    piped = run("survey", model, "--text", "-", "--shard", "1/2", "--out", tmp_path / "3", input="Some text.")
+    check_sentence(piped.stderr, "standard input can be read only once")
     refused = run(*asked, "--shard", "3/2", "--out", tmp_path / "3")
     assert refused.exit_code == 2
     check_sentence(refused.stderr, "--shard 3/2 names no part")

@@ -101,6 +101,11 @@ class Anatomy:
     def dtype(self) -> torch.dtype:
         return self.W_E.dtype
 
+    def _repr_html_(self) -> str:
+        from armillary.anatomy.overview import overview
+
+        return overview(self)._repr_html_()
+
     @property
     def rotates(self) -> bool:
         """Does any layer turn queries and keys by their positions?"""

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 FAILED = 3
 SOURCE = ("text", "dataset", "split", "column")
-# Options of `survey` that are no settings of it.
-OWN = ("out", "resume", "as_json", "debug")
 
 
 @click.command()
@@ -76,6 +75,8 @@ def survey(
         if settings["text"] == "-":
             raise ArmillaryError("that survey read standard input, which is gone; save the text to a file, then begin.")
     _check_source(**{name: settings[name] for name in SOURCE})
+    if settings["shard"] is not None and settings["text"] == "-":
+        raise ArmillaryError("--shard was given, but standard input can be read only once; save the text to a file.")
     part = "" if settings["shard"] is None else "-shard-" + settings["shard"].replace("/", "-of-")
     folder = resume or out or Path("survey") / (_folder_name(settings["model"] or "default") + part)
     check_writable(folder)
@@ -157,8 +158,10 @@ def merge(
     from armillary.results.store import check_writable
 
     first = Shards.of(folders).parts[0].folder
-    known = [parameter.name for parameter in survey.params if parameter.name not in OWN]
-    settings = {**read_settings(first, [str(name) for name in known]), "shard": None, "jobs": jobs}
+    # What `survey` names in its signature is no setting: where and how it prints.
+    named = signature(survey.callback).parameters if survey.callback is not None else {}
+    known = [str(option.name) for option in survey.params if option.name not in named]
+    settings = {**read_settings(first, known), "shard": None, "jobs": jobs}
     settings["device"] = device or settings["device"]
     check_writable(out)
     _print_survey(out, settings, as_json, debug, shards=folders)

@@ -45,7 +45,7 @@ class Survey:
         return Ledger(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write survey.json, tables/ and figures/ into a folder; survey.json appears last and whole."""
+        """Write survey.json, tables/ and figures/ into a folder; survey.json appears whole, the pictures last."""
         from armillary.views.save import save_survey
 
         return save_survey(self, Path(path))

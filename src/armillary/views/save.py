@@ -20,16 +20,20 @@ _WIDTH = 1100
 
 
 def save_survey(survey: Survey, folder: Path) -> Path:
-    """Write figures/<claim id>.html and report.html, then tables/ and survey.json, which appears last and whole."""
+    """Write tables/ and survey.json, which appears whole, then figures/<claim id>.html and report.html.
+
+    Pictures can be made again from survey.json, so a full disk costs pictures alone.
+    """
     from armillary.views.page import LIBRARY, library_script
     from armillary.views.report.report import save_report
 
+    written = write_survey(survey, Path(folder))
     drawings = {finding.id: draw(finding) for finding in survey}
     place = Path(folder) / "figures"
     pages = {place / file_name(claim, ".html"): page for claim, (_, page) in drawings.items()}
     write_whole({place / LIBRARY: library_script(), **pages})
     save_report(survey, Path(folder) / "report.html", {claim: figure for claim, (figure, _) in drawings.items()})
-    return write_survey(survey, Path(folder))
+    return written
 
 
 def draw(finding: Finding) -> tuple[Any, str]:

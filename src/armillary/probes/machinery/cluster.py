@@ -139,7 +139,9 @@ class OnCluster:
             future = self._running.pop(call, None) or self.submit(call)
             self._fill()
             states = deepcopy(empty)
-            fill(states, load(result(future)))
+            content = result(future)
+            if instruments:
+                fill(states, load(content))
             tick(segment.tokens)
             yield states
 
