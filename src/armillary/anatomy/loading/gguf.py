@@ -55,8 +55,9 @@ def check_gguf(path: Path) -> int:
         raise ModelError(f"{path} is cut short or damaged ({error}); fetch it again.") from error
     if header.architecture not in ARCHITECTURES:
         raise ModelError(
-            f"{path} holds a model of the architecture {header.architecture!r}; read from GGUF are "
-            f"{', '.join(sorted(ARCHITECTURES))}. Convert it to safetensors, or pass its folder from the hub."
+            f"{path} holds a model of the architecture {header.architecture[:40]!r} (read from GGUF are "
+            f"{', '.join(sorted(ARCHITECTURES))}); convert it to safetensors, pass its folder from the hub, or, if it "
+            "is damaged, fetch it again."
         )
     return weights
 
