@@ -6,7 +6,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 # Tests start many processes; without compiled files each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: survey test lint types fast slow bench docs-numbers docs-coverage docs-outputs clean
+.PHONY: survey test lint types fast slow bench docs-numbers docs-coverage docs-outputs audit clean
 
 survey: $(VENV)/.users            ## measure the default model
 	$(BIN)/armillary survey
@@ -23,7 +23,7 @@ types: $(VENV)/.developers
 fast: $(VENV)/.developers
 	$(BIN)/pytest -m "not slow"
 
-slow: $(VENV)/.slow               ## real checkpoints, UMAP and PaCMAP, and the browser (Debian's chromium)
+slow: $(VENV)/.slow $(VENV)/axe   ## real checkpoints, UMAP and PaCMAP, and the browser (Debian's chromium)
 	$(BIN)/pytest -m slow -n 0
 
 bench: $(VENV)/.developers
@@ -58,6 +58,14 @@ $(VENV)/.developers: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.slow: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[slow]'
 	touch $@ $(VENV)/.developers $(VENV)/.users
+
+# The accessibility checker that the browser tests load; it is no part of the package.
+$(VENV)/axe: | $(BIN)/python
+	mkdir -p $@ && cd $@ && npm pack --silent axe-core@4.14.0 && tar xzf axe-core-4.14.0.tgz
+
+audit: $(VENV)/.developers        ## known vulnerabilities of the pinned packages (asks pypi.org)
+	$(BIN)/pip install --disable-pip-version-check -q pip-audit
+	$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis survey

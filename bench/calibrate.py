@@ -25,7 +25,11 @@ ROOT = Path(__file__).parent.parent
 
 
 def ship(folders: list[str]) -> None:
-    calibration = reduce(joined, [read_calibration(Path(folder)) for folder in folders])
+    studies = {folder: read_calibration(Path(folder)) for folder in folders}
+    for folder, study in studies.items():
+        if unknown := [text for text in study.study.texts if text not in study.texts]:
+            print(f"{folder} does not say what its texts held ({', '.join(unknown)}): they could not be compared.")
+    calibration = reduce(joined, studies.values())
     today = claims()
     calibration = calibration.in_order([claim.id for claim in today])
     (ROOT / "src/armillary/builtin" / NAME).write_text(calibration_json(calibration), "utf-8")

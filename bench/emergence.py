@@ -27,7 +27,7 @@ from armillary.anatomy.loading.steps import Checkpoint, find_checkpoints
 from armillary.flow.documents import sample
 from armillary.flow.tokens import encode
 from armillary.lab.checkpoint import RECIPE
-from armillary.probes.grid.emergence import NAME, emergence_json, measure_emergence
+from armillary.probes.grid.checkpoints.emergence import NAME, emergence_json, measure_emergence
 from armillary.results.store import write_whole
 
 

@@ -6,8 +6,8 @@
     python docs/verdicts.py --write       write the pages from docs/verdicts.json alone
 
 `docs/verdicts.json` holds what the pages show of each survey. In a page, everything between `<!-- numbers … -->` and
-`<!-- end of numbers -->` is written by this file. `tests/test_docs.py` checks that the pages are what it writes, and
-that the numbers were measured by the rules of today.
+`<!-- end of numbers -->` is written by this file. `tests/test_docs.py` checks that the pages are what it writes. A
+verdict that another rule than today's gave is marked in them.
 """
 
 import argparse
@@ -16,10 +16,11 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from armillary.results.claim import VERDICTS
+from armillary.results.claim import VERDICTS, Claim
 from armillary.results.numbers import interval
 from armillary.views.figures.marks import MARKS
 
@@ -60,13 +61,16 @@ def survey_record(model: str, chosen: str = "all", folder: Path | None = None) -
             "parts": [[part.name, part.verdict, part.asserted] for part in finding.parts],
             "headline": finding.headline,
             "n": finding.n,
+            "rule": finding.claim.rule_digest,
+            **({} if finding.of_text else {"of_text": False}),
             "reading": TURNS.sub("", finding.reading),
         }
     text = survey.text
     return {
         "rules": survey.provenance.rules_version,
         "versions": dict(survey.provenance.versions),
-        "text": f"{text.source}, {text.documents} documents, {text.tokens} tokens",
+        # A survey of claims about weights alone has read nothing.
+        "text": f"{text.source}, {text.documents} documents, {text.tokens} tokens" if text.documents else "",
         "claims": claims,
     }
 
@@ -92,7 +96,7 @@ def table(chapter: str, store: Record) -> Iterable[str]:
     for claim in ids:
         entries = [record["claims"].get(claim) for record in store.values()]
         first = next(entry for entry in entries if entry)
-        cells = [cell(entry) for entry in entries]
+        cells = [cell(claim, entry) for entry in entries]
         yield f"| `{claim}` ({first['kind']}), {escaped(first['name'])} | {' | '.join(cells)} |\n"
         names = list(dict.fromkeys(name for entry in entries if entry for name in entry["controls"]))[:CONTROLS]
         for name in names:
@@ -100,12 +104,12 @@ def table(chapter: str, store: Record) -> Iterable[str]:
             yield f"| {escaped(name)} | {' | '.join(values)} |\n"
 
 
-def cell(entry: Record | None) -> str:
+def cell(claim: str, entry: Record | None) -> str:
     if entry is None:
         return ""
     reason = f" {entry['why']}" if entry["why"] else ""
     value = f" {number(entry['statistic'])}" if number(entry["statistic"]) else ""
-    return f"{MARKS[entry['verdict']]}{value or reason}"
+    return f"{MARKS[entry['verdict']]}{value or reason} {stale(claim, entry)}".rstrip()
 
 
 def number(ends: Any) -> str:
@@ -131,13 +135,25 @@ def readings(chapter: str, store: Record) -> Iterable[str]:
 
 
 def said(claim: str, entry: Record) -> str:
-    """The reading, and whether the verdict turned with the text when the instrument was calibrated."""
-    from armillary.probes import claims
+    """The reading, whether the verdict turned with the text when the instrument was calibrated, and whether the rule
+    has changed since it was measured."""
     from armillary.results.calibration.aims import turning
     from armillary.results.calibration.store import shipped
 
-    today = next(known for known in claims() if known.id == claim)
-    return f"{entry['reading']} {turning(shipped(), today)}".rstrip()
+    told = turning(shipped(), today()[claim], entry["verdict"], entry.get("of_text", True))
+    return " ".join(part for part in (entry["reading"], told, stale(claim, entry)) if part)
+
+
+@cache
+def today() -> dict[str, Claim]:
+    from armillary.probes import claims
+
+    return {claim.id: claim for claim in claims()}
+
+
+def stale(claim: str, entry: Record) -> str:
+    """What is said beside a verdict that another rule than today's gave."""
+    return "" if entry["rule"] == today()[claim].rule_digest else "(measured by an earlier rule)"
 
 
 def ledger(ids: Iterable[str], record: Record) -> Iterable[str]:
@@ -145,14 +161,12 @@ def ledger(ids: Iterable[str], record: Record) -> Iterable[str]:
     for claim in ids:
         entry = record["claims"][claim]
         yield f" {MARKS[entry['verdict']]} {claim:<23} {entry['verdict']:<10} {entry['kind']:<11} "
-        yield f"{number(entry['statistic'])}".rstrip() + "\n"
+        yield f"{number(entry['statistic'])} {stale(claim, entry)}".rstrip() + "\n"
     yield "```\n"
 
 
 def finding(claim: str, record: Record) -> Iterable[str]:
-    from armillary.probes import claims
-
-    entry, rule = record["claims"][claim], next(known.rule for known in claims() if known.id == claim)
+    entry, rule = record["claims"][claim], today()[claim].rule
     controls = [f"{name}: {number(ends)}" for name, ends in entry["controls"].items()]
     fields = {
         "reading": [said(claim, entry)],
@@ -200,10 +214,10 @@ def added(known: Record | None, record: dict[str, Any]) -> dict[str, Any]:
     if known is None or known["rules"] != record["rules"]:
         known = {"claims": {}, "text": record["text"]}
     claims = {**known["claims"], **record["claims"]}
-    whole = set(record["claims"]) >= set(known["claims"])  # a survey of some claims may have read no text
+    whole = set(record["claims"]) >= set(known["claims"]) and record["text"]  # some claims read no text
     return {
         **record,
-        "text": record["text"] if whole else known["text"],
+        "text": record["text"] if whole else known["text"] or record["text"],
         "claims": {p.claim.id: claims[p.claim.id] for p in PROBES if p.claim.id in claims},
     }
 

@@ -34,8 +34,14 @@ def test_keys_that_the_class_ignores_are_named_not_obeyed():
 
 
 def test_an_unknown_architecture_says_which_are_known():
+    config = tr.CTRLConfig(n_embd=16, n_layer=1, n_head=2, dff=16, vocab_size=20, n_positions=16)
+    with pytest.raises(ModelError, match=r"'ctrl' is not one Armillary knows \(gpt2, llama"):
+        read(tr.CTRLModel(config))
+
+
+def test_a_known_architecture_that_cannot_be_read_says_what_is_missing():
     config = tr.T5Config(d_model=16, num_layers=1, num_heads=2, d_ff=16, vocab_size=20)
-    with pytest.raises(ModelError, match=r"'t5' is not one Armillary knows \(gpt2, llama"):
+    with pytest.raises(ModelError, match=r"'t5' cannot be read: it needs two stacks with cross attention"):
         read(tr.T5Model(config))
 
 

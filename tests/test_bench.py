@@ -10,8 +10,8 @@ from armillary.edits import Scale, across, edited
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes import PROBES, choose
-from armillary.probes.filter.undiscard import Undiscard
-from armillary.probes.grid.axis_shuffles import DocumentShuffle
+from armillary.probes.filter.selection.undiscard import Undiscard
+from armillary.probes.grid.axes.axis_shuffles import DocumentShuffle
 from armillary.probes.machinery.bench import LOOKS, Bench, ModelChangedError, Trials
 from armillary.probes.machinery.evidence import RANDOM, SHUFFLED
 from armillary.probes.machinery.plan import make_plan

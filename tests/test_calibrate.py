@@ -26,8 +26,8 @@ from armillary.flow.controls import Twins, twin_seed
 from armillary.probes import claims as list_claims
 from armillary.probes.machinery.workers import side_by_side
 from armillary.results.calibration import Outcome, Planted, Run, RunsFile, Study, Task, wilson
-from armillary.results.calibration.aims import agreement, aims, by_text, turning
-from armillary.results.calibration.counts import Calibration, count_runs, joined
+from armillary.results.calibration.aims import agreement, aims, by_text, turned, turning
+from armillary.results.calibration.counts import Calibration, count_runs, in_words, joined
 from armillary.results.calibration.store import calibration_json, read_calibration, shipped
 from armillary.results.calibration.tables import planted_table, rates_table, seeds_table, untrained_table
 from armillary.results.claim import Claim
@@ -238,10 +238,10 @@ def test_other_studies_and_other_folders_are_refused(tmp_path, monkeypatch):
     with pytest.raises(OutputError, match="another study: quick changed"):
         calibrate(replace(SMALL, quick=True), tmp_path / "a")
     text = tmp_path / "text.txt"
-    text.write_text("One document.\n---\nAnother one.\n")
+    text.write_text("\n---\n".join(f"Document {number}." for number in range(9)))
     read_also = replace(SMALL, texts=("sample", "text"))
     calibrate(read_also, tmp_path / "a", {"text": str(text)})
-    text.write_text("One document.\n---\nA changed one.\n")
+    text.write_text("\n---\n".join(f"Another document {number}." for number in range(9)))
     with pytest.raises(OutputError, match="another study: text 'text' changed"):
         calibrate(read_also, tmp_path / "a", {"text": str(text)})
     with pytest.raises(TextError, match="the text 'books' has no path"):
@@ -308,9 +308,9 @@ def test_bad_input(tmp_path, message, options):
 # Rates from a hand-made file
 
 
-def line(part, subject, seed, verdicts, **more):
+def line(part, subject, seed, verdicts, why=None, **more):
     task = {"part": part, "subject": subject, "seed": seed, "text": "", "tokens": 0, "strength": 1.0, **more}
-    claims = {c: {"verdict": v, "why": None, "value": None, "reading": f"{c} {v}"} for c, v in verdicts.items()}
+    claims = {c: {"verdict": v, "why": why, "value": None, "reading": f"{c} {v}"} for c, v in verdicts.items()}
     return json.dumps({"task": task, "claims": claims, "seconds": 1, "error": ""}) + "\n"
 
 
@@ -370,13 +370,19 @@ def test_the_tables_of_a_hand_made_file(tmp_path):
 
 def test_aims_and_agreement(tmp_path):
     calibration = hand_made(tmp_path)
-    false_support, power, agree = aims(calibration)
+    false_support, power, agree, each = aims(calibration)
     assert false_support.missed == ("learned.one (supported 2 of 20)",) and false_support.checked == 1
     assert power.missed == ("a strong one (supported 4 of 5)",)
     assert agreement(calibration, "m", "sample", 2500) == (7, 8)
     assert agreement(calibration, "m", "sample", 1000) == (4, 4)
     assert agree.missed == ("m on sample (7 of 8 verdicts)", "m on books (7 of 8 verdicts)")
-    assert by_text(calibration, "learned.one", "m") == {"sample": "supported", "books": "refuted"}
+    assert (each.checked, each.missed) == (
+        4,
+        ("learned.one of m on sample (supported 3, undecided 1)", "learned.one of m on books (refuted 3, undecided 1)"),
+    )
+    texts = by_text(calibration, "learned.one", "m")
+    assert {text: in_words(counts) for text, counts in texts.items()} == {"sample": "supported", "books": "refuted"}
+    assert turned(calibration, "learned.one", "m") == {"sample": "supported", "books": "refuted"}
     assert [(r.claim, r.verdict, r.seed) for r in calibration.readings] == [
         ("learned.one", "supported", 0),
         ("learned.one", "qualified", 2),
@@ -390,10 +396,65 @@ def test_one_in_twenty_is_allowed_and_nothing_measured_is_no_success(tmp_path):
         for c in calibration.counts
         if c.part == "untrained"
     )
-    false_support, power, agree = aims(replace(calibration, counts=counts))
+    false_support, power, agree, each = aims(replace(calibration, counts=counts))
     assert false_support.met
     assert not power.met and not power.missed and not power.checked
     assert not agree.met and not agree.checked
+    assert not each.met and not each.checked
+
+
+def few_documents(texts=("sample", "books"), seeds=10) -> Calibration:
+    """On sample the claim is refuted 5 and undecided 5; on books no run could decide; 3 of 4 models decided nothing."""
+    study = Study(untrained=4, seeds=seeds, planted=1, models=("m",), texts=texts, claims=("learned.one",))
+    case = Planted("weak", "learned.one", "supported", (1.0,))
+    none = Outcome("undecided", "NO_INTERVAL")
+
+    def outcome(task: Task) -> Outcome:
+        if task.part == "untrained":
+            return Outcome("refuted") if task.seed == 0 else Outcome("undecided", "NOT_APPLICABLE")
+        if task.part == "planted" or task.text == "books":
+            return none
+        return Outcome("refuted") if task.seed < 5 else Outcome("undecided", "SPANS_LIMIT")
+
+    runs = [Run(task, {"learned.one": outcome(task)}) for task in study.tasks([case])]
+    return count_runs(runs, study, {"learned.one": "learned"}, [case])
+
+
+def test_runs_that_could_give_no_verdict_are_counted_apart():
+    calibration = few_documents()
+    untrained = calibration.untrained("learned.one")
+    assert untrained is not None
+    assert (untrained.n, untrained.apart, untrained.silent) == (1, 3, {"NOT_APPLICABLE": 3})
+    assert untrained_table(calibration).rows == (("learned.one", "learned", 1, 0, 0, 1, 0, 3, "0.000 [0.000, 0.793]"),)
+    # No run on books could decide: that is no agreement.
+    assert agreement(calibration, "m", "books", 2500) == (0, 0)
+    assert agreement(calibration, "m", "sample", 2500) == (5, 10)
+    # A planted effect must be found, whatever the reason.
+    assert aims(calibration)[1].missed == ("weak (supported 0 of 1)",)
+    page = " ".join(trust_page(calibration).split())
+    assert "m on books, 2,500 tokens: no verdicts" in page and "for an interval 10)" in page
+    assert "counted before reasons were stored" not in page
+    old = replace(calibration, counts=tuple(replace(counts, silent=None) for counts in calibration.counts))
+    assert "counted before reasons were stored" in " ".join(trust_page(old).split())
+
+
+def test_a_tie_is_a_tie():
+    calibration = few_documents()
+    assert seeds_table(calibration).rows == (
+        ("learned.one", "m", "refuted 5, undecided 5", "5 of 10", "books: no verdict possible"),
+    )
+    lines = claim_lines(calibration, "learned.one")
+    assert "m: refuted 5, undecided 5" in lines and not any("turns" in line for line in lines)
+    assert aims(calibration)[3].missed == ("learned.one of m on sample (refuted 5, undecided 5)",)
+
+
+def test_a_text_that_can_decide_nothing_is_refused(tmp_path, monkeypatch):
+    calls = fake(monkeypatch)
+    text = tmp_path / "text.txt"
+    text.write_text("\n---\n".join(f"Document {number}." for number in range(7)))
+    with pytest.raises(TextError, match=r"gives 7 documents within 2500 tokens, and an interval needs 8: no run"):
+        calibrate(replace(SMALL, texts=("sample", "text")), tmp_path / "out", {"text": str(text)})
+    assert not calls.calls and not (tmp_path / "out").exists()
 
 
 def test_what_is_said_of_a_claim(tmp_path):
@@ -544,8 +605,9 @@ def test_interrupted(tmp_path, monkeypatch):
 
 
 def test_work_in_processes():
+    before = dict(os.environ)
     assert sorted(side_by_side([1, 4, 9], math.sqrt, 2)) == [1, 2, 3]
-    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    assert all(os.environ.get(name) == before.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"))
     with pytest.raises(ArmillaryError, match="a worker process died, probably for lack of memory"):
         list(side_by_side([1], os._exit, 2))
     assert not multiprocessing.active_children()
@@ -568,7 +630,7 @@ def test_workers_give_the_same(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_keeps_finished_runs_and_leaves_no_process(tmp_path):
     command = [sys.executable, "-m", "armillary", "calibrate", "--out", str(tmp_path), "--untrained", "40"]
-    command += ["--seeds", "0", "--claims", "sphere.radius", "--tokens", "300", "--workers", "2"]
+    command += ["--seeds", "0", "--claims", "sphere.radius", "--tokens", "1000", "--workers", "2"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         runs = tmp_path / "runs.jsonl"
         while process.poll() is None and not (runs.exists() and runs.read_bytes()):
@@ -635,12 +697,19 @@ def test_a_verdict_that_turns_with_the_text_says_so_in_its_reading(monkeypatch):
     })  # fmt: skip
     told = "This verdict can turn with the text (m: supported on sample, refuted on books)."
     known = {claim.id: claim for claim in list_claims()}
-    radius, changed = known["sphere.radius"], replace(known["sphere.radius"], rule="another")
-    assert turning(turns, radius) == told
-    assert turning(turns, known["sphere.plane"]) == turning(turns, changed) == ""
-    assert turning(None, radius) == turning(turns, known["words.travel"]) == ""
+
+    radius = known["sphere.radius"]
+    assert turning(turns, radius, "refuted") == told
+    assert (
+        turning(turns, known["sphere.plane"], "refuted") == turning(turns, replace(radius, rule="new"), "refuted") == ""
+    )
+    assert turning(None, radius, "refuted") == turning(turns, known["words.travel"], "refuted") == ""
+    # A finding without a verdict has none that could turn; a stored table has read no text.
+    assert turning(turns, radius, "undecided") == turning(turns, radius, "refuted", of_text=False) == ""
+    lacking = _calibration({"sphere.radius": {"sample": "supported", "books": "undecided"}})
+    assert turning(lacking, radius, "supported") == ""
     monkeypatch.setattr("armillary.growing.shipped", lambda: turns)
-    radius, plane = survey("builtin:gpt", claims="sphere.radius,sphere.plane", tokens=600, progress=False)
+    radius, plane = survey("builtin:gpt", claims="sphere.radius,sphere.plane", tokens=1500, progress=False)
     assert radius.reading.endswith(told) and told not in plane.reading
 
 
@@ -657,6 +726,13 @@ def test_joined_calibrations():
     assert list(both.in_order(["a.a"]).kinds) == ["a.a"]
     with pytest.raises(OutputError, match="differ in seeds"):
         joined(early, replace(late, study=replace(late.study, seeds=4)))
+    with pytest.raises(OutputError, match=r"other texts under the same name .sample"):
+        joined(replace(early, texts={"sample": "one"}), replace(late, texts={"sample": "other"}))
+    alike = joined(replace(early, texts={"sample": "one"}), replace(late, texts={"sample": "one"}))
+    assert alike.texts == {"sample": "one"} and "of one name may be mixed" not in trust_page(alike)
+    # An older file has no digests: what cannot be compared is said.
+    older = joined(early, replace(late, texts={"sample": "other"}))
+    assert not older.texts and "of one name may be mixed: sample." in " ".join(trust_page(older).split())
     with pytest.raises(OutputError, match="rules' version"):
         joined(early, replace(late, rules_version="1"))
 

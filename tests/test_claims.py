@@ -1,7 +1,9 @@
 """Every probe: its claim is planted both ways, its finding is complete, and poor text decides nothing."""
 
 import math
+from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import pytest
 import test_attention_words
@@ -12,9 +14,10 @@ from armillary.anatomy.read import read
 from armillary.geometry.projection import installed
 from armillary.probes import PROBES
 from armillary.probes.attention.qk_subjects import QuerySubjects
+from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.instruments.words import WORDS
 from armillary.probes.machinery.evidence import MODEL, Evidence
-from armillary.probes.machinery.probe import Experimenter, judge
+from armillary.probes.machinery.probe import Experimenter, judge, needs_documents
 from armillary.probes.machinery.tables import head_names
 from armillary.probes.sphere.direction import Direction
 from armillary.results import VERDICTS, Why
@@ -112,8 +115,27 @@ def two_words() -> Evidence:
 def test_too_little_text_decides_nothing(probe, shape, reasons):
     gathered = planted_text(*shape)
     finding = judge(probe, gathered, bench_of(gathered))
+    if shape == (3, 60) and not needs_documents(probe):
+        assert finding.verdict == "supported" and finding.why is None
+        return
     assert finding.verdict == "undecided"
     assert finding.why in reasons
+
+
+def test_few_documents_leave_undecided_what_draws_intervals_over_them():
+    """Four rules draw none: two are exact, one is over pairs of items, one over heads. The gate is what the flag says,
+    and it is on unless a probe says otherwise."""
+    exempt = {probe.claim.id for probe in PROBES if not needs_documents(probe)}
+    assert exempt == {"attention.two-views", "ffn.store", "heads.language", "heads.emerge"}
+    gathered = planted_text(3, 60)
+
+    @dataclass(frozen=True)
+    class Gated(TwoViews):
+        needs_documents: ClassVar[bool] = True
+
+    plain, gated = judge(TwoViews(), gathered), judge(Gated(), gathered)
+    assert plain.verdict == "supported" and "documents" not in plain.reading
+    assert gated.why is Why.NO_INTERVAL and gated.reading.startswith("An interval needs 8 documents; the text has 3.")
 
 
 @pytest.mark.parametrize("probe", TEXT_PROBES, ids=lambda probe: probe.claim.id)

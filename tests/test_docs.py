@@ -29,6 +29,24 @@ def test_the_numbers_were_measured_by_the_rules_of_today():
         assert list(record["claims"]) == [probe.claim.id for probe in PROBES]
 
 
+def test_a_verdict_of_an_earlier_rule_is_marked():
+    """Wherever it is shown: in the table, in the readings, in a ledger and in a finding shown in full."""
+    changed, current = json.loads(json.dumps(STORE)), json.loads(json.dumps(STORE))
+    today = {probe.claim.id: probe.claim.rule_digest for probe in PROBES}
+    for store, rule in ((changed, "another"), (current, today["sphere.radius"])):
+        for record in store.values():
+            record["claims"]["sphere.radius"]["rule"] = rule
+    for what, times in (("A", 2 * len(STORE)), ("ledger sphere.radius", 1), ("finding sphere.radius", 1)):
+        pages = ["".join(NUMBERS["block"](what, store)) for store in (changed, current)]
+        earlier, now = (" ".join(page.split()).count("measured by an earlier rule") for page in pages)
+        assert earlier - now == times
+    for model, record in STORE.items():
+        assert record["text"] and not re.search(r"\b0 (documents|tokens)", record["text"])
+        for claim, entry in record["claims"].items():
+            marked = "measured by an earlier rule" in NUMBERS["cell"](claim, entry)
+            assert marked == (entry["rule"] != today[claim]), f"{model} {claim}"
+
+
 def test_every_chapter_has_a_page():
     pages = "".join(path.read_text("utf-8") for path in NUMBERS["PAGES"])
     shown = set(re.findall(r"<!-- numbers ([A-H]) -->", pages))

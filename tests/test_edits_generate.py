@@ -152,6 +152,28 @@ def test_a_scale_per_token_counts_columns_and_not_positions(single):
     assert torch.allclose(y, scale * centred * norm.gain + norm.shift, atol=1e-5)
 
 
+def test_a_scale_per_token_follows_the_text_when_the_window_slides(single):
+    """Its columns are the whole text's: in either order, after two slides, beside padding, with a cache."""
+    a, batch = single["gpt2"], padded(text(), text(PROMPT + 4, seed=5))
+    scale = 0.4 + torch.rand(2, PROMPT + 4 + NEW, 1, generator=torch.Generator().manual_seed(1))
+
+    def logits(*edits):
+        with still(a.model), edited(a, *edits):
+            return a.model(**batch).logits
+
+    freeze = Freeze("L1.ln1", scale)
+    whole, mistaken = logits(Slide(3), freeze), logits(Slide(3), Freeze("L1.ln1", scale.roll(3, 1)))
+    assert torch.equal(whole, logits(freeze, Slide(3))) and torch.equal(whole, logits(Slide(1), Slide(2), freeze))
+    assert far(whole, mistaken) > 0.01, "columns of the slid text"
+    # The row without padding, cut by hand.
+    with still(a.model), edited(a, Freeze("L1.ln1", scale[1:, 3:])):
+        alone = a.model(batch["input_ids"][1:, 3:]).logits
+    assert far(whole[1:], alone) < BESIDE
+    with edited(a, Slide(3), freeze):
+        cached, without = (greedy(a, text(PROMPT + 4, seed=5, rows=2), cache)[1] for cache in (True, False))
+    assert far(cached, without) < BESIDE
+
+
 @pytest.mark.parametrize("padding", [0, 3])
 def test_a_negative_start_counts_from_the_end_of_each_row(single, padding):
     """Also where the shorter row is padded on the right."""

@@ -55,7 +55,7 @@ def test_example(name):
 
 def test_every_example_is_quoted_and_no_other():
     assert set(QUOTED) | set(FIRST_STEPS) == set(EXAMPLES)
-    assert len(EXAMPLES) == 17
+    assert len(EXAMPLES) == 18
 
 
 def test_a_changed_number_or_word_is_noticed():

@@ -17,17 +17,17 @@ from armillary.flow.controls import Twins
 from armillary.flow.tokens import Corpus, Window
 from armillary.geometry.coding import REACH, Coded, decode, encode, entropy, quantise
 from armillary.probes import PROBES as ALL_PROBES
-from armillary.probes.filter import decoding
-from armillary.probes.filter.ablation import at_random, most_often
-from armillary.probes.filter.bits import document_bits, halves_rank, hoyer, random_orientation
+from armillary.probes.filter.activations.hidden import below, hidden_layers, quiet
+from armillary.probes.filter.activations.units import closest, find_units
 from armillary.probes.filter.by_layer import by_layers
 from armillary.probes.filter.compress import Compress
-from armillary.probes.filter.decoding import decoded_sums, equal_sides
+from armillary.probes.filter.compression.bits import document_bits, halves_rank, hoyer, random_orientation
 from armillary.probes.filter.discard import Discard
-from armillary.probes.filter.hidden import below, hidden_layers, quiet
 from armillary.probes.filter.select import Select
-from armillary.probes.filter.undiscard import Undiscard
-from armillary.probes.filter.units import closest, find_units
+from armillary.probes.filter.selection import decoding
+from armillary.probes.filter.selection.ablation import at_random, most_often
+from armillary.probes.filter.selection.decoding import decoded_sums, equal_sides
+from armillary.probes.filter.selection.undiscard import Undiscard
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import Experimenter, judge
@@ -140,7 +140,7 @@ def test_relu_never_adds_bits_at_one_step():
 
 def test_no_edge_of_the_grid_decides():
     """Many values of GELU lie at −0.17. On one grid its bits jump with the step; over shifted grids they do not."""
-    from armillary.probes.filter import bits
+    from armillary.probes.filter.compression import bits
 
     x = np.random.default_rng(2).normal(-1, 0.7, size=(64, 256))
     gelu = torch.nn.functional.gelu(torch.from_numpy(x)).numpy()
@@ -282,7 +282,7 @@ def test_units_that_agree_on_massive_tokens_alone_are_not_doubles():
 
 
 def test_wide_rows_are_sketched_and_blocks_agree(monkeypatch):
-    from armillary.probes.filter import units
+    from armillary.probes.filter.activations import units
 
     rows = torch.randn(300, 400, generator=torch.Generator().manual_seed(0))
     rows[250], rows[40], rows[41] = -rows[100], rows[39] + 0.05 * torch.randn(400), 0
@@ -325,6 +325,15 @@ def test_a_wrong_orientation_is_told_although_bits_are_saved():
         finding.to_frame().more_high < -0.1
     ).all() and "bits more than the model's own in every layer" in finding.reading
     assert parts_of(finding)["the directions of W_1 add to it"] == "refuted"
+    assert finding.verdict == "refuted"
+
+
+def test_large_untrained_weights_have_learned_nothing():
+    """They save more than untrained models of the usual size, and as much as other random directions."""
+    finding = tried(Compress(), plain("gelu_new", size=5.0), corpus(24, 40))
+    parts = parts_of(finding)
+    assert parts["the activation saves bits"] == parts["training adds to it"] == "supported"
+    assert parts["the directions of W_1 add to it"] == finding.verdict == "refuted"
 
 
 def test_what_any_activation_saves_is_not_learned():

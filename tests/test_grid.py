@@ -15,13 +15,14 @@ from armillary.flow.capture import run, still
 from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes import PROBES
-from armillary.probes.grid.axis_shuffles import (
+from armillary.probes.grid.axes.axis_shuffles import (
     TRIALS,
     DocumentShuffle,
     ShuffleCase,
     ShuffleCosts,
     crossing_share,
     shuffle_cases,
+    whole_case,
 )
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes, _verdict
@@ -166,6 +167,30 @@ def test_one_layer_above_the_limit_qualifies():
     assert _verdict(["above", "open"], True, True, 24) == ("undecided", Why.SPANS_LIMIT)
     assert _verdict(["above", "idle"], True, True, 24) == ("qualified", None)
     assert _verdict(["above", "above"], True, False, 24) == ("undecided", Why.UNDEFINED)
+    assert _verdict(["below", "below"], False, None, 24) == ("undecided", Why.SPANS_LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("untrained_costs", "why", "says"),
+    [
+        ((3.0, 3.1, 3.2), Why.UNDEFINED, "no more than in untrained models"),
+        # Three twins of standard deviation s reach 3 s; their interval ends at 5 s.
+        ((-0.25, 0.0, 0.25), Why.SPANS_LIMIT, "is unclear"),
+        ((0.0, 0.0, 0.0), None, "of the cost of a shuffle"),
+    ],
+    ids=["as dear", "unclear", "free"],
+)
+def test_a_share_is_withheld_unless_shuffles_cost_more_than_in_untrained_models(untrained_costs, why, says):
+    """The same trials beside three kinds of untrained models, whose costs are given as shares of the model's."""
+    anatomy = gpt2()
+    gathered = gather(anatomy, written(anatomy), ())
+    result = HeadAxes().experiment(bench_of(gathered))
+    cost = ShuffleCosts(result.trials, whole_case(anatomy)).cost("across")[0]
+    finding = HeadAxes().conclude(gathered, replace(result, twins=tuple((cost * c,) * 3 for c in untrained_costs)))
+    assert finding.why is why and says in finding.reading
+    withheld = [np.isnan(finding.statistic.value), np.isnan(finding.controls[0].value), finding.to_frame().share.isna()]
+    assert all(np.all(each) for each in withheld) == (why is not None) == any(np.all(each) for each in withheld)
+    assert ("no more than" in finding.reading) == (why is Why.UNDEFINED)
 
 
 @pytest.mark.parametrize("seed", [101, 102])

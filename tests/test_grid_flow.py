@@ -10,7 +10,7 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.probes.grid.coarse import Coarse, rank_correlation, sites_of
-from armillary.probes.grid.correlation_length import (
+from armillary.probes.grid.coarsening.correlation_length import (
     StateCorrelations,
     added,
     centred_states,
@@ -18,7 +18,7 @@ from armillary.probes.grid.correlation_length import (
     length,
     state_correlations,
 )
-from armillary.probes.grid.flow_steps import bures, depth_steps
+from armillary.probes.grid.coarsening.flow_steps import bures, depth_steps
 from armillary.probes.instruments.patterns import texts
 from armillary.probes.machinery import T
 from armillary.results import Why

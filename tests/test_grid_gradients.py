@@ -10,8 +10,8 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.edits import Shuffle, Silence, across, edited
 from armillary.flow.tokens import collate
-from armillary.probes.grid.backward import loss_slices
-from armillary.probes.grid.coupling import _written, derivatives, relative_change
+from armillary.probes.grid.backpropagation.backward import loss_slices
+from armillary.probes.grid.backpropagation.coupling import _written, derivatives, relative_change
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.machinery.bench import Bench
 from armillary.specimens.models.grid import gpt2

@@ -23,8 +23,8 @@ from armillary.geometry.induced import (
     shear,
     sheared_angle,
 )
-from armillary.probes.grid.map_tables import closed_form_error, shear_table
-from armillary.probes.grid.maps import (
+from armillary.probes.grid.bending.map_tables import closed_form_error, shear_table
+from armillary.probes.grid.bending.maps import (
     Points,
     directions,
     matrices,

@@ -12,7 +12,7 @@ from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.probes.grid.orthogonality import Orthogonality
-from armillary.probes.grid.token_pairs import law, pair_sums, sample_vectors, space_sums
+from armillary.probes.grid.spaces.token_pairs import law, pair_sums, sample_vectors, space_sums
 from armillary.probes.machinery.bench import Bench
 from armillary.results import Why
 from armillary.specimens.models.grid import leaning, reading

@@ -191,7 +191,7 @@ def test_offsets_turn_queries_and_keys_as_the_model_does(name):
     from transformers.models.llama.modeling_llama import rotate_half
 
     anatomy, truth = specimen(name), naive(name, 0)
-    rotary = anatomy.model.get_submodule(anatomy.rotary_path)
+    rotary = anatomy.blocks[0].attention.rotary.module
     cos, sin = (side.double() for side in rotary(torch.zeros(1, 1, 32), torch.tensor([[9, 4]])))
 
     def turn(q, k):

@@ -102,7 +102,7 @@ def test_the_loss_is_the_models_own(healthy, text, health):
             nats += float(healthy.model(input_ids=ids, labels=ids).loss) * (len(window.ids) - 1)
         count += len(window.ids) - 1
     assert health["loss.text"].value == pytest.approx(nats / count / math.log(healthy.vocabulary), rel=1e-4)
-    perplexity = float(re.search(r"perplexity ([\d.,]+)", health["loss.text"].shown)[1].replace(",", ""))
+    perplexity = float(re.search(r"perplexity ([\d.,]+)", health["loss.text"].where)[1].replace(",", ""))
     assert perplexity == pytest.approx(math.exp(nats / count), rel=0.01)
 
 

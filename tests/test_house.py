@@ -59,6 +59,8 @@ LIGHT = [
     "armillary.results.store",
     "armillary.anatomy.loading.catalogue",
     "armillary.anatomy.loading.cache",
+    "armillary.serve.app",
+    "armillary.serve.start",
 ]
 
 
@@ -83,7 +85,8 @@ def test_help_and_show_never_import_torch(tmp_path):
 
 def test_the_public_surface_is_small():
     nouns = ["Finding", "GeometryCallback", "HealthCallback", "Ledger", "Survey", "__version__"]
-    assert sorted(armillary.__all__) == [*nouns, "edited", "examine", "health", "load", "read", "survey", "train"]
+    verbs = ["edited", "examine", "explore", "health", "load", "read", "survey", "train"]
+    assert sorted(armillary.__all__) == [*nouns, *verbs]
     assert all(getattr(armillary, name) is not None for name in armillary.__all__)
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         armillary.lode  # noqa: B018

@@ -18,9 +18,12 @@ from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather, observe
 from armillary.probes.machinery.stream_states import stream_states
+from armillary.probes.others.bare_attention import Bare
+from armillary.probes.others.bare_attention import share as left_share
 from armillary.probes.others.block_fits import block_fits, skip, write
 from armillary.probes.others.block_fits import whole as linear_share
 from armillary.probes.others.cones import contributions, rogue_share
+from armillary.probes.others.id_peak import by_half, peak
 from armillary.probes.others.massive_places import SetOutliers, extremes
 from armillary.probes.others.straight import middle_third
 from armillary.probes.others.stream import sampled_streams
@@ -169,3 +172,42 @@ def test_every_family_can_be_asked(family):
         finding = judge(probe, gathered, bench)
         whole(finding)
         assert not math.isnan(finding.statistic.value) or finding.verdict == "undecided"
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "gpt_neox", "bert"])
+def test_without_its_skip_a_block_gives_its_write(family):
+    """What leaves the last block is what its last sublayer wrote; with nothing taken away it is the model's own."""
+    anatomy = read(tiny(family))
+    bench = bench_of(gather(anatomy, chained(3, 12, vocabulary=90), ()))
+    batch, last = bench.batches()[0], anatomy.layers - 1
+    block = anatomy.blocks[last]
+    writes = ["mlp_out" if block.ln2_post is None else "ln2_post", "attn_out" if block.ln1_post is None else "ln1_post"]
+    sites = [f"L{last}.{name}" for name in (*writes, "resid_post", "resid_pre")]
+    plain = bench.states(batch, sites)
+    for skips, forwards in ((False, True), (False, False), (True, False)):
+        states = bench.states(batch, sites, Bare(skips, forwards))
+        assert not torch.allclose(states[sites[2]], plain[sites[2]], atol=1e-3)
+    assert torch.equal(bench.states(batch, sites)[sites[2]], plain[sites[2]])
+    if anatomy.order == "pre" and not anatomy.parallel:
+        # The write that is watched has its skip taken off already, so that the sum is the bare write.
+        bare = bench.states(batch, sites, Bare(False, False))
+        assert float(bare[sites[0]].abs().max()) == 0
+
+
+def test_the_highest_of_many_noisy_numbers_is_no_peak():
+    """Dimensions that differ by chance alone: found and measured on the same documents, they would have a peak."""
+    rng = np.random.default_rng(3)
+    ratios = []
+    for _ in range(40):
+        sums = np.zeros((20, 30, 2, 2))
+        sums[..., 0] = 20
+        sums[..., 1] = 2 + 0.4 * rng.standard_normal((20, 30, 2))
+        ratios.append(float(peak(by_half(sums).sum(0)[None])[0]))
+    assert np.mean(ratios) < 1.0
+    sums[:, 15, :, 1] /= 2
+    assert float(peak(by_half(sums).sum(0)[None])[0]) > 1.5
+
+
+def test_what_is_left_beside_the_mean():
+    sums = np.array([[[0.0, 4.0], [4.0, 4.0], [1.0, 4.0]]])
+    assert left_share(sums)[0].tolist() == [0.0, 1.0, 0.5]

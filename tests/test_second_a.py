@@ -18,9 +18,9 @@ from armillary.probes.attention.decomposed_heads import decomposed
 from armillary.probes.attention.lexicon.paired_sides import paired_sides
 from armillary.probes.attention.qk_subjects import QuerySubjects
 from armillary.probes.filter.forward_store import ForwardStore
-from armillary.probes.filter.layer_writes import ATTENTION, INPUT, WRITE, layer_writes
 from armillary.probes.filter.write import ForwardWrite
-from armillary.probes.filter.write_bits import principal_bits
+from armillary.probes.filter.writes.layer_writes import ATTENTION, INPUT, WRITE, layer_writes
+from armillary.probes.filter.writes.write_bits import principal_bits
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.bench import Bench

@@ -14,12 +14,12 @@ from armillary.probes.grid.privileged import Privileged
 from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.shared_pass import gather
-from armillary.probes.sphere import cycle_parts
 from armillary.probes.sphere.contrast import Contrast
-from armillary.probes.sphere.cycle import WRITE, X, Y, cycle, sublayers
 from armillary.probes.sphere.isotropy import POST, Isotropy
-from armillary.probes.sphere.rotations import rotation, sublayer_errors
 from armillary.probes.sphere.shared import Shared
+from armillary.probes.sphere.symmetry import cycle_parts
+from armillary.probes.sphere.symmetry.cycle import WRITE, X, Y, cycle, sublayers
+from armillary.probes.sphere.symmetry.rotations import rotation, sublayer_errors
 from armillary.probes.stability.positions import Positions
 from armillary.results import Why
 from armillary.specimens.models import texts
@@ -68,9 +68,21 @@ def test_stations_are_what_the_planted_weights_say():
     assert (stations[:, Y] > 1.2 * stations[:, X]).all()
 
 
+def test_the_statistic_counts_what_the_part_counts():
+    """Each step happens in two of four sublayers, and never both: qualified apart, refuted together."""
+    apart, half = (
+        finding_of(f"cycle, {case}")
+        for case in ("each step in another layer", "gains that even out in one layer of two")
+    )
+    both, norm, sublayer = apart.parts[:3]
+    assert (both.verdict, norm.verdict, sublayer.verdict) == ("refuted", "qualified", "qualified")
+    assert apart.statistic.value == both.statistic.value == 0 and "Both at one sublayer" in both.reading
+    assert half.statistic.value == half.parts[0].statistic.value == 0.5 and "2 of 4" in half.parts[0].reading
+
+
 def test_few_tokens_do_not_look_like_few_axes():
     """Isotropic words: a covariance multiplied with itself would find a third of the axes in so few tokens."""
-    from armillary.probes.sphere.clouds import membership, participation
+    from armillary.probes.sphere.spectra.clouds import membership, participation
 
     points = normal(48, D, stream=5).double().numpy()
     member = membership(torch.arange(48).numpy() % 12, 12)
@@ -116,7 +128,7 @@ def test_the_rotated_copy_leaves_the_other_alone(family):
     """f(y) of the two-copy pass is what the model writes by itself, and f(yR) is that of a lone edited pass."""
     from armillary.edits.edit import changing
     from armillary.flow.capture import run, still, watching
-    from armillary.probes.sphere.rotations import _results
+    from armillary.probes.sphere.symmetry.rotations import _results
 
     anatomy = read(tiny(family))
     batch = next(iter(text(4, 12, words=97).batches()))
@@ -165,7 +177,7 @@ def test_the_drawing_has_one_path_per_sublayer_and_escapes_names():
 
 
 def test_contrast_is_0_where_all_are_equally_far_and_1_where_one_coincides():
-    from armillary.probes.sphere.neighbours import contrast, neighbours, skewness
+    from armillary.probes.sphere.locality.neighbours import contrast, neighbours, skewness
 
     simplex = torch.eye(30).double()
     alike = neighbours(simplex, simplex, torch.arange(30).numpy(), 1)
@@ -182,7 +194,7 @@ def test_contrast_is_0_where_all_are_equally_far_and_1_where_one_coincides():
 
 
 def test_tokens_of_the_same_document_are_not_compared():
-    from armillary.probes.sphere.neighbours import contrast, neighbours
+    from armillary.probes.sphere.locality.neighbours import contrast, neighbours
 
     points = normal(30, 8, stream=3).double()
     twice, documents = torch.cat((points, points)), torch.arange(30).repeat(2).numpy()
@@ -222,7 +234,7 @@ def test_an_exchange_is_what_other_weights_would_do():
 
     from armillary.edits import edited
     from armillary.flow.capture import run, still
-    from armillary.probes.sphere.gain_swaps import Pair, swapped
+    from armillary.probes.sphere.gains.gain_swaps import Pair, swapped
 
     for family in ("gpt2", "llama", "gemma2", "opt-post"):
         anatomy = read(tiny(family))
@@ -254,7 +266,7 @@ def test_what_cannot_be_exchanged_is_undecided_with_its_reason():
 
 def test_energy_distance_is_what_theory_says():
     """Two clouds whose means are δ apart: about δ²/4 of the squared radius; 0 for halves of one cloud."""
-    from armillary.probes.stability.position_bins import distances
+    from armillary.probes.stability.places.position_bins import distances
 
     n, shift = 600, 0.2
     points = normal(2 * n, 200, stream=1).double()
@@ -267,7 +279,7 @@ def test_energy_distance_is_what_theory_says():
 
 def test_tokens_of_one_document_are_not_taken_for_neighbours():
     """Documents that lie far apart: with pairs of their own tokens, ranges would seem closer than they are."""
-    from armillary.probes.stability.position_bins import distances
+    from armillary.probes.stability.places.position_bins import distances
 
     document = torch.arange(400) % 20
     points = (0.01 * normal(400, 8, stream=2) + normal(20, 8, stream=3)[document]).double()
@@ -304,6 +316,23 @@ def test_positions_beyond_the_trained_length():
     assert table.why is Why.NOT_APPLICABLE and "table of positions ends at 64" in table.reading
 
 
+def test_what_keeps_positions_beyond_the_trained_length_out_of_reach_is_said():
+    from armillary.probes.stability.places.beyond import obstacle
+
+    anatomy = read(tiny("llama"))
+    short = tried(Positions(), anatomy, text(10, 32, words=97)).parts[2]
+    assert short.why is Why.TOO_LITTLE_TEXT and "too short for windows of 80 tokens" in short.reading
+    long = obstacle(replace(anatomy, context=4096), 10**6)
+    assert long is not None and long.why is Why.NOT_AFFORDED and "windows of 4160 tokens" in long.reason
+
+
+def test_without_the_earliest_range_nothing_is_compared():
+    """Eight documents have 56 tokens at positions 1–7, where 64 are needed; later ranges have enough."""
+    few, enough = (tried(Positions(), read(tiny("llama")), text(count, 40, words=97)) for count in (8, 10))
+    assert few.why is Why.TOO_LITTLE_TEXT and few.reading.startswith("Positions 1–7") and not few.parts
+    assert enough.why is not Why.TOO_LITTLE_TEXT and "Between positions 1–7 and 32–127" in enough.reading
+
+
 def test_windows_too_short_for_two_ranges_decide_nothing():
     finding = tried(Positions(), read(tiny("gpt2")), text(30, 8, words=97))
     assert finding.why is Why.TOO_LITTLE_TEXT and "longer documents" in finding.reading
@@ -323,7 +352,7 @@ def test_turning_all_axes_takes_the_meaning_from_them():
 
 def test_an_axis_chosen_and_measured_on_the_same_documents_would_seem_to_tell():
     """Noise alone: the best of many axes tells any class of the tokens it was chosen on."""
-    from armillary.probes.grid.axis_meaning import best_axis_aucs
+    from armillary.probes.grid.axes.axis_meaning import best_axis_aucs
 
     document = torch.arange(400).numpy() % 40
     points = normal(400, 200, stream=1)
@@ -340,7 +369,7 @@ def test_an_axis_chosen_and_measured_on_the_same_documents_would_seem_to_tell():
 
 def test_classes_are_frequent_tokens_and_kinds_of_them():
     """Ten tokens, twenty times each; a class needs members and others in both halves of the documents."""
-    from armillary.probes.grid.axis_meaning import FREQUENT, Cloud, classes
+    from armillary.probes.grid.axes.axis_meaning import FREQUENT, Cloud, classes
 
     token, document = torch.arange(200).numpy() % 10, torch.arange(200).numpy() // 10
     following = torch.full((200,), -1).numpy()
@@ -355,7 +384,7 @@ def test_classes_are_frequent_tokens_and_kinds_of_them():
 
 
 def test_likeness_of_axes_is_a_plain_count_of_correlations():
-    from armillary.probes.grid.axis_blocks import grouped_ratio, likeness, median_ratio
+    from armillary.probes.grid.axes.axis_blocks import grouped_ratio, likeness, median_ratio
 
     shared = normal(300, 4, stream=1).repeat_interleave(3, 1)
     points = (shared + normal(300, 12, stream=2)).double()
@@ -376,7 +405,7 @@ def test_likeness_of_axes_is_a_plain_count_of_correlations():
 def test_kurtosis_is_that_of_the_axes():
     from scipy.stats import kurtosis
 
-    from armillary.probes.grid.axis_meaning import kurtoses
+    from armillary.probes.grid.axes.axis_meaning import kurtoses
 
     points = normal(500, 6, stream=3) ** 3
     ours = kurtoses(points, torch.arange(500).numpy() % 20, torch.ones(1, 20).double().numpy())[0]

@@ -224,7 +224,7 @@ def test_every_phenomenon_has_forty_items_and_every_pair_exchanges_its_roles():
         assert (one.target, one.distractor) == (two.distractor, two.target)
 
 
-def test_orders_exchange_the_places_of_target_and_distractor_and_nothing_else():
+def test_orders_exchange_the_places_of_target_and_distractor_and_keep_the_query():
     for item in items():
         first, second = (split(order) for order in item.orders)
         target, distractor, query = (first.index(word) for word in (item.target, item.distractor, item.query))
@@ -232,6 +232,9 @@ def test_orders_exchange_the_places_of_target_and_distractor_and_nothing_else():
         exchanged = [second.index(word) for word in (item.distractor, item.target, item.query)]
         assert exchanged == [target, distractor, query]
         assert len(first) == len(second)
+        # A phrase that moves to the front of its noun brings a comma; elsewhere all other words stay.
+        moved = set(first) ^ set(second)
+        assert moved == ({"then", ","} if item.phenomenon in ("agreement", "subject") else set())
 
 
 def test_words_of_one_phenomenon_are_not_used_in_two_of_its_pairs():

@@ -28,10 +28,17 @@ from armillary.flow.capture import still, watching
 from armillary.flow.controls import random_twin
 from armillary.flow.documents import from_any
 from armillary.flow.tokens import Corpus, Window, collate, encode
-from armillary.probes.grid.backward import marked_slices
-from armillary.probes.grid.emerge import HeadEmergence, _verdict
-from armillary.probes.grid.emerge_ranks import NEXT, NOW, OTHERS, beyond_others, cells, correlation, exchanged
-from armillary.probes.grid.emergence import (
+from armillary.probes.grid.backpropagation.backward import marked_slices
+from armillary.probes.grid.checkpoints.emerge_ranks import (
+    NEXT,
+    NOW,
+    OTHERS,
+    beyond_others,
+    cells,
+    correlation,
+    exchanged,
+)
+from armillary.probes.grid.checkpoints.emergence import (
     Emergence,
     _shares,
     emergence_json,
@@ -39,19 +46,20 @@ from armillary.probes.grid.emergence import (
     read_emergence,
     shipped,
 )
-from armillary.probes.grid.phenomena import MARKED, OTHER, mark
+from armillary.probes.grid.checkpoints.phenomena import MARKED, OTHER, mark
+from armillary.probes.grid.emerge import HeadEmergence, _verdict
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.shared_pass import gather
-from armillary.probes.stability.departures import Departures
-from armillary.probes.stability.generating import Generations, Writer, arms_of
-from armillary.probes.stability.generation import Generation
-from armillary.probes.stability.generation_parts import norms_do_it, states_stay, text_stays
-from armillary.probes.stability.generation_views import text_table
-from armillary.probes.stability.growth import APART, FROZEN, LIVE
-from armillary.probes.stability.ring_text import Ring, entropy_of, read_ring, sites_of
-from armillary.probes.stability.row_freeze import RowFreeze, Switch
-from armillary.probes.stability.written_text import TEXT, Measured, _effective_rank, _repetition
+from armillary.probes.stability.generation import Generation, size_of
+from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE
+from armillary.probes.stability.nudges.row_freeze import RowFreeze, Switch
+from armillary.probes.stability.writing.departures import Departures
+from armillary.probes.stability.writing.generating import ANEW, Generations, Writer, arms_of, evicts
+from armillary.probes.stability.writing.generation_parts import norms_do_it, states_stay, text_stays, very_long
+from armillary.probes.stability.writing.generation_views import text_table
+from armillary.probes.stability.writing.ring_text import Ring, entropy_of, read_ring, sites_of
+from armillary.probes.stability.writing.written_text import TEXT, Measured, _effective_rank, _repetition
 from armillary.results import Why
 from armillary.specimens.models.emergence import STEPS, WORDS, resting, run_folder, trained
 from armillary.specimens.models.texts import corpus
@@ -409,7 +417,7 @@ def corpus97(documents: int = 12, length: int = 40) -> Corpus:
 def test_writing_is_reading_what_was_written(name):
     """States and predictions of every token are those of a plain pass over its half window and what followed."""
     anatomy, ring, generations = written(name)
-    tokens, half = generations.arms[LIVE], 8
+    tokens, half = generations.arms[ANEW if name == "llama" else LIVE], 8
     for row, start in enumerate(generations.starts[:2]):
         whole = torch.cat((ring.stretch(start, -half), tokens.ids[row]))
         for step in (0, 5, half, half + 3, 4 * half + 7):
@@ -422,6 +430,45 @@ def test_writing_is_reading_what_was_written(name):
             torch.testing.assert_close(entropy_of(logits), tokens.entropy[row, step], rtol=1e-4, atol=1e-5)
             for site, x in tokens.states.items():
                 torch.testing.assert_close(kept[site][0, -1], x[row, step], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_neox"])
+def test_a_cache_that_evicts_keeps_the_other_keys_as_they_were(name):
+    """States are those of one pass over the whole text in which a token sees what has not fallen out: keys of a half
+    window ago, made while their own past was still in view. Reading that half anew gives others."""
+    anatomy, ring, generations = written(name)
+    live, half = generations.arms[LIVE], 8
+    steps = live.ids.shape[1]
+    assert evicts(anatomy) and set(generations.arms) == {LIVE, FROZEN, ANEW}
+    place = torch.arange(half + steps)
+    oldest = (place // half - 1).clamp_min(0) * half
+    seen = (place[None] <= place[:, None]) & (place[None] >= oldest[:, None])
+    hidden = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)[None, None]
+    for row in range(2):
+        whole = torch.cat((ring.stretch(generations.starts[row], -half), live.ids[row]))[None]
+        kept: dict[str, torch.Tensor] = {}
+        with still(anatomy.model), watching(anatomy, {s: keeping(kept, s) for s in live.states}):
+            anatomy.model(input_ids=whole, attention_mask=hidden)
+        for site, x in live.states.items():
+            torch.testing.assert_close(kept[site][0, half:], x[row], rtol=1e-4, atol=1e-4)
+    anew = generations.arms[ANEW]
+    assert torch.equal(live.ids[:8, 0], anew.ids[:, 0]) and not torch.equal(live.ids[:8], anew.ids)
+
+
+def test_keys_that_hold_their_place_cannot_stay():
+    assert [evicts(read(tiny(name))) for name in ("gpt2", "mistral", "llama")] == [False, False, True]
+    anatomy = read(tiny("llama"))
+    assert not evicts(replace(anatomy, positions=replace(anatomy.positions, rotary_type="dynamic")))
+
+
+@pytest.mark.parametrize(("context", "windows", "verdict"), [(512, 9, "supported"), (576, 7, "qualified")])
+def test_a_text_that_fits_into_the_context_is_qualified_at_most(context, windows, verdict):
+    anatomy = replace(read(tiny("gpt2")), context=context)
+    assert size_of(anatomy, False)[:2] == (64, windows) and size_of(anatomy, True)[1] == 4
+    found = replace(synthetic_departures(0.0, windows), window=64)
+    part = very_long(Evidence(anatomy), found)
+    assert part.verdict == verdict and part.asserted and f"context holds {context}" in part.reading
+    assert ("nothing about longer texts" in part.reading) == (verdict == "qualified")
 
 
 def keeping(kept, site):
@@ -568,7 +615,10 @@ def test_every_family_can_write(name):
     finding = probe.conclude(gather(anatomy, text, ()), probe.experiment(Bench(anatomy, text, quick=True)))
     whole(finding)
     assert finding.n == 16 * 4 * 32
-    assert (len(finding.parts) == 4) == (name in ("llama", "qwen3", "gpt_neox", "phi"))
+    evicting = name in ("llama", "qwen3", "gpt_neox", "phi")
+    assert evicts(anatomy) == evicting == (finding.parts[-1].name == "states stay with the window read anew")
+    assert len(finding.controls) == (1 if evicting else 2)
+    assert ("fell out of the model's own cache" in finding.reading) == evicting
     assert probe.passes(anatomy) > 0
 
 

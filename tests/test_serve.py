@@ -360,3 +360,23 @@ def test_the_command_refuses_what_it_cannot_show(tmp_path):
 def test_built_in_models_are_always_offered_and_paths_are_not_shown(tmp_path):
     found = gather([str(tmp_path / "mine")])
     assert list(found.models) == ["mine", "builtin:gpt", "builtin:llama"]
+
+
+def test_a_notebook_gets_the_rooms_in_a_frame(anatomy):
+    import httpx2
+
+    import armillary
+
+    page = armillary.explore(anatomy)
+    try:
+        assert page._repr_html_().startswith(f'<iframe src="{page.address}"')
+        base, token = page.address.split("/?token=")
+        headers = {"x-armillary-token": token, "content-type": "application/json"}
+        name = anatomy.name[-60:]
+        body = {"room": "sphere", "part": "path", "fields": {"model": name, "sentence": WORDS}}
+        answer = httpx2.post(f"{base}/api/part", content=json.dumps(body), headers=headers, timeout=60)
+        assert '"kind":"travel"' in answer.text
+        assert "frame-ancestors http://localhost:*" in httpx2.get(base).headers["content-security-policy"]
+    finally:
+        page.stop()
+    assert not page.thread.is_alive()

@@ -24,13 +24,13 @@ from armillary.probes.sphere.concentration import Concentration, shell_table
 from armillary.probes.sphere.concentration import _verdict as shell_verdict
 from armillary.probes.sphere.dimension import EffectiveDimension
 from armillary.probes.sphere.direction import Direction
-from armillary.probes.sphere.direction_parts import Separations, against_distance, against_length
+from armillary.probes.sphere.directions.direction_parts import Separations, against_distance, against_length
+from armillary.probes.sphere.directions.next_token_pairs import Pairs
 from armillary.probes.sphere.ellipsoid import Ellipsoid
 from armillary.probes.sphere.local import Local
-from armillary.probes.sphere.next_token_pairs import Pairs
 from armillary.probes.sphere.plane import Plane
 from armillary.probes.sphere.radius import Radius
-from armillary.probes.sphere.site_spectra import spectra
+from armillary.probes.sphere.spectra.site_spectra import spectra
 from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.sphere.two_zeros import _verdict as zeros_verdict
 from armillary.results import Why

@@ -21,18 +21,24 @@ from armillary.probes.machinery import bench as benches
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import MODEL, Evidence
 from armillary.probes.machinery.probe import judge
-from armillary.probes.stability import perturbation
-from armillary.probes.stability.appended_text import relative_change
 from armillary.probes.stability.drift import Drift
-from armillary.probes.stability.error_parts import decide
-from armillary.probes.stability.error_prediction import HEAD_SCORES, ErrorPrediction, ScoredTokens, crossed, logistic
-from armillary.probes.stability.growth_parts import in_all
-from armillary.probes.stability.head_anomalies import anomalies
+from armillary.probes.stability.errors.error_parts import decide
+from armillary.probes.stability.errors.error_prediction import (
+    HEAD_SCORES,
+    ErrorPrediction,
+    ScoredTokens,
+    crossed,
+    logistic,
+)
+from armillary.probes.stability.errors.head_anomalies import anomalies
+from armillary.probes.stability.errors.manifold_scores import DOCUMENTS, TOKENS, mahalanobis, neighbour, score_tokens
 from armillary.probes.stability.manifold_errors import SCORES, ManifoldErrors
-from armillary.probes.stability.manifold_scores import DOCUMENTS, TOKENS, mahalanobis, neighbour, score_tokens
+from armillary.probes.stability.nudges import perturbation
+from armillary.probes.stability.nudges.growth_parts import in_all
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
-from armillary.probes.stability.windows import (
+from armillary.probes.stability.sliding.appended_text import relative_change
+from armillary.probes.stability.sliding.windows import (
     angles_between,
     even_windows,
     filled,

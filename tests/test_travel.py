@@ -42,13 +42,13 @@ from armillary.probes.machinery.thresholds import THRESHOLDS
 from armillary.probes.words.artifact import Artifact
 from armillary.probes.words.lens import lens, logits
 from armillary.probes.words.output import Output
-from armillary.probes.words.refinement import Refinement
+from armillary.probes.words.refinement import Refinement, after_first_block, falling
 from armillary.probes.words.travel import Travel, move_names
 from armillary.results import VERDICTS, Why
 from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
 from armillary.specimens.models.draws import generator
 from armillary.specimens.models.texts import chained, corpus
-from armillary.specimens.models.words import SIZE, in_three_dimensions, mover
+from armillary.specimens.models.words import SIZE, in_three_dimensions, leaver, mover
 from armillary.specimens.planted.case import conclude
 from armillary.specimens.planted.words import CASES
 
@@ -336,6 +336,23 @@ def test_the_divergence_alone_is_no_refinement():
     """An untrained model approaches its own end; the true next word decides."""
     settling, learning = Refinement().conclude(untrained(0)).parts
     assert (settling.verdict, learning.verdict) == ("supported", "refuted")
+
+
+def test_what_the_first_block_lowers_outweighs_nothing():
+    """With the first block, 90 % of the movement goes down in both: that was the rule."""
+    text = chained(vocabulary=SIZE, follows=1.0)
+    for steps, verdict in (((0.005, -0.001), "qualified"), ((-0.001, -0.001), "refuted")):
+        finding = Refinement().conclude(evidence(leaver(*steps), text))
+        curve = finding.to_frame().loss.to_numpy()
+        assert falling(np.stack([np.ones(len(curve)), curve], -1)[None])[0] > 0.9
+        assert finding.verdict == verdict, finding.reading
+        assert "from there to the end" in finding.reading
+
+
+def test_a_single_block_leaves_no_curve():
+    finding = Refinement().conclude(evidence(leaver(), chained(vocabulary=SIZE)))
+    assert (finding.verdict, finding.why) == ("undecided", Why.NOT_APPLICABLE)
+    assert after_first_block(["L0.resid_mid", "L0.resid_post", "L1.resid_mid", "L1.resid_post"]) == 1
 
 
 def test_leaving_oneself_is_no_travel():

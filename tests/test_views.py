@@ -232,6 +232,16 @@ def test_wide_tables_wrap_under_their_first_column(survey: Survey) -> None:
     assert shown.count("10,000") == 2
 
 
+def test_long_tables_are_folded(survey: Survey) -> None:
+    """A further table stands open on a page, unless it would take more than a screen."""
+    table = survey["sphere.concentration"].more_tables["monte-carlo"]
+    for times, folded in ((1, False), (41, True)):
+        long = replace(table, rows=table.rows * times)
+        page = finding_html(replace(survey.findings[0], more_tables={"lengths": long}))
+        assert ("<h2>lengths</h2>" in page) != folded
+        assert (f"<details><summary>lengths, {len(long.rows):,} rows</summary>" in page) == folded
+
+
 def test_claims(survey: Survey) -> None:
     claims = [finding.claim for finding in survey]
     shown = claim_text(claims[0], 80)

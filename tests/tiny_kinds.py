@@ -30,6 +30,11 @@ _HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5
 DENSE: dict[str, Callable[[], nn.Module]] = {
     "gemma": _of("GemmaForCausalLM", head_dim=16),
     "gemma3_text": _of("Gemma3ForCausalLM", head_dim=16, query_pre_attn_scalar=24, rope_parameters=_ROPES, **_SLIDING),
+    "vaultgemma": _of(
+        "VaultGemmaForCausalLM", head_dim=16, query_pre_attn_scalar=24, attn_logit_softcapping=2.0, **_SLIDING
+    ),
+    "persimmon": _of("PersimmonForCausalLM", SMALL, intermediate_size=48, max_position_embeddings=64),
+    "hunyuan_v1_dense": _of("HunYuanDenseV1ForCausalLM", head_dim=16, attention_bias=True),
     "arcee": _of("ArceeForCausalLM", attention_bias=True, mlp_bias=True),
     "seed_oss": _of("SeedOssForCausalLM", head_dim=16, attention_bias=True, attention_out_bias=True, mlp_bias=True),
     "ministral": _of("MinistralForCausalLM", head_dim=16, **_SLIDING),
@@ -91,6 +96,9 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
     "roberta-decoder": _of("RobertaForCausalLM", _BERT, pad_token_id=1, is_decoder=True),
     "xlm-roberta": _of("XLMRobertaForMaskedLM", _BERT, pad_token_id=1),
     "camembert": _of("CamembertForMaskedLM", _BERT, pad_token_id=1),
+    "data2vec-text": _of("Data2VecTextForMaskedLM", _BERT, pad_token_id=1),
+    "roberta-prelayernorm": _of("RobertaPreLayerNormForMaskedLM", _BERT, pad_token_id=1),
+    "xlm-roberta-xl": _of("XLMRobertaXLForMaskedLM", _BERT, pad_token_id=1),
     "electra": _of("ElectraForMaskedLM", _BERT, embedding_size=32),
     "distilbert": _of(
         "DistilBertForMaskedLM",
@@ -148,6 +156,19 @@ MIXTURES: dict[str, Callable[[], nn.Module]] = {
     "qwen3_moe": _of("Qwen3MoeForCausalLM", mlp_only_layers=[0], head_dim=16, **_EXPERTS),
     "olmoe": _of("OlmoeForCausalLM", norm_topk_prob=True, num_experts=4, num_experts_per_tok=2),
     "gpt_oss": _of("GptOssForCausalLM", num_local_experts=4, num_experts_per_tok=2, head_dim=16, **_SLIDING),
+    "glm4_moe": lambda: _corrected(
+        _of(
+            "Glm4MoeForCausalLM",
+            head_dim=16,
+            use_qk_norm=True,
+            n_routed_experts=8,
+            num_experts_per_tok=3,
+            n_group=4,
+            topk_group=2,
+            first_k_dense_replace=1,
+            moe_intermediate_size=24,
+        )()
+    ),
     "deepseek_v2": _of("DeepseekV2ForCausalLM", n_shared_experts=2, topk_method="group_limited_greedy", **_LATENT),
     "deepseek_v3": lambda: _corrected(_of("DeepseekV3ForCausalLM", n_shared_experts=1, **_LATENT)()),
 }
@@ -155,6 +176,7 @@ _MIXER = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 3}
 MIXERS: dict[str, Callable[[], nn.Module]] = {
     "mamba": _of("MambaForCausalLM", _MIXER, state_size=4),
     "mamba2": _of("Mamba2ForCausalLM", _MIXER, state_size=4, num_heads=8, head_dim=8, n_groups=2, chunk_size=16),
+    "falcon_mamba": _of("FalconMambaForCausalLM", _MIXER, state_size=4),
     "rwkv": _of("RwkvForCausalLM", _MIXER, attention_hidden_size=32, intermediate_size=48, context_length=64),
     "recurrent_gemma": _of(
         "RecurrentGemmaForCausalLM", lru_width=32, attention_window_size=16, logits_soft_cap=3.0, head_dim=8

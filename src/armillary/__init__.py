@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from armillary.results import Finding, Ledger, Survey
     from armillary.results.store import read_survey as read
     from armillary.run import load, survey
+    from armillary.serve.start import explore
     from armillary.training.callback import GeometryCallback
     from armillary.training.health import HealthCallback
 
@@ -30,6 +31,7 @@ _HOMES = {
     "edited": "armillary.edits",
     "examine": "armillary.learn",
     "health": "armillary.checkup",
+    "explore": "armillary.serve.start",
     "load": "armillary.run",
     "read": "armillary.results.store",
     "survey": "armillary.run",
@@ -44,6 +46,7 @@ __all__ = [
     "__version__",
     "edited",
     "examine",
+    "explore",
     "health",
     "load",
     "read",

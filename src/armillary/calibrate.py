@@ -18,7 +18,10 @@ from armillary.anatomy.loading.load import locate
 from armillary.anatomy.loading.quiet import quiet
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import Documents, from_path, sample
+from armillary.flow.spread import spread
+from armillary.flow.tokens import encode
 from armillary.probes import claims as list_claims
+from armillary.probes.machinery import T
 from armillary.probes.machinery.jobs import MODULES
 from armillary.probes.machinery.thresholds import RULES_VERSION
 from armillary.probes.machinery.workers import on_one_thread, one_by_one, side_by_side
@@ -36,6 +39,7 @@ from armillary.views.text.trust import trust_page
 
 STUDY = "study.json"
 MEASURING = ("anatomy", "edits", "flow", "geometry", "lab", "measures", "probes", "specimens")
+CONTEXT = 1024
 
 Tell = Callable[[int, int, float], None]
 """Called with the number of finished runs, of all runs, and the seconds left (NaN while nothing is known)."""
@@ -62,13 +66,14 @@ def calibrate(
     paths = dict(texts or {})
     for model in study.models if study.seeds else ():
         locate(model)
+    _check_texts(study, paths)
     claim_folder(out, study, paths)
     runs = RunsFile(out)
     work = partial(measure, study=study, texts=paths)
     with runs:
         _make(runs, tasks, work, workers, tell or (lambda done, total, left: None), dask)
     # Workers load code when they need it: what was edited meanwhile has been measured in part.
-    claim_folder(out, study, paths)
+    digests = claim_folder(out, study, paths)
     kinds = {claim.id: claim.kind for claim in list_claims() if claim.id in study.claims}
     versions = {name: version(name) for name in ("torch", "transformers", "numpy")}
     calibration = replace(
@@ -78,15 +83,30 @@ def calibrate(
         date=datetime.now(UTC).date().isoformat(),
         versions={"armillary": __version__, "python": platform.python_version(), **versions},
         shapes=_shapes(study),
+        texts={name: digests[name] for name in study.texts},
     )
     files = {"rates.csv": table_csv(rates_table(calibration)), "trust.md": trust_page(calibration)}
     write_whole({out / name: content for name, content in {**files, NAME: calibration_json(calibration)}.items()})
     return calibration, runs.damaged
 
 
-def claim_folder(out: Path, study: Study, texts: Mapping[str, str]) -> None:
+def _check_texts(study: Study, texts: Mapping[str, str]) -> None:
+    """Refuse a text on which no run could decide anything."""
+    for name in study.texts if study.untrained or study.seeds else ():
+        documents = _documents(name, texts)
+        # Tokenizers differ by a few documents at most; the study's models need not be loaded for this.
+        words, budget = tokenizer(next(iter(SHAPES))), study.tokens[0]
+        found = encode(spread(documents, words, budget), words, CONTEXT, budget).documents
+        if found < T.documents_least:
+            raise TextError(
+                f"{documents.source} gives {found} documents within {budget} tokens, and an interval needs "
+                f"{T.documents_least}: no run on it could decide anything. Give more text, or larger --tokens."
+            )
+
+
+def claim_folder(out: Path, study: Study, texts: Mapping[str, str]) -> dict[str, str]:
     """Refuse a folder with something else in it. A study may grow there; what its finished runs depend on may not
-    change."""
+    change. Returns the digests of its texts."""
     record = {
         "rules": RULES_VERSION,
         "armillary": __version__,
@@ -115,6 +135,7 @@ def claim_folder(out: Path, study: Study, texts: Mapping[str, str]) -> None:
         raise OutputError(f"{out} holds files that are not a study's; choose a new folder with --out.")
     check_writable(out)
     write_whole({path: json_text({**record, "texts": digests, "study": study.to_dict()})})
+    return digests
 
 
 def _shapes(study: Study) -> dict[str, dict[str, int]]:

@@ -100,6 +100,6 @@ def _store(result: Survey, out: str | Path | None, stored: frozenset[str]) -> fr
 
 def _worded(finding: Finding, caption: str) -> Finding:
     """With what was read, and with what the claim's verdict was seen to depend on."""
-    warning = turning(shipped(), finding.claim) if finding.verdict != "failed" else ""
+    warning = turning(shipped(), finding.claim, finding.verdict, finding.of_text)
     reading = f"{finding.reading} {warning}" if warning else finding.reading
     return dataclasses.replace(finding, caption=caption, reading=reading)

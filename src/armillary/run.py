@@ -21,6 +21,7 @@ from armillary.anatomy.loading.steps import find_checkpoints
 from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
+from armillary.flow.spread import spread
 from armillary.flow.tokens import Corpus, encode
 from armillary.growing import GrowingSurvey
 from armillary.probes import AnyProbe, choose
@@ -247,7 +248,9 @@ def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
             f"{anatomy.name} has no tokenizer, so text cannot be read; pass tokenizer=… (Python) or a folder that "
             "contains tokenizer.json."
         )
-    corpus = encode(documents, anatomy.tokenizer, anatomy.context, tokens, seed)
+    corpus = encode(
+        spread(documents, anatomy.tokenizer, tokens, seed), anatomy.tokenizer, anatomy.context, tokens, seed
+    )
     top = max(max(window.ids) for window in corpus.windows)
     if top >= anatomy.vocabulary:
         raise TextError(

@@ -115,6 +115,7 @@ def test_a_room_opens(browser: Any, server: Running, room: str, width: int, sche
         assert not cut, "figures fit"
         page.screenshot(path=tmp_path / f"{room}-{width}-{scheme}.png", full_page=True)
         assert seen.refused() == []
+        assert not page.locator(".working:visible").count(), "nothing is at work any more"
         assert seen.problems == []
 
 
@@ -319,6 +320,15 @@ def test_ctrl_c_leaves_nothing_behind(browser: Any) -> None:
     assert said.strip() == "Stopped."
     gone, alive = psutil.wait_procs(children, timeout=10)
     assert not alive, gone
+
+
+def test_ctrl_c_while_the_model_is_loaded_is_quiet(browser: Any) -> None:
+    running = Running("builtin:gpt")
+    with Watched(browser, running.address, "sphere") as seen:
+        seen.page.wait_for_selector("text=loading")
+        code, said = running.stop()
+    assert code == 0
+    assert said.strip() == "Stopped."
 
 
 def test_a_browser_that_goes_away_frees_the_worker(browser: Any) -> None:

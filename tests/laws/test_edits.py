@@ -250,6 +250,24 @@ def test_within_and_across_move_the_same_axes(moved):
     assert all(i // 8 != j // 8 for i, j in enumerate(outside) if i != j)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Freeze("L1.ln1", torch.tensor(torch.nan)), "`scale` must be finite; 1 of its 1 entries is NaN"),
+        (lambda: Freeze("L1.ln1", torch.full((1, 4, 1), torch.inf)), "4 of its 4 entries are NaN or infinite"),
+        (lambda: Ablate(1, chosen, "mean", torch.tensor([0.0, torch.nan])), "`means` must be finite; 1 of its 2"),
+        (lambda: Ablate(1, chosen, "resample", seed=-1), "`seed` must be a whole number, 0 or more; got -1"),
+    ],
+)
+def test_numbers_that_no_edit_can_use_are_refused(make, message):
+    with pytest.raises(ArmillaryError, match=message):
+        make()
+
+
+def chosen(pre, post):
+    return pre < 0
+
+
 def test_what_cannot_be_edited_is_refused(models):
     a = models["llama"]
     refused = [

@@ -71,6 +71,8 @@ class Anatomy:
     """Keys of config.json that Hugging Face's class does not know and therefore ignores."""
     weights_ignored: tuple[str, ...] = ()
     """Weights in the model's files that its config does not call for, and that are not read."""
+    packed: str = ""
+    """What hides weights by packing them, '' where nothing does. Its roundings may depend on the whole batch."""
     token_type: Tensor | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     window_setting: str = ""
@@ -98,6 +100,11 @@ class Anatomy:
     @property
     def dtype(self) -> torch.dtype:
         return self.W_E.dtype
+
+    def _repr_html_(self) -> str:
+        from armillary.anatomy.overview import overview
+
+        return overview(self)._repr_html_()
 
     @property
     def rotates(self) -> bool:
@@ -127,7 +134,7 @@ class Anatomy:
             elif isinstance(block.channels, Opaque):
                 found.setdefault("hidden", block.channels.what)
             elif block.channels is None:
-                found.setdefault("hidden", "missing: blocks have no feed-forward layer")
+                found.setdefault("hidden", "blocks have no feed-forward layer")
             if not isinstance(block.channels, FeedForward | Routed):
                 found.setdefault("feed_forward", found["hidden"])
         return found

@@ -59,7 +59,12 @@ def _experts(anatomy: Anatomy) -> dict[str, int]:
 def not_understood(anatomy: Anatomy) -> tuple[str, ...]:
     """The parts whose inside is not understood, in words."""
     words = {"heads": "no heads are read: layers mix tokens by {}", "hidden": "no hidden values are read: {}"}
-    return tuple(words[part].format(what) for part, what in anatomy.opaque.items() if part in words)
+    parts = [words[part].format(what) for part, what in anatomy.opaque.items() if part in words]
+    if anatomy.packed:
+        parts.append(
+            f"weights packed by {anatomy.packed} are not read, and a token's values are rounded with its batch"
+        )
+    return tuple(parts)
 
 
 def describe(anatomy: Anatomy) -> ModelFacts:

@@ -56,7 +56,7 @@ def norm_at(module: nn.Module, path: str | None, family: Family, required: bool 
         return None
     # Some models keep one small norm per head.
     each = list(getattr(found, "norms", None) or [found])
-    eps = getattr(each[0], "variance_epsilon", getattr(each[0], "eps", None)) or family.norm_eps or None
+    eps = getattr(each[0], "variance_epsilon", getattr(each[0], "eps", family.norm_eps or None))
     weight, width = getattr(each[0], "weight", None), _width(each[0])
     if eps is None or (weight is None and not width):
         raise ModelError(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from armillary.anatomy import Anatomy
 from armillary.anatomy.sites import site_named
 from armillary.edits.edit import changing
-from armillary.edits.settings import check_heads, check_layer, check_literal, check_whole
+from armillary.edits.settings import check_finite, check_heads, check_layer, check_literal, check_whole
 from armillary.edits.tokens import Tokens, reading_tokens
 from armillary.errors import ArmillaryError
 
@@ -43,7 +43,9 @@ class Ablate:
     def __post_init__(self) -> None:
         check_whole("layer", self.layer)
         check_literal("how", self.how, How)
-        check_whole("seed", self.seed)
+        check_whole("seed", self.seed, least=0)
+        if self.means is not None:
+            check_finite("means", self.means)
         if not callable(self.choose):
             raise ArmillaryError(f"`choose` must be a function such as {self.example}; got {self.choose!r}.")
 

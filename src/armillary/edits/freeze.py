@@ -10,7 +10,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing
-from armillary.edits.settings import check_number
+from armillary.edits.settings import check_finite, check_number
 from armillary.edits.tokens import Tokens, reading_tokens
 from armillary.errors import ArmillaryError, ModelError, nearest
 
@@ -21,7 +21,7 @@ class Freeze:
 
     Gain, shift and (in a LayerNorm) the centring stay, so what is left is an affine map: the sphere is gone. `scale` is
     one number, or one per token [b, t, 1]: then its columns are those of the whole text, padding included, and with a
-    cache each pass takes its own.
+    cache or in a window that slid each pass takes its own.
     """
 
     site: str
@@ -35,6 +35,8 @@ class Freeze:
             raise ArmillaryError(
                 f"`scale` must be one number, or one per token [b, t, 1]; got a tensor {list(self.scale.shape)}."
             )
+        else:
+            check_finite("scale", self.scale)
 
     @contextmanager
     def on(self, anatomy: Anatomy) -> Iterator[None]:
@@ -66,7 +68,7 @@ class Freeze:
             return self.scale
         if self.scale.numel() == 1:
             return self.scale.reshape(()).to(x.device)
-        past = tokens().past
+        past = tokens().past + tokens().slid
         stop = past + x.shape[1]
         if self.scale.shape[0] not in (1, x.shape[0]) or self.scale.shape[1] < stop:
             raise ArmillaryError(

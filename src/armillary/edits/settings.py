@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any, get_args
 
+import torch
+from torch import Tensor
+
 from armillary.anatomy import Anatomy
 from armillary.errors import ArmillaryError, nearest
 
@@ -25,6 +28,19 @@ def check_number(name: str, value: Any) -> None:
     """Refuse what is not a finite number."""
     if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
         raise ArmillaryError(f"`{name}` must be a finite number; got {value!r}.")
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """Refuse a tensor with NaN or infinite entries.
+
+    >>> check_finite("scale", torch.tensor([1.0, torch.nan]))
+    Traceback (most recent call last):
+    armillary.errors.ArmillaryError: `scale` must be finite; 1 of its 2 entries is NaN or infinite.
+    """
+    lost = int((~torch.isfinite(values)).sum())
+    if lost:
+        are = "is" if lost == 1 else "are"
+        raise ArmillaryError(f"`{name}` must be finite; {lost} of its {values.numel()} entries {are} NaN or infinite.")
 
 
 def check_literal(name: str, value: Any, literal: Any) -> None:

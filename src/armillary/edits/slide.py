@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import uncompiled
 from armillary.edits.settings import check_literal, check_whole
-from armillary.edits.tokens import around_blocks, first_real, is_flat, named, past_length, reader_of
+from armillary.edits.tokens import around_blocks, first_real, is_flat, named, past_length, reader_of, slid_by
 from armillary.errors import ArmillaryError, ModelError
 
 Positions = Literal["restart", "keep"]
@@ -56,7 +56,7 @@ class Slide:
         for module in around_blocks(anatomy, "labels")[-1:]:
             handles.append(module.register_forward_pre_hook(cut_labels, with_kwargs=True))
         try:
-            with uncompiled():
+            with uncompiled(), slid_by(reader_of(anatomy), self.by):
                 yield
         finally:
             for handle in handles:

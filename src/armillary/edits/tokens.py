@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeGuard
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +32,11 @@ class Tokens:
     position_ids: Tensor | None
     packed: bool
     """Are several texts laid end to end in one row?"""
+    slid: int = 0
+    """How many columns of the text a window that slid has left out before the first."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "Tokens":
+    def of(cls, given: Mapping[str, Any], slid: int = 0) -> "Tokens":
         """The tokens in the arguments, by name, of the module that reads them."""
         mask = given.get("attention_mask")
         return cls(
@@ -43,6 +45,7 @@ class Tokens:
             mask=mask,
             position_ids=given.get("position_ids"),
             packed=given.get("cu_seq_lens_q") is not None,
+            slid=slid,
         )
 
     def positions(self, b: int, t: int, device: torch.device) -> Tensor:
@@ -134,13 +137,27 @@ def reader_of(anatomy: Anatomy) -> nn.Module:
     return readers[-1]
 
 
+_slides: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+
+
+@contextmanager
+def slid_by(reader: nn.Module, columns: int) -> Iterator[None]:
+    """While this is on, the module reads texts without so many first columns more; edits that count columns of the
+    whole text look here."""
+    _slides[reader] = _slides.get(reader, 0) + columns
+    try:
+        yield
+    finally:
+        _slides[reader] -= columns
+
+
 @contextmanager
 def reading_tokens(anatomy: Anatomy) -> Iterator[Callable[[], Tokens]]:
     """A function that gives the tokens of the pass under way."""
     latest: list[Tokens] = []
 
     def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        latest[:] = [Tokens.of(named(module, args, kwargs))]
+        latest[:] = [Tokens.of(named(module, args, kwargs), _slides.get(module, 0))]
 
     def tokens() -> Tokens:
         if not latest:

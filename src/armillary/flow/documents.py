@@ -2,8 +2,8 @@
 
 Documents are the unit over which every interval is taken, so they are kept apart from the first byte on: a folder
 holds one per file, a .jsonl one per line, a .parquet one per row, a plain file those between its separators. A plain
-file without separators is cut at blank lines into passages, and the cut is said. Files may be packed; long ones are
-read no further than the budget of tokens needs.
+file without separators is cut at blank lines into passages, and the cut is said; `spread` cuts few long documents.
+Files may be packed; long ones are read no further than the budget of tokens needs.
 """
 
 import io

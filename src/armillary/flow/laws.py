@@ -254,7 +254,8 @@ def _logits(seen: Seen) -> Errors:
 
 def _edits(seen: Seen) -> Errors:
     """An edit at the last position leaves earlier positions alone; undone, the model is bit for bit itself."""
-    for layer, doubled in seen.doubled.items():
+    # Activations that are packed on the way share one scale: what one position holds rounds the others.
+    for layer, doubled in seen.doubled.items() if not seen.anatomy.packed else ():
         yield f"L{layer}.resid_post, earlier positions", _error(doubled[:, :-1], seen.last[:, :-1])
     end = f"L{seen.anatomy.layers - 1}.resid_post"
     same = torch.equal(seen.again, seen.y(end))

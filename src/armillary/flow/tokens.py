@@ -183,7 +183,7 @@ def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int
         # A fixed order that mixes the sources, so that a small budget does not read one author alone.
         texts = list(texts)
         random.Random(seed).shuffle(texts)
-    with _unalarmed():
+    with unalarmed():
         bodies, lengths, empty = _bodies(texts, tokenizer, budget)
     cap = _share(bodies, budget)
     windows: list[Window] = []
@@ -222,7 +222,7 @@ def _documents(number: int) -> str:
 
 
 @contextmanager
-def _unalarmed() -> Iterator[None]:
+def unalarmed() -> Iterator[None]:
     """Hugging Face warns of documents that are longer than the context; here they are cut afterwards."""
     logger = logging.getLogger("transformers.tokenization_utils_base")
     level = logger.level

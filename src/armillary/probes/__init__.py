@@ -31,6 +31,8 @@ from armillary.probes.grid.privileged import Privileged
 from armillary.probes.grid.specialise import HeadSpecialisation
 from armillary.probes.machinery.probe import AnyProbe, Probe
 from armillary.probes.others.anisotropy import Anisotropy
+from armillary.probes.others.collapse import Collapse
+from armillary.probes.others.id_peak import IdPeak
 from armillary.probes.others.linear import Linear
 from armillary.probes.others.massive import Massive
 from armillary.probes.others.straight import Straight
@@ -111,6 +113,8 @@ PROBES: tuple[AnyProbe, ...] = (
     Anisotropy(),
     Linear(),
     Straight(),
+    IdPeak(),
+    Collapse(),
 )
 
 

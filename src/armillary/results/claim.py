@@ -38,6 +38,7 @@ class Why(Enum):
     NO_CONTROL = "no control to compare with"
     UNDEFINED = "the statistic is undefined on this model"
     NOT_APPLICABLE = "does not apply to this architecture"
+    NOT_AFFORDED = "would cost too much"
     FAILED = "failed"
 
 
@@ -147,6 +148,8 @@ class Finding:
     """Why nothing was decided; None where the verdict is a verdict."""
     parts: tuple[Part, ...] = ()
     """What the claim says in several parts; the verdict is that of the weakest part that the source asserts."""
+    of_text: bool = True
+    """Did the survey's text have a say? Not where a stored table was read."""
 
     @property
     def id(self) -> str:

@@ -207,7 +207,7 @@ def _finding_record(finding: Finding) -> dict[str, Any]:
         "statistic": vars(finding.statistic),
         "controls": [vars(control) for control in finding.controls],
         "parts": [_part_record(part) for part in finding.parts],
-        **{key: getattr(finding, key) for key in ("n", "reading", "headline", "caption", "notes")},
+        **{key: getattr(finding, key) for key in ("n", "reading", "headline", "caption", "notes", "of_text")},
         "columns": _column_records(finding.table),
         "quantities": [vars(quantity) for quantity in finding.quantities],
         "more_tables": {name: _column_records(table) for name, table in finding.more_tables.items()},
@@ -298,6 +298,7 @@ def finding_from(record: Mapping[str, Any], tables: Path) -> Finding:
         parts=tuple(_part(entry) for entry in record.get("parts", ())),
         why=Why[record["why"]] if record.get("why") else None,
         more_tables={n: _table(columns, files[n], record) for n, columns in record["more_tables"].items()},
+        of_text=record.get("of_text", True),
         **{key: record[key] for key in ("verdict", "n", "reading", "headline", "caption")},
     )
 

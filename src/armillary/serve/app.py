@@ -85,7 +85,7 @@ class Server:
 
     def stop(self) -> None:
         for worker in self.workers.values():
-            worker.stop()
+            worker.stop("the server stops")
 
     async def events(self, room: Room, part: Part, given: Mapping[str, Any]) -> AsyncIterator[tuple[Any, ...]]:
         """What happens until a part is there: ('state' | 'progress' | 'restarted' | 'result' | 'refused', …)."""

@@ -105,13 +105,24 @@ def make_site(
     hosts = [f"[{name}]:{number}" if ":" in name else f"{name}:{number}" for name in names]
     token = token or secrets.token_urlsafe(24)
     app = make_app(library)
+
+    def _stopping(base: Any) -> Any:
+        """Workers end first: requests that wait for them would hold the server up."""
+
+        class Stopping(base):
+            async def shutdown(self, sockets: Any = None) -> None:
+                app.state.server.stop()
+                await super().shutdown(sockets)
+
+        return Stopping
+
     guarded = Guard(app, token, hosts, framed)
     config = uvicorn.Config(
         guarded, log_level="warning", access_log=False, timeout_graceful_shutdown=2, limit_concurrency=200,
         timeout_keep_alive=30, server_header=False, h11_max_incomplete_event_size=32 * 1024,
     )  # fmt: skip
     shown = "127.0.0.1" if host in ("0.0.0.0", "localhost") else f"[{host}]" if ":" in host else host
-    return Site(uvicorn.Server(config), listener, f"http://{shown}:{number}/?token={token}", app)
+    return Site(_stopping(uvicorn.Server)(config), listener, f"http://{shown}:{number}/?token={token}", app)
 
 
 def _warm() -> None:

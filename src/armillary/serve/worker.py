@@ -144,15 +144,15 @@ class Worker:
             raise ArmillaryError(self.state)
         return self.facts
 
-    def stop(self) -> None:
+    def stop(self, why: str = "it was put away to make room for another model") -> None:
         """End the process; jobs that wait are told."""
         for job in (self._running, *self._waiting):
             if job is not None:
                 job.done = True
-                job.tell("refused", f"{self.name} was put away to make room for another model; ask again.")
+                job.tell("refused", f"{self.name} is gone: {why}; ask again.")
         self._waiting.clear()
         self._running = None
-        self._drop("not started")
+        self._drop(f"{self.name} is gone: {why}")
 
     # ---- what the process says ---------------------------------------------------------------------------
 

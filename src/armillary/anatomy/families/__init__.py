@@ -56,7 +56,7 @@ MISSING = {
         ("vit", "deit", "dinov2", "dinov3_vit", "beit", "convnext", "convnextv2", "swin"), "images as input"
     ),
     **dict.fromkeys(("clip", "siglip", "gemma3", "llava", "qwen2_vl"), "images as input, and several towers"),
-    **dict.fromkeys(("llama4_text", "hunyuan_v1_dense"), "q/k-norms behind the rotation"),
+    "llama4_text": "attention by chunks, and scores that depend on absolute positions",
     "xlnet": "two streams of attention",
     "longformer": "attention by blocks beside global tokens",
     "big_bird": "attention by random blocks",

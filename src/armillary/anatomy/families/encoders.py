@@ -13,8 +13,24 @@ def _after_padding(family: Family, config: Any) -> Family:
 
 
 _ROBERTA = replace(bert.FAMILY, of=_after_padding)
-ROBERTA, XLM_ROBERTA, CAMEMBERT = (
-    replace(_ROBERTA, model_type=model_type) for model_type in ("roberta", "xlm-roberta", "camembert")
+ROBERTA, XLM_ROBERTA, CAMEMBERT, DATA2VEC = (
+    replace(_ROBERTA, model_type=model_type) for model_type in ("roberta", "xlm-roberta", "camembert", "data2vec-text")
+)
+PRE_NORM = replace(
+    _ROBERTA,
+    model_type="roberta-prelayernorm",
+    ln_final="LayerNorm",
+    ln1="attention.LayerNorm",
+    ln2="intermediate.LayerNorm",
+    order=lambda config: "pre",
+)
+XLM_ROBERTA_XL = replace(
+    PRE_NORM,
+    model_type="xlm-roberta-xl",
+    ln_embed=None,
+    ln_final="encoder.LayerNorm",
+    ln1="attention.self_attn_layer_norm",
+    ln2="LayerNorm",
 )
 ELECTRA = replace(
     bert.FAMILY,
@@ -182,4 +198,7 @@ NOMIC = replace(
     order=lambda config: "post",
     understood=SIZES,
 )
-FAMILIES = (ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA, DISTILBERT, MPNET, DEBERTA, ESM, MODERNBERT, EUROBERT, NOMIC)
+FAMILIES = (
+    *(ROBERTA, XLM_ROBERTA, CAMEMBERT, DATA2VEC, PRE_NORM, XLM_ROBERTA_XL, ELECTRA, DISTILBERT, MPNET, DEBERTA, ESM),
+    *(MODERNBERT, EUROBERT, NOMIC),
+)

@@ -125,4 +125,11 @@ DEEPSEEK_V3 = replace(
     model_type="deepseek_v3",
     at=lambda family, config, layer: _deepseek(_V3, family, config, layer),
 )
-FAMILIES = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, OLMOE, GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3)
+GLM4_MOE = replace(
+    llama.QWEN3,
+    model_type="glm4_moe",
+    lacks="no hidden values (a mixture of experts)",
+    at=lambda family, config, layer: _deepseek(_V3, family, config, layer),
+    understood=SIZES | NAMES | _LATENT | {"use_qk_norm", "partial_rotary_factor"},
+)
+FAMILIES = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, OLMOE, GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE)

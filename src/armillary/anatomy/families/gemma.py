@@ -27,6 +27,15 @@ GEMMA2 = replace(
     understood=GEMMA.understood
     | set("query_pre_attn_scalar sliding_window layer_types final_logit_softcapping attn_logit_softcapping".split()),
 )
+VAULTGEMMA = replace(
+    GEMMA2,
+    model_type="vaultgemma",
+    ln1_post=None,
+    ln2_post=None,
+    attn_write="self_attn",
+    mlp_write="mlp",
+    causal=lambda config: True,
+)
 GEMMA3 = replace(
     GEMMA2,
     model_type="gemma3_text",
@@ -36,4 +45,4 @@ GEMMA3 = replace(
     unsupported=lambda config: "use_bidirectional_attention" if config.use_bidirectional_attention else "",
     at=lambda family, config, layer: replace(family, rotary_kind=config.layer_types[layer]),
 )
-FAMILIES = (GEMMA, GEMMA2, GEMMA3)
+FAMILIES = (GEMMA, GEMMA2, VAULTGEMMA, GEMMA3)

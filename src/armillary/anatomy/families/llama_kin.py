@@ -135,7 +135,30 @@ COHERE2 = _kin(
         family if config.layer_types[layer] == "sliding_attention" else replace(family, rotary="")
     ),
 )
+PERSIMMON = _kin(
+    "persimmon",
+    "qk_layernorm partial_rotary_factor",
+    norm="layernorm",
+    ln_final="final_layernorm",
+    query="",
+    key="",
+    value="",
+    fused="self_attn.query_key_value",
+    layout="interleaved",
+    q_norm="self_attn.q_layernorm",
+    k_norm="self_attn.k_layernorm",
+    output="self_attn.dense",
+    mlp_gate="",
+    mlp_in="mlp.dense_h_to_4h",
+    mlp_out="mlp.dense_4h_to_h",
+)
+HUNYUAN = _kin(
+    "hunyuan_v1_dense",
+    "attention_bias mlp_bias",
+    # Normed after their rotation, queries and keys give scores that depend on more than their distance.
+    mixer="attention with q/k-norms behind the rotation",
+)
 FAMILIES = (
     *(ARCEE, SEED_OSS, MINISTRAL, STABLELM, STARCODER2, NEMOTRON, SMOLLM3, ERNIE4_5, HELIUM, GRANITE, GLM, GLM4),
-    *(EXAONE4, OLMO, OLMO2, OLMO3, COHERE, COHERE2),
+    *(EXAONE4, OLMO, OLMO2, OLMO3, COHERE, COHERE2, PERSIMMON, HUNYUAN),
 )

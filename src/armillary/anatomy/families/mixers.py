@@ -28,6 +28,9 @@ MAMBA = replace(
     understood=SIZES | _STATES | {"layer_norm_epsilon", "intermediate_size"},
 )
 MAMBA2 = replace(MAMBA, model_type="mamba2")
+FALCON_MAMBA = replace(
+    MAMBA, model_type="falcon_mamba", understood=MAMBA.understood | {"mixer_rms_eps", "use_falcon_mambapy"}
+)
 RWKV = replace(
     MAMBA,
     model_type="rwkv",
@@ -167,4 +170,4 @@ QWEN3_NEXT = replace(
         "linear_num_value_heads full_attention_interval".split()
     ),
 )
-FAMILIES = (MAMBA, MAMBA2, RWKV, RECURRENT_GEMMA, JAMBA, LFM2, QWEN3_NEXT)
+FAMILIES = (MAMBA, MAMBA2, FALCON_MAMBA, RWKV, RECURRENT_GEMMA, JAMBA, LFM2, QWEN3_NEXT)

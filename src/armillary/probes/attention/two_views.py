@@ -36,6 +36,7 @@ class TwoViews:
         kind="definition",
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
+    needs_documents: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         import torch

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from armillary.probes.filter.activations.discard_parts import Shares, discard_parts
 from armillary.probes.filter.by_layer import RULE
-from armillary.probes.filter.discard_parts import Shares, discard_parts
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, Interval, T, mean
 from armillary.probes.machinery.intervals import over_twins
 from armillary.probes.machinery.tables import cells, interval_cells, layer_table, line
@@ -15,8 +15,8 @@ from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Sta
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.filter.hidden import HiddenLayers
-    from armillary.probes.filter.units import Units
+    from armillary.probes.filter.activations.hidden import HiddenLayers
+    from armillary.probes.filter.activations.units import Units
     from armillary.probes.machinery.bench import Bench
 
 # A longer list would not be read; the notes say how many were left out.
@@ -68,8 +68,8 @@ class Discard:
         return 7
 
     def experiment(self, bench: "Bench") -> "tuple[HiddenLayers, list[Units]]":
-        from armillary.probes.filter.hidden import hidden_layers
-        from armillary.probes.filter.units import find_units
+        from armillary.probes.filter.activations.hidden import hidden_layers
+        from armillary.probes.filter.activations.units import find_units
 
         layers = hidden_layers(bench)
         blocks = bench.anatomy.blocks
@@ -77,8 +77,8 @@ class Discard:
         return layers, units
 
     def conclude(self, evidence: Evidence, result: "tuple[HiddenLayers, list[Units]]") -> Finding:
-        from armillary.probes.filter.hidden import NO_TOKENS
-        from armillary.probes.filter.units import unit_table
+        from armillary.probes.filter.activations.hidden import NO_TOKENS
+        from armillary.probes.filter.activations.units import unit_table
 
         layers, units = result
         tokens = layers.arms[MODEL][0].tokens

@@ -19,8 +19,8 @@ from armillary.probes.attention.lexicon.store_parts import (
 )
 from armillary.probes.attention.lexicon.word_statistics import TWIN_LAYERS, shown_layers, word_interval, word_intervals
 from armillary.probes.attention.lexicon.written_words import ReadableTokens
-from armillary.probes.filter.store_tables import store_lines, store_table
-from armillary.probes.filter.stored_units import (
+from armillary.probes.filter.storing.store_tables import store_lines, store_table
+from armillary.probes.filter.storing.stored_units import (
     ROTATIONS,
     TOKENS,
     TWIN_ROTATIONS,
@@ -28,7 +28,7 @@ from armillary.probes.filter.stored_units import (
     forward_errors,
     token_matches,
 )
-from armillary.probes.filter.unit_words import unit_table
+from armillary.probes.filter.storing.unit_words import unit_table
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import (
     MODEL,
@@ -85,6 +85,7 @@ class ForwardStore:
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
+    needs_documents: ClassVar[bool] = False
 
     def conclude(self, evidence: Evidence) -> Finding:
         layers = spread_layers(evidence.anatomy, LAYERS)

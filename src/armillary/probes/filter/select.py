@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from armillary.probes.filter.by_layer import RULE
-from armillary.probes.filter.select_parts import Skills, context_part, leak_part, read_part, through_part
+from armillary.probes.filter.selection.select_parts import Skills, context_part, leak_part, read_part, through_part
 from armillary.probes.machinery import (
     RANDOM,
     AnyInstrument,
@@ -20,8 +20,8 @@ from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Ta
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.filter.ablation import AblationCosts
-    from armillary.probes.filter.decoding import Decoded
+    from armillary.probes.filter.selection.ablation import AblationCosts
+    from armillary.probes.filter.selection.decoding import Decoded
     from armillary.probes.machinery.bench import Bench
 
 STATISTIC = "share of the next token's embedding decoded from kept less that from discarded values, mean over layers"
@@ -50,8 +50,9 @@ class Select:
             "measures only what the activation has left of them (after ReLU: nothing)."
         ),
         control=(
-            "the kept values; random initialisation (three untrained models, middle layer); the same changes "
-            "at random coordinates; as many units, the same for every token: those discarded most often"
+            "the kept values; random initialisation (five untrained twins of a small model, two with --quick, middle "
+            "layer); the same changes at random coordinates; as many units, the same for every token: "
+            "those discarded most often"
         ),
         rule=(
             "Intervals must lie wholly on one side of a limit. Part 1: in a layer, the discarded values decode less "
@@ -71,30 +72,35 @@ class Select:
                 "over all layers was that of the first. Relevance is now measured before the activation, by decoding "
                 "and by letting the values through, layer by layer. The former measure is a part of our own.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
+                "the interval of three is five standard deviations wide on either side, that of five is three.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.filter.ablation import LAYERS, SLOPES, ZEROED
+        from armillary.probes.filter.selection.ablation import LAYERS, SLOPES, ZEROED
         from armillary.probes.machinery.depth import spread_layers
 
-        # The chapter's seven arms, four to decode, the unedited model, all layers at once, and single layers.
+        # The chapter's seven arms, six to decode, the unedited model, all layers at once, and single layers.
         every = len(ZEROED) + 1 + 2 * len(SLOPES)
-        return 7 + 4 + 1 + every + 4 * len(spread_layers(anatomy, LAYERS))
+        return 7 + 6 + 1 + every + 4 * len(spread_layers(anatomy, LAYERS))
 
     def experiment(self, bench: "Bench") -> "tuple[AblationCosts, Decoded] | None":
-        from armillary.probes.filter.ablation import ablation_costs
-        from armillary.probes.filter.decoding import decode
+        from armillary.probes.filter.selection.ablation import ablation_costs
+        from armillary.probes.filter.selection.decoding import decode
 
         if not bench.scored or not any(len(window.ids) > 2 for window in bench.text.windows):
             return None
         return ablation_costs(bench), decode(bench)
 
     def conclude(self, evidence: Evidence, result: "tuple[AblationCosts, Decoded] | None") -> Finding:
-        from armillary.probes.filter.ablation import cost_lines, cost_table, slope_table
-        from armillary.probes.filter.decoding import NEXT, SAME
-        from armillary.probes.filter.hidden import NO_TOKENS
+        from armillary.probes.filter.activations.hidden import NO_TOKENS
+        from armillary.probes.filter.selection.ablation import cost_lines, cost_table, slope_table
+        from armillary.probes.filter.selection.decoding import NEXT, SAME
 
         if result is None and evidence.anatomy.causal and evidence.anatomy.W_U is not None:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, NO_TOKENS)

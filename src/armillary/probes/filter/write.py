@@ -6,15 +6,15 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.filter.by_layer import RULE
-from armillary.probes.filter.layer_writes import INPUT, WRITE
-from armillary.probes.filter.write_bits import STEP, WriteBits, write_bits
-from armillary.probes.filter.write_parts import WriteSavings, write_parts
-from armillary.probes.filter.write_tables import write_lines, write_table
+from armillary.probes.filter.writes.layer_writes import INPUT, WRITE
+from armillary.probes.filter.writes.write_bits import STEP, WriteBits, write_bits
+from armillary.probes.filter.writes.write_parts import WriteSavings, write_parts
+from armillary.probes.filter.writes.write_tables import write_lines, write_table
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, spread_layers, undecided, weakest
-from armillary.results import Claim, Control, Finding, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
-LAYERS, TWINS, TWIN_LAYERS = 8, 3, 3
+LAYERS, TWINS, TWIN_LAYERS = 8, 5, 3
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class ForwardWrite:
             "Intervals are over documents."
         ),
         control=(
-            f"random initialisation ({TWINS} untrained models, in the first, middle and last layer); attention's write "
-            "in place of the feed-forward's"
+            f"random initialisation ({TWINS} untrained twins of a small model, in the first, middle and last layer); "
+            "attention's write in place of the feed-forward's"
         ),
         rule=(
             f"Part 1: a layer simplifies if its write takes {T.write_saved:.0%} fewer bits than its input. Part 2: "
@@ -49,6 +49,13 @@ class ForwardWrite:
             f"through; and takes {T.write_saved:.0%} fewer directions than the input. Intervals must lie wholly on one "
             f"side of a limit. A part is {RULE}. Undecided otherwise: intervals span the limit. The claim's verdict is "
             "that of the weaker of parts 1 and 2."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
+                "the interval of three is five standard deviations wide on either side, that of five is three.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

@@ -25,8 +25,8 @@ from armillary.results import Claim, Control, Finding, Part, RuleChange, Statist
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.grid.correlation_length import CorrelationResult
-    from armillary.probes.grid.flow_steps import FlowSteps
+    from armillary.probes.grid.coarsening.correlation_length import CorrelationResult
+    from armillary.probes.grid.coarsening.flow_steps import FlowSteps
     from armillary.probes.machinery.bench import Bench
 
 LAYERS, LENGTH, LENGTH_LEAST = 8, 128, 16
@@ -88,13 +88,13 @@ class Coarse:
         return 1.7 * (arms_of(anatomy) + SHUFFLES)
 
     def experiment(self, bench: "Bench") -> "tuple[CorrelationResult, FlowSteps] | None":
-        from armillary.probes.grid.correlation_length import (
+        from armillary.probes.grid.coarsening.correlation_length import (
             CorrelationResult,
             averaged,
             centred_states,
             state_correlations,
         )
-        from armillary.probes.grid.flow_steps import FlowSteps, depth_steps, measure_steps
+        from armillary.probes.grid.coarsening.flow_steps import FlowSteps, depth_steps, measure_steps
         from armillary.probes.instruments.patterns import texts
 
         sites, groups = sites_of(bench.anatomy), bench.corpus.groups
@@ -116,7 +116,12 @@ class Coarse:
         return CorrelationResult(sites, arms, *ids.shape), FlowSteps(*steps, *depth_steps(states))
 
     def conclude(self, evidence: Evidence, result: "tuple[CorrelationResult, FlowSteps] | None") -> Finding:
-        from armillary.probes.grid.correlation_length import correlation_lines, correlation_table, growth, length
+        from armillary.probes.grid.coarsening.correlation_length import (
+            correlation_lines,
+            correlation_table,
+            growth,
+            length,
+        )
 
         if result is None:
             reading = f"Fewer than two documents have {LENGTH_LEAST} tokens. Give more text, or longer documents."
@@ -168,7 +173,7 @@ def rank_correlation(lengths: Floats) -> Floats:
 
 
 def _grows(evidence: Evidence, states: "CorrelationResult", ratios: dict[str, Interval]) -> Part:
-    from armillary.probes.grid.correlation_length import length
+    from armillary.probes.grid.coarsening.correlation_length import length
 
     order = evidence.interval(states.arms[MODEL].products, lambda drawn: rank_correlation(length(drawn)))
     grows, ordered = above(ratios[MODEL], T.flow_growth), above(order, T.flow_order)
@@ -189,7 +194,7 @@ def _grows(evidence: Evidence, states: "CorrelationResult", ratios: dict[str, In
 
 
 def _learned(evidence: Evidence, states: "CorrelationResult", ratios: dict[str, Interval]) -> Part:
-    from armillary.probes.grid.correlation_length import added
+    from armillary.probes.grid.coarsening.correlation_length import added
 
     both = np.stack([states.arms[arm].products for arm in (MODEL, SHUFFLED)], 1)
     excess = evidence.interval(both, lambda drawn: added(drawn[:, 0]) - added(drawn[:, 1]))

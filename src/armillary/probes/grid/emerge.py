@@ -20,7 +20,7 @@ from armillary.results import Claim, Control, Finding, Part, Statistic, Verdict,
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.grid.emergence import Emergence
+    from armillary.probes.grid.checkpoints.emergence import Emergence
     from armillary.probes.machinery.bench import Bench
 
 # Passes over the evaluation text per checkpoint: patterns of text and copies, then each set of tokens backwards, on all
@@ -71,6 +71,7 @@ class HeadEmergence:
         kind="learned",
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
+    needs_documents: ClassVar[bool] = False
 
     def passes(self, anatomy: "Anatomy") -> float:
         if anatomy.checkpoints is None or not anatomy.causal or anatomy.W_U is None or anatomy.n_heads < 2:
@@ -78,7 +79,7 @@ class HeadEmergence:
         return float(PASSES * len(anatomy.checkpoints.each))
 
     def experiment(self, bench: "Bench") -> "Emergence | None":
-        from armillary.probes.grid.emergence import measure_emergence, shipped
+        from armillary.probes.grid.checkpoints.emergence import measure_emergence, shipped
 
         if not bench.scored or bench.anatomy.n_heads < 2:
             return None
@@ -88,8 +89,16 @@ class HeadEmergence:
         return measure_emergence(bench.anatomy, text, bench.seed, bench.tick)
 
     def conclude(self, evidence: Evidence, result: "Emergence | None") -> Finding:
-        from armillary.probes.grid import emerge_views as views
-        from armillary.probes.grid.emerge_ranks import NEXT, NOW, OTHERS, beyond_others, cells, correlation, exchanged
+        from armillary.probes.grid.checkpoints import emerge_views as views
+        from armillary.probes.grid.checkpoints.emerge_ranks import (
+            NEXT,
+            NOW,
+            OTHERS,
+            beyond_others,
+            cells,
+            correlation,
+            exchanged,
+        )
 
         missing = self._missing(evidence, result)
         if result is None or missing is not None:
@@ -126,6 +135,7 @@ class HeadEmergence:
             notes=views.notes(evidence.anatomy, result, found, seed),
             more_tables={"heads": views.head_rows(result)},
             parts=tuple(parts),
+            of_text=not result.making,
         )
 
     def _missing(self, evidence: Evidence, result: "Emergence | None") -> tuple[Why, str] | None:

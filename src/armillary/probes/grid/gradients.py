@@ -27,7 +27,7 @@ from armillary.results import Claim, Control, Finding, Part, RuleChange, Statist
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.grid.coupling import Coupling, Derivative
+    from armillary.probes.grid.backpropagation.coupling import Coupling, Derivative
     from armillary.probes.machinery.bench import Bench
 
 LAYERS, HEADS, DOCUMENTS = 3, 4, 12
@@ -89,7 +89,7 @@ class HeadGradients:
         return PASSES * (2 + len(silenced(anatomy)) + TWINS * (1 + len(silenced(anatomy, 1)))) + 1 + TWINS
 
     def experiment(self, bench: "Bench") -> GradientResult:
-        from armillary.probes.grid.coupling import derivatives, measure_coupling
+        from armillary.probes.grid.backpropagation.coupling import derivatives, measure_coupling
 
         windows, layers = bench.text.windows[:DOCUMENTS], spread_layers(bench.anatomy, LAYERS)
         batches = bench.batches(windows)
@@ -102,7 +102,7 @@ class HeadGradients:
         return GradientResult(model, twins, direct, len(windows))
 
     def conclude(self, evidence: Evidence, result: GradientResult) -> Finding:
-        from armillary.probes.grid.coupling import derivative_table
+        from armillary.probes.grid.backpropagation.coupling import derivative_table
 
         direct, model = derivative_table(result.direct), result.model
         if model is None:
@@ -148,7 +148,7 @@ def silenced(anatomy: "Anatomy", most: int = HEADS) -> tuple[tuple[int, int], ..
 
 def _median(evidence: Evidence, stats: Floats) -> Interval:
     """Of the pairs [document, pair, 5], with its interval over documents."""
-    from armillary.probes.grid.coupling import median_coupling
+    from armillary.probes.grid.backpropagation.coupling import median_coupling
 
     return evidence.interval(stats, median_coupling)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from armillary.probes.machinery import (
+    NAN3,
     AnyInstrument,
     Evidence,
     Floats,
@@ -22,12 +23,13 @@ from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Ve
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.grid.axis_shuffles import ShuffleCase, ShuffleCosts
+    from armillary.probes.grid.axes.axis_shuffles import ShuffleCase, ShuffleCosts
     from armillary.probes.machinery.bench import Bench, Trials
 
 PLACES = {"z": "at the heads' results", "q": "on queries alone"}
 OPEN, IDLE, ABOVE, BELOW = "open", "idle", "above", "below"
-TWINS = 3
+TWINS = 5
+IDLE_HEADLINE = "Shuffled axes cost nothing, within heads and across"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,8 @@ class HeadAxes:
         ),
         control=(
             "q and k shuffled in the same way within heads, which changes no score; a second shuffle within heads in "
-            "place of the one across; random initialisation (three twins): what it costs to move all axes at z"
+            "place of the one across; random initialisation (five twins of a small model): what it costs to move "
+            "all axes at z"
         ),
         rule=(
             f"The limit is a share of {T.crossing_share}: across costs a quarter more than within. It is compared with "
@@ -67,8 +70,8 @@ class HeadAxes:
             "and no single case lies above (at a level that corrects for the number of cases). Qualified if one place, "
             "or a single layer or dose, lies above and the rest does not; these are named. A place where nothing has a "
             "cost does not count. Undecided if an interval spans the limit; if nothing has a cost, or moving all axes "
-            "costs no more than in an untrained model: then there is no share to speak of; with one head per layer or "
-            "no next-token loss."
+            "costs no more than in an untrained model, or not clearly more: then there is no share to speak of, and it "
+            "is withheld; with one head per layer or no next-token loss."
         ),
         kind="learned",
         changes=(
@@ -83,18 +86,26 @@ class HeadAxes:
                 "destroys the model had been 69 % of the sum. A share of a cost that may be 0 is withheld, and cases "
                 "are also compared with untrained models.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Shares are withheld, the control's too, unless moving all axes costs more than in untrained models "
+                "and what they are a share of is above 0. On the built-in GPT with its matrices permuted a share of "
+                "0.44 had been printed, and −0.73 [−124, 170] as the control, beside 'there is no cost to share out'. "
+                "A cost that is not clearly above untrained models is told from one that is not above them. "
+                "Twins are five.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.grid.axis_shuffles import TRIALS, shuffle_cases
+        from armillary.probes.grid.axes.axis_shuffles import TRIALS, shuffle_cases
 
         crossing = sum(kind == "across" for kind, _ in TRIALS)
         return 2 + len(shuffle_cases(anatomy)) * len(TRIALS) + TWINS * (1 + crossing)
 
     def experiment(self, bench: "Bench") -> AxesResult | None:
-        from armillary.probes.grid.axis_shuffles import (
+        from armillary.probes.grid.axes.axis_shuffles import (
             ShuffleCosts,
             case_trials,
             shuffle_cases,
@@ -118,10 +129,9 @@ class HeadAxes:
         return AxesResult(bench.compare(dict(shuffle_trials(anatomy)), decided), tuple(costs))
 
     def conclude(self, evidence: Evidence, result: AxesResult | None) -> Finding:
-        from armillary.probes.grid.axis_shuffles import (
+        from armillary.probes.grid.axes.axis_shuffles import (
             ALIKE,
             ShuffleCosts,
-            case_costs,
             placebo_share,
             share_line,
             shuffle_cases,
@@ -134,16 +144,15 @@ class HeadAxes:
             return undecided(self.claim, Why.NOT_APPLICABLE, _not_applicable(evidence.anatomy))
         cases, trials = shuffle_cases(evidence.anatomy), result.trials
         places = _places(trials, evidence.anatomy)
-        sides = {where: _side(costs) for where, costs in places.items()}
-        values = case_costs([ShuffleCosts(trials, case) for case in cases])
-        single = [i for i, share in enumerate(values["share"]) if share[1] > T.crossing_share]
         random, most = (
             over_twins(result.twins).tolist(),
             ShuffleCosts(trials, whole_case(evidence.anatomy)).cost("across"),
         )
-        learned = not result.twins or beats(most, random, len(result.twins)) is True
+        learned = beats(most, random, len(result.twins)) if result.twins else True
+        sides, values = _shares(places, cases, learned)
+        single = [i for i, share in enumerate(values["share"]) if share[1] > T.crossing_share]
         verdict, why = _verdict([side for side, _ in sides.values()], bool(single), learned, trials.documents)
-        defined = [cost for cost in places["z"] if cost.has_cost]
+        defined = [cost for cost in places["z"] if learned and cost.has_cost and cost.has_placebo]
         return Finding(
             claim=self.claim,
             verdict=verdict,
@@ -156,7 +165,7 @@ class HeadAxes:
                 Control("q and k alike within heads, nats per token", *trials.cost(ALIKE)),
             ),
             reading=_reading(cases, values, sides, single, (most[0], random[0]), learned),
-            headline=_headline(sides),
+            headline=_headline(sides, learned),
             table=shuffle_table(cases, values, trials.level),
             quantities=tuple(
                 draw(where, PLACES[where], cases, values) for draw in (share_line, shuffle_line) for where in PLACES
@@ -171,7 +180,7 @@ Side = tuple[str, Interval]
 
 
 def _places(trials: "Trials", anatomy: "Anatomy") -> "dict[str, list[ShuffleCosts]]":
-    from armillary.probes.grid.axis_shuffles import ShuffleCosts, shuffle_cases
+    from armillary.probes.grid.axes.axis_shuffles import ShuffleCosts, shuffle_cases
 
     cases = shuffle_cases(anatomy)
     return {where: [ShuffleCosts(trials, case) for case in cases if case.where == where] for where in PLACES}
@@ -179,7 +188,7 @@ def _places(trials: "Trials", anatomy: "Anatomy") -> "dict[str, list[ShuffleCost
 
 def _side(costs: "Sequence[ShuffleCosts]") -> Side:
     """On which side of the limit the median share of a place lies: above, below, open, or idle where nothing costs."""
-    from armillary.probes.grid.axis_shuffles import crossing_share
+    from armillary.probes.grid.axes.axis_shuffles import crossing_share
 
     known = [cost.has_cost for cost in costs]
     share = crossing_share([cost for cost, has in zip(costs, known, strict=True) if has])
@@ -189,13 +198,31 @@ def _side(costs: "Sequence[ShuffleCosts]") -> Side:
     return (OPEN if side is None else ABOVE if side else BELOW), share
 
 
-def _verdict(sides: list[str], single: bool, learned: bool, documents: int) -> tuple[Verdict, Why | None]:
+def _shares(
+    places: "dict[str, list[ShuffleCosts]]", cases: "list[ShuffleCase]", learned: bool | None
+) -> "tuple[dict[str, Side], dict[str, Floats]]":
+    """Each place's side and each case's costs; shares are NaN unless shuffles cost more than in untrained models."""
+    from armillary.probes.grid.axes.axis_shuffles import ShuffleCosts, case_costs
+
+    trials = next(iter(places.values()))[0].trials
+    sides, values = (
+        {w: _side(costs) for w, costs in places.items()},
+        case_costs([ShuffleCosts(trials, c) for c in cases]),
+    )
+    if learned is not True:
+        sides = {where: (side, NAN3) for where, (side, _) in sides.items()}
+        values["share"] = np.full_like(values["share"], np.nan)
+    return sides, values
+
+
+def _verdict(sides: list[str], single: bool, learned: bool | None, documents: int) -> tuple[Verdict, Why | None]:
+    """`learned`: does moving all axes cost more than in untrained models? None where that is unclear."""
     if documents < T.documents_least:
         return "undecided", Why.NO_INTERVAL
     counted = [side for side in sides if side != IDLE]
-    if not counted or not learned:
+    if not counted or learned is False:
         return "undecided", Why.UNDEFINED
-    if OPEN in counted:
+    if OPEN in counted or learned is None:
         return "undecided", Why.SPANS_LIMIT
     if sides.count(ABOVE) == len(sides):
         return "supported", None
@@ -217,12 +244,12 @@ def _reading(
     sides: dict[str, Side],
     single: list[int],
     costs: tuple[float, float],
-    learned: bool,
+    learned: bool | None,
 ) -> str:
-    from armillary.probes.grid.axis_shuffles import label
+    from armillary.probes.grid.axes.axis_shuffles import label
 
     parts = []
-    for where, place in PLACES.items():
+    for where, place in PLACES.items() if learned else ():
         share = sides[where][1]
         shares = [values["share"][i, 0] for i, case in enumerate(cases) if case.where == where]
         known = [value for value in shares if not np.isnan(value)]
@@ -243,15 +270,20 @@ def _reading(
         f"Moving all axes of all layers across heads costs {say(costs[0], '.2g')} nats per token, in an untrained "
         f"model {say(costs[1], '.2g')}."
     )
-    if not learned:
-        parts.append("That is no more than in an untrained model: there is no cost to share out.")
+    if learned is False:
+        parts.append("That is no more than in untrained models: there is no cost to share out.")
+    elif learned is None:
+        parts.append("Whether that is more than in untrained models is unclear: the share is withheld.")
+        parts.append("More text would decide.")
     elif OPEN in [side for side, _ in sides.values()]:
         parts.append("More text would decide.")
     return " ".join(parts)
 
 
-def _headline(sides: dict[str, Side]) -> str:
+def _headline(sides: dict[str, Side], learned: bool | None) -> str:
+    if learned is None:
+        return "Shuffled axes cost not clearly more than in untrained models"
     parts = [f"{say(sides[w][1][0], '.0%')} {place}" for w, place in PLACES.items() if np.isfinite(sides[w][1][0])]
     if not parts:
-        return "Shuffled axes cost nothing, within heads and across"
+        return "Shuffled axes cost no more than in untrained models" if learned is False else IDLE_HEADLINE
     return "Share of a shuffle's cost that is due to crossing heads, median case: " + " and ".join(parts)

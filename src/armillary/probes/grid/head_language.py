@@ -35,7 +35,10 @@ class HeadLanguage:
             "other half; the statistic is its mean gap in the weakest phenomenon. Intervals are over pairs, and "
             "correct for the number of phenomena."
         ),
-        control="random initialisation (three untrained models); both orders and both roles, within the gap",
+        control=(
+            "random initialisation (five untrained twins of a small model, two with --quick); both orders and both "
+            "roles, within the gap"
+        ),
         rule=(
             f"A phenomenon is resolved if the best head's gap lies above {T.language_attention} and above untrained "
             "models (upper end), with its whole interval, and that head's gap is significant over all heads and "
@@ -55,14 +58,20 @@ class HeadLanguage:
                 "had a mean gap of 0.37 for subjects: it gave 0.81 more to the nearer noun after a comma, and 0.07 "
                 "less to the subject where no comma stood between.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
+                "the interval of three is five standard deviations wide on either side, that of five is three.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
+    needs_documents: ClassVar[bool] = False
 
     def passes(self, anatomy: "Anatomy") -> float:
-        # 480 sentences of eight to ten tokens up to the query, half of them for three untrained models; then half of
+        # 480 sentences of eight to ten tokens up to the query, half of them for five untrained models; then half of
         # the items in one order, twice, and a third of the text four times. A tokenizer may add tokens around each.
-        return (480 * 13 * 2.5 + 120 * 16 * 2) / 1536 + 4 / 3
+        return (480 * 13 * 3.5 + 120 * 16 * 2) / 1536 + 4 / 3
 
     def experiment(self, bench: "Bench") -> "LanguagePasses":
         from armillary.probes.grid.language.attention import language_passes

@@ -26,8 +26,8 @@ from armillary.results import Claim, Control, Finding, Part, RuleChange, Statist
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.grid.map_tables import MapResult
-    from armillary.probes.grid.maps import Matrix, Unexplained
+    from armillary.probes.grid.bending.map_tables import MapResult
+    from armillary.probes.grid.bending.maps import Matrix, Unexplained
     from armillary.probes.machinery.bench import Bench
 
 LAYERS, WIDE = 3, 1024
@@ -84,8 +84,8 @@ class Nonlinear:
     def experiment(self, bench: "Bench") -> "MapResult | None":
         import torch
 
-        from armillary.probes.grid.map_tables import MapResult
-        from armillary.probes.grid.maps import (
+        from armillary.probes.grid.bending.map_tables import MapResult
+        from armillary.probes.grid.bending.maps import (
             Points,
             directions,
             matrices,
@@ -124,8 +124,8 @@ class Nonlinear:
         return MapResult(chosen, own, uniform, gaussian, turned, orthogonal, len(documents))
 
     def conclude(self, evidence: Evidence, result: "MapResult | None") -> Finding:
-        from armillary.probes.grid.map_tables import map_grid, map_table, shadow_curve, shear_curve, shear_table
-        from armillary.probes.grid.maps import unexplained
+        from armillary.probes.grid.bending.map_tables import map_grid, map_table, shadow_curve, shear_curve, shear_table
+        from armillary.probes.grid.bending.maps import unexplained
 
         if result is None:
             reading = "Maps are fitted on half of the documents and tested on the other half. Give more text."
@@ -179,20 +179,20 @@ def _best_sums(results: Mapping[str, "Unexplained"]) -> Floats:
 
 
 def _median(evidence: Evidence, results: Mapping[str, "Unexplained"]) -> Interval:
-    from armillary.probes.grid.maps import unexplained
+    from armillary.probes.grid.bending.maps import unexplained
 
     return evidence.interval(_best_sums(results), lambda drawn: np.median(unexplained(drawn), axis=-1))
 
 
 def _median_shadow(evidence: Evidence, result: "MapResult", column: int) -> Interval:
     """Of the matrices (0), or of rotations in their places (1)."""
-    from armillary.probes.grid.maps import unexplained
+    from armillary.probes.grid.bending.maps import unexplained
 
     return evidence.interval(result.shadows()[:, :, column], lambda drawn: np.median(unexplained(drawn), axis=-1))
 
 
 def _gaussian_shadow(evidence: Evidence, result: "MapResult") -> Interval:
-    from armillary.probes.grid.maps import unexplained
+    from armillary.probes.grid.bending.maps import unexplained
 
     sums = np.stack([left.sums["shadow"] for left in result.gaussian.values()], 1)
     return evidence.interval(sums, lambda drawn: np.median(unexplained(drawn), axis=-1))
@@ -210,7 +210,7 @@ def count_verdict(certain: Flags, median: Interval, beyond: Interval) -> tuple[V
 
 
 def _shear() -> Part:
-    from armillary.probes.grid.map_tables import closed_form_error
+    from armillary.probes.grid.bending.map_tables import closed_form_error
 
     error = closed_form_error()
     return Part(
@@ -224,7 +224,7 @@ def _shear() -> Part:
 
 
 def _weights(evidence: Evidence, result: "MapResult", shadow: Floats, statistic: Interval, turned: Interval) -> Part:
-    from armillary.probes.grid.maps import unexplained
+    from armillary.probes.grid.bending.maps import unexplained
 
     def beyond(drawn: Floats) -> Floats:
         shares = unexplained(drawn)

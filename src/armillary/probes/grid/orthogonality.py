@@ -28,7 +28,7 @@ from armillary.results import Claim, Control, Finding, Part, RuleChange, Statist
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.grid.cosine_ratios import CosineRatios, SpaceSums
+    from armillary.probes.grid.spaces.cosine_ratios import CosineRatios, SpaceSums
     from armillary.probes.machinery.bench import Bench
 
 LAYERS = 8
@@ -81,8 +81,8 @@ class Orthogonality:
         return float(arms_of(anatomy))
 
     def experiment(self, bench: "Bench") -> "SpaceSums | None":
-        from armillary.probes.grid.cosine_ratios import SpaceSums
-        from armillary.probes.grid.token_pairs import sample_vectors, space_sums
+        from armillary.probes.grid.spaces.cosine_ratios import SpaceSums
+        from armillary.probes.grid.spaces.token_pairs import sample_vectors, space_sums
 
         layers, groups = spread_layers(bench.anatomy, LAYERS), bench.corpus.groups
         arms = {arm: sample_vectors(bench.arm(arm), layers) for arm in (MODEL, *bench.twins, SHUFFLED)}
@@ -99,7 +99,7 @@ class Orthogonality:
         return SpaceSums(raw, centred, len(model.words), documents)
 
     def conclude(self, evidence: Evidence, result: "SpaceSums | None") -> Finding:
-        from armillary.probes.grid.cosine_ratios import CosineRatios, pocket_heads
+        from armillary.probes.grid.spaces.cosine_ratios import CosineRatios, pocket_heads
 
         if result is None:
             reading = "There are no two different words from two documents to compare. Give more text."

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.grid.axis_blocks import Likeness, grouped_ratio, median_ratio
-from armillary.probes.grid.axis_evidence import (
+from armillary.probes.grid.axes.axis_blocks import Likeness, grouped_ratio, median_ratio
+from armillary.probes.grid.axes.axis_evidence import (
     NAMES,
     Blocks,
     Meanings,
@@ -19,7 +19,7 @@ from armillary.probes.grid.axis_evidence import (
     stream_meanings,
     tail_ratio,
 )
-from armillary.probes.grid.axis_views import axis_quantities, block_table, head_table, stream_table
+from armillary.probes.grid.axes.axis_views import axis_quantities, block_table, head_table, stream_table
 from armillary.probes.instruments.head_samples import HEAD_SAMPLES
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import (

@@ -19,8 +19,9 @@ R = TypeVar("R")
 
 class Probe(Protocol):
     """A frozen dataclass whose fields are its settings. `instruments` are those of the shared pass that it reads; none
-    means that it reads weights alone. A probe module imports torch only inside functions, so that `armillary claims`
-    starts at once."""
+    means that it reads weights alone. A rule that draws no interval over documents sets `needs_documents` to False: it
+    then decides with few of them as well. A probe module imports torch only inside functions, so that `armillary
+    claims` starts at once."""
 
     claim: ClassVar[Claim]
     instruments: ClassVar[tuple[AnyInstrument, ...]]
@@ -52,6 +53,11 @@ def reads_text(probe: AnyProbe) -> bool:
     return bool(probe.instruments) or isinstance(probe, Experimenter)
 
 
+def needs_documents(probe: AnyProbe) -> bool:
+    """Does its rule draw intervals over documents? So it does, unless the probe says otherwise."""
+    return bool(getattr(probe, "needs_documents", True))
+
+
 def judge(probe: AnyProbe, evidence: Evidence, bench: "Bench | None" = None) -> Finding:
     """A probe's finding, or `undecided` where the text cannot carry any: what no rule needs to repeat.
 
@@ -67,6 +73,8 @@ def judge(probe: AnyProbe, evidence: Evidence, bench: "Bench | None" = None) -> 
     finding = _concluded(probe, evidence, bench)
     documents = evidence.corpus.documents
     if documents >= T.documents_least or finding.why is not None:
+        return finding
+    if not needs_documents(probe) or not finding.of_text:
         return finding
     reading = f"An interval needs {T.documents_least} documents; the text has {documents}. Give more text. Without it: "
     return replace(finding, verdict="undecided", why=Why.NO_INTERVAL, reading=reading + finding.reading)

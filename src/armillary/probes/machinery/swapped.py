@@ -17,7 +17,7 @@ WITHOUT_SPHERE = ("ffn.discard", "ffn.compress")
 # Claims about W_QK, W_VO, scores, patterns or what one head writes, by the beginning of their names.
 OF_HEADS = ("attention.", "qk.", "rank.", "vo.", "heads.", "axes.", "map.", "flow.")
 # Claims whose texts are written with a cache of keys and values, or whose states are judged by patterns.
-OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors")
+OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors", "others.massive")
 # Claims about feed-forward layers that compare them with heads.
 BESIDE_HEADS = ("ffn.store",)
 # Claims that read the hidden values of feed-forward layers.

@@ -266,9 +266,10 @@ class Thresholds:
     # others.idpeak: a peak is a tenth higher than both ends, the least that is called higher, as for contrast.
     peak_ratio: float = 1.10
     # others.collapse: states have collapsed to one vector if a tenth of their length is left beside it, and not if half
-    # of it is.
+    # of it is. Feed-forwards slow it if they leave a twentieth of the length more.
     collapse_left: float = 0.10
     collapse_none: float = 0.50
+    collapse_slowed: float = 0.05
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50

@@ -7,7 +7,7 @@ import numpy as np
 from armillary.probes.machinery import Evidence, Floats, over_sites
 from armillary.probes.others.stream import sampled_streams
 from armillary.probes.sphere.across_sites import document_weights
-from armillary.probes.sphere.clouds import mean_cosine, membership
+from armillary.probes.sphere.spectra.clouds import mean_cosine, membership
 
 DRAWS = 400
 ROGUE = 3

@@ -18,15 +18,15 @@ from armillary.probes.machinery import (
     weakest,
 )
 from armillary.probes.machinery.verdicts import more_text
-from armillary.probes.sphere.contrast_parts import (
+from armillary.probes.sphere.locality.contrast_parts import (
     angles_keep,
     fewer_hubs,
     median_contrast,
     more_than_distances,
     over_random,
 )
-from armillary.probes.sphere.contrast_views import contrast_lines, contrast_table
-from armillary.probes.sphere.neighbours import (
+from armillary.probes.sphere.locality.contrast_views import contrast_lines, contrast_table
+from armillary.probes.sphere.locality.neighbours import (
     ANGLE,
     DISTANCE,
     NEAR,

@@ -24,8 +24,8 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.sphere.across_sites import across_sites, by_site, defined_median, drawn_interval
-from armillary.probes.sphere.dimension_estimates import Dimensions, dimensions, inverse, participations
-from armillary.probes.sphere.site_spectra import spectra
+from armillary.probes.sphere.spectra.dimension_estimates import Dimensions, dimensions, inverse, participations
+from armillary.probes.sphere.spectra.site_spectra import spectra
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 UNIT = "dimensions"

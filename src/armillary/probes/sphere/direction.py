@@ -9,7 +9,7 @@ from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
 from armillary.probes.sphere.across_sites import arm_controls
-from armillary.probes.sphere.direction_parts import (
+from armillary.probes.sphere.directions.direction_parts import (
     Separations,
     advantage_by_spread,
     against_distance,
@@ -17,9 +17,9 @@ from armillary.probes.sphere.direction_parts import (
     separations,
     turned_or_stretched,
 )
-from armillary.probes.sphere.displacements import FACTORS, Displaced, displace, passes
-from armillary.probes.sphere.next_token_pairs import COSINE, EUCLIDEAN, LENGTH
-from armillary.probes.sphere.separations import advantages, separation_by_site
+from armillary.probes.sphere.directions.displacements import FACTORS, Displaced, displace, passes
+from armillary.probes.sphere.directions.next_token_pairs import COSINE, EUCLIDEAN, LENGTH
+from armillary.probes.sphere.directions.separations import advantages, separation_by_site
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
@@ -63,6 +63,11 @@ class Direction:
                 "2026-11-16",
                 "Euclidean distance, the untrained twins, and equal displacements along and across the stream are in "
                 "the rule; the last replaces a limit on the cost of scaling alone",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
+                "the interval of three is five standard deviations wide on either side, that of five is three.",
             ),
         ),
     )

@@ -24,22 +24,29 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.verdicts import more_text
 from armillary.probes.sphere.across_sites import drawn_interval
-from armillary.probes.sphere.cycle import WRITE, Cycle, X, Y, Z, cycle, sublayers
-from armillary.probes.sphere.cycle_parts import Change, change_part, maps_part, norm_part
-from armillary.probes.sphere.cycle_views import cycle_drawing, cycle_table, error_line, error_table
+from armillary.probes.sphere.symmetry.cycle import WRITE, Cycle, X, Y, Z, cycle, sublayers
+from armillary.probes.sphere.symmetry.cycle_parts import (
+    SHARE,
+    Change,
+    both_part,
+    both_shares,
+    change_part,
+    maps_part,
+    norm_part,
+)
+from armillary.probes.sphere.symmetry.cycle_views import cycle_drawing, cycle_table, error_line, error_table
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.sphere.rotations import RotationErrors
+    from armillary.probes.sphere.symmetry.rotations import RotationErrors
 
 # S3, section 2: 'this paper exclusively analyzes the pre-LN variant'.
 POST = (
     "S3 speaks of models with a norm before each sublayer alone. In this one a norm follows each sublayer: the cycle "
     "begins with the sublayer, and the norm before it has ended the one before."
 )
-SHARE = "share of sublayers where the norm raises isotropy and the sublayer lowers it, both beyond untrained models"
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,8 @@ class Isotropy:
             "stations of every sublayer (attention or feed-forward): x before its norm, z on the sphere, y after gain "
             "and shift (what the sublayer reads), and what the sublayer writes; the same ordinary tokens everywhere. "
             "The statistic is the share of sublayers in which y is more isotropic than x and the write less than y, "
-            "both by a factor that untrained models do not reach there. "
+            "both by a factor that untrained models do not reach there, with the whole interval; its upper end adds "
+            "the sublayers whose intervals leave that open. "
             "Mean cosine and the share of the strongest axis are in the table. In a post-norm model, which the source "
             "leaves out, the norm that a sublayer reads is the one that ended the sublayer before. The source also "
             "says it of the maps themselves: a map f treats all directions alike if ‖f(xR) − f(x)R‖/‖f(x)‖ is 0 for a "
@@ -71,15 +79,17 @@ class Isotropy:
             "y); for the maps: the twins' Gaussian weights"
         ),
         rule=(
-            "Parts, the weakest decides. 'The norm symmetrises': it does at a sublayer if the ratio of y's "
-            "participation ratio to x's lies above 1 and above what an untrained model shows there, with the whole "
-            f"interval; supported if it does at {T.sites_most:.0%} of sublayers, refuted if at most {T.sites_few:.0%} "
-            "could, qualified in between, undecided if intervals that span their limit could change that. 'Sublayers "
-            "structure': the same for the ratio of the write to y, below 1 and below an untrained model's. What an "
-            "untrained model shows is an interval over twins of the ratio's logarithm. By "
-            "definition: 'the bare norm treats all directions alike', supported if its error under a rotation is "
-            "rounding. 'Sublayers do not': supported if the error of the median sublayer lies above "
-            f"{T.rotation_unlike} (half of √2), refuted below; Gaussian weights show it too, so it is not learned."
+            "The norm symmetrises at a sublayer if the ratio of y's participation ratio to x's lies above 1 and above "
+            "what an untrained model shows there, with the whole interval. A sublayer structures if the ratio of the "
+            "write's to y's lies below 1 and below an untrained model's. What an untrained model shows is an interval "
+            "over twins of the ratio's logarithm. Parts: 'both at one sublayer', supported if both happen at "
+            f"{T.sites_most:.0%} of sublayers, refuted if they could at most at {T.sites_few:.0%}, qualified in "
+            "between, undecided if intervals that span their limit could change that. 'The norm symmetrises' and "
+            "'sublayers structure', by the same rule, tell which step is missing; they do not decide. Two parts by "
+            "definition, which decide if they are weaker: 'the bare norm treats all directions alike', supported if "
+            "its error under a rotation is rounding. 'Sublayers do not': supported if the error of the median sublayer "
+            f"lies above {T.rotation_unlike} (half of √2), refuted below; Gaussian weights show it too, so it is not "
+            "learned."
         ),
         kind="learned",
         changes=(
@@ -93,17 +103,24 @@ class Isotropy:
                 "Twins are compared by the logarithm of the ratio. By the ratio itself their interval reached below 0 "
                 "in one sublayer of some models, and planted writes along one axis were missed there (2 of 20).",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Both steps at one sublayer decide, and the statistic counts whole intervals, as the parts do. It "
+                "counted values: 6 of 16 sublayers of builtin:llama did both, where a part said that 3 lower isotropy "
+                "at all. The weaker of two separate parts decided: MiniLM was qualified with a statistic of 0, and "
+                "became refuted.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, WRITE_SAMPLES)
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.sphere.rotations import passes
+        from armillary.probes.sphere.symmetry.rotations import passes
 
         return passes(anatomy)
 
     def experiment(self, bench: "Bench") -> "dict[str, RotationErrors]":
-        from armillary.probes.sphere.rotations import sublayer_errors
+        from armillary.probes.sphere.symmetry.rotations import sublayer_errors
 
         return {arm: sublayer_errors(bench.arm(arm)) for arm in (MODEL, *bench.twins)}
 
@@ -114,17 +131,19 @@ class Isotropy:
         model, twins = cycle(evidence, MODEL, described=True), [cycle(evidence, arm) for arm in evidence.twins]
         raised, lowered = _change(evidence, model, twins, Y, X), _change(evidence, model, twins, WRITE, Y)
         parts = (
+            both_part(raised, lowered, steps),
             change_part("the norm symmetrises", raised, steps, "The norm raises isotropy before", _bare(model, raised)),
             change_part("sublayers structure", lowered, steps, "The write is less isotropic than what is read at"),
             norm_part(evidence),
             maps_part(evidence, result),
         )
-        verdict, why = weakest(parts)
+        # The two steps by themselves cannot be weaker than both at one sublayer.
+        verdict, why = weakest((parts[0], *parts[3:]))
         order = (POST,) if evidence.anatomy.order == "post" else ()
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic(SHARE, *drawn_interval(evidence, _shares(model, raised, lowered))),
+            statistic=Statistic(SHARE, *_shares(evidence, model, raised, lowered)),
             n=model.tokens,
             controls=_controls(evidence, model, twins, raised, lowered),
             reading=" ".join((*(part.reading for part in parts), *order)) + more_text(why),
@@ -143,33 +162,31 @@ def _ratio(of: Cycle, after: int, before: int) -> Floats:
         return np.asarray(of.participation[..., after] / of.participation[..., before])
 
 
-def _change(evidence: Evidence, model: Cycle, twins: Sequence[Cycle], after: int, before: int) -> Change:
-    def intervals(of: Cycle) -> Floats:
-        return np.array([drawn_interval(evidence, column) for column in _ratio(of, after, before).T])
+def _factors(evidence: Evidence, of: Cycle, after: int, before: int) -> Floats:
+    """[sublayer, (value, low, high)] of the ratio."""
+    return np.array([drawn_interval(evidence, column) for column in _ratio(of, after, before).T])
 
-    changes = intervals(model)
+
+def _change(evidence: Evidence, model: Cycle, twins: Sequence[Cycle], after: int, before: int) -> Change:
+    changes = _factors(evidence, model, after, before)
     untrained = np.full_like(changes, np.nan)
     if twins:
         # A factor varies by factors: as a plain number, twins of 0.2 and 0.6 would let the next one be below 0.
         with np.errstate(invalid="ignore"):
-            untrained = np.exp(over_twins(np.log([intervals(twin) for twin in twins])))
+            untrained = np.exp(over_twins(np.log([_factors(evidence, twin, after, before) for twin in twins])))
     return Change(changes, untrained, len(twins), rises=before == X)
 
 
-def _shares(of: Cycle, raised: Change, lowered: Change, read: int = Y) -> Floats:
-    """[draw]: the share of sublayers where both factors lie beyond untrained models; NaN of none."""
-    up, down = _ratio(of, read, X), _ratio(of, WRITE, read)
-    known = np.isfinite(up) & np.isfinite(down)
-    with np.errstate(invalid="ignore"):
-        both = known & (up > raised.limit) & (down < lowered.limit)
-        return np.asarray(both.sum(axis=1) / np.where(known.any(axis=1), known.sum(axis=1), np.nan))
+def _shares(evidence: Evidence, of: Cycle, raised: Change, lowered: Change, read: int = Y) -> Interval:
+    """The statistic, of the model or of a control."""
+    return both_shares(raised, lowered, _factors(evidence, of, read, X), _factors(evidence, of, WRITE, read))
 
 
 def _controls(
     evidence: Evidence, model: Cycle, twins: Sequence[Cycle], raised: Change, lowered: Change
 ) -> tuple[Control, ...]:
     def share(of: Cycle, read: int = Y) -> Interval:
-        return drawn_interval(evidence, _shares(of, raised, lowered, read))
+        return _shares(evidence, of, raised, lowered, read)
 
     # Where another initialisation is expected may reach beyond what a share can be.
     controls = [Control(RANDOM, *over_twins([share(t) for t in twins]).clip(0, 1).tolist())] if twins else []

@@ -19,8 +19,8 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.machinery.verdicts import name_sites, undecided
 from armillary.probes.sphere.across_sites import arm_controls, by_site
-from armillary.probes.sphere.balls import SiteBalls, arm_sums, pooled, site_balls, slope
-from armillary.probes.sphere.local_parts import SLOPE, length_part, median_site, own_part, plane_part
+from armillary.probes.sphere.locality.balls import SiteBalls, arm_sums, pooled, site_balls, slope
+from armillary.probes.sphere.locality.local_parts import SLOPE, length_part, median_site, own_part, plane_part
 from armillary.results import (
     Claim,
     Control,

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, ClassVar
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.machinery import MODEL, NAN3, AnyInstrument, Evidence, T, weakest
 from armillary.probes.machinery.verdicts import more_text
-from armillary.probes.sphere.shared_axes import axis_overlap, gain_likeness
-from armillary.probes.sphere.shared_parts import UNIT, axes_part, gain_part, swap_part
-from armillary.probes.sphere.shared_views import headline, likeness_table, shared_lines, swap_table
+from armillary.probes.sphere.gains.shared_axes import axis_overlap, gain_likeness
+from armillary.probes.sphere.gains.shared_parts import UNIT, axes_part, gain_part, swap_part
+from armillary.probes.sphere.gains.shared_views import headline, likeness_table, shared_lines, swap_table
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.sphere.gain_swaps import Swaps
+    from armillary.probes.sphere.gains.gain_swaps import Swaps
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Shared:
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES,)
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.sphere.gain_swaps import passes
+        from armillary.probes.sphere.gains.gain_swaps import passes
 
         return passes(anatomy)
 
     def experiment(self, bench: "Bench") -> "Swaps | None":
         """None where nothing can be exchanged, or where an exchange has no cost."""
-        from armillary.probes.sphere.gain_swaps import swap_gains
+        from armillary.probes.sphere.gains.gain_swaps import swap_gains
 
         return swap_gains(bench) if bench.scored and bench.anatomy.layers > 1 else None
 

@@ -23,7 +23,7 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.tables import cells, line, site_table
 from armillary.probes.sphere.across_sites import decided, flagged
-from armillary.probes.sphere.site_spectra import (
+from armillary.probes.sphere.spectra.site_spectra import (
     FLOAT32_NOISE,
     Spectrum,
     sampled_rank,

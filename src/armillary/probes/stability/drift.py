@@ -7,9 +7,9 @@ import numpy as np
 
 from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Floats, T, undecided, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.stability.drift_parts import drifts, held_back
-from armillary.probes.stability.growth import APART, FROZEN, OWN
-from armillary.probes.stability.window_angles import KEPT, WindowAngles, curve_table, exponents, slide_table
+from armillary.probes.stability.nudges.growth import APART, FROZEN, OWN
+from armillary.probes.stability.sliding.drift_parts import drifts, held_back
+from armillary.probes.stability.sliding.window_angles import KEPT, WindowAngles, curve_table, exponents, slide_table
 from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Why
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Drift:
         return 50.0
 
     def experiment(self, bench: "Bench") -> WindowAngles | None:
-        from armillary.probes.stability.sliding_windows import slide
+        from armillary.probes.stability.sliding.sliding_windows import slide
 
         return slide(bench)
 

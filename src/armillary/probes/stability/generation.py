@@ -4,18 +4,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from armillary.probes.machinery import AnyInstrument, Evidence, T, undecided, weakest
-from armillary.probes.stability.growth import APART, FROZEN, LIVE
+from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.stability.departures import Departures
+    from armillary.probes.stability.writing.departures import Departures
 
 WINDOW, LEAST_WINDOW = 64, 16
 # A large model writes four windows; more would cost more than all other claims together. Some generations drift into a
 # list or a loop for a while: with twelve prompts, one such left up to a third of surveys undecided.
 WINDOWS, FEW_WINDOWS, LARGE = 7, 4, 50e6
+# Up to two more, where that is enough to outgrow the context.
+MOST_WINDOWS = 9
 PROMPTS, FEW_PROMPTS = 24, 16
 # A pass of one token per row costs about three times as much per token as one over whole windows.
 SLOWER = 3
@@ -28,7 +30,8 @@ class LongText:
     departures: "Departures"
     passages: tuple[tuple[str, int, str], ...]
     """(arm, number of the window, text)."""
-    kept_keys: bool
+    evicted: bool
+    """Did old keys fall out of the cache? Else the rest of the window was read anew."""
 
 
 @dataclass(frozen=True)
@@ -42,32 +45,41 @@ class Generation:
         source="S3",
         kind="behaviour",
         definition=(
-            f"The model continues {PROMPTS} stretches of the text by itself (eight where norms are frozen), at "
-            f"temperature 1, by {WINDOWS} windows of 64 tokens ({FEW_PROMPTS} by {FEW_WINDOWS} if it has more than 50 "
-            "million parameters, or with --quick; shorter windows where its context is shorter than 128). When the "
-            "window is full, its first half falls out and the second half is read anew from the first position, as S3 "
-            "has it; in between the model's own cache is used. Arms, with the same prompts and random numbers: norms "
-            "live; every norm frozen to the mean of 1/σ over real text, from the prompt's last token on; the same with "
-            "the first token of a window at its own scale. "
+            f"The model continues {PROMPTS} stretches of the text by itself (eight in the other arms), at "
+            f"temperature 1, by {WINDOWS} windows of 64 tokens, up to {MOST_WINDOWS} where that outgrows its context "
+            f"({FEW_PROMPTS} by {FEW_WINDOWS} if it has more than 50 million parameters, or with --quick; shorter "
+            "windows where its context is shorter than 128), with its own cache. When the window is full, the keys and "
+            "values of its first half fall out of the cache, and those of the second stay as they were. That is done "
+            "with rotary positions of fixed angles. Elsewhere (keys of a learned table hold their own place), and if a "
+            "layer has a window of its own, the second half is read anew from the first position. Arms, with the same "
+            "prompts and random "
+            "numbers: norms live; every norm frozen to the mean of 1/σ over real text, from the prompt's last token "
+            "on; where windows are read anew, the same with the first token of a window at its own scale; where keys "
+            "stay, norms live and windows read anew (ours). "
             "In every window, at an early, a middle and the last norm: the angle to the mean direction of real text, "
             "the angle to the tenth nearest of its states, log ‖x‖, and the effective rank of the window's directions. "
             "Of the text: entropy of the prediction, repeated triples of tokens, distinct tokens and distinct pairs. "
             "The first window is left out, because it begins with the prompt in view. A trend is the mean over the "
-            "last third of the other windows less that over their first third with norms live. Real text, read in the "
-            "same way, gives the band: two standard deviations of its own trends over as many windows, from every "
-            "start. The statistic is the share of state quantities whose trend lies beyond the band, norms live."
+            "last third of the other windows less that over their first third with norms live. Real text, read in "
+            "windows that slide by half, gives the band: two standard deviations of its own trends over as many "
+            "windows, from every start. The statistic is the share of state quantities whose trend lies beyond the "
+            "band, norms live."
         ),
-        control="norms frozen to one scale; norms frozen, first tokens apart; real text of the same length",
+        control=(
+            "norms frozen to one scale; where windows are read anew, also with first tokens apart; real text of the "
+            "same length"
+        ),
         rule=(
-            "Three parts, the weakest decides. 'States stay', norms live: supported if the interval of every state "
+            "Four parts, the weakest decides. 'States stay', norms live: supported if the interval of every state "
             f"quantity's trend lies within {T.generation_band:g} standard deviations of real text's; refuted if half "
             "of them or more lie beyond with the whole interval; qualified if some do. 'The text stays coherent': the "
             "same of the text's quantities, and at the end the repeated triples and distinct pairs must not be worse "
             f"than real text's by {T.generation_band:g} standard deviations. 'Norms do it': supported if half of the "
-            "state quantities or more lie beyond the band in both frozen arms (an overflow of most generations "
-            "counts); refuted if none does in either; qualified if some do. Undecided if an interval spans the band's "
-            "end and nothing else decides, without a next-token prediction, with a context below 32 tokens, or with "
-            "too little text."
+            "state quantities or more lie beyond the band in every frozen arm (an overflow of most generations "
+            "counts); refuted if none does in any; qualified if some do. 'Longer than the context': supported if more "
+            "tokens are written than the model's context holds, else qualified. Undecided if an interval spans the "
+            "band's end and nothing else decides, without a next-token prediction, with a context below 32 tokens, or "
+            "with too little text."
         ),
         changes=(
             RuleChange(
@@ -78,27 +90,34 @@ class Generation:
                 "Twelve prompts became twenty-four, because one text that drifts into a loop and back left the verdict "
                 "open.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "The cache evicts where keys can stay; before, half of the window was read anew at every slide, and "
+                "eight prompts of an evicting cache did not decide. A text that does not outgrow the context is "
+                "qualified at most: builtin:llama was supported after 448 tokens of its 512. Its evicting arm had been "
+                "undecided.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
         from armillary.probes.machinery.bench import TOKENS
-        from armillary.probes.stability.generating import arms_of
+        from armillary.probes.stability.writing.generating import arms_of
 
         window, windows, prompts = size_of(anatomy, False)
         if not window:
             return 0.0
-        # Every token is written once, one per pass and row, and read anew once; real text is read twice.
+        # Every token is written once, one per pass and row, and read anew at most once; real text is read twice.
         rows = sum(arms_of(anatomy, prompts).values())
         return (rows * window * windows * (SLOWER + 1) + 2 * 2500) / TOKENS
 
     def experiment(self, bench: "Bench") -> LongText | None:
-        from armillary.probes.stability.departures import Departures
-        from armillary.probes.stability.generating import EVICTED, Writer, arms_of
-        from armillary.probes.stability.generation_views import passages
-        from armillary.probes.stability.ring_text import read_ring, ring_ids, sites_of
-        from armillary.probes.stability.written_text import measure
+        from armillary.probes.stability.writing.departures import Departures
+        from armillary.probes.stability.writing.generating import Writer, arms_of, evicts
+        from armillary.probes.stability.writing.generation_views import passages
+        from armillary.probes.stability.writing.ring_text import read_ring, ring_ids, sites_of
+        from armillary.probes.stability.writing.written_text import measure
 
         window, windows, prompts = size_of(bench.anatomy, bench.quick)
         if not window or not bench.scored:
@@ -111,11 +130,11 @@ class Generation:
         arms = arms_of(bench.anatomy, prompts)
         written = Writer(bench, ring, window // 2, arms, window * windows).write(sites)
         departures = Departures(measure(bench.anatomy, ring, written, window, sites), window, windows)
-        return LongText(departures, passages(bench.anatomy, written, window), EVICTED in written.arms)
+        return LongText(departures, passages(bench.anatomy, written, window), evicts(bench.anatomy))
 
     def conclude(self, evidence: Evidence, result: LongText | None) -> Finding:
-        from armillary.probes.stability import generation_parts as parts_of
-        from armillary.probes.stability import generation_views as views
+        from armillary.probes.stability.writing import generation_parts as parts_of
+        from armillary.probes.stability.writing import generation_views as views
 
         if result is None:
             return undecided(self.claim, *_missing(evidence))
@@ -125,8 +144,9 @@ class Generation:
             parts_of.text_stays(evidence, found),
             parts_of.norms_do_it(evidence, found),
         ]
-        if result.kept_keys:
-            parts.append(parts_of.keys_kept(evidence, found))
+        parts.append(parts_of.very_long(evidence, found))
+        if result.evicted:
+            parts.append(parts_of.read_anew(evidence, found))
         verdict, why = weakest(parts)
         shares = {arm: found.share(evidence, arm) for arm in found.measured.arms}
         tokens = found.window * found.windows
@@ -136,11 +156,11 @@ class Generation:
             why=why,
             statistic=Statistic("share of state quantities beyond the band of real text, norms live", *shares[LIVE]),
             n=len(found.measured.arms[LIVE]) * tokens,
-            controls=tuple(Control(arm, *shares[arm]) for arm in (FROZEN, APART)),
-            reading=" ".join([views.opening(found), *(part.reading for part in parts)]),
+            controls=tuple(Control(arm, *shares[arm]) for arm in parts_of.frozen_arms(found)),
+            reading=" ".join([views.opening(found, result.evicted), *(part.reading for part in parts)]),
             headline=f"After {tokens} tokens of its own, {say(shares[LIVE][0], '.0%')} of the model's state quantities "
-            f"have left the band of real text; with norms frozen {say(shares[FROZEN][0], '.0%')}, first tokens apart "
-            f"{say(shares[APART][0], '.0%')}",
+            f"have left the band of real text; with norms frozen {say(shares[FROZEN][0], '.0%')}"
+            + (f", first tokens apart {say(shares[APART][0], '.0%')}" if APART in shares else ""),
             table=views.table_of(evidence, found),
             quantities=views.lines(evidence, found),
             notes=views.notes(found),
@@ -156,8 +176,10 @@ def size_of(anatomy: "Anatomy", quick: bool) -> tuple[int, int, int]:
     if window < LEAST_WINDOW or not anatomy.causal or anatomy.W_U is None:
         return 0, 0, 0
     parameters: Any = sum(p.numel() for p in anatomy.model.parameters())
-    few = quick or parameters > LARGE
-    return window, FEW_WINDOWS if few else WINDOWS, FEW_PROMPTS if few else PROMPTS
+    if quick or parameters > LARGE:
+        return window, FEW_WINDOWS, FEW_PROMPTS
+    longer = anatomy.context // window + 1
+    return window, longer if WINDOWS < longer <= MOST_WINDOWS else WINDOWS, PROMPTS
 
 
 def _missing(evidence: Evidence) -> tuple[Why, str]:

@@ -7,8 +7,8 @@ import numpy as np
 
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, undecided, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.stability.error_parts import Gains, error_parts
-from armillary.probes.stability.error_prediction import (
+from armillary.probes.stability.errors.error_parts import Gains, error_parts
+from armillary.probes.stability.errors.error_prediction import (
     ENTROPY,
     HEAD_SCORES,
     KNOWN,
@@ -51,7 +51,7 @@ class ManifoldErrors:
         ),
         control=(
             "rarity and place; the entropy of the prediction; the scores of other tokens; random initialisation "
-            "(three untrained models)"
+            "(five untrained twins of a small model, two with --quick)"
         ),
         rule=(
             f"The scores tell errors if they add more than {T.errors_margin} of AUC to rarity and place, with the "
@@ -71,16 +71,21 @@ class ManifoldErrors:
                 "score to compare with. Unusual heads, which the source names as well, are scored too. Untrained "
                 "models are part of the rule, and intervals are expanded percentiles.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
+                "the interval of three is five standard deviations wide on either side, that of five is three.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        # The model and three twins, on up to 4096 tokens.
-        return 11.0
+        # The model and five twins, on up to 4096 tokens.
+        return 16.0
 
     def experiment(self, bench: "Bench") -> "dict[str, ScoredTokens] | None":
-        from armillary.probes.stability.manifold_scores import score_tokens
+        from armillary.probes.stability.errors.manifold_scores import score_tokens
 
         return score_tokens(bench)
 

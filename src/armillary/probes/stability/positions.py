@@ -17,21 +17,21 @@ from armillary.probes.machinery import (
     weakest,
 )
 from armillary.probes.machinery.verdicts import more_text
-from armillary.probes.stability.position_bins import counted_ranges, site_distances
-from armillary.probes.stability.position_parts import (
+from armillary.probes.stability.places.position_bins import counted_ranges, site_distances
+from armillary.probes.stability.places.position_parts import (
     NAME,
     beyond_part,
     distribution_part,
     median_distance,
     surface_part,
 )
-from armillary.probes.stability.position_views import pairs_table, position_lines, position_table
+from armillary.probes.stability.places.position_views import pairs_table, position_lines, position_table
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.stability.beyond import Beyond
+    from armillary.probes.stability.places.beyond import Beyond, Obstacle
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class Positions:
             f"distance at the median norm lies below it with its whole interval, and at most {T.sites_few:.0%} of "
             "norms lie above theirs; qualified if more do. If the median norm lies above, refuted if it does on "
             "shuffled text too, and qualified if it lies below there: then the words make the difference. Undecided "
-            "where an interval spans its limit."
+            "where an interval spans its limit, and with too little text: the range 1–7 and a later one must have "
+            f"{T.tokens_least} tokens from {T.documents_least} documents."
         ),
         kind="behaviour",
         changes=(
@@ -80,33 +81,40 @@ class Positions:
                 "more pairs of late ranges, which are alike. Changed after a result was seen: builtin:llama was "
                 "supported with 12,000 tokens although its first positions differ.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Without enough tokens at positions 1–7 the claim is undecided. The earliest range that had enough was "
+                "compared instead, which is another question: with --quick, eight documents have 56 tokens there, and "
+                "builtin:llama became supported by positions 8–31, where it is not with more text.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (POSITION_SAMPLES,)
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.stability.beyond import passes
+        from armillary.probes.stability.places.beyond import passes
 
         return passes(anatomy)
 
-    def experiment(self, bench: "Bench") -> "Beyond | None":
-        from armillary.probes.stability.beyond import look_beyond
+    def experiment(self, bench: "Bench") -> "Beyond | Obstacle":
+        from armillary.probes.stability.places.beyond import look_beyond
 
         return look_beyond(bench)
 
-    def conclude(self, evidence: Evidence, result: "Beyond | None") -> Finding:
+    def conclude(self, evidence: Evidence, result: "Beyond | Obstacle") -> Finding:
+        from armillary.probes.stability.places.beyond import Beyond
+
         counted = counted_ranges(evidence)
-        if len(counted) < 2:
-            reading = f"Fewer than two of the ranges {', '.join(ranges())} have {T.tokens_least} tokens from "
-            reading += f"{T.documents_least} documents. Give more text, or longer documents."
-            return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading)
+        if 0 not in counted or len(counted) < 2:
+            return undecided(self.claim, Why.TOO_LITTLE_TEXT, _missing(counted))
         arms = {arm: list(site_distances(evidence, arm, counted).values()) for arm in evidence[POSITION_SAMPLES]}
         names = [ranges()[index] for index in counted]
         parts = (
             surface_part(arms[MODEL]),
             distribution_part(evidence, arms, names),
-            beyond_part(evidence, result),
+            beyond_part(result),
         )
+        beyond = result if isinstance(result, Beyond) else None
         verdict, why = weakest(parts)
         median = median_distance(evidence, arms[MODEL])
         controls = [
@@ -124,9 +132,17 @@ class Positions:
             headline=f"Tokens at positions {names[0]} and {names[-1]} differ by an energy distance of "
             f"{say(median[0], '.2g')} (median norm), most at {evidence.sites[worst]}: "
             f"{say(float(arms[MODEL][worst].between[0]), '.2g')}",
-            table=position_table(evidence, arms, result),
-            quantities=position_lines(evidence, arms, result),
+            table=position_table(evidence, arms, beyond),
+            quantities=position_lines(evidence, arms, beyond),
             more_tables={"ranges": pairs_table(evidence, arms[MODEL], names)},
             why=why,
             parts=parts,
         )
+
+
+def _missing(counted: list[int]) -> str:
+    """Which range the text does not fill."""
+    names, enough = ranges(), f"{T.tokens_least} tokens from {T.documents_least} documents"
+    if 0 in counted:
+        return f"None of the ranges {', '.join(names[1:])} has {enough}. Give more text, or longer documents."
+    return f"Positions {names[0]}, which are compared with the latest, do not have {enough}. Give more documents."

@@ -91,7 +91,7 @@ class Prefix:
         return 10.0
 
     def experiment(self, bench: "Bench") -> StateChanges | None:
-        from armillary.probes.stability.appended_text import append
+        from armillary.probes.stability.sliding.appended_text import append
 
         return append(bench)
 

@@ -17,8 +17,8 @@ from armillary.probes.machinery import (
     undecided,
     weakest,
 )
-from armillary.probes.stability.growth import APART, FROZEN, LIVE, OWN, RotationGrowth, per_block
-from armillary.probes.stability.growth_parts import bounded, held_back
+from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE, OWN, RotationGrowth, per_block
+from armillary.probes.stability.nudges.growth_parts import bounded, held_back
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Reprojection:
         return 28.0
 
     def experiment(self, bench: "Bench") -> RotationGrowth | None:
-        from armillary.probes.stability.perturbation import perturb
+        from armillary.probes.stability.nudges.perturbation import perturb
 
         return perturb(bench)
 

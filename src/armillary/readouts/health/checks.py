@@ -13,7 +13,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from armillary.probes.machinery import T
+from armillary.probes.machinery import Floats, T
 from armillary.probes.machinery.verdicts import name_heads, name_sites
 from armillary.readouts.health.vitals import SILENT, Vitals, Weights
 from armillary.results.health import HealthLine, Status
@@ -42,8 +42,6 @@ class Check:
     share: bool = False
     ranged: bool = False
     """Is the usual range the limit?"""
-    beside: bool = False
-    """Is `where` part of the value?"""
     change: float = 0.0
     """By how much more than a base's value it is worse; 0: by half as much again, or by two points of a share."""
 
@@ -61,7 +59,10 @@ class Check:
     def show(self, value: float) -> str:
         if math.isnan(value):
             return "does not apply"
-        return f"{value:.1%}" if self.share else f"{number(value)}{self.unit and ' ' + self.unit}"
+        return f"{self.plain(value)}{self.unit and ' ' + self.unit}"
+
+    def plain(self, value: float) -> str:
+        return f"{value:.1%}" if self.share else number(value)
 
 
 @cache
@@ -103,11 +104,9 @@ def _line(check: Check, vitals: Vitals) -> HealthLine:
 def _made(check: Check, value: float, where: str) -> HealthLine:
     usual = usual_range(check.id)
     status: Status = "ok" if math.isnan(value) else check.status(value, usual)
-    ends = [] if usual is None else list(dict.fromkeys(map(check.show, usual)))
+    ends = [] if usual is None else list(dict.fromkeys(map(check.plain, usual)))
     advice = check.advice if status != "ok" else ""
-    shown = f"{check.show(value)} ({where})" if check.beside and where else check.show(value)
-    where = "" if check.beside else where
-    return HealthLine(check.id, check.name, status, value, shown, " to ".join(ends), where, advice)
+    return HealthLine(check.id, check.name, status, value, check.show(value), " to ".join(ends), where, advice)
 
 
 def _loss(v: Vitals) -> tuple[float, str]:
@@ -129,18 +128,25 @@ def _growth(v: Vitals) -> tuple[float, str]:
     return float(known.max() / known.min()), ", ".join(ends)
 
 
+def _largest(values: Floats) -> int | None:
+    """The place of the largest number; None where no token was ordinary enough to measure any."""
+    return int(np.nanargmax(values)) if np.isfinite(values).any() else None
+
+
 def _rank(v: Vitals) -> tuple[float, str]:
-    at = int(np.nanargmin(v.dimensions)) if np.isfinite(v.dimensions).any() else 0
-    return float(v.dimensions[at]), f"least at {v.states[at]}, of {v.anatomy.d} axes"
+    at = _largest(-v.dimensions)
+    return (float("nan"), "") if at is None else (float(v.dimensions[at]), f"at {v.states[at]}, of {v.anatomy.d}")
 
 
 def _cone(v: Vitals) -> tuple[float, str]:
-    at = int(np.nanargmax(v.cones.cosine[0]))
-    return float(v.cones.cosine[0, at]), f"most at {v.states[at]}"
+    at = _largest(v.cones.cosine[0])
+    return (float("nan"), "") if at is None else (float(v.cones.cosine[0, at]), f"at {v.states[at]}")
 
 
 def _rogue(v: Vitals) -> tuple[float, str]:
-    at = int(np.nanargmax(v.cones.cosine[0]))
+    at = _largest(v.cones.cosine[0])
+    if at is None:
+        return float("nan"), ""
     return float(v.cones.rogue[0, at]), f"dimensions {', '.join(map(str, v.cones.dimensions[at]))} at {v.states[at]}"
 
 
@@ -218,47 +224,47 @@ LARGEST = Check(
 )
 CHECKS: tuple[Check, ...] = (
     # A twentieth of a nat per token, as for an edit that costs something, is about 0.005 of ln(vocabulary).
-    Check("loss.text", "loss on the text, over that of a blind guess", _loss,
+    Check("loss.text", "loss on the text, over a blind guess", _loss,
           "Check the tokenizer and the text; a value near 1 is no better than guessing.",
-          look=0.75, bad=1.0, change=0.005, beside=True),
-    Check("loss.copy", "loss of repeated random tokens, second copy over first", _copy,
+          look=0.75, bad=1.0, change=0.005),
+    Check("loss.copy", "loss of a repetition, over the first", _copy,
           "The model does not copy from its context; expected early in training, or without induction heads.",
           look=1.05),
-    Check("stream.growth", "longest stream over shortest, by depth", _growth,
+    Check("stream.growth", "growth of the stream with depth", _growth,
           "The stream grows or shrinks unusually; look at the rate, the norms and the scale of writes.", ranged=True),
-    Check("stream.rank", "effective rank of the stream, least over depth", _rank,
+    Check("stream.rank", "effective rank, standardised, least", _rank,
           "Tokens differ along hardly any direction (collapse); look at the rate, and at norms and skips.",
           look=4.0, bad=2.0, low=True, unit="axes"),
-    Check("stream.cone", "mean cosine of two tokens, largest over depth", _cone,
+    Check("stream.cone", "mean cosine of two tokens, largest", _cone,
           "All tokens point the same way; standardise before comparing vectors by cosine.", look=0.90, bad=0.99),
-    Check("stream.rogue", "share of three dimensions in that cosine", _rogue,
+    Check("stream.rogue", "share of three dimensions in it", _rogue,
           "Leave these dimensions out, or standardise, before comparing vectors.", look=0.95, share=True),
-    Check("stream.massive", "largest coordinate over the median magnitude", _massive,
+    Check("stream.massive", "largest coordinate over the median", _massive,
           "Usual in large models; quantise these dimensions and tokens apart.", look=T.massive_ratio),
-    Check("heads.sinks", "heads that park attention on the first token", _sinks,
+    Check("heads.sinks", "heads that rest on the first token", _sinks,
           "Keep the first token in a sliding window or a cache.", look=0.80, share=True),
-    Check("heads.uniform", "heads that attend to all tokens alike", _uniform,
+    Check("heads.uniform", "heads that attend to all alike", _uniform,
           "These heads choose nothing: they can be pruned, or their queries and keys have not been trained.",
           look=0.10, bad=0.50, share=True),
     Check("heads.silent", "heads that write nothing", _silent_heads,
           "These heads can be removed; if there are many, look at weight decay and the initial scale.",
           look=0.0, bad=0.10, share=True),
-    Check("units.dead", "feed-forward units that never fire", _units("silent"),
+    Check("units.dead", "units that never fire", _units("silent"),
           "Dead on this text; try more text, then prune them, or lower the rate.", look=0.0, bad=0.50, share=True),
-    Check("units.always", "units that are on for every token", _units("always"),
+    Check("units.always", "units that are always on", _units("always"),
           "These units are a bias; they cost time and choose nothing.", look=0.10, bad=0.50, share=True),
     Check("units.double", "units that duplicate another", _units("double"),
           "Merge each pair: add their rows of W_out and drop one.", look=0.0, bad=0.10, share=True),
-    Check("norms.flat", "axes that a norm's γ has switched off", _flat,
+    Check("norms.flat", "axes that γ has switched off", _flat,
           "The sublayer cannot read these axes; usual after strong weight decay on γ.",
           look=0.05, bad=0.50, share=True),
     Check("embeddings.short", "embeddings of hardly any length", _short,
           "These tokens were never trained; remove them, or keep them out of the text.",
           look=0.01, bad=0.50, share=True),
-    Check("embeddings.double", "embeddings that coincide with another's", _twins,
+    Check("embeddings.double", "embeddings that coincide", _twins,
           "Tokens the model cannot tell apart, often never trained; check how the vocabulary was extended.",
           look=0.05, bad=0.50, share=True),
-    Check("half.margin", "room below the end of float16 (65504)", _margin,
+    Check("half.margin", "room below the end of float16", _margin,
           "Run in bfloat16 or float32; in float16 this can become infinity and then NaN.",
           look=ROOM, bad=1.0, low=True, unit="times"),
 )  # fmt: skip

@@ -78,7 +78,14 @@ def _pictures(v: Vitals) -> tuple[Quantity, ...]:
             v.lengths,
             True,
         ),
-        over("effective rank", "participation ratio of ordinary tokens", "axes", "stream", states, v.dimensions),
+        over(
+            "effective rank",
+            "participation ratio, standardised dimensions",
+            "axes",
+            "stream",
+            states,
+            v.dimensions,
+        ),
         over("mean cosine", "of two tokens of different documents", "cosine", "stream", states, v.cones.cosine[0]),
         over(
             "largest coordinate over the median magnitude",

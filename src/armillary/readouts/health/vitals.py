@@ -12,8 +12,8 @@ from armillary.anatomy import Anatomy
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus
 from armillary.geometry.crowding import crowded
-from armillary.probes.filter.hidden import HiddenLayer, hidden_pass
-from armillary.probes.filter.units import Units, find_units
+from armillary.probes.filter.activations.hidden import HiddenLayer, hidden_pass
+from armillary.probes.filter.activations.units import Units, find_units
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.patterns import LENGTH_LEAST, PatternSums, measure_patterns, repeated, texts
 from armillary.probes.instruments.samples import SAMPLES
@@ -23,8 +23,8 @@ from armillary.probes.machinery.shared_pass import observe
 from armillary.probes.others.cones import Cones, cones
 from armillary.probes.others.massive_places import Extremes, extremes
 from armillary.probes.others.stream import Streams, sampled_streams
-from armillary.probes.sphere.clouds import membership, participation
 from armillary.probes.sphere.ellipsoid import flat_axes, gain_axes
+from armillary.probes.sphere.spectra.clouds import membership, participation
 
 DUPLICATE = 0.99
 ROWS = 8
@@ -70,7 +70,8 @@ class Vitals:
     """[norm]: mean ‖x‖ of ordinary tokens."""
     states: tuple[str, ...]
     dimensions: Floats
-    """[state]: participation ratio of ordinary tokens, in axes."""
+    """[state]: participation ratio of ordinary tokens, in axes. Dimensions are standardised: one that is loud in a
+    healthy model (SmolLM2 has some) would pass for a collapse."""
     cones: Cones
     extremes: Extremes
     patterns: PatternSums | None
@@ -155,7 +156,12 @@ def measure(
 def _dimensions(streams: Streams, corpus: Corpus) -> Floats:
     member = membership(streams.document, corpus.groups)
     once = np.ones((1, corpus.groups))
-    return np.array([participation(x.astype(np.float64), member, once)[0] for x in streams.x.values()])
+
+    def of(x: Floats) -> float:
+        spread = x.std(0)
+        return float(participation((x - x.mean(0)) / np.where(spread > 0, spread, 1), member, once)[0])
+
+    return np.array([of(x.astype(np.float64)) if len(x) > 1 else np.nan for x in streams.x.values()])
 
 
 def _losses(bench: Bench) -> Losses:

@@ -13,7 +13,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.space import RAW, Vectors
 from armillary.anatomy.vocabulary import Vocabulary
 from armillary.flow.passages import watched
-from armillary.probes.filter.hidden import below
+from armillary.probes.filter.activations.hidden import below
 from armillary.readouts.reader import RANK, Reader, side_columns
 from armillary.readouts.sentence_states import first_window, token_text
 from armillary.readouts.settings import pick_layers

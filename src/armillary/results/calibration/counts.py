@@ -8,7 +8,10 @@ from armillary.errors import OutputError
 from armillary.results.calibration.runs import Run
 from armillary.results.calibration.study import PartName, Planted, Study, Task
 from armillary.results.calibration.wilson import wilson
-from armillary.results.claim import VERDICTS, Claim, Verdict
+from armillary.results.claim import VERDICTS, Claim, Verdict, Why
+
+# Such a run read too little, or the claim is not about such a model: it says nothing of the rule.
+SILENT = (Why.TOO_LITTLE_TEXT, Why.NO_INTERVAL, Why.NOT_APPLICABLE, Why.NO_CHECKPOINTS, Why.NOT_AFFORDED)
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,19 @@ class Counts:
     text: str = ""
     tokens: int = 0
     strength: float = 1.0
+    silent: Mapping[str, int] | None = None
+    """Why → runs that could not have given a verdict, which `verdicts` leaves out. None in an older file, which
+    counted them as undecided."""
 
     @property
     def n(self) -> int:
+        """Runs that could have given a verdict."""
         return sum(self.verdicts.values())
+
+    @property
+    def apart(self) -> int:
+        """Runs that could not."""
+        return sum((self.silent or {}).values())
 
     def of(self, verdict: Verdict) -> int:
         return self.verdicts.get(verdict, 0)
@@ -36,23 +48,38 @@ class Counts:
         return (hits / n if n else float("nan"), *wilson(hits, n))
 
 
-def commonest(counts: Counts) -> tuple[Verdict, int]:
-    """The verdict that came out most often, and how often; of equals the more favourable.
+def commonest(counts: Counts) -> tuple[tuple[Verdict, ...], int]:
+    """The verdicts that came out most often, several where they tie, and how often each did.
 
     >>> commonest(Counts("a.b", "seeds", "m", {"refuted": 2, "supported": 2, "undecided": 1}))
-    ('supported', 2)
+    (('supported', 'refuted'), 2)
     """
-    verdict = max(VERDICTS, key=counts.of)
-    return verdict, counts.of(verdict)
+    most = max(counts.verdicts.values(), default=0)
+    return tuple(verdict for verdict in VERDICTS if most and counts.of(verdict) == most), most
+
+
+def in_words(counts: Counts) -> str:
+    """The commonest verdict; a tie as such.
+
+    >>> in_words(Counts("a.b", "seeds", "m", {"refuted": 5, "undecided": 5}))
+    'refuted 5, undecided 5'
+    """
+    verdicts, most = commonest(counts)
+    if len(verdicts) == 1:
+        return verdicts[0]
+    return ", ".join(f"{verdict} {most}" for verdict in verdicts) or "no verdict possible"
 
 
 def summed(several: Sequence[Counts]) -> Counts:
     """All of them together, whatever their subjects."""
     total: Counter[Verdict] = Counter()
+    silent: Counter[str] = Counter()
     for counts in several:
         total.update(counts.verdicts)
+        silent.update(counts.silent or {})
     ordered = {verdict: total[verdict] for verdict in VERDICTS if total[verdict]}
-    return replace(several[0], subject="", text="", verdicts=ordered)
+    known = all(counts.silent is not None for counts in several)
+    return replace(several[0], subject="", text="", verdicts=ordered, silent=dict(silent) if known else None)
 
 
 @dataclass(frozen=True)
@@ -86,6 +113,8 @@ class Calibration:
     """Architecture → the untrained models' layers, width and heads."""
     rules: Mapping[str, str] = field(default_factory=dict)
     """Claim → digest of its rule when it was measured."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Text → digest of what was read; empty in an older file."""
 
     def current(self, claim: Claim) -> bool:
         """Was the claim measured by its rule of today?"""
@@ -124,16 +153,24 @@ def count_runs(
 ) -> Calibration:
     """The calibration that follows from runs; `kinds` and `cases` say what the claims and planted models are."""
     seen: dict[tuple[str, PartName, str, str, int, float], Counter[Verdict]] = {}
+    silent: dict[tuple[str, PartName, str, str, int, float], Counter[str]] = {}
     # In the order of the study, whatever order the runs ended in.
     order = {task.key: place for place, task in enumerate(study.tasks(cases))}
     finished = sorted((run for run in runs if not run.error), key=lambda run: order[run.task.key])
     for claim in kinds:
         for run in finished:
-            if claim in run.claims:
-                seen.setdefault((claim, *_setting(run.task)), Counter())[run.claims[claim].verdict] += 1
+            if claim not in run.claims:
+                continue
+            setting, outcome = (claim, *_setting(run.task)), run.claims[claim]
+            verdicts, apart = seen.setdefault(setting, Counter()), silent.setdefault(setting, Counter())
+            # A planted effect has to be found: a run that could not find it counts against the instrument.
+            if run.task.part != "planted" and outcome.why in _SILENT_NAMES:
+                apart[str(outcome.why)] += 1
+            else:
+                verdicts[outcome.verdict] += 1
     counts = [
-        Counts(claim, part, subject, {v: verdicts[v] for v in VERDICTS if verdicts[v]}, text, tokens, strength)
-        for (claim, part, subject, text, tokens, strength), verdicts in seen.items()
+        Counts(*setting[:3], {v: verdicts[v] for v in VERDICTS if verdicts[v]}, *setting[3:], dict(silent[setting]))
+        for setting, verdicts in seen.items()
     ]
     return Calibration(
         study=study,
@@ -159,6 +196,11 @@ def joined(earlier: Calibration, later: Calibration) -> Calibration:
         if getattr(earlier.study, name) != getattr(later.study, name):
             ours, theirs = getattr(earlier.study, name), getattr(later.study, name)
             raise OutputError(f"the calibrations differ in {name} ({ours} and {theirs}); make both alike.")
+    known = earlier.texts.keys() & later.texts.keys() if not planted_alone else set()
+    if other := sorted(name for name in known if earlier.texts[name] != later.texts[name]):
+        raise OutputError(
+            f"the calibrations read other texts under the same name ({', '.join(other)}); make both alike."
+        )
     if (earlier.rules_version, earlier.shapes) != (later.rules_version, later.shapes):
         raise OutputError("the calibrations differ in the rules' version or the untrained shapes; make both alike.")
     if planted_alone and (unknown := [claim for claim in later.kinds if claim not in earlier.kinds]):
@@ -172,12 +214,16 @@ def joined(earlier: Calibration, later: Calibration) -> Calibration:
         study=replace(earlier.study, claims=(*kept, *again)),
         kinds={**{claim: earlier.kinds[claim] for claim in kept}, **later.kinds},
         rules={**earlier.rules, **later.rules},
+        texts=earlier.texts if planted_alone else {name: earlier.texts[name] for name in known},
         counts=(*old, *later.counts),
         cases=(*(case for case in earlier.cases if case.claim not in later.kinds), *later.cases),
         readings=(*(reading for reading in earlier.readings if reading.claim in kept), *later.readings),
         runs=earlier.runs + later.runs,
         errors=(*earlier.errors, *later.errors),
     )
+
+
+_SILENT_NAMES = tuple(why.name for why in SILENT)
 
 
 def _setting(task: Task) -> tuple[PartName, str, str, int, float]:

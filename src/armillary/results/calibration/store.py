@@ -21,7 +21,7 @@ _FACTS = ("runs", "errors", "rules_version", "rules", "date", "versions", "shape
 def calibration_json(calibration: Calibration) -> str:
     """Counts alone: every rate and interval follows from them."""
     record: dict[str, Any] = {"schema": SCHEMA, "armillary": __version__, "study": calibration.study.to_dict()}
-    record |= {key: getattr(calibration, key) for key in _FACTS}
+    record |= {key: getattr(calibration, key) for key in (*_FACTS, "texts")}
     record |= {key: [asdict(entry) for entry in getattr(calibration, key)] for key in ("cases", "counts", "readings")}
     return json_text(record)
 
@@ -43,6 +43,7 @@ def read_calibration(path: Path) -> Calibration:
             counts=tuple(Counts(**entry) for entry in record["counts"]),
             cases=tuple(_case(entry) for entry in record["cases"]),
             readings=tuple(Reading(**entry) for entry in record["readings"]),
+            texts=record.get("texts", {}),
             **{**{key: record[key] for key in _FACTS}, "errors": tuple(record["errors"])},
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -1,10 +1,12 @@
 """Rates, power and agreement as tables."""
 
 from armillary.results.calibration.aims import by_budget, by_text, main_counts
-from armillary.results.calibration.counts import Calibration, Counts, commonest
+from armillary.results.calibration.counts import Calibration, Counts, commonest, in_words
 from armillary.results.claim import VERDICTS
 from armillary.results.numbers import count, interval
 from armillary.results.table import Cell, Column, Table
+
+NONE = "no verdict possible"
 
 
 def rates_table(calibration: Calibration) -> Table:
@@ -19,7 +21,8 @@ def rates_table(calibration: Calibration) -> Table:
         Column("strength", "the share of a planted effect's full size"),
         Column("verdict", "the verdict that is counted"),
         Column("count", "runs with this verdict"),
-        Column("n", "all runs"),
+        Column("n", "all runs that could have given a verdict"),
+        Column("apart", "runs that could not have given a verdict, which n leaves out"),
         Column("rate", "count / n"),
         Column("low", "lower end of Wilson's 95 % interval"),
         Column("high", "upper end of it"),
@@ -28,7 +31,7 @@ def rates_table(calibration: Calibration) -> Table:
     for counts in calibration.counts:
         setting = (counts.subject, counts.text, counts.tokens, counts.strength)
         for verdict in VERDICTS:
-            measured = (verdict, counts.of(verdict), counts.n, *counts.rate(verdict))
+            measured = (verdict, counts.of(verdict), counts.n, counts.apart, *counts.rate(verdict))
             rows.append((counts.part, counts.claim, calibration.kinds[counts.claim], *setting, *measured))
     return Table(columns, tuple(rows))
 
@@ -40,6 +43,7 @@ def untrained_table(calibration: Calibration) -> Table:
         Column("kind", "learned, behaviour or definition"),
         Column("n", "untrained models"),
         *(Column(verdict, f"models on which it was {verdict}") for verdict in VERDICTS),
+        Column(NONE, "models that could not have given a verdict, which n leaves out"),
         Column("rate of support", "share of models with support, and Wilson's 95 % interval"),
     ]
     rows: list[tuple[Cell, ...]] = []
@@ -47,8 +51,9 @@ def untrained_table(calibration: Calibration) -> Table:
         counts = calibration.untrained(claim)
         if counts is not None:
             each = [counts.of(verdict) for verdict in VERDICTS]
-            rows.append((claim, kind, counts.n, *each, interval(*counts.rate("supported"))))
-    return _without(Table(tuple(columns), tuple(rows)), "failed", 0)
+            rate = interval(*counts.rate("supported")) if counts.n else None
+            rows.append((claim, kind, counts.n, *each, counts.apart, rate))
+    return _without(_without(Table(tuple(columns), tuple(rows)), "failed", 0), NONE, 0)
 
 
 def planted_table(calibration: Calibration) -> Table:
@@ -79,7 +84,8 @@ def seeds_table(calibration: Calibration) -> Table:
         Column("claim", "the claim's id"),
         Column("model", "the model"),
         Column("verdict", "the commonest verdict on the first text at the main budget"),
-        Column("seeds", "seeds that give it, of all"),
+        Column("seeds", "seeds that give it, of all that could give a verdict"),
+        Column(NONE, "seeds that could not"),
         Column("other texts", "texts of which the commonest verdict is another one"),
         Column("other budgets", "numbers of tokens at which it is another one"),
     )
@@ -88,8 +94,11 @@ def seeds_table(calibration: Calibration) -> Table:
         for model in calibration.study.models:
             main = main_counts(calibration, claim, model)
             if main is not None:
-                rows.append((claim, model, *_agreed(main), *_turns(calibration, claim, model)))
-    return _without(_without(Table(columns, tuple(rows)), "other texts", ""), "other budgets", "")
+                rows.append((claim, model, *_agreed(main), main.apart, *_turns(calibration, claim, model)))
+    table = Table(columns, tuple(rows))
+    for name, nothing in ((NONE, 0), ("other texts", ""), ("other budgets", "")):
+        table = _without(table, name, nothing)
+    return table
 
 
 def _without(table: Table, name: str, nothing: Cell) -> Table:
@@ -102,12 +111,12 @@ def _without(table: Table, name: str, nothing: Cell) -> Table:
 
 
 def _agreed(counts: Counts) -> tuple[str, str]:
-    verdict, hits = commonest(counts)
-    return verdict, f"{hits} of {counts.n}"
+    return in_words(counts), f"{commonest(counts)[1]} of {counts.n}"
 
 
 def _turns(calibration: Calibration, claim: str, model: str) -> tuple[str, str]:
-    texts, budgets = by_text(calibration, claim, model), by_budget(calibration, claim, model)
+    texts = {text: in_words(counts) for text, counts in by_text(calibration, claim, model).items()}
+    budgets = by_budget(calibration, claim, model)
     main = texts[calibration.study.texts[0]]
     turned = (
         [f"{text}: {verdict}" for text, verdict in texts.items() if verdict != main],

@@ -3,7 +3,7 @@
 
 // One labelled control; `change` is called when its value changes.
 function control(field, facts, change) {
-  const id = `field-${field.name}`, label = make("label", "", {for: id, class: `field ${field.kind}`});
+  const id = `field-${field.name}`, label = make("label", "", {for: id, class: `field kind-${field.kind}`});
   label.append(make("span", field.label, {class: "name"}));
   const input = field.kind === "choice" ? make("select", "", {id}) : field.kind === "sentence"
     ? make("textarea", "", {id, rows: 1, maxlength: 4000, spellcheck: "false"}) : make("input", "", {id});

@@ -97,7 +97,8 @@ class ShownPart {
   }
 
   say(text, share, important = false) {
-    if (!this.stop) return;
+    // What was said before a result, and is heard after it, is stale.
+    if (!this.stop || !this.place.hasAttribute("aria-busy")) return;
     this.status.hidden = false;
     this.root.classList.add("at-work");
     if (!this.bar) {
@@ -347,11 +348,15 @@ addEventListener("popstate", () => {
 });
 
 // A figure for a wide window does not fit a narrow one: it is asked for again when the window crosses the limit.
-let wasNarrow = innerWidth < NARROW;
+let wasNarrow = innerWidth < NARROW, resized = null;
 addEventListener("resize", () => {
-  if (wasNarrow === (innerWidth < NARROW) || !current) return;
-  wasNarrow = !wasNarrow;
-  for (const shown of shownParts.values()) shown.update();
+  clearTimeout(resized);
+  // Screenshots and rotating phones change the size for a moment only.
+  resized = setTimeout(() => {
+    if (wasNarrow === (innerWidth < NARROW) || !current) return;
+    wasNarrow = !wasNarrow;
+    for (const shown of shownParts.values()) shown.update();
+  }, 200);
 });
 
 $("controls").addEventListener("submit", event => event.preventDefault());

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
-from armillary.probes.sphere.rotations import rotation
+from armillary.probes.sphere.symmetry.rotations import rotation
 from armillary.specimens.models.draws import generator, normal, number
 from armillary.specimens.models.texts import corpus, documents_of, written
 
@@ -75,16 +75,22 @@ QUIET = 1e-3
 """Writes so small that the stream stays what the words are."""
 
 
-def cycling(gain: Callable[[int], Tensor], write: Tensor, seed: int = 0) -> tuple[Anatomy, Corpus]:
-    """Words on steep axes; every sublayer writes y through `write` [d, d], attention from the token itself."""
+def cycling(
+    gain: Callable[[int], Tensor], write: Tensor | Callable[[int], Tensor], seed: int = 0
+) -> tuple[Anatomy, Corpus]:
+    """Words on steep axes; every sublayer writes y through `write` [d, d], or its layer's, attention from the token
+    itself."""
     one, none = torch.eye(WIDE), torch.zeros(WIDE, 2 * WIDE)
 
+    def writing(layer: int) -> Tensor:
+        return QUIET * (write if isinstance(write, Tensor) else write(layer))
+
     def attention(layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return 30 * one, 30 * one, one, QUIET * write
+        return 30 * one, 30 * one, one, writing(layer)
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
         # gelu(a) − gelu(−a) = a.
-        return torch.cat((one, -one, none), 1), QUIET * torch.cat((write, -write, none.T))
+        return torch.cat((one, -one, none), 1), torch.cat((writing(layer), -writing(layer), none.T))
 
     words = normal(400, WIDE, stream=1, seed=seed) * STEEP
     anatomy = assembled(words, attention=attention, feed_forward=feed_forward, gains=gain, seed=seed)

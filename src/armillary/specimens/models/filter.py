@@ -136,8 +136,8 @@ def skewed(
     return forward(values, back * torch.eye(width), torch.full((width,), shift) + values.mean(), None, activation)
 
 
-def plain(activation: str = "relu", shift: float = 0.0, units: int = 128, seed: int = 0) -> Anatomy:
-    """Random directions of Gaussian words."""
+def plain(activation: str = "relu", shift: float = 0.0, units: int = 128, seed: int = 0, size: float = 1.0) -> Anatomy:
+    """Random directions of Gaussian words; at size 1 a unit has variance 1."""
     words = normal(VOCABULARY, WIDTH, stream=5, seed=seed)
-    W_in = normal(WIDTH, units, stream=6, seed=seed) / WIDTH**0.5
+    W_in = size * normal(WIDTH, units, stream=6, seed=seed) / WIDTH**0.5
     return forward(words, W_in, torch.full((units,), shift), None, activation)

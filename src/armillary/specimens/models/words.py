@@ -1,5 +1,7 @@
 """Models for chapter C: one that moves every token to the next word, and words that differ by length or direction."""
 
+from collections.abc import Sequence
+
 import torch
 import transformers as tr
 from torch import Tensor
@@ -14,14 +16,25 @@ SIZE, LAYERS = 40, 6
 
 
 def mover(step: float = 0.5) -> Anatomy:
-    """Every block moves a token towards the next word, t + 1, along the great circle between them.
+    """Every block moves a token towards the next word, t + 1, along the great circle between them."""
+    return stepper([(-0.5 * step / LAYERS, step / LAYERS)] * LAYERS)
+
+
+def leaver(*steps: float, leave: float = -0.3, loud: float = 10.0) -> Anatomy:
+    """The first block takes a token from its own word to the opposite; then each block takes a step towards the next
+    word. The unembedding is loud, so that repeating the own word costs tens of nats."""
+    return stepper([(leave, 0.0), *((0.0, step) for step in steps)], loud)
+
+
+def stepper(steps: Sequence[tuple[float, float]], loud: float = 1.0) -> Anatomy:
+    """Each block adds so much of a token's own word and of the next, t + 1.
 
     Words are read out of the first half of the stream. The second half remembers which word this is; the final norm's
     gain hides it.
     """
     config = tr.GPTNeoXConfig(
         hidden_size=2 * SIZE,
-        num_hidden_layers=LAYERS,
+        num_hidden_layers=len(steps),
         num_attention_heads=2,
         intermediate_size=SIZE,
         vocab_size=SIZE,
@@ -34,15 +47,16 @@ def mover(step: float = 0.5) -> Anatomy:
     eye = torch.eye(SIZE)
     with torch.no_grad():
         model.gpt_neox.embed_in.weight.copy_(torch.cat((eye, 3 * eye), 1))
-        model.lm_head.weight.copy_(torch.cat((eye, 0 * eye), 1))
+        model.lm_head.weight.copy_(torch.cat((loud * eye, 0 * eye), 1))
         model.gpt_neox.final_layer_norm.weight[SIZE:] = 0
-        for layer in model.gpt_neox.layers:
+        for layer, (own, following) in zip(model.gpt_neox.layers, steps, strict=True):
             layer.attention.dense.weight.zero_()
             layer.attention.dense.bias.zero_()
             layer.mlp.dense_h_to_4h.weight.copy_(torch.cat((0 * eye, eye), 1))
             layer.mlp.dense_h_to_4h.bias.fill_(-2.0)
-            # Only the remembered word's unit is active; it lowers that word and raises the next.
-            layer.mlp.dense_4h_to_h.weight.copy_(torch.cat((eye.roll(1, 0) - 0.5 * eye, 0 * eye), 0) * step / LAYERS)
+            # Only the remembered word's unit is active.
+            write = following * eye.roll(1, 0) + own * eye
+            layer.mlp.dense_4h_to_h.weight.copy_(torch.cat((write, 0 * eye), 0))
             layer.mlp.dense_4h_to_h.bias.zero_()
     return read(model, "mover")
 

@@ -59,6 +59,24 @@ CASES: tuple[Case, ...] = (
     ),
     certain("compress, random directions", "ffn.compress", "refuted", lambda seed: on_text(plain(seed=seed), seed)),
     certain(
+        "compress, untrained but large",
+        "ffn.compress",
+        "refuted",
+        lambda seed: on_text(plain("gelu_new", size=5.0, seed=seed), seed),
+    ),
+    certain(
+        "compress, random directions shifted down",
+        "ffn.compress",
+        "refuted",
+        lambda seed: on_text(plain(shift=-1.0, seed=seed), seed),
+    ),
+    certain(
+        "compress, less than random directions",
+        "ffn.compress",
+        "refuted",
+        lambda seed: on_text(skewed(-1, -1.0, seed=seed), seed),
+    ),
+    certain(
         "compress, nothing is cut",
         "ffn.compress",
         "refuted",

@@ -1,6 +1,16 @@
 """Chapter H: where are activations massive, representations in a cone, blocks linear, trajectories straight?"""
 
-from armillary.specimens.models.others import averaging, curved, offset, resting, rogue, spread_mean, writing
+from armillary.specimens.models.others import (
+    averaging,
+    curved,
+    offset,
+    parked,
+    resting,
+    rogue,
+    spread_mean,
+    unfolding,
+    writing,
+)
 from armillary.specimens.planted.case import Case, certain, sized
 from armillary.specimens.planted.sphere import ordinary
 
@@ -53,4 +63,8 @@ CASES: tuple[Case, ...] = (
     ),
     certain("straight, noise that stays", "others.straight", "refuted", lambda seed: curved(clears=False, seed=seed)),
     certain("straight, means of all words so far", "others.straight", "refuted", averaging),
+    certain("peak, noise that is loud in between", "others.idpeak", "supported", lambda seed: unfolding(seed=seed)),
+    certain("peak, words of one dimension", "others.idpeak", "refuted", lambda seed: unfolding(False, seed)),
+    certain("collapse, heads look at one token", "others.collapse", "supported", lambda seed: parked(seed=seed)),
+    certain("collapse, heads look at their own", "others.collapse", "refuted", lambda seed: parked(True, seed)),
 )

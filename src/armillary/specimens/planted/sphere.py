@@ -150,6 +150,16 @@ CASES: tuple[Case, ...] = (
         "cycle, gains that steepen", "cycle.isotropy", "refuted", lambda seed: cycling(steep, one_axis(seed), seed)
     ),
     certain(
+        "cycle, each step in another layer",
+        "cycle.isotropy",
+        "refuted",
+        lambda seed: cycling(
+            lambda layer: STEEP if layer else STEEP**-0.5,
+            lambda layer: one_axis(seed) if layer else torch.diag(STEEP**-0.5),
+            seed,
+        ),
+    ),
+    certain(
         "cycle, writes that even out",
         "cycle.isotropy",
         "refuted",

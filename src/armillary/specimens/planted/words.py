@@ -1,16 +1,33 @@
 """Chapter C: which words travel to the next one, are refined, are scored by their angle, can be drawn?"""
 
+from collections.abc import Callable
+
 from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.draws import normal
 from armillary.specimens.models.senses import mixing, sense_text
 from armillary.specimens.models.texts import chained, corpus
-from armillary.specimens.models.words import SIZE, in_three_dimensions, mover, words_of_one_length, words_on_a_ray
+from armillary.specimens.models.words import (
+    SIZE,
+    in_three_dimensions,
+    leaver,
+    mover,
+    words_of_one_length,
+    words_on_a_ray,
+)
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
+
+# Of `leaver`: one nat of the next word's logit.
+STEP = 0.005
 
 
 def moved(step: float, seed: int, follows: float = 1.0) -> Specimen:
     """A model that moves every token to t + 1, on text in which t + 1 follows t with this chance."""
     return mover(step), chained(vocabulary=SIZE, seed=seed, follows=follows)
+
+
+def left(*steps: float) -> Callable[[int], Specimen]:
+    """Seed → a model whose first block leaves the own word, and whose others take these steps to the next one."""
+    return lambda seed: (leaver(*steps), chained(vocabulary=SIZE, seed=seed, follows=1.0))
 
 
 def nothing_moves(seed: int) -> Specimen:
@@ -45,6 +62,10 @@ CASES: tuple[Case, ...] = (
     ),
     certain("refine, away from the next word", "words.refine", "refuted", lambda seed: moved(-0.5, seed)),
     certain("refine, nothing", "words.refine", "refuted", nothing_moves),
+    certain("refine, the own word left first", "words.refine", "supported", left(*[STEP] * 5)),
+    certain("refine, the own word left and no more", "words.refine", "refuted", left(*[0.0] * 5)),
+    certain("refine, away at the end", "words.refine", "qualified", left(*[STEP] * 4, -STEP)),
+    certain("refine, away after the first block", "words.refine", "refuted", left(*[-STEP] * 5)),
     certain(
         "output, words of one length",
         "words.output",

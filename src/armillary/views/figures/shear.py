@@ -36,7 +36,7 @@ def shear_figure(narrow: bool = False) -> go.Figure:
     figure.update_layout(
         template="armillary",
         height=(800 if narrow else 460) + top,
-        margin={"t": top, "l": 54, "r": 20, "b": 96},
+        margin={"t": top, "l": 54, "r": 20, "b": 150 if narrow else 96},
         showlegend=True,
         legend={"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom", "font": {"size": 12}},
         xaxis={**plain, "domain": left, "range": [-2.3, 2.3], "title": {"text": "the sheared sphere"}},

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 
 import numpy as np
 import plotly.graph_objects as go
@@ -36,12 +37,22 @@ def study_figure(study: StudyOutcome, narrow: bool = False) -> go.Figure:
     panels = [FOREST, RATES, CURVES] if study.comparisons else [RATES]
     canvas = figure_of(study, panels, headline(study), caption(study))
     if narrow:
-        # Names of arms in the margin leave little room: smaller, and the legend two in a row.
-        canvas.update_layout(margin={"l": 108, "r": 10}, legend={"entrywidth": 130, "font": {"size": 10}})
-        below = 82 + 22 * -(-sum(bool(trace.showlegend) for trace in canvas.data) // 2)
-        canvas.update_layout(height=canvas.layout.height - canvas.layout.margin.b + below, margin={"b": below})
-        canvas.update_yaxes(tickfont={"size": 10})
+        _narrowed(canvas)
     return canvas
+
+
+def _narrowed(canvas: go.Figure) -> None:
+    """Smaller names in the margin, titles in two lines, and a legend with one arm per line."""
+    below = 84 + 20 * sum(bool(trace.showlegend) for trace in canvas.data)
+    canvas.update_layout(
+        height=canvas.layout.height - canvas.layout.margin.b + below,
+        margin={"l": 104, "r": 12, "b": below},
+        legend={"orientation": "v", "font": {"size": 11}, "tracegroupgap": 0},
+    )
+    canvas.update_yaxes(tickfont={"size": 10})
+    for note in canvas.layout.annotations:
+        if note.yshift == 22:
+            note.update(text="<br>".join(wrap(note.text, 38)), yanchor="bottom", yshift=3, font={"size": 12})
 
 
 @dataclass(frozen=True)

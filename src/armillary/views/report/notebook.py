@@ -26,6 +26,8 @@ from armillary.views.text.summary import (
 )
 
 _BAR = 150
+# Rows of a table that is not folded: about a screen.
+_OPEN = 40
 
 
 def ledger_html(survey: Survey) -> str:
@@ -47,7 +49,16 @@ def ledger_html(survey: Survey) -> str:
 
 def finding_html(finding: Finding) -> str:
     """One finding in full: headline, verdict, fields, tables."""
-    return framed_html(headline_html(finding) + fields_html(finding) + tables_html(finding))
+    return framed_html(headline_html(finding) + _drawn(finding) + fields_html(finding) + tables_html(finding))
+
+
+def _drawn(finding: Finding) -> str:
+    """The finding's figure as static SVG."""
+    # Plotly takes half a second to import; the ledger, which has no figure, should not wait for it.
+    from armillary.views.figures.figure import figure
+    from armillary.views.figures.static import figure_svg
+
+    return f"<div class='wide'>{figure_svg(figure(finding), html_text(finding.headline))}</div>"
 
 
 def headline_html(finding: Finding) -> str:
@@ -63,12 +74,17 @@ def fields_html(finding: Finding) -> str:
 
 
 def tables_html(finding: Finding) -> str:
-    """Further tables open, the finding's own folded."""
-    more = [f"<h2>{html_text(name)}</h2>{table_html(table)}" for name, table in finding.more_tables.items()]
-    if not finding.table.rows:
-        return "".join(more)
-    rows = f"{count(len(finding.table.rows))} rows"
-    return f"{''.join(more)}<details><summary>table, {rows}</summary>{table_html(finding.table)}</details>"
+    """Further tables open, unless they are longer than a screen; the finding's own folded."""
+    more = [
+        f"<h2>{html_text(name)}</h2>{table_html(table)}" if len(table.rows) <= _OPEN else _folded(name, table)
+        for name, table in finding.more_tables.items()
+    ]
+    return "".join(more) + (_folded("table", finding.table) if finding.table.rows else "")
+
+
+def _folded(name: str, table: Table) -> str:
+    rows = f"{count(len(table.rows))} rows"
+    return f"<details><summary>{html_text(name)}, {rows}</summary>{table_html(table)}</details>"
 
 
 def table_html(

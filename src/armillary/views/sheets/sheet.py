@@ -160,7 +160,11 @@ def sheet_html(sheet: Sheet) -> str:
     from armillary.views.sheets.drawing import drawing_svg
 
     if sheet.drawing is None:
-        return framed_html(_above(sheet) + below_html(sheet))
+        from armillary.views.figures.static import figure_svg
+
+        label = html_text(sheet.title)
+        drawn = f"<div class='wide'>{figure_svg(sheet_figure(sheet), label)}</div>" if sheet.quantities else ""
+        return framed_html(_above(sheet) + drawn + below_html(sheet))
     return framed_html(drawing_svg(sheet)[0] + below_html(replace(sheet, notes=())))
 
 

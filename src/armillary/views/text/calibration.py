@@ -1,15 +1,15 @@
 """A calibration as text for a terminal, and what it says of one claim."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from armillary.results.calibration import Calibration, commonest
-from armillary.results.calibration.aims import Aim, agreement, aims, by_text, main_counts, settings
+from armillary.results.calibration import Calibration, Counts, commonest, in_words
+from armillary.results.calibration.aims import Aim, agreement, aims, main_counts, settings, silent, turned
 from armillary.results.calibration.tables import planted_table, seeds_table, untrained_table
-from armillary.results.claim import Claim
+from armillary.results.claim import Claim, Why
 from armillary.results.numbers import count
 from armillary.results.table import Table
 from armillary.views.text.quoting import show_text
@@ -42,7 +42,8 @@ def print_calibration(calibration: Calibration, console: Console, folder: Path |
     lines = [Text("Armillary · calibration", "bold"), *paragraphs([about(calibration)], width)]
     for part, table in tables(calibration).items():
         lines += [Text(), Text(TITLES[part], "bold"), *table_lines(table, width, len(table.rows))]
-    foot = [*agreement_lines(calibration), *map(aim_line, aims(calibration)), *map(show_text, error_lines(calibration))]
+    foot = [*agreement_lines(calibration), *map(aim_line, aims(calibration))]
+    foot += map(show_text, [*older_lines(calibration), *error_lines(calibration)])
     foot += [f"Files: {show_text(str(folder))}"] if folder else []
     print_lines([*lines, Text(), *paragraphs(foot, width)], console)
 
@@ -79,11 +80,31 @@ def aim_line(aim: Aim) -> str:
 def agreement_lines(calibration: Calibration) -> Iterator[str]:
     for model, text, tokens in settings(calibration):
         equal, n = agreement(calibration, model, text, tokens)
-        if n:
-            share = f"{equal} of {n} verdicts ({equal / n:.1%})"
+        apart = silent(calibration, model, text, tokens)
+        if n or apart:
+            share = f"{equal} of {n} verdicts ({equal / n:.1%})" if n else "no verdicts"
+            more = f"; {sum(apart.values())} more could not be given ({_reasons(apart)})" if apart else ""
             yield show_text(
-                f"{model} on {text}, {count(tokens)} tokens: {share} are their claim's commonest over seeds"
+                f"{model} on {text}, {count(tokens)} tokens: {share} are their claim's commonest over seeds{more}"
             )
+
+
+def _reasons(apart: Mapping[str, int]) -> str:
+    return ", ".join(f"{Why[name].value} {n}" for name, n in apart.items())
+
+
+def older_lines(calibration: Calibration) -> Iterator[str]:
+    """What a calibration of an earlier version cannot say."""
+    read = [counts for counts in calibration.counts if counts.part != "planted"]
+    if any(counts.silent is None for counts in read):
+        yield (
+            "Part of this was counted before reasons were stored: there, a run that could not have given a verdict "
+            "(too few documents, too little text, does not apply, no checkpoints) counts as undecided, and as "
+            "agreement over seeds."
+        )
+    if unknown := [text for text in calibration.study.texts if read and text not in calibration.texts]:
+        names = ", ".join(unknown)
+        yield f"What these texts held was not stored for all runs, so that two texts of one name may be mixed: {names}."
 
 
 def error_lines(calibration: Calibration) -> list[str]:
@@ -106,7 +127,7 @@ def _untrained_line(calibration: Calibration, claim: str) -> Iterator[str]:
         # Support and qualification are what an untrained model should not show of a learned claim: always said.
         told = {verdict: counts.of(verdict) for verdict in ("supported", "qualified")} | dict(counts.verdicts)
         verdicts = ", ".join(f"{verdict} {n}" for verdict, n in told.items())
-        yield f"on {counts.n} untrained models: {verdicts}"
+        yield f"on {counts.n} untrained models: {verdicts}{_apart(counts)}"
 
 
 def _planted_lines(calibration: Calibration, claim: str) -> Iterator[str]:
@@ -126,8 +147,12 @@ def _seed_lines(calibration: Calibration, claim: str) -> Iterator[str]:
     for model in calibration.study.models:
         main = main_counts(calibration, claim, model)
         if main is not None:
-            verdict, hits = commonest(main)
-            yield f"{model}: {verdict} with {hits} of {main.n} seeds"
-        texts = by_text(calibration, claim, model)
-        if len(set(texts.values())) > 1:
+            verdicts, hits = commonest(main)
+            said = f"{in_words(main)} with {hits} of {main.n} seeds"
+            yield f"{model}: {said if len(verdicts) == 1 else in_words(main)}{_apart(main)}"
+        if texts := turned(calibration, claim, model):
             yield f"{model}: turns with the text: {', '.join(f'{text} {verdict}' for text, verdict in texts.items())}"
+
+
+def _apart(counts: Counts) -> str:
+    return f"; {counts.apart} more could give no verdict ({_reasons(counts.silent or {})})" if counts.apart else ""

@@ -8,6 +8,8 @@ from armillary.results.health import Health, HealthLine
 from armillary.views.text.quoting import show_text
 from armillary.views.text.survey import as_text, hanging, paragraphs, print_lines
 
+# Whose values are shares that a reader knows by other names: bits per byte, nats.
+ALWAYS = ("loss.text", "loss.copy")
 STYLES = {"ok": "green", "look": "yellow", "bad": "bold red"}
 
 
@@ -27,8 +29,8 @@ def print_health(health: Health, console: Console) -> None:
         text = Text(_row(cells, [5, *widths[1:]]))
         text.stylize(STYLES[line.status], 0, 5)
         lines.append(_cut(text, width))
-        if line.status != "ok":
-            lines += [part for text in (line.where, line.advice) if text for part in hanging("      ", text, width, 6)]
+        more = (line.where, line.advice) if line.status != "ok" else (line.where,) if line.id in ALWAYS else ()
+        lines += [part for text in more if text for part in hanging("", show_text(text), width, 7)]
     foot = [f"usual: the range over {health.usual_of}."] if health.usual_of else []
     foot += [f"base: {show_text(health.base)}, on the same text."] if health.base else []
     print_lines([*lines, Text(), *paragraphs(foot, width)], console)

@@ -7,7 +7,7 @@ from armillary.results.calibration import Calibration
 from armillary.results.calibration.aims import aims
 from armillary.results.claim import Claim
 from armillary.results.table import Table
-from armillary.views.text.calibration import TITLES, about, agreement_lines, aim_line, error_lines, tables
+from armillary.views.text.calibration import TITLES, about, agreement_lines, aim_line, error_lines, older_lines, tables
 from armillary.views.text.quoting import show_cell, show_text
 
 WIDTH = 120
@@ -22,7 +22,8 @@ as any survey, and wrote this page.
 - **Planted models** have a known answer. Every draw has its own random weights and its own text. At strength 1 the
   planted effect has its full size, at 0.25 a quarter of it. Where it is small, a rule need not find it.
 - **Seeds** choose the documents, the untrained twins and every other draw of a survey. Agreement is the share of
-  surveys that give the claim's commonest verdict.
+  surveys that give the claim's commonest verdict. A run that could not have given one (too few documents, too little
+  text, a claim that does not apply, no checkpoints) is counted apart, and never as agreement.
 
 Rates have Wilson's 95 % interval. `rates.csv`, which the command writes, has them all."""
 _COMMANDS = """## Run it
@@ -41,7 +42,7 @@ def trust_page(calibration: Calibration, today: Sequence[Claim] = ()) -> str:
     """The page in Markdown; claims whose rule of today was not calibrated are named."""
     parts = [_INTRODUCTION, fill(f"This page: {about(calibration)}.", WIDTH)]
     results = [aim_line(aim) for aim in aims(calibration)]
-    results += [*agreement_lines(calibration), *error_lines(calibration)]
+    results += [*agreement_lines(calibration), *older_lines(calibration), *error_lines(calibration)]
     parts += ["## Aims", _bullets([*results, *_outdated(calibration, today)])]
     for part, table in tables(calibration).items():
         parts += [f"## {TITLES[part]}", "\n".join(_table(table))]

@@ -16,7 +16,7 @@ from armillary.probes.grid.language.templates import GROUPS, PHENOMENA
 from armillary.probes.machinery import MODEL, Floats, T
 from armillary.probes.machinery.bench import Bench
 
-TWINS, QUICK_TWINS = 3, 2
+TWINS, QUICK_TWINS = 5, 2
 
 
 @dataclass(frozen=True, eq=False)

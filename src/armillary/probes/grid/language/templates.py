@@ -1,9 +1,12 @@
 """How are the sentences made? From word lists, by a seeded generator: every item in both orders and both roles.
 
 An item asks one thing: from the query word, does attention go to the target rather than to the distractor? Both are
-words of one kind. The two orders exchange their places, and everything else stays where it is, so that a head which
-goes by place gives both the same. Items come in pairs: in the second the two words exchange their roles, so that a head
-which likes one of the words gains nothing from it.
+words of one kind. The two orders exchange their places, and the query keeps its own, so that a head which goes by place
+gives both the same. In lists, with determiners and with pronouns all other words stay as well. With agreement and
+subject they cannot: the phrase that holds the distractor moves to the front of its noun, with a comma behind it instead
+of 'then' before it. A head that goes by the comma favours the nearer word in that order alone; the weaker order
+counts, so it gains nothing. Items come in pairs: in the second the two words exchange their roles, so that a head which
+likes one of the words gains nothing from it.
 """
 
 from collections.abc import Callable, Sequence

@@ -23,7 +23,6 @@ from armillary.probes.machinery.bench import Bench
 from armillary.probes.words.senses.homographs import SenseSentence, readable, shuffled, words_of
 
 OFF, NEAR = "attention off", "two words before it alone"
-TWINS, QUICK_TWINS = 3, 2
 # Cosines of float32 states that differ by less are equal.
 ROUNDING = 1e-6
 

@@ -1,0 +1,1 @@
+"""What do hidden units do on a text?"""

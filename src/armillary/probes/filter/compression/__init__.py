@@ -1,0 +1,1 @@
+"""How many bits do hidden coordinates carry before and after the activation?"""

@@ -1,0 +1,1 @@
+"""What do discarded coordinates tell, and what does bringing them back cost?"""

@@ -1,0 +1,1 @@
+"""Which words do units respond to, and which do they write?"""

@@ -1,0 +1,1 @@
+"""How complex is what a feed-forward layer writes?"""

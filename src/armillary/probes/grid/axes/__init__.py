@@ -1,0 +1,1 @@
+"""Do single axes and their blocks mean something?"""

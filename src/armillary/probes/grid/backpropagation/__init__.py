@@ -1,0 +1,1 @@
+"""How do gradients of one head depend on another?"""

@@ -1,0 +1,1 @@
+"""What do linear maps do on the sphere?"""

@@ -1,0 +1,1 @@
+"""How do roles of heads come about over checkpoints?"""

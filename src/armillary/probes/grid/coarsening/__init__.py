@@ -1,0 +1,1 @@
+"""How do correlations and covariances change with depth?"""

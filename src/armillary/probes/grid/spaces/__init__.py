@@ -1,0 +1,1 @@
+"""How orthogonal are tokens in the spaces of heads?"""

@@ -1,0 +1,198 @@
+"""Does attention alone make all tokens one vector, and do skips and feed-forwards prevent it?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from armillary.probes.machinery import (
+    RANDOM,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    missing_interval,
+    undecided,
+    weakest,
+)
+from armillary.probes.machinery.tables import Cells, cells, interval_cells, line, table
+from armillary.probes.machinery.verdicts import more_text
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+
+if TYPE_CHECKING:
+    from armillary.anatomy import Anatomy
+    from armillary.probes.machinery.bench import Bench
+
+TWINS = 2
+"""Untrained models that are tried: they decide nothing."""
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """What is left of the differences between a document's tokens, with and without skips and feed-forwards."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="others.collapse",
+        chapter="H",
+        statement="Attention alone collapses all tokens to one vector; skips and feed-forwards prevent it.",
+        source="Dong et al. 2021 (arXiv:2103.03404)",
+        definition=(
+            "The residual of a document's states X is X − 1x̄ᵀ, what is left beside their mean; its length over that of "
+            "X is 0 where all tokens are one vector. It is taken after each block in four ways: the whole model, "
+            "without feed-forwards, without skips, and without both (attention alone); norms stay. A write goes on "
+            "without its skip if what it is added to is taken off it beforehand. The source measures by the geometric "
+            "mean of the 1- and ∞-norm, here it is the Frobenius norm, whose best x is the mean. First tokens are left "
+            "out. The statistic is the share left by attention alone after the last block."
+        ),
+        control="the stream before the first block; random initialisation (two twins), which decides nothing",
+        rule=(
+            "Three parts, the weakest decides; the share left is that after the last block. 'Attention alone "
+            f"collapses': supported if it lies below {T.collapse_left:g}, refuted if above {T.collapse_none:g}, "
+            f"qualified in between. 'Skips prevent it': with skips and without feed-forwards, supported above "
+            f"{T.collapse_none:g}, refuted below {T.collapse_left:g}, qualified in between. 'Feed-forwards slow it': "
+            f"supported if {T.collapse_slowed:g} more is left with feed-forwards than without, both without skips, "
+            "refuted if less. Undecided where an interval spans its limit."
+        ),
+        kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                "Feed-forwards must leave a twentieth of the length more; any difference had counted. In MiniLM both "
+                "ways leave a millionth, and nothing could be decided about such a difference.",
+            ),
+        ),
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
+
+    def passes(self, anatomy: "Anatomy") -> float:
+        return 4.0 + TWINS
+
+    def experiment(self, bench: "Bench") -> "dict[str, Floats] | None":
+        from armillary.probes.others.bare_attention import ALONE, WAYS, left_over
+
+        if not bench.text.windows:
+            return None
+        ways = {way: left_over(bench, way) for way in WAYS}
+        return ways | {twin: left_over(bench.arm(twin), ALONE) for twin in bench.twins[:TWINS]}
+
+    def conclude(self, evidence: Evidence, result: "dict[str, Floats] | None") -> Finding:
+        from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, share
+
+        if result is None or not result[WHOLE].any():
+            return undecided(self.claim, Why.TOO_LITTLE_TEXT, "No document has three tokens. Give longer documents.")
+
+        def last(way: str) -> Interval:
+            return evidence.interval(result[way], lambda sums: share(sums)[:, -1])
+
+        parts = (_collapses(last(ALONE)), _prevents(last(SKIPS)), _slows(evidence, result))
+        verdict, why = weakest(parts)
+        value, whole = last(ALONE), last(WHOLE)
+        start = evidence.interval(result[WHOLE], lambda sums: share(sums)[:, 0])
+        untrained = [last(twin)[0] for twin in evidence.twins[:TWINS] if twin in result]
+        twin = float(np.mean(untrained)) if untrained else np.nan
+        controls = (
+            Control("before the first block", *start),
+            Control(WHOLE, *whole),
+            Control(SKIPS, *last(SKIPS)),
+            Control(FORWARDS, *last(FORWARDS)),
+            Control(f"attention alone, {RANDOM}", twin, np.nan, np.nan),
+        )
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            statistic=Statistic("share left beside the mean vector by attention alone", *value),
+            n=int((result[WHOLE][:, 0, 1] > 0).sum()),
+            controls=controls,
+            reading=" ".join(part.reading for part in parts)
+            + f" The whole model leaves {say(whole[0], '.2f')}, an untrained model's attention alone "
+            f"{say(twin, '.2f')}.{more_text(why)}",
+            headline=f"Attention alone leaves {say(value[0], '.0%')} of the length beside the mean vector, the whole "
+            f"model {say(whole[0], '.0%')}",
+            table=_table(evidence, result),
+            quantities=(_drawn(evidence, result),),
+            why=why,
+            parts=parts,
+        )
+
+
+def _between(value: Interval) -> tuple[bool | None, bool | None]:
+    return above(value, T.collapse_left), above(value, T.collapse_none)
+
+
+def _collapses(value: Interval) -> Part:
+    some, much = _between(value)
+    verdict: Verdict = "undecided"
+    if some is False:
+        verdict = "supported"
+    elif much:
+        verdict = "refuted"
+    elif some and much is False:
+        verdict = "qualified"
+    reading = f"Without skips and feed-forwards, {say(value[0], '.2f')} of the length is left beside the mean vector."
+    why = missing_interval(*value) if verdict == "undecided" else None
+    return Part("attention alone collapses", verdict, reading, Statistic("share left", *value), why=why)
+
+
+def _prevents(value: Interval) -> Part:
+    some, much = _between(value)
+    verdict: Verdict = "undecided"
+    if much:
+        verdict = "supported"
+    elif some is False:
+        verdict = "refuted"
+    elif some and much is False:
+        verdict = "qualified"
+    reading = f"With skips it is {say(value[0], '.2f')}."
+    why = missing_interval(*value) if verdict == "undecided" else None
+    return Part("skips prevent it", verdict, reading, Statistic("share left", *value), why=why)
+
+
+def _slows(evidence: Evidence, result: Mapping[str, Floats]) -> Part:
+    from armillary.probes.others.bare_attention import ALONE, FORWARDS, share
+
+    both = np.stack([result[FORWARDS], result[ALONE]], 1)
+    more = evidence.interval(both, lambda sums: share(sums[:, 0])[:, -1] - share(sums[:, 1])[:, -1])
+    side = above(more, T.collapse_slowed)
+    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    reading = f"With feed-forwards and without skips, {say(more[0], '+.2f')} against attention alone."
+    statistic = Statistic("share left with feed-forwards less without", *more)
+    why = missing_interval(*more) if side is None else None
+    return Part("feed-forwards slow it", verdict, reading, statistic, why=why)
+
+
+def _names(result: Mapping[str, Floats]) -> list[str]:
+    from armillary.probes.others.bare_attention import WHOLE
+
+    return ["L0.resid_pre", *(f"L{layer}.resid_post" for layer in range(result[WHOLE].shape[1] - 1))]
+
+
+def _table(evidence: Evidence, result: Mapping[str, Floats]) -> Table:
+    from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, share
+
+    twins = [share(result[twin].sum(0)) for twin in evidence.twins[:TWINS] if twin in result]
+    none = np.full(len(_names(result)), np.nan)
+
+    def column(name: str, way: str) -> tuple[Cells, Cells, Cells]:
+        return interval_cells(name, f"share left beside the mean vector: {way}", evidence.intervals(result[way], share))
+
+    return table(
+        cells("stream", "state of the stream", _names(result)),
+        column("alone", ALONE),
+        column("forwards", FORWARDS),
+        column("skips", SKIPS),
+        column("whole", WHOLE),
+        cells("random_alone", f"{ALONE}, {RANDOM}, mean over twins", np.mean(twins, axis=0) if twins else none),
+    )
+
+
+def _drawn(evidence: Evidence, result: Mapping[str, Floats]) -> Quantity:
+    from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, share
+
+    others = {way: share(result[way].sum(0)) for way in (FORWARDS, SKIPS, WHOLE)}
+    names = _names(result)
+    limits = {"collapsed": np.full(len(names), T.collapse_left), "not collapsed": np.full(len(names), T.collapse_none)}
+    values, meaning = evidence.intervals(result[ALONE], share), "length of X − 1x̄ᵀ over that of X"
+    return line("what is left beside the mean", meaning, "share", "stream", names, values, others, limits, label=ALONE)

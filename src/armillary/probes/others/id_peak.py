@@ -1,0 +1,181 @@
+"""Does the intrinsic dimension of representations peak in the middle of the depth?"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from armillary.probes.instruments.samples import SAMPLES
+from armillary.probes.machinery import (
+    MODEL,
+    SHUFFLED,
+    AnyInstrument,
+    Evidence,
+    Floats,
+    Interval,
+    T,
+    above,
+    beats,
+    missing_interval,
+    once,
+    over_sites,
+    undecided,
+    weakest,
+)
+from armillary.probes.machinery.stream_states import stream_states
+from armillary.probes.machinery.tables import cells, interval_cells, line, table
+from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.others.stream import sampled_streams
+from armillary.probes.sphere.across_sites import arm_controls, arm_lines
+from armillary.probes.sphere.spectra.dimension_estimates import NEIGHBOURS, POINTS, inverse, neighbour_sums
+from armillary.results import Claim, Finding, Part, Statistic, Verdict, Why, say
+
+TWO_NN, MLE = 0, 1
+
+
+@dataclass(frozen=True)
+class IdPeak:
+    """TwoNN's dimension of the stream before the first block and after each."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="others.idpeak",
+        chapter="H",
+        statement="The intrinsic dimension of representations peaks in the middle of the depth, by training.",
+        source="Cheng et al. 2024 (arXiv:2405.15471)",
+        definition=(
+            "The intrinsic dimension of ordinary tokens, one of each word form, at the stream before the first block "
+            "and after each block, by TwoNN (the ratio of the distances to the second and the first neighbour). The "
+            "statistic is that of the highest state in between, over the higher of the two ends. Which state is the "
+            "highest is found on one half of the documents and measured on the other, both ways, because the highest "
+            "of many noisy numbers is too high. The source takes the last tokens of ten thousand sequences and GRIDE, "
+            f"which looks at farther neighbours; the dimension by maximum likelihood over {NEIGHBOURS} neighbours is "
+            "in the table and stands for that."
+        ),
+        control="random initialisation (all twins); the same words shuffled within their documents",
+        rule=(
+            f"Two parts, the weaker decides. 'Peaks': supported if the ratio's interval lies above {T.peak_ratio:g}, "
+            "refuted if it lies below. 'By training': supported if it lies above that of an untrained model, refuted "
+            "if below. Ours, which decides nothing: 'from the text', supported if the ratio is larger than on shuffled "
+            "text, document by document. Undecided where an interval spans its limit, or with fewer than two blocks."
+        ),
+        kind="learned",
+    )
+    instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
+
+    def conclude(self, evidence: Evidence) -> Finding:
+        names = [state.name for state in stream_states(evidence.anatomy)]
+        if len(names) < 3:
+            return undecided(self.claim, Why.NOT_APPLICABLE, "With one block there is no middle of the depth.")
+
+        def height(arm: str) -> Interval:
+            return evidence.interval(by_half(neighbours(evidence, arm)), peak, every=True)
+
+        value, untrained = height(MODEL), evidence.over_twins(height)
+        sums = neighbours(evidence, MODEL)
+        by_state = evidence.intervals(sums[:, :, TWO_NN], inverse, every=True)
+        parts = (_peaks(value, by_state, names), _learned(value, untrained, len(evidence.twins)), _from_text(evidence))
+        verdict, why = weakest(parts)
+        curves = arm_lines(evidence, SAMPLES, lambda arm: inverse(neighbours(evidence, arm).sum(0)[:, TWO_NN]))
+        meaning = "intrinsic dimension by TwoNN, one token of each word form"
+        likely = inverse(sums.sum(0)[:, MLE])
+        return Finding(
+            claim=self.claim,
+            verdict=verdict,
+            statistic=Statistic("intrinsic dimension of the highest state between, over the higher end", *value),
+            n=int(sums[..., TWO_NN, 0].sum(0).min()),
+            controls=arm_controls(evidence, SAMPLES, height),
+            reading=" ".join(part.reading for part in parts) + more_text(why),
+            headline=f"The intrinsic dimension between the ends is {say(value[0], '.2f')} times that of the higher end",
+            table=table(
+                cells("stream", "state of the stream", names),
+                interval_cells("two_nn", meaning, by_state),
+                cells("mle", f"the same by maximum likelihood over {NEIGHBOURS} neighbours", likely),
+                *(cells(f"two_nn, {arm}", f"TwoNN, {arm}", curve) for arm, curve in curves.items()),
+            ),
+            quantities=(
+                line("intrinsic dimension", meaning, "dimensions", "stream", names, by_state, curves),
+                line("at a larger scale", f"by {NEIGHBOURS} neighbours", "dimensions", "stream", names, likely),
+            ),
+            why=why,
+            parts=parts,
+        )
+
+
+@once
+def neighbours(evidence: Evidence, arm: str) -> Floats:
+    """[document group, state, (TwoNN, maximum likelihood), (points, log distance ratios)]."""
+    import torch
+
+    assert evidence.corpus is not None
+    streams, groups = sampled_streams(evidence, arm), evidence.corpus.groups
+    _, first = np.unique(streams.token, return_index=True)
+    chosen = np.sort(first)[:POINTS]
+
+    def of(state: str) -> Floats:
+        return neighbour_sums(torch.from_numpy(streams.x[state][chosen]).double(), streams.document[chosen], groups)
+
+    return np.stack(list(over_sites(list(streams.x), of).values()), 1)
+
+
+def by_half(sums: Floats) -> Floats:
+    """[document group, half, state, 2] of TwoNN: a group counts in its own half only."""
+    halves = np.zeros((len(sums), 2, *sums.shape[1:2], 2))
+    for group, row in enumerate(sums[:, :, TWO_NN]):
+        halves[group, group % 2] = row
+    return halves
+
+
+def peak(sums: Floats) -> Floats:
+    """[draw]: the highest state in between, found on one half and measured on the other, over the higher end."""
+    dimension = inverse(sums)
+    found = np.nan_to_num(dimension[:, ::-1, 1:-1], nan=-1.0).argmax(-1) + 1
+    high = np.take_along_axis(dimension, found[..., None], -1)[..., 0]
+    return np.asarray((high / np.maximum(dimension[..., 0], dimension[..., -1])).mean(-1))
+
+
+def _verdict(side: bool | None) -> Verdict:
+    return "undecided" if side is None else "supported" if side else "refuted"
+
+
+def _peaks(value: Interval, by_state: Floats, names: list[str]) -> Part:
+    dimensions = np.nan_to_num(by_state[:, 0], nan=-1.0)
+    top = int(dimensions.argmax())
+    side = above(value, T.peak_ratio)
+    return Part(
+        "peaks",
+        _verdict(side),
+        f"The dimension is {say(by_state[0, 0], '.1f')} before the first block, {say(by_state[-1, 0], '.1f')} at the "
+        f"end, and largest at {names[top]} with {say(by_state[top, 0], '.1f')}.",
+        Statistic("height of the peak over the higher end", *value),
+        why=missing_interval(*value) if side is None else None,
+    )
+
+
+def _learned(value: Interval, untrained: Interval, twins: int) -> Part:
+    side = beats(value, untrained, twins) if twins else None
+    return Part(
+        "by training",
+        _verdict(side),
+        f"The highest state between is {say(value[0], '.2f')} times the higher end; in an untrained model "
+        f"{say(untrained[0], '.2f')} times.",
+        Statistic("height of the peak over the higher end", *value),
+        why=(missing_interval(*value, *untrained) if twins else Why.NO_CONTROL) if side is None else None,
+    )
+
+
+def _from_text(evidence: Evidence) -> Part:
+    """Ours: a peak on shuffled words would still be one."""
+    name = "from the text"
+    if SHUFFLED not in evidence[SAMPLES]:
+        return Part(name, "undecided", "There is no shuffled text.", asserted=False, why=Why.NO_CONTROL)
+    both = np.stack([by_half(neighbours(evidence, arm)) for arm in (MODEL, SHUFFLED)], 1)
+    more = evidence.interval(both, lambda sums: peak(sums[:, 0]) - peak(sums[:, 1]), every=True)
+    side = above(more, 0.0)
+    return Part(
+        name,
+        _verdict(side),
+        f"On shuffled words it differs by {say(-more[0], '+.2f')}.",
+        Statistic("height on text less that on shuffled text", *more),
+        asserted=False,
+        why=missing_interval(*more) if side is None else None,
+    )

@@ -1,0 +1,1 @@
+"""What do direction and length tell, and what does moving along them cost?"""

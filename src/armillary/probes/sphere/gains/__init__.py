@@ -1,0 +1,1 @@
+"""Do layers share their gains and axes?"""

@@ -1,0 +1,1 @@
+"""What do balls and neighbours on the sphere look like?"""

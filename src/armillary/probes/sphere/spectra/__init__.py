@@ -1,0 +1,1 @@
+"""How many dimensions do clouds of states have?"""

@@ -1,0 +1,1 @@
+"""How isotropic are states around a norm and a sublayer?"""

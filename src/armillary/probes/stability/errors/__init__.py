@@ -1,0 +1,1 @@
+"""What predicts that a token is predicted badly?"""

@@ -1,0 +1,73 @@
+"""Do scores of states and heads tell errors: together, states alone, heads alone?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from armillary.probes.machinery import NAN3, Interval, T, above, beats, missing_interval, over_twins
+from armillary.probes.stability.errors.error_prediction import ErrorPrediction
+from armillary.results import Part, Statistic, Verdict, Why, say
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What scores add to what is known, in the model and in its untrained twins.
+
+    `heads`: None for all scores, True for those of heads alone, False for those of states alone.
+    """
+
+    prediction: ErrorPrediction
+    twins: Sequence[ErrorPrediction]
+
+    def adds(self, heads: bool | None = None) -> Interval:
+        return self.prediction.adds(self.prediction.tokens.matrix(heads))
+
+    def beside_entropy(self, heads: bool | None = None) -> Interval:
+        return self.prediction.beside_entropy(self.prediction.tokens.matrix(heads))
+
+    def untrained(self, heads: bool | None = None) -> Interval:
+        """Over twins; NaN without any."""
+        if not self.twins:
+            return NAN3
+        value, low, high = over_twins([twin.adds(twin.tokens.matrix(heads)) for twin in self.twins]).tolist()
+        return value, low, high
+
+
+def error_parts(gains: Gains) -> tuple[Part, ...]:
+    return (
+        _part("off the manifold, or unusual heads", "All scores together", gains, None, True),
+        _part("off the manifold alone", "Scores of states", gains, False, False),
+        _part("unusual heads alone", "Scores of heads", gains, True, False),
+    )
+
+
+def _part(name: str, subject: str, gains: Gains, heads: bool | None, asserted: bool) -> Part:
+    adds, beside, untrained = gains.adds(heads), gains.beside_entropy(heads), gains.untrained(heads)
+    verdict, why = decide(adds, beside, untrained, len(gains.twins))
+    value, low, high = (say(number, ".3f") for number in adds)
+    text = f"{subject} raise the AUC of what is known by {value} [{low}, {high}]"
+    if untrained[0] == untrained[0]:
+        text += (
+            f", in untrained models by {say(untrained[0], '.3f')} (another one by at most {say(untrained[2], '.3f')})"
+        )
+    text += f"; alone they tell errors by an AUC {say(abs(beside[0]), '.3f')} "
+    text += f"{'below' if beside[0] < 0 else 'above'} that of the entropy of the prediction."
+    end = {
+        "supported": "They tell errors as well as the model's own uncertainty does.",
+        "qualified": "They tell errors in part; the model's own uncertainty tells more.",
+        "refuted": "They tell next to nothing of errors beyond what is known, or beyond what untrained models show.",
+        "undecided": "More text would decide.",
+    }
+    statistic = Statistic("AUC added to what is known", *adds)
+    return Part(name, verdict, f"{text} {end[verdict]}", statistic, asserted, why)
+
+
+def decide(adds: Interval, beside: Interval, untrained: Interval, twins: int) -> tuple[Verdict, Why | None]:
+    """The rule, from intervals over documents; the last one over untrained twins."""
+    tells = [above(adds, T.errors_margin), beats(adds, untrained, twins)]
+    if False in tells:
+        return "refuted", None
+    explains = above(beside, -T.errors_margin)
+    if all(tells) and explains is not None:
+        return ("supported" if explains else "qualified"), None
+    known = not (untrained[2] != untrained[2] and adds[1] == adds[1])
+    return "undecided", missing_interval(*adds, *beside) if known else Why.NO_CONTROL

@@ -1,0 +1,1 @@
+"""How do small perturbations grow through depth?"""

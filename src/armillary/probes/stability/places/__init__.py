@@ -1,0 +1,1 @@
+"""How do states differ between positions?"""

@@ -1,0 +1,1 @@
+"""How do states change when text is appended or the window slides?"""

@@ -1,0 +1,1 @@
+"""What happens to states while a model writes long texts?"""

@@ -1,0 +1,108 @@
+"""What the claim about long generations says in parts: states stay, the text stays, norms do it."""
+
+from armillary.probes.machinery import Evidence, T, name_sites
+from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE
+from armillary.probes.stability.writing.departures import Departures, Side
+from armillary.probes.stability.writing.generating import ANEW
+from armillary.results import Part, Statistic, Verdict, Why, say
+
+
+def states_stay(evidence: Evidence, found: Departures) -> Part:
+    return _stays(evidence, found, LIVE, "states stay", "With norms live")
+
+
+def read_anew(evidence: Evidence, found: Departures) -> Part:
+    """Beside the cache that evicts: states that are computed anew at every slide."""
+    what = "With norms live and the rest of the window read anew at every slide"
+    return _stays(evidence, found, ANEW, "states stay with the window read anew", what, asserted=False)
+
+
+def very_long(evidence: Evidence, found: Departures) -> Part:
+    """A text that fits into the context says nothing about longer ones."""
+    tokens, context = found.windows * found.window, evidence.anatomy.context
+    beyond = tokens > context
+    text = f"{tokens} tokens were written; the model's context holds {context}"
+    text += "." if beyond else ", so this says nothing about longer texts."
+    ratio = tokens / context
+    statistic = Statistic("tokens written over the context", ratio, ratio, ratio)
+    return Part("longer than the context", "supported" if beyond else "qualified", text, statistic)
+
+
+def frozen_arms(found: Departures) -> list[str]:
+    return [arm for arm in (FROZEN, APART) if arm in found.measured.arms]
+
+
+def _stays(evidence: Evidence, found: Departures, arm: str, name: str, what: str, asserted: bool = True) -> Part:
+    count = found.measured.states
+    sides = found.sides(evidence, arm)[:count]
+    names = found.measured.names[:count]
+    statistic = Statistic(f"share of state quantities beyond the band, {arm}", *found.share(evidence, arm))
+    verdict = _verdict(sides)
+    text = f"{what}, {_count(sides, 'outside')} of {count} state quantities end beyond the band of real text"
+    text += _named(names, sides) + "."
+    return Part(name, verdict, text, statistic, asserted, _why(evidence, found, verdict))
+
+
+def text_stays(evidence: Evidence, found: Departures) -> Part:
+    count = found.measured.states
+    sides, names = found.sides(evidence, LIVE)[count:], found.measured.names[count:]
+    level = found.collapsed(evidence)
+    sides, names = [*sides, *level], (*names, "repetition at the end", "lack of distinct pairs at the end")
+    statistic = Statistic("share of text quantities beyond the band, norms live", *found.share(evidence, LIVE, False))
+    verdict = _verdict(sides)
+    text = f"Of {len(sides)} quantities of its text, {_count(sides, 'outside')} end beyond it{_named(names, sides)}."
+    shares = {arm: say(found.share(evidence, arm, False)[0], ".0%") for arm in frozen_arms(found)}
+    text += f" With norms {'; '.join(f'{arm}, {share} do' for arm, share in shares.items())}."
+    return Part("the text stays coherent", verdict, text, statistic, why=_why(evidence, found, verdict))
+
+
+def norms_do_it(evidence: Evidence, found: Departures) -> Part:
+    count = found.measured.states
+    arms = {arm: found.sides(evidence, arm)[:count] for arm in frozen_arms(found)}
+    least = T.generation_most * count
+    leaves = {arm: _count(sides, "outside") >= least for arm, sides in arms.items()}
+    some = [arm for arm, sides in arms.items() if _count(sides, "outside")]
+    verdict: Verdict = "undecided"
+    if all(leaves.values()):
+        verdict = "supported"
+    elif some:
+        verdict = "qualified"
+    elif not any(side == "open" for sides in arms.values() for side in sides):
+        verdict = "refuted"
+    told = "; ".join(f"{arm}, {_count(sides, 'outside')} of {count} do" for arm, sides in arms.items())
+    text = f"{told[0].upper()}{told[1:]}, with the whole interval."
+    if leaves[FROZEN] and not leaves.get(APART, True):
+        inside, unknown = (_count(arms[APART], side) for side in ("inside", "open"))
+        text += (
+            f" So it is mostly the first tokens of a window that make the frozen model leave: with their own scale, "
+            f"{inside} of them stay, and {unknown} cannot be told."
+        )
+    statistic = Statistic("share of state quantities beyond the band, frozen", *found.share(evidence, FROZEN))
+    return Part("norms do it", verdict, text, statistic, why=_why(evidence, found, verdict))
+
+
+def _verdict(sides: list[Side]) -> Verdict:
+    """Supported if all lie inside, refuted if half or more lie outside, qualified if some do."""
+    outside = _count(sides, "outside")
+    if outside:
+        return "refuted" if outside >= T.generation_most * len(sides) else "qualified"
+    return "undecided" if "open" in sides else "supported"
+
+
+def _why(evidence: Evidence, found: Departures, verdict: Verdict) -> Why | None:
+    if verdict != "undecided":
+        return None
+    return Why.SPANS_LIMIT if len(found.trends(LIVE)) >= T.documents_least else Why.NO_INTERVAL
+
+
+def _count(sides: list[Side], side: Side) -> int:
+    return sum(one == side for one in sides)
+
+
+def _named(names: tuple[str, ...], sides: list[Side]) -> str:
+    """Which lie outside, and which cannot be told."""
+    told = []
+    for side, what in (("outside", ""), ("open", "not decided: ")):
+        chosen = [name for name, one in zip(names, sides, strict=True) if one == side]
+        told += [what + name_sites(chosen)] if chosen else []
+    return f" ({'; '.join(told)})" if told else ""
