@@ -20,7 +20,7 @@ from armillary.flow.documents import from_any, sample
 from armillary.flow.tokens import encode
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED
-from armillary.probes.machinery.shared_pass import InstrumentError, Passage, gather
+from armillary.probes.machinery.shared_pass import Arm, InstrumentError, Passage, gather
 from armillary.reading import Sent
 from armillary.results.store import survey_json
 
@@ -127,6 +127,18 @@ def test_a_worker_that_is_killed_is_survived(model, workers, tmp_path):
         assert all(torch.equal(array, got[name]) for name, array in expected.items())
     # Another took its place, or will.
     assert dead not in workers.client.run(os.getpid).values()
+
+
+def test_all_workers_may_die_at_once(model, workers):
+    anatomy = armillary.load(model, progress=False)
+    corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 1000)
+    arm = Arm(MODEL, anatomy, corpus, 0)
+    with workers.holding(Sent.of(anatomy), corpus, 0) as observe:
+        for pid in workers.client.run(os.getpid).values():
+            os.kill(pid, signal.SIGKILL)
+        states, raised = Passage(None, observe)(arm, [LENGTHS], lambda tokens: None)
+    assert not raised
+    assert LENGTHS.count(states[LENGTHS]) == LENGTHS.count(Passage()(arm, [LENGTHS], lambda tokens: None)[0][LENGTHS])
 
 
 def test_an_instrument_that_raises_on_a_worker_is_lost_alone(model, workers):

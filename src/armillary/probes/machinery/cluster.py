@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import distributed
+from dask import config
 
 from armillary.errors import ClusterError
 from armillary.probes.machinery.evidence import Evidence
@@ -33,6 +34,9 @@ dask: Any = distributed
 LOCAL = re.compile(r"local:(\d+)")
 # Seconds until a scheduler that does not answer is given up.
 PATIENCE = 30
+# How long a local worker may take to start again. Dask gives up after 15 seconds, and then nobody is left to work: on a
+# busy machine that was too short.
+LOST = "1 hour"
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -64,6 +68,7 @@ def cluster_of(address: str) -> "Iterator[Cluster]":
     number = int(local[1])
     threads = max(1, torch.get_num_threads() // number)
     with (
+        config.set({"distributed.deploy.lost-worker-timeout": LOST}),
         dask.LocalCluster(
             n_workers=number,
             threads_per_worker=1,
