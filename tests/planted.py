@@ -23,10 +23,10 @@ def instruments_of(chapters: str) -> tuple[AnyInstrument, ...]:
     return tuple(dict.fromkeys(instrument for probe in probes for instrument in probe.instruments))
 
 
-INSTRUMENTS = instruments_of("ABCDEF")
+INSTRUMENTS = instruments_of("ABCDEFH")
 
 
-def evidence(anatomy: Anatomy, text: Corpus, chapters: str = "ABCDEF") -> Evidence:
+def evidence(anatomy: Anatomy, text: Corpus, chapters: str = "ABCDEFH") -> Evidence:
     """What a survey of these chapters gathers with every instrument of the shared pass."""
     return gather(anatomy, text, instruments_of(chapters))
 

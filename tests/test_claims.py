@@ -106,7 +106,8 @@ def two_words() -> Evidence:
 @pytest.mark.parametrize(
     ("shape", "reasons"),
     [
-        ((3, 60), {Why.NO_INTERVAL, Why.TOO_LITTLE_TEXT}),
+        # Where nothing is written, a factor of it is undefined whatever the text.
+        ((3, 60), {Why.NO_INTERVAL, Why.TOO_LITTLE_TEXT, Why.UNDEFINED}),
         ((9, 1), {Why.TOO_LITTLE_TEXT}),
         ((2, 2), {Why.TOO_LITTLE_TEXT}),
     ],

@@ -115,6 +115,7 @@ def gathered(anatomy, workers, instrument):
         return gather(anatomy, corpus, [instrument], reader=Passage(None, observe, ahead=observe.expect))
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_survived(model, workers, tmp_path):
     anatomy = armillary.load(model, progress=False)
     before = set(workers.client.run(os.getpid).values())
@@ -129,6 +130,7 @@ def test_a_worker_that_is_killed_is_survived(model, workers, tmp_path):
     assert dead not in workers.client.run(os.getpid).values()
 
 
+@pytest.mark.slow
 def test_all_workers_may_die_at_once(model, workers):
     anatomy = armillary.load(model, progress=False)
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 1000)

@@ -30,9 +30,9 @@ def test_offloaded_weights_are_refused_in_a_sentence(folder, tmp_path):
     device_map = {f"transformer.{name}": where for name, where in parts.items()}
     device_map |= {"transformer.h": "disk", "lm_head": "cpu"}
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, device_map=device_map, offload_folder=tmp_path)
-    with pytest.raises(ModelError, match=r"^\d+ of the \d+ weights of GPT2LMHeadModel are not in memory \(device_map"):
+    with pytest.raises(ModelError, match=r"parts of this model lie elsewhere \(device_map: cpu, disk\)"):
         armillary.load(model, progress=False)
-    with pytest.raises(ModelError, match="load it without device_map"):
+    with pytest.raises(ModelError, match="load it whole on one device, without offload"):
         armillary.survey(model, ["Some text."], claims="sphere.radius", progress=False)
 
 

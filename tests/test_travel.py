@@ -280,6 +280,7 @@ class Shape:
     m: int
     vocabulary: int
     blocks: tuple[Any, ...] = ()
+    opaque: bool = False
 
 
 def test_the_sample_is_bounded_by_its_price():

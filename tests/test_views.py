@@ -14,6 +14,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+import armillary
 from armillary.errors import OutputError
 from armillary.results import VERDICTS, Part, RuleChange, Statistic, Survey, Table, Why
 from armillary.results.numbers import interval, number, say
@@ -261,23 +262,21 @@ def test_hostile_words_do_nothing_in_the_terminal(hostile: Survey) -> None:
 # ---- saving ---------------------------------------------------------------------------------------------
 
 
-def test_a_survey_is_saved_with_figures_first(survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_survey_is_saved_before_its_figures(survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = replace(survey, findings=survey.findings[:2])
 
     def broken(*_: object) -> Path:
-        assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == [
-            "plotly.min.js",
-            "sphere.plane.html",
-            "sphere.radius.html",
-        ]
+        assert (tmp_path / "survey.json").exists() and not (tmp_path / "figures").exists()
         raise OutputError("stop")
 
     with monkeypatch.context() as patch:
-        patch.setattr(saving, "write_survey", broken)
+        patch.setattr(saving, "draw", broken)
         with pytest.raises(OutputError, match="stop"):
             save_survey(small, tmp_path)
-    assert not (tmp_path / "survey.json").exists()
+    assert len(armillary.read(tmp_path)) == 2, "a full disk costs pictures alone"
     assert small.save(tmp_path) == tmp_path / "survey.json"
+    names = ["plotly.min.js", "sphere.plane.html", "sphere.radius.html"]
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == names
 
 
 def test_endings(survey: Survey, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ class ScoreBias(Protocol):
 class Slopes:
     """ALiBi: every position of distance costs a head its slope.
 
-    >>> Slopes(torch.tensor([0.5, 0.25]))(torch.tensor([0, 1, 2]))
-    tensor([[ 0.0000, -0.5000, -1.0000],
-            [ 0.0000, -0.2500, -0.5000]])
+    >>> Slopes(torch.tensor([0.5, 0.25]))(torch.tensor([1, 2, 4]))
+    tensor([[-0.5000, -1.0000, -2.0000],
+            [-0.2500, -0.5000, -1.0000]])
     """
 
     slopes: Tensor

@@ -71,7 +71,7 @@ def _shares(sizes: list[float]) -> list[int]:
     """How many passages each document gives: in proportion to its size, none of them nothing.
 
     >>> _shares([900.0, 90.0, 10.0])
-    [18, 1, 1]
+    [17, 2, 1]
     """
     shares = [1] * len(sizes)
     while sum(shares) < PASSAGES:

@@ -70,8 +70,8 @@ def farther_end(directions: Float[Tensor, "n d"], words: Float[Tensor, "v d"], t
     """The words at that end of each direction at which they reach farther from their mean: the end of positive
     Σ (score − mean score)³. Scores are along that end.
 
-    >>> farther_end(torch.tensor([[1.0], [-1.0]]), torch.tensor([[1.0], [0.0], [-9.0]]), 1).ids
-    tensor([[2], [2]])
+    >>> farther_end(torch.tensor([[1.0], [-1.0]]), torch.tensor([[1.0], [0.0], [-9.0]]), 1).ids.tolist()
+    [[2], [2]]
     """
     queries, keys = _prepared(directions, "a direction", False), _prepared(words, "a word", False)
     top, step = min(top, len(words)), max(1, SCORES // len(keys))

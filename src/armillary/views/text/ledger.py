@@ -87,7 +87,8 @@ class GrowingLedger:
         line = _numbers(finding, self._id_width, self._width)
         if self._form == "brief":
             return [line]
-        found = Text(show_text(finding.headline), "bold")
+        # Of a claim that failed, what its probe raised.
+        found = Text(show_text(finding.reading if finding.verdict == "failed" else finding.headline), "bold")
         for control in finding.controls[:1]:
             found.append(f" ({show_text(control.name)}: {number(control.value)})", "not bold dim")
         if reason(finding):
