@@ -143,6 +143,7 @@ def test_all_workers_may_die_at_once(model, workers):
     assert LENGTHS.count(states[LENGTHS]) == LENGTHS.count(Passage()(arm, [LENGTHS], lambda tokens: None)[0][LENGTHS])
 
 
+@pytest.mark.slow
 def test_an_instrument_that_raises_on_a_worker_is_lost_alone(model, workers):
     anatomy = armillary.load(model, progress=False)
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 2500)
