@@ -106,8 +106,7 @@ def two_words() -> Evidence:
 @pytest.mark.parametrize(
     ("shape", "reasons"),
     [
-        # Where nothing is written, a factor of it is undefined whatever the text.
-        ((3, 60), {Why.NO_INTERVAL, Why.TOO_LITTLE_TEXT, Why.UNDEFINED}),
+        ((3, 60), {Why.NO_INTERVAL, Why.TOO_LITTLE_TEXT}),
         ((9, 1), {Why.TOO_LITTLE_TEXT}),
         ((2, 2), {Why.TOO_LITTLE_TEXT}),
     ],
@@ -120,6 +119,9 @@ def test_too_little_text_decides_nothing(probe, shape, reasons):
         assert finding.verdict == "supported" and finding.why is None
         return
     assert finding.verdict == "undecided"
+    if probe.claim.id == "cycle.isotropy" and shape == (3, 60):
+        # Heads of this model write nothing, so that a factor of their write is undefined whatever the text.
+        reasons = {Why.UNDEFINED}
     assert finding.why in reasons
 
 

@@ -26,11 +26,6 @@ from armillary.views.text.summary import (
 from armillary.views.text.survey import as_text, finding_lines, identity, paragraphs, print_lines, wrapped
 
 Form = Literal["brief", "standard", "full"]
-FORMS: dict[Form, str] = {
-    "brief": "one line per claim",
-    "standard": "the claim's sentence and what was found",
-    "full": "everything about each claim: reading, parts, controls, rule",
-}
 _NOTES = 2
 
 
