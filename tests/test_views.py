@@ -126,7 +126,7 @@ def test_a_chapter_fits_one_screen(survey: Survey, width: int, lines: int) -> No
     whole = " ".join(" ".join(shown).split())
     assert "41.7" in whole
     assert "87 [61, 132]" in " ".join(whole.split())
-    assert "(random directions: 0.0332)" in whole
+    assert "; random directions: 0.0332)" in whole
     assert "worst: heads at L3, error 1.20e-6" in whole
     assert "runs/here" in whole
     assert "16,384 tokens" in whole

@@ -85,7 +85,9 @@ class GrowingLedger:
         # Of a claim that failed, what its probe raised.
         found = Text(show_text(finding.reading if finding.verdict == "failed" else finding.headline), "bold")
         for control in finding.controls[:1]:
-            found.append(f" ({show_text(control.name)}: {number(control.value)})", "not bold dim")
+            # A headline may use another unit than the statistic, which is what the control is compared with.
+            beside = f"measured {number(finding.statistic.value)}; {show_text(control.name)}: {number(control.value)}"
+            found.append(f" ({beside})", "not bold dim")
         if reason(finding):
             found = Text(f"{reason(finding)}: ", "dim").append_text(found)
         name = show_text(finding.statistic.name)
