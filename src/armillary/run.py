@@ -19,6 +19,7 @@ from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
 from armillary.errors import ArmillaryError, ModelError, TextError
+from armillary.flow.batch_size import batch_tokens
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.spread import spread
@@ -257,7 +258,7 @@ def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
             f"the tokenizer gives token {top}, but the model knows {anatomy.vocabulary}: they do not belong together; "
             "pass the model's own tokenizer."
         )
-    return corpus
+    return dataclasses.replace(corpus, batch=batch_tokens(anatomy))
 
 
 def _caption(anatomy: Anatomy, corpus: Corpus | None) -> str:
