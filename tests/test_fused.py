@@ -82,6 +82,22 @@ def test_batched_states_are_those_of_the_plain_path(family, dtype, monkeypatch):
         monkeypatch.undo()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_kernels_give_what_plain_torch_gives(family, dtype, monkeypatch):
+    pytest.importorskip("triton", reason="kernels are tested where Triton is")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    few = Corpus(text().windows[:6], "planted", 24, 200, ())
+    anatomy = read(tiny(family).to(dtype))
+    plain = observe(anatomy, few, (*SPHERE, WORDS))
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", True)
+    kernels = observe(anatomy, few, (*SPHERE, WORDS))
+    loose = 2e-6 if dtype == torch.float32 else 1e-3
+    for instrument in plain:
+        for field, measure in plain[instrument]._measures().items():
+            compare(measure, getattr(kernels[instrument], field), loose)
+
+
 def test_massive_tokens_were_there_to_be_found(monkeypatch):
     plain, batched = both("gpt2", torch.float32, monkeypatch, (LENGTHS,))
     assert max(plain[LENGTHS].massive_counts()) > 0

@@ -92,3 +92,83 @@ def fold_kernel(PARTS, FIRST, SECOND, FLAT, d, splits, tiles, M: tl.constexpr, S
         total += tl.load(part + inner[:, None] * M + tl.arange(0, M)[None, :]).to(tl.float64)
         split += 1
     tl.store(FLAT + place, total, mask=inside)
+
+
+@triton.jit
+def path_kernel(
+    X,
+    ROWS,
+    LAST,
+    BEFORE,
+    HERE,
+    START,
+    STATS,
+    WORDS,
+    OWN,
+    NEXT,
+    OTHER,
+    GAIN,
+    TILT,
+    OUT,
+    ENDS,
+    n,
+    d,
+    stride,
+    words_stride,
+    eps,
+    here,
+    last,
+    before,
+    CENTRED: tl.constexpr,
+    PAST: tl.constexpr,
+    END: tl.constexpr,
+    B: tl.constexpr,
+):
+    """OUT [7, n]: products of a state's step with words and with the step before, as `paths.PRODUCTS` names them.
+
+    HERE gets a copy of the row; LAST, BEFORE and START hold those of the two states before and of the first. STATS
+    [4, 2, n] has the mean and 1/√(power + ε) of each of these copies, the last of the first state.
+    """
+    r = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, B)
+    inside = column < d
+    raw = tl.load(X + r * stride + column, mask=inside, other=0.0)
+    tl.store(HERE + r * d + column, raw, mask=inside)
+    mean, scale = tl.load(ROWS + n + r), tl.div_rn(1.0, tl.sqrt_rn(tl.load(ROWS + 2 * n + r) + eps))
+    tl.store(STATS + 2 * here * n + r, mean)
+    tl.store(STATS + (2 * here + 1) * n + r, scale)
+    z = raw.to(tl.float32)
+    if CENTRED:
+        z = tl.where(inside, z - mean, 0.0)
+    z = z * scale
+    gain = tl.load(GAIN + column, mask=inside, other=0.0)
+    step, bend = z, 0.0
+    if PAST > 0:
+        one = tl.load(LAST + r * d + column, mask=inside, other=0.0).to(tl.float32)
+        if CENTRED:
+            one = tl.where(inside, one - tl.load(STATS + 2 * last * n + r), 0.0)
+        one *= tl.load(STATS + (2 * last + 1) * n + r)
+        step = z - one
+        if PAST > 1:
+            two = tl.load(BEFORE + r * d + column, mask=inside, other=0.0).to(tl.float32)
+            if CENTRED:
+                two = tl.where(inside, two - tl.load(STATS + 2 * before * n + r), 0.0)
+            one -= two * tl.load(STATS + (2 * before + 1) * n + r)
+        bend = tl.sum(step * one, 0)
+    warped = step * gain
+    own = tl.load(WORDS + tl.load(OWN + r) * words_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(OUT + r, tl.sum(warped * own, 0))
+    following = tl.load(WORDS + tl.load(NEXT + r) * words_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(OUT + n + r, tl.sum(warped * following, 0))
+    other = tl.load(WORDS + tl.load(OTHER + r) * words_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(OUT + 2 * n + r, tl.sum(warped * other, 0))
+    tl.store(OUT + 3 * n + r, tl.sum(step * tl.load(TILT + column, mask=inside, other=0.0), 0))
+    tl.store(OUT + 4 * n + r, tl.sum(step * step, 0))
+    tl.store(OUT + 5 * n + r, bend)
+    tl.store(OUT + 6 * n + r, tl.sum(z * z * gain * gain, 0))
+    if END:
+        first = tl.load(START + r * d + column, mask=inside, other=0.0).to(tl.float32)
+        if CENTRED:
+            first = tl.where(inside, first - tl.load(STATS + 6 * n + r), 0.0)
+        first = z - first * tl.load(STATS + 7 * n + r)
+        tl.store(ENDS + r, tl.sum(first * first, 0))
