@@ -98,6 +98,26 @@ def test_kernels_give_what_plain_torch_gives(family, dtype, monkeypatch):
             compare(measure, getattr(kernels[instrument], field), loose)
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_long_text_gives_a_seeded_share_of_its_tokens(everywhere, monkeypatch):
+    """The same tokens in parts and in the whole, on either path; their covariance is near that of all."""
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", everywhere)
+    monkeypatch.setattr("armillary.flow.tokens.BATCH_TOKENS", 320)
+    anatomy, corpus = read(tiny("gpt2").to(torch.bfloat16)), text()
+    everything = observe(anatomy, corpus, (COVARIANCES,))[COVARIANCES]
+    wanted = corpus.tokens // 2
+    monkeypatch.setattr("armillary.probes.instruments.covariances.ENOUGH", wanted / anatomy.d)
+    whole = observe(anatomy, corpus, (COVARIANCES,))[COVARIANCES]
+    numbers = range(corpus.batch_count())
+    one, two = (observe(anatomy, corpus, (COVARIANCES,), part=numbers[i::2])[COVARIANCES] for i in range(2))
+    site = next(iter(anatomy.norms))
+    count, both = COVARIANCES.count(whole)[0], one + two
+    assert abs(count - wanted) < 4 * wanted**0.5 and COVARIANCES.count(both)[0] == count
+    torch.testing.assert_close(both.even[site].covariance(), whole.even[site].covariance(), rtol=1e-4, atol=1e-4)
+    ratio = whole.even[site].covariance().trace() / everything.even[site].covariance().trace()
+    assert 0.8 < ratio < 1.25
+
+
 def test_massive_tokens_were_there_to_be_found(monkeypatch):
     plain, batched = both("gpt2", torch.float32, monkeypatch, (LENGTHS,))
     assert max(plain[LENGTHS].massive_counts()) > 0
