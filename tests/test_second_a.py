@@ -258,7 +258,9 @@ def test_words_need_a_tokenizer_and_training_a_control():
     assert QuerySubjects().conclude(Evidence(replace(anatomy, tokenizer=None))).why is Why.UNDEFINED
 
 
-@pytest.mark.parametrize(("twins", "verdict"), [((0.28, 0.32), "undecided"), ((0.28, 0.29, 0.3, 0.31, 0.32), "supported")])
+@pytest.mark.parametrize(
+    ("twins", "verdict"), [((0.28, 0.32), "undecided"), ((0.28, 0.29, 0.3, 0.31, 0.32), "supported")]
+)
 def test_two_untrained_models_are_too_few_to_refute_a_write(twins, verdict):
     """The share saved lies 0.2 above the mean twin. Two twins leave open what a third would show; five do not."""
 
