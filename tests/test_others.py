@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from planted import bench_of, finding_of, name_of, whole
+from planted import bench_of, finding_of, name_of, tried, whole
 from tiny import tiny
 
 from armillary.anatomy.read import read
@@ -27,6 +27,7 @@ from armillary.probes.others.id_peak import by_half, peak
 from armillary.probes.others.massive_places import SetOutliers, extremes
 from armillary.probes.others.straight import middle_third
 from armillary.probes.others.stream import sampled_streams
+from armillary.results import Why
 from armillary.specimens.models.others import resting, writing
 from armillary.specimens.models.texts import chained, corpus
 from armillary.specimens.planted.others import CASES
@@ -34,6 +35,7 @@ from armillary.specimens.planted.others import CASES
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "opt-post", "bert")
 PARTS = {
     "massive, no head looks": {"heads park attention on the first token": "refuted", "massive values": "supported"},
+    "massive, at every token": {"massive values": "supported", "at a few tokens": "refuted"},
     "anisotropy, a mean along all axes": {"a narrow cone": "supported", "by rogue dimensions": "refuted"},
     "linear, small writes of |y|": {"with its skip": "supported", "not by the skip alone": "qualified"},
     "straight, means of all words so far": {"by training": "supported", "from the text": "refuted"},
@@ -211,3 +213,12 @@ def test_the_highest_of_many_noisy_numbers_is_no_peak():
 def test_what_is_left_beside_the_mean():
     sums = np.array([[[0.0, 4.0], [4.0, 4.0], [1.0, 4.0]]])
     assert left_share(sums)[0].tolist() == [0.0, 1.0, 0.5]
+
+
+def test_a_peak_needs_different_words():
+    """Letters are no words: nothing is said of a dimension that could not be told."""
+    finding = tried(choose("others.idpeak")[0], read(tiny("gpt2")), corpus(12, 30, vocabulary=40))
+    assert (finding.verdict, finding.why) == ("undecided", Why.TOO_LITTLE_TEXT)
+    assert "64 different words" in finding.reading
+    more = tried(choose("others.idpeak")[0], read(tiny("gpt2")), corpus(12, 30, vocabulary=90))
+    assert more.why is not Why.TOO_LITTLE_TEXT

@@ -16,24 +16,26 @@ from armillary.specimens.models.draws import generator, normal
 from armillary.specimens.models.texts import chained, corpus
 
 WORDS = 60
-MASSIVE_AXIS = 5
+MASSIVE_AXIS, FIRST_AXIS = 5, 6
 
 
-def resting(size: float = 1.0, used: bool = True, seed: int = 0) -> tuple[Anatomy, Corpus]:
+def resting(size: float = 1.0, used: bool = True, seed: int = 0, everywhere: bool = False) -> tuple[Anatomy, Corpus]:
     """A first token with one coordinate of 4000 times `size`, which every head attends to; words tell the next word.
 
     Heads copy what they attend to, loudly. The first token has nothing to copy, so that nothing happens as long as they
     rest there; once it is gone they write the mean of all words over the prediction. Heads that do not use it do so
-    from the start.
+    from the start. With `everywhere` all tokens have the coordinate, and heads know the first by another one.
     """
     words = normal(WORDS, D, stream=1, seed=seed)
-    words[:, MASSIVE_AXIS] = 0
-    places = torch.zeros(CONTEXT, D)
-    places[0, MASSIVE_AXIS] = 4000 * size
+    places, known = torch.zeros(CONTEXT, D), FIRST_AXIS if everywhere else MASSIVE_AXIS
+    places[0, known] = 3600 * size
+    places[: None if everywhere else 1, MASSIVE_AXIS] = 4000 * size
     key, one = torch.zeros(D, D), torch.eye(D)
-    key[MASSIVE_AXIS] = float(used)
+    key[known] = float(used)
     copied = one.clone()
-    copied[MASSIVE_AXIS] = 0
+    for axis in {known, MASSIVE_AXIS}:
+        words[:, axis] = 0
+        copied[axis] = 0
     anatomy = assembled(words, places, attention=lambda layer: (0 * one, key, copied, 3 * one), heads=2, seed=seed)
     model: Any = anatomy.model
     with torch.no_grad():

@@ -25,6 +25,7 @@ CASES: tuple[Case, ...] = (
     ),
     certain("massive, ordinary words", "others.massive", "refuted", ordinary),
     certain("massive, no head looks", "others.massive", "refuted", lambda seed: resting(used=False, seed=seed)),
+    certain("massive, at every token", "others.massive", "refuted", lambda seed: resting(everywhere=True, seed=seed)),
     sized(
         "anisotropy, a mean along two axes",
         "others.anisotropy",
