@@ -236,8 +236,8 @@ def _json_lines(lines: Iterable[str], source: str, column: str) -> Iterator[str]
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = getattr(error, "msg", "nested too deeply")
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "nested too deeply, or a number of thousands of digits")
             raise TextError(f"{source} line {number} is not JSON ({reason}); each line must be one object.") from error
         if not isinstance(row, dict) or not isinstance(row.get(key), str):
             raise TextError(f"{source} line {number} has no string under {key!r}; each line needs one.")
