@@ -64,6 +64,9 @@ def options(rng: random.Random, place: Path, shelf: Shelf) -> Case:
     words = list(rng.choice(COMMANDS))
     for _ in range(rng.choice((1, 1, 2))):
         _spoil(rng, words)
+    if words[0] == "survey" and "--resume" not in words and "--claims" not in words:
+        # Everything about the default model takes a minute, rightly.
+        words += ["--claims", "sphere.radius", "--tokens", "50"]
     args = tuple(places.get(word, word) for word in words)
     return Case(" ".join(word[:40] for word in words).encode("unicode_escape").decode(), args, (), out=place)
 

@@ -36,6 +36,10 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
     Attributes at their class's default are what the table was tested on. Returns the keys that the class itself
     does not know: Hugging Face carries them along and obeys none of them.
     """
+    if getattr(config, "return_dict", True) is not True:
+        raise ModelError(
+            "the model's config says return_dict=False, so that it names none of its outputs; set it to True."
+        )
     given, default = config.to_dict(), type(config)().to_dict()
     understood = family.understood | NEUTRAL
     strange = [key for key in given if key not in understood and key in default and given[key] != default[key]]

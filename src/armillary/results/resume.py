@@ -46,8 +46,9 @@ def decided(folder: Path, now: Survey, claims: Mapping[str, Claim]) -> tuple[dic
     before = read_survey(folder)
     facts = {
         "model": tuple((s.model.fingerprint, s.model.checksum) for s in (before, now)),
-        "text": (before.text, now.text),
+        # Another seed draws other documents.
         "seed": (before.provenance.seed, now.provenance.seed),
+        "text": (before.text, now.text),
         "device or dtype": tuple((s.provenance.device, s.provenance.dtype) for s in (before, now)),
         "rules": (before.provenance.rules_version, now.provenance.rules_version),
         "versions": (dict(before.provenance.versions), dict(now.provenance.versions)),

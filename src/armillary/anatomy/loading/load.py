@@ -143,10 +143,13 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
     where = {"pretrained_model_name_or_path": str(path), "local_files_only": True, "trust_remote_code": trust}
     try:
         plan = transformers.AutoConfig.from_pretrained(**where)
+        # How a model's class packs its answer is no part of what it computes.
+        plan.return_dict = True
         check_config(plan, family)
+        _check_class(path, factory, plan)
         check_calls(path, factory or transformers.AutoModel.from_config, plan, weights)
         loaded, info = (factory or transformers.AutoModel).from_pretrained(
-            **where, dtype=dtype, use_safetensors=True, output_loading_info=True,
+            **where, config=plan, dtype=dtype, use_safetensors=True, output_loading_info=True,
             # A memory-mapped weight is the file's content of later, not of now.
             disable_mmap=True,
         )  # fmt: skip
@@ -168,11 +171,22 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
     return loaded, _tokenizer(where), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
 
 
+def _check_class(path: Path, factory: Any, config: Any) -> None:
+    """The class and the kind of model that a config names must be of one architecture."""
+    wanted = getattr(factory, "config_class", None)
+    if wanted is not None and not isinstance(config, wanted):
+        raise ModelError(
+            f"{path}/config.json names the class {factory.__name__} and the model_type {config.model_type!r}, which "
+            "are of two architectures; check the file, or fetch the model again."
+        )
+
+
 def _tokenizer(where: dict[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
     try:
         found = AutoTokenizer.from_pretrained(**where)
+        found("a")  # some settings of the wrong type are noticed only here
         # Where its files are missing, Hugging Face may build a tokenizer without any words.
         return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
     except Exception:  # a model may come without one; whatever needs it reports it
