@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from armillary.errors import ArmillaryError, nearest
-from armillary.lab.study.design import LOW_RATES, MISMATCH, STABILITY, TWIN, Arm
+from armillary.lab.study.design import LOUD, LOW_RATES, MISMATCH, STABILITY, TWIN, Arm
 
 PLAIN = Arm("layernorm", prediction="the reference: one sphere of d − 1 axes, stretched by γ")
 NORMS = (
@@ -27,6 +27,10 @@ NORMS = (
     Arm("slow gain", gain_rate=0.1, prediction="as good as the sphere, if the gain's speed is what costs"),
     Arm("dyt, low rates", "dyt", {"alpha": 1.0}, embed_scale=True, rates=LOW_RATES, prediction="worse, as DyT"),
     Arm("derf, low rates", "derf", {"alpha": 1.0}, embed_scale=True, rates=LOW_RATES, prediction="worse, as DyT"),
+    # Added after the cause of those two was found on a CPU (LOG.md): a quiet unembedding lets the stream saturate tanh.
+    Arm("layernorm, loud", embedding_scale=LOUD, prediction="equal or worse: a norm does not need it"),
+    Arm("dyt, loud", "dyt", {"alpha": 1.0}, embedding_scale=LOUD, prediction="near LayerNorm: it can learn now"),
+    Arm("derf, loud", "derf", {"alpha": 1.0}, embedding_scale=LOUD, prediction="as DyT, loud"),
 )
 SYMMETRISER = (
     PLAIN,
@@ -104,6 +108,17 @@ IMPLICIT = (
     Arm("gelu, no norm", "constant", prediction="worse: half of the non-linear maps are gone"),
     Arm("identity, norm", activation="identity", prediction="keeps much of the gain, says S3: norms bend too"),
     Arm("identity, no norm", "constant", activation="identity", prediction="the floor: attention alone bends"),
+    # Added after the arms above had been seen, when a quiet unembedding was found to harm models without norms.
+    Arm(
+        "identity, no norm, loud",
+        "constant",
+        activation="identity",
+        embedding_scale=LOUD,
+        prediction="better than the floor above: its start does not suit a model without norms",
+    ),
+    Arm("gelu, norm, loud", embedding_scale=LOUD, prediction="equal or worse: a norm does not need it"),
+    Arm("identity, norm, loud", activation="identity", embedding_scale=LOUD, prediction="equal or worse, likewise"),
+    Arm("gelu, no norm, loud", "constant", embedding_scale=LOUD, prediction="better than with a quiet unembedding"),
 )
 METRIC = (
     replace(PLAIN, name="dot", prediction="the reference"),
