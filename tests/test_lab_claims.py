@@ -51,7 +51,9 @@ def planted(study: str, effects: dict[str, float | None], seeds: int = 8, spread
 WORSE, BETTER = 0.03, -0.03
 SYMMETRISER = next(arm.name for arm in arms_of("symmetriser") if arm.norm == "symmetriser")
 INVERTIBLE = ("leaky", "wave", "signed root")
-FLOOR, NORM, ACTIVATION = "identity, no norm", "identity, norm", "gelu, no norm"
+FLOOR, NORM, LOUD_NORM = "identity, no norm", "identity, norm", "identity, norm, loud"
+LOUD_FLOOR = f"{FLOOR}, loud"
+FLOORS = {FLOOR: 1.0, LOUD_FLOOR: 1.0, "gelu, norm, loud": 0.1}
 CASES = [
     ("lab.softheads", {"triangular": BETTER}, "supported"),
     ("lab.softheads", {"triangular": BETTER, "random membership": BETTER}, "qualified"),
@@ -65,10 +67,14 @@ CASES = [
     ("lab.norms", {}, "supported"),
     ("lab.norms", {"dyt": None, "per-head": WORSE}, "supported"),
     ("lab.norms", {"sphere": BETTER}, "refuted"),
-    ("lab.implicit", {FLOOR: 1.0, NORM: 0.2, ACTIVATION: 0.5}, "supported"),
-    ("lab.implicit", {FLOOR: 1.0, NORM: 0.8, ACTIVATION: 0.5}, "qualified"),
-    ("lab.implicit", {FLOOR: 1.0, NORM: 1.0, ACTIVATION: 0.5}, "refuted"),
-    ("lab.implicit", {FLOOR: 1.0, NORM: 0.5, ACTIVATION: 0.5}, "undecided"),
+    ("lab.implicit", {**FLOORS, NORM: 0.2, LOUD_NORM: 1.0}, "supported"),
+    ("lab.implicit", {**FLOORS, NORM: 0.8, LOUD_NORM: 1.0}, "qualified"),
+    ("lab.implicit", {**FLOORS, NORM: 1.0, LOUD_NORM: 1.0}, "refuted"),
+    ("lab.implicit", {**FLOORS, NORM: 0.5, LOUD_NORM: 0.5}, "undecided"),
+    # Every arm has the start that suits it.
+    ("lab.implicit", {**FLOORS, NORM: 0.8, LOUD_NORM: 0.2}, "supported"),
+    ("lab.implicit", {FLOOR: 1.0, LOUD_FLOOR: 0.2, NORM: 0.2, LOUD_NORM: 0.2}, "refuted"),
+    ("lab.implicit", {**FLOORS, NORM: 0.6, LOUD_NORM: 1.0, "gelu, norm, loud": -1.0}, "qualified"),
     ("lab.activations", dict.fromkeys(INVERTIBLE, WORSE), "supported"),
     ("lab.activations", {**dict.fromkeys(INVERTIBLE, WORSE), "relu": WORSE}, "qualified"),
     ("lab.activations", {"leaky": WORSE, "wave": WORSE}, "refuted"),
