@@ -25,7 +25,16 @@ from armillary.lab.study.training import ArmTrainer
 
 PARTS = {"norms": NORMS, "heads": SOFT_HEADS, "scores": METRIC, "activations": ACTIVATIONS}
 RATE, WARM, LEAST_ROUNDS, MOST_ROUNDS = 1e-4, 3, 5, 40
-NAMES_AND_RATES = ("name", "prediction", "tuned_as", "rates", "gain_rate", "norm_rate", "embedding_scale")
+NAMES_AND_RATES = (
+    "name",
+    "prediction",
+    "tuned_as",
+    "rates",
+    "gain_rate",
+    "norm_rate",
+    "embedding_scale",
+    "attention_scale",
+)
 REFERENCE = "layernorm, SDPA"
 
 

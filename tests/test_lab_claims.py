@@ -16,6 +16,7 @@ from armillary.lab.study.decisions import Evidence
 from armillary.lab.study.design import EFFECT, Arm
 from armillary.lab.study.stored import PATH, stored
 from armillary.probes import PROBES, choose
+from armillary.views.text.lab_claims import lab_list_text
 
 CLAIMS = {claim.id: claim for claim in LAB_CLAIMS}
 DOCS = Path(__file__).parent.parent / "docs"
@@ -177,12 +178,19 @@ def test_a_claim_is_complete_and_no_part_of_a_survey(entry):
 def test_claims_are_listed_with_their_verdicts():
     listed = works("claims").stdout
     assert all(claim in listed for claim in CLAIMS)
-    assert "no part of a survey" in listed and "Not run yet." in listed
+    assert "no part of a survey" in listed
     for said in stored():
         assert said.verdict in works("claims", said.claim).stdout
     with pytest.raises(ArmillaryError, match=r"chapter G .The laboratory. is decided by training"):
         choose("G")
     refused("did you mean 'lab.norms'", "claims", "lab.norm")
+
+
+def test_a_claim_without_runs_says_so(monkeypatch):
+    listed = lab_list_text(LAB_CLAIMS, width=300)
+    assert listed.count("Not run yet.") == len(CLAIMS.keys() - {said.claim for said in stored()})
+    monkeypatch.setattr("armillary.views.text.lab_claims.stored", tuple)
+    assert lab_list_text(LAB_CLAIMS, width=300).count("Not run yet.") == len(CLAIMS)
 
 
 def test_the_shipped_verdicts_follow_from_the_stored_runs():

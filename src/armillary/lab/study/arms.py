@@ -60,6 +60,16 @@ LAYOUT = (
     Arm("half start", initial_scale=0.5, prediction="equal: norms take the scale out"),
     Arm("double start", initial_scale=2.0, prediction="equal, likewise"),
     Arm("post-norm", layout="post-norm", prediction="worse at high rates: the stream itself is put on the sphere"),
+    *(
+        Arm(f"attention × {said}", attention_scale=scale, prediction=f"worse, says S0: {why}")
+        for scale, said, why in (
+            (0.25, "¼", "quiet scores make attention uniform"),
+            (0.5, "½", "quiet scores make attention uniform"),
+            (2.0, "2", "loud scores freeze attention early"),
+            (4.0, "4", "loud scores freeze attention early"),
+            (8.0, "8", "loud scores freeze attention early"),
+        )
+    ),
 )
 SOFT_HEADS = (
     replace(PLAIN, name="ordinary heads"),
@@ -70,6 +80,7 @@ SOFT_HEADS = (
     Arm("talking heads", heads="mixing", results="mixing", prediction="a rival: whole heads are mixed"),
     Arm("collaborative", heads="free", results="block", prediction="a rival: shared keys, own values"),
     Arm("random membership", heads="random", prediction="a control: overlap without structure"),
+    Arm("supervised", heads="supervised", prediction="better, says S3: each token divides the axes anew"),
 )
 GATE = (
     PLAIN,
@@ -154,7 +165,7 @@ GRID_MISFIT = (
     Arm("blocks, per-head", "per-head", block_diagonal=True, prediction=_BLOCKS),
     *(
         Arm(f"{m} directions removed", "removing", {"m": m}, prediction="the more, the more robust, says S3")
-        for m in (1, 4, 16)
+        for m in (1, 2, 4, 8, 16)
     ),
 )
 STUDIES = {

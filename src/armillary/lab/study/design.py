@@ -51,6 +51,8 @@ class Arm:
     """Of all matrices at the start, over GPT-2's own."""
     embedding_scale: float = 1.0
     """Of the embedding and the positions at the start, over GPT-2's own; a tied unembedding has it too."""
+    attention_scale: float = 1.0
+    """Of W_QK and W_VO at the start, over GPT-2's own."""
     prediction: str = ""
     """What the geometric view predicts for this arm, before any run."""
     tuned_as: str = ""
@@ -68,7 +70,7 @@ class Arm:
         parts |= {"score": self.score, "activation": self.activation}
         parts |= {"head_width": self.head_width, "n_heads": self.n_heads, "block_diagonal": self.block_diagonal}
         parts |= {"gate": self.gate, "layout": self.layout}
-        prepare(model, self.untied, self.initial_scale, self.embedding_scale)
+        prepare(model, self.untied, self.initial_scale, self.embedding_scale, self.attention_scale)
         swap(model, **norm, **{name: part for name, part in parts.items() if part})
         if self.embed_scale:
             inner = model.base_model
