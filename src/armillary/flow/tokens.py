@@ -5,6 +5,7 @@ the two halves of the documents (so that a statistic can be checked on one half 
 and never counted.
 """
 
+import hashlib
 import logging
 import random
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -99,6 +100,15 @@ class Corpus:
 
     def group(self, documents: Tensor) -> Tensor:
         return documents % self.groups
+
+    @property
+    def checksum(self) -> str:
+        """A short hash of every token, and of the documents they belong to."""
+        digest = hashlib.sha256()
+        for window in self.windows:
+            digest.update(repr((window.document, window.prefix, window.suffix)).encode())
+            digest.update(torch.tensor(window.ids).numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     def batches(self, size: int | None = None, only: Container[int] | None = None) -> Iterator[Batch]:
         """Windows of similar length together, about `size` tokens a batch, in a fixed order; `only` some, by number."""
