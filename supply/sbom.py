@@ -20,8 +20,8 @@ SBOM = ROOT / "sbom.json"
 NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 
-def requirements(name: str) -> list[str]:
-    """The packages that a package needs without extras, by their normal names."""
+def requirements(name: str, extras: bool = False) -> list[str]:
+    """The packages that a package needs, by their normal names; with all its extras, if asked for."""
     try:
         lines = metadata.distribution(name).requires or []
     except metadata.PackageNotFoundError:
@@ -30,19 +30,19 @@ def requirements(name: str) -> list[str]:
     for line in lines:
         words, _, marker = line.partition(";")
         found = NAME.match(words.strip())
-        if found and "extra" not in marker:
+        if found and (extras or "extra" not in marker):
             needed.append(normal(found[0]))
     return needed
 
 
-def closure(names: Iterable[str], known: Iterable[str]) -> set[str]:
+def closure(names: Iterable[str], known: Iterable[str], extras: bool = False) -> set[str]:
     """These packages and all that they need, as far as they are in the lock."""
     known, found, left = set(known), set[str](), list(names)
     while left:
         name = left.pop()
         if name in known and name not in found:
             found.add(name)
-            left += requirements(name)
+            left += requirements(name, extras)
     return found
 
 

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from armillary.cli import main
 
 KINDS = ("clean", "success", "traceback", "wait", "silent")
-SECONDS = 20
+SECONDS = 60
 ESCAPES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066\u2067]")
 
 

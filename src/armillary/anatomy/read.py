@@ -192,6 +192,8 @@ def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Bloc
         rope = rope.get(rotary.kind, rope) if rotary.kind else rope
         first = rotary.rotation(torch.arange(2, device=next(inner.parameters()).device))
         frequencies = getattr(rotary.module, "inv_freq", None)
+        if frequencies is not None and not frequencies.numel():
+            raise ModelError("the config rotates no axis of any head (a rotary factor of 0); check config.json.")
         if frequencies is not None and not (fastest := float(frequencies.max())) <= math.pi:
             raise ModelError(
                 f"the rotary base of this model ({rope.get('rope_theta')}) turns a pair of axes by {fastest:.1e} rad "
