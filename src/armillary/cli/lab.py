@@ -51,16 +51,17 @@ def train(
     changes = {name: value for name, value in given.items() if value is not None}
     recipe(preset, architecture, **changes)
     from armillary.lab.data import check_source
-    from armillary.results.store import check_writable
+    from armillary.results.files import check_writable, not_left_empty
 
     for path in (text, heldout):
         if path is not None:
             check_source(path)
-    check_writable(out)
-    from armillary import learn
-
     how: dict[str, Any] = {"heldout": heldout, "architecture": architecture, "device": device}
-    folder = learn.train(preset, text, out, progress=sys.stderr.isatty(), **how, **changes)
+    with not_left_empty(out):
+        check_writable(out)
+        from armillary import learn
+
+        folder = learn.train(preset, text, out, progress=sys.stderr.isatty(), **how, **changes)
     click.echo(learn.summary(folder))
 
 

@@ -10,22 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ArmillaryError, OutputError
-from armillary.lab import data
+from armillary.lab import data, forms
 from armillary.lab.study.arms import arms_of
 from armillary.lab.study.design import EFFECT, RATES, TUNING_SEEDS, Arm, Run, Size, paired_runs, size_of, tuning_runs
 from armillary.lab.study.known import KnownRuns
 from armillary.lab.study.progress import Progress
 from armillary.lab.study.states import state_path
-from armillary.results.store import check_writable, write_whole
+from armillary.results.files import check_writable, read_bytes, strict_json, write_whole
 
 if TYPE_CHECKING:
     from armillary.lab.study.training import Corpus
 
 MANIFEST, RUNS = "manifest.json", "runs.jsonl"
-# What every row of a finished run has.
-REQUIRED = frozenset(
-    ("key", "arm", "rate", "seed", "tuning", "loss", "best", "diverged", "curve", "parameters", "seconds")
-)
 Report = Callable[[str], None]
 Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Calls a function with each of some arguments, in other processes."""
@@ -195,9 +191,9 @@ class Study:
 
 def _manifest(path: Path) -> dict[str, Any]:
     try:
-        stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        stored["study"], stored["arms"].items()
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        stored: dict[str, Any] = strict_json(read_bytes(path))
+        forms.MANIFEST(stored, "")
+    except (ValueError, OSError) as error:
         raise ArmillaryError(
             f"{path} is damaged ({type(error).__name__}), so it cannot be known what its runs are; restore it, or give "
             "another --out."
@@ -256,20 +252,19 @@ def read_runs(folder: Path, report: Report = lambda line: None) -> list[dict[str
     """The finished runs; a damaged line is named and left out, so that its run is made again."""
     path = folder / RUNS
     rows: dict[str, dict[str, Any]] = {}
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     try:
-        lines = path.read_text("utf-8", "replace").split("\n")
+        lines = read_bytes(path).decode("utf-8", "replace").split("\n")
     except OSError as error:
         raise OutputError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            if not row.keys() >= REQUIRED or row["diverged"] != (row["loss"] is None):
-                raise ValueError("fields are missing")
-        except (ValueError, KeyError, TypeError, AttributeError):
+            row = strict_json(line)
+            forms.run(row, "")
+        except ValueError:
             report(f"line {number} of {path} is damaged; its run is made again")
             continue
         rows.setdefault(row["key"], row)
