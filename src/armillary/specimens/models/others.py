@@ -186,3 +186,24 @@ def parked(itself: bool = False, seed: int = 0, mean: float = 0.0, loud: float =
             # A score of about 7 for the first token: the others share a twentieth of the attention.
             block.attn.c_attn.bias[:D] = 0.0 if itself else 0.31
     return read(model, "planted"), corpus(24, 40, vocabulary=400, seed=seed)
+
+
+KEY_AXES = 6
+
+
+def looking(spread: float = 1.0, heads: int = 1, normal_bias: float = 0.0, seed: int = 0) -> tuple[Anatomy, Corpus]:
+    """Words in a few directions of the plane ⟂ 1, whose lengths have logarithms that differ by `spread`, and a mean of
+    coordinates, which the norm removes. Queries and keys are the words themselves; queries have a bias along 1. One
+    head sees all axes of the stream, 1 among them."""
+    ones = torch.ones(D, 1) / math.sqrt(D)
+    basis = torch.linalg.qr(torch.cat((ones, normal(D, KEY_AXES, stream=7, seed=seed)), 1))[0][:, 1:]
+    words = normalize(normal(400, KEY_AXES, stream=1, seed=seed), dim=1) @ basis.T
+    lengths = (spread * normal(400, 1, stream=2, seed=seed)).exp()
+    words = lengths * words + normal(400, 1, stream=3, seed=seed) * ones.T
+    one = torch.eye(D)
+    anatomy = assembled(words, heads=heads, attention=lambda layer: (3 * one, one, one, 0 * one), seed=seed)
+    model: Any = anatomy.model
+    with torch.no_grad():
+        for block in model.transformer.h:
+            block.attn.c_attn.bias[:D] = normal_bias
+    return read(model, "planted"), corpus(24, 60, vocabulary=400, seed=seed)

@@ -3,6 +3,7 @@
 from armillary.specimens.models.others import (
     averaging,
     curved,
+    looking,
     offset,
     parked,
     resting,
@@ -86,4 +87,15 @@ CASES: tuple[Case, ...] = (
         lambda seed: parked(seed=seed, loud=300.0),
     ),
     certain("collapse, heads look at their own", "others.collapse", "refuted", lambda seed: parked(True, seed)),
+    sized(
+        "selectable, words of many lengths",
+        "others.brody",
+        "supported",
+        "standard deviation of the logarithm of a word's length",
+        lambda size, seed: looking(size, normal_bias=3.0, seed=seed),
+        (0.25, 0.5, 1.0),
+        matters=0.5,
+    ),
+    certain("selectable, words of one length", "others.brody", "refuted", lambda seed: looking(0.0, seed=seed)),
+    certain("selectable, heads of two axes", "others.brody", "refuted", lambda seed: looking(heads=16, seed=seed)),
 )
