@@ -19,12 +19,14 @@ from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
 from armillary.errors import ArmillaryError, ModelError, TextError
+from armillary.flow.batch_size import batch_tokens
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.spread import spread
 from armillary.flow.tokens import Corpus, encode
 from armillary.growing import GrowingSurvey
 from armillary.probes import AnyProbe, choose
+from armillary.probes.instruments.covariances import ENOUGH, share
 from armillary.probes.machinery.conclude import Conclusion, begin, conclude, crew_of
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.jobs import MODULES, jobs_for, prepare_jobs
@@ -247,7 +249,10 @@ def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
             f"the tokenizer gives token {top}, but the model knows {anatomy.vocabulary}: they do not belong together; "
             "pass the model's own tokenizer."
         )
-    return corpus
+    notes, read = corpus.notes, share(anatomy, corpus)
+    if read < 1:
+        notes = (*notes, f"covariances read a seeded {read:.2g} of the tokens: {ENOUGH} per dimension are enough")
+    return dataclasses.replace(corpus, batch=batch_tokens(anatomy), notes=notes)
 
 
 def _caption(anatomy: Anatomy, corpus: Corpus | None) -> str:
