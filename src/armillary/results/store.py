@@ -22,9 +22,11 @@ import numpy as np
 
 from armillary import __version__
 from armillary.errors import OutputError
-from armillary.results.claim import KINDS, VERDICTS, Claim, Control, Finding, Part, RuleChange, Statistic, Why
+from armillary.results.claim import KINDS, VERDICTS, Claim, Finding, Part, RuleChange, Why
 from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, Times
+from armillary.results.limit import Limit, Prediction
 from armillary.results.quantity import Quantity
+from armillary.results.statistic import Control, Statistic
 from armillary.results.survey import Survey
 from armillary.results.table import Cell, Column, Table
 
@@ -207,6 +209,8 @@ def _finding_record(finding: Finding) -> dict[str, Any]:
         "statistic": vars(finding.statistic),
         "controls": [vars(control) for control in finding.controls],
         "parts": [_part_record(part) for part in finding.parts],
+        "limits": [_limit_record(limit) for limit in finding.limits],
+        "prediction": None if finding.prediction is None else vars(finding.prediction),
         **{key: getattr(finding, key) for key in ("n", "reading", "headline", "caption", "notes", "of_text")},
         "columns": _column_records(finding.table),
         "quantities": [vars(quantity) for quantity in finding.quantities],
@@ -299,6 +303,8 @@ def finding_from(record: Mapping[str, Any], tables: Path) -> Finding:
         why=Why[record["why"]] if record.get("why") else None,
         more_tables={n: _table(columns, files[n], record) for n, columns in record["more_tables"].items()},
         of_text=record.get("of_text", True),
+        limits=tuple(_limit(entry) for entry in record.get("limits", ())),
+        prediction=Prediction(**record["prediction"]) if record.get("prediction") else None,
         **{key: record[key] for key in ("verdict", "n", "reading", "headline", "caption")},
     )
 
@@ -311,6 +317,15 @@ def _part_record(part: Part) -> dict[str, Any]:
 def _part(record: Mapping[str, Any]) -> Part:
     statistic = None if record["statistic"] is None else Statistic(**_with_nan(record["statistic"]))
     return Part(**{**record, "statistic": statistic, "why": Why[record["why"]] if record["why"] else None})
+
+
+def _limit_record(limit: Limit) -> dict[str, Any]:
+    return {**vars(limit), "measured": None if limit.measured is None else vars(limit.measured)}
+
+
+def _limit(record: Mapping[str, Any]) -> Limit:
+    measured = None if record["measured"] is None else Statistic(**_with_nan(record["measured"]))
+    return Limit(**{**record, "measured": measured})
 
 
 def _with_nan(record: Mapping[str, Any]) -> dict[str, Any]:

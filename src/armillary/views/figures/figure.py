@@ -20,7 +20,8 @@ from armillary.views.figures.narrow import bar_below, stacked
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
 from armillary.views.figures.passages import passage_panels
 from armillary.views.text.quoting import html_text, in_html, show_text
-from armillary.views.text.summary import StripScale, chapter_title, chapters, model_line, text_line, verdict_text
+from armillary.views.text.strip_scale import StripScale
+from armillary.views.text.summary import chapter_title, chapters, model_line, text_line, verdict_text
 
 _HEADER, _FOOTER = 34, 66
 _LABEL_MARGIN, _BAR_MARGIN = 150, 90
