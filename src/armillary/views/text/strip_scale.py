@@ -46,7 +46,7 @@ class StripScale:
         """Round numbers on the scale, at most so many.
 
         >>> StripScale(-0.1, 1.1, False).ticks(), StripScale(-14.2, 0.4, True).ticks()
-        ({0.0: '0', 0.5: '0.5', 1.0: '1'}, {1e-12: '1e-12', 1e-08: '1e-8', 0.0001: '1e-4', 1.0: '1'})
+        ({0.0: '0', 0.5: '0.5', 1.0: '1'}, {1e-12: '1e-12', 1e-08: '1e-8', 0.0001: '0.0001', 1.0: '1'})
         """
         step = next(step for step in _steps(self.log) if (self.high - self.low) / step <= most)
         first = math.ceil(self.low / step)

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from armillary.probes.machinery.instrument import RANDOM
 from armillary.results import Control, Finding, Limit, Part, Prediction, Statistic
 from armillary.results.limit import Side
 
@@ -37,15 +39,32 @@ class Rule:
     decides: Literal["supported", "refuted"] = "supported"
 
 
+Rules = dict[str, tuple[Rule, ...]]
+
+above, below = partial(Rule, "above"), partial(Rule, "below")
+refuted_above, refuted_below = partial(above, decides="refuted"), partial(below, decides="refuted")
+trained = partial(above, Against(RANDOM), "above untrained models")
+
+
+def rounding(anatomy: "Anatomy") -> float:
+    import torch
+
+    from armillary.flow.laws import ROUNDINGS
+
+    return float(ROUNDINGS[anatomy.dtype] * torch.finfo(anatomy.dtype).eps)
+
+
 def with_limits(finding: Finding, anatomy: "Anatomy") -> Finding:
     """The finding with the numbers that decide it; those that only its probe knows are there already."""
-    from armillary.probes.machinery.limit_rules import predictions, rules
+    from armillary.probes.machinery.limits.table import OWN, predictions, rules
 
     # A finding that measured nothing was compared with nothing.
     if not np.isfinite(finding.statistic.value):
         return finding
     parts = {part.name: part for part in finding.parts}
-    limits = [limit for rule in rules(anatomy).get(finding.id, ()) if (limit := _limit(rule, finding, parts))]
+    own = OWN.get(finding.id)
+    compared = [replace(rule, own=rule.own or rule.part == own) for rule in rules(anatomy).get(finding.id, ())]
+    limits = [limit for rule in compared if (limit := _limit(rule, finding, parts))]
     limits += finding.limits
     prediction: Prediction | None = finding.prediction or predictions(anatomy).get(finding.id)
     return replace(finding, limits=tuple(_deciding_first(finding, limits)), prediction=prediction)
@@ -78,8 +97,8 @@ def _end(control: Control | None, against: Against) -> float:
 
 
 def _same(a: Statistic, b: Statistic) -> bool:
-    """The same number under two names: a part may be named after its claim's statistic or by itself."""
-    return (a.value, a.low, a.high) == (b.value, b.low, b.high)
+    """The same measurement under two names: two bootstraps never give one interval by chance."""
+    return (a.value, a.low, a.high) == (b.value, b.low, b.high) and a.low < a.high
 
 
 def _deciding_first(finding: Finding, limits: Sequence[Limit]) -> list[Limit]:
