@@ -84,7 +84,7 @@ def _keys(finding: Finding) -> list[str]:
     keys = []
     if finding.limits and finding.limits[0].measured is not None:
         # What decided is a number of one part, which has no place on this scale.
-        keys.append(f"<li class='part'>{html_text(comparison(finding))}</li>")
+        keys.append(f"<li class='elsewhere'>{html_text(comparison(finding))}</li>")
     keys += [
         _key("<path class='limit' d='M0 -6v12M0 -6h5l-5 5'/>", f"limit {say(limit.value)}, {limit.meaning}")
         for limit in on_strip(finding)
