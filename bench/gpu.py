@@ -25,6 +25,7 @@ from gpu_parts import SETS, SHAPES, Prepared, bare, corpus, counted, model, surv
 from gpu_reference import agreement
 
 from armillary.anatomy.read import read
+from armillary.flow.batch_size import batch_tokens
 from armillary.probes.machinery.shared_pass import observe
 
 # Of a work that is slow, fewer rounds are timed.
@@ -57,41 +58,47 @@ def seconds(work: Callable[[], object], device: str) -> float:
     return time.perf_counter() - began
 
 
-def race(works: dict[str, Callable[[], object]], rounds: int, device: str) -> dict[str, float]:
+def race(
+    works: dict[str, Callable[[], object]], renew: Callable[[], object], rounds: int, device: str
+) -> dict[str, float]:
     """Median seconds of each, round by round in turn, after one round that warms up."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
             if number < 2 or sum(times[name]) < PATIENCE:
+                renew()
                 took = seconds(work, device)
                 times[name] += [took] if number else []
     return {name: sorted(took)[len(took) // 2] for name, took in times.items()}
 
 
 def table(given: argparse.Namespace, record: Record) -> None:
-    print(f"{'shape':10s} {'batch':>6s} {'bare ms':>8s} " + " ".join(f"{name:>8s}" for name in SETS), flush=True)
+    chosen = {name: SETS[name] for name in given.sets.split(",")}
+    print(f"{'shape':10s} {'batch':>6s} {'bare ms':>8s} " + " ".join(f"{name:>8s}" for name in chosen), flush=True)
     for shape in given.shapes.split(","):
         anatomy = read(model(shape, given.device, torch.bfloat16))
-        text = corpus(given.windows, given.width, given.batch)
+        text = corpus(given.windows, given.width, given.batch or batch_tokens(anatomy))
+        all_prepared: list[Prepared] = []
         starts, works = {}, {"bare": lambda a=anatomy, t=text: bare(a, t)}
-        for name, instruments in SETS.items():
+        for name, instruments in chosen.items():
             prepared: list[Prepared] = []
             starts[name] = seconds(
                 lambda a=anatomy, t=text, i=instruments, p=prepared: p.extend(Prepared(each, a, t) for each in i),
                 given.device,
             )
             works[name] = lambda a=anatomy, t=text, p=prepared: observe(a, t, p)
-        took = race(works, given.rounds, given.device)
-        ratios = {name: took[name] / took["bare"] for name in SETS}
+            all_prepared += prepared
+        took = race(works, lambda p=all_prepared: [each.renew() for each in p], given.rounds, given.device)
+        ratios = {name: took[name] / took["bare"] for name in chosen}
         batch = max(b.ids.numel() for b in text.batches())
         peak = torch.cuda.max_memory_allocated() / 2**30 if given.device == "cuda" else 0.0
         row = {"batch": batch, "seconds": took, "ratios": ratios, "start_seconds": starts, "peak_gib": peak}
         record.note(f"table {shape}", row)
-        cells = " ".join(f"{ratios[name]:7.2f}×" for name in SETS)
+        cells = " ".join(f"{ratios[name]:7.2f}×" for name in chosen)
         print(f"{shape:10s} {batch:6d} {1e3 * took['bare']:8.1f} {cells}", flush=True)
-        cells = " ".join(f"{1e3 * starts[name]:6.0f}ms" for name in SETS)
+        cells = " ".join(f"{1e3 * starts[name]:6.0f}ms" for name in chosen)
         print(f"{'':10s} {'':6s} {'start':>8s} {cells}   peak {peak:.1f} GiB", flush=True)
-        del anatomy, works, prepared
+        del anatomy, works, prepared, all_prepared
         if given.device == "cuda":
             torch.cuda.empty_cache()
 
@@ -99,13 +106,15 @@ def table(given: argparse.Namespace, record: Record) -> None:
 def profile(given: argparse.Namespace, record: Record) -> None:
     for shape in given.shapes.split(","):
         anatomy = read(model(shape, given.device, torch.bfloat16))
-        text = corpus(given.windows, given.width, given.batch)
+        text = corpus(given.windows, given.width, given.batch or batch_tokens(anatomy))
+        all_prepared: list[Prepared] = []
         passes: dict[str, Callable[[], object]] = {"bare": lambda a=anatomy, t=text: bare(a, t)}
-        for name in ("A", "A+B", "A+C"):
+        for name in given.sets.split(","):
             prepared = [Prepared(each, anatomy, text) for each in SETS[name]]
             passes[name] = lambda a=anatomy, t=text, p=prepared: observe(a, t, p)
+            all_prepared += prepared
         for name, work in passes.items():
-            found = counted(work)
+            found = counted(work, lambda p=all_prepared: [each.renew() for each in p])
             record.note(f"profile {shape} {name}", found)
             numbers = ", ".join(f"{key} {value}" for key, value in found.items() if not isinstance(value, dict))
             print(f"{shape} {name}: {numbers}", flush=True)
@@ -141,6 +150,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--shapes", default="gpt2,llama135,llama1b", help=", ".join(SHAPES))
+    parser.add_argument("--sets", default=",".join(SETS), help="of instruments")
     parser.add_argument("--windows", type=int, default=16)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--batch", type=int, help="tokens in a batch; by default what the package chooses")

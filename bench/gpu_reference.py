@@ -90,7 +90,7 @@ def _replayed(anatomy: Any, text: Corpus, instruments: Any, records: list[Any], 
     sites = _Sites(anatomy, list(watches.values()))
     watchers = sites.watchers()
     for batch, record in zip(text.batches(), records, strict=True):
-        sites.tokens = Tokens.of(batch, text.groups, torch.device("cpu"))
+        sites.begin(Tokens.of(batch, text.groups, torch.device("cpu")))
         for watch in watches.values():
             watch.begin(sites.tokens)
         for site, given, value in record:

@@ -1,11 +1,14 @@
 """Which number decides, and which one does theory predict?"""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from armillary.results.statistic import Statistic
 
 Side = Literal["above", "below", "at"]
+Decides = Literal["supported", "refuted"]
+SIDES: tuple[Side, ...] = get_args(Side)
+DECIDES: tuple[Decides, ...] = get_args(Decides)
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Limit:
     side: Side
     """Where a measured number speaks for `decides`."""
     meaning: str
-    decides: Literal["supported", "refuted"] = "supported"
+    decides: Decides = "supported"
     part: str = ""
     """The part of the claim that it decides; '' where the claim has no parts."""
     measured: Statistic | None = None

@@ -83,12 +83,7 @@ def sphere_rules(d: int) -> Rules:
 def attention_rules(anatomy: "Anatomy") -> Rules:
     exact, heads = rounding(anatomy), "1/√k undoes the growth in the model's heads"
     within = T.scale_exponent_within
-    normed, deep, rise = (
-        "with the norm, Var(q·k) = k",
-        "heads of the last third have a subject",
-        "more so than earlier heads",
-    )
-    sides = [f"{side} side: tokens along a vector share a subject" for side in ("query", "key")]
+    normed, rise = "with the norm, Var(q·k) = k", "more so than earlier heads"
     return {
         "attention.two-views": (below(exact, "rounding"),),
         "attention.cosine": (above(T.cosine_share, "mostly cosine", "the score is mostly the cosine"),),
@@ -109,7 +104,8 @@ def attention_rules(anatomy: "Anatomy") -> Rules:
             trained("early layers are clear"),
         ),
         "qk.axes": (above(T.axes_factor, "leans to the axes"), trained()),
-        "qk.subjects": tuple(above(T.subject_excess, "a subject", side) for side in sides),
+        # Shares of heads with a subject, which its probe gives.
+        "qk.subjects": (),
         "rank.nullspace": (
             above(T.null_exist, "one query in a hundred", "there are such queries"),
             above(T.null_exist, "one key in a hundred", "there are such keys"),
@@ -117,7 +113,6 @@ def attention_rules(anatomy: "Anatomy") -> Rules:
         ),
         "vo.store": (below(exact, "rounding", "left vectors are keys, right ones updates"),),
         "vo.subjects": (
-            above(T.subject_excess, "a subject", deep),
             above(0.0, "a rise", rise),
             above(Against(RANDOM), "above untrained models", rise),
         ),

@@ -139,6 +139,8 @@ def others_rules() -> Rules:
             refuted_below(T.massive_outlier, "no outlier", values),
             below(T.massive_constant, "nearly constant", fixed),
             refuted_above(T.massive_varies, "no constant", fixed),
+            below(T.sites_few, "hardly any other token", "at a few tokens"),
+            refuted_above(0.5, "half of the other tokens", "at a few tokens"),
             above(T.heads_many, "many heads", parked),
             refuted_below(T.sites_few, "hardly any head", parked),
             above(T.massive_cost, "costs something", needed),

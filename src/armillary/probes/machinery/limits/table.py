@@ -12,8 +12,8 @@ from armillary.results import Prediction
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
 
-# Claim → the part whose number is the claim's own statistic, whatever it is called there. (In heads.language it is that
-# of the weakest group.)
+# Claim → the part whose number is the claim's own statistic, whatever it is called there. (In heads.language and
+# qk.subjects it is that of the weakest group, or side.)
 OWN = {
     "sphere.ellipsoid": "γ warps the sphere",
     "sphere.direction": "the angle separates better than length",
@@ -24,7 +24,6 @@ OWN = {
     "attention.cosine": "the score is mostly the cosine",
     "attention.scale": "1/√k undoes the growth in the model's heads",
     "qk.lookup": "early layers are clear",
-    "qk.subjects": "key side: tokens along a vector share a subject",
     "rank.nullspace": "there are such queries",
     "vo.store": "left vectors are keys, right ones updates",
     "vo.subjects": "more so than earlier heads",
