@@ -13,7 +13,8 @@ from armillary.probes import PROBES
 from armillary.probes.machinery.limits import with_limits
 from armillary.probes.machinery.limits.table import OWN, predictions, rules
 from armillary.results import Control, Limit, Prediction, Statistic
-from armillary.results.store import finding_from, finding_json
+from armillary.results.findings import check_claim, finding_from
+from armillary.results.store import finding_json, table_csv
 from armillary.views.report.strip import strip_html
 from armillary.views.text.strip_scale import StripScale, comparison, on_strip
 from armillary.views.text.summary import fields
@@ -66,24 +67,17 @@ def test_an_interval_across_a_limit_is_said_to_span_it():
 
 def test_limits_are_stored_and_older_files_have_none(tmp_path):
     finding = replace(finding_of(REFUTED), prediction=Prediction(0.0, "no turn"))
-    finding.save(tmp_path / "finding.json")
-    (tmp_path / "tables").mkdir()
-    for name in ("", *finding.more_tables):
-        (tmp_path / "tables" / f"{finding.id}{f'.{name}' if name else ''}.csv").write_text(
-            finding.table.to_frame().to_csv(index=False), "utf-8"
-        )
+    path = tmp_path / "table.csv"
+    path.write_text(table_csv(finding.table), "utf-8")
     record = json.loads(finding_json(finding))
-    record["sha256"] = {name: _sha256(tmp_path / "tables" / name) for name in record["sha256"]}
-    back = finding_from(record, tmp_path / "tables")
+    check_claim(record)
+    back = finding_from(record, lambda name: path)
     assert back.limits == finding.limits and back.prediction == finding.prediction
-    older = finding_from({k: v for k, v in record.items() if k not in ("limits", "prediction")}, tmp_path / "tables")
+    older = finding_from({k: v for k, v in record.items() if k not in ("limits", "prediction")}, lambda name: path)
     assert older.limits == () and older.prediction is None
-
-
-def _sha256(path):
-    import hashlib
-
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    record["limits"][0]["side"] = "beside"
+    with pytest.raises(ValueError, match="side"):
+        check_claim(record)
 
 
 def test_a_strip_has_a_scale_its_limits_its_prediction_and_all_controls():
