@@ -26,6 +26,7 @@ from armillary.probes.attention.lexicon.subject_parts import (
     cosine,
     percent,
     reach,
+    share_limits,
     share_verdict,
 )
 from armillary.probes.attention.lexicon.word_statistics import depth_line, shown_layers, thirds, twin_layers, twin_note
@@ -142,6 +143,7 @@ class Subjects:
             verdict=verdict,
             why=why,
             parts=parts,
+            limits=share_limits(parts[0], deep, share),
             statistic=Statistic(NAMES[RISE], *slope.model, "cosine"),
             n=promoted.coherence.size,
             controls=_controls(evidence, promoted, centred, slope.untrained),
