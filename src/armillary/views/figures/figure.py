@@ -1,7 +1,7 @@
 """Figures of findings and of the ledger.
 
-Colours are those of the light palette; `theme.darkened` replaces them. All text from outside is escaped, because plotly
-interprets a subset of HTML in titles, ticks and hover labels.
+Colours are those of the light palette; `theme.dark_record` replaces them. All text from outside is escaped, because
+plotly interprets a subset of HTML in titles, ticks and hover labels.
 """
 
 from collections import Counter
