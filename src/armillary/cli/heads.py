@@ -53,7 +53,7 @@ def heads(model: str, shape: str, out: Path | None, **asked: Any) -> None:
     from armillary.views.text.progress import progress_bar
 
     anatomy = load(model, asked)
-    with progress_bar(sys.stderr.isatty()) as bar:
+    with progress_bar(True) as bar:
         sheet = readouts.heads(anatomy, progress=bar.bytes, **asked)
     if out is not None:
         from armillary.results.sheet import Sheets
@@ -95,7 +95,7 @@ def paper(model: str, out: Path, **asked: Any) -> None:
     from armillary.views.text.progress import progress_bar
 
     anatomy = load(model, asked)
-    with progress_bar(sys.stderr.isatty()) as bar:
+    with progress_bar(True) as bar:
         sheets = readouts.paper(anatomy, progress=bar.bytes, **asked)
         bar.bytes("writing files", 0, 0)
         sheets.save(out)

@@ -42,7 +42,7 @@ def health(model: str, out: Path | None, strict: bool, as_json: bool, **asked: A
     keep_pages()
     asked["tokens"] = DEFAULT_TOKENS if asked["tokens"] is None else asked["tokens"]
     asked["text"] = None if asked["text"] is None else _documents(asked["text"])
-    result = check(model or DEFAULT_MODEL, progress=sys.stderr.isatty(), **asked)
+    result = check(model or DEFAULT_MODEL, **asked)
     if out is not None:
         result.save(out)
     if as_json:

@@ -1,6 +1,5 @@
 """Commands about models: `armillary models`, `anatomy` and `edits`."""
 
-import sys
 from typing import Any
 
 import click
@@ -38,7 +37,7 @@ def get_model(name: str) -> None:
         return
     from armillary.views.text.progress import progress_bar
 
-    with progress_bar(sys.stderr.isatty()) as bar:
+    with progress_bar(True) as bar:
         folder = cache.fetch(name, bar.bytes)
     click.echo(f"{name} is now at {folder}; try: armillary survey {name}")
 

@@ -1,6 +1,5 @@
 """Options that several commands share, and how they print JSON."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ def load(model: str, asked: dict[str, Any]) -> Any:
     from armillary import run
 
     how = {name: asked.pop(name) for name in ("device", "dtype", "trust_remote_code")}
-    return run.load(model or run.DEFAULT_MODEL, progress=sys.stderr.isatty(), **how)
+    return run.load(model or run.DEFAULT_MODEL, **how)
 
 
 def echo_json(text: str) -> None:

@@ -41,14 +41,18 @@ def report(folder: Path, out: Path | None) -> None:
 @click.option(
     "--claims", metavar="LIST", help="If models are surveyed: claim ids, chapter letters, or 'all'. [default: all]"
 )
+@click.option("--quick", is_flag=True, help="If models are surveyed: less text and fewer documents in experiments.")
 @click.option("--device", metavar="D", help="If models are surveyed: cpu or cuda.")
+@click.option("--dtype", metavar="T", help="If models are surveyed: float32, bfloat16 or float16.")
+@click.option("--full", is_flag=True, help="Print every claim, also those in which nothing changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code that a model's folder contains.")
 @friendly
-def compare(a: str, b: str, out: Path | None, as_json: bool, **asked: Any) -> None:
-    """Compare B with A: verdicts, numbers, sites and heads, and whether their intervals overlap.
+def compare(a: str, b: str, out: Path | None, as_json: bool, full: bool, **asked: Any) -> None:
+    """Compare B with A: the loss, the largest changes in plain words, then every claim that changed.
 
     A and B are folders of stored surveys, or models, which are then surveyed with the same text, tokens and claims.
+    Of two models, the likeness of their streams is measured too: CKA and mutual nearest neighbours beyond chance.
 
     \b
     armillary compare survey/base survey/tuned --out tuned-against-base/
@@ -63,10 +67,12 @@ def compare(a: str, b: str, out: Path | None, as_json: bool, **asked: Any) -> No
     read = [None if folder is None else read_loosely(folder) for folder in folders]
     notes = tuple(note for entry in read if entry is not None for note in entry[1])
     surveys: list[Any] = [None if entry is None else entry[0] for entry in read]
+    similarity = None
     if None in surveys:
-        surveys = _surveyed(surveys, (a, b), out, asked)
+        surveys, similarity, further = _surveyed(surveys, (a, b), out, asked)
+        notes += further
     first, second = surveys
-    _write(compared(first, second, notes=notes), out, as_json)
+    _write(compared(first, second, notes=notes, similarity=similarity), out, as_json, full)
 
 
 def _stored(name: str) -> Path | None:
@@ -107,11 +113,17 @@ _ENDINGS = (".html", ".json", ".csv")
 _PICTURES = (".png", ".svg", ".pdf", ".tex")
 
 
-def _surveyed(surveys: list[Any], names: tuple[str, str], out: Path | None, asked: dict[str, Any]) -> list[Any]:
-    """Survey models with the same settings; defaults for tokens and claims are those of a stored survey, if given."""
+def _surveyed(
+    surveys: list[Any], names: tuple[str, str], out: Path | None, asked: dict[str, Any]
+) -> tuple[list[Any], Any, tuple[str, ...]]:
+    """Survey models with the same settings, and compare their streams where both are at hand.
+
+    Defaults for tokens and claims are those of a stored survey, if given.
+    """
     from armillary import run
     from armillary.flow.documents import from_any, from_path
     from armillary.flow.memory import keep_pages
+    from armillary.readouts.similarity import PASSAGES, QUICK_PASSAGES, passages, sample_states
 
     keep_pages()
     stored = next((survey for survey in surveys if survey is not None), None)
@@ -121,20 +133,41 @@ def _surveyed(surveys: list[Any], names: tuple[str, str], out: Path | None, aske
         claims = ",".join(finding.id for finding in stored) if claims is None else claims
     # Read once, since standard input cannot be read twice.
     documents = from_any(None) if asked["text"] is None else from_path(asked["text"])
-    how = {
-        "tokens": run.DEFAULT_TOKENS if tokens is None else tokens,
-        "claims": "all" if claims is None else claims,
-        "device": asked["device"],
-        "trust_remote_code": asked["trust_remote_code"],
-        "progress": sys.stderr.isatty(),
-    }
+    how = {"tokens": tokens, "claims": "all" if claims is None else claims, "quick": asked["quick"]}
     # New surveys are saved beside the comparison, if that has a folder.
     homes = [None, None] if out is None or out.suffix.lower() in _ENDINGS else [out / "a", out / "b"]
-    each = zip(surveys, names, homes, strict=True)
-    return [run.survey(name, documents, out=home, **how) if survey is None else survey for survey, name, home in each]
+    words = passages(documents, QUICK_PASSAGES if asked["quick"] else PASSAGES) if stored is None else []
+    loading = {name: asked[name] for name in ("device", "dtype", "trust_remote_code")}
+    found, sampled, notes = [], [], []
+    for survey, name, home in zip(surveys, names, homes, strict=True):
+        if survey is not None:
+            found.append(survey)
+            continue
+        anatomy = run.load(name, **loading)
+        found.append(run.survey(anatomy, documents, out=home, jobs=None, **how))
+        if words:
+            try:
+                sampled.append(sample_states(anatomy, words))
+            except ArmillaryError as error:
+                notes.append(f"the streams were not compared: {str(error).rstrip('.')}")
+        del anatomy
+    similarity, further = _similarity(sampled)
+    return found, similarity, (*notes, *further)
 
 
-def _write(comparison: Any, out: Path | None, as_json: bool) -> None:
+def _similarity(sampled: list[Any]) -> tuple[Any, tuple[str, ...]]:
+    """How alike the streams are, or why they were not compared."""
+    if len(sampled) < 2:
+        return None, ()
+    from armillary.readouts.similarity import compare_states
+
+    try:
+        return compare_states(*sampled), ()
+    except ArmillaryError as error:
+        return None, (f"the streams were not compared: {str(error).rstrip('.')}",)
+
+
+def _write(comparison: Any, out: Path | None, as_json: bool, full: bool) -> None:
     from armillary.views.compare.comparison import comparison_json, print_comparison, save_all
 
     if out is not None:
@@ -147,4 +180,4 @@ def _write(comparison: Any, out: Path | None, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    print_comparison(comparison, Console(file=sys.stdout), out)
+    print_comparison(comparison, Console(file=sys.stdout), out, full)

@@ -122,7 +122,6 @@ def _print_survey(
         settings["model"] or run.DEFAULT_MODEL,
         text,
         out=folder,
-        progress=sys.stderr.isatty(),
         tell=tell,
         debug=debug,
         **{name: value for name, value in settings.items() if name not in ("model", *SOURCE)},

@@ -15,7 +15,7 @@ from armillary.results.claim import (
     Verdict,
     Why,
 )
-from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, Times
+from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, TextLoss, Times
 from armillary.results.numbers import say
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Ledger, Survey
@@ -43,6 +43,7 @@ __all__ = [
     "Survey",
     "Table",
     "TextFacts",
+    "TextLoss",
     "Times",
     "Verdict",
     "Why",

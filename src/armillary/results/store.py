@@ -23,7 +23,7 @@ import numpy as np
 from armillary import __version__
 from armillary.errors import OutputError
 from armillary.results.claim import KINDS, VERDICTS, Claim, Control, Finding, Part, RuleChange, Statistic, Why
-from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, Times
+from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
 from armillary.results.table import Cell, Column, Table
@@ -47,6 +47,7 @@ def survey_json(survey: Survey) -> str:
     record |= {key: getattr(survey, key).to_dict() for key in ("model", "text", "provenance")}
     record |= {"thresholds": survey.thresholds, "laws": [law.to_dict() for law in survey.laws]}
     record |= {"claims": [_stored_finding(finding) for finding in survey.findings]}
+    record |= {"loss": survey.loss and survey.loss.to_dict()}
     return json_text(record | {"notes": survey.notes, "times": survey.times.to_dict()})
 
 
@@ -137,6 +138,7 @@ def read_survey(folder: Path) -> Survey:
             thresholds=record["thresholds"],
             times=Times.from_dict(record["times"]),
             notes=tuple(record.get("notes", ())),
+            loss=TextLoss.from_dict(record["loss"]) if record.get("loss") else None,
         )
     except OutputError:
         raise
