@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json, loading
+from armillary.cli.options import PATH, complete_models, echo_json, loading
 from armillary.errors import ArmillaryError
 
 BAD = 1
 
 
 @click.command()
-@click.argument("model", default="", required=False)
+@click.argument("model", default="", required=False, shell_complete=complete_models)
 @click.option("--against", metavar="BASE", help="A second model, to compare with on the same text.")
 @click.option(
     "--text", metavar="PATH", help="A file, a folder, or - for standard input. [default: the built-in sample]"

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import echo_json, load, loading
+from armillary.cli.options import complete_models, echo_json, load, loading
 
 
 @click.group(invoke_without_command=True)
@@ -43,7 +43,7 @@ def get_model(name: str) -> None:
 
 
 @click.command()
-@click.argument("model", default="", required=False)
+@click.argument("model", default="", required=False, shell_complete=complete_models)
 @loading
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @friendly

@@ -16,6 +16,24 @@ LOADING: tuple[Callable[..., Any], ...] = (
 )
 
 
+def complete_claims(context: Any, parameter: Any, begun: str) -> list[str]:
+    """Claim ids for the shell; the last of a list that commas divide."""
+    from armillary.probes import claims
+
+    before, comma, last = begun.rpartition(",")
+    return [f"{before}{comma}{claim.id}" for claim in claims() if claim.id.startswith(last)]
+
+
+def complete_models(context: Any, parameter: Any, begun: str) -> list[Any]:
+    """Names of models at hand, and files, for the shell."""
+    from click.shell_completion import CompletionItem
+
+    from armillary.anatomy.loading.catalogue import names
+
+    known = [CompletionItem(name) for name in names() if name.startswith(begun)]
+    return [*known, CompletionItem(begun, type="file")]
+
+
 def loading(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say how a model is loaded."""
     for option in reversed(LOADING):

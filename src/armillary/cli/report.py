@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json
+from armillary.cli.options import PATH, complete_claims, complete_models, echo_json
 from armillary.errors import ArmillaryError
 
 
@@ -29,8 +29,42 @@ def report(folder: Path, out: Path | None) -> None:
 
 
 @click.command()
-@click.argument("a")
-@click.argument("b")
+@click.argument("folder", type=PATH)
+@click.argument("claim", required=False, shell_complete=complete_claims)
+@click.option("--out", type=PATH, required=True, metavar="PLACE", help="A folder, or with CLAIM a file.")
+@click.option("--as", "kind", type=click.Choice(["svg", "pdf", "png"]), default="pdf", show_default=True,
+              help="The format, where PLACE is a folder.")  # fmt: skip
+@click.option("--columns", type=click.Choice(["1", "2"]), default="2", show_default=True, help="Width in a paper.")
+@friendly
+def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str) -> None:
+    """Write the figures of the survey stored in FOLDER for a paper: SVG, PDF or PNG, one or two columns wide.
+
+    \b
+    armillary figures survey/default --out figures/ --as svg
+    armillary figures survey/default sphere.radius --out radius.pdf --columns 1
+
+    No browser is needed. PDF and PNG are painted by matplotlib: pip install 'armillary[paper]'.
+    """
+    from armillary.results.store import read_survey
+    from armillary.views.save import save_figures, save_finding
+
+    stored = read_survey(folder)
+    if claim is None:
+        written = save_figures(stored, out, kind, int(columns))
+        click.echo(f"{out} contains {len(written)} figures")
+        return
+    try:
+        finding = stored[claim]
+    except KeyError as error:
+        raise ArmillaryError(str(error.args[0])) from None
+    if out.suffix.lower() not in (".svg", ".pdf", ".png"):
+        raise ArmillaryError(f"{out} does not end in .svg, .pdf or .png; give a file for one figure.")
+    click.echo(str(save_finding(finding, out, int(columns))))
+
+
+@click.command()
+@click.argument("a", shell_complete=complete_models)
+@click.argument("b", shell_complete=complete_models)
 @click.option("--out", type=PATH, metavar="PLACE",
               help="A folder for compare.html, .json, .csv and rows.csv, "
               "or a file that ends in one of these.")  # fmt: skip

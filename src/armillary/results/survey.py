@@ -93,7 +93,7 @@ class Ledger:
         return ledger_figure(self.survey)
 
     def save(self, path: str | Path) -> Path:
-        """Write the ledger as .csv, .json, .html, .png or .svg, by the path's ending."""
+        """Write the ledger as .csv, .tex, .md, .json, .html, .svg, .pdf or .png, by the path's ending."""
         from armillary.views.save import save_ledger
 
         return save_ledger(self.survey, Path(path))

@@ -14,6 +14,7 @@ from armillary.views.page import SAVE_AS
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
 from armillary.views.report.payload import Part
+from armillary.views.text.glossary import explained
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import (
     changed_rules,
@@ -99,7 +100,7 @@ def article(claim_id: str, headline: str, head: str, index: int, part: Part, fac
         )
     return (
         f'<article id="{escape(claim_id)}"><h3>{e(headline)}</h3>{head}'
-        f'<div class="two">{figure}<div class="facts"><p class="reading">{e(reading)}</p>{facts}</div></div>'
+        f'<div class="two">{figure}<div class="facts"><p class="reading">{explained(e(reading))}</p>{facts}</div></div>'
         f"{_tables(part, index)}</article>"
     )
 
@@ -138,7 +139,9 @@ def _facts(finding: Finding) -> str:
 
 def terms(*fields: tuple[str, Sequence[str]]) -> str:
     """A list of names and lines; names without lines are left out."""
-    items = [f"<dt>{e(name)}</dt><dd>{'<br>'.join(map(e, lines))}</dd>" for name, lines in fields if any(lines)]
+    items = [
+        f"<dt>{e(name)}</dt><dd>{explained('<br>'.join(map(e, lines)))}</dd>" for name, lines in fields if any(lines)
+    ]
     return f"<dl>{''.join(items)}</dl>"
 
 
