@@ -1,10 +1,13 @@
 """What changed, in plain words: the loss, the largest changes, the likeness of the streams."""
 
+import math
+
 from armillary.results.compare import Comparison, LossChange, Pair, Shift
 from armillary.results.numbers import interval_of, number
 from armillary.views.text.summary import verdict_text
 
 NO_LOSS = "The loss cannot be compared: a survey stored none (an encoder, no text, or an older version)."
+_QUIET = ("the same", "not distinguished")
 SPREADS = "Sizes are differences over the spread between documents, as the intervals give it."
 
 
@@ -52,7 +55,8 @@ def _verdicts(pair: Pair) -> str:
 def is_quiet(pair: Pair) -> bool:
     """Whether nothing happened to a claim: the same verdict, no number that differs, no more rows than by chance."""
     rows = any(tally.is_beyond_chance for tally in pair.tallies)
-    return not pair.is_verdict_changed and pair.outcome in ("the same", "not distinguished") and not rows
+    unmeasured = all(math.isnan(side.statistic.value) for side in (pair.a, pair.b))
+    return not pair.is_verdict_changed and (pair.outcome in _QUIET or unmeasured) and not rows
 
 
 def overview(comparison: Comparison) -> list[tuple[str, list[str]]]:

@@ -217,12 +217,25 @@ def tally_text(pair: Pair, tally: Tally) -> str:
     """'r2: 54 of 56 heads differ, 8 up and 46 down (by chance 0.3, at most 5.6)'."""
     table = pair.b.more_tables.get(tally.table, pair.b.table)
     kind = table.columns[0].name if table.columns else "row"
-    of = f"{count(tally.differ)} of {count(tally.with_interval)} {kind.removesuffix('s')}s"
+    of = f"{count(tally.differ)} of {count(tally.with_interval)} {_several(kind)}"
     name = f"{tally.table}: {tally.column}" if tally.table else tally.column
     if not tally.differ:
         return f"{name}: {of} differ"
     chance = f"by chance {number(tally.by_chance, 2)}, at most {number(tally.by_chance_at_most, 2)}"
     return f"{name}: {of} differ, {tally.rose} up and {tally.differ - tally.rose} down ({chance})"
+
+
+def _several(kind: str) -> str:
+    """
+    >>> [_several(kind) for kind in ("head", "layers", "quantity", "matrix")]
+    ['heads', 'layers', 'quantities', 'matrices']
+    """
+    if kind.endswith("s"):
+        return kind
+    for end, more in (("ix", "ices"), ("y", "ies")):
+        if kind.endswith(end):
+            return kind.removesuffix(end) + more
+    return f"{kind}s"
 
 
 def against(pair: Pair, name: str) -> Finding:

@@ -167,7 +167,8 @@ def _path(commands: str, shift: float) -> tuple[list[tuple[float, float]], list[
     vertices: list[tuple[float, float]] = []
     codes: list[int] = []
     x = y = 0.0
-    command, numbers = "", []
+    command = ""
+    numbers: list[float] = []
     for letter, number in _TOKEN.findall(commands):
         if letter == "z":
             vertices.append(vertices[-1])

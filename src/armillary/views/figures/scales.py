@@ -60,8 +60,8 @@ class Numbers:
 
     def layout(self) -> dict[str, Any]:
         if not self.log:
-            ticks = {"dtick": _whole_step(self.high - self.low), "tick0": 0} if self.whole else {"nticks": 7}
-            return {"range": [self.low, self.high], **ticks}
+            few = {"dtick": _whole_step(self.high - self.low), "tick0": 0} if self.whole else {"nticks": 7}
+            return {"range": [self.low, self.high], **few}
         ticks = self.ticks()
         return {
             "type": "log",
