@@ -26,6 +26,7 @@ from armillary.results.claim import CHAPTERS, KINDS, SOURCES, Claim
 from armillary.results.numbers import interval
 from armillary.views.figures.marks import MARKS
 from armillary.views.text.calibration import claim_lines
+from armillary.views.text.glossary import PLAIN
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -109,6 +110,8 @@ def _upwards(text: str) -> str:
 def claim_page(claim: Claim) -> str:
     """What a claim says, how it is measured and decided, what came out, and how often the rule errs."""
     parts = [f"# {claim.id}", f"*{_plain(claim.statement)}*"]
+    if claim.id in PLAIN:
+        parts.append(_plain(PLAIN[claim.id]))
     picture = figure_of(claim.id)
     if picture is not None:
         parts.append(f"![{claim.id} on builtin:gpt](../figures/claims/{picture.name})")

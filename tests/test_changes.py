@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from command import refused
 from test_compare import COLUMNS, only, survey
 
 from armillary.geometry.alignment import cka, mutual_neighbours
@@ -173,3 +174,15 @@ def test_one_bar_runs_over_all_stages_and_lines_are_rare():
     assert shares == pytest.approx([0.1 * step for step in range(1, 11)])
     assert lines[0] == "armillary: 20%, 1 min 20 s left: reading"
     assert len(lines) == 5, "a line every 15 seconds at most"
+
+
+# ---- failed runs ----------------------------------------------------------------------------------------
+
+
+def test_a_failed_run_leaves_no_empty_folder(tmp_path):
+    refused("there is no model at", "survey", tmp_path / "no" / "model", "--out", tmp_path / "new" / "deep")
+    refused("there is no model at", "compare", "builtin:gpt", tmp_path / "no" / "model", "--out", tmp_path / "two")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    refused("there is no model at", "survey", tmp_path / "no" / "model", "--out", tmp_path / "mine")
+    assert (tmp_path / "mine").is_dir(), "a folder that was there stays"

@@ -3,8 +3,8 @@
 import dataclasses
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from armillary.probes.machinery.text_loss import text_loss
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
 from armillary.reading import Loader, Reading
 from armillary.results import Provenance, Survey, TextFacts
+from armillary.results.leftovers import no_empty_folders
 from armillary.results.lock import locked
 from armillary.results.resume import decided, forget_pass
 from armillary.results.store import check_writable, read_survey
@@ -117,16 +118,15 @@ def survey(
         raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
     if resume and out is None:
         raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
-    fresh = out is not None and not Path(out).exists()
     reading = Reading.of(shard, shards, dask, out)
-    folder = None if out is None else check_writable(Path(out))
+    folder = None if out is None else Path(out)
     documents = from_any(text, column)
     if reading.shard is None:
         prepare_jobs(jobs, device, probes)
     checkpoints = find_checkpoints(model) if steps else None
     with (
-        _removed_if_empty(folder if fresh else None),
-        nullcontext() if folder is None else locked(folder),
+        no_empty_folders(folder),
+        nullcontext() if folder is None else locked(check_writable(folder)),
         progress_bar(progress) as bar,
     ):
         source = model if checkpoints is None else checkpoints.last
@@ -151,16 +151,6 @@ def survey(
                 growing.result.save(folder)
             forget_pass(folder)
     return growing.result
-
-
-@contextmanager
-def _removed_if_empty(folder: Path | None) -> Iterator[None]:
-    """A folder that was made for a survey is not left behind empty, where the survey never began."""
-    try:
-        yield
-    finally:
-        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 def _measure(

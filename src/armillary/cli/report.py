@@ -94,7 +94,21 @@ def compare(a: str, b: str, out: Path | None, as_json: bool, full: bool, **asked
     armillary compare run/steps/000374 run/steps/000748
     """
     folders = [_stored(name) for name in (a, b)]
-    _check(folders, out, asked)
+    from armillary.results.leftovers import no_empty_folders
+
+    with no_empty_folders(out):
+        _check(folders, out, asked)
+        _compared(folders, (a, b), out, asked, as_json, full)
+
+
+def _compared(
+    folders: list[Path | None],
+    names: tuple[str, str],
+    out: Path | None,
+    asked: dict[str, Any],
+    as_json: bool,
+    full: bool,
+) -> None:
     from armillary.results.compare import compare as compared
     from armillary.results.compare import read_loosely
 
@@ -103,7 +117,7 @@ def compare(a: str, b: str, out: Path | None, as_json: bool, full: bool, **asked
     surveys: list[Any] = [None if entry is None else entry[0] for entry in read]
     similarity = None
     if None in surveys:
-        surveys, similarity, further = _surveyed(surveys, (a, b), out, asked)
+        surveys, similarity, further = _surveyed(surveys, names, out, asked)
         notes += further
     first, second = surveys
     _write(compared(first, second, notes=notes, similarity=similarity), out, as_json, full)
@@ -155,6 +169,7 @@ def _surveyed(
     Defaults for tokens and claims are those of a stored survey, if given.
     """
     from armillary import run
+    from armillary.anatomy.loading.load import locate
     from armillary.flow.documents import from_any, from_path
     from armillary.flow.memory import keep_pages
     from armillary.readouts.similarity import PASSAGES, QUICK_PASSAGES, passages, sample_states
@@ -172,6 +187,10 @@ def _surveyed(
     homes = [None, None] if out is None or out.suffix.lower() in _ENDINGS else [out / "a", out / "b"]
     words = passages(documents, QUICK_PASSAGES if asked["quick"] else PASSAGES) if stored is None else []
     loading = {name: asked[name] for name in ("device", "dtype", "trust_remote_code")}
+    for survey, name in zip(surveys, names, strict=True):
+        if survey is None:
+            # A second model that is not there is refused before the first is surveyed.
+            locate(name, trust=asked["trust_remote_code"])
     found, sampled, notes = [], [], []
     for survey, name, home in zip(surveys, names, homes, strict=True):
         if survey is not None:

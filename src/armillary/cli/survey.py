@@ -66,6 +66,7 @@ def survey(
     form = form_of(brief, full)
     from armillary.probes import choose
     from armillary.probes.machinery.jobs import prepare_jobs
+    from armillary.results.leftovers import no_empty_folders
     from armillary.results.resume import read_settings, write_settings
     from armillary.results.store import check_writable
 
@@ -79,12 +80,13 @@ def survey(
         raise ArmillaryError("--shard was given, but standard input can be read only once; save the text to a file.")
     part = "" if settings["shard"] is None else "-shard-" + settings["shard"].replace("/", "-of-")
     folder = resume or out or Path("survey") / (_folder_name(settings["model"] or "default") + part)
-    check_writable(folder)
-    if not part:
-        prepare_jobs(settings["jobs"], settings["device"], choose(settings["claims"]))
-    # What is refused leaves nothing behind: settings are written when the survey begins.
-    begin = partial(write_settings, folder, settings) if resume is None else None
-    _print_survey(folder, settings, as_json, debug, begin, form, resume=resume is not None)
+    with no_empty_folders(folder):
+        check_writable(folder)
+        if not part:
+            prepare_jobs(settings["jobs"], settings["device"], choose(settings["claims"]))
+        # What is refused leaves nothing behind: settings are written when the survey begins.
+        begin = partial(write_settings, folder, settings) if resume is None else None
+        _print_survey(folder, settings, as_json, debug, begin, form, resume=resume is not None)
 
 
 def _print_survey(

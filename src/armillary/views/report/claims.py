@@ -14,7 +14,7 @@ from armillary.views.page import SAVE_AS
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
 from armillary.views.report.payload import Part
-from armillary.views.text.glossary import explained
+from armillary.views.text.glossary import PLAIN, explained
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import (
     changed_rules,
@@ -118,6 +118,7 @@ def _facts(finding: Finding) -> str:
     claim = finding.claim
     return (
         terms(
+            ("asked", [PLAIN[claim.id]] if claim.id in PLAIN else []),
             ("parts", part_lines(finding)),
             ("claim", [claim.statement]),
             ("kind", [kind_text(claim)]),

@@ -34,7 +34,7 @@ SYNONYMS = {
     "residual": ("words.travel", "sphere.concentration", "others.linear"),
     "layernorm": ("sphere.radius", "sphere.plane", "sphere.ellipsoid", "spectrum.two-zeros"),
     "rmsnorm": ("sphere.radius", "sphere.plane", "sphere.ellipsoid"),
-    "ov": ("vo.store", "vo.subjects", "vo.neighbours"),
+    "ov": ("vo.store", "vo.subjects"),
     "outlier": ("others.massive", "others.anisotropy"),
     "sink": ("others.massive", "heads.specialise"),
     "induction": ("heads.specialise", "heads.emerge"),
@@ -50,6 +50,20 @@ SYNONYMS = {
     "context length": ("stability.positions", "stability.drift", "stability.prefix"),
     "hallucination": ("manifold.errors", "stability.generation"),
 }
+PLAIN = {
+    "stability.reprojection": "Turn a token's vector a little at the start. Does the turn shrink or grow on its way "
+    "through the blocks, and is it the norms that hold it back? To see that, norms are made to divide by a fixed "
+    "length instead of the token's own.",
+    "rank.nullspace": "A head looks through a narrow matrix, so it is blind to most directions. Does that matter: are "
+    "there tokens that it cannot see at all, and does it then attend to everything alike?",
+    "ffn.select": "The activation makes most hidden values almost zero. Are those that it throws away worth less for "
+    "the next word than those that it keeps, and does it choose anew for every word?",
+    "heads.axes": "Shuffle the axes of what heads read or write, once within each head and once across heads. If "
+    "crossing costs much more, the borders between heads matter.",
+    "vo.subjects": "Every head writes some words most strongly. Are these words alike (do they have a subject), more "
+    "than by chance, and more so in later layers?",
+}
+"""What is asked, for claims whose readings are dense."""
 _ANY = re.compile(r"(?<![\w.])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?!\w)")
 
 

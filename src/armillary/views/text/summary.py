@@ -10,6 +10,7 @@ from armillary.results.claim import CHAPTERS, KINDS, SOURCES, VERDICTS, Claim, C
 from armillary.results.numbers import count, interval_of, number
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import MARKS
+from armillary.views.text.glossary import PLAIN
 from armillary.views.text.quoting import show_text
 
 
@@ -174,6 +175,7 @@ def fields(finding: Finding) -> list[tuple[str, Sequence[str]]]:
     claim = finding.claim
     listed: list[tuple[str, Sequence[str]]] = [
         ("why", [reason(finding)] if reason(finding) else []),
+        ("asked", [PLAIN[claim.id]] if claim.id in PLAIN else []),
         ("reading", [finding.reading]),
         ("parts", part_lines(finding)),
         ("statistic", [measured(finding)]),
