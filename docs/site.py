@@ -289,11 +289,9 @@ def build(out: Path) -> Path:
 
 
 def take_figures(survey: Path) -> None:
-    """Figures of every claim, from a stored survey."""
-    from armillary.views.save import save_figures
-
-    shutil.rmtree(FIGURES, ignore_errors=True)
-    save_figures(armillary.read(survey), FIGURES, "svg")
+    """Figures of the claims in a stored survey; those of other claims stay."""
+    for finding in armillary.read(survey):
+        finding.save(FIGURES / f"{finding.id}.svg")
 
 
 if __name__ == "__main__":

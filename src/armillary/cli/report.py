@@ -94,9 +94,9 @@ def compare(a: str, b: str, out: Path | None, as_json: bool, full: bool, **asked
     armillary compare run/steps/000374 run/steps/000748
     """
     folders = [_stored(name) for name in (a, b)]
-    from armillary.results.leftovers import no_empty_folders
+    from armillary.results.files import not_left_empty
 
-    with no_empty_folders(out):
+    with not_left_empty(out):
         _check(folders, out, asked)
         _compared(folders, (a, b), out, asked, as_json, full)
 

@@ -5,11 +5,12 @@ the two halves of the documents (so that a statistic can be checked on one half 
 and never counted.
 """
 
+import hashlib
 import logging
 import random
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 from armillary.errors import TextError
 from armillary.flow.documents import Documents
 
+# Of a CPU; `flow.batch_size.batch_tokens` says how many a GPU takes.
 BATCH_TOKENS = 2048
 SEGMENT_TOKENS = 1 << 16
 WINDOW = 1024
@@ -84,6 +86,12 @@ class Corpus:
     notes: tuple[str, ...]
     one_token: int = 0
     longer: int = 0
+    batch: int | None = None
+    """Tokens in a batch of a pass; None is what suits a CPU."""
+
+    @property
+    def batch_tokens(self) -> int:
+        return self.batch or BATCH_TOKENS
 
     @property
     def groups(self) -> int:
@@ -93,16 +101,25 @@ class Corpus:
     def group(self, documents: Tensor) -> Tensor:
         return documents % self.groups
 
+    @property
+    def checksum(self) -> str:
+        """A short hash of every token, and of the documents they belong to."""
+        digest = hashlib.sha256()
+        for window in self.windows:
+            digest.update(repr((window.document, window.prefix, window.suffix)).encode())
+            digest.update(torch.tensor(window.ids).numpy().tobytes())
+        return digest.hexdigest()[:16]
+
     def batches(self, size: int | None = None, only: Container[int] | None = None) -> Iterator[Batch]:
         """Windows of similar length together, about `size` tokens a batch, in a fixed order; `only` some, by number."""
-        for number, windows in enumerate(self._batched(size or BATCH_TOKENS)):
+        for number, windows in enumerate(self._batched(size or self.batch_tokens)):
             if only is None or number in only:
                 yield collate(windows, windows[0].document % 2, number)
 
     def segments(self) -> "list[Segment]":
         """Stretches of batches whose states are added: all in one, unless the text is long."""
         found, start, tokens = [], 0, 0
-        sizes = [sum(len(window.ids) for window in windows) for windows in self._batched(BATCH_TOKENS)]
+        sizes = [sum(len(window.ids) for window in windows) for windows in self._batched(self.batch_tokens)]
         for end, size in enumerate(sizes, 1):
             tokens += size
             if tokens >= SEGMENT_TOKENS or end == len(sizes):
@@ -111,7 +128,7 @@ class Corpus:
         return found
 
     def batch_count(self) -> int:
-        return sum(1 for _ in self._batched(BATCH_TOKENS))
+        return sum(1 for _ in self._batched(self.batch_tokens))
 
     def _batched(self, size: int) -> Iterator[list[Window]]:
         for fold in (0, 1):
@@ -144,7 +161,7 @@ class Corpus:
             body, bodies[w.document] = bodies[w.document][:length], bodies[w.document][length:]
             ids = (*w.ids[: w.prefix], *body, *w.ids[len(w.ids) - w.suffix :])
             made.append(Window(w.document, ids, w.prefix, w.suffix))
-        return Corpus(tuple(made), self.source, self.documents, self.tokens, self.notes, self.one_token, self.longer)
+        return replace(self, windows=tuple(made))
 
     def thinned(self, tokens: int, documents: int) -> "Corpus":
         """The beginnings of the first few documents, an equal share of each, within a smaller budget."""
@@ -154,7 +171,7 @@ class Corpus:
             if window.document < documents and window.document not in firsts:
                 firsts[window.document] = Window(window.document, window.ids[:share], window.prefix)
         count = sum(len(window.ids) for window in firsts.values())
-        return Corpus(tuple(firsts.values()), self.source, self.documents, count, self.notes)
+        return Corpus(tuple(firsts.values()), self.source, self.documents, count, self.notes, batch=self.batch)
 
 
 def collate(windows: Sequence[Window], fold: int, number: int = 0) -> Batch:

@@ -56,6 +56,11 @@ class ForwardWrite:
                 "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
                 "the interval of three is five standard deviations wide on either side, that of five is three.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Two or three untrained models, as a large model has, refute part 2 only below what five would show, "
+                "as in all other claims. Their wide interval had refuted by itself.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

@@ -270,6 +270,14 @@ class Thresholds:
     collapse_left: float = 0.10
     collapse_none: float = 0.50
     collapse_slowed: float = 0.05
+    # others.brody: keys are selectable if fewer than one in a hundred lie inside the hull of the others ('some', as in
+    # rank.nullspace), and many are not from one in ten on. Scaling makes a difference if it frees one key in twenty.
+    # Attention is uniform from 95 % of the largest entropy on, as in rank.nullspace. Queries use the plane's normal if
+    # they have twice the squared component of a random direction along it, a factor as for the shell.
+    hull_none: float = 0.01
+    hull_many: float = 0.10
+    hull_freed: float = 0.05
+    normal_used: float = 2.0
     # Many heads are many tests: the expected share of false discoveries (Benjamini–Hochberg); 'many heads' means half.
     false_discovery: float = 0.05
     heads_many: float = 0.50

@@ -31,6 +31,10 @@ from armillary.probes.sphere.spectra.dimension_estimates import NEIGHBOURS, POIN
 from armillary.results import Claim, Finding, Part, Statistic, Verdict, Why, say
 
 TWO_NN, MLE = 0, 1
+FEW_WORDS = (
+    f"A dimension is told from {4 * NEIGHBOURS} different words or more, and the text has fewer. Give more text, or a "
+    "tokenizer with more words."
+)
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,15 @@ class IdPeak:
         if len(names) < 3:
             return undecided(self.claim, Why.NOT_APPLICABLE, "With one block there is no middle of the depth.")
 
+        sums = neighbours(evidence, MODEL)
+        by_state = evidence.intervals(sums[:, :, TWO_NN], inverse, every=True)
+        if np.isnan(by_state[:, 0]).all():
+            return undecided(self.claim, Why.TOO_LITTLE_TEXT, FEW_WORDS)
+
         def height(arm: str) -> Interval:
             return evidence.interval(by_half(neighbours(evidence, arm)), peak, every=True)
 
         value, untrained = height(MODEL), evidence.over_twins(height)
-        sums = neighbours(evidence, MODEL)
-        by_state = evidence.intervals(sums[:, :, TWO_NN], inverse, every=True)
         parts = (_peaks(value, by_state, names), _learned(value, untrained, len(evidence.twins)), _from_text(evidence))
         verdict, why = weakest(parts)
         curves = arm_lines(evidence, SAMPLES, lambda arm: inverse(neighbours(evidence, arm).sum(0)[:, TWO_NN]))
