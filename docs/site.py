@@ -264,7 +264,8 @@ def configuration(nav: dict[str, dict[str, str]]) -> str:
         "use_directory_urls": False,
         # No font and no script is fetched: the site opens from disk.
         "theme": {"name": "material", "font": False, "palette": _palette(), "features": ["navigation.tabs"]},
-        "plugins": ["search", "offline"],
+        # Not the plugin `offline`, whose pages ask the network for a script.
+        "plugins": ["search"],
         "markdown_extensions": ["tables", "toc", "pymdownx.superfences", "attr_list", "md_in_html"],
         "validation": {"links": {"not_found": "warn", "anchors": "warn"}, "omitted_files": "ignore"},
         "nav": [{name: [{title: page} for title, page in entries.items()]} for name, entries in nav.items()],
