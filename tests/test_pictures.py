@@ -64,12 +64,13 @@ def test_png_and_pdf_are_the_same_picture():
         picture_svg(lambda narrow: None, 3)
 
 
-def test_the_command_writes_figures(hostile, tmp_path):
-    hostile = replace(hostile, findings=hostile.findings[:3])
-    write_survey(hostile, tmp_path / "survey")
+def test_the_command_writes_figures(tmp_path):
+    survey = SYNTHETIC["synthetic_survey"]()
+    survey = replace(survey, findings=survey.findings[:2])
+    write_survey(survey, tmp_path / "survey")
     works("figures", tmp_path / "survey", "--out", tmp_path / "out", "--as", "svg")
-    assert len(list((tmp_path / "out").glob("*.svg"))) == len(hostile) + 1
-    name = hostile.findings[0].id
+    assert len(list((tmp_path / "out").glob("*.svg"))) == len(survey) + 1
+    name = survey.findings[0].id
     works("figures", tmp_path / "survey", name, "--out", tmp_path / "one.svg", "--columns", "1")
     assert "3.400in" in (tmp_path / "one.svg").read_text("utf-8")
     refused("does not end in", "figures", tmp_path / "survey", name, "--out", tmp_path / "folder")
