@@ -25,6 +25,7 @@ from armillary.anatomy.modules import (
     swapped_parts,
     unpacked,
 )
+from armillary.anatomy.patches import position_table, signal_of
 from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
@@ -56,16 +57,18 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     family = family_of(config.model_type)
     ignored = check_config(config, family)
     family = family.of(family, config)
-    base: nn.Module = getattr(model, "base_model", model)
+    base: nn.Module = model if family.whole else getattr(model, "base_model", model)
     inner = submodule(base, family.backbone, family)
     at = next(f"{path}." if path else "" for path, module in model.named_modules() if module is inner)
     stack = submodule(inner, family.blocks, family)
-    embed = submodule(inner, family.embed, family)
+    signal = signal_of(inner, family, config)
+    embed: Any = None if signal is not None else submodule(inner, family.embed, family)
+    W_E = embed.weight.detach() if signal is None else signal.vectors()
     swapped = swapped_parts(inner, stack, family)
     tables = [unpacked(module, family.at(family, config, layer)) for layer, module in enumerate(stack)]
     blocks = tuple(block_of(module, inner, table, config) for module, table in zip(stack, tables, strict=True))
     positions = _positions(inner, family, config, blocks)
-    context = _context(config, positions)
+    context = _context(config, positions) if signal is None else signal.tokens
     if not len(stack) or context < 1:
         found = f"{len(stack)} layers and a context of {context} tokens"
         raise ModelError(f"this {family.model_type} model has {found}, so it computes nothing; check its config.")
@@ -78,19 +81,20 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         backbone=base,
         family=family.model_type,
         name=name or type(model).__name__,
-        d=embed.weight.shape[1],
+        d=W_E.shape[1],
         k=k,
         n_heads=heads,
         n_kv_heads=kv_heads,
         m=m,
-        vocabulary=embed.weight.shape[0],
+        vocabulary=W_E.shape[0],
         context=context,
         order=family.order(config),
         parallel=family.parallel(config),
         causal=family.causal(config),
         blocks=blocks,
         positions=positions,
-        W_E=embed.weight.detach(),
+        W_E=W_E,
+        signal=signal,
         embed_scale=float(embed.embed_scale) if family.embed_scaled else family.embed_scale,
         ln_embed=norm_at(inner, family.ln_embed, family),
         ln_final=ln_final,
@@ -195,6 +199,8 @@ def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Bloc
         )
     if any(part.bias is not None for part in attentions) and not family.positions:
         return Positions("bias")
+    if (places := position_table(inner, family)) is not None:
+        return Positions("learned", table=places)
     if family.positions:
         table = submodule(inner, family.positions, family).weight
         return Positions("learned", table=table.detach()[family.position_offset :])

@@ -143,7 +143,6 @@ def still(model: nn.Module) -> Iterator[None]:
 def run(anatomy: Anatomy, ids: Tensor, mask: Tensor | None = None, logits: bool = False) -> Tensor:
     """One forward pass of Hugging Face's own module: the last hidden state, or the logits."""
     model = anatomy.model if logits else anatomy.backbone
-    device = anatomy.device
-    attention = None if mask is None or bool(mask.all()) else mask.to(device, non_blocking=True).long()
-    output = model(input_ids=ids.to(device, non_blocking=True), attention_mask=attention, use_cache=False)
+    more = {} if anatomy.signal is not None else {"use_cache": False}
+    output = model(**anatomy.inputs(ids, mask), **more)
     return output.logits if logits else output.last_hidden_state

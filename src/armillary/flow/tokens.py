@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -29,6 +29,8 @@ SHARE = 128
 # A token of ordinary text has three to five characters. Only what is far longer than the budget is cut.
 CHARACTERS = 64
 CUT = 64
+# Of images and clips an experiment reads at least so many.
+WHOLE_LEAST = 8
 
 
 class Tokenizer(Protocol):
@@ -84,6 +86,8 @@ class Corpus:
     notes: tuple[str, ...]
     one_token: int = 0
     longer: int = 0
+    whole: bool = False
+    """Windows are whole images or clips, which cannot be read in part."""
 
     @property
     def groups(self) -> int:
@@ -144,17 +148,21 @@ class Corpus:
             body, bodies[w.document] = bodies[w.document][:length], bodies[w.document][length:]
             ids = (*w.ids[: w.prefix], *body, *w.ids[len(w.ids) - w.suffix :])
             made.append(Window(w.document, ids, w.prefix, w.suffix))
-        return Corpus(tuple(made), self.source, self.documents, self.tokens, self.notes, self.one_token, self.longer)
+        return replace(self, windows=tuple(made))
 
     def thinned(self, tokens: int, documents: int) -> "Corpus":
         """The beginnings of the first few documents, an equal share of each, within a smaller budget."""
         share = max(2, tokens // min(documents, self.documents))
+        if self.whole:
+            # As many whole documents as the budget has room for, and as many as an interval needs in any case.
+            share = len(self.windows[0].ids)
+            documents = min(documents, max(WHOLE_LEAST, tokens // share))
         firsts: dict[int, Window] = {}
         for window in self.windows:
             if window.document < documents and window.document not in firsts:
                 firsts[window.document] = Window(window.document, window.ids[:share], window.prefix)
         count = sum(len(window.ids) for window in firsts.values())
-        return Corpus(tuple(firsts.values()), self.source, self.documents, count, self.notes)
+        return replace(self, windows=tuple(firsts.values()), tokens=count, one_token=0, longer=0)
 
 
 def collate(windows: Sequence[Window], fold: int, number: int = 0) -> Batch:

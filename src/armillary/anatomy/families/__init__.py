@@ -22,6 +22,7 @@ from armillary.anatomy.families import (
     opt,
     phi,
     phi3,
+    vision,
 )
 from armillary.anatomy.families.family import Family
 from armillary.errors import ModelError
@@ -44,8 +45,13 @@ FAMILIES: tuple[Family, ...] = (
     *mixers.FAMILIES,
     bert.FAMILY,
     *encoders.FAMILIES,
+    *vision.FAMILIES,
 )
 GROUP = "armillary.families"
+# Architectures of several parts that are read one at a time, the first unless another is asked for: name → path.
+PARTS: dict[str, dict[str, str]] = {
+    "clip": {"vision": "vision_model", "text": "text_model"},
+}
 # Architectures that are known and cannot be read, by the concept that is missing.
 MISSING = {
     "albert": "layers that share one set of weights",
@@ -53,9 +59,9 @@ MISSING = {
     "whisper": "sound as input, and two stacks with cross attention",
     **dict.fromkeys(("wav2vec2", "hubert"), "sound as input"),
     **dict.fromkeys(
-        ("vit", "deit", "dinov2", "dinov3_vit", "beit", "convnext", "convnextv2", "swin"), "images as input"
+        ("beit", "convnext", "convnextv2", "swin"), "a stream of images that changes its size, or biases of its own"
     ),
-    **dict.fromkeys(("clip", "siglip", "gemma3", "llava", "qwen2_vl"), "images as input, and several towers"),
+    **dict.fromkeys(("siglip", "gemma3", "llava", "qwen2_vl"), "images as input, and several towers"),
     "llama4_text": "attention by chunks, and scores that depend on absolute positions",
     "xlnet": "two streams of attention",
     "longformer": "attention by blocks beside global tokens",
@@ -66,7 +72,7 @@ MISSING = {
     "gemma3n_text": "several streams side by side",
 }
 
-__all__ = ["FAMILIES", "GROUP", "Family", "family_of"]
+__all__ = ["FAMILIES", "GROUP", "PARTS", "Family", "family_of"]
 
 
 def family_of(model_type: str) -> Family:

@@ -64,6 +64,22 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class Patches:
+    """How a model that reads images or sound starts its stream; paths are relative to the backbone."""
+
+    projection: str
+    """The convolution that makes a vector of every patch, or the convolutions, joined by spaces, for sound."""
+    own: tuple[str, ...] = ()
+    """Parameters of tokens that stand before the patches and have positions: the class token."""
+    registers: str = ""
+    """A parameter of tokens that stand behind those, and have none."""
+    positions: str = ""
+    """A parameter [1, t, d] or a table [t, d]."""
+    sense: Literal["images", "sound"] = "images"
+    argument: str = "pixel_values"
+
+
+@dataclass(frozen=True)
 class Family:
     """The table of one architecture."""
 
@@ -96,10 +112,14 @@ class Family:
     transposed: bool = False
     """Weights stored [in, out] (Conv1D) instead of [out, in] (Linear)."""
     backbone: str = ""
+    whole: bool = False
+    """The model itself is the backbone, and not what its class calls its base."""
     start: str = ""
     """The module whose output starts the stream, where it lies inside the first block."""
     positions: str = ""
     position_offset: int = 0
+    patches: Patches | None = None
+    """In place of a table of embeddings, where a model reads images or sound."""
     token_type: str = ""
     ln_embed: str | None = None
     ln1_post: str | None = None
@@ -127,6 +147,9 @@ class Family:
     embed_scale: float = 1.0
     write_scale: float = 1.0
     """By what every write is multiplied when it is added to the stream."""
+    attn_scale: str = ""
+    """A parameter [d] of the block by which attention's write is multiplied (layer scale)."""
+    mlp_scale: str = ""
     logit_scale: float = 1.0
     logit_softcap: str = "final_logit_softcapping"
     """The config attribute at which logits are capped."""

@@ -29,6 +29,16 @@ OF_READING_NORMS = (
     *("words.travel", "words.refine", "words.artifact", "words.output", "sphere.shared", "cycle.isotropy"),
     *("ffn.store", "ffn.write", "attention.scale", "qk.axes", "flow.coarse"),
 )
+# Claims about words, a vocabulary, or the prediction of the next token.
+OF_WORDS = (
+    *("words.", "sphere.direction", "sphere.shared", "qk.related", "qk.lookup", "qk.subjects", "vo.", "ffn.select"),
+    *("ffn.store", "heads.axes", "heads.gradients", "heads.language", "heads.emerge", "axes.privileged"),
+    "manifold.errors",
+)
+# Claims that shorten, extend or slide what is read, which cannot be done with an image or a clip of fixed size.
+OF_LENGTHS = ("stability.prefix", "stability.drift", "stability.reprojection", "stability.generation")
+# Claims about distances along a text; patches of an image lie in a plane.
+OF_SEQUENCES = ("others.straight", "flow.coarse")
 
 
 @dataclass(frozen=True)
@@ -61,9 +71,22 @@ def _swapped(claim: Claim, anatomy: "Anatomy") -> str:
     return ""
 
 
+def _without_text(claim: Claim, reads: str) -> str:
+    """Why a claim says nothing about a model of images or sound; '' where it does."""
+    if claim.id.startswith(OF_WORDS):
+        return f"The claim is about words or the next token; this model reads {reads} and has no vocabulary."
+    if claim.id in OF_LENGTHS:
+        return f"The claim is about texts that grow or slide; this model reads {reads} of one fixed size."
+    if reads == "images" and claim.id in OF_SEQUENCES:
+        return "The claim is about distances along a text; patches of an image lie in a plane, not in a row."
+    return ""
+
+
 def _missing(claim: Claim, anatomy: "Anatomy") -> str:
     """Why a claim says nothing about a model of this kind; '' where it does."""
     opaque = anatomy.opaque
+    if anatomy.signal is not None and (reading := _without_text(claim, anatomy.reads)):
+        return reading
     if "heads" in opaque and (claim.id.startswith(OF_HEADS) or claim.id in BESIDE_HEADS):
         return f"Layers of this model mix tokens by {opaque['heads']}: it has no heads with matrices W_QK and W_VO."
     if "heads" in opaque and claim.id in OF_CACHES:
