@@ -6,6 +6,7 @@ from typing import Any
 import transformers as tr
 from torch import nn
 
+from armillary.lab import kinds
 from armillary.specimens.models.perturbed import SMALL, SPECIAL
 
 _VIT: dict[str, Any] = {
@@ -40,7 +41,69 @@ VISION: dict[str, Callable[[], nn.Module]] = {
     "dinov3_vit-gated": _of("DINOv3ViTModel", use_gated_mlp=True, key_bias=True),
     "clip_vision_model": _of("CLIPVisionModel"),
 }
+_CONVNEXT = {"hidden_sizes": [16, 24], "depths": [1, 3], "num_stages": 2, "image_size": 48, "patch_size": 4}
+CONVOLUTIONS: dict[str, Callable[[], nn.Module]] = {
+    "convnext": _of("ConvNextForImageClassification", _CONVNEXT),
+    "convnext-isotropic": _of(
+        "ConvNextModel", {}, hidden_sizes=[32], depths=[3], num_stages=1, image_size=24, patch_size=4, num_channels=1
+    ),
+}
+OWN: dict[str, Callable[[], nn.Module]] = {
+    "armillary_mixer": lambda: kinds.MixerForImageClassification(
+        kinds.MixerConfig(hidden_size=32, num_hidden_layers=3, intermediate_size=48, token_size=20, image_size=24)
+    ),
+    "armillary_lstm": lambda: kinds.RecurrentForCausalLM(
+        kinds.RecurrentConfig(vocab_size=97, hidden_size=32, num_hidden_layers=3, intermediate_size=48)
+    ),
+}
 TOWERS: dict[str, Callable[[], nn.Module]] = {
     "clip_text_model": _of("CLIPTextModel", _TEXT, max_position_embeddings=64),
 }
-SENSES = {**VISION, **TOWERS}
+_BART: dict[str, Any] = {
+    "vocab_size": 97,
+    "d_model": 32,
+    "encoder_layers": 3,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 48,
+    **SPECIAL,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 64,
+    "scale_embedding": True,
+    "activation_function": "relu",
+}
+_T5: dict[str, Any] = {
+    "vocab_size": 97,
+    "d_model": 32,
+    "d_kv": 16,
+    "d_ff": 48,
+    "num_layers": 3,
+    "num_heads": 4,
+    **SPECIAL,
+}
+_ALBERT: dict[str, Any] = {**SMALL, **SPECIAL, "intermediate_size": 48, "max_position_embeddings": 64}
+
+
+def _stack(name: str, base: dict[str, Any], **more: Any) -> Callable[[], nn.Module]:
+    """The encoder of a model that has two stacks."""
+    return lambda: _of(name, base, **more)().get_encoder()
+
+
+STACKS: dict[str, Callable[[], nn.Module]] = {
+    "bart.encoder": _stack("BartModel", _BART),
+    "mbart.encoder": _stack("MBartModel", _BART),
+    "pegasus.encoder": _stack("PegasusModel", _BART),
+    "marian.encoder": _stack("MarianModel", _BART),
+    "t5.encoder": _stack("T5Model", _T5),
+    "t5.encoder-gated": _stack(
+        "T5EncoderModel", _T5, feed_forward_proj="gated-gelu", relative_attention_max_distance=30
+    ),
+    "mt5.encoder": _stack("MT5Model", _T5),
+    "umt5.encoder": _stack("UMT5Model", _T5),
+    "whisper.encoder": _stack("WhisperModel", _BART, num_mel_bins=12, max_source_positions=30),
+    "albert": _of("AlbertForMaskedLM", _ALBERT, embedding_size=16),
+    "albert-groups": _of("AlbertModel", _ALBERT, embedding_size=32, num_hidden_groups=3),
+    "electra-narrow": _of("ElectraForMaskedLM", _ALBERT, embedding_size=16),
+}
+SENSES = {**VISION, **CONVOLUTIONS, **OWN, **TOWERS, **STACKS}

@@ -75,6 +75,10 @@ def _positions(a: Anatomy, change) -> Anatomy:
     return replace(a, positions=replace(a.positions, table=change(a.positions.table)))
 
 
+def _inner(a: Anatomy) -> str:
+    return a.sites["L1.attn_out"].path.replace("drop_path", "pwconv2")
+
+
 # What is wrong: (model, mutation).
 MISTAKES = {
     "patches in another order": (
@@ -98,6 +102,23 @@ MISTAKES = {
         "dinov2",
         lambda a: _layer(a, "channels", W_out=a.blocks[1].feed_forward.W_out * 1.5),
     ),
+    "a convolution's write at the wrong place": (
+        "convnext",
+        lambda a: replace(a, sites={**a.sites, "L1.attn_out": replace(a.sites["L1.attn_out"], path=_inner(a))}),
+    ),
+    "the second convolution's stride forgotten": (
+        "whisper.encoder",
+        lambda a: replace(a, signal=replace(a.signal, joined=lambda x: a.signal.joined(x).roll(1, 1))),
+    ),
+    "Whisper's positions forgotten": ("whisper.encoder", lambda a: _positions(a, torch.zeros_like)),
+    "a narrow embedding's norm forgotten": ("albert", lambda a: replace(a, entry=replace(a.entry, norm=None))),
+    "a projection's bias forgotten": ("electra-narrow", lambda a: replace(a, entry=replace(a.entry, b=None))),
+    "relative positions of the first layer only": ("t5.encoder", lambda a: _layer(a, "mixer", bias=None)),
+    "relative positions of another layer": (
+        "umt5.encoder",
+        lambda a: _layer(a, "mixer", bias=a.blocks[0].attention.bias),
+    ),
+    "embeddings not scaled": ("bart.encoder", lambda a: replace(a, embed_scale=1.0)),
     "the norm of CLIP's embeddings forgotten": ("clip_vision_model", lambda a: replace(a, ln_embed=None)),
 }
 
@@ -107,7 +128,7 @@ def test_a_law_sees_the_mistake(mistake):
     name, mutate = MISTAKES[mistake]
     a = _model(name)
     broken = mutate(a)
-    if broken.signal is not a.signal and broken.signal is not None and a.signal is not None:
+    if broken.W_E is not a.W_E and broken.signal is not a.signal:
         # The vectors follow the wrong rows, and the model is given the right ones.
         broken = replace(broken, signal=a.signal)
     with pytest.raises(LawError, match="law '"):

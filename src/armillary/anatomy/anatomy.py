@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from armillary.anatomy.entry import Entry
 from armillary.anatomy.loading.steps import Checkpoints
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.parts import Attention, Block, FeedForward, Head, Opaque, Routed
@@ -83,6 +84,8 @@ class Anatomy:
     head_edits: bool = True
     """Queries and keys can be edited after their rotation: attention is one of the library's functions."""
     tokenizer: Any = None
+    entry: Entry | None = None
+    """How tokens become the stream, where a projection stands between the two."""
     signal: Signal | None = None
     """How it takes images or sound; None where it reads text."""
     laws: tuple[LawCheck, ...] = ()

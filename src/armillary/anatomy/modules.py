@@ -19,7 +19,7 @@ from armillary.anatomy.rotary import Rotary
 from armillary.anatomy.sites import Cut, Site
 from armillary.errors import ModelError
 
-HEAD_WIDTHS = ("head_dim", "head_size", "attention_head_size")
+HEAD_WIDTHS = ("head_dim", "head_size", "attention_head_size", "key_value_proj_dim")
 
 
 def submodule(module: nn.Module, path: str, family: Family) -> Any:

@@ -1,5 +1,6 @@
 """How does a model that reads images or sound start its stream? Read from its modules, as its family's table says."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,7 +40,45 @@ def _tokens(inner: nn.Module, paths: tuple[str, ...]) -> Tensor:
     return torch.cat([token.reshape(-1, token.shape[-1]) for token in found])
 
 
+def _behind(inner: nn.Module, table: Patches, config: Any) -> Signal:
+    """Tokens that several layers make of an image, each from a square of pixels and its surroundings."""
+    assert table.front is not None
+    side, channels = table.side(config), int(config.num_channels)
+    front = _Front(table.front(inner, config), (channels, side, side))
+    weight = next(inner.parameters()).detach()
+    return Signal(
+        sense="images",
+        argument=table.argument,
+        channels=channels,
+        grid=(config.image_size // side, config.image_size // side),
+        patch=(side, side),
+        own=front.alone(weight.new_zeros(1, channels * side**2))[:0],
+        embed=front.alone,
+        table=placeholders(channels * side**2, weight),
+        joined=front,
+    )
+
+
+class _Front:
+    """What makes the stream of whole inputs, and of single rows, each as an input of its own.
+
+    A class, and no closure, because models travel to other processes.
+    """
+
+    def __init__(self, front: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> None:
+        self.front, self.shape = front, shape
+
+    def __call__(self, whole: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.front(whole)
+
+    def alone(self, rows: Tensor) -> Tensor:
+        return self(rows.reshape(-1, *self.shape))[:, 0]
+
+
 def _images(inner: nn.Module, family: Family, table: Patches, config: Any) -> Signal:
+    if table.front is not None:
+        return _behind(inner, table, config)
     layer = submodule(inner, table.projection, family)
     weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
     d, channels, height, width = weight.shape
@@ -75,7 +114,7 @@ def _sound(inner: nn.Module, family: Family, table: Patches, config: Any) -> Sig
     """Two convolutions over spectra, the second of which skips every other: a token is two spectra."""
     layers = [submodule(inner, path, family) for path in table.projection.split()]
     bands = layers[0].weight.shape[1]
-    front = _Convolutions(layers)
+    front = _Front(_Convolutions(layers), (bands, 2))
     return Signal(
         sense="sound",
         argument=table.argument,
@@ -83,7 +122,7 @@ def _sound(inner: nn.Module, family: Family, table: Patches, config: Any) -> Sig
         grid=(1, config.max_source_positions),
         patch=(1, 2),
         own=layers[0].weight.new_zeros(0, layers[-1].weight.shape[0]),
-        embed=lambda rows: front(rows.reshape(-1, bands, 2))[:, 0],
+        embed=front.alone,
         table=placeholders(2 * bands, layers[0].weight),
         joined=front,
     )

@@ -58,7 +58,7 @@ def _hook(site: Site, watcher: Watcher, restore: Callable[[Tensor], Tensor]) -> 
         given = received(args, kwargs)
         given = None if given is None else restore(given)
         if site.side == "pattern":
-            watcher(given, _pattern(module, output))
+            watcher(given, _pattern(module, output, site.index))
             return
         value = given if site.side == "input" else output[0] if isinstance(output, tuple) else output
         if value is None:
@@ -68,9 +68,10 @@ def _hook(site: Site, watcher: Watcher, restore: Callable[[Tensor], Tensor]) -> 
     return see
 
 
-def _pattern(module: nn.Module, output: Any) -> Tensor:
-    if isinstance(output, tuple) and len(output) > 1 and isinstance(output[1], Tensor):
-        return output[1]
+def _pattern(module: nn.Module, output: Any, index: int) -> Tensor:
+    if isinstance(output, tuple) and len(output) > index and isinstance(output[index], Tensor):
+        pattern: Tensor = output[index]
+        return pattern
     raise ModelError(f"{type(module).__name__} gave no attention pattern, even with eager attention: not watched.")
 
 
@@ -145,4 +146,7 @@ def run(anatomy: Anatomy, ids: Tensor, mask: Tensor | None = None, logits: bool 
     model = anatomy.model if logits else anatomy.backbone
     more = {} if anatomy.signal is not None else {"use_cache": False}
     output = model(**anatomy.inputs(ids, mask), **more)
-    return output.logits if logits else output.last_hidden_state
+    if logits:
+        return output.logits
+    last: Tensor = output.last_hidden_state
+    return last.flatten(2).transpose(1, 2) if last.ndim == 4 else last

@@ -126,6 +126,8 @@ def _embedding(seen: Seen) -> Errors:
     a = seen.anatomy
     if a.signal is not None and a.signal.joined is not None:
         x = _wide(a.signal.joined(a.signal.whole(seen.ids)))
+    elif a.entry is not None:
+        x = _wide(a.entry(seen.ids))
     else:
         x = _wide(a.W_E[seen.ids]) * a.embed_scale
     if a.positions.table is not None:

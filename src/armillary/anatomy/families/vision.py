@@ -1,4 +1,4 @@
-"""Models that read images: ViT, DeiT, DINOv2 (with and without registers), DINOv3, CLIP's two towers."""
+"""Models that read images: ViT, DeiT, DINOv2 (with and without registers), DINOv3, CLIP's two towers, ConvNeXt."""
 
 from dataclasses import replace
 from typing import Any
@@ -114,4 +114,48 @@ CLIP_TEXT = replace(
     causal=lambda config: True,
     understood=SIZES | _CLIP,
 )
-FAMILIES = (VIT, DEIT, DINOV2, DINOV2_REGISTERS, DINOV3, CLIP_VISION, CLIP_TEXT)
+
+
+def _longest(config: Any) -> int:
+    """The stage with most blocks."""
+    return max(range(len(config.depths)), key=lambda stage: config.depths[stage])
+
+
+class _StagesBefore:
+    """Embedding, the stages before the longest one, and the layer that makes its stream smaller."""
+
+    def __init__(self, inner: Any, config: Any) -> None:
+        self.inner, self.stage = inner, _longest(config)
+
+    def __call__(self, pixels: Any) -> Any:
+        x = self.inner.embeddings(pixels)
+        for before in self.inner.encoder.stages[: self.stage]:
+            x = before(x)
+        for layer in self.inner.encoder.stages[self.stage].downsampling_layer:
+            x = layer(x)
+        return x.flatten(2).transpose(1, 2)
+
+
+# Stages differ in width and in the number of tokens: the longest is read, as a stream of its own.
+CONVNEXT = replace(
+    VIT,
+    model_type="convnext",
+    lacks="no heads (convolutions), no hidden values, one of its stages",
+    patches=Patches(
+        "",
+        front=_StagesBefore,
+        side=lambda config: config.patch_size * 2 ** _longest(config),
+    ),
+    ln_final=None,
+    ln1=None,
+    ln2=None,
+    # The norm stands inside the write, behind the convolution.
+    ln1_post="layernorm",
+    channels=False,
+    mixer="a convolution, and a perceptron behind it",
+    attention="dwconv",
+    attn_write="drop_path",
+    of=lambda family, config: replace(family, blocks=f"encoder.stages.{_longest(config)}.layers"),
+    understood=_IMAGES | _BACKBONE | set("hidden_sizes depths num_stages layer_scale_init_value".split()),
+)
+FAMILIES = (CONVNEXT, VIT, DEIT, DINOV2, DINOV2_REGISTERS, DINOV3, CLIP_VISION, CLIP_TEXT)

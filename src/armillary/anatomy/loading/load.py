@@ -7,6 +7,7 @@ measured before a weight is loaded.
 import os
 from copy import deepcopy
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,8 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
     check_memory(weights, dtype.itemsize, copies, device)
     named = config.get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ""
-    factory = getattr(transformers, architecture, None) if architecture.endswith(HEADS) else None
+    home = transformers if family is None or not family.classes else import_module(family.classes)
+    factory = getattr(home, architecture, None) if architecture.endswith(HEADS) else None
     where = {"pretrained_model_name_or_path": str(path), "local_files_only": True, "trust_remote_code": trust}
     try:
         plan = transformers.AutoConfig.from_pretrained(**where)
@@ -211,7 +213,8 @@ def _check_whole(model: nn.Module) -> None:
 def _part_of(model: Any, asked: str) -> tuple[Any, tuple[str, ...]]:
     """The part of a model that is read, and the names of the others; the whole of a model that has no parts."""
     parts = PARTS.get(str(getattr(getattr(model, "config", None), "model_type", "")), {})
-    found = {name: path for name, path in parts.items() if optional(model, path) is not None}
+    paths = {name: [path for path in each.split() if optional(model, path) is not None] for name, each in parts.items()}
+    found = {name: several[0] for name, several in paths.items() if several}
     if asked and asked not in found:
         has = f"it has {', '.join(found)}" if found else "this model is read whole: leave out the # and what follows"
         raise ModelError(f"there is no part {asked!r} of this {model.config.model_type} model; {has}.")
