@@ -12,6 +12,7 @@ from armillary.cli.explore import explore
 from armillary.cli.heads import heads, paper
 from armillary.cli.health import health
 from armillary.cli.lab import lab
+from armillary.cli.matrix import matrix
 from armillary.cli.models import anatomy, edits, models
 from armillary.cli.report import compare, report
 from armillary.cli.survey import claims, merge, show, survey
@@ -45,6 +46,7 @@ COMMANDS = (
     claims,
     report,
     compare,
+    matrix,
     calibrate,
     models,
     anatomy,

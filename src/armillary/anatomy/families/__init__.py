@@ -102,6 +102,12 @@ def family_of(model_type: str) -> Family:
             f"the family {model_type!r} is announced by an installed package and cannot be loaded "
             f"({failures[model_type]}); repair or remove that package."
         )
+    if model_type in PARTS:
+        raise ModelError(
+            f"{model_type!r} models have several parts, which are read one at a time ({', '.join(PARTS[model_type])}); "
+            "pass the part itself, or add # and its name to the model's. Decoders that read an encoder by cross "
+            "attention are not understood yet."
+        )
     if model_type in MISSING:
         raise ModelError(
             f"the architecture {model_type!r} cannot be read: it needs {MISSING[model_type]}, which is not understood "
