@@ -85,23 +85,26 @@ _T5: dict[str, Any] = {
 _ALBERT: dict[str, Any] = {**SMALL, **SPECIAL, "intermediate_size": 48, "max_position_embeddings": 64}
 
 
-def _stack(name: str, base: dict[str, Any], **more: Any) -> Callable[[], nn.Module]:
-    """The encoder of a model that has two stacks."""
-    return lambda: _of(name, base, **more)().get_encoder()
+# Models of two stacks, by the part that is read.
+WHOLE: dict[str, Callable[[], nn.Module]] = {
+    "bart.encoder": _of("BartModel", _BART),
+    "mbart.encoder": _of("MBartModel", _BART),
+    "pegasus.encoder": _of("PegasusModel", _BART),
+    "marian.encoder": _of("MarianModel", _BART),
+    "t5.encoder": _of("T5Model", _T5),
+    "t5.encoder-gated": _of("T5EncoderModel", _T5, feed_forward_proj="gated-gelu", relative_attention_max_distance=30),
+    "mt5.encoder": _of("MT5Model", _T5),
+    "umt5.encoder": _of("UMT5Model", _T5),
+    "whisper.encoder": _of("WhisperModel", _BART, num_mel_bins=12, max_source_positions=30),
+}
+
+
+def _encoder(make: Callable[[], Any]) -> Callable[[], nn.Module]:
+    return lambda: make().get_encoder()
 
 
 STACKS: dict[str, Callable[[], nn.Module]] = {
-    "bart.encoder": _stack("BartModel", _BART),
-    "mbart.encoder": _stack("MBartModel", _BART),
-    "pegasus.encoder": _stack("PegasusModel", _BART),
-    "marian.encoder": _stack("MarianModel", _BART),
-    "t5.encoder": _stack("T5Model", _T5),
-    "t5.encoder-gated": _stack(
-        "T5EncoderModel", _T5, feed_forward_proj="gated-gelu", relative_attention_max_distance=30
-    ),
-    "mt5.encoder": _stack("MT5Model", _T5),
-    "umt5.encoder": _stack("UMT5Model", _T5),
-    "whisper.encoder": _stack("WhisperModel", _BART, num_mel_bins=12, max_source_positions=30),
+    **{name: _encoder(make) for name, make in WHOLE.items()},
     "albert": _of("AlbertForMaskedLM", _ALBERT, embedding_size=16),
     "albert-groups": _of("AlbertModel", _ALBERT, embedding_size=32, num_hidden_groups=3),
     "electra-narrow": _of("ElectraForMaskedLM", _ALBERT, embedding_size=16),

@@ -14,6 +14,7 @@ from armillary.cli.health import health
 from armillary.cli.lab import lab
 from armillary.cli.matrix import matrix
 from armillary.cli.models import anatomy, edits, models
+from armillary.cli.patches import patches
 from armillary.cli.report import compare, report
 from armillary.cli.survey import claims, merge, show, survey
 from armillary.cli.travel import travel
@@ -54,6 +55,7 @@ COMMANDS = (
     heads,
     paper,
     travel,
+    patches,
     lab,
     explore,
 )

@@ -27,6 +27,8 @@ from armillary.errors import ModelError, nearest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 HEADS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForImageClassification", "WithTeacher")
+# Classes of one stack alone, whose folders lack the other's weights.
+HALVES = ("EncoderModel",)
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
@@ -145,7 +147,7 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
     named = config.get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ""
     home = transformers if family is None or not family.classes else import_module(family.classes)
-    factory = getattr(home, architecture, None) if architecture.endswith(HEADS) else None
+    factory = getattr(home, architecture, None) if architecture.endswith((*HEADS, *HALVES)) else None
     where = {"pretrained_model_name_or_path": str(path), "local_files_only": True, "trust_remote_code": trust}
     try:
         plan = transformers.AutoConfig.from_pretrained(**where)

@@ -14,6 +14,8 @@ from armillary.views.text.quoting import html_text, show_text
 from armillary.views.text.summary import chapter_title
 
 NONE = "–"
+NAME = 8
+"""Longer names of columns are written on several lines."""
 KEY = "  ".join(f"{MARKS[verdict]} {verdict}" for verdict in VERDICTS) + f"  {NONE} {NOT_APPLICABLE}"
 SEVERAL = "several marks: one per training run"
 
@@ -26,11 +28,12 @@ def mark(finding: Finding | None) -> str:
 def print_matrix(matrix: Matrix, console: Console) -> None:
     """Chapters, claims and marks; names of columns stand on several lines where they are long."""
     first = max([len(claim.id) for claim in matrix.claims], default=0) + 3
-    wide = max([len(cell) for row in matrix.cells for cell in row] + [3]) + 2
+    longest = max(map(len, matrix.columns), default=0)
+    wide = max([len(cell) for row in matrix.cells for cell in row] + [min(longest, NAME)]) + 2
     room = max(1, (console.width - first) // wide)
     for start in range(0, len(matrix.columns), room):
         _print_part(matrix, console, range(start, min(start + room, len(matrix.columns))), first, wide)
-    console.print(Text(f"\n{KEY}" + (f"\n{SEVERAL}" if wide > 5 or _several(matrix) else "")), highlight=False)
+    console.print(Text(f"\n{KEY}" + (f"\n{SEVERAL}" if _several(matrix) else "")), highlight=False)
     for i, name in enumerate(matrix.columns):
         tally = " ".join(f"{MARKS.get(v, NONE)} {n}" for v, n in matrix.tally(i).items())  # type: ignore[call-overload]
         console.print(Text(f"{show_text(name)}: {tally}"), highlight=False)
