@@ -121,3 +121,16 @@ def test_a_survey_of_a_vision_model_in_one_call(vit):
     assert survey.text.documents == 12
     for name in ("words.travel", "stability.drift", "others.straight"):
         assert survey[name].why.name == "NOT_APPLICABLE"
+
+
+@pytest.mark.parametrize("name", ["vit", "convnext", "armillary_mixer", "whisper.encoder"])
+def test_no_claim_fails_on_a_model_that_reads_no_text(name, monkeypatch):
+    """Claims that experiment with lengths, positions and sublayers say that they do not apply, or run."""
+    from armillary.probes.instruments import patterns
+
+    # Images of the tiny models have fewer tokens than a text of patterns: shorten that, so that they would be cut.
+    monkeypatch.setattr(patterns, "LENGTH", 16)
+    monkeypatch.setattr(patterns.texts, "__defaults__", (16,))
+    claims = "cycle.isotropy,stability.positions,others.massive,others.collapse,others.linear,heads.specialise"
+    survey = armillary.survey(read(perturbed(SENSES[name])), claims=claims, quick=True, progress=False)
+    assert [finding.id for finding in survey if finding.verdict == "failed"] == []

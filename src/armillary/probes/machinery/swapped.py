@@ -22,6 +22,8 @@ OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors", "oth
 BESIDE_HEADS = ("ffn.store",)
 # Claims that read the hidden values of feed-forward layers.
 OF_HIDDEN = ("ffn.", "map.")
+# Claims that take feed-forward layers out of a model.
+OF_TWO_SUBLAYERS = ("others.collapse",)
 # Claims that edit queries and keys after their rotation.
 OF_HEAD_EDITS = ("heads.axes",)
 # Claims that follow the stream from norm to norm, or fold a norm into what reads it.
@@ -93,6 +95,10 @@ def _missing(claim: Claim, anatomy: "Anatomy") -> str:
         return f"Layers of this model mix tokens by {opaque['heads']}: no patterns, and no cache of keys and values."
     if "hidden" in opaque and claim.id.startswith(OF_HIDDEN):
         return f"The claim is about the hidden values of dense feed-forward layers; here: {opaque['hidden']}."
+    if claim.id in OF_TWO_SUBLAYERS and any(block.channels is None for block in anatomy.blocks):
+        return (
+            "The claim compares two sublayers, and blocks of this model have one write: no feed-forward of their own."
+        )
     if not anatomy.head_edits and claim.id in OF_HEAD_EDITS:
         return f"{anatomy.family} models attend by code of their own, in which queries and keys cannot be edited."
     if anatomy.unnormed and claim.id in OF_READING_NORMS:

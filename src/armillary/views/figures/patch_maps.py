@@ -46,7 +46,7 @@ def patch_page(maps: PatchMaps) -> str:
         f"<title>Largest activations</title><style>{_STYLE}</style></head><body><main>"
         f"<h1>Largest activations of {html_text(maps.model)}</h1>"
         f"<p>{html_text(maps.source)}. The largest coordinate of every token at {html_text(maps.state)}, as a multiple "
-        f"of the median magnitude: a patch is redder the larger it is, on a scale of logarithms from 1 to {MASSIVE:g}; "
+        f"of the median magnitude: a patch is redder the further it exceeds the image's median patch; "
         f"a frame marks {OUTLIER:g} and more, a heavy one {MASSIVE:g} and more (massive, after Sun et al. 2024).</p>"
         f"<div class='images'>{figures}</div>"
         f"<p>The median image's largest ratio by state: {html_text(states)}.</p></main></body></html>\n"
@@ -57,10 +57,10 @@ def _figure(maps: PatchMaps, image: int) -> str:
     picture, ratios = maps.pictures[image], maps.ratios[image]
     (rows, columns), height = maps.grid, round(SIDE * picture.shape[0] / picture.shape[1])
     tall, wide = height / rows, SIDE / columns
-    squares = []
+    squares, middle = [], max(1.0, float(np.median(ratios[maps.own :])))
     for place, ratio in enumerate(ratios[maps.own :]):
         row, column = divmod(place, columns)
-        share = min(1.0, max(0.0, math.log10(max(ratio, 1.0)) / math.log10(MASSIVE)))
+        share = min(1.0, max(0.0, math.log(max(ratio / middle, 1.0)) / math.log(max(MASSIVE / middle, 2.0))))
         frame = 4 if ratio >= MASSIVE else 2 if ratio >= OUTLIER else 0
         squares.append(
             f"<rect x='{column * wide:.1f}' y='{row * tall:.1f}' width='{wide:.1f}' height='{tall:.1f}' "
