@@ -1,121 +1,179 @@
-"""What does the shared pass cost on a GPU, where does it wait for the device, and are its numbers the CPU's?
+"""What does the shared pass cost on a GPU, where does it wait for the device, and are its numbers those of float64?
 
-    python bench/gpu.py [--rounds 7]
+    python bench/gpu.py [--out DIR] [--shapes gpt2,llama135,llama1b] [--windows 16] [--rounds 7] [--batch TOKENS]
+    python bench/gpu.py --profile | --agree | --survey 1b
 
-GPT-2-small shape at random weights, 16 × 1024 tokens. For every instrument: time of the watched pass over the bare one
-(medians, CUDA events), the places in our code at which PyTorch reports a synchronisation, and the largest relative
-difference of its state from the same pass on the CPU (float32).
+Random weights in bf16, windows of 1024 random tokens of documents of one half, base model without logits. The bare
+eager forward pass and the passes with instruments take turns; ratios are of medians of wall time, the device awaited at
+both ends. What an instrument does once per survey (folding weights) is timed apart, as `start`.
+
+--profile counts, inside one pass, what PyTorch reports as a synchronisation, copies between device and host, and
+kernels; and names the dearest ones. --agree compares each state with float64 sums over the same activations on the CPU,
+and with the same pass of a float64 model there, for three families in float32 and bf16. --survey times a survey of all
+claims on a shape with 50 000 tokens. Everything is written to DIR as it goes.
 """
 
 import argparse
-import collections
 import json
-import statistics
-import traceback
-import warnings
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
-import transformers as tr
+from gpu_parts import SETS, SHAPES, Prepared, bare, corpus, counted, model, survey_of, title
+from gpu_reference import agreement
 
 from armillary.anatomy.read import read
-from armillary.flow.capture import run, still
-from armillary.flow.tokens import Corpus, Window
-from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.instruments.heads import HEADS
-from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.instruments.words import WORDS
+from armillary.flow.batch_size import batch_tokens
 from armillary.probes.machinery.shared_pass import observe
 
-INSTRUMENTS = (LENGTHS, COVARIANCES, SAMPLES, HEADS, WORDS)
+# Of a work that is slow, fewer rounds are timed.
+PATIENCE = 6.0
 
 
-def corpus(windows: int = 16, width: int = 1024) -> Corpus:
-    draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, 50257, (windows, width), generator=draw).tolist()
-    return Corpus(
-        tuple(Window(i, tuple(row)) for i, row in enumerate(ids)), "random tokens", windows, windows * width, ()
-    )
+class Record:
+    """What was found so far, on disk after every step."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder, self.found = folder, dict[str, Any]()
+
+    def note(self, name: str, value: Any) -> None:
+        self.found[name] = value
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "gpu.json").write_text(json.dumps(self.found, indent=1, ensure_ascii=False))
 
 
-def model(dtype: torch.dtype) -> tr.GPT2LMHeadModel:
-    torch.manual_seed(0)
-    return tr.GPT2LMHeadModel(tr.GPT2Config()).eval().to("cuda", dtype)
-
-
-def bare(anatomy, text: Corpus) -> None:
-    with still(anatomy.model):
-        for batch in text.batches():
-            run(anatomy, batch.ids, batch.mask)
-
-
-def seconds(work, rounds: int) -> float:
-    times = []
-    for _ in range(rounds):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
+def awaited(device: str) -> None:
+    if device == "cuda":
         torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / 1000)
-    return statistics.median(times)
 
 
-def waits(work) -> dict[str, int]:
-    """Our line → how often PyTorch reported a synchronisation there."""
-    places: collections.Counter[str] = collections.Counter()
-
-    def note(message, category, filename, lineno, file=None, line=None) -> None:
-        ours = [frame for frame in traceback.extract_stack() if "armillary" in frame.filename]
-        if "synchroniz" in str(message) and ours:
-            places[f"{ours[-1].filename.split('armillary/')[-1]}:{ours[-1].lineno} {ours[-1].line}"] += 1
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = note
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            work()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    return dict(places.most_common(12))
+def seconds(work: Callable[[], object], device: str) -> float:
+    awaited(device)
+    began = time.perf_counter()
+    work()
+    awaited(device)
+    return time.perf_counter() - began
 
 
-def differences(gpu, cpu) -> dict[str, float]:
-    """Field → largest difference over the field's largest magnitude; rows that moved with rounding are skipped."""
-    worst: dict[str, float] = {}
-    theirs = cpu.arrays()
-    for name, array in gpu.arrays().items():
-        other, field = theirs[name].double(), name.split("/")[0] + "/" + name.split("/")[-1]
-        if array.shape == other.shape and array.numel() and "strip" not in name:
-            size = float(other.abs().max().clamp_min(1e-30))
-            worst[field] = max(worst.get(field, 0.0), float((array.double() - other).abs().max()) / size)
-    return worst
+def race(
+    works: dict[str, Callable[[], object]], renew: Callable[[], object], rounds: int, device: str
+) -> dict[str, float]:
+    """Median seconds of each, round by round in turn, after one round that warms up."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            if number < 2 or sum(times[name]) < PATIENCE:
+                renew()
+                took = seconds(work, device)
+                times[name] += [took] if number else []
+    return {name: sorted(took)[len(took) // 2] for name, took in times.items()}
+
+
+def table(given: argparse.Namespace, record: Record) -> None:
+    chosen = {name: SETS[name] for name in given.sets.split(",")}
+    print(f"{'shape':10s} {'batch':>6s} {'bare ms':>8s} " + " ".join(f"{name:>8s}" for name in chosen), flush=True)
+    for shape in given.shapes.split(","):
+        anatomy = read(model(shape, given.device, torch.bfloat16))
+        text = corpus(given.windows, given.width, given.batch or batch_tokens(anatomy))
+        all_prepared: list[Prepared] = []
+        starts, works = {}, {"bare": lambda a=anatomy, t=text: bare(a, t)}
+        for name, instruments in chosen.items():
+            prepared: list[Prepared] = []
+            starts[name] = seconds(
+                lambda a=anatomy, t=text, i=instruments, p=prepared: p.extend(Prepared(each, a, t) for each in i),
+                given.device,
+            )
+            works[name] = lambda a=anatomy, t=text, p=prepared: observe(a, t, p)
+            all_prepared += prepared
+        took = race(works, lambda p=all_prepared: [each.renew() for each in p], given.rounds, given.device)
+        ratios = {name: took[name] / took["bare"] for name in chosen}
+        batch = max(b.ids.numel() for b in text.batches())
+        peak = torch.cuda.max_memory_allocated() / 2**30 if given.device == "cuda" else 0.0
+        row = {"batch": batch, "seconds": took, "ratios": ratios, "start_seconds": starts, "peak_gib": peak}
+        record.note(f"table {shape}", row)
+        cells = " ".join(f"{ratios[name]:7.2f}×" for name in chosen)
+        print(f"{shape:10s} {batch:6d} {1e3 * took['bare']:8.1f} {cells}", flush=True)
+        cells = " ".join(f"{1e3 * starts[name]:6.0f}ms" for name in chosen)
+        print(f"{'':10s} {'':6s} {'start':>8s} {cells}   peak {peak:.1f} GiB", flush=True)
+        del anatomy, works, prepared, all_prepared
+        if given.device == "cuda":
+            torch.cuda.empty_cache()
+
+
+def profile(given: argparse.Namespace, record: Record) -> None:
+    for shape in given.shapes.split(","):
+        anatomy = read(model(shape, given.device, torch.bfloat16))
+        text = corpus(given.windows, given.width, given.batch or batch_tokens(anatomy))
+        all_prepared: list[Prepared] = []
+        passes: dict[str, Callable[[], object]] = {"bare": lambda a=anatomy, t=text: bare(a, t)}
+        for name in given.sets.split(","):
+            prepared = [Prepared(each, anatomy, text) for each in SETS[name]]
+            passes[name] = lambda a=anatomy, t=text, p=prepared: observe(a, t, p)
+            all_prepared += prepared
+        for name, work in passes.items():
+            found = counted(work, lambda p=all_prepared: [each.renew() for each in p])
+            record.note(f"profile {shape} {name}", found)
+            numbers = ", ".join(f"{key} {value}" for key, value in found.items() if not isinstance(value, dict))
+            print(f"{shape} {name}: {numbers}", flush=True)
+            for kind in ("waits", "dearest"):
+                for place, number in list(found[kind].items())[: given.lines]:
+                    print(f"    {kind:8s} {number:>10} {place[:110]}", flush=True)
+
+
+def agree(given: argparse.Namespace, record: Record) -> None:
+    for family in ("gpt2", "llama", "bert"):
+        for dtype in (torch.float32, torch.bfloat16):
+            found = agreement(family, given.device, dtype)
+            record.note(f"agree {family} {dtype}", found)
+            for against, errors in found.items():
+                print(f"{family} {dtype} against {against}", flush=True)
+                for instrument, fields in errors.items():
+                    worst = sorted(fields.items(), key=lambda pair: -pair[1])[: given.lines]
+                    print(f"  {instrument:12s} " + ", ".join(f"{n} {e:.1e}" for n, e in worst), flush=True)
+
+
+def survey(given: argparse.Namespace, record: Record) -> None:
+    found = survey_of(f"llama{given.survey}" if given.survey[0].isdigit() else given.survey, given)
+    record.note(f"survey {given.survey}", found)
+    print(f"survey of {given.survey}: {found['seconds']:.0f} s, peak {found['peak_gib']:.1f} GiB", flush=True)
+    for name, took in found["dearest"].items():
+        print(f"    {took:7.1f} s  {name}", flush=True)
+    for name, reason in found["failed"].items():
+        print(f"    failed {name}: {reason}", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--shapes", default="gpt2,llama135,llama1b", help=", ".join(SHAPES))
+    parser.add_argument("--sets", default=",".join(SETS), help="of instruments")
+    parser.add_argument("--windows", type=int, default=16)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--batch", type=int, help="tokens in a batch; by default what the package chooses")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--lines", type=int, default=12, help="how many places or fields to print")
+    parser.add_argument("--tokens", type=int, default=50_000, help="of --survey")
+    parser.add_argument("--claims", default="all", help="of --survey")
+    parser.add_argument("--table", action="store_true", help="the default")
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--agree", action="store_true")
+    parser.add_argument("--survey", metavar="1b|8b|SHAPE")
     given = parser.parse_args()
-    text, results = corpus(), {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    for dtype in (torch.float32, torch.bfloat16):
-        anatomy = read(model(dtype))
-        bare(anatomy, text)
-        alone = seconds(lambda anatomy=anatomy: bare(anatomy, text), given.rounds)
-        rows = {"bare_s": alone}
-        for chosen in (*((i,) for i in INSTRUMENTS), INSTRUMENTS):
-            name = "+".join(i.name for i in chosen)
-            observe(anatomy, text, chosen)
-            took = seconds(lambda anatomy=anatomy, chosen=chosen: observe(anatomy, text, chosen), given.rounds)
-            rows[name] = {"ratio": took / alone}
-            if len(chosen) == 1:
-                rows[name]["waits"] = waits(lambda anatomy=anatomy, chosen=chosen: observe(anatomy, text, chosen))
-        results[str(dtype)] = rows
-    anatomy, short = read(model(torch.float32)), corpus(8, 256)
-    on_gpu = observe(anatomy, short, INSTRUMENTS)
-    on_cpu = observe(read(anatomy.model.cpu()), short, INSTRUMENTS)
-    results["difference_from_cpu"] = {i.name: differences(on_gpu[i], on_cpu[i]) for i in INSTRUMENTS}
-    print(json.dumps(results, indent=1, ensure_ascii=False))
+    record = Record(given.out)
+    record.note("machine", title(given.device))
+    print(title(given.device), flush=True)
+    if given.table or not (given.profile or given.agree or given.survey):
+        table(given, record)
+    if given.profile:
+        profile(given, record)
+    if given.agree:
+        agree(given, record)
+    if given.survey:
+        survey(given, record)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,16 @@ from armillary.lab.study.training import ArmTrainer
 
 PARTS = {"norms": NORMS, "heads": SOFT_HEADS, "scores": METRIC, "activations": ACTIVATIONS}
 RATE, WARM, LEAST_ROUNDS, MOST_ROUNDS = 1e-4, 3, 5, 40
-NAMES_AND_RATES = ("name", "prediction", "tuned_as", "rates", "gain_rate", "norm_rate")
+NAMES_AND_RATES = (
+    "name",
+    "prediction",
+    "tuned_as",
+    "rates",
+    "gain_rate",
+    "norm_rate",
+    "embedding_scale",
+    "attention_scale",
+)
 REFERENCE = "layernorm, SDPA"
 
 
@@ -108,6 +117,7 @@ def timed(ready: dict[str, Any], until: float, count: int) -> dict[str, list[flo
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--parts", default=",".join(PARTS))
+    asked.add_argument("--only", default="", help="names of arms, separated by semicolons; all of the parts by default")
     asked.add_argument("--size", default=None, choices=SIZES)
     asked.add_argument("--seconds", type=float, default=240.0)
     asked.add_argument("--out", type=Path, default=Path("parts.json"))
@@ -115,7 +125,9 @@ def main() -> None:
     began = time.perf_counter()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size = SIZES[how.size or ("xs" if device == "cuda" else "cpu")]
-    ready, facts = built(list(chosen(how.parts)), size, device, began + how.seconds / 2)
+    only = set(filter(None, how.only.split(";")))
+    arms = [(name, arm) for name, arm in chosen(how.parts) if not only or name == REFERENCE or arm.name in only]
+    ready, facts = built(arms, size, device, began + how.seconds / 2)
     if REFERENCE not in ready:
         raise SystemExit(f"the reference cannot be timed: {facts[REFERENCE]}")
     found = timed(ready, began + how.seconds, 10 if device == "cuda" else 2)

@@ -123,7 +123,7 @@ def surveyed(shelf, gpt2, text):
 
 def test_a_survey_writes_every_claim(surveyed):
     record = json.loads((surveyed.folder / "survey.json").read_text("utf-8"))
-    assert record["schema"] == 2
+    assert record["schema"] == 3
     assert {"armillary", "model", "text", "provenance", "thresholds", "laws", "claims", "times"} < set(record)
     assert [claim["id"] for claim in record["claims"]] == CLAIMS
     needed = {"id", "statement", "source", "verdict", "statistic", "n", "controls", "rule", "reading"}

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import ClassVar
+import time
+from threading import Event, Timer
+from types import ModuleType
 
 import folders
 import pytest
 import torch
+from cluster_instruments import DiesOnce, Raises
 from command import check_sentence, run
 
 import armillary
@@ -76,46 +77,12 @@ def test_a_model_that_has_no_folder_travels(model, workers, whole):
     assert record(survey(anatomy, dask=workers.client.scheduler.address))["claims"] == whole["claims"]
 
 
-@dataclass(frozen=True)
-class DiesOnce:
-    """Lengths; the first worker that sees a third site with it is killed there, in the middle of a segment."""
-
-    flag: str
-    name: ClassVar[str] = "dies"
-    arms: ClassVar[tuple[str, ...]] = (MODEL, SHUFFLED)
-    overwrites: ClassVar[bool] = False
-
-    def start(self, anatomy, corpus, seed):
-        watch = LENGTHS.start(anatomy, corpus, seed)
-        see, seen = watch.see, []
-
-        def dying(site, view):
-            seen.append(site)
-            # The process that asks starts one, too, to know an empty state; it sees nothing.
-            if len(seen) == 3:
-                with suppress(FileExistsError), open(self.flag, "x") as file:
-                    file.write(str(os.getpid()))
-                    file.flush()
-                    os.kill(os.getpid(), signal.SIGKILL)
-            see(site, view)
-
-        watch.see = dying
-        return watch
-
-    def count(self, state):
-        return LENGTHS.count(state)
-
-    def bytes(self, anatomy):
-        return LENGTHS.bytes(anatomy)
-
-
 def gathered(anatomy, workers, instrument):
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 2500)
     with workers.holding(Sent.of(anatomy), corpus, 0) as observe:
         return gather(anatomy, corpus, [instrument], reader=Passage(None, observe, ahead=observe.expect))
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_is_survived(model, workers, tmp_path):
     anatomy = armillary.load(model, progress=False)
     before = set(workers.client.run(os.getpid).values())
@@ -130,7 +97,6 @@ def test_a_worker_that_is_killed_is_survived(model, workers, tmp_path):
     assert dead not in workers.client.run(os.getpid).values()
 
 
-@pytest.mark.slow
 def test_all_workers_may_die_at_once(model, workers):
     anatomy = armillary.load(model, progress=False)
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 1000)
@@ -143,7 +109,6 @@ def test_all_workers_may_die_at_once(model, workers):
     assert LENGTHS.count(states[LENGTHS]) == LENGTHS.count(Passage()(arm, [LENGTHS], lambda tokens: None)[0][LENGTHS])
 
 
-@pytest.mark.slow
 def test_an_instrument_that_raises_on_a_worker_is_lost_alone(model, workers):
     anatomy = armillary.load(model, progress=False)
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 2500)
@@ -155,19 +120,50 @@ def test_an_instrument_that_raises_on_a_worker_is_lost_alone(model, workers):
         evidence[Raises()][MODEL]
 
 
-@dataclass(frozen=True)
-class Raises(DiesOnce):
-    flag: str = ""
-    name: ClassVar[str] = "raises"
+def test_what_workers_cannot_import_ends_with_a_sentence(model, workers, monkeypatch):
+    """A class of a module that exists in this process alone."""
+    elsewhere = ModuleType("nowhere_else")
+    elsewhere.Raises = type("Raises", (Raises,), {"__module__": "nowhere_else", "__qualname__": "Raises"})
+    monkeypatch.setitem(sys.modules, "nowhere_else", elsewhere)
+    anatomy = armillary.load(model, progress=False)
+    message = r"cannot import what it was sent \(ModuleNotFoundError: No module named 'nowhere_else'\); install"
+    with pytest.raises(ClusterError, match=message):
+        gathered(anatomy, workers, elsewhere.Raises())
+    with pytest.raises(ClusterError, match=message):
+        list(workers.map(repr, [elsewhere.Raises()]))
 
-    def start(self, anatomy, corpus, seed):
-        watch = LENGTHS.start(anatomy, corpus, seed)
-        watch.see = lambda site, view: _raise()
-        return watch
+
+RELEASED = Event()
 
 
-def _raise():
-    raise ZeroDivisionError("planted")
+def waits(number):
+    RELEASED.wait()
+    return number
+
+
+def test_a_cluster_that_does_nothing_is_given_up(monkeypatch):
+    """No worker; a worker that never begins. One that works is waited for, however long."""
+    monkeypatch.setattr(cluster, "LOOK", 0.05)
+    monkeypatch.setattr(cluster, "EMPTY", 0.3)
+    monkeypatch.setattr(cluster, "IDLE", 0.3)
+    in_threads = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**in_threads) as threads, threads.get_client() as client:
+        workers = cluster.Cluster(client)
+        with pytest.raises(ClusterError, match=r"has had no worker for \d+ seconds; start some"):
+            list(workers.map(abs, [-1]))
+        threads.scale(1)
+        client.wait_for_workers(1)
+        future = client.submit(waits, 3)
+        while workers._workers() != (1, 1):
+            time.sleep(0.05)
+        Timer(1, RELEASED.set).start()
+        assert workers.result(future) == 3
+        (worker,) = threads.workers.values()
+        while workers._workers() != (1, 0):
+            time.sleep(0.05)
+        monkeypatch.setattr(worker.state, "nthreads", 0)
+        with pytest.raises(ClusterError, match=r"1 workers of the dask cluster have done nothing for \d+ seconds"):
+            list(workers.map(abs, [-1]))
 
 
 def test_what_names_no_cluster_is_refused(model, tmp_path, monkeypatch):

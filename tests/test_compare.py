@@ -281,20 +281,20 @@ def test_another_schema_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     broken = {"id": "qk.gone", "verdict": "perhaps"}
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "tables").symlink_to(tmp_path / "a" / "tables")
-    changed = {**record, "schema": 3, "claims": [*record["claims"], extra, broken], "laws": None}
+    changed = {**record, "schema": 4, "claims": [*record["claims"], extra, broken], "laws": None}
     (tmp_path / "b" / "survey.json").write_text(json.dumps(changed))
     read, notes = read_loosely(tmp_path / "b" / "survey.json")
     assert [finding.id for finding in read] == ["attention.cosine", "qk.new"]
     assert read["attention.cosine"].table == survey().findings[0].table
     assert read["qk.new"].table.rows == ()
     said = " ".join(notes)
-    assert "has schema 3, this version writes 2" in said
+    assert "has schema 4, this version writes 3" in said
     assert "only verdict and number could be read for qk.new" in said
     assert "could not be read: qk.gone" in said
     same, lost = read_loosely(tmp_path / "a")
     assert (survey_json(same), lost) == (survey_json(survey()), ())
-    (tmp_path / "b" / "survey.json").write_text(json.dumps({"schema": 4, "claims": "none"}))
-    with pytest.raises(OutputError, match="has schema 4, this version reads 1 and 2"):
+    (tmp_path / "b" / "survey.json").write_text(json.dumps({"schema": 5, "claims": "none"}))
+    with pytest.raises(OutputError, match="has schema '5', this version reads 1, 2 and 3"):
         read_loosely(tmp_path / "b")
     with pytest.raises(OutputError, match=r"no survey\.json"):
         read_loosely(tmp_path)

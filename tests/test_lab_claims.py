@@ -16,6 +16,7 @@ from armillary.lab.study.decisions import Evidence
 from armillary.lab.study.design import EFFECT, Arm
 from armillary.lab.study.stored import PATH, stored
 from armillary.probes import PROBES, choose
+from armillary.views.text.lab_claims import lab_list_text
 
 CLAIMS = {claim.id: claim for claim in LAB_CLAIMS}
 DOCS = Path(__file__).parent.parent / "docs"
@@ -51,7 +52,9 @@ def planted(study: str, effects: dict[str, float | None], seeds: int = 8, spread
 WORSE, BETTER = 0.03, -0.03
 SYMMETRISER = next(arm.name for arm in arms_of("symmetriser") if arm.norm == "symmetriser")
 INVERTIBLE = ("leaky", "wave", "signed root")
-FLOOR, NORM, ACTIVATION = "identity, no norm", "identity, norm", "gelu, no norm"
+FLOOR, NORM, LOUD_NORM = "identity, no norm", "identity, norm", "identity, norm, loud"
+LOUD_FLOOR = f"{FLOOR}, loud"
+FLOORS = {FLOOR: 1.0, LOUD_FLOOR: 1.0, "gelu, norm, loud": 0.1}
 CASES = [
     ("lab.softheads", {"triangular": BETTER}, "supported"),
     ("lab.softheads", {"triangular": BETTER, "random membership": BETTER}, "qualified"),
@@ -65,10 +68,14 @@ CASES = [
     ("lab.norms", {}, "supported"),
     ("lab.norms", {"dyt": None, "per-head": WORSE}, "supported"),
     ("lab.norms", {"sphere": BETTER}, "refuted"),
-    ("lab.implicit", {FLOOR: 1.0, NORM: 0.2, ACTIVATION: 0.5}, "supported"),
-    ("lab.implicit", {FLOOR: 1.0, NORM: 0.8, ACTIVATION: 0.5}, "qualified"),
-    ("lab.implicit", {FLOOR: 1.0, NORM: 1.0, ACTIVATION: 0.5}, "refuted"),
-    ("lab.implicit", {FLOOR: 1.0, NORM: 0.5, ACTIVATION: 0.5}, "undecided"),
+    ("lab.implicit", {**FLOORS, NORM: 0.2, LOUD_NORM: 1.0}, "supported"),
+    ("lab.implicit", {**FLOORS, NORM: 0.8, LOUD_NORM: 1.0}, "qualified"),
+    ("lab.implicit", {**FLOORS, NORM: 1.0, LOUD_NORM: 1.0}, "refuted"),
+    ("lab.implicit", {**FLOORS, NORM: 0.5, LOUD_NORM: 0.5}, "undecided"),
+    # Every arm has the start that suits it.
+    ("lab.implicit", {**FLOORS, NORM: 0.8, LOUD_NORM: 0.2}, "supported"),
+    ("lab.implicit", {FLOOR: 1.0, LOUD_FLOOR: 0.2, NORM: 0.2, LOUD_NORM: 0.2}, "refuted"),
+    ("lab.implicit", {**FLOORS, NORM: 0.6, LOUD_NORM: 1.0, "gelu, norm, loud": -1.0}, "qualified"),
     ("lab.activations", dict.fromkeys(INVERTIBLE, WORSE), "supported"),
     ("lab.activations", {**dict.fromkeys(INVERTIBLE, WORSE), "relu": WORSE}, "qualified"),
     ("lab.activations", {"leaky": WORSE, "wave": WORSE}, "refuted"),
@@ -101,6 +108,14 @@ def test_an_arm_that_is_still_to_be_run_leaves_the_claim_open_and_one_that_diver
     tuned = {"arm": "dyt", "tuning": True, "loss": None, "diverged": True, "seed": 1000}
     closed = decide(Evidence("layernorm", [*rows, tuned], evidence.arms))
     assert closed.verdict == "supported" and "Diverged: dyt" in closed.reading
+
+
+def test_a_floor_that_was_not_run_with_both_starts_leaves_the_norm_undecided():
+    evidence = planted("implicit", {**FLOORS, NORM: 0.2, LOUD_NORM: 1.0})
+    rows = [row for row in evidence.rows if row["arm"] != LOUD_FLOOR]
+    decision = CLAIMS["lab.implicit"].decide(Evidence(evidence.reference, rows, evidence.arms))
+    assert decision.verdict == "undecided"
+    assert f"Still to be run: {LOUD_FLOOR}." in decision.reading
 
 
 def test_a_slower_gain_is_no_other_norm():
@@ -171,12 +186,19 @@ def test_a_claim_is_complete_and_no_part_of_a_survey(entry):
 def test_claims_are_listed_with_their_verdicts():
     listed = works("claims").stdout
     assert all(claim in listed for claim in CLAIMS)
-    assert "no part of a survey" in listed and "Not run yet." in listed
+    assert "no part of a survey" in listed
     for said in stored():
         assert said.verdict in works("claims", said.claim).stdout
     with pytest.raises(ArmillaryError, match=r"chapter G .The laboratory. is decided by training"):
         choose("G")
     refused("did you mean 'lab.norms'", "claims", "lab.norm")
+
+
+def test_a_claim_without_runs_says_so(monkeypatch):
+    listed = lab_list_text(LAB_CLAIMS, width=300)
+    assert listed.count("Not run yet.") == len(CLAIMS.keys() - {said.claim for said in stored()})
+    monkeypatch.setattr("armillary.views.text.lab_claims.stored", tuple)
+    assert lab_list_text(LAB_CLAIMS, width=300).count("Not run yet.") == len(CLAIMS)
 
 
 def test_the_shipped_verdicts_follow_from_the_stored_runs():

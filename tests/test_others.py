@@ -5,11 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from planted import bench_of, finding_of, name_of, whole
+from planted import bench_of, finding_of, name_of, tried, whole
+from scipy.optimize import linprog
 from tiny import tiny
 
+from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
+from armillary.anatomy.space import Vectors
 from armillary.flow.passages import watched
+from armillary.geometry.hull import selectable
 from armillary.probes import choose
 from armillary.probes.instruments.curvatures import CURVATURES
 from armillary.probes.instruments.samples import SAMPLES
@@ -18,15 +22,19 @@ from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather, observe
 from armillary.probes.machinery.stream_states import stream_states
-from armillary.probes.others.bare_attention import Bare
+from armillary.probes.others.bare_attention import Bare, left
 from armillary.probes.others.bare_attention import share as left_share
 from armillary.probes.others.block_fits import block_fits, skip, write
 from armillary.probes.others.block_fits import whole as linear_share
 from armillary.probes.others.cones import contributions, rogue_share
-from armillary.probes.others.id_peak import by_half, peak
+from armillary.probes.others.id_peak import by_half, middle, peak
+from armillary.probes.others.key_hulls import _keys, _layer, _received
 from armillary.probes.others.massive_places import SetOutliers, extremes
 from armillary.probes.others.straight import middle_third
 from armillary.probes.others.stream import sampled_streams
+from armillary.results import Why
+from armillary.specimens.models.assembled import assembled
+from armillary.specimens.models.draws import normal
 from armillary.specimens.models.others import resting, writing
 from armillary.specimens.models.texts import chained, corpus
 from armillary.specimens.planted.others import CASES
@@ -34,9 +42,23 @@ from armillary.specimens.planted.others import CASES
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "opt-post", "bert")
 PARTS = {
     "massive, no head looks": {"heads park attention on the first token": "refuted", "massive values": "supported"},
+    "massive, at every token": {"massive values": "supported", "at a few tokens": "refuted"},
     "anisotropy, a mean along all axes": {"a narrow cone": "supported", "by rogue dimensions": "refuted"},
     "linear, small writes of |y|": {"with its skip": "supported", "not by the skip alone": "qualified"},
     "straight, means of all words so far": {"by training": "supported", "from the text": "refuted"},
+    "collapse, words that share a mean": {"skips prevent it": "supported"},
+    "collapse, writes that drown the skips": {"attention alone collapses": "supported", "skips prevent it": "refuted"},
+    "selectable, words of many lengths": {"queries use the normal": "supported"},
+    "selectable, words of one length": {
+        "every key is selectable": "supported",
+        "scaling does it": "refuted",
+        "one query attends to all keys alike": "supported",
+        "queries use the normal": "refuted",
+    },
+    "selectable, heads of two axes": {
+        "every key is selectable": "refuted",
+        "one query attends to all keys alike": "refuted",
+    },
 }
 
 
@@ -88,7 +110,7 @@ def test_independent_points_turn_by_120_degrees():
     steps = np.diff(rng.standard_normal((4000, 64)), axis=0)
     cosine = (steps[1:] * steps[:-1]).sum(1) / np.linalg.norm(steps[1:], axis=1) / np.linalg.norm(steps[:-1], axis=1)
     assert np.degrees(np.arccos(cosine)).mean() == pytest.approx(120, abs=1)
-    assert [middle_third(n) for n in (2, 3, 8)] == [slice(1, 2), slice(1, 2), slice(2, 6)]
+    assert [middle_third(n) for n in (4, 5, 8)] == [slice(1, 3), slice(1, 4), slice(2, 6)]
 
 
 def test_dimensions_add_up_to_the_cosine():
@@ -195,19 +217,142 @@ def test_without_its_skip_a_block_gives_its_write(family):
 
 
 def test_the_highest_of_many_noisy_numbers_is_no_peak():
-    """Dimensions that differ by chance alone: found and measured on the same documents, they would have a peak."""
+    """Dimensions that differ by chance alone: found and measured on the same documents, they would be too high."""
     rng = np.random.default_rng(3)
-    ratios = []
+    ratios, highest = [], []
     for _ in range(40):
         sums = np.zeros((20, 30, 2, 2))
         sums[..., 0] = 20
         sums[..., 1] = 2 + 0.4 * rng.standard_normal((20, 30, 2))
         ratios.append(float(peak(by_half(sums).sum(0)[None])[0]))
-    assert np.mean(ratios) < 1.0
+        same = by_half(sums).sum(0)[None].repeat(2, 1)[:, ::2]
+        highest.append(float((same[..., 0] / same[..., 1])[:, :, middle(30)].max(-1).mean() / 10))
+    # A mean of 200 numbers with a spread of a fifth errs by 1.4 %, and the mean of 80 such ratios by a fifth of that.
+    assert abs(np.mean(ratios) - 1) < 0.01 < 0.02 < np.mean(highest) - 1
     sums[:, 15, :, 1] /= 2
     assert float(peak(by_half(sums).sum(0)[None])[0]) > 1.5
+
+
+def test_a_peak_outside_the_middle_is_none():
+    """Six blocks: after the first, 17 % of the depth is over."""
+    for at, height in ((1, 0.5), (2, 2.0), (4, 2.0), (5, 0.5)):
+        sums = np.ones((20, 7, 2, 2))
+        sums[:, at, :, 1] /= 2
+        assert float(peak(by_half(sums).sum(0)[None])[0]) == height
+    assert [int(middle(blocks + 1).sum()) for blocks in (3, 4, 5, 6, 10)] == [2, 3, 4, 3, 7]
+
+
+@pytest.mark.parametrize("claim", ["others.idpeak", "others.straight"])
+def test_the_middle_of_a_depth_needs_three_blocks(claim):
+    probe = choose(claim)[0]
+    for layers in (1, 2, 3):
+        finding = tried(probe, assembled(normal(90, 32, stream=1), layers=layers), corpus(12, 30, vocabulary=90))
+        assert (finding.why is Why.NOT_APPLICABLE) == (layers < 3), finding.reading
+        whole(finding)
+    assert "fewer than 3 blocks" in probe.claim.rule
 
 
 def test_what_is_left_beside_the_mean():
     sums = np.array([[[0.0, 4.0], [4.0, 4.0], [1.0, 4.0]]])
     assert left_share(sums)[0].tolist() == [0.0, 1.0, 0.5]
+    assert left(sums[:, 1:])[0].tolist() == [1.0, 0.5]
+
+
+def test_a_mean_that_all_words_share_from_the_start_is_no_collapse():
+    """Nearly one vector before the first block: skips keep what there is."""
+    finding = finding_of("collapse, words that share a mean")
+    start = next(control for control in finding.controls if "before the first block" in control.name)
+    skips = next(control for control in finding.controls if control.name == "attention with skips")
+    assert start.value < 0.1 < 0.5 < skips.value
+    assert finding.to_frame().whole_share[0] == pytest.approx(start.value)
+
+
+def test_embeddings_of_one_vector_leave_nothing_to_collapse():
+    finding = tried(choose("others.collapse")[0], assembled(torch.ones(90, 32)), corpus(12, 30, vocabulary=90))
+    assert (finding.verdict, finding.why) == ("undecided", Why.UNDEFINED)
+    whole(finding)
+
+
+def test_a_peak_needs_different_words():
+    """Letters are no words: nothing is said of a dimension that could not be told."""
+    finding = tried(choose("others.idpeak")[0], read(tiny("gpt2")), corpus(12, 30, vocabulary=40))
+    assert (finding.verdict, finding.why) == ("undecided", Why.TOO_LITTLE_TEXT)
+    assert "64 different words" in finding.reading
+    more = tried(choose("others.idpeak")[0], read(tiny("gpt2")), corpus(12, 30, vocabulary=90))
+    assert more.why is not Why.TOO_LITTLE_TEXT
+
+
+def the_authors_programme(points, row):
+    """Brody et al.'s linear programme (after Grivas et al.): the largest ball of queries that select a key, in a box;
+    the key is unselectable if there is none of a radius of 1e-8."""
+    steps = np.delete(points, row, axis=0) - points[row]
+    lengths = np.linalg.norm(steps, axis=1, keepdims=True)
+    cost = np.zeros(points.shape[1] + 1)
+    cost[-1] = -1
+    bounds = [(-100, 100)] * points.shape[1] + [(1e-8, None)]
+    tolerance = {"primal_feasibility_tolerance": 1e-9}
+    solved = linprog(cost, np.hstack([steps, lengths]), np.zeros(len(steps)), bounds=bounds, options=tolerance)
+    return solved.status == 0
+
+
+@pytest.mark.parametrize(("count", "axes"), [(30, 2), (60, 5), (60, 8), (12, 11), (9, 12)])
+def test_selectable_keys_are_those_of_the_authors_programme(count, axes):
+    points = np.random.default_rng(count).standard_normal((count, axes))
+    points[3] = points[4]
+    rows = np.arange(count)
+    found = selectable(points, rows)
+    assert found.tolist() == [the_authors_programme(points, row) for row in rows]
+    assert found.all() == (axes > 8)
+    # An affine map moves no key into a hull or out of it; on a sphere every key can be selected.
+    assert (selectable(3 * points @ np.random.default_rng(1).standard_normal((axes, axes)) + 7, rows) == found).all()
+    assert selectable(points / np.linalg.norm(points, axis=1, keepdims=True), rows).all()
+
+
+def test_a_key_in_the_middle_is_found_however_small_the_cloud():
+    corners = 1e-4 * np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+    inside, edge, outside = 1e-5 * np.ones((1, 2)), np.array([[1e-4, 0]]), np.array([[1.01e-4, 0]])
+    assert selectable(np.vstack([corners, inside]), np.arange(5)).tolist() == [True] * 4 + [False]
+    assert not selectable(np.vstack([corners, edge]), np.array([4]))[0]
+    assert selectable(np.vstack([corners, outside]), np.array([4]))[0]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gpt_neox", "qwen3", "bert"])
+def test_keys_are_the_models_own(family):
+    """Before rotation what `L.k` gives; with rotation, scores with the model's own queries follow."""
+    anatomy = read(tiny(family))
+    bench = bench_of(gather(anatomy, chained(2, 12, vocabulary=90), ()))
+    batch = bench.batches()[0]
+    layer = _layer(bench, 1)
+    x = _received(bench, batch, [layer.site])[layer.site][0]
+    keys = _keys(layer, layer.norm.direction(x))
+    folded = fold(anatomy, 1, offsets=12)
+    z = Vectors(layer.norm.direction(x), folded.reads)
+    queries = folded.queries(z)[torch.from_numpy(layer.rows)]
+    last = queries[:, -1:] if folded.rotary is None else queries[:, -1:] @ _position(anatomy, 11)
+    scores = (last @ keys.mT)[:, 0] * folded.attention.scale
+    for place in range(12):
+        expected = folded.scores(z[11:], z[place : place + 1], 11 - place)[torch.from_numpy(layer.rows), 0, 0]
+        torch.testing.assert_close(scores[:, place], expected, rtol=1e-4, atol=1e-5)
+
+
+def _position(anatomy, place):
+    """The rotation of one position as a matrix."""
+    rotary = anatomy.blocks[1].attention.rotary
+    matrices = rotary.matrices(torch.arange(place + 1), anatomy.k, torch.float64)
+    return matrices[place]
+
+
+def test_a_norm_that_does_not_project_is_asked_about_scaling_alone():
+    gathered = gather(read(tiny("llama")), chained(12, 20, vocabulary=90), ())
+    finding = judge(choose("others.brody")[0], gathered, bench_of(gathered))
+    assert [part.name for part in finding.parts] == ["every key is selectable", "scaling does it"]
+    assert "RMSNorm projects nothing" in finding.reading
+
+
+def test_without_projection_the_query_along_the_normal_sees_means():
+    finding = finding_of("selectable, words of one length")
+    frame = finding.to_frame()
+    np.testing.assert_allclose(frame["normal"], 1)
+    np.testing.assert_allclose(frame["reached"], 1)
+    assert (frame["unprojected"] < 0.5).all() and (frame["random"] < 0.8).all()
+    assert (frame["inside"] == 0).all() and (frame["stream"] == 0).all()

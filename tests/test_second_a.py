@@ -21,8 +21,9 @@ from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.filter.writes.layer_writes import ATTENTION, INPUT, WRITE, layer_writes
 from armillary.probes.filter.writes.write_bits import principal_bits
+from armillary.probes.filter.writes.write_parts import Saved, WriteSavings, write_parts
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import MODEL
+from armillary.probes.machinery import MODEL, over_twins
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.shared_pass import gather
@@ -255,3 +256,19 @@ def test_words_need_a_tokenizer_and_training_a_control():
     anatomy, _ = draw(case_of("query subjects, topics on both sides"))
     assert QuerySubjects().conclude(Evidence(anatomy)).why is Why.NO_CONTROL
     assert QuerySubjects().conclude(Evidence(replace(anatomy, tokenizer=None))).why is Why.UNDEFINED
+
+
+@pytest.mark.parametrize(
+    ("twins", "verdict"), [((0.28, 0.32), "undecided"), ((0.28, 0.29, 0.3, 0.31, 0.32), "supported")]
+)
+def test_two_untrained_models_are_too_few_to_refute_a_write(twins, verdict):
+    """The share saved lies 0.2 above the mean twin. Two twins leave open what a third would show; five do not."""
+
+    def saved(value, low, high):
+        return Saved(np.array([[value, low, high]] * 2), (value, low, high))
+
+    share = saved(0.5, 0.495, 0.505)
+    control = over_twins([(value, value, value) for value in twins]).tolist()
+    bits = dict.fromkeys((INPUT, ATTENTION, "kept", "through"), share)
+    savings = WriteSavings((0, 1), bits, share, share, saved(*control), len(twins))
+    assert {part.name: part.verdict for part in write_parts(savings)}[LEARNED] == verdict

@@ -1,6 +1,7 @@
 """Does a survey come back from disk as it was, and does a failed write leave the old one alone?"""
 
 import errno
+import hashlib
 import json
 import os
 import runpy
@@ -20,6 +21,7 @@ from armillary.results.store import (
     table_csv,
     write_survey,
 )
+from armillary.results.swap import JOURNAL, tidy
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
 
@@ -39,6 +41,13 @@ def survey() -> Survey:
     )
     first = replace(made.findings[0], table=odd, statistic=Statistic("s", float("nan"), 0.0, float("inf")))
     return replace(made, findings=(first, *made.findings[1:]))
+
+
+def sign(folder: Path) -> None:
+    """The manifest of a survey.json that somebody wrote by hand."""
+    listed = json.loads((folder / "manifest.json").read_text("utf-8"))
+    listed["files"]["survey.json"] = hashlib.sha256((folder / "survey.json").read_bytes()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(listed), "utf-8")
 
 
 def same(a: object, b: object) -> bool:
@@ -67,7 +76,8 @@ def test_an_unknown_kind_or_verdict_of_a_part_is_refused(survey: Survey, tmp_pat
     claim = record["claims"][0]
     (claim["parts"][0] if key == "verdict" else claim)[key] = value
     path.write_text(json.dumps(record))
-    with pytest.raises(OutputError, match=f"{key} '{value}'"):
+    sign(tmp_path)
+    with pytest.raises(OutputError, match=f"{key} is '{value}', not one of"):
         read_survey(tmp_path)
 
 
@@ -126,7 +136,7 @@ def test_json_is_strict_and_deterministic(survey: Survey) -> None:
         raise AssertionError(f"{name} is no JSON")
 
     record = json.loads(text, parse_constant=refuse)
-    assert record["schema"] == 2
+    assert record["schema"] == 3
     assert record["claims"][0]["statistic"]["value"] is None
     assert record["claims"][1]["rule"]
     assert record["claims"][1]["control"]
@@ -167,9 +177,14 @@ def test_a_full_disk_leaves_the_old_survey(
     with pytest.raises(OutputError, match=r"the disk is full; free some space"):
         write_survey(changed, tmp_path)
     monkeypatch.undo()
-    assert (tmp_path / "survey.json").read_bytes() == before
-    assert not [p for p in tmp_path.rglob("*") if p.name.endswith(".part")]
-    assert read_survey(tmp_path).text == survey.text
+    # From the journal on it is the new one, also where files could not be renamed.
+    committed = operation == "replace" and calls > 0
+    assert read_survey(tmp_path).text == (changed if committed else survey).text
+    if not committed:
+        assert (tmp_path / "survey.json").read_bytes() == before
+    tidy(tmp_path)
+    assert read_survey(tmp_path).text == (changed if committed else survey).text
+    assert not [p for p in tmp_path.rglob("*") if p.name.endswith((".part", ".swap"))]
 
 
 def test_survey_json_is_renamed_last(survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,9 +192,11 @@ def test_survey_json_is_renamed_last(survey: Survey, tmp_path: Path, monkeypatch
     real = os.replace
     monkeypatch.setattr(os, "replace", lambda a, b: (order.append(Path(b).name), real(a, b)))
     write_survey(survey, tmp_path)
-    assert order[-1] == "survey.json"
+    # The journal is the moment; tables, survey.json and manifest.json follow.
+    assert order[0] == JOURNAL
+    assert order[-2:] == ["survey.json", "manifest.json"]
     assert "sphere.concentration.monte-carlo.csv" in order
-    assert len(order) == 10
+    assert len(order) == 12
 
 
 def test_tables_of_another_run_are_refused(survey: Survey, tmp_path: Path) -> None:
@@ -200,10 +217,13 @@ def _change(folder: Path, key: str, value: object) -> None:
     [
         (lambda f: (f / "survey.json").write_text("{"), "is not JSON"),
         (lambda f: (f / "survey.json").write_text("[]"), "not a survey"),
-        (lambda f: (f / "survey.json").write_text('{"schema": 99}'), "has schema 99, this version reads 1 and 2"),
-        (lambda f: (f / "survey.json").write_text('{"schema": 1}'), "it lacks 'claims'"),
-        (lambda f: _change(f, "model", {"name": "x", "layers": "many"}), "layers is 'many', which is not of type int"),
-        (lambda f: _change(f, "text", {}), "missing 1 required positional argument: 'source'"),
+        (lambda f: (f / "survey.json").write_text('{"schema": 99}'), "has schema '99', this version reads 1, 2 and 3"),
+        (lambda f: (f / "survey.json").write_text('{"schema": 1}'), "model is missing"),
+        (
+            lambda f: _change(f, "model", {"name": "x", "layers": "many"}),
+            "model.layers is 'many', not a whole number",
+        ),
+        (lambda f: _change(f, "text", {}), "text.source is missing"),
         (lambda f: (f / "survey.json").unlink(), "has no survey.json"),
         (lambda f: (f / "tables" / "sphere.plane.csv").unlink(), r"sphere\.plane\.csv cannot be read"),
     ],
@@ -211,6 +231,8 @@ def _change(folder: Path, key: str, value: object) -> None:
 def test_what_cannot_be_read_says_so(survey: Survey, tmp_path: Path, damage: object, message: str) -> None:
     write_survey(survey, tmp_path)
     damage(tmp_path)  # type: ignore[operator]
+    if (tmp_path / "survey.json").exists():
+        sign(tmp_path)
     with pytest.raises(OutputError, match=message):
         read_survey(tmp_path)
 
@@ -226,7 +248,7 @@ def test_names_cannot_leave_the_folder(survey: Survey, tmp_path: Path) -> None:
     evil = replace(first, claim=replace(first.claim, id="../../evil"), more_tables={"../up": first.table})
     write_survey(replace(survey, findings=(evil,)), tmp_path / "in")
     written = [p for p in tmp_path.rglob("*") if p.is_file()]
-    assert len(written) == 3
+    assert len(written) == 4
     assert all(p.is_relative_to(tmp_path / "in") for p in written)
     assert read_survey(tmp_path / "in").findings[0].id == "../../evil"
 

@@ -16,6 +16,7 @@ from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.lab import data, exam
 from armillary.lab.card import EXAM
 from armillary.lab.checkpoint import RECIPE
+from armillary.lab.forms import SCHEMA
 from armillary.lab.log import evaluations, rows
 from armillary.lab.ngram import KneserNey
 from armillary.lab.recipe import recipe
@@ -100,6 +101,7 @@ def examine(
             )
         network = anatomy.model
         found = {
+            "schema": SCHEMA,
             "text": source,
             "bits_per_byte": exam.bits_per_byte(network, tokens, size, context),
             "induction": _induction(exam.induction(network, anatomy.vocabulary, min(64, context // 2))),

@@ -34,7 +34,7 @@ class Loader:
     source: str
     dtype: str
     trust_remote_code: bool
-    fingerprint: str
+    checksum: str
     kind: str
     """Of device."""
 
@@ -42,7 +42,7 @@ class Loader:
         anatomy = load_model(
             self.source, None, device if self.kind == "cuda" else self.kind, self.dtype, self.trust_remote_code
         )
-        if describe(anatomy).fingerprint != self.fingerprint:
+        if describe(anatomy).checksum != self.checksum:
             raise ClusterError(f"a worker finds other weights at {self.source} than this process; share one folder.")
         return anatomy
 

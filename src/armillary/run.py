@@ -3,8 +3,8 @@
 import dataclasses
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
 from armillary.errors import ArmillaryError, ModelError, TextError
+from armillary.flow.batch_size import batch_tokens
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.media.corpus import budget_of, media_corpus, suited
@@ -27,6 +28,7 @@ from armillary.flow.spread import spread
 from armillary.flow.tokens import Corpus, encode
 from armillary.growing import GrowingSurvey
 from armillary.probes import AnyProbe, choose
+from armillary.probes.instruments.covariances import ENOUGH, share
 from armillary.probes.machinery.conclude import Conclusion, begin, conclude, crew_of
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.jobs import MODULES, jobs_for, prepare_jobs
@@ -37,9 +39,10 @@ from armillary.probes.machinery.swapped import applicable
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
 from armillary.reading import Loader, Reading
 from armillary.results import Provenance, Survey, TextFacts
+from armillary.results.files import check_writable, not_left_empty
 from armillary.results.lock import locked
 from armillary.results.resume import decided, forget_pass
-from armillary.results.store import check_writable, read_survey
+from armillary.results.store import read_survey
 from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
@@ -116,18 +119,17 @@ def survey(
         raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
     if resume and out is None:
         raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
-    fresh = out is not None and not Path(out).exists()
     reading = Reading.of(shard, shards, dask, out)
-    folder = None if out is None else check_writable(Path(out))
-    given = media_of(text, column) or from_any(text, column)
-    if reading.shard is None:
-        prepare_jobs(jobs, device, probes)
-    checkpoints = find_checkpoints(model) if steps else None
+    folder = None if out is None else Path(out)
     with (
-        _removed_if_empty(folder if fresh else None),
-        nullcontext() if folder is None else locked(folder),
+        not_left_empty(folder),
+        nullcontext() if folder is None else locked(check_writable(folder)),
         progress_bar(progress) as bar,
     ):
+        given = media_of(text, column) or from_any(text, column)
+        if reading.shard is None:
+            prepare_jobs(jobs, device, probes)
+        checkpoints = find_checkpoints(model) if steps else None
         source = model if checkpoints is None else checkpoints.last
         anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
         anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
@@ -156,16 +158,6 @@ def survey(
                 growing.result.save(folder)
             forget_pass(folder)
     return growing.result
-
-
-@contextmanager
-def _removed_if_empty(folder: Path | None) -> Iterator[None]:
-    """A folder that was made for a survey is not left behind empty, where the survey never began."""
-    try:
-        yield
-    finally:
-        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 def _measure(
@@ -217,14 +209,14 @@ def _loader(source: Any, anatomy: Anatomy, trust: bool) -> Loader | None:
         return None
     there = str(Path(source).resolve()) if Path(source).exists() else str(source)
     dtype, facts = str(anatomy.dtype).removeprefix("torch."), describe(anatomy)
-    return Loader(there, dtype, trust, facts.fingerprint, anatomy.device.type)
+    return Loader(there, dtype, trust, facts.checksum, anatomy.device.type)
 
 
 def _asked(begun: Survey, probes: Sequence[AnyProbe]) -> dict[str, Any]:
     """What shards of one survey have in common, by the names under which a difference is reported."""
     how = begun.provenance
     return {
-        "model": [begun.model.name, begun.model.fingerprint],
+        "model": [begun.model.name, begun.model.checksum],
         "text": begun.text.to_dict(),
         "claims": [probe.claim.id for probe in probes],
         "seed": how.seed,
@@ -271,7 +263,10 @@ def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
             f"the tokenizer gives token {top}, but the model knows {anatomy.vocabulary}: they do not belong together; "
             "pass the model's own tokenizer."
         )
-    return corpus
+    notes, read = corpus.notes, share(anatomy, corpus)
+    if read < 1:
+        notes = (*notes, f"covariances read a seeded {read:.2g} of the tokens: {ENOUGH} per dimension are enough")
+    return dataclasses.replace(corpus, batch=batch_tokens(anatomy), notes=notes)
 
 
 def _caption(anatomy: Anatomy, corpus: Corpus | None) -> str:
@@ -293,6 +288,7 @@ def _survey(anatomy: Anatomy, corpus: Corpus | None, documents: Documents | Medi
             documents_longer_than_context=corpus.longer,
             bootstrap_groups=corpus.groups,
             notes=tuple(corpus.notes),
+            checksum=corpus.checksum,
         )
     return Survey(
         findings=(),

@@ -4,6 +4,7 @@ With `modules`, the only file that reaches into a Hugging Face model. It reads a
 """
 
 import hashlib
+import json
 import math
 import sys
 from typing import Any
@@ -30,6 +31,8 @@ from armillary.anatomy.patches import position_table, signal_of
 from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
+_SIZES = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+
 
 def check_config(config: Any, family: Family) -> tuple[str, ...]:
     """Refuse, by name, an attribute that changes the computation and that no table understands.
@@ -37,6 +40,13 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
     Attributes at their class's default are what the table was tested on. Returns the keys that the class itself
     does not know: Hugging Face carries them along and obeys none of them.
     """
+    if getattr(config, "return_dict", True) is not True:
+        raise ModelError(
+            "the model's config says return_dict=False, so that it names none of its outputs; set it to True."
+        )
+    for name in _SIZES:
+        if isinstance(size := getattr(config, name, None), int) and size < 1:
+            raise ModelError(f"config attribute {name} is {size}, and no model has less than 1; check config.json.")
     given, default = config.to_dict(), type(config)().to_dict()
     understood = family.understood | NEUTRAL
     strange = [key for key in given if key not in understood and key in default and given[key] != default[key]]
@@ -190,6 +200,8 @@ def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Bloc
         rope = rope.get(rotary.kind, rope) if rotary.kind else rope
         first = rotary.rotation(torch.arange(2, device=next(inner.parameters()).device))
         frequencies = getattr(rotary.module, "inv_freq", None)
+        if frequencies is not None and not frequencies.numel():
+            raise ModelError("the config rotates no axis of any head (a rotary factor of 0); check config.json.")
         if frequencies is not None and not (fastest := float(frequencies.max())) <= math.pi:
             raise ModelError(
                 f"the rotary base of this model ({rope.get('rope_theta')}) turns a pair of axes by {fastest:.1e} rad "
@@ -278,6 +290,25 @@ def _sites(tables: list[Family], at: str, blocks: tuple[Block, ...], k: int, has
     if has_final and first.ln_final:
         sites.append(Site("ln_final", at + first.ln_final, "output"))
     return {site.name: site for site in sites}
+
+
+# What a config says of where it came from, not of what the model computes.
+_ASIDE = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "_attn_implementation")
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def checksum(model: Any) -> str:
+    """A short hash of every weight and of the config.
+
+    The bits of a weight are added as integers, which gives the same sum in any order, on any device.
+    """
+    config = {key: value for key, value in model.config.to_dict().items() if key not in _ASIDE}
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode("utf-8", "backslashreplace"))
+    for name, tensor in model.state_dict().items():
+        flat = tensor.detach().contiguous().flatten()
+        total = int(flat.view(_BITS[flat.element_size()]).sum(dtype=torch.int64)) if flat.numel() else 0
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {total}".encode())
+    return digest.hexdigest()[:16]
 
 
 def fingerprint(model: nn.Module) -> tuple[str, str]:

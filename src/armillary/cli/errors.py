@@ -15,28 +15,30 @@ from armillary.errors import ArmillaryError
 
 DEBUG = "ARMILLARY_DEBUG"
 USER, BUG, INTERRUPTED = 2, 1, 130
+NUL = "a path contains NUL or half of a character, which no file's name can; check the names given."
 
 
 def friendly(
     command: Callable[..., Any],
     *,
-    interrupted: str = "nothing was written",
+    interrupted: str = "",
     smaller: str = "use a smaller model or fewer --tokens",
 ) -> Callable[..., Any]:
     """Report what a user can fix as one sentence with exit code 2, without a traceback; what nobody foresaw, as one
     sentence with exit code 1 that says where the traceback is.
 
-    `interrupted` says what is on disk after Ctrl-C, and `smaller` what to do when memory is full.
+    `interrupted` says what is on disk after Ctrl-C, if anything was written; `smaller` what to do when memory is full.
     """
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        before = len(_files())
         try:
             return command(*args, **kwargs)
         except ArmillaryError as error:
             tell(str(error), USER)
         except KeyboardInterrupt:
-            tell(f"interrupted; {interrupted}.", INTERRUPTED)
+            tell(f"interrupted; {_written(interrupted, before)}.", INTERRUPTED)
         except click.ClickException:
             raise
         except Exception as error:
@@ -44,11 +46,32 @@ def friendly(
             full = ("out of memory", "can't allocate memory")
             if isinstance(error, MemoryError) or any(words in str(error) for words in full):
                 tell(f"out of memory; {smaller}.", USER)
+            if _is_name(error):
+                tell(NUL, USER)
             if os.environ.get(DEBUG) or kwargs.get("debug"):
                 raise
             tell(unforeseen(error), BUG)
 
     return wrapped
+
+
+def _is_name(error: Exception) -> bool:
+    """Is it about a path that no file can have?"""
+    return "embedded null" in str(error) or (isinstance(error, UnicodeEncodeError) and "surrogates" in str(error))
+
+
+def _written(interrupted: str, before: int) -> str:
+    """What is on disk: nothing of this command, what the command says, or the last file and how many there are."""
+    new = _files()[before:]
+    if not new:
+        return "nothing was written"
+    return interrupted or f"{len(new)} file{'s' * (len(new) > 1)} had been written, the last of them {new[-1]}"
+
+
+def _files() -> list[Any]:
+    """What this process has written; a command that wrote nothing may not even have loaded who writes."""
+    writer = sys.modules.get("armillary.results.files")
+    return [] if writer is None else list(writer.WRITTEN)
 
 
 def tell(message: str, code: int) -> NoReturn:
@@ -95,4 +118,8 @@ class Commands(click.Group):
             sys.exit(error.exit_code)
         except click.Abort:
             tell("interrupted.", INTERRUPTED)
+        except ValueError as error:
+            if not _is_name(error):
+                raise
+            tell(NUL, USER)
         sys.exit(code if isinstance(code, int) else 0)

@@ -51,16 +51,17 @@ def train(
     changes = {name: value for name, value in given.items() if value is not None}
     recipe(preset, architecture, **changes)
     from armillary.lab.data import check_source
-    from armillary.results.store import check_writable
+    from armillary.results.files import check_writable, not_left_empty
 
     for path in (text, heldout):
         if path is not None:
             check_source(path)
-    check_writable(out)
-    from armillary import learn
-
     how: dict[str, Any] = {"heldout": heldout, "architecture": architecture, "device": device}
-    folder = learn.train(preset, text, out, progress=sys.stderr.isatty(), **how, **changes)
+    with not_left_empty(out):
+        check_writable(out)
+        from armillary import learn
+
+        folder = learn.train(preset, text, out, progress=sys.stderr.isatty(), **how, **changes)
     click.echo(learn.summary(folder))
 
 
@@ -68,7 +69,7 @@ def train(
 @click.argument("study", metavar="STUDY")
 @click.option("--preset", default="smoke", show_default=True, metavar="P",
               help="smoke (a minute or two), cpu (up to half an hour) or gpu (the sizes of docs/lab).")  # fmt: skip
-@click.option("--size", metavar="NAME", help="smoke, cpu, xs, xs-scarce, s or m, instead of the preset's.")
+@click.option("--size", metavar="NAME", help="smoke, cpu, xs, xs-scarce, s-short, s or m, instead of the preset's.")
 @click.option("--text", metavar="PATH", help="A text file (also .xz, .gz) or a folder. [default: the built-in sample]")
 @click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
 @click.option("--seeds", type=int, metavar="N", help="Paired runs per arm, instead of the preset's 3, 5 or 8.")
@@ -79,10 +80,13 @@ def train(
 @click.option(
     "--out", type=PATH, required=True, metavar="DIR", help="The study's folder; a killed study goes on there."
 )
+@click.option("--known", type=PATH, multiple=True, metavar="DIR",
+              help="Studies whose runs of the same model are taken over, not made again.")  # fmt: skip
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @partial(friendly, interrupted="the same command goes on after the last finished run")
 def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | None, heldout: str | None,
-              device: str | None, survey: bool, dask: str | None, **amount: Any) -> None:  # fmt: skip
+              device: str | None, survey: bool, dask: str | None, known: tuple[Path, ...],
+              **amount: Any) -> None:  # fmt: skip
     """Train the arms of STUDY in pairs and compare their losses.
 
     gate, stability, norms, symmetriser, softheads, activations, implicit, metric, rank or mismatch (docs/lab.md), or
@@ -113,7 +117,7 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
         folder = out / name if study == "all" else out
         if study == "all":
             click.echo(f"study {index + 1} of {len(names)}: {name}", err=True)
-        queue = Study(name, size, source, folder, seeds, on, lambda line: click.echo(line, err=True))
+        queue = Study(name, size, source, folder, seeds, on, lambda line: click.echo(line, err=True), known)
         with _spread(dask) as spread:
             queue.run(wanted, jobs, spread)
         if survey:

@@ -1,5 +1,6 @@
 """Options that several commands share, and how they print JSON."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ import click
 
 from armillary.errors import ArmillaryError
 
+# Controls below a space are spelt so by JSON itself.
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 PATH = click.Path(path_type=Path)
 LOADING: tuple[Callable[..., Any], ...] = (
     click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]"),
@@ -47,5 +50,5 @@ def load(model: str, asked: dict[str, Any]) -> Any:
 
 
 def echo_json(text: str) -> None:
-    """As bytes: JSON is UTF-8 in any terminal."""
-    click.echo(text.encode(), nl=False)
+    """As bytes: JSON is UTF-8 in any terminal. What could move its cursor or turn its text around is spelt \\u202e."""
+    click.echo(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode(), nl=False)

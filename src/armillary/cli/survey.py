@@ -68,8 +68,8 @@ def survey(
     form = form_of(brief, full)
     from armillary.probes import choose
     from armillary.probes.machinery.jobs import prepare_jobs
+    from armillary.results.files import check_writable, not_left_empty
     from armillary.results.resume import read_settings, write_settings
-    from armillary.results.store import check_writable
 
     if resume is not None:
         _check_resumed(out, settings)
@@ -81,12 +81,13 @@ def survey(
         raise ArmillaryError("--shard was given, but standard input can be read only once; save the text to a file.")
     part = "" if settings["shard"] is None else "-shard-" + settings["shard"].replace("/", "-of-")
     folder = resume or out or Path("survey") / (_folder_name(settings["model"] or "default") + part)
-    check_writable(folder)
-    if not part:
-        prepare_jobs(settings["jobs"], settings["device"], choose(settings["claims"]))
     # What is refused leaves nothing behind: settings are written when the survey begins.
     begin = partial(write_settings, folder, settings) if resume is None else None
-    _print_survey(folder, settings, as_json, debug, begin, form, resume=resume is not None)
+    with not_left_empty(folder):
+        check_writable(folder)
+        if not part:
+            prepare_jobs(settings["jobs"], settings["device"], choose(settings["claims"]))
+        _print_survey(folder, settings, as_json, debug, begin, form, resume=resume is not None)
 
 
 def _print_survey(
@@ -156,8 +157,8 @@ def merge(
     The model and the text must be where they were: experiments need them. The order of DIRS does not matter.
     """
     from armillary.probes.machinery.shards import Shards
+    from armillary.results.files import check_writable, not_left_empty
     from armillary.results.resume import read_settings
-    from armillary.results.store import check_writable
 
     first = Shards.of(folders).parts[0].folder
     # What `survey` names in its signature is no setting: where and how it prints.
@@ -165,8 +166,9 @@ def merge(
     known = [str(option.name) for option in survey.params if option.name not in named]
     settings = {**read_settings(first, known), "shard": None, "jobs": jobs}
     settings["device"] = device or settings["device"]
-    check_writable(out)
-    _print_survey(out, settings, as_json, debug, shards=folders)
+    with not_left_empty(out):
+        check_writable(out)
+        _print_survey(out, settings, as_json, debug, shards=folders)
 
 
 def _check_resumed(out: Path | None, settings: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import TextError
-from armillary.flow.files import Lazy, readable
+from armillary.flow.files import Lazy, readable, whole_characters
 
 USUAL = ("text", "content", "document")
 SEVERAL = 100
@@ -47,7 +47,7 @@ def column_texts(rows: Callable[[], Iterable[Mapping[str, Any]]], column: str, s
             if value is not None and not isinstance(value, str) and value == value:  # NaN marks a missing text
                 raise TextError(f"row {number} of {source} has no text under {name!r} but a {type(value).__name__}.")
             if isinstance(value, str) and value.strip():
-                yield value
+                yield whole_characters(value, f"row {number} of {source}")
 
     return Lazy(texts), name
 
@@ -64,7 +64,7 @@ def parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             with parquet.ParquetFile(path) as file:
                 for batch in file.iter_batches(SEVERAL):
                     yield from batch.to_pylist()
-        except pyarrow.ArrowException as error:
+        except (pyarrow.ArrowException, UnicodeDecodeError) as error:
             raise TextError(f"{path} is not a parquet file that can be read ({error}).") from error
 
 

@@ -22,7 +22,18 @@ from typing import Any, BinaryIO, cast
 
 from armillary.errors import TextError
 from armillary.flow.columns import column_texts, parquet_rows, table_rows
-from armillary.flow.files import PACKED, WHOLE, Lazy, clean, kind, opened, pieces, split_pieces, text_lines
+from armillary.flow.files import (
+    PACKED,
+    WHOLE,
+    Lazy,
+    clean,
+    kind,
+    opened,
+    pieces,
+    split_pieces,
+    text_lines,
+    whole_characters,
+)
 
 # A form feed, or a line with nothing but ---, === or <|endoftext|> on it, ends a document.
 SEPARATOR = re.compile(r"\f|^(?:-{3,}|={3,}|<\|endoftext\|>)[ \t]*$", re.MULTILINE)
@@ -120,6 +131,8 @@ def from_any(text: Any, column: str = "") -> Documents:
     given = [text] if isinstance(text, str) else list(text)
     if any(not isinstance(one, str) for one in given):
         raise TextError(f"{WANTED}.")
+    for number, one in enumerate(given, 1):
+        whole_characters(one, f"text {number} of those given")
     if len(given) == 1:
         return _split(given[0], "the text given")
     return Documents(f"{len(given)} texts given", tuple(_nonempty(given, "the texts given")))
@@ -236,12 +249,12 @@ def _json_lines(lines: Iterable[str], source: str, column: str) -> Iterator[str]
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = getattr(error, "msg", "nested too deeply")
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "nested too deeply, or a number of thousands of digits")
             raise TextError(f"{source} line {number} is not JSON ({reason}); each line must be one object.") from error
         if not isinstance(row, dict) or not isinstance(row.get(key), str):
             raise TextError(f"{source} line {number} has no string under {key!r}; each line needs one.")
-        yield row[key]
+        yield whole_characters(row[key], f"{source} line {number}")
 
 
 def _split(text: str, source: str) -> Documents:

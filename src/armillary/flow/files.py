@@ -141,6 +141,16 @@ def clean(text: str, source: str) -> str:
     return text.replace("\x00", "").removeprefix("\ufeff").replace("\r\n", "\n")
 
 
+def whole_characters(text: str, where: str) -> str:
+    """The text, unless it holds half of a character (a lone surrogate), which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(text[error.start]):04X}"
+        raise TextError(f"{where} holds half of a character ({half}, a lone surrogate); repair the text.") from None
+    return text
+
+
 def split_pieces(text: Iterable[str], separator: re.Pattern[str]) -> Iterator[str]:
     """What lies between separators, none of which spans more than whole lines.
 

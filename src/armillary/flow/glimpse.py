@@ -43,6 +43,8 @@ class Tokens:
     """Rows that are not padding."""
     later: Tensor
     """Rows that are neither padding nor first positions."""
+    counts: Tensor
+    """1 at those rows, else 0; one byte each."""
 
     @property
     def device(self) -> torch.device:
@@ -64,7 +66,8 @@ class Tokens:
         first = torch.where(position == 0, FIRST, ORDINARY)
         real, later = mask.nonzero()[:, 0], (mask & (position > 0)).nonzero()[:, 0]
         parts = (mask, document % groups, document, position, batch.ids.reshape(-1), first)
-        on_device = [part.to(device, non_blocking=True) for part in (*parts, real, later)]
+        counts = (mask & (position > 0)).to(torch.int8)
+        on_device = [part.to(device, non_blocking=True) for part in (*parts, real, later, counts)]
         return cls(batch, bool(mask.all()), *on_device)
 
 
@@ -188,3 +191,8 @@ class Typical:
 
     length: Tensor
     magnitude: Tensor
+
+    @cached_property
+    def bound(self) -> Tensor:
+        """From what on a coordinate is massive, in float32. (Where most are zero, there is no scale for one.)"""
+        return (MASSIVE * torch.where(self.magnitude > 0, self.magnitude, torch.inf)).float()

@@ -5,6 +5,7 @@ the two halves of the documents (so that a statistic can be checked on one half 
 and never counted.
 """
 
+import hashlib
 import logging
 import random
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from torch import Tensor
 from armillary.errors import TextError
 from armillary.flow.documents import Documents
 
+# Of a CPU; `flow.batch_size.batch_tokens` says how many a GPU takes.
 BATCH_TOKENS = 2048
 SEGMENT_TOKENS = 1 << 16
 WINDOW = 1024
@@ -86,8 +88,14 @@ class Corpus:
     notes: tuple[str, ...]
     one_token: int = 0
     longer: int = 0
+    batch: int | None = None
+    """Tokens in a batch of a pass; None is what suits a CPU."""
     whole: bool = False
     """Windows are whole images or clips, which cannot be read in part."""
+
+    @property
+    def batch_tokens(self) -> int:
+        return self.batch or BATCH_TOKENS
 
     @property
     def groups(self) -> int:
@@ -97,16 +105,25 @@ class Corpus:
     def group(self, documents: Tensor) -> Tensor:
         return documents % self.groups
 
+    @property
+    def checksum(self) -> str:
+        """A short hash of every token, and of the documents they belong to."""
+        digest = hashlib.sha256()
+        for window in self.windows:
+            digest.update(repr((window.document, window.prefix, window.suffix)).encode())
+            digest.update(torch.tensor(window.ids).numpy().tobytes())
+        return digest.hexdigest()[:16]
+
     def batches(self, size: int | None = None, only: Container[int] | None = None) -> Iterator[Batch]:
         """Windows of similar length together, about `size` tokens a batch, in a fixed order; `only` some, by number."""
-        for number, windows in enumerate(self._batched(size or BATCH_TOKENS)):
+        for number, windows in enumerate(self._batched(size or self.batch_tokens)):
             if only is None or number in only:
                 yield collate(windows, windows[0].document % 2, number)
 
     def segments(self) -> "list[Segment]":
         """Stretches of batches whose states are added: all in one, unless the text is long."""
         found, start, tokens = [], 0, 0
-        sizes = [sum(len(window.ids) for window in windows) for windows in self._batched(BATCH_TOKENS)]
+        sizes = [sum(len(window.ids) for window in windows) for windows in self._batched(self.batch_tokens)]
         for end, size in enumerate(sizes, 1):
             tokens += size
             if tokens >= SEGMENT_TOKENS or end == len(sizes):
@@ -115,7 +132,7 @@ class Corpus:
         return found
 
     def batch_count(self) -> int:
-        return sum(1 for _ in self._batched(BATCH_TOKENS))
+        return sum(1 for _ in self._batched(self.batch_tokens))
 
     def _batched(self, size: int) -> Iterator[list[Window]]:
         for fold in (0, 1):

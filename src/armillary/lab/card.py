@@ -1,12 +1,12 @@
 """The model card of a run, written from the run's own files."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from armillary.errors import OutputError
+from armillary.lab import forms
 from armillary.lab.checkpoint import RECIPE
+from armillary.lab.forms import read_form
 from armillary.lab.log import rows
 
 EXAM = "exam.json"
@@ -16,7 +16,8 @@ def card(
     out: Path, title: str, about: str = "", command: str = "armillary lab train", shown: Callable[[str], str] = str
 ) -> str:
     """The card in Markdown, from recipe.json, log.jsonl and exam.json; `shown` escapes the model's own text."""
-    recipe, exam = _record(out / RECIPE, "train"), _record(out / EXAM, "exam")
+    recipe = read_form(out / RECIPE, forms.RECIPE, "run armillary lab train first")
+    exam = read_form(out / EXAM, forms.EXAM, "run armillary lab exam first")
     parts = [
         f"# {title}",
         about.strip(),
@@ -35,15 +36,6 @@ def card(
         *("\n".join(f"> {shown(line)}" for line in text.split("\n")) for text in exam["samples"]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _record(path: Path, command: str) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise OutputError(
-            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); run armillary lab {command} first."
-        ) from error
 
 
 def _course(log: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:

@@ -3,29 +3,28 @@
 Everything is safetensors and JSON, written to a temporary file and renamed: a full disk or a kill leaves the old files.
 """
 
+import hashlib
 import json
 import os
-import re
+import struct
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from armillary.errors import OutputError
 from armillary.lab.data import END
+from armillary.lab.forms import SCHEMA
 from armillary.lab.log import LOG
 from armillary.lab.recipe import Recipe
-from armillary.results.store import write_whole
+from armillary.results.files import PART, read_bytes, strict_json, write_whole
 
 CHECKPOINT = "checkpoint.safetensors"
 RECIPE = "recipe.json"
 MODEL = "model.safetensors"
 MOMENTS = ("exp_avg", "exp_avg_sq")
-# Temporary files of `write_whole`, left if the process was killed.
-PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 
 
 def write_model(folder: Path, model: Any, bpe: Any, dtype: torch.dtype = torch.float16) -> None:
@@ -49,8 +48,11 @@ def write_model(folder: Path, model: Any, bpe: Any, dtype: torch.dtype = torch.f
     )
 
 
-def write_checkpoint(out: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Write everything the next step depends on: weights and AdamW's moments in float32, and the random state."""
+def write_checkpoint(out: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, log: str = "") -> None:
+    """Write everything the next step depends on: weights and AdamW's moments in float32, and the random state.
+
+    With their hash, and with that of the log so far: a checkpoint or a log that was changed is refused.
+    """
     tensors = {f"model.{name}": tensor for name, tensor in _weights(model).items()}
     for name, parameter in model.named_parameters():
         state = optimizer.state.get(parameter, {})
@@ -60,16 +62,30 @@ def write_checkpoint(out: Path, step: int, model: nn.Module, optimizer: torch.op
     if device.type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(device)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole({out / CHECKPOINT: save(plain, {"step": str(step)})})
+    facts = {"schema": str(SCHEMA), "step": str(step), "log": log, "sha256": _sha256(plain)}
+    write_whole({out / CHECKPOINT: save(plain, facts)})
 
 
-def read_checkpoint(out: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Restore the state of a stopped run; returns the number of steps done."""
+def _sha256(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def read_checkpoint(out: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, str]:
+    """Restore the state of a stopped run; returns the number of steps done, and the hash of its log so far."""
     path = out / CHECKPOINT
     try:
-        with safe_open(path, "pt") as file:
-            step = int(file.metadata()["step"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        content = read_bytes(path)
+        (length,) = struct.unpack("<Q", content[:8])
+        facts = strict_json(content[8 : 8 + length])["__metadata__"]
+        step, tensors = int(facts["step"]), load(content)
+        if facts.get("schema", str(SCHEMA)) != str(SCHEMA):
+            raise ValueError(f"its schema is {facts['schema']}, this version reads {SCHEMA}")
+        if facts.get("sha256", _sha256(tensors)) != _sha256(tensors):
+            raise ValueError("it is not what was written: its SHA-256 differs")
         # Not strict, because tied weights are stored under one name; missing names raise a KeyError here.
         model.load_state_dict({name: tensors[f"model.{name}"] for name in _weights(model)}, strict=False)
         for name, parameter in model.named_parameters():
@@ -80,10 +96,11 @@ def read_checkpoint(out: Path, model: nn.Module, optimizer: torch.optim.Optimize
         torch.set_rng_state(tensors["random.cpu"])
         if _device(model).type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], _device(model))
-        return step
+        return step, facts.get("log", "")
     except Exception as error:
+        why = getattr(error, "strerror", None) or error
         raise OutputError(
-            f"{path} cannot be read ({error}); delete it to start again, or choose another --out."
+            f"{path} cannot be read ({why}); delete it to start again, or choose another --out."
         ) from error
 
 
@@ -91,11 +108,13 @@ def claim_folder(out: Path, recipe: Recipe, text_sha256: str, device: str) -> bo
     """Claim `out` for this run, or check that it belongs to it; returns whether there is a checkpoint."""
     path = out / RECIPE
     # Another kind of device rounds and draws random numbers differently: resuming there would be another run.
-    ours = {"recipe": recipe.to_dict(), "text": text_sha256, "device": device.split(":")[0]}
+    ours = {"schema": SCHEMA, "recipe": recipe.to_dict(), "text": text_sha256, "device": device.split(":")[0]}
     there = {name for name in os.listdir(out) if not PART.fullmatch(name)} if out.exists() else set()
     if there and RECIPE not in there:
         raise OutputError(f"{out} is not empty and contains no run of this program; choose another --out.")
     theirs = _read(path) if there else None
+    if isinstance(theirs, dict):
+        theirs = {"schema": SCHEMA, **theirs}
     # A run that was refused before its first step left nothing worth protecting.
     if theirs != ours and there & {LOG, CHECKPOINT, MODEL}:
         raise OutputError(
@@ -111,8 +130,8 @@ def claim_folder(out: Path, recipe: Recipe, text_sha256: str, device: str) -> bo
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
-    except ValueError:
+        return strict_json(read_bytes(path))
+    except (OSError, ValueError):
         return None
 
 

@@ -20,9 +20,10 @@ import numpy as np
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import SEPARATOR
 from armillary.flow.files import kind, opened
+from armillary.lab.forms import PREPARED, TOKENS, read_form
 from armillary.lab.recipe import Recipe
 from armillary.lab.required_words import NOUNS
-from armillary.results.store import why_not, write_whole
+from armillary.results.files import read_bytes, sha256, why_not, write_whole
 
 END = "<|endoftext|>"
 SHARD = 1 << 24
@@ -148,10 +149,17 @@ class Stream:
     """A long sequence of tokens on disk, in shards."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        index = json.loads((folder / f"{name}.json").read_text("utf-8"))
+        index = read_form(folder / f"{name}.json", TOKENS, "delete that folder and try again")
         self.tokens, self.bytes, self.documents = index["tokens"], index["bytes"], index["documents"]
-        self._shards = [np.memmap(folder / shard, dtype=np.uint16, mode="r") for shard in index["shards"]]
-        if sum(map(len, self._shards)) != self.tokens:
+        try:
+            # Copied, not mapped: a file that shrinks while it is read would end the process.
+            contents = [read_bytes(folder / Path(shard).name) for shard in index["shards"]]
+            self._shards = [np.frombuffer(content, dtype=np.uint16) for content in contents]
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise TextError(f"{folder} is damaged ({why}); delete that folder and try again.") from error
+        hashes = {name: sha256(content) for name, content in zip(index["shards"], contents, strict=True)}
+        if sum(map(len, self._shards)) != self.tokens or index.get("sha256", hashes) != hashes:
             raise TextError(
                 f"{folder} is damaged: {name} should contain {self.tokens} tokens; delete that folder and try again."
             )
@@ -191,12 +199,12 @@ def _epoch(seed: int, epoch: int, windows: int, context: int) -> tuple[np.ndarra
 
 def prepare(recipe: Recipe, text: Text, folder: Path, tick: Tick = lambda what, done, total: None) -> Any:
     """Write the tokenizer and the shards of both parts to `folder`, unless they exist; returns the tokenizer."""
-    import tokenizers as tk
 
-    done = folder / "done.json"
-    key = json.dumps({"sha256": text.sha256, "vocabulary": recipe.vocabulary})
-    if done.exists() and done.read_text("utf-8") == key:
-        return tk.Tokenizer.from_file(str(folder / "bpe.json"))
+    done, key = folder / "done.json", {"sha256": text.sha256, "vocabulary": recipe.vocabulary}
+    if os.path.lexists(done):
+        known = read_form(done, PREPARED, "delete that folder and try again")
+        if {name: known[name] for name in key} == key:
+            return _tokenizer(folder / "bpe.json", known.get("bpe"))
     tick("training the tokenizer", 0, 0)
     bpe = train_tokenizer(text, recipe.vocabulary)
     try:
@@ -208,8 +216,21 @@ def prepare(recipe: Recipe, text: Text, folder: Path, tick: Tick = lambda what, 
             _encode(bpe, text.part(name), folder, name, text.size if name == "train" else 0, tick)
     except OSError as error:
         raise OutputError(why_not(folder, error)) from error
-    write_whole({done: key})
+    write_whole({done: json.dumps({**key, "bpe": sha256(bpe.to_str())})})
     return bpe
+
+
+def _tokenizer(path: Path, digest: str | None) -> Any:
+    """The tokenizer that a text was prepared with."""
+    import tokenizers as tk
+
+    try:
+        content = read_bytes(path)
+        if digest is not None and sha256(content) != digest:
+            raise ValueError("its SHA-256 differs")
+        return tk.Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises plain ones
+        raise TextError(f"{path} is damaged ({error}); delete its folder and try again.") from error
 
 
 def encoded(part: Iterable[str], encode: Encode, end: int | None) -> Iterator[tuple[list[int], int, int]]:
@@ -244,6 +265,7 @@ def _encode(bpe: Any, part: Iterator[str], folder: Path, name: str, size: int, t
             read, documents = read + more, documents + begun
             tick("reading the text", read, size)
     index = {"tokens": shards.tokens, "bytes": read, "documents": documents, "shards": shards.names}
+    index["sha256"] = {shard: sha256(read_bytes(folder / shard)) for shard in shards.names}
     write_whole({folder / f"{name}.json": json.dumps(index)})
 
 

@@ -1,13 +1,16 @@
 """The log of a run: one JSON object per line, without gaps or duplicates when a run is resumed."""
 
+import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
-from armillary.results.store import why_not, write_whole
+from armillary.lab.forms import check_rows
+from armillary.results.files import read_bytes, strict_json, why_not, write_whole
 
 LOG = "log.jsonl"
 
@@ -18,13 +21,20 @@ class Log:
     def __init__(self, folder: Path, step: int) -> None:
         """Rows after `step` are dropped: a resumed run repeats those steps."""
         self.path = folder / LOG
-        cut(self.path, step)
+        self._digest = hashlib.sha256(cut(self.path, step).encode())
         with self._disk_errors():
             self._file = self.path.open("a", encoding="utf-8", buffering=1)
 
     def write(self, row: dict[str, Any]) -> None:
+        line = json.dumps(row, allow_nan=False) + "\n"
         with self._disk_errors():
-            self._file.write(json.dumps(row, allow_nan=False) + "\n")
+            self._file.write(line)
+        self._digest.update(line.encode())
+
+    @property
+    def sha256(self) -> str:
+        """Of all rows so far, which a checkpoint keeps: a run goes on with its own log alone."""
+        return self._digest.hexdigest()
 
     def __enter__(self) -> "Log":
         return self
@@ -41,9 +51,11 @@ class Log:
             raise OutputError(why_not(self.path, error)) from error
 
 
-def cut(path: Path, step: int) -> None:
-    """Drop rows after a step, which a resumed run repeats."""
-    write_whole({path: "".join(json.dumps(row) + "\n" for row in _read(path) if row["step"] <= step)})
+def cut(path: Path, step: int) -> str:
+    """Drop rows after a step, which a resumed run repeats; returns what stays."""
+    kept = "".join(json.dumps(row) + "\n" for row in _read(path) if row["step"] <= step)
+    write_whole({path: kept})
+    return kept
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -57,11 +69,20 @@ def evaluations(folder: Path) -> list[dict[str, Any]]:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """The last line of a killed run may be incomplete, and is left out."""
-    parsed = []
-    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+    """The last line of a killed run may be incomplete, and is left out; any other damage is refused."""
+    if not os.path.lexists(path):
+        return []
+    try:
+        lines = read_bytes(path).decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise OutputError(f"{path} cannot be read ({error.strerror}); check the file.") from error
+    parsed: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
         try:
-            parsed.append(json.loads(line))
-        except ValueError:
-            break
+            parsed.append(strict_json(line))
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise OutputError(f"line {number} of {path} is damaged ({error}); restore the file.") from error
+    check_rows(path, parsed)
     return parsed

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from armillary.anatomy.read import read
-from armillary.errors import ArmillaryError
+from armillary.errors import ArmillaryError, OutputError
 from armillary.flow.capture import run, still, watching
 from armillary.lab import data
 from armillary.lab.checkpoint import CHECKPOINT, MODEL, claim_folder, read_checkpoint, write_checkpoint, write_model
@@ -57,10 +57,16 @@ class Trainer:
         data.check_size(self.recipe, self.train, self.valid)
         with settled(self.device, self.recipe.seed):
             self._make()
+            expected = ""
             if resumed:
-                self.step = read_checkpoint(self.out, self.model, self.optimizer)
+                self.step, expected = read_checkpoint(self.out, self.model, self.optimizer)
             self._saved = self.step
             with Log(self.out, self.step if resumed else -1) as self.log:
+                if expected and self.log.sha256 != expected:
+                    raise OutputError(
+                        f"{self.log.path} is not the log of the checkpoint beside it; restore it, or choose another "
+                        "--out."
+                    )
                 self._loop()
         write_model(self.out, self.model, self.bpe)
         (self.out / CHECKPOINT).unlink(missing_ok=True)
@@ -137,7 +143,7 @@ class Trainer:
     def _save(self) -> None:
         if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
             raise self.broken("a weight is NaN or infinite", self.step)
-        write_checkpoint(self.out, self.step, self.model, self.optimizer)
+        write_checkpoint(self.out, self.step, self.model, self.optimizer, self.log.sha256)
         self._saved = self.step
 
     def _probe_ids(self) -> Tensor:

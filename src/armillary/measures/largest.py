@@ -1,6 +1,6 @@
 """What was the largest of a few numbers, batch after batch?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,6 +25,14 @@ class Largest:
         rows = rows.detach().to(home(rows.device), torch.float64).reshape(-1, len(self.values))
         if len(rows):
             self.values = torch.maximum(self.values.to(rows.device, non_blocking=True), rows.amax(0))
+
+    @staticmethod
+    def include_each(measures: "Sequence[Largest]", rows: Tensor) -> None:
+        """One row of numbers for each measure."""
+        rows = rows.detach().to(home(rows.device), torch.float64)
+        for measure in measures:
+            measure.values = measure.values.to(rows.device, non_blocking=True)
+        torch._foreach_maximum_([measure.values for measure in measures], list(rows))
 
     def __add__(self, other: "Largest") -> "Largest":
         both = Largest(len(self.values))

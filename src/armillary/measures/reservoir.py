@@ -5,7 +5,7 @@ uniform sample without replacement that depends on which tokens were seen, and n
 their batches. Sites that share a seed keep the same tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,12 +67,14 @@ class Reservoir:
         among: Int[Tensor, " m"] | None = None,
         rank: Int[Tensor, " m"] | None = None,
         marks: Int[Tensor, " m"] | None = None,
+        there: Int[Tensor, " m"] | None = None,
     ) -> None:
         """Offer rows; payload's first two columns are document and position. Only rows that enter are read.
 
         `among` says where in `rows` the rows of this payload are, so that no copy of them need be made first; `rank` is
         their `priority`, for a caller who offers the same tokens to many reservoirs; `marks` are integers that only the
-        device knows. With payload, `among` and `rank` on the CPU nothing waits for the device.
+        device knows; `there` is `among` on the device of the rows, which saves copying it again. With payload, `among`
+        and `rank` on the CPU nothing waits for the device.
         """
         if (rows.shape[1], payload.shape[1]) != (self.d, self.width):
             raise ValueError(
@@ -81,6 +83,8 @@ class Reservoir:
         where = payload.detach().cpu().to(torch.int64)
         priority = _hash(self.seed, where) if rank is None else rank
         self.seen += len(where)
+        if there is not None and self.kept + len(where) <= self.capacity:
+            return self._append(rows.detach(), there, where, priority, marks)
         bar = int(self._priority[: self.kept].max()) if self.kept == self.capacity else None
         entering = torch.arange(len(where)) if bar is None else (priority <= bar).nonzero()[:, 0]
         if len(entering) > self.capacity:
@@ -90,6 +94,31 @@ class Reservoir:
             places = entering if among is None else among.cpu()[entering]
             marked = torch.zeros(1, dtype=torch.int64).expand(len(where)) if marks is None else marks
             self._enter(rows.detach(), places, where[entering], priority[entering], marked, entering)
+
+    @staticmethod
+    def mark_each(marked: "Sequence[tuple[Reservoir, int, Tensor]]") -> None:
+        """Set the marks of rows that have entered without, from a place on, in one kernel for all reservoirs."""
+        places = [reservoir._marks[start : start + len(marks)] for reservoir, start, marks in marked]
+        torch._foreach_copy_(places, [marks for _, _, marks in marked])
+
+    def _append(self, rows: Tensor, there: Tensor, payload: Tensor, priority: Tensor, marks: Tensor | None) -> None:
+        """Put rows[there] into the next free slots; there is room for all."""
+        self._settle(rows.device)
+        slots = slice(self.kept, self.kept + len(there))
+        self._rows[slots] = rows.index_select(0, there)
+        if marks is not None:
+            self._marks[slots] = marks
+        self._payload[slots], self._priority[slots] = payload, priority
+        self.kept += len(there)
+
+    def _settle(self, device: torch.device) -> None:
+        """Keep the rows where they come from; an empty reservoir has nothing to copy."""
+        if self._rows.device != device:
+            if self.kept:
+                self._rows, self._marks = (p.to(device, non_blocking=True) for p in (self._rows, self._marks))
+            else:
+                self._rows = torch.empty_like(self._rows, device=device)
+                self._marks = torch.zeros_like(self._marks, device=device)
 
     def __add__(self, other: "Reservoir") -> "Reservoir":
         mine = (self.capacity, self.d, self.width, self.seed)
@@ -127,7 +156,7 @@ class Reservoir:
         if old + new > self.capacity:
             slots, entering = self._ranked(payload, priority)
             places, chosen, payload, priority = (part[entering] for part in (places, chosen, payload, priority))
-        self._rows, self._marks = (part.to(rows.device, non_blocking=True) for part in (self._rows, self._marks))
+        self._settle(rows.device)
         there = slots if isinstance(slots, slice) else slots.to(rows.device, non_blocking=True)
         self._rows[there] = rows.index_select(0, places.to(rows.device, non_blocking=True)).to(torch.float32)
         marked = marks.index_select(0, chosen.to(marks.device, non_blocking=True))

@@ -3,7 +3,7 @@
 Kept per group, because groups are what a bootstrap draws: `additive()` is the array it asks for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -66,11 +66,34 @@ class GroupedScalars:
         if device.type == "cpu" and not 0 <= int(where.min()) <= int(where.max()) < self.groups:
             ends = f"{int(where.min())} … {int(where.max())}"
             raise ValueError(f"group indices must lie in 0 … {self.groups - 1}, got {ends}")
-        self.count.index_add_(0, where, torch.ones_like(where))
-        self.sum.index_add_(0, where, values)
-        self.square.index_add_(0, where, values.square())
+        if device.type == "cpu":
+            self.count.index_add_(0, where, torch.ones_like(where))
+            self.sum.index_add_(0, where, values)
+            self.square.index_add_(0, where, values.square())
+        else:
+            # Products add in a fixed order; `index_add_` on a GPU does not, and waits for its own atomics.
+            member = (where == torch.arange(self.groups, device=device)[:, None]).to(torch.float64)
+            self.count += member.sum(1).to(torch.int64)
+            self.sum += member @ values
+            self.square += member @ values.square()
         least, greatest = values.aminmax(dim=0)
         self.least, self.greatest = torch.minimum(self.least, least), torch.maximum(self.greatest, greatest)
+
+    @staticmethod
+    def add_each(
+        measures: "Sequence[GroupedScalars]", count: Tensor, total: Tensor, square: Tensor, least: Tensor, most: Tensor
+    ) -> None:
+        """Add to each measure its row of sums [measure, g, c], counts [measure, g] and extremes [measure, c]: a few
+        kernels for all."""
+        device = home(total.device)
+        for measure in measures:
+            measure._move(device)
+        count, total, square, least, most = (part.to(device) for part in (count, total, square, least, most))
+        torch._foreach_add_([m.count for m in measures], list(count))
+        torch._foreach_add_([m.sum for m in measures], list(total))
+        torch._foreach_add_([m.square for m in measures], list(square))
+        torch._foreach_minimum_([m.least for m in measures], list(least))
+        torch._foreach_maximum_([m.greatest for m in measures], list(most))
 
     def _move(self, device: torch.device) -> None:
         if self.count.device != device:

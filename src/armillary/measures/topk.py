@@ -9,6 +9,8 @@ from torch import Tensor
 
 from armillary.measures.device import home
 
+WAITING = 32
+
 
 class TopK:
     """The k largest values, each with a row of integers that says where it was (document, position, …).
@@ -24,6 +26,8 @@ class TopK:
         self.width = width
         self._values = torch.zeros(0, dtype=torch.float64)
         self._payload = torch.zeros(0, width, dtype=torch.int64)
+        # Candidates that wait to be ordered, a few per batch.
+        self._waiting: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
     def empty(cls, k: int, width: int) -> "TopK":
@@ -53,6 +57,18 @@ class TopK:
             values, payload = values[counts | values.isnan()], payload[counts | values.isnan()]
         self._keep(values, payload)
 
+    def offer(self, values: Float[Tensor, " n"], payload: Int[Tensor, "n w"]) -> None:
+        """The same for a batch's few candidates on a device: they are ordered when somebody reads, or at many."""
+        self._waiting.append((values.detach().to(torch.float64), payload.detach()))
+        if len(self._waiting) > WAITING:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            values, payload = (torch.cat(parts) for parts in zip(*waiting, strict=True))
+            self.include(values, payload)
+
     def __add__(self, other: "TopK") -> "TopK":
         if (self.k, self.width) != (other.k, other.width):
             raise ValueError(
@@ -60,12 +76,14 @@ class TopK:
             )
         both = TopK(self.k, self.width)
         for part in (self, other):
+            part._settle()
             both._keep(part._values, part._payload)
         return both
 
     @property
     def values(self) -> Float[Tensor, " m"]:
         """Largest first, on the CPU."""
+        self._settle()
         values = self._values.cpu()
         if bool(values.isnan().any()):
             raise ValueError(f"{int(values.isnan().sum())} of the largest values are NaN and have no order")
@@ -73,7 +91,8 @@ class TopK:
 
     @property
     def payload(self) -> Int[Tensor, "m w"]:
-        return self._payload.cpu()[: len(self.values)]
+        values = self.values
+        return self._payload.cpu()[: len(values)]
 
     def arrays(self) -> dict[str, Tensor]:
         return {"values": self.values, "payload": self.payload}

@@ -35,6 +35,7 @@ from armillary.probes.others.collapse import Collapse
 from armillary.probes.others.id_peak import IdPeak
 from armillary.probes.others.linear import Linear
 from armillary.probes.others.massive import Massive
+from armillary.probes.others.selectable import Selectable
 from armillary.probes.others.straight import Straight
 from armillary.probes.sphere.concentration import Concentration
 from armillary.probes.sphere.contrast import Contrast
@@ -115,6 +116,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Straight(),
     IdPeak(),
     Collapse(),
+    Selectable(),
 )
 
 

@@ -36,6 +36,8 @@ class ModelFacts(Facts):
     name: str
     family: str = ""
     fingerprint: str = ""
+    checksum: str = ""
+    """Of every weight and of the config. The fingerprint looks at some weights of each matrix."""
     source: str = ""
     """The path or name it was loaded from."""
     kind: str = ""
@@ -79,6 +81,8 @@ class TextFacts(Facts):
     documents_longer_than_context: int = 0
     bootstrap_groups: int = 0
     notes: tuple[str, ...] = ()
+    checksum: str = ""
+    """Of the tokens that were read."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from armillary.errors import OutputError
-from armillary.results.store import why_not
+from armillary.results.files import read_bytes, strict_json, why_not
+from armillary.results.swap import tidy
 
 NAME = ".armillary.lock"
 
@@ -20,6 +21,7 @@ def locked(folder: Path) -> Iterator[None]:
     path = Path(folder) / NAME
     _take(path)
     try:
+        tidy(Path(folder))
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -44,7 +46,7 @@ def _take(path: Path) -> None:
 
 def _refuse_if_held(path: Path, mine: Mapping[str, object]) -> None:
     try:
-        holder = json.loads(path.read_text("utf-8"))
+        holder = strict_json(read_bytes(path))
         pid, born, host, since = (holder[key] for key in ("pid", "born", "host", "since"))
     except (OSError, ValueError, KeyError, TypeError):
         return  # a lock that was never written to the end

@@ -1,6 +1,5 @@
 """How does a survey go on where another one stopped? From its folder: settings, decided claims, states of the pass."""
 
-import json
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from armillary.errors import OutputError
 from armillary.results.claim import Claim, Finding
+from armillary.results.files import read_bytes, strict_json
 from armillary.results.store import json_text, read_survey, write_whole
 from armillary.results.survey import Survey
 
@@ -22,7 +22,7 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 def read_settings(folder: Path, known: Collection[str]) -> dict[str, Any]:
     path = Path(folder) / SETTINGS
     try:
-        settings = json.loads(path.read_text("utf-8"))
+        settings = strict_json(read_bytes(path))
     except FileNotFoundError:
         raise OutputError(
             f"{folder} contains no survey that was begun ({SETTINGS} is missing); start one there."
@@ -45,9 +45,10 @@ def decided(folder: Path, now: Survey, claims: Mapping[str, Claim]) -> tuple[dic
         return {}, {}
     before = read_survey(folder)
     facts = {
-        "model": (before.model.fingerprint or before.model, now.model.fingerprint or now.model),
-        "text": (before.text, now.text),
+        "model": tuple((s.model.fingerprint, s.model.checksum) for s in (before, now)),
+        # Another seed draws other documents.
         "seed": (before.provenance.seed, now.provenance.seed),
+        "text": (before.text, now.text),
         "device or dtype": tuple((s.provenance.device, s.provenance.dtype) for s in (before, now)),
         "rules": (before.provenance.rules_version, now.provenance.rules_version),
         "versions": (dict(before.provenance.versions), dict(now.provenance.versions)),

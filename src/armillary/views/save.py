@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
+from armillary.results.cells import as_text
 from armillary.results.claim import Finding
 from armillary.results.compare import Comparison
 from armillary.results.health import Health
 from armillary.results.sheet import Sheet, Sheets
 from armillary.results.store import file_name, finding_json, survey_json, table_csv, write_survey, write_whole
 from armillary.results.survey import Survey
+from armillary.results.swap import REPORT, add_files
 from armillary.results.trajectory import Trajectory
 
 Makers = dict[str, Callable[[], str | bytes]]
@@ -20,19 +22,18 @@ _WIDTH = 1100
 
 
 def save_survey(survey: Survey, folder: Path) -> Path:
-    """Write tables/ and survey.json, which appears whole, then figures/<claim id>.html and report.html.
+    """Write tables/ and survey.json at once, then figures/<claim id>.html and report.html at once.
 
     Pictures can be made again from survey.json, so a full disk costs pictures alone.
     """
     from armillary.views.page import LIBRARY, library_script
-    from armillary.views.report.report import save_report
+    from armillary.views.report.report import report_html
 
     written = write_survey(survey, Path(folder))
     drawings = {finding.id: draw(finding) for finding in survey}
-    place = Path(folder) / "figures"
-    pages = {place / file_name(claim, ".html"): page for claim, (_, page) in drawings.items()}
-    write_whole({place / LIBRARY: library_script(), **pages})
-    save_report(survey, Path(folder) / "report.html", {claim: figure for claim, (figure, _) in drawings.items()})
+    pages = {f"figures/{file_name(claim, '.html')}": page for claim, (_, page) in drawings.items()}
+    report = report_html(survey, {claim: figure for claim, (figure, _) in drawings.items()})
+    add_files(Path(folder), {f"figures/{LIBRARY}": library_script(), **pages, REPORT: report})
     return written
 
 
@@ -70,7 +71,7 @@ def save_ledger(survey: Survey, path: Path) -> Path:
     from armillary.views.report.notebook import ledger_html
 
     makers: Makers = {
-        ".csv": lambda: str(survey.ledger().to_frame().to_csv(index=False)),
+        ".csv": lambda: str(survey.ledger().to_frame().map(as_text).to_csv(index=False)),
         ".json": lambda: survey_json(survey),
         ".html": lambda: whole_page("Armillary: verdicts", ledger_html(survey)),
         **_pictures(lambda: ledger_figure(survey)),

@@ -20,9 +20,17 @@ from armillary.anatomy.loading import cache, catalogue
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
 from armillary.anatomy.loading.held import held_model
 from armillary.anatomy.loading.quiet import quiet
-from armillary.anatomy.loading.weights import check_calls, check_folder, check_memory, check_types, read_config
+from armillary.anatomy.loading.weights import (
+    check_calls,
+    check_folder,
+    check_memory,
+    check_types,
+    check_unchanged,
+    read_config,
+    state_of,
+)
 from armillary.anatomy.modules import optional
-from armillary.anatomy.read import check_config, fingerprint, read
+from armillary.anatomy.read import check_config, checksum, fingerprint, read
 from armillary.errors import ModelError, nearest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -56,6 +64,7 @@ def load_model(
         named, part = split_part(text)
         path, kind = locate(named, progress, trust_remote_code)
         progress(f"loading {text}", 0, 0)
+        before = state_of(path) if kind == "gguf" or read_config(path) else ()
         if kind == "gguf":
             weights = check_gguf(path)
             check_memory(weights, wanted.itemsize, copies, where)
@@ -63,6 +72,7 @@ def load_model(
             ignored: tuple[str, ...] = ()
         else:
             model, found, ignored = _folder(path, wanted, where, copies, trust_remote_code)
+        check_unchanged(path, before)
     anatomy = replace(_finish(model.to(where).eval(), text, part), weights_ignored=ignored)
     return replace(
         anatomy, tokenizer=tokenizer or found, provenance={**anatomy.provenance, "source": text, "kind": kind}
@@ -151,12 +161,17 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
     where = {"pretrained_model_name_or_path": str(path), "local_files_only": True, "trust_remote_code": trust}
     try:
         plan = transformers.AutoConfig.from_pretrained(**where)
+        # How a model's class packs its answer is no part of what it computes.
+        plan.return_dict = True
         if family is not None:
             check_config(plan, family)
+            _check_class(path, factory, plan)
         check_calls(path, factory or transformers.AutoModel.from_config, plan, weights)
         loaded, info = (factory or transformers.AutoModel).from_pretrained(
-            **where, dtype=dtype, use_safetensors=True, output_loading_info=True
-        )
+            **where, config=plan, dtype=dtype, use_safetensors=True, output_loading_info=True,
+            # A memory-mapped weight is the file's content of later, not of now.
+            disable_mmap=True,
+        )  # fmt: skip
     except ModelError:
         raise
     except Exception as error:
@@ -175,11 +190,22 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
     return loaded, _tokenizer(where), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
 
 
+def _check_class(path: Path, factory: Any, config: Any) -> None:
+    """The class and the kind of model that a config names must be of one architecture."""
+    wanted = getattr(factory, "config_class", None)
+    if wanted is not None and not isinstance(config, wanted):
+        raise ModelError(
+            f"{path}/config.json names the class {factory.__name__} and the model_type {config.model_type!r}, which "
+            "are of two architectures; check the file, or fetch the model again."
+        )
+
+
 def _tokenizer(where: dict[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
     try:
         found = AutoTokenizer.from_pretrained(**where)
+        found("a")  # some settings of the wrong type are noticed only here
         # Where its files are missing, Hugging Face may build a tokenizer without any words.
         return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
     except Exception:  # a model may come without one; whatever needs it reports it
@@ -235,7 +261,7 @@ def _finish(model: Any, name: str, part: str = "") -> Anatomy:
             f"the weight {broken} contains NaN or infinity: the model is broken (a diverged training run, or a damaged "
             "file); use another checkpoint."
         )
-    return replace(anatomy, provenance={"fingerprint": print_})
+    return replace(anatomy, provenance={"fingerprint": print_, "checksum": checksum(model)})
 
 
 def pick_device(device: str | None) -> str:

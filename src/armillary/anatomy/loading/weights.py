@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import psutil
 
 from armillary.errors import ModelError
+from armillary.results.files import read_bytes, strict_json
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CONVERT = (
@@ -25,10 +27,16 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ModelError(_adapter(folder))
     if not path.is_file():
         raise ModelError(f"the folder {folder} has no config.json: it is not a model in Hugging Face's layout.")
+    if os.path.lexists(folder / "adapter_config.json"):
+        raise ModelError(
+            f"{folder} holds a model and an adapter (adapter_config.json), so it is not clear which is meant; "
+            "move the adapter to a folder of its own, or merge it and save the result."
+        )
     try:
-        config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not readable JSON ({error}); fetch the model again.") from error
+        config = strict_json(read_bytes(path))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ModelError(f"{path} is not readable JSON ({why}); fetch the model again.") from error
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelError(
             f"{path} names no model_type, so its architecture is unknown; add it or fetch the model again."
@@ -45,7 +53,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _adapter(folder: Path) -> str:
     try:
-        base = json.loads((folder / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path")
+        base = strict_json(read_bytes(folder / "adapter_config.json")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError):
         base = None
     return (
@@ -57,13 +65,15 @@ def _adapter(folder: Path) -> str:
 
 # How safetensors names the types of numbers that are weights as they stand.
 FLOATS = ("F64", "F32", "F16", "BF16")
+# Masks and counters that old checkpoints carry as whole numbers; the library makes its own.
+COUNTED = ("position_ids", "token_type_ids", "num_batches_tracked", "attn.bias", "attention.bias", "masked_bias")
 
 
 def check_types(folder: Path) -> None:
-    """Refuse weights of integers or 8-bit floats without a scheme: without its scales a number means nothing."""
+    """Refuse weights of whole, complex or 8-bit numbers without a scheme: without its scales a number means nothing."""
     for file in _weight_files(folder):
         for name, entry in _safetensors_header(file).items():
-            if entry.get("dtype") not in FLOATS and name.endswith((".weight", ".bias", "_proj")):
+            if entry.get("dtype") not in FLOATS and not name.endswith(COUNTED):
                 raise ModelError(
                     f"{file} holds the weight {name} as {entry.get('dtype')}, and config.json names no "
                     "quantization_config that says how to unpack it; pass the unquantised model, or a GGUF of it."
@@ -80,6 +90,26 @@ def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     return {name: shape for file in _weight_files(folder) for name, shape in _safetensors_shapes(file).items()}
 
 
+State = tuple[tuple[str, int, int, int], ...]
+
+
+def state_of(path: Path) -> State:
+    """Changes when a weight file is written to or replaced."""
+    files = _weight_files(path) if path.is_dir() else [path]
+    states = [(file, os.stat(file)) for file in files]
+    return tuple((file.name, state.st_ino, state.st_size, state.st_mtime_ns) for file, state in states)
+
+
+def check_unchanged(path: Path, before: State) -> None:
+    """Weights are copied while they are read; what another process writes meanwhile would be a model of two halves."""
+    try:
+        same = state_of(path) == before
+    except (ModelError, OSError):
+        same = False
+    if not same:
+        raise ModelError(f"the weights of {path} were changed while they were read; wait for whoever writes them.")
+
+
 def _weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if broken := [file.name for file in files if not file.is_file()]:
@@ -94,10 +124,10 @@ def _weight_files(folder: Path) -> list[Path]:
             )
         raise ModelError(f"the folder {folder} holds no .safetensors file, so no weights; fetch the model again.")
     index = folder / "model.safetensors.index.json"
-    if index.is_file():
+    if os.path.lexists(index):
         try:
-            named = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, AttributeError) as error:
+            named = {str(name) for name in strict_json(read_bytes(index))["weight_map"].values()}
+        except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
             raise ModelError(f"{index} is not a readable index of weights ({error}); fetch the model again.") from error
         missing = sorted(named - {file.name for file in files})
         if missing:

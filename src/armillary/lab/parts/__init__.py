@@ -19,6 +19,7 @@ from armillary.lab.parts.norms import (
     new_norm,
 )
 from armillary.lab.parts.scores import SCORES, ScoredAttention
+from armillary.lab.parts.supervised import SupervisedAttention
 from armillary.lab.parts.symmetriser import MESSAGES, Symmetriser
 from armillary.lab.parts.width import Projection, WideAttention, matched_feed_forward
 
@@ -26,4 +27,4 @@ __all__ = ["ACTIVATIONS", "LOSSY", "MEMBERSHIPS", "MESSAGES", "NORMS", "SCORES",
 __all__ += ["DyT", "LayerNorm", "Membership", "MembershipAttention", "PerHeadNorm", "Projection", "RMSNorm"]
 __all__ += ["RemovingNorm", "ScoredAttention", "SphereNorm", "SubsetNorm", "Symmetriser", "WideAttention", "block"]
 __all__ += ["GatedFeedForward", "NGPTBlock", "PostNormBlock", "matched_feed_forward", "matched_gate", "membership"]
-__all__ += ["new_norm"]
+__all__ += ["SupervisedAttention", "new_norm"]

@@ -20,6 +20,7 @@ from armillary.lab.parts.membership import Membership
 from armillary.lab.parts.mimic import mimicked
 from armillary.lab.parts.norms import new_norm, take_affine
 from armillary.lab.parts.scores import Score, ScoredAttention
+from armillary.lab.parts.supervised import SupervisedAttention
 from armillary.lab.parts.symmetriser import Symmetriser
 from armillary.lab.parts.width import WideAttention
 from armillary.lab.parts.wrapped import wrapper_of
@@ -90,9 +91,10 @@ def swap(
     of DyT and Derf before attention; a symmetriser's `start` may also be 'mimic' (it has learned LayerNorm on Gaussian
     vectors), and with `shared` one recurrence and one set of messages serve all layers. A new norm takes over gain and
     shift where it has them, unless `keep` is False. `heads` and `results` are memberships (`lab.parts.MEMBERSHIPS`)
-    for scores and results, `score` is a name of `lab.parts.SCORES`; projections stay. `activation` is a name of
-    `lab.parts.ACTIVATIONS`. In GPT-2 alone: `gate` gives every layer a gated feed-forward with random weights, and
-    `head_width`, `n_heads` or `block_diagonal` a new attention with random weights (`lab.parts.WideAttention`);
+    for scores and results; `heads` may also be 'supervised' (by token, where positions are not rotary). `score` is a
+    name of `lab.parts.SCORES`; projections stay. `activation` is a name of `lab.parts.ACTIVATIONS`. In GPT-2 alone:
+    `gate` gives every layer a gated feed-forward with random weights, and `head_width`, `n_heads` or `block_diagonal`
+    a new attention with random weights (`lab.parts.WideAttention`);
     `layout` is 'post-norm' or 'ngpt' (`lab.parts.blocks`).
     """
     wide = bool(head_width or n_heads or block_diagonal)
@@ -191,7 +193,14 @@ def _symmetrisers(width: int, settings: dict[str, Any]) -> Callable[[str], Symme
     return make
 
 
-def _memberships(heads: str, results: str | None, n: int, width: int, pairs: bool) -> MembershipAttention:
+def _memberships(heads: str, results: str | None, n: int, width: int, pairs: bool) -> nn.Module:
+    if heads == "supervised":
+        if results is not None or pairs:
+            raise ArmillaryError(
+                "a supervisor's memberships serve scores and results, and it reads queries before any rotation; give "
+                "no results, and swap it into a model without rotary positions."
+            )
+        return SupervisedAttention(n, width)
     written = None if results is None else Membership(results, n, width, pairs)
     return MembershipAttention(Membership(heads, n, width, pairs), written)
 

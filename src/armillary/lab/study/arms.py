@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from armillary.errors import ArmillaryError, nearest
-from armillary.lab.study.design import LOW_RATES, MISMATCH, STABILITY, TWIN, Arm
+from armillary.lab.study.design import LOUD, LOW_RATES, MISMATCH, STABILITY, TWIN, Arm
 
 PLAIN = Arm("layernorm", prediction="the reference: one sphere of d − 1 axes, stretched by γ")
 NORMS = (
@@ -27,6 +27,10 @@ NORMS = (
     Arm("slow gain", gain_rate=0.1, prediction="as good as the sphere, if the gain's speed is what costs"),
     Arm("dyt, low rates", "dyt", {"alpha": 1.0}, embed_scale=True, rates=LOW_RATES, prediction="worse, as DyT"),
     Arm("derf, low rates", "derf", {"alpha": 1.0}, embed_scale=True, rates=LOW_RATES, prediction="worse, as DyT"),
+    # Added after the cause of those two was found on a CPU (LOG.md): a quiet unembedding lets the stream saturate tanh.
+    Arm("layernorm, loud", embedding_scale=LOUD, prediction="equal or worse: a norm does not need it"),
+    Arm("dyt, loud", "dyt", {"alpha": 1.0}, embedding_scale=LOUD, prediction="near LayerNorm: it can learn now"),
+    Arm("derf, loud", "derf", {"alpha": 1.0}, embedding_scale=LOUD, prediction="as DyT, loud"),
 )
 SYMMETRISER = (
     PLAIN,
@@ -45,6 +49,7 @@ SYMMETRISER = (
             ("misaligned", {"messages": "ring", "aligned": False}, 1.0, "equal to ring: heads do not cut the stream"),
             ("slow", {"messages": "learned"}, 0.1, "equal or better: a slow norm leaves the sphere where it is"),
             ("random, slow", {"messages": "learned", "start": "random"}, 0.1, "worst: it leaves a wrong norm too late"),
+            ("mimic, slow", {"messages": "learned", "start": "mimic"}, 0.1, "best of the slow ones: it starts right"),
             ("blocks, ring", {"messages": "ring"}, 1.0, "worse: a head sees a block of the stream alone"),
             ("blocks, misaligned", {"messages": "ring", "aligned": False}, 1.0, "worse than blocks, ring: no fit"),
         )
@@ -56,6 +61,16 @@ LAYOUT = (
     Arm("half start", initial_scale=0.5, prediction="equal: norms take the scale out"),
     Arm("double start", initial_scale=2.0, prediction="equal, likewise"),
     Arm("post-norm", layout="post-norm", prediction="worse at high rates: the stream itself is put on the sphere"),
+    *(
+        Arm(f"attention × {said}", attention_scale=scale, prediction=f"worse, says S0: {why}")
+        for scale, said, why in (
+            (0.25, "¼", "quiet scores make attention uniform"),
+            (0.5, "½", "quiet scores make attention uniform"),
+            (2.0, "2", "loud scores freeze attention early"),
+            (4.0, "4", "loud scores freeze attention early"),
+            (8.0, "8", "loud scores freeze attention early"),
+        )
+    ),
 )
 SOFT_HEADS = (
     replace(PLAIN, name="ordinary heads"),
@@ -66,6 +81,7 @@ SOFT_HEADS = (
     Arm("talking heads", heads="mixing", results="mixing", prediction="a rival: whole heads are mixed"),
     Arm("collaborative", heads="free", results="block", prediction="a rival: shared keys, own values"),
     Arm("random membership", heads="random", prediction="a control: overlap without structure"),
+    Arm("supervised", heads="supervised", prediction="better, says S3: each token divides the axes anew"),
 )
 GATE = (
     PLAIN,
@@ -104,6 +120,17 @@ IMPLICIT = (
     Arm("gelu, no norm", "constant", prediction="worse: half of the non-linear maps are gone"),
     Arm("identity, norm", activation="identity", prediction="keeps much of the gain, says S3: norms bend too"),
     Arm("identity, no norm", "constant", activation="identity", prediction="the floor: attention alone bends"),
+    # Added after the arms above had been seen, when a quiet unembedding was found to harm models without norms.
+    Arm(
+        "identity, no norm, loud",
+        "constant",
+        activation="identity",
+        embedding_scale=LOUD,
+        prediction="better than the floor above: its start does not suit a model without norms",
+    ),
+    Arm("gelu, norm, loud", embedding_scale=LOUD, prediction="equal or worse: a norm does not need it"),
+    Arm("identity, norm, loud", activation="identity", embedding_scale=LOUD, prediction="equal or worse, likewise"),
+    Arm("gelu, no norm, loud", "constant", embedding_scale=LOUD, prediction="better than with a quiet unembedding"),
 )
 METRIC = (
     replace(PLAIN, name="dot", prediction="the reference"),
@@ -139,7 +166,7 @@ GRID_MISFIT = (
     Arm("blocks, per-head", "per-head", block_diagonal=True, prediction=_BLOCKS),
     *(
         Arm(f"{m} directions removed", "removing", {"m": m}, prediction="the more, the more robust, says S3")
-        for m in (1, 4, 16)
+        for m in (1, 2, 4, 8, 16)
     ),
 )
 STUDIES = {

@@ -68,6 +68,10 @@ def _claim(
     return LabClaim(claim, study, decide, also)
 
 
+def _starts(arm: str) -> tuple[str, str]:
+    return arm, f"{arm}, loud"
+
+
 LAB_CLAIMS: tuple[LabClaim, ...] = (
     _claim(
         "lab.softheads", "softheads", "S3", "Overlapping soft heads generalise the hard partition, and are better.",
@@ -110,11 +114,19 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
     ),
     _claim(
         "lab.implicit", "implicit", "S3", "The norm is a source of expressive power.",
-        "The same model without activation, with a constant scale in place of every norm.",
+        "The same model without activation, with a constant scale in place of every norm; each with the better of two "
+        "starts, because a quiet unembedding harms models without norms. Without runs of both the claim is open.",
         "Supported: without activation, norms are better than constant scales, and bring at least "
         f"{SHARE:.0%} of what GELU and norms bring together (interval over seeds). Qualified: better, but less than "
         "that. Refuted: not better.",
-        norm_bends("identity, no norm", "identity, norm"),
+        norm_bends(*(_starts(arm) for arm in ("identity, no norm", "identity, norm", "gelu, norm"))),
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                "each arm is taken with the better of two starts, after a quiet unembedding was found to be why DyT "
+                "and Derf did not train; the outcome with the first start alone had been seen (qualified).",
+            ),
+        ),
     ),
     _claim(
         "lab.activations", "activations", "S3", "An activation works because it destroys information.",

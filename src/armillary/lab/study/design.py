@@ -49,6 +49,10 @@ class Arm:
     """The unembedding has weights of its own."""
     initial_scale: float = 1.0
     """Of all matrices at the start, over GPT-2's own."""
+    embedding_scale: float = 1.0
+    """Of the embedding and the positions at the start, over GPT-2's own; a tied unembedding has it too."""
+    attention_scale: float = 1.0
+    """Of W_QK and W_VO at the start, over GPT-2's own."""
     prediction: str = ""
     """What the geometric view predicts for this arm, before any run."""
     tuned_as: str = ""
@@ -66,7 +70,7 @@ class Arm:
         parts |= {"score": self.score, "activation": self.activation}
         parts |= {"head_width": self.head_width, "n_heads": self.n_heads, "block_diagonal": self.block_diagonal}
         parts |= {"gate": self.gate, "layout": self.layout}
-        prepare(model, self.untied, self.initial_scale)
+        prepare(model, self.untied, self.initial_scale, self.embedding_scale, self.attention_scale)
         swap(model, **norm, **{name: part for name, part in parts.items() if part})
         if self.embed_scale:
             inner = model.base_model
@@ -108,6 +112,7 @@ SIZES = {
     "cpu": Size("cpu", 2, 64, 4, context=64, batch=16, tokens=100_000, vocabulary=1024),
     "xs": Size("xs", 4, 192, 6),
     "xs-scarce": Size("xs-scarce", 4, 192, 6, share=0.1),
+    "s-short": Size("s-short", 6, 256, 8),
     "s": Size("s", 6, 256, 8, tokens=100_000_000),
     "m": Size("m", 8, 512, 8, tokens=300_000_000),
 }
@@ -140,6 +145,8 @@ RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
 WIDE_RATES = (*RATES, 3.2e-2, 6.4e-2)
 # DyT and Derf did not train at RATES (docs/lab): their embeddings are multiplied by √d, and so are their steps.
 LOW_RATES = (6.25e-5, 1.25e-4, 2.5e-4, 5e-4, 1e-3)
+# First embeddings of norm-free arms, over GPT-2's: rows of standard deviation 0.16.
+LOUD = 8.0
 # Seeds of the tuning runs are never used again.
 TUNING_SEEDS = (1000, 1001)
 

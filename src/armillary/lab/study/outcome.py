@@ -1,7 +1,7 @@
 """What did a study find? Read from its folder: each arm's learning rates, losses, cost, and difference to the first."""
 
-import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import ArmillaryError
+from armillary.lab import forms
+from armillary.lab.forms import read_form
 from armillary.lab.study.claims import LAB_CLAIMS
 from armillary.lab.study.cost import at_equal, by_best, median_cost
 from armillary.lab.study.decisions import Decision, Evidence
@@ -122,14 +124,11 @@ class StudyOutcome:
 def outcome(folder: Path) -> StudyOutcome:
     """Everything a study's folder says; runs that are missing are left out."""
     path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text("utf-8"))
-        arms, name = manifest["arms"], manifest["study"]
-        predictions = {arm: str(arms[arm]["prediction"]) for arm in arms}
-    except FileNotFoundError as error:
-        raise ArmillaryError(f"{folder} holds no study: {MANIFEST} is missing; give the --out of `lab run`.") from error
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise ArmillaryError(f"{path} is damaged ({type(error).__name__}); run the study again.") from error
+    if not os.path.lexists(path):
+        raise ArmillaryError(f"{folder} holds no study: {MANIFEST} is missing; give the --out of `lab run`.")
+    manifest = read_form(path, forms.MANIFEST, "it is damaged: run the study again")
+    name = manifest["study"]
+    predictions = {arm: said["prediction"] for arm, said in manifest["arms"].items()}
     notes: list[str] = []
     rows = read_runs(folder, notes.append)
     guess = math.log(manifest.get("size", {}).get("vocabulary", 8192))

@@ -10,21 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ArmillaryError, OutputError
-from armillary.lab import data
+from armillary.lab import data, forms
 from armillary.lab.study.arms import arms_of
 from armillary.lab.study.design import EFFECT, RATES, TUNING_SEEDS, Arm, Run, Size, paired_runs, size_of, tuning_runs
+from armillary.lab.study.known import KnownRuns
 from armillary.lab.study.progress import Progress
 from armillary.lab.study.states import state_path
-from armillary.results.store import check_writable, write_whole
+from armillary.results.files import check_writable, read_bytes, strict_json, write_whole
 
 if TYPE_CHECKING:
     from armillary.lab.study.training import Corpus
 
 MANIFEST, RUNS = "manifest.json", "runs.jsonl"
-# What every row of a finished run has.
-REQUIRED = frozenset(
-    ("key", "arm", "rate", "seed", "tuning", "loss", "best", "diverged", "curve", "parameters", "seconds")
-)
 Report = Callable[[str], None]
 Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Calls a function with each of some arguments, in other processes."""
@@ -41,6 +38,8 @@ class Study:
     seeds: int
     device: str
     report: Report = lambda line: None
+    known: tuple[Path, ...] = ()
+    """Folders of studies whose runs need not be made again."""
     progress: Progress | None = None
     """Of a run of the queue; set by it."""
 
@@ -80,16 +79,19 @@ class Study:
         from armillary.lab.study.training import ArmTrainer
 
         done = {row["key"]: row for row in read_runs(self.out, self.report)}
+        known = KnownRuns.of(self.known, _manifest(self.out / MANIFEST))
         trainer: ArmTrainer | None = None
         for runs in (self._tuning, self._paired):
             for run in runs(arm, done):
                 if run.key in done:
                     continue
-                if trainer is None:
-                    trainer = ArmTrainer(arm, self.shape, self._corpus(), self.device)
-                row = trainer.run(run)
-                if not run.tuning and run.seed == 0 and not row["diverged"]:
-                    keep(trainer.model, state_path(self.out, arm.name))
+                row = known.row(arm, run)
+                if row is None:
+                    if trainer is None:
+                        trainer = ArmTrainer(arm, self.shape, self._corpus(), self.device)
+                    row = trainer.run(run)
+                    if not run.tuning and run.seed == 0 and not row["diverged"]:
+                        keep(trainer.model, state_path(self.out, arm.name))
                 append(self.out / RUNS, row)
                 done[run.key] = row
                 left = f"; {self.progress.left()}" if self.progress else ""
@@ -176,8 +178,8 @@ class Study:
             stored.setdefault("training", wanted["training"])
             plain = [key for key in wanted if key not in ("arms", "size") and stored.get(key) != wanted[key]]
             other = [f"{key} ({stored.get(key)}, now {wanted[key]})" if key == "device" else key for key in plain]
-            other += ["size"] if _differ(stored.get("size", {}), wanted["size"], Size) else []
-            other += [f"arm {name}" for name in known if _differ(known[name], wanted["arms"].get(name, {}), Arm)]
+            other += ["size"] if differ(stored.get("size", {}), wanted["size"], Size) else []
+            other += [f"arm {name}" for name in known if differ(known[name], wanted["arms"].get(name, {}), Arm)]
             if other:
                 raise ArmillaryError(
                     f"{self.out} holds another study: {', '.join(other)} differ; give another --out or the same "
@@ -189,9 +191,9 @@ class Study:
 
 def _manifest(path: Path) -> dict[str, Any]:
     try:
-        stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        stored["study"], stored["arms"].items()
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        stored: dict[str, Any] = strict_json(read_bytes(path))
+        forms.MANIFEST(stored, "")
+    except (ValueError, OSError) as error:
         raise ArmillaryError(
             f"{path} is damaged ({type(error).__name__}), so it cannot be known what its runs are; restore it, or give "
             "another --out."
@@ -203,7 +205,7 @@ def _loss_text(row: Mapping[str, Any]) -> str:
     return "diverged" if row["loss"] is None else f"loss {row['loss']:.4f}"
 
 
-def _differ(stored: Mapping[str, Any], wanted: Mapping[str, Any], kind: type[Arm] | type[Size]) -> bool:
+def differ(stored: Mapping[str, Any], wanted: Mapping[str, Any], kind: type[Arm] | type[Size]) -> bool:
     """Whether two descriptions differ; a field that came later has its default in those that do not have it."""
     later = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
     defaults = json.loads(json.dumps(later))
@@ -250,20 +252,19 @@ def read_runs(folder: Path, report: Report = lambda line: None) -> list[dict[str
     """The finished runs; a damaged line is named and left out, so that its run is made again."""
     path = folder / RUNS
     rows: dict[str, dict[str, Any]] = {}
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     try:
-        lines = path.read_text("utf-8", "replace").split("\n")
+        lines = read_bytes(path).decode("utf-8", "replace").split("\n")
     except OSError as error:
         raise OutputError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            if not row.keys() >= REQUIRED or row["diverged"] != (row["loss"] is None):
-                raise ValueError("fields are missing")
-        except (ValueError, KeyError, TypeError, AttributeError):
+            row = strict_json(line)
+            forms.run(row, "")
+        except ValueError:
             report(f"line {number} of {path} is damaged; its run is made again")
             continue
         rows.setdefault(row["key"], row)

@@ -1,12 +1,13 @@
 """Where are the end states of a study's arms, and what did their survey find?"""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from armillary.errors import OutputError
+from armillary.lab import forms
+from armillary.lab.forms import read_form
 from armillary.results.claim import Verdict
 from armillary.results.store import file_name, write_whole
 
@@ -38,17 +39,14 @@ def write_geometry(folder: Path, found: Mapping[str, EndState]) -> None:
 def read_geometry(folder: Path) -> dict[str, EndState]:
     """Arm → its surveyed end state; empty where none was surveyed."""
     path = folder / GEOMETRY
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
-    try:
-        record: dict[str, dict[str, Any]] = json.loads(path.read_text("utf-8"))
-        return {
-            arm: EndState(
-                dict(state["numbers"]),
-                {claim: (verdict, number) for claim, (verdict, number) in state["claims"].items()},
-                str(state["refused"]),
-            )
-            for arm, state in record.items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise OutputError(f"{path} is damaged ({type(error).__name__}); delete it, and run show --survey.") from error
+    record = read_form(path, forms.geometry, "it is damaged: delete it, and run show --survey")
+    return {
+        arm: EndState(
+            state["numbers"],
+            {claim: (verdict, number) for claim, (verdict, number) in state["claims"].items()},
+            state["refused"],
+        )
+        for arm, state in record.items()
+    }

@@ -49,7 +49,7 @@ class HeadSampleWatch(SampleWatch):
         self.state = TokenSamples(Named({s: Reservoir.empty(capacity, n * anatomy.k, 4) for s, n in heads.items()}))
 
     def see(self, site: str, view: View) -> None:
-        self.state.rows[site].include(view.value.flatten(0, 1).flatten(1), self._payload, self._rows, self._rank)
+        self._include(site, view.value.flatten(0, 1).flatten(1))
 
 
 HEAD_SAMPLES = HeadSamples()

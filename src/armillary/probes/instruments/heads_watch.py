@@ -1,5 +1,7 @@
 """Watches heads during a pass: q, k, v and results come from the model's modules; scores are computed from q and k."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -9,11 +11,13 @@ from armillary.anatomy.norm import Norm
 from armillary.flow.attention import rotations, turned, visible
 from armillary.flow.glimpse import Tokens
 from armillary.flow.tokens import Corpus
+from armillary.geometry.fused import batched
 from armillary.measures import GroupedScalars, Largest, Named, Rows
 from armillary.probes.instruments.head_nullspaces import null_shares
 from armillary.probes.instruments.head_rebuilding import Rebuilding
 from armillary.probes.instruments.head_scores import QueryScores, fields_of
 from armillary.probes.instruments.heads import ERRORS, EXACT, FIELDS, HeadRows, Sampling
+from armillary.probes.instruments.heads_batched import Layers, Shares
 from armillary.probes.machinery import View
 
 # Rebuilding scores in float64 is a proof, not a statistic: a few windows are enough.
@@ -65,6 +69,8 @@ class HeadWatch:
             part.to(device, non_blocking=True)
             for part in (torch.tensor(rows).long(), query, torch.tensor(unique).long(), distinct)
         )
+        self._layers = Layers() if batched(device) else None
+        self._columns: list[tuple[str, Tensor]] = []
         self._rebuild = [(i, rows[i], len(w.ids)) for i, w in enumerate(windows) if w in self._rebuilt]
         if rows:
             pairs = [(window.document, t) for window, p in zip(windows, places, strict=True) for t in p]
@@ -76,35 +82,70 @@ class HeadWatch:
             self._x = view.given.reshape(*self._shape, -1)[self._rows]
         layer, _, part = site.partition(".")
         if part in ("q", "k", "v"):
-            self._sides[part] = view.value.float()
+            self._sides[part] = view.value.float() if self._layers is None else view.value
         elif part == "z":
             self._see_results(int(layer[1:]), view.value)
 
     def end(self) -> None:
-        pass
+        """On a GPU: evaluate what is left of all layers together."""
+        if self._layers is not None:
+            self._include(self._layers.flush())
+            self._add_lengths()
 
     def _see_results(self, layer: int, result: Tensor) -> None:
         self._lengths(layer)
         if len(self._rows):
-            rows = self._sampled(layer, result).flatten(0, 1).index_select(0, self._unique)
-            self.state.rows[f"L{layer}"].include(rows)
+            scores, shares = self._sampled(layer, result)
+            if self._layers is None:
+                self._include([(layer, fields_of(scores, shares, FIELDS))])
+            else:
+                self._include(self._layers.add(layer, scores, shares))
             self._compare(layer, result)
+
+    def _include(self, found: Iterable[tuple[int, Tensor]]) -> None:
+        """[b, n, h, FIELDS] of some layers."""
+        for layer, fields in found:
+            self.state.rows[f"L{layer}"].include(fields.flatten(0, 1).index_select(0, self._unique))
 
     def _lengths(self, layer: int) -> None:
         """Lengths at all tokens. A rotation does not change them (YaRN's factor does, but not their spread)."""
         attention = self.anatomy.blocks[layer].attention
-        q = turned(attention, "q", self._sides["q"], None).norm(dim=-1)
-        k = turned(attention, "k", self._sides["k"], None).norm(dim=-1)
+        q, k = (
+            torch.linalg.vector_norm(turned(attention, side, self._sides[side], None), dim=-1, dtype=torch.float32)
+            for side in "qk"
+        )
         columns = torch.cat((q, k.repeat_interleave(attention.group, -1)), -1).flatten(0, 1)
+        if self._layers is not None:
+            self._columns.append((f"L{layer}", columns))
+            return
         later = self._tokens.later
         self.state.lengths[f"L{layer}"].include(self._tokens.group[later], columns.index_select(0, later))
 
-    def _sampled(self, layer: int, result: Tensor) -> Tensor:
-        """[b, n, h, FIELDS] for the sampled queries of the sampled windows."""
+    def _add_lengths(self) -> None:
+        """The lengths of all layers, in a few products. Layers with other numbers of heads are apart."""
+        tokens, groups = self._tokens, self.state.groups
+        counts = tokens.counts.to(torch.float64)
+        member = (tokens.group == torch.arange(groups, device=tokens.device)[:, None]).to(torch.float64) * counts
+        for width in {columns.shape[1] for _, columns in self._columns}:
+            some = [(name, columns) for name, columns in self._columns if columns.shape[1] == width]
+            values = torch.stack([columns for _, columns in some]).double()
+            inside = (tokens.counts != 0)[:, None]
+            values = torch.where(inside, values, 0.0)
+            GroupedScalars.add_each(
+                [self.state.lengths[name] for name, _ in some],
+                member.sum(1).to(torch.int64).expand(len(some), -1),
+                member @ values,
+                member @ values.square(),
+                torch.where(inside, values, torch.inf).amin(1),
+                torch.where(inside, values, -torch.inf).amax(1),
+            )
+
+    def _sampled(self, layer: int, result: Tensor) -> tuple[QueryScores, Shares]:
+        """The scores of the sampled queries of the sampled windows, and what their heads cannot see."""
         attention, null = self.anatomy.blocks[layer].attention, self._null[layer]
         at = (self._rows[:, None], self._query)
-        q, k = self._sides["q"][at], self._sides["k"][at]
-        keys, values = self._sides["k"][self._rows], self._sides["v"][self._rows]
+        q, k = (self._sides[side][at].float() for side in "qk")
+        keys, values = (self._sides[side].index_select(0, self._rows).float() for side in "kv")
         z = _direction(reading_norm(self.anatomy, layer)[1], self._x.float())
         query_z = z[torch.arange(len(z), device=z.device)[:, None], self._query]
         whole = self._rotation[layer]
@@ -125,14 +166,14 @@ class HeadWatch:
             distinct=self._distinct,
         )
         shares = (null.query.of(q, query_z), null.key.of(k, query_z), null.value.of(values, z))
-        return fields_of(scores, shares, FIELDS)
+        return scores, shares
 
     def _compare(self, layer: int, result: Tensor) -> None:
         folded = fold(self.anatomy, layer) if self._rebuild else None
         for i, row, t in self._rebuild:
             assert folded is not None
             z = _direction(folded.norm, self._x[i, :t].double())
-            q, k = (self._sides[side][row, :t] for side in "qk")
+            q, k = (self._sides[side][row, :t].float() for side in "qk")
             window = Rebuilding(z, q, k, result[row, :t], self._rotation[layer], self.anatomy.causal)
             self.state.errors[f"L{layer}"].include(window.errors(folded))
 

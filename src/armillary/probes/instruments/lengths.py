@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from armillary.anatomy import Anatomy
-    from armillary.flow.glimpse import Glimpse
+    from armillary.flow.glimpse import Glimpse, Tokens
+    from armillary.flow.sheet import Sheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import GroupedScalars, Largest, TopK
 
@@ -89,6 +90,9 @@ class LengthWatch(TokenWatch):
         from armillary.measures import GroupedScalars, Largest, TopK
 
         self.sites = tuple(anatomy.norms)
+        self._norms = anatomy.norms
+        self._seen: list[tuple[Tensor, Tensor]] = []
+        self._sheet: Sheet | None = None
         self.state = LengthSums(
             corpus.groups,
             Named.of(self.sites, lambda: GroupedScalars.empty(len(KINDS) * corpus.groups, SCALARS)),
@@ -96,8 +100,18 @@ class LengthWatch(TokenWatch):
             Named.of(self.sites, Largest),
         )
 
+    def begin(self, tokens: "Tokens") -> None:
+        super().begin(tokens)
+        self._seen, self._sheet = [], None
+
     def see(self, site: str, view: View) -> None:
+        from armillary.flow.sheet import SheetGlimpse
+
         glimpse, tokens = view.norm, self._tokens
+        if isinstance(glimpse, SheetGlimpse):
+            self._sheet = glimpse.sheet
+            self._seen += [glimpse.spread()] if len(tokens.spread) else []
+            return
         columns = _columns(glimpse)
         index = glimpse.kind * self.state.groups + tokens.group
         if not tokens.whole:
@@ -105,6 +119,17 @@ class LengthWatch(TokenWatch):
         self.state.scalars[site].include(index, columns)
         self.state.deviation[site].include(glimpse.deviation())
         _massive(glimpse, self.state.massive[site])
+
+    def end(self) -> None:
+        """On a GPU: evaluate all sites together."""
+        if self._sheet is None:
+            return
+        from armillary.probes.instruments.lengths_sheet import include_deviations, include_sheet
+
+        norms = [self._norms[site] for site in self._sheet.sites]
+        include_sheet(self.state, self._sheet, norms)
+        if self._seen:
+            include_deviations(self.state, self._sheet.sites, norms, self._seen)
 
 
 def _columns(glimpse: "Glimpse") -> "Tensor":

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Tokens
+    from armillary.flow.sheet import Sheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import Reservoir
 
@@ -118,17 +119,34 @@ class SampleWatch:
         chosen = self._chosen(payload, rank)
         self._rows, self._payload, self._rank = places[chosen], payload[chosen], rank[chosen]
         self._device_rows = self._rows.to(tokens.device, non_blocking=True)
+        self._unmarked: list[tuple[str, Reservoir, int]] = []
+        self._sheet: Sheet | None = None
 
     def _chosen(self, payload: "Tensor", rank: "Tensor") -> "Tensor":
         return rank <= self._bar
 
     def see(self, site: str, view: View) -> None:
-        glimpse = view.norm
+        from armillary.flow.sheet import SheetGlimpse
+
+        glimpse, reservoir = view.norm, self.state.rows[site]
+        if isinstance(glimpse, SheetGlimpse) and reservoir.kept + len(self._rows) <= reservoir.capacity:
+            # The kind of token is known for all sites together, at the end.
+            self._sheet = glimpse.sheet
+            self._unmarked.append((site, reservoir, reservoir.kept))
+            self._include(site, glimpse.raw)
+            return
         marks = glimpse.kind.index_select(0, self._device_rows)
-        self.state.rows[site].include(glimpse.x, self._payload, self._rows, self._rank, marks)
+        reservoir.include(glimpse.raw, self._payload, self._rows, self._rank, marks)
+
+    def _include(self, site: str, rows: "Tensor") -> None:
+        self.state.rows[site].include(rows, self._payload, self._rows, self._rank, there=self._device_rows)
 
     def end(self) -> None:
-        pass
+        from armillary.measures import Reservoir
+
+        if self._sheet is not None and len(self._rows):
+            kinds = dict(zip(self._sheet.sites, self._sheet.kind.index_select(1, self._device_rows), strict=True))
+            Reservoir.mark_each([(reservoir, start, kinds[site]) for site, reservoir, start in self._unmarked])
 
 
 def bar(corpus: "Corpus", capacity: int, last: int = 0) -> int:

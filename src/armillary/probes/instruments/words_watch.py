@@ -4,8 +4,12 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
+from armillary.anatomy.norm import Norm
 from armillary.flow.glimpse import Glimpse, Tokens
+from armillary.flow.sheet import Sheet, SheetGlimpse
 from armillary.flow.tokens import Corpus
+from armillary.geometry.fused import batched, fused
+from armillary.geometry.fused.paths import Paths
 from armillary.measures import GroupedScalars
 from armillary.measures.device import home
 from armillary.measures.reservoir import priority
@@ -34,6 +38,15 @@ class WordWatch:
         plain = torch.ones_like(wide(self._words[0]))
         shift = None if norm is None or norm.shift is None else norm.shift.to(plain)
         self._products = Products(plain if norm is None else norm.gain.to(plain), shift, len(self.states))
+        # On a GPU with Triton the products are taken by a kernel; states of post-norm models are no directions.
+        self._paths: Paths | None = None
+        self._places_in_sheet: Tensor | None = None
+        alike = len({anatomy.norms[site].kind for site in self.sites}) == 1
+        if batched(self._words.device) and fused(self._words) and anatomy.order == "pre" and alike:
+            gain = self._products.gain
+            tilt = torch.zeros_like(gain) if shift is None else gain * shift
+            self._paths = Paths(self._words, gain, tilt, len(self.states))
+            self._vocabulary = _vocabulary(self._words, norm)
 
     def begin(self, tokens: Tokens) -> None:
         batch, device = tokens.batch, tokens.device
@@ -45,8 +58,11 @@ class WordWatch:
         draw = torch.Generator().manual_seed(self.seed * 1_000_003 + tokens.batch.number)
         other = torch.zeros_like(own)
         other[rows] = following[torch.randperm(len(following), generator=draw)]
-        if len(rows):
+        self._sheet: Sheet | None = None
+        if len(rows) and self._paths is None:
             self._prepare(own, other)
+        elif len(rows) and self._paths is not None:
+            self._prepare_paths(self._paths, tokens, other.to(device, non_blocking=True))
         places = torch.stack((batch.documents.repeat_interleave(width)[rows], rows % width, own[rows], following), 1)
         rank = priority(0, places)
         sampled = rank <= self._bar
@@ -68,9 +84,25 @@ class WordWatch:
         at = self._numbers(torch.stack((lengths, shifts)))
         self._readout = WordReadout(at[0], at[1], shift2, norm is not None, self.anatomy.d, norm.eps if norm else 0.0)
 
+    def _prepare_paths(self, paths: Paths, tokens: Tokens, other: Tensor) -> None:
+        """The same for the kernel, which reads the word vectors where they are."""
+        own, norm = tokens.token, self.anatomy.ln_final
+        ids = (own, own.roll(-1), other)
+        paths.begin(len(own), self.anatomy.dtype, *ids)
+        at = self._numbers(torch.stack([self._vocabulary[:, each] for each in ids], 1))
+        shift2 = at.new_zeros(()) if norm is None or norm.shift is None else norm.shift.double().square().sum()
+        self._readout = WordReadout(at[0], at[1], shift2, norm is not None, self.anatomy.d, norm.eps if norm else 0.0)
+
     def see(self, site: str, view: View) -> None:
         """Take one state. States come in order; the shared z is read, not kept."""
         if not len(self._rows):
+            return
+        if self._paths is not None:
+            glimpse = view.norm
+            assert isinstance(glimpse, SheetGlimpse), "the batched path has a sheet"
+            norm, self._sheet = glimpse.norm, glimpse.sheet
+            self._paths.take(glimpse.raw, glimpse.rows, norm.kind == "layernorm", norm.eps)
+            self._trace.append(glimpse.raw.index_select(0, self._sampled))
             return
         x, z, length, mean, stretch, radius = self._state(view.norm)
         self._products.take(z)
@@ -98,16 +130,34 @@ class WordWatch:
         """Turn the products of all states into angles and add them up."""
         if not len(self._rows):
             return
-        parts = (self._products.total(), *(torch.stack(part) for part in zip(*self._seen, strict=True)))
-        path = TokenPath(*map(self._numbers, parts))
+        path = self._path()
         angles, (moved, radial, turning) = to_words(path, self._readout), moves(path, self.anatomy.d)
-        geodesic = arc(chord(self._numbers(self._squared), path.radius[0], path.radius[-1]))
+        squared = self._squared if self._paths is None else self._paths.ends
+        geodesic = arc(chord(self._numbers(squared), path.radius[0], path.radius[-1]))
         self._include(self.state.state, torch.stack([path.length, *angles], -1))
         self._include(self.state.move, torch.stack([moved, radial, turning], -1))
         self._include(self.state.path, _whole(angles, moved.sum(0), geodesic)[None])
         if len(self._sampled):
             trace = torch.cat(self._trace, -1)
             self.state.sample.include(trace, self._places, torch.arange(len(trace)), self._rank)
+
+    def _path(self) -> TokenPath:
+        if self._paths is None:
+            parts = (self._products.total(), *(torch.stack(part) for part in zip(*self._seen, strict=True)))
+            return TokenPath(*map(self._numbers, parts))
+        assert self._sheet is not None
+        d, sheet = self.anatomy.d, self._sheet
+        if self._places_in_sheet is None:
+            places = torch.tensor([sheet.sites.index(site) for site in self.sites])
+            self._places_in_sheet = places.to(sheet.tokens.device, non_blocking=True)
+        at = self._places_in_sheet
+        length2, mean, power, radius2 = (
+            self._numbers(sheet[name].index_select(0, at)) for name in ("length2", "mean", "power", "radius2")
+        )
+        centred = self.anatomy.norms[self.sites[0]].kind == "layernorm"
+        mean = mean if centred else torch.zeros_like(mean)
+        stretch = (power * d).clamp_min(0).sqrt()
+        return TokenPath(self._numbers(self._paths.total()), length2.sqrt(), mean, stretch, radius2.sqrt())
 
     def _include(self, measure: GroupedScalars, columns: Tensor) -> None:
         """Columns [step, n, scalar] into one measure."""
@@ -128,6 +178,17 @@ def _whole(angles: Tensor, length: Tensor, geodesic: Tensor) -> Tensor:
     left_more, more = ((gain.sign() + 1) / 2 for gain in gained)
     flags = (left, approached, left & approached, left & approached_other)
     return torch.stack([length, geodesic, *(flag.double() for flag in flags), left_more, more], -1)
+
+
+def _vocabulary(words: Tensor, norm: Norm | None) -> Tensor:
+    """[length, shift; v] of every word vector, in float32: what `WordReadout` needs of them."""
+    beta = None if norm is None or norm.shift is None else norm.shift.to(words.device, torch.float32)
+    found = []
+    for some in torch.split(words, 1 << 14):
+        vectors = wide(some)
+        shifts = vectors.sum(-1) if norm is None else torch.zeros_like(vectors[:, 0])
+        found.append(torch.stack((vectors.norm(dim=-1), shifts if beta is None else vectors @ beta)))
+    return torch.cat(found, 1)
 
 
 def wide(x: Tensor) -> Tensor:

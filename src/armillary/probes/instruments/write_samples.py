@@ -36,8 +36,7 @@ class WriteSamples:
 
 class WriteWatch(SampleWatch):
     def see(self, site: str, view: View) -> None:
-        rows = view.value.reshape(-1, view.value.shape[-1])
-        self.state.rows[site].include(rows, self._payload, self._rows, self._rank)
+        self._include(site, view.value.reshape(-1, view.value.shape[-1]))
 
 
 WRITE_SAMPLES = WriteSamples()

@@ -1,11 +1,13 @@
 """How is a text read on many machines at once? By dask: every worker holds the model and reads segment after segment.
 
 Segments and the order in which their states are added are those of a pass in one process, so a cluster measures what
-one process does. A worker that dies loses the segment it was reading: another reads it again.
+one process does. A worker that dies loses the segment it was reading: another reads it again. A cluster that cannot go
+on is given up with a sentence: none of its workers can import what is sent, or none of them works any more.
 """
 
 import pickle
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +20,7 @@ from uuid import uuid4
 
 import distributed
 from dask import config
+from distributed.protocol import pickle as by_dask
 
 from armillary.errors import ClusterError
 from armillary.probes.machinery.evidence import Evidence
@@ -31,12 +34,19 @@ if TYPE_CHECKING:
 
 # Most of its functions have no types.
 dask: Any = distributed
+# By reference, or by value what a script defines.
+dumps: Callable[[Any], bytes] = by_dask.dumps
 LOCAL = re.compile(r"local:(\d+)")
 # Seconds until a scheduler that does not answer is given up.
 PATIENCE = 30
 # How long a local worker may take to start again. Dask gives up after 15 seconds, and then nobody is left to work: on a
 # busy machine that was too short.
-LOST = "1 hour"
+LOST = "5 minutes"
+# Seconds between two looks at the workers, and until a cluster is given up in which none executes anything although
+# work is waiting. A batch system may start the first worker late.
+LOOK = 5.0
+IDLE = 600.0
+EMPTY = 3600.0
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -94,9 +104,56 @@ class Cluster:
 
     def map(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """`work` for every task, in the order in which they end; it and the tasks must be picklable."""
-        futures = self.client.map(work, tasks, pure=False, batch_size=1)
-        for future in dask.as_completed(futures):
-            yield result(future)
+        futures = set(self.client.map(_unpacked, [dumps((work, task)) for task in tasks], pure=False, batch_size=1))
+        while futures:
+            done = self._done(futures)
+            futures -= done
+            yield from map(self.result, done)
+
+    def result(self, future: Any) -> Any:
+        """What a task gave, or its error."""
+        while True:
+            self._done({future})
+            try:
+                with _gone():
+                    return future.result(IDLE)
+            except dask.KilledWorker as error:
+                raise ClusterError(
+                    "several workers died with the same part of the work, probably for lack of memory; use fewer "
+                    "workers per machine."
+                ) from error
+            except TimeoutError as error:
+                # A worker that dies with a result is another case: the task is computed again.
+                if future.status == "error":
+                    raise
+                if future.done():
+                    raise ClusterError("a dask worker has a result that cannot be fetched; start it again.") from error
+
+    def _done(self, futures: set[Any]) -> set[Any]:
+        """Those of these that are done, as soon as there is one."""
+        since = time.monotonic()
+        while True:
+            try:
+                with _gone(), self.client.as_current():
+                    return set(dask.wait(futures, timeout=LOOK, return_when="FIRST_COMPLETED").done)
+            except TimeoutError:
+                workers, executing = self._workers()
+            idle = time.monotonic() - since
+            if executing:
+                since = time.monotonic()
+            elif workers and idle > IDLE:
+                raise ClusterError(
+                    f"the {workers} workers of the dask cluster have done nothing for {idle:.0f} seconds although work "
+                    "is waiting; see their logs and start them again."
+                )
+            elif not workers and idle > (IDLE if self._threads else EMPTY):
+                raise ClusterError(f"the dask cluster has had no worker for {idle:.0f} seconds; start some.")
+
+    def _workers(self) -> tuple[int, int]:
+        """How many there are, and how many tasks they are executing."""
+        with _gone():
+            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return len(workers), sum(worker["metrics"].get("task_counts", {}).get("executing", 0) for worker in workers)
 
     @contextmanager
     def holding(self, source: "Callable[[str], Anatomy]", corpus: "Corpus", seed: int) -> "Iterator[OnCluster]":
@@ -144,7 +201,7 @@ class OnCluster:
             future = self._running.pop(call, None) or self.submit(call)
             self._fill()
             states = deepcopy(empty)
-            content = result(future)
+            content = self._cluster.result(future)
             if instruments:
                 fill(states, load(content))
             tick(segment.tokens)
@@ -159,13 +216,34 @@ class OnCluster:
     def submit(self, call: Call) -> Any:
         if call in self._ahead:
             self._ahead.remove(call)
-        return self._cluster.client.submit(_observe, self._name, call, pure=False)
+        return self._cluster.client.submit(_unpacked, dumps((_Observe(self._name), call)), pure=False)
 
 
-def _observe(name: str, call: Call) -> bytes:
-    """On a worker."""
-    content: bytes = dask.get_worker().plugins[name].observe(call)
-    return content
+@dataclass(frozen=True)
+class _Observe:
+    """On a worker: the states of one segment."""
+
+    holder: str
+
+    def __call__(self, call: Call) -> bytes:
+        content: bytes = dask.get_worker().plugins[self.holder].observe(call)
+        return content
+
+
+def _unpacked(content: bytes) -> Any:
+    """On a worker: a function of one task.
+
+    They travel as bytes. A worker that cannot import what it is sent drops the connection, and dask waits for ever;
+    here it is an error of the task.
+    """
+    try:
+        work, task = pickle.loads(content)
+    except (ImportError, AttributeError) as error:
+        raise ClusterError(
+            f"a dask worker cannot import what it was sent ({type(error).__name__}: {error}); install the package that "
+            "defines it where workers run."
+        ) from error
+    return work(task)
 
 
 class Holder(distributed.WorkerPlugin):
@@ -221,13 +299,9 @@ def device_of(worker: object, devices: int) -> str:
     return f"cuda:{worker % devices if isinstance(worker, int) else 0}" if devices else "cpu"
 
 
-def result(future: Any) -> Any:
+@contextmanager
+def _gone() -> Iterator[None]:
     try:
-        return future.result()
-    except dask.KilledWorker as error:
-        raise ClusterError(
-            "several workers died with the same part of the work, probably for lack of memory; use fewer workers per "
-            "machine."
-        ) from error
-    except (dask.CancelledError, dask.comm.CommClosedError, TimeoutError) as error:
+        yield
+    except (dask.CancelledError, dask.comm.CommClosedError) as error:
         raise ClusterError(f"the dask cluster is gone ({type(error).__name__}); start it again.") from error

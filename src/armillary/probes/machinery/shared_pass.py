@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.flow.capture import Watcher
     from armillary.flow.glimpse import Tokens, Typical
+    from armillary.flow.sheet import Sheet
     from armillary.flow.tokens import Corpus, Segment
 
 
@@ -237,7 +238,7 @@ def observe_parts(
         for number, part in enumerate(parts, 1):
             for batch in corpus.batches(only={*part, *sites.first}):
                 sites.counting = batch.number in part
-                sites.tokens = Tokens.of(batch, corpus.groups, anatomy.device)
+                sites.begin(Tokens.of(batch, corpus.groups, anatomy.device))
                 for watch in watches.values() if sites.counting else ():
                     watch.begin(sites.tokens)
                 run(anatomy, batch.ids, batch.mask)
@@ -265,6 +266,14 @@ class _Sites:
         self._norms = [site for site in self._watches if site in anatomy.norms]
         self.counting = True
         self.tokens: Tokens
+        self._sheet: Sheet | None = None
+
+    def begin(self, tokens: "Tokens") -> None:
+        from armillary.flow.sheet import Sheet
+        from armillary.geometry.fused import batched
+
+        self.tokens = tokens
+        self._sheet = Sheet(tokens, len(self._norms), self._anatomy.dtype) if batched(tokens.device) else None
 
     @property
     def first(self) -> tuple[int, ...]:
@@ -276,13 +285,18 @@ class _Sites:
 
     def _watcher(self, site: str, watches: list[Watch[Any]]) -> "Watcher":
         from armillary.flow.glimpse import Glimpse
+        from armillary.flow.sheet import SheetGlimpse
 
         norm = self._anatomy.norms.get(site)
 
         def watcher(given: "Tensor | None", value: "Tensor") -> None:
             def glimpse() -> Glimpse:
                 assert norm is not None and given is not None
-                shared = Glimpse(norm, given, value, self.tokens, self._space, self._typical.get(site))
+                typical = self._typical.get(site)
+                if self._sheet is None:
+                    shared = Glimpse(norm, given, value, self.tokens, self._space, typical)
+                else:
+                    shared = SheetGlimpse(site, norm, given, value, self._sheet, self._space, typical)
                 self._typical.setdefault(site, shared.typical)
                 return shared
 

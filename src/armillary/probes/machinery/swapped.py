@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Claims that read no norm's sphere, but hidden values of the feed-forward layers alone.
 WITHOUT_SPHERE = ("ffn.discard", "ffn.compress")
 # Claims about W_QK, W_VO, scores, patterns or what one head writes, by the beginning of their names.
-OF_HEADS = ("attention.", "qk.", "rank.", "vo.", "heads.", "axes.", "map.", "flow.")
+OF_HEADS = ("attention.", "qk.", "rank.", "vo.", "heads.", "axes.", "map.", "flow.", "others.brody")
 # Claims whose texts are written with a cache of keys and values, or whose states are judged by patterns.
 OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors", "others.massive")
 # Claims about feed-forward layers that compare them with heads.
@@ -29,7 +29,7 @@ OF_HEAD_EDITS = ("heads.axes",)
 # Claims that follow the stream from norm to norm, or fold a norm into what reads it.
 OF_READING_NORMS = (
     *("words.travel", "words.refine", "words.artifact", "words.output", "sphere.shared", "cycle.isotropy"),
-    *("ffn.store", "ffn.write", "attention.scale", "qk.axes", "flow.coarse"),
+    *("ffn.store", "ffn.write", "attention.scale", "qk.axes", "flow.coarse", "others.brody"),
 )
 # Claims about words, a vocabulary, or the prediction of the next token.
 OF_WORDS = (

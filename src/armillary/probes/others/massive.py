@@ -17,7 +17,7 @@ from armillary.probes.machinery import (
     weakest,
 )
 from armillary.probes.machinery.verdicts import more_text
-from armillary.results import Claim, Control, Finding, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -41,7 +41,8 @@ class Massive:
             "state where it is largest (the peak). Sun et al. call an activation massive from a thousand times the "
             "median on, if it also exceeds 100; what 100 means depends on a model's scale, so it is left out here. "
             "Fixed: the share of documents whose largest coordinate at the peak is in the most common dimension. "
-            "Constant: the spread (standard deviation over mean) of these values over documents. A head parks its "
+            "Constant: the spread (standard deviation over mean) of these values over documents. At a few tokens: the "
+            "share of a document's other tokens that reach half of the value in its dimension. A head parks its "
             "attention on the first token if it gives it more than 0.3 on average over queries (Gu et al.; here "
             "queries from the ninth place on). Needed: at the first state with coordinates beyond a hundred times the "
             "median, these are set to zero, to their mean over texts, or as many other coordinates of the same tokens "
@@ -51,19 +52,28 @@ class Massive:
             "random initialisation (all twins); shuffled text; as many other coordinates of the same tokens set to zero"
         ),
         rule=(
-            "Four parts, the weakest decides. 'Massive values': supported if the ratio's interval lies above "
+            "Five parts, the weakest decides. 'Massive values': supported if the ratio's interval lies above "
             f"{T.massive_ratio:g} and above that of an untrained model; refuted if it lies below "
             f"{T.massive_outlier:g} or below untrained models; qualified in between (outliers). 'Fixed and constant': "
             f"supported if at least {T.sites_most:.0%} of documents agree on the dimension and the spread lies below "
             f"{T.massive_constant:g}; refuted if at most half agree or the spread lies above {T.massive_varies:g}; "
-            f"qualified in between. 'Heads park attention': supported if more than {T.heads_many:.0%} of heads do, and "
+            f"qualified in between. 'At a few tokens': supported if at most {T.sites_few:.0%} of other tokens have it, "
+            "refuted if more than half do, qualified in between. "
+            f"'Heads park attention': supported if more than {T.heads_many:.0%} of heads do, and "
             f"more than in an untrained model; refuted if at most {T.sites_few:.0%} do, or not more; qualified in "
             "between. 'Needed as a bias': supported if setting the values to zero costs "
             f"{T.massive_cost:g} nats more than setting others to zero, and setting them to their mean costs less than "
             f"{T.massive_cost:g}; qualified if the mean costs more; refuted if zero does not. Without outliers the "
-            "second and fourth part have nothing to decide. Undecided where an interval spans its limit."
+            "second, third and fifth part have nothing to decide. Undecided where an interval spans its limit."
         ),
         kind="learned",
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                "That values stand at a few tokens is decided. A planted model with the same coordinate of 4000 at "
+                "every token, which the source does not mean, had been supported.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 

@@ -79,7 +79,13 @@ class MassiveResult:
 
 
 def massive_parts(evidence: Evidence, result: MassiveResult) -> tuple[Part, ...]:
-    return _values(evidence, result), _fixed(evidence, result), _parked(evidence, result), _needed(result)
+    return (
+        _values(evidence, result),
+        _fixed(evidence, result),
+        _few(evidence, result),
+        _parked(evidence, result),
+        _needed(result),
+    )
 
 
 def _between(value: Interval, low: float, high: float, untrained: Interval, twins: int) -> tuple[Verdict, Why | None]:
@@ -138,6 +144,30 @@ def _fixed(evidence: Evidence, result: MassiveResult) -> Part:
         f"{say(first, '.0%')}; its value spreads by {say(varies[0], '.0%')} over them.",
         Statistic("spread of the value over documents", *varies),
         why=missing_interval(*agree, *varies) if verdict == "undecided" else None,
+    )
+
+
+def _few(evidence: Evidence, result: MassiveResult) -> Part:
+    """A coordinate that is large at every token is a rogue dimension, not a massive activation."""
+    name = "at a few tokens"
+    if above(result.ratio(evidence, MODEL), T.massive_outlier) is False:
+        return Part(name, "undecided", "There are no outliers whose tokens could be counted.", why=Why.UNDEFINED)
+    shares = result.found[MODEL].elsewhere[:, result.peak(MODEL)]
+    share = result.over_documents(evidence, MODEL, lambda rows: float(shares[rows].mean()))
+    some, half = above(share, T.sites_few), above(share, 0.5)
+    verdict: Verdict = "undecided"
+    if half:
+        verdict = "refuted"
+    elif some is False:
+        verdict = "supported"
+    elif some and half is False:
+        verdict = "qualified"
+    return Part(
+        name,
+        verdict,
+        f"{say(share[0], '.0%')} of a document's other tokens reach half of it there.",
+        Statistic("share of other tokens that reach half of the value", *share),
+        why=missing_interval(*share) if verdict == "undecided" else None,
     )
 
 

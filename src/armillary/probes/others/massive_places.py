@@ -31,6 +31,8 @@ class Extremes:
     token: Ints
     magnitude: Floats
     """The median |x| of the document's tokens."""
+    elsewhere: Floats
+    """Share of the document's other tokens that reach half of the largest value in its dimension."""
 
     @property
     def typical(self) -> Floats:
@@ -55,19 +57,21 @@ def extremes(bench: Bench) -> Extremes:
         for row, window in enumerate(batch.windows):
             ids = window.ids
             found = [_largest(streams[state][row, : len(ids)]) for state in states]
-            rows.append([(window.document, value, d, t, ids[t], middle) for value, d, t, middle in found])
+            rows.append([(window.document, value, d, t, ids[t], *rest) for value, d, t, *rest in found])
     columns = np.moveaxis(np.array(rows, dtype=np.float64), -1, 0)
     whole = [columns[i].astype(np.int64) for i in (0, 2, 3, 4)]
     dimension, position, token = whole[1:]
-    return Extremes(states, whole[0][:, 0], columns[1], dimension, position, token, columns[5])
+    return Extremes(states, whole[0][:, 0], columns[1], dimension, position, token, columns[5], columns[6])
 
 
-def _largest(stream: Tensor) -> tuple[float, int, int, float]:
-    """Value, dimension and position of the largest coordinate of [t, d], and the median magnitude."""
+def _largest(stream: Tensor) -> tuple[float, int, int, float, float]:
+    """Value, dimension and position of the largest coordinate of [t, d], the median magnitude, and the share of other
+    tokens that reach half of the value there."""
     size = stream.abs()
     place = int(size.argmax())
     t, dimension = divmod(place, stream.shape[1])
-    return float(stream[t, dimension]), dimension, t, float(size.median())
+    reach = int((size[:, dimension] >= size[t, dimension] / 2).sum()) - 1
+    return float(stream[t, dimension]), dimension, t, float(size.median()), reach / max(1, len(stream) - 1)
 
 
 @dataclass(frozen=True, eq=False)

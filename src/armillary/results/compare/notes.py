@@ -1,6 +1,5 @@
 """What two surveys are called, in what they differ as a whole, and how a survey of another version is read."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,8 @@ from armillary.errors import OutputError
 from armillary.results import store
 from armillary.results.claim import VERDICTS, Claim, Finding, Statistic
 from armillary.results.facts import Facts, ModelFacts, Provenance, TextFacts, Times
+from armillary.results.files import read_bytes, strict_json
+from armillary.results.findings import CLAIM_WORDS, check_claim, finding_from
 from armillary.results.survey import Survey
 from armillary.results.table import Table
 
@@ -107,7 +108,8 @@ def read_loosely(folder: Path) -> tuple[Survey, tuple[str, ...]]:
     claims = record.get("claims")
     for entry in claims if isinstance(claims, list) else []:
         try:
-            findings.append(store.finding_from(entry, folder / "tables"))
+            check_claim(entry)
+            findings.append(finding_from(entry, lambda name: folder / "tables" / name))
             continue
         except (OutputError, KeyError, TypeError, ValueError, AttributeError, IndexError):
             bare = _bare(entry)
@@ -154,7 +156,7 @@ def _losses(folder: Path, record: Mapping[str, Any], numbers: list[str], lost: l
 
 def _other_schema(path: Path) -> dict[str, Any] | None:
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = strict_json(read_bytes(path))
     except (OSError, ValueError):
         return None
     known = isinstance(record, dict) and record.get("schema", store.SCHEMA) not in store.READS
@@ -172,7 +174,7 @@ def _bare(entry: Any) -> Finding | None:
     statistic = Statistic(
         str(number.get("name") or ""), float(number["value"]), low, high, str(number.get("unit") or "")
     )
-    words: dict[str, Any] = {key: str(entry.get(key) or "") for key in store.CLAIM_WORDS}
+    words: dict[str, Any] = {key: str(entry.get(key) or "") for key in CLAIM_WORDS}
     claim = Claim(**words)
     n, (reading, headline) = entry.get("n"), (str(entry.get(key) or "") for key in ("reading", "headline"))
     size = n if isinstance(n, int) else 0

@@ -16,24 +16,26 @@ from armillary.specimens.models.draws import generator, normal
 from armillary.specimens.models.texts import chained, corpus
 
 WORDS = 60
-MASSIVE_AXIS = 5
+MASSIVE_AXIS, FIRST_AXIS = 5, 6
 
 
-def resting(size: float = 1.0, used: bool = True, seed: int = 0) -> tuple[Anatomy, Corpus]:
+def resting(size: float = 1.0, used: bool = True, seed: int = 0, everywhere: bool = False) -> tuple[Anatomy, Corpus]:
     """A first token with one coordinate of 4000 times `size`, which every head attends to; words tell the next word.
 
     Heads copy what they attend to, loudly. The first token has nothing to copy, so that nothing happens as long as they
     rest there; once it is gone they write the mean of all words over the prediction. Heads that do not use it do so
-    from the start.
+    from the start. With `everywhere` all tokens have the coordinate, and heads know the first by another one.
     """
     words = normal(WORDS, D, stream=1, seed=seed)
-    words[:, MASSIVE_AXIS] = 0
-    places = torch.zeros(CONTEXT, D)
-    places[0, MASSIVE_AXIS] = 4000 * size
+    places, known = torch.zeros(CONTEXT, D), FIRST_AXIS if everywhere else MASSIVE_AXIS
+    places[0, known] = 3600 * size
+    places[: None if everywhere else 1, MASSIVE_AXIS] = 4000 * size
     key, one = torch.zeros(D, D), torch.eye(D)
-    key[MASSIVE_AXIS] = float(used)
+    key[known] = float(used)
     copied = one.clone()
-    copied[MASSIVE_AXIS] = 0
+    for axis in {known, MASSIVE_AXIS}:
+        words[:, axis] = 0
+        copied[axis] = 0
     anatomy = assembled(words, places, attention=lambda layer: (0 * one, key, copied, 3 * one), heads=2, seed=seed)
     model: Any = anatomy.model
     with torch.no_grad():
@@ -129,9 +131,9 @@ def averaging(seed: int = 0) -> tuple[Anatomy, Corpus]:
 SHEET_AXES, FAINT = 24, 1e-3
 
 
-def unfolding(amplifies: bool = True, seed: int = 0) -> tuple[Anatomy, Corpus]:
+def unfolding(amplifies: bool = True, seed: int = 0, layers: int = 4, until: int = 3) -> tuple[Anatomy, Corpus]:
     """Words on a sheet of two dimensions, and faint noise in the other axes, which the first block makes loud and the
-    last one faint again. All words are equally long at every depth, so that norms change nothing."""
+    last one, or block `until`, faint again. All words are equally long at every depth, so that norms change nothing."""
     angle = 2 * math.pi * torch.rand(VOCABULARY, 2, generator=generator(1, seed))
     sheet = torch.stack((angle.cos(), -angle.cos(), angle.sin(), -angle.sin()), -1).flatten(1).repeat(1, 3)
     rest = normal(VOCABULARY, D - SHEET_AXES, stream=2, seed=seed)
@@ -139,8 +141,8 @@ def unfolding(amplifies: bool = True, seed: int = 0) -> tuple[Anatomy, Corpus]:
     words = torch.cat((sheet, FAINT * rest), 1)
     one, none, axes = torch.eye(D), torch.zeros(D, 2 * D), range(SHEET_AXES, D)
     loud = 2.0
-    scales = {0: math.sqrt((12 + FAINT**2) / D), 3: math.sqrt((12 + loud**2) / D)}
-    writes = {0: loud / FAINT - 1, 3: FAINT / loud - 1}
+    scales = {0: math.sqrt((12 + FAINT**2) / D), until: math.sqrt((12 + loud**2) / D)}
+    writes = {0: loud / FAINT - 1, until: FAINT / loud - 1}
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
         write = torch.zeros(D, D)
@@ -148,17 +150,19 @@ def unfolding(amplifies: bool = True, seed: int = 0) -> tuple[Anatomy, Corpus]:
             write[axes, axes] = writes[layer] * scales[layer]
         return torch.cat((one, -one, none), 1), torch.cat((write, -write, none.T))
 
-    return assembled(words, layers=4, feed_forward=feed_forward, seed=seed), corpus(seed=seed)
+    return assembled(words, layers=layers, feed_forward=feed_forward, seed=seed), corpus(seed=seed)
 
 
 COMMON_AXIS = 6
 
 
-def parked(itself: bool = False, seed: int = 0) -> tuple[Anatomy, Corpus]:
+def parked(itself: bool = False, seed: int = 0, mean: float = 0.0, loud: float = 1.0) -> tuple[Anatomy, Corpus]:
     """Heads that look nearly at the first token alone, whose value lies along one axis; feed-forwards that take that
-    axis away and make the rest loud. With `itself`, heads look at their own token alone."""
+    axis away and make the rest loud. With `itself`, heads look at their own token alone. All words share a `mean` along
+    that axis. `loud` times louder, writes drown what the skips carry."""
     words = normal(400, D, stream=1, seed=seed)
-    words[:, [MASSIVE_AXIS, COMMON_AXIS]] = 0
+    words[:, MASSIVE_AXIS] = 0
+    words[:, COMMON_AXIS] = mean
     places = torch.zeros(CONTEXT, D)
     places[0, MASSIVE_AXIS] = 4000
     one, none, key, value = torch.eye(D), torch.zeros(D, 2 * D), torch.zeros(D, D), torch.eye(D)
@@ -170,7 +174,7 @@ def parked(itself: bool = False, seed: int = 0) -> tuple[Anatomy, Corpus]:
     rest[:, COMMON_AXIS] = 0
 
     def attention(layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return (30 * one, 30 * one, one, one) if itself else (0 * one, key, value, one)
+        return (30 * one, 30 * one, one, one) if itself else (0 * one, key, value, loud * one)
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
         return torch.cat((one, -one, none), 1), torch.cat((rest, -rest, none.T))
@@ -182,3 +186,24 @@ def parked(itself: bool = False, seed: int = 0) -> tuple[Anatomy, Corpus]:
             # A score of about 7 for the first token: the others share a twentieth of the attention.
             block.attn.c_attn.bias[:D] = 0.0 if itself else 0.31
     return read(model, "planted"), corpus(24, 40, vocabulary=400, seed=seed)
+
+
+KEY_AXES = 6
+
+
+def looking(spread: float = 1.0, heads: int = 1, normal_bias: float = 0.0, seed: int = 0) -> tuple[Anatomy, Corpus]:
+    """Words in a few directions of the plane ⟂ 1, whose lengths have logarithms that differ by `spread`, and a mean of
+    coordinates, which the norm removes. Queries and keys are the words themselves; queries have a bias along 1. One
+    head sees all axes of the stream, 1 among them."""
+    ones = torch.ones(D, 1) / math.sqrt(D)
+    basis = torch.linalg.qr(torch.cat((ones, normal(D, KEY_AXES, stream=7, seed=seed)), 1))[0][:, 1:]
+    words = normalize(normal(400, KEY_AXES, stream=1, seed=seed), dim=1) @ basis.T
+    lengths = (spread * normal(400, 1, stream=2, seed=seed)).exp()
+    words = lengths * words + normal(400, 1, stream=3, seed=seed) * ones.T
+    one = torch.eye(D)
+    anatomy = assembled(words, heads=heads, attention=lambda layer: (3 * one, one, one, 0 * one), seed=seed)
+    model: Any = anatomy.model
+    with torch.no_grad():
+        for block in model.transformer.h:
+            block.attn.c_attn.bias[:D] = normal_bias
+    return read(model, "planted"), corpus(24, 60, vocabulary=400, seed=seed)

@@ -3,6 +3,7 @@
 from armillary.specimens.models.others import (
     averaging,
     curved,
+    looking,
     offset,
     parked,
     resting,
@@ -25,6 +26,7 @@ CASES: tuple[Case, ...] = (
     ),
     certain("massive, ordinary words", "others.massive", "refuted", ordinary),
     certain("massive, no head looks", "others.massive", "refuted", lambda seed: resting(used=False, seed=seed)),
+    certain("massive, at every token", "others.massive", "refuted", lambda seed: resting(everywhere=True, seed=seed)),
     sized(
         "anisotropy, a mean along two axes",
         "others.anisotropy",
@@ -64,7 +66,36 @@ CASES: tuple[Case, ...] = (
     certain("straight, noise that stays", "others.straight", "refuted", lambda seed: curved(clears=False, seed=seed)),
     certain("straight, means of all words so far", "others.straight", "refuted", averaging),
     certain("peak, noise that is loud in between", "others.idpeak", "supported", lambda seed: unfolding(seed=seed)),
+    certain(
+        "peak, noise that is loud after the first block alone",
+        "others.idpeak",
+        "refuted",
+        lambda seed: unfolding(seed=seed, layers=6, until=1),
+    ),
     certain("peak, words of one dimension", "others.idpeak", "refuted", lambda seed: unfolding(False, seed)),
     certain("collapse, heads look at one token", "others.collapse", "supported", lambda seed: parked(seed=seed)),
+    certain(
+        "collapse, words that share a mean",
+        "others.collapse",
+        "supported",
+        lambda seed: parked(seed=seed, mean=60.0),
+    ),
+    certain(
+        "collapse, writes that drown the skips",
+        "others.collapse",
+        "refuted",
+        lambda seed: parked(seed=seed, loud=300.0),
+    ),
     certain("collapse, heads look at their own", "others.collapse", "refuted", lambda seed: parked(True, seed)),
+    sized(
+        "selectable, words of many lengths",
+        "others.brody",
+        "supported",
+        "standard deviation of the logarithm of a word's length",
+        lambda size, seed: looking(size, normal_bias=3.0, seed=seed),
+        (0.25, 0.5, 1.0),
+        matters=0.5,
+    ),
+    certain("selectable, words of one length", "others.brody", "refuted", lambda seed: looking(0.0, seed=seed)),
+    certain("selectable, heads of two axes", "others.brody", "refuted", lambda seed: looking(heads=16, seed=seed)),
 )

@@ -11,6 +11,7 @@ import plotly.io
 
 from armillary.results.store import write_whole
 from armillary.results.survey import Survey
+from armillary.results.swap import REPORT, SURVEY, add_files, listed
 from armillary.views.figures import theme  # noqa: F401  (registers the templates)
 from armillary.views.figures.marks import DARK, LIGHT
 from armillary.views.page import library_script, whole_page
@@ -30,7 +31,11 @@ _LOGO = (
 
 def save_report(survey: Survey, path: Path, figures: Mapping[str, go.Figure] | None = None) -> Path:
     """Write the report as one file; `figures` are figures of claims that were drawn before."""
-    write_whole({Path(path): report_html(survey, figures)})
+    content, home = report_html(survey, figures), Path(path).parent
+    if Path(path).name == REPORT and SURVEY in listed(home):
+        add_files(home, {REPORT: content})
+    else:
+        write_whole({Path(path): content})
     return Path(path)
 
 

@@ -5,10 +5,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.probes.filter.by_layer import by_layers, each_above, nearest, where
+from armillary.probes.filter.by_layer import by_layers, each_above, each_beats, nearest, where
 from armillary.probes.filter.writes.layer_writes import ATTENTION, INPUT, KEPT, STREAMS, THROUGH, WRITE
 from armillary.probes.filter.writes.write_bits import WriteBits
-from armillary.probes.machinery import NAN3, Evidence, Flags, Floats, Interval, T, above, missing_interval, over_twins
+from armillary.probes.machinery import (
+    NAN3,
+    Evidence,
+    Flags,
+    Floats,
+    Interval,
+    T,
+    above,
+    beats,
+    missing_interval,
+    over_twins,
+)
 from armillary.probes.sphere.across_sites import drawn_interval
 from armillary.results import Part, Statistic, Why, say
 
@@ -34,6 +45,8 @@ class WriteSavings:
     """Share of the input's effective rank."""
     untrained: Saved
     """Share of the input's bits in untrained models, in the nearest layer that was measured; NaN without twins."""
+    number: int
+    """How many untrained models."""
 
     @classmethod
     def of(cls, evidence: Evidence, measured: WriteBits, twins: Mapping[str, WriteBits]) -> "WriteSavings":
@@ -46,6 +59,7 @@ class WriteSavings:
             _saved(evidence, sums, ATTENTION, INPUT),
             _drawn(evidence, 1 - ranks[..., 1] / ranks[..., 0]),
             _untrained(evidence, layers, twins),
+            len(twins),
         )
 
 
@@ -93,8 +107,8 @@ def _learned(saved: WriteSavings) -> Part:
     name, control = "training makes it so", saved.untrained
     if np.isnan(control.each).all():
         return Part(name, "undecided", "There is no untrained model to compare with.", None, True, Why.NO_CONTROL)
-    holds = each_above(saved.bits[INPUT].each, control.each[:, 2] + T.write_margin)
-    overall = above(saved.bits[INPUT].mean, control.mean[2] + T.write_margin)
+    holds = each_beats(saved.bits[INPUT].each, control.each, saved.number, -np.inf, T.write_margin)
+    overall = beats(saved.bits[INPUT].mean, control.mean, saved.number, T.write_margin)
     text = f"In untrained models it takes {_fewer(control.mean)}; training saves {T.write_margin:.0%} more than that"
     return _decided(name, saved, holds, overall, text, saved.bits[INPUT].mean, "saved by the write")
 

@@ -1,0 +1,147 @@
+"""How are files read and written so that nothing is half there? Regular files alone; written aside, then renamed."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from armillary.errors import OutputError
+
+# A byte-level token can be half a character, which strict UTF-8 cannot encode.
+CODEC = ("utf-8", "surrogatepass")
+# Temporary files, left if the process was killed.
+PART = re.compile(r"\.(.+)\.[0-9a-f]{8}\.part")
+WRITTEN: list[Path] = []
+"""What this process has written so far, for whoever must say so when it is interrupted."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """A regular file's bytes; of a pipe or a device, which may never end, an `OSError`."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return path.read_bytes()
+
+
+def strict_json(content: bytes | str) -> Any:
+    """JSON by the book, or a `ValueError`: no NaN, no key twice, no nesting without end."""
+    try:
+        text = content.decode("utf-8") if isinstance(content, bytes) else content
+        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"it contains {name}, which is not JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        doubled = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
+        raise ValueError(f"it contains {doubled[:40]!r} twice")
+    return found
+
+
+def sha256(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode(*CODEC) if isinstance(content, str) else content).hexdigest()
+
+
+def stage(target: Path, content: str | bytes) -> Path:
+    """The content on disk under a temporary name beside its target."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as stream:
+            stream.write(content.encode(*CODEC) if isinstance(content, str) else content)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return part
+
+
+def write_whole(files: Mapping[Path, str | bytes]) -> None:
+    """Write all files or none: each under a temporary name first, then renamed in the order given."""
+    staged: dict[Path, Path] = {}
+    current = Path()
+    try:
+        for current, content in files.items():
+            staged[current] = stage(current, content)
+        for current, temporary in staged.items():
+            os.replace(temporary, current)
+            WRITTEN.append(current)
+        sync_folders({path.parent for path in staged})
+    except OSError as error:
+        raise OutputError(why_not(current, error)) from error
+    finally:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path) -> Path:
+    """Create the folder and check that a file can be written there, before hours are spent on its content."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            trial.write(b"armillary")
+    except OSError as error:
+        raise OutputError(why_not(Path(folder), error)) from error
+    return Path(folder)
+
+
+@contextmanager
+def not_left_empty(folder: Path | None) -> Iterator[None]:
+    """Folders that are made for a result on the way are not left behind where nothing was written."""
+    made = []
+    if folder is not None:
+        there = Path(os.path.abspath(folder))
+        while not os.path.lexists(there):
+            made.append(there)
+            there = there.parent
+    try:
+        yield
+    finally:
+        for empty in made:
+            if not empty.is_dir() or any(empty.iterdir()):
+                break
+            empty.rmdir()
+
+
+def remove_parts(folder: Path, names: re.Pattern[str]) -> None:
+    """Remove temporary files whose targets have such names; a killed process left them."""
+    for path in folder.glob(".*.part") if folder.is_dir() else ():
+        if (found := PART.fullmatch(path.name)) and names.fullmatch(found[1]):
+            path.unlink(missing_ok=True)
+
+
+def why_not(path: Path, error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            reason = "the disk is full; free some space or choose another folder"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            reason = "permission denied; choose a folder that you may write to"
+        case errno.EEXIST | errno.ENOTDIR:
+            reason = "a file stands where a folder should be; choose another folder"
+        case _:
+            reason = f"{error.strerror or error}; choose another folder"
+    return f"{path} cannot be written: {reason}."
+
+
+def sync_folders(folders: set[Path]) -> None:
+    # A rename survives a power failure only once its folder is synced; Windows cannot open folders.
+    for folder in folders if os.name == "posix" else ():
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

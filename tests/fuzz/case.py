@@ -1,0 +1,152 @@
+"""One spoilt input and one command: what became of it?
+
+`clean` is one sentence and exit code 2; `success` is a result that equals the one of the sound input, or that says
+itself what differs; `traceback`, `wait` and `silent` (a wrong result that looks right) must never be.
+"""
+
+import contextlib
+import json
+import re
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+from click.testing import CliRunner, Result
+
+from armillary.cli import main
+
+KINDS = ("clean", "success", "traceback", "wait", "silent")
+SECONDS = 60
+ESCAPES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066\u2067]")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command on a spoilt input. `sound` is the same command on the sound input."""
+
+    what: str
+    args: tuple[Any, ...]
+    sound: tuple[Any, ...]
+    compare: Callable[[Result, Result], str] = lambda now, sound: ""
+    """Says what is silently wrong in a success; '' where nothing is."""
+    given: str | None = None
+    """Standard input."""
+    out: Path | None = None
+    command: click.Command = main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    number: int
+    generator: str
+    kind: str
+    what: str
+    detail: str = ""
+
+
+class WaitError(BaseException):
+    """The alarm: nothing of ours catches it."""
+
+
+@contextlib.contextmanager
+def alarm(seconds: float = SECONDS) -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise WaitError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@dataclass
+class Runner:
+    """Runs cases in this process; remembers what commands say on sound inputs."""
+
+    seconds: float = SECONDS
+    sound: dict[tuple[str, ...], Result] = field(default_factory=dict)
+
+    def __call__(self, number: int, generator: str, case: Case) -> Outcome:
+        kind, detail = self._judge(case)
+        return Outcome(number, generator, kind, case.what, detail)
+
+    def _judge(self, case: Case) -> tuple[str, str]:
+        try:
+            with alarm(self.seconds):
+                result = _invoke(case.command, case.args, case.given)
+        except WaitError:
+            return "wait", f"more than {self.seconds} s"
+        except Exception:
+            return "traceback", traceback.format_exc()
+        if result.exit_code == 2:
+            return _clean(result)
+        if result.exit_code != 0:
+            return "traceback", f"exit code {result.exit_code}: {result.stderr}"
+        if wrong := ESCAPES.search(result.output):
+            return "silent", f"{wrong[0]!r} reached the terminal"
+        if case.out is not None and (left := [p.name for p in case.out.rglob("*.part")]):
+            return "silent", f"left over: {left}"
+        if not case.sound:
+            return "success", ""
+        wrong = case.compare(result, self._sound(case.sound))
+        return ("silent", wrong) if wrong else ("success", "")
+
+    def _sound(self, args: tuple[Any, ...]) -> Result:
+        key = tuple(map(str, args))
+        if key not in self.sound:
+            self.sound[key] = _invoke(main, args)
+            assert self.sound[key].exit_code == 0, self.sound[key].stderr
+        return self.sound[key]
+
+
+def _invoke(command: click.Command, args: tuple[Any, ...], given: str | None = None) -> Result:
+    return CliRunner().invoke(command, [str(arg) for arg in args], input=given, catch_exceptions=False)
+
+
+def _clean(result: Result) -> tuple[str, str]:
+    """A refusal is one sentence; click's own begins with the usage."""
+    said = result.stderr
+    if ESCAPES.search(said):
+        return "silent", f"escapes in {said!r}"
+    usage = said.startswith(("Usage: ", "Error: "))
+    if not usage and not (said.startswith("armillary: ") and said.endswith((".\n", "?\n"))):
+        return "traceback", f"no sentence: {said!r}"
+    if "Traceback" in said or "should not happen" in said:
+        return "traceback", said
+    return "clean", said
+
+
+def same_output(ours: Path, theirs: Path) -> Callable[[Result, Result], str]:
+    """Whatever succeeds says what the sound input says, but for its own path, which lines are wrapped at."""
+
+    def compare(now: Result, sound: Result) -> str:
+        said = "".join(now.stdout.split()).replace(str(ours), str(theirs))
+        return "" if said == "".join(sound.stdout.split()) else f"{now.stdout!r} instead of {sound.stdout!r}"
+
+    return compare
+
+
+def own_identity(now: Result, sound: Result) -> str:
+    """A survey that measured something else says so: its model's or its text's facts differ as well."""
+    ours, theirs = json.loads(now.stdout), json.loads(sound.stdout)
+    if _identity(ours) != _identity(theirs) or _numbers(ours) == _numbers(theirs):
+        return ""
+    return "other numbers for the same model and text"
+
+
+def _identity(record: dict[str, Any]) -> Any:
+    facts = {key: {**record[key]} for key in ("model", "text")}
+    for place, name in (("model", "name"), ("model", "source"), ("text", "source"), ("model", "kind")):
+        facts[place].pop(name, None)
+    return facts
+
+
+def _numbers(record: dict[str, Any]) -> Any:
+    return [{**claim, "caption": ""} for claim in record["claims"]]

@@ -1,0 +1,124 @@
+"""The batched path of GPUs gives the numbers of the path that reads site by site; here both run on the CPU."""
+
+import pytest
+import torch
+from tiny import tiny
+
+from armillary.anatomy.read import read
+from armillary.flow.tokens import Corpus
+from armillary.measures import GroupedScalars, Largest, Moments, Named, Reservoir, Rows, TopK
+from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.instruments.heads import HEADS
+from armillary.probes.instruments.lengths import LENGTHS
+from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES
+from armillary.probes.instruments.words import WORDS
+from armillary.probes.instruments.write_samples import WRITE_SAMPLES
+from armillary.probes.machinery.shared_pass import observe
+from armillary.specimens.models.texts import chained
+
+SPHERE = (LENGTHS, COVARIANCES, SAMPLES, LAST_SAMPLES, WRITE_SAMPLES)
+PATHS = (HEADS, WORDS)
+
+
+def text() -> Corpus:
+    """Documents of different lengths, so that batches hold padding."""
+    from dataclasses import replace
+
+    whole = chained(24, 40, vocabulary=90)
+    windows = tuple(replace(w, ids=w.ids[: 40 - w.document % 7]) for w in whole.windows)
+    return replace(whole, windows=windows, tokens=sum(len(w.ids) for w in windows))
+
+
+def both(family, dtype, monkeypatch, instruments, massive=True):
+    monkeypatch.setattr("armillary.flow.tokens.BATCH_TOKENS", 320)
+    live = tiny(family)
+    if massive:
+        with torch.no_grad():
+            live.get_input_embeddings().weight[7, 3] = 4000.0
+    anatomy = read(live.to(dtype))
+    plain = observe(anatomy, text(), instruments)
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", True)
+    return plain, observe(anatomy, text(), instruments)
+
+
+def compare(one, other, loose: float) -> None:
+    if isinstance(one, Named):
+        assert list(one) == list(other)
+        for name in one:
+            compare(one[name], other[name], loose)
+    elif isinstance(one, GroupedScalars):
+        assert torch.equal(one.count, other.count)
+        for field in ("sum", "square", "least", "greatest"):
+            torch.testing.assert_close(getattr(other, field), getattr(one, field), rtol=1e-5, atol=2e-5)
+    elif isinstance(one, Moments):
+        assert one.count == other.count
+        if one.count:
+            size = one.covariance().abs().max()
+            assert (one.covariance() - other.covariance()).abs().max() < loose * size
+            assert (one.mean() - other.mean()).abs().max() < loose * size.sqrt()
+    elif isinstance(one, Reservoir):
+        for ours, theirs in zip(vars(one.sample()).values(), vars(other.sample()).values(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    elif isinstance(one, TopK):
+        torch.testing.assert_close(other.values, one.values)
+        assert torch.equal(other.payload, one.payload)
+    elif isinstance(one, Largest):
+        torch.testing.assert_close(other.values, one.values, rtol=1e-4, atol=1e-7)
+    elif isinstance(one, Rows):
+        torch.testing.assert_close(other.joined(), one.joined(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "opt"])
+def test_batched_states_are_those_of_the_plain_path(family, dtype, monkeypatch):
+    # Beside a massive coordinate the steps of a path are lost to rounding, so words are compared without one.
+    for instruments, massive in ((SPHERE, True), (PATHS, False)):
+        plain, batched = both(family, dtype, monkeypatch, instruments, massive)
+        # Directions in half precision have eleven bits: each product is right to a thousandth, sums of many to less.
+        loose = 2e-6 if dtype == torch.float32 else 1e-3
+        for instrument in instruments:
+            for field, measure in plain[instrument]._measures().items():
+                compare(measure, getattr(batched[instrument], field), loose)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_kernels_give_what_plain_torch_gives(family, dtype, monkeypatch):
+    pytest.importorskip("triton", reason="kernels are tested where Triton is")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    few = Corpus(text().windows[:6], "planted", 24, 200, ())
+    anatomy = read(tiny(family).to(dtype))
+    plain = observe(anatomy, few, (*SPHERE, WORDS))
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", True)
+    kernels = observe(anatomy, few, (*SPHERE, WORDS))
+    loose = 2e-6 if dtype == torch.float32 else 1e-3
+    for instrument in plain:
+        for field, measure in plain[instrument]._measures().items():
+            compare(measure, getattr(kernels[instrument], field), loose)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_long_text_gives_a_seeded_share_of_its_tokens(everywhere, monkeypatch):
+    """The same tokens in parts and in the whole, on either path; their covariance is near that of all."""
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", everywhere)
+    monkeypatch.setattr("armillary.flow.tokens.BATCH_TOKENS", 320)
+    anatomy, corpus = read(tiny("gpt2").to(torch.bfloat16)), text()
+    everything = observe(anatomy, corpus, (COVARIANCES,))[COVARIANCES]
+    wanted = corpus.tokens // 2
+    monkeypatch.setattr("armillary.probes.instruments.covariances.ENOUGH", wanted / anatomy.d)
+    whole = observe(anatomy, corpus, (COVARIANCES,))[COVARIANCES]
+    numbers = range(corpus.batch_count())
+    one, two = (observe(anatomy, corpus, (COVARIANCES,), part=numbers[i::2])[COVARIANCES] for i in range(2))
+    site = next(iter(anatomy.norms))
+    count, both = COVARIANCES.count(whole)[0], one + two
+    assert abs(count - wanted) < 4 * wanted**0.5 and COVARIANCES.count(both)[0] == count
+    torch.testing.assert_close(both.even[site].covariance(), whole.even[site].covariance(), rtol=1e-4, atol=1e-4)
+    ratio = whole.even[site].covariance().trace() / everything.even[site].covariance().trace()
+    assert 0.8 < ratio < 1.25
+
+
+def test_massive_tokens_were_there_to_be_found(monkeypatch):
+    plain, batched = both("gpt2", torch.float32, monkeypatch, (LENGTHS,))
+    assert max(plain[LENGTHS].massive_counts()) > 0
+    assert batched[LENGTHS].massive_counts() == plain[LENGTHS].massive_counts()
