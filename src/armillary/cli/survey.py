@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from armillary.results import Finding, Survey
 
 FAILED = 3
-SOURCE = ("text", "dataset", "split", "column")
+SOURCE = ("text", "dataset", "split", "column", "images", "audio")
 
 
 @click.command()
@@ -31,6 +31,8 @@ SOURCE = ("text", "dataset", "split", "column")
 @click.option("--dataset", metavar="NAME", help="A Hugging Face dataset, streamed (needs armillary[datasets]).")
 @click.option("--split", metavar="NAME", help="The part of --dataset to read. [default: train]")
 @click.option("--column", metavar="NAME", default="", help="Where the text is in .jsonl, .parquet or --dataset.")
+@click.option("--images", metavar="DIR", help="A folder of .png, .jpg or .npy files, for a model that reads images.")
+@click.option("--audio", metavar="DIR", help="A folder of .wav files, for a model that reads sound.")
 @click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 2500]")
 @click.option("--claims", default="all", show_default=True, metavar="LIST", shell_complete=complete_claims,
               help="Comma-separated claim ids, chapter letters A–H, or 'all'.")  # fmt: skip
@@ -178,18 +180,28 @@ def _check_resumed(out: Path | None, settings: dict[str, Any]) -> None:
         raise ArmillaryError(f"--resume takes its settings from the folder; leave out {names}.")
 
 
-def _check_source(text: str | None, dataset: str | None, split: str | None, column: str) -> None:
-    if text is not None and dataset is not None:
-        raise ArmillaryError("--text and --dataset were both given; choose one source of text.")
+def _check_source(
+    text: str | None, dataset: str | None, split: str | None, column: str, images: str | None, audio: str | None
+) -> None:
+    given = [name for name, value in (("text", text), ("dataset", dataset), ("images", images), ("audio", audio))
+             if value is not None]  # fmt: skip
+    if len(given) > 1:
+        raise ArmillaryError(f"--{' and --'.join(given)} were given; choose one source.")
     if split is not None and dataset is None:
         raise ArmillaryError("--split was given without --dataset, and a file has no splits; leave it out.")
     if column and text is None and dataset is None:
         raise ArmillaryError("--column was given, but the built-in sample has none; add --text or --dataset.")
 
 
-def _text(text: str | None, dataset: str | None, split: str | None, column: str) -> Any:
+def _text(
+    text: str | None, dataset: str | None, split: str | None, column: str, images: str | None, audio: str | None
+) -> Any:
     from armillary.flow.documents import from_dataset, from_path
 
+    if images is not None or audio is not None:
+        from armillary.flow.media.sources import from_folder
+
+        return from_folder(images or audio or "", "images" if images is not None else "sound")
     if dataset is not None:
         return from_dataset(dataset, split or "train", column)
     return None if text is None else from_path(text, column)
