@@ -13,7 +13,7 @@ from armillary.cli.heads import heads, paper
 from armillary.cli.health import health
 from armillary.cli.lab import lab
 from armillary.cli.models import anatomy, edits, models
-from armillary.cli.report import compare, report
+from armillary.cli.report import compare, figures, report
 from armillary.cli.survey import claims, merge, show, survey
 from armillary.cli.travel import travel
 
@@ -44,6 +44,7 @@ COMMANDS = (
     health,
     claims,
     report,
+    figures,
     compare,
     calibrate,
     models,
