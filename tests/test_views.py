@@ -18,6 +18,7 @@ import armillary
 from armillary.errors import OutputError
 from armillary.results import VERDICTS, Part, RuleChange, Statistic, Survey, Table, Why
 from armillary.results.numbers import interval, number, say
+from armillary.results.store import SCHEMA
 from armillary.views import save as saving
 from armillary.views.figures.figure import figure
 from armillary.views.figures.marks import COLOURS, MARKS
@@ -288,7 +289,7 @@ def test_endings(survey: Survey, tmp_path: Path) -> None:
     assert finding.headline in finding.save(tmp_path / "new" / "f.html").read_text()
     assert "sphere.plane,refuted" in save_ledger(survey, tmp_path / "l.csv").read_text()
     assert "<table" in save_ledger(survey, tmp_path / "l.html").read_text()
-    assert '"schema": 3' in save_ledger(survey, tmp_path / "l.json").read_text()
+    assert f'"schema": {SCHEMA}' in save_ledger(survey, tmp_path / "l.json").read_text()
     assert finding.save(tmp_path / "f.tex").read_text("utf-8").count("\\begin{") >= 1
     assert "| site |" in finding.save(tmp_path / "f.md").read_text("utf-8")
     with pytest.raises(OutputError, match=r"ends in '\.gif'; choose one of \.html \.svg \.pdf \.png \.csv"):

@@ -229,7 +229,8 @@ def _asked(begun: Survey, probes: Sequence[AnyProbe]) -> dict[str, Any]:
     how = begun.provenance
     return {
         "model": [begun.model.name, begun.model.checksum],
-        "text": begun.text.to_dict(),
+        # What was drawn of it follows from the seed.
+        "text": {**begun.text.to_dict(), "checksum": ""},
         "claims": [probe.claim.id for probe in probes],
         "seed": how.seed,
         "dtype": how.dtype,
