@@ -15,6 +15,8 @@ from typing import Any
 # 14 s for a test that takes 0.2, and three times the CPU time for a survey). Libraries read these variables when they
 # are loaded, here and in the processes that tests start.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+# A line of progress every 15 seconds would make what is printed depend on the machine.
+os.environ["ARMILLARY_PROGRESS"] = "0"
 
 import numpy as np
 import pytest
@@ -29,7 +31,8 @@ torch.set_num_threads(1)
 # A file is run by one worker, so that what its tests share is computed once. The longest begin, longest first, so that
 # both workers end together; all others follow in their own order.
 LONGEST = (
-    "golden examples cli grid stability second_c second_e filter jobs sphere attention_words attention bench lab"
+    "golden grid examples cluster stability cli sphere filter lab_study attention_words resume second_c second_b "
+    "travel second_e calibrate shards second_a health attention claims jobs bench lab"
 ).split()
 
 VARIABLE = "ARMILLARY_TEST_SEED"

@@ -29,13 +29,15 @@ from armillary.flow.tokens import Corpus, encode
 from armillary.growing import GrowingSurvey
 from armillary.probes import AnyProbe, choose
 from armillary.probes.instruments.covariances import ENOUGH, share
+from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.conclude import Conclusion, begin, conclude, crew_of
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.jobs import MODULES, jobs_for, prepare_jobs
-from armillary.probes.machinery.plan import make_plan
+from armillary.probes.machinery.plan import expected_costs, make_plan
 from armillary.probes.machinery.probe import reads_text
 from armillary.probes.machinery.shards import forget_shard
 from armillary.probes.machinery.swapped import applicable
+from armillary.probes.machinery.text_loss import text_loss
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
 from armillary.reading import Loader, Reading
 from armillary.results import Provenance, Survey, TextFacts
@@ -113,12 +115,8 @@ def survey(
     started = time.time()
     # What can be refused is refused before a model is loaded.
     probes = choose(claims)
-    if tokens is not None and tokens < 1:
-        raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
-    if jobs is not None and jobs < 1:
-        raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
-    if resume and out is None:
-        raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+    _check_tokens(tokens)
+    _check_jobs(jobs, resume, out)
     reading = Reading.of(shard, shards, dask, out)
     folder = None if out is None else Path(out)
     with (
@@ -154,10 +152,26 @@ def survey(
         else:
             growing.restore(read_survey(folder))
         if folder is not None:
-            if reading.shard is None:
-                growing.result.save(folder)
-            forget_pass(folder)
+            _save(growing.result, folder, reading)
     return growing.result
+
+
+def _check_tokens(tokens: int | None) -> None:
+    if tokens is not None and tokens < 1:
+        raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
+
+
+def _check_jobs(jobs: int | None, resume: bool, out: str | Path | None) -> None:
+    if jobs is not None and jobs < 1:
+        raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
+    if resume and out is None:
+        raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+
+
+def _save(survey: Survey, folder: Path, reading: Reading) -> None:
+    if reading.shard is None:
+        survey.save(folder)
+    forget_pass(folder)
 
 
 def _measure(
@@ -172,13 +186,17 @@ def _measure(
     bar = growing.bar
     left = [probe for probe in growing.probes if probe.claim.id not in growing.decided]
     number = jobs_for(anatomy, left) if jobs is None else min(jobs, len(left))
-    growing.begin(make_plan(anatomy, corpus, left, quick, number))
+    plan = make_plan(anatomy, corpus, left, quick, number)
+    growing.begin(plan)
+    reading, growing.costs = expected_costs(plan, anatomy, left)
+    bar.expect({"reading": reading, "concluding": sum(growing.costs.values())})
     with crew_of(number, MODULES) as crew:
         # Also for claims that are decided: which states a pass leaves must not depend on that.
         evidence = evidence_of()
         begun = begin(crew, evidence, left, quick, asked=jobs is not None)
-        growing.watched(evidence.arms)
-        bar.start("concluding", len(left))
+        loss = None if corpus is None else text_loss(Bench(anatomy, corpus, quick=quick))
+        growing.watched(evidence.arms, loss)
+        bar.start("concluding", sum(growing.costs.values()))
         for conclusion in conclude(evidence, left, quick, lambda what: bar.say(f"concluding: {what}"), begun):
             growing.add(conclusion)
 
@@ -217,7 +235,8 @@ def _asked(begun: Survey, probes: Sequence[AnyProbe]) -> dict[str, Any]:
     how = begun.provenance
     return {
         "model": [begun.model.name, begun.model.checksum],
-        "text": begun.text.to_dict(),
+        # What was drawn of it follows from the seed.
+        "text": {**begun.text.to_dict(), "checksum": ""},
         "claims": [probe.claim.id for probe in probes],
         "seed": how.seed,
         "dtype": how.dtype,

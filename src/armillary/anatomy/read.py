@@ -304,11 +304,20 @@ def checksum(model: Any) -> str:
     """
     config = {key: value for key, value in model.config.to_dict().items() if key not in _ASIDE}
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode("utf-8", "backslashreplace"))
-    for name, tensor in model.state_dict().items():
-        flat = tensor.detach().contiguous().flatten()
-        total = int(flat.view(_BITS[flat.element_size()]).sum(dtype=torch.int64)) if flat.numel() else 0
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {total}".encode())
+    for name, value in model.state_dict().items():
+        digest.update(f"{name} {_sum(value)}".encode())
     return digest.hexdigest()[:16]
+
+
+def _sum(value: Any) -> str:
+    """A weight's shape, type and bits; of packed weights, which are tuples, those of each part."""
+    if isinstance(value, tuple | list):
+        return " ".join(map(_sum, value))
+    if not isinstance(value, Tensor):
+        return str(value)
+    bits = (value.int_repr() if value.is_quantized else value).detach().contiguous().flatten()
+    total = int(bits.view(_BITS[bits.element_size()]).sum(dtype=torch.int64)) if bits.numel() else 0
+    return f"{tuple(value.shape)} {value.dtype} {total}"
 
 
 def fingerprint(model: nn.Module) -> tuple[str, str]:

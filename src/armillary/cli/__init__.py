@@ -15,7 +15,7 @@ from armillary.cli.lab import lab
 from armillary.cli.matrix import matrix
 from armillary.cli.models import anatomy, edits, models
 from armillary.cli.patches import patches
-from armillary.cli.report import compare, report
+from armillary.cli.report import compare, figures, report
 from armillary.cli.survey import claims, merge, show, survey
 from armillary.cli.travel import travel
 
@@ -46,6 +46,7 @@ COMMANDS = (
     health,
     claims,
     report,
+    figures,
     compare,
     matrix,
     calibrate,

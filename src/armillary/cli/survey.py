@@ -11,7 +11,7 @@ import click
 
 from armillary.cli.calibrate import show_calibration
 from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json, form_of, forms, loading
+from armillary.cli.options import PATH, complete_claims, complete_models, echo_json, form_of, forms, loading
 from armillary.errors import ArmillaryError, nearest
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SOURCE = ("text", "dataset", "split", "column", "images", "audio")
 
 
 @click.command()
-@click.argument("model", default="", required=False)
+@click.argument("model", default="", required=False, shell_complete=complete_models)
 @click.option(
     "--text",
     metavar="PATH",
@@ -34,7 +34,7 @@ SOURCE = ("text", "dataset", "split", "column", "images", "audio")
 @click.option("--images", metavar="DIR", help="A folder of .png, .jpg or .npy files, for a model that reads images.")
 @click.option("--audio", metavar="DIR", help="A folder of .wav files, for a model that reads sound.")
 @click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 2500]")
-@click.option("--claims", default="all", show_default=True, metavar="LIST",
+@click.option("--claims", default="all", show_default=True, metavar="LIST", shell_complete=complete_claims,
               help="Comma-separated claim ids, chapter letters A–H, or 'all'.")  # fmt: skip
 @click.option("--steps", is_flag=True, help="MODEL is the folder of a training run: read all its checkpoints.")
 @click.option(
@@ -125,7 +125,6 @@ def _print_survey(
         settings["model"] or run.DEFAULT_MODEL,
         text,
         out=folder,
-        progress=sys.stderr.isatty(),
         tell=tell,
         debug=debug,
         **{name: value for name, value in settings.items() if name not in ("model", *SOURCE)},
@@ -222,7 +221,7 @@ def _report_failures(result: "Survey", debug: bool) -> None:
 
 @click.command()
 @click.argument("folder", type=PATH)
-@click.argument("claim", required=False)
+@click.argument("claim", required=False, shell_complete=complete_claims)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, as in survey.json.")
 @click.option(
     "--format", "kind", type=click.Choice(["csv", "markdown", "latex"]),
@@ -283,7 +282,7 @@ def _show_for_paper(stored: "Survey", finding: "Finding | None", kind: Any) -> N
 
 
 @click.command()
-@click.argument("claim", required=False)
+@click.argument("claim", required=False, shell_complete=complete_claims)
 @friendly
 def claims(claim: str | None) -> None:
     """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source, error rate.

@@ -42,7 +42,7 @@ TOKENS = s.record(
     {"tokens": s.whole(0), "bytes": s.whole(0), "documents": s.whole(0), "shards": s.listed(s.text)},
     {"sha256": s.mapped(s.text)},
 )
-PREPARED = s.record({"sha256": s.text, "vocabulary": s.whole(0)}, {"bpe": s.text})
+PREPARED = s.record({"sha256": s.text, "vocabulary": s.whole(0)}, {"files": s.mapped(s.text)})
 _ARM = s.record({"prediction": s.text}, closed=False)
 MANIFEST = s.record(
     {"study": s.text, "arms": s.mapped(_ARM)},
@@ -78,6 +78,10 @@ def row(value: Any, at: str) -> None:
     (_STEP if isinstance(value, dict) and "loss" in value else _LOOK)(value, at)
 
 
+logged = s.record({"step": s.whole(0)}, closed=False)
+"""What the rows of all logs have."""
+
+
 def run(value: Any, at: str) -> None:
     """A row of a study's runs."""
     _RUN(value, at)
@@ -103,10 +107,10 @@ def read_form(path: Path, check: s.Check, otherwise: str) -> Any:
     try:
         record = strict_json(read_bytes(path))
         check(record, "")
-    except (OSError, ValueError) as error:
-        raise OutputError(
-            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); {otherwise}."
-        ) from error
+    except OSError as error:
+        raise OutputError(f"{path} cannot be read ({error.strerror}); {otherwise}.") from error
+    except ValueError as error:
+        raise OutputError(f"{path} is damaged ({error}); {otherwise}.") from error
     return record
 
 

@@ -19,12 +19,13 @@ from armillary.results.cells import column_records, plain
 from armillary.results.cells import file_name as file_name
 from armillary.results.cells import table_csv as table_csv
 from armillary.results.claim import Finding, Part
-from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, Times
+from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
 from armillary.results.files import check_writable as check_writable
 from armillary.results.files import read_bytes, sha256, strict_json
 from armillary.results.files import why_not as why_not
 from armillary.results.files import write_whole as write_whole
 from armillary.results.findings import QUOTED, check_survey, finding_from
+from armillary.results.limit import Limit
 from armillary.results.survey import Survey
 from armillary.results.swap import JOURNAL, SURVEY, listed, there, write_result
 from armillary.results.table import Table
@@ -41,6 +42,7 @@ def survey_json(survey: Survey) -> str:
     record |= {key: getattr(survey, key).to_dict() for key in ("model", "text", "provenance")}
     record |= {"thresholds": survey.thresholds, "laws": [law.to_dict() for law in survey.laws]}
     record |= {"claims": [_stored_finding(finding) for finding in survey.findings]}
+    record |= {"loss": survey.loss and survey.loss.to_dict()}
     return json_text(record | {"notes": survey.notes, "times": survey.times.to_dict()})
 
 
@@ -108,6 +110,7 @@ def _read_survey(folder: Path) -> Survey:
             thresholds=record["thresholds"],
             times=Times.from_dict(record["times"]),
             notes=tuple(record.get("notes", ())),
+            loss=TextLoss.from_dict(record["loss"]) if record.get("loss") else None,
         )
     except OutputError:
         raise
@@ -161,6 +164,8 @@ def _finding_record(finding: Finding) -> dict[str, Any]:
         "statistic": vars(finding.statistic),
         "controls": [vars(control) for control in finding.controls],
         "parts": [_part_record(part) for part in finding.parts],
+        "limits": [_limit_record(limit) for limit in finding.limits],
+        "prediction": None if finding.prediction is None else vars(finding.prediction),
         **{key: getattr(finding, key) for key in ("n", "reading", "headline", "caption", "notes", "of_text")},
         "columns": column_records(finding.table),
         "quantities": [vars(quantity) for quantity in finding.quantities],
@@ -205,6 +210,10 @@ def _json(value: Any, depth: int) -> str:
     if isinstance(value, float) and not np.isfinite(value):
         return "null"
     return json.dumps(value, ensure_ascii=False)
+
+
+def _limit_record(limit: Limit) -> dict[str, Any]:
+    return {**vars(limit), "measured": None if limit.measured is None else vars(limit.measured)}
 
 
 def _part_record(part: Part) -> dict[str, Any]:

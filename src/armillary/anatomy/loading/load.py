@@ -187,7 +187,8 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
             f"{path} lacks the weight {(missing or mismatched)[0]} ({len(missing) + len(mismatched)} in all) that its "
             "config.json calls for; fetch the model again, or check that config and weights belong together."
         )
-    return loaded, _tokenizer(where), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
+    home = {**where, "pretrained_model_name_or_path": str(catalogue.tokenizer_home(path))}
+    return loaded, _tokenizer(home), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
 
 
 def _check_class(path: Path, factory: Any, config: Any) -> None:
@@ -225,7 +226,8 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
     home = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
     if tokenizer is None and home:
         with quiet():
-            tokenizer = _tokenizer({"pretrained_model_name_or_path": home, "local_files_only": True})
+            where = str(catalogue.tokenizer_home(Path(home)))
+            tokenizer = _tokenizer({"pretrained_model_name_or_path": where, "local_files_only": True})
     source = home or type(model).__name__
     return replace(anatomy, tokenizer=tokenizer, provenance={**anatomy.provenance, "source": source, "kind": "live"})
 

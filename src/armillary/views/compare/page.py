@@ -23,6 +23,7 @@ from armillary.views.compare.comparison import (
     headline,
     number_change,
     outcomes,
+    overview_html,
     plural,
     reading,
     row_changes,
@@ -37,9 +38,10 @@ from armillary.views.figures.figure import drawn, figure
 from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
-from armillary.views.report.notebook import bar_html, table_html, verdict_html
+from armillary.views.report.notebook import table_html, verdict_html
 from armillary.views.report.payload import Part, bare, thinned
 from armillary.views.report.report import assembled, masthead
+from armillary.views.report.strip import strip_html
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.quoting import in_html, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line
@@ -56,16 +58,38 @@ def comparison_page(comparison: Comparison) -> str:
     if comparison.notes:
         above += f"<ul class='notes'>{''.join(f'<li>{e(note)}</li>' for note in comparison.notes)}</ul>"
     chapters = list(dict.fromkeys(pair.claim.chapter for pair in comparison))
-    places = [("ledger", "Ledger"), *((f"chapter-{i}", chapter_title(name)) for i, name in enumerate(chapters))]
+    places = [("changes", "What changed"), ("ledger", "Ledger")]
+    places += [(f"chapter-{i}", chapter_title(name)) for i, name in enumerate(chapters)]
     places += [("rule", "How they were compared"), ("sides", "Both surveys")]
     kinds = [Chip(o, SIGNS[o], n, plural(o, n)) for o, n in outcomes(comparison.pairs).items()]
     headings = {"verdict": True, "claim": False, "A → B": True, "◇ A, mark B": True, "what differs": False}
     ledger = ledger_section(headings, [_row(p, comparison.names) for p in comparison], kinds)
-    body = ledger + _chapters(comparison, chapters, parts)
+    body = _overview(comparison, parts) + ledger + _chapters(comparison, chapters, parts)
     body += f'<section id="rule"><h2>How they were compared</h2><p class="prose">{e(RULE)}</p></section>'
     body += _sides(comparison)
     foot = "The command armillary compare writes this page from two stored surveys; with --out DIR also every row."
     return assembled(f"Armillary: {title(comparison)}", above, places, body, foot, parts)
+
+
+def _overview(comparison: Comparison, parts: list[Part]) -> str:
+    """What changed, in words, and the map of the streams' likeness, which becomes one more part."""
+    drawing = ""
+    similarity = comparison.similarity
+    if similarity is not None:
+        subtitle = in_html(show_text(f"{comparison.names[1]} (B, across) against {comparison.names[0]} (A, down)"))
+        quantities = similarity.quantities()
+        headline = "How alike are the streams, layer by layer?"
+        part = Part(
+            "compare.similarity",
+            bare(drawn(list(quantities), headline, subtitle)),
+            quantities_csv(quantities),
+            {"every pair of layers": similarity.table()},
+            {},
+        )
+        index = len(parts)
+        parts.append(part)
+        drawing = article("similarity", headline, "", index, part, "", similarity.sentence())
+    return f'<section id="changes"><h2>What changed</h2>{overview_html(comparison)}{drawing}</section>'
 
 
 def _row(pair: Pair, names: tuple[str, str]) -> LedgerRow:
@@ -77,7 +101,8 @@ def _row(pair: Pair, names: tuple[str, str]) -> LedgerRow:
         verdicts_html(pair),
         f"<b>{link(pair.id)}</b><br><span class='soft'>{e(pair.claim.statement)}</span>",
         f"<b class='value'>{moved}</b>{unit}<br><span class='soft'>{e(pair.b.statistic.name)}</span>",
-        f"{bar_html(against(pair, names[0]))}<span class='soft'>{SIGNS[pair.outcome]} {_briefly(pair)}</span>",
+        strip_html(against(pair, names[0]), keys=False)
+        + f"<span class='soft'>{SIGNS[pair.outcome]} {_briefly(pair)}</span>",
         e("; ".join(changes) + "."),
     )
     # Changed verdicts first, then as in the ledger of one survey; numbers sort by their difference.

@@ -7,14 +7,17 @@ from html import escape
 from typing import Any
 
 from armillary.results.claim import VERDICTS, Finding
-from armillary.results.numbers import count, interval_of, number
+from armillary.results.numbers import count, interval_of
 from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
 from armillary.views.page import SAVE_AS
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
-from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
+from armillary.views.report.notebook import decided_html, mark_html, table_html, verdict_html
 from armillary.views.report.payload import Part
+from armillary.views.report.strip import strip_html
+from armillary.views.text.glossary import PLAIN, explained
 from armillary.views.text.quoting import html_text as e
+from armillary.views.text.strip_scale import comparison
 from armillary.views.text.summary import (
     changed_rules,
     chapter_title,
@@ -23,6 +26,7 @@ from armillary.views.text.summary import (
     counted,
     kind_counts,
     kind_text,
+    limit_lines,
     measured,
     part_lines,
     reason,
@@ -33,7 +37,7 @@ from armillary.views.text.summary import (
 # A figure with more pixels than this does not fit on a sheet of paper.
 _SHEET = 1050
 # Whether each column sorts by number.
-HEADINGS = {"verdict": True, "claim": False, "measured": True, "against its control": True, "reading": False}
+HEADINGS = {"verdict": True, "claim": False, "measured": True, "limits and controls": True, "reading": False}
 
 
 def survey_ledger(survey: Survey) -> str:
@@ -49,12 +53,13 @@ def _row(finding: Finding) -> LedgerRow:
     statistic = finding.statistic
     unit = f" {e(statistic.unit)}" if statistic.unit else ""
     control = finding.controls[0] if finding.controls else None
-    against = "no control" if control is None else f"{number(control.value)} {e(control.name)}"
     cells = (
-        f"{mark_html(finding.verdict)} {finding.verdict}{_soft(finding.claim.kind)}{_soft(reason(finding))}",
+        f"{mark_html(finding.verdict)} {finding.verdict}{decided_html(finding)}"
+        + _soft(finding.claim.kind)
+        + _soft(reason(finding)),
         f"<b>{link(finding.id)}</b><br><span class='soft'>{e(finding.claim.statement)}</span>",
         f"<b class='value'>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{e(statistic.name)}</span>",
-        f"{bar_html(finding)}<span class='soft' title='{against}'>{against}</span>",
+        strip_html(finding),
         e(finding.reading),
     )
     against_key = "" if control is None else _key(control.value)
@@ -99,7 +104,7 @@ def article(claim_id: str, headline: str, head: str, index: int, part: Part, fac
         )
     return (
         f'<article id="{escape(claim_id)}"><h3>{e(headline)}</h3>{head}'
-        f'<div class="two">{figure}<div class="facts"><p class="reading">{e(reading)}</p>{facts}</div></div>'
+        f'<div class="two">{figure}<div class="facts"><p class="reading">{explained(e(reading))}</p>{facts}</div></div>'
         f"{_tables(part, index)}</article>"
     )
 
@@ -117,11 +122,14 @@ def _facts(finding: Finding) -> str:
     claim = finding.claim
     return (
         terms(
+            ("asked", [PLAIN[claim.id]] if claim.id in PLAIN else []),
             ("parts", part_lines(finding)),
             ("claim", [claim.statement]),
             ("kind", [kind_text(claim)]),
+            ("decided" if finding.why is None else "compared", [comparison(finding)]),
             ("measured", [measured(finding)]),
             ("control", controls(finding)),
+            ("limits", limit_lines(finding)),
             ("rule", [claim.rule]),
             ("rule changed", changed_rules(claim)),
             ("caveats", finding.notes),
@@ -138,7 +146,9 @@ def _facts(finding: Finding) -> str:
 
 def terms(*fields: tuple[str, Sequence[str]]) -> str:
     """A list of names and lines; names without lines are left out."""
-    items = [f"<dt>{e(name)}</dt><dd>{'<br>'.join(map(e, lines))}</dd>" for name, lines in fields if any(lines)]
+    items = [
+        f"<dt>{e(name)}</dt><dd>{explained('<br>'.join(map(e, lines)))}</dd>" for name, lines in fields if any(lines)
+    ]
     return f"<dl>{''.join(items)}</dl>"
 
 
