@@ -52,6 +52,10 @@ def _decided(value: Any, at: str) -> None:
         raise ValueError(f"{at} has the verdict {value['verdict']!r} and the reason {value.get('why')!r}")
 
 
+def _label(value: Any, at: str) -> None:
+    (s.text if isinstance(value, str) else s.number())(value, at)
+
+
 _NUMBER = s.number(null=True)
 _INTERVAL = {"name": s.text, "value": _NUMBER, "low": _NUMBER, "high": _NUMBER}
 _STATISTIC = _both(s.record({**_INTERVAL, "unit": s.text}), _ordered)
@@ -67,7 +71,7 @@ _QUANTITY = s.record(
         **dict.fromkeys(("axes", "logs"), s.listed(s.text)),
         **dict.fromkeys(("values", "low", "high"), s.anything),
         **dict.fromkeys(("controls", "theory"), s.mapped(s.anything)),
-        "coords": s.mapped(s.listed(s.anything)),
+        "coords": s.mapped(s.listed(_label)),
     }
 )
 _PART = s.record(

@@ -10,9 +10,9 @@ from itertools import product
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from armillary.results.cells import as_text, table_csv
 from armillary.results.claim import Finding
 from armillary.results.quantity import Quantity
-from armillary.results.store import table_csv
 from armillary.views.figures.marks import DARK, LIGHT
 from armillary.views.figures.theme import darkened
 from armillary.views.report.notebook import CSS, fields_html, headline_html, tables_html
@@ -139,8 +139,8 @@ def quantities_csv(quantities: Sequence[Quantity]) -> str:
         named |= {f"theory: {name}": array for name, array in quantity.theory.items()}
         labels = [quantity.coords[axis] for axis in quantity.axes]
         for place in product(*(range(len(label)) for label in labels)):
-            row = {"quantity": quantity.name, "unit": quantity.unit}
-            row |= {axis: str(label[i]) for axis, label, i in zip(quantity.axes, labels, place, strict=True)}
+            row = {"quantity": as_text(quantity.name), "unit": as_text(quantity.unit)}
+            row |= {axis: str(as_text(label[i])) for axis, label, i in zip(quantity.axes, labels, place, strict=True)}
             row |= {name: repr(float(array[place])) for name, array in named.items() if array is not None}
             rows.append(row)
     out = io.StringIO()

@@ -31,14 +31,13 @@ def add_gram(z: Tensor, flat: Tensor, total: Tensor, strip: int) -> None:
     tiles, per = len(first), _per(len(z), len(first), z.device)
     splits = -(-len(z) // per)
     parts = torch.empty(splits, tiles, TILE, TILE, dtype=torch.float32, device=z.device)
-    sums = torch.empty(splits, d, dtype=torch.float32, device=z.device)
     gram_kernel[(tiles, splits)](
-        z, first, second, parts, sums, len(z), d, tiles, PER=per, M=TILE, K=STEP, num_warps=8, num_stages=3
+        z, first, second, parts, len(z), d, tiles, PER=per, M=TILE, K=STEP, num_warps=8, num_stages=4
     )
+    sums = z.sum(0, dtype=torch.float32)
     fold_kernel[(tiles, TILE // ADDED)](
-        parts, first, second, flat, d, splits, tiles, M=TILE, STRIP=strip, ROWS=ADDED, num_warps=4
+        parts, sums, first, second, flat, total, d, splits, tiles, M=TILE, STRIP=strip, ROWS=ADDED, num_warps=4
     )
-    total += sums.sum(0, dtype=torch.float64)
 
 
 def _add_plain(z: Tensor, flat: Tensor, total: Tensor, strip: int) -> None:

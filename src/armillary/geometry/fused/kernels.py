@@ -48,33 +48,30 @@ def half_kernel(X, ROWS, COUNTS, BOUND, SHIFT, OUT, n, d, stride, eps, CENTRED: 
 
 
 @triton.jit
-def gram_kernel(Z, FIRST, SECOND, OUT, SUMS, n, d, tiles, PER: tl.constexpr, M: tl.constexpr, K: tl.constexpr):
-    """OUT [split, tile, M, M]: products of columns over one part of the rows; SUMS [split, d]: columns' sums."""
+def gram_kernel(Z, FIRST, SECOND, OUT, n, d, tiles, PER: tl.constexpr, M: tl.constexpr, K: tl.constexpr):
+    """OUT [split, tile, M, M]: products of columns over one part of the rows."""
     tile, split = tl.program_id(0), tl.program_id(1)
     i, j = tl.load(FIRST + tile), tl.load(SECOND + tile)
     left, right = i * M + tl.arange(0, M), j * M + tl.arange(0, M)
     row = split * PER + tl.arange(0, K)
     end = tl.minimum(n, (split + 1) * PER)
     total = tl.zeros((M, M), dtype=tl.float32)
-    sums = tl.zeros((M,), dtype=tl.float32)
     for _ in range(0, PER, K):
         here = (row < end)[:, None]
         start = Z + row.to(tl.int64)[:, None] * d
         a = tl.load(start + left[None, :], mask=here & (left < d)[None, :], other=0.0)
         b = tl.load(start + right[None, :], mask=here & (right < d)[None, :], other=0.0)
         total = tl.dot(tl.trans(a), b, total)
-        if i == j:
-            sums += tl.sum(a.to(tl.float32), 0)
         row += K
     place = OUT + (split * tiles + tile).to(tl.int64) * M * M
     tl.store(place + tl.arange(0, M)[:, None] * M + tl.arange(0, M)[None, :], total)
-    if i == j:
-        tl.store(SUMS + split * d + left, sums, mask=left < d)
 
 
 @triton.jit
-def fold_kernel(PARTS, FIRST, SECOND, FLAT, d, splits, tiles, M: tl.constexpr, STRIP: tl.constexpr, ROWS: tl.constexpr):
-    """Add the parts of each tile, in order and in float64, to the strips of the triangle."""
+def fold_kernel(
+    PARTS, SUMS, FIRST, SECOND, FLAT, TOTAL, d, splits, tiles, M: tl.constexpr, STRIP: tl.constexpr, ROWS: tl.constexpr
+):
+    """Add the parts of each tile, in order and in float64, to the strips of the triangle; and SUMS [d] to TOTAL."""
     tile, some = tl.program_id(0), tl.program_id(1)
     i, j = tl.load(FIRST + tile), tl.load(SECOND + tile)
     inner = some * ROWS + tl.arange(0, ROWS)
@@ -92,6 +89,9 @@ def fold_kernel(PARTS, FIRST, SECOND, FLAT, d, splits, tiles, M: tl.constexpr, S
         total += tl.load(part + inner[:, None] * M + tl.arange(0, M)[None, :]).to(tl.float64)
         split += 1
     tl.store(FLAT + place, total, mask=inside)
+    if i == j:
+        sums = tl.load(SUMS + row, mask=row < d, other=0.0).to(tl.float64)
+        tl.store(TOTAL + row, tl.load(TOTAL + row, mask=row < d, other=0.0) + sums, mask=row < d)
 
 
 @triton.jit

@@ -6,6 +6,8 @@ The kernel's form of `probes.instruments.word_products`: the same numbers, witho
 import torch
 from torch import Tensor
 
+from armillary.geometry.fused.rows import warps
+
 PRODUCTS = ("own", "next", "other", "tilted", "stepped", "bend", "power")
 """As `word_products.PRODUCTS`."""
 
@@ -66,7 +68,7 @@ class Paths:
             PAST=min(number, 2),
             END=number == self._states - 1,
             B=next_power_of_2(d),
-            num_warps=4 if d <= 2048 else 8,
+            num_warps=2 * warps(d),
         )
         self._taken += 1
 

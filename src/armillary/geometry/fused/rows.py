@@ -26,7 +26,7 @@ def row_statistics(x: Tensor, centred: bool, eps: float, out: Tensor | None = No
     n, d = x.shape
     x = x if x.stride(1) == 1 else x.contiguous()
     out = x.new_empty(len(FIELDS), n, dtype=torch.float32) if out is None else out
-    row_kernel[(n,)](x, out, n, d, x.stride(0), eps, CENTRED=centred, B=next_power_of_2(d), num_warps=_warps(d))
+    row_kernel[(n,)](x, out, n, d, x.stride(0), eps, CENTRED=centred, B=next_power_of_2(d), num_warps=warps(d))
     return out
 
 
@@ -61,13 +61,14 @@ def half_rows(
         eps,
         CENTRED=centred,
         B=next_power_of_2(d),
-        num_warps=_warps(d),
+        num_warps=warps(d),
     )
     return out
 
 
-def _warps(d: int) -> int:
-    return 4 if d <= 2048 else 8
+def warps(d: int) -> int:
+    """Threads that share a row: a warp where it fits, because sums across warps wait for each other."""
+    return 1 if d <= 1024 else 2 if d <= 2048 else 4 if d <= 4096 else 8
 
 
 def _plain(x: Tensor, centred: bool, eps: float) -> Tensor:

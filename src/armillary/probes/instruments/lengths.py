@@ -91,7 +91,7 @@ class LengthWatch(TokenWatch):
 
         self.sites = tuple(anatomy.norms)
         self._norms = anatomy.norms
-        self._seen: list[Tensor] = []
+        self._seen: list[tuple[Tensor, Tensor]] = []
         self._sheet: Sheet | None = None
         self.state = LengthSums(
             corpus.groups,

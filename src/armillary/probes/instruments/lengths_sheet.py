@@ -81,9 +81,11 @@ def _massive(state: LengthSums, sheet: Sheet) -> None:
         state.massive[site].offer(values, places)
 
 
-def include_deviations(state: LengthSums, sites: Sequence[str], norms: Sequence[Norm], seen: Sequence[Tensor]) -> None:
-    """How far the modules' outputs are from gain ⊙ z + shift; `seen` [given, returned; few rows; d] of every site."""
-    given, theirs = torch.stack(list(seen)).unbind(1)
+def include_deviations(
+    state: LengthSums, sites: Sequence[str], norms: Sequence[Norm], seen: Sequence[tuple[Tensor, Tensor]]
+) -> None:
+    """How far the modules' outputs are from gain ⊙ z + shift; `seen` [few rows, d] given and returned at every site."""
+    given, theirs = (torch.stack(side) for side in zip(*seen, strict=True))
     ours = torch.empty_like(theirs, dtype=torch.promote_types(theirs.dtype, torch.float32))
     for like in {(norm.kind, norm.eps, norm.shift is None): norm for norm in norms}.values():
         which = [

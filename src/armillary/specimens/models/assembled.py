@@ -76,10 +76,13 @@ QUIET = 1e-3
 
 
 def cycling(
-    gain: Callable[[int], Tensor], write: Tensor | Callable[[int], Tensor], seed: int = 0
+    gain: Callable[[int], Tensor],
+    write: Tensor | Callable[[int], Tensor],
+    seed: int = 0,
+    words: Tensor | None = None,
 ) -> tuple[Anatomy, Corpus]:
-    """Words on steep axes; every sublayer writes y through `write` [d, d], or its layer's, attention from the token
-    itself."""
+    """Words on steep axes, or others; every sublayer writes y through `write` [d, d], or its layer's, attention from
+    the token itself."""
     one, none = torch.eye(WIDE), torch.zeros(WIDE, 2 * WIDE)
 
     def writing(layer: int) -> Tensor:
@@ -92,9 +95,26 @@ def cycling(
         # gelu(a) − gelu(−a) = a.
         return torch.cat((one, -one, none), 1), torch.cat((writing(layer), -writing(layer), none.T))
 
-    words = normal(400, WIDE, stream=1, seed=seed) * STEEP
+    words = normal(400, WIDE, stream=1, seed=seed) * STEEP if words is None else words
     anatomy = assembled(words, attention=attention, feed_forward=feed_forward, gains=gain, seed=seed)
     return anatomy, corpus(20, 40, vocabulary=400, seed=seed)
+
+
+def equally_long(seed: int = 0) -> Tensor:
+    """Words on steep axes that are equally long already: a projection to one length does nothing."""
+    words = normal(400, WIDE, stream=1, seed=seed) * STEEP
+    return math.sqrt(WIDE) * normalize(words - words.mean(1, keepdim=True), dim=1)
+
+
+def few_long(times: float, seed: int = 0) -> Tensor:
+    """Gaussian words, of which one in twenty lies along one axis and is so many times longer: lengths make them steep,
+    not directions, and a projection to one length evens them out."""
+    words = normal(400, WIDE, stream=1, seed=seed)
+    axis = normal(WIDE, stream=5, seed=seed)
+    axis = math.sqrt(WIDE) * normalize(axis - axis.mean(), dim=0)
+    signs = torch.tensor([1.0, -1.0]).repeat(10)[:, None]
+    words[::20] = times * (signs * axis + 0.1 * words[::20])
+    return words
 
 
 def one_axis(seed: int = 0) -> Tensor:

@@ -57,9 +57,9 @@ def _codes(meaning: bool, seed: int) -> Tensor:
     return codes
 
 
-def mixing(size: float, meaning: bool, nearest: bool = False, seed: int = 0) -> Anatomy:
+def mixing(size: float, meaning: bool, nearest: bool = False, seed: int = 0, placed: bool = False) -> Anatomy:
     """Two layers that add the mean of the words before (or the nearest of them alone), `size` times; words that tell a
-    sense share a code for it, or have no meaning at all."""
+    sense share a code for it, or have no meaning at all. With `placed`, positions are as loud as words."""
     codes = _codes(meaning, seed)
     d = PLACES + CODES
     config = tr.GPT2Config(
@@ -79,6 +79,9 @@ def mixing(size: float, meaning: bool, nearest: bool = False, seed: int = 0) -> 
     with torch.no_grad():
         model.transformer.wte.weight.copy_(torch.cat((torch.zeros(len(codes), PLACES), codes), 1))
         model.transformer.wpe.weight.zero_()
+        if placed:
+            length = float(codes.norm(dim=1).median())
+            model.transformer.wpe.weight[:PLACES, :PLACES] = length * torch.eye(PLACES)
         if nearest:
             model.transformer.wpe.weight[:PLACES, :PLACES] = 4 * torch.eye(PLACES)
             sides[0][:PLACES, :PLACES] = 30 * torch.eye(PLACES).roll(-1, 1)
