@@ -40,9 +40,17 @@ def agreement(family: str, device: str, dtype: torch.dtype) -> dict[str, dict[st
         "the same activations": _replayed(wide, text, instruments, records, rounded),
         "a float64 model": observe(wide, text, instruments),
     }
-    return {
+    found = {
         name: {i.name: dict(_errors(ours[i], theirs[i])) for i in instruments} for name, theirs in references.items()
     }
+    again = observe(anatomy, text, instruments)
+    return {**found, "the same pass again": {i.name: _differing(ours[i], again[i]) for i in instruments}}
+
+
+def _differing(one: Any, other: Any) -> dict[str, float]:
+    """How many arrays of two states have other bits."""
+    first, second = one.arrays(), other.arrays()
+    return {f"of {len(first)} arrays differ": float(sum(not torch.equal(first[n], second[n]) for n in first))}
 
 
 def _small(family: str) -> nn.Module:

@@ -140,6 +140,9 @@ def test_too_little_text_decides_nothing(probe, shape, reasons):
     if probe.claim.id == "cycle.isotropy" and shape == (3, 60):
         # Heads of this model write nothing, so that a factor of their write is undefined whatever the text.
         reasons = {Why.UNDEFINED}
+    if probe.claim.id in ("others.straight", "others.idpeak") and shape == (3, 60):
+        # This model has two blocks, too few for a middle of the depth whatever the text.
+        reasons = {Why.NOT_APPLICABLE}
     assert finding.why in reasons
 
 

@@ -267,7 +267,7 @@ def test_an_exchange_is_what_other_weights_would_do():
 
     from armillary.edits import edited
     from armillary.flow.capture import run, still
-    from armillary.probes.sphere.gains.gain_swaps import Pair, swapped
+    from armillary.probes.sphere.gains.gain_swaps import LayerPair, swapped
 
     for family in ("gpt2", "llama", "gemma2", "opt-post"):
         anatomy = read(tiny(family))
@@ -281,7 +281,7 @@ def test_an_exchange_is_what_other_weights_would_do():
         ids = torch.randint(3, 90, (2, 12), generator=torch.Generator().manual_seed(0))
         with still(anatomy.model), still(by_hand.model):
             before = run(anatomy, ids)
-            with edited(anatomy, *swapped(anatomy, Pair(0, 2))):
+            with edited(anatomy, *swapped(anatomy, LayerPair(0, 2))):
                 exchanged = run(anatomy, ids)
             assert torch.allclose(exchanged, run(by_hand, ids), atol=1e-5), family
             assert not torch.allclose(exchanged, before, atol=1e-3) and torch.equal(run(anatomy, ids), before)

@@ -20,9 +20,9 @@ from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus
 from armillary.probes.grid.head_language import HeadLanguage
 from armillary.probes.grid.head_regions import HeadRegions
-from armillary.probes.grid.language.attention import measure_gaps
+from armillary.probes.grid.language.attention_gaps import measure_gaps
 from armillary.probes.grid.language.effects import Cost, best_gap, significant, weaker
-from armillary.probes.grid.language.reading import readable as read_items
+from armillary.probes.grid.language.item_places import readable as read_items
 from armillary.probes.grid.language.templates import PHENOMENA, items
 from armillary.probes.grid.regions.partition import explain, kmeans, nearest
 from armillary.probes.grid.regions.readings import read_heads

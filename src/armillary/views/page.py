@@ -14,7 +14,7 @@ from armillary.results.cells import as_text, table_csv
 from armillary.results.claim import Finding
 from armillary.results.quantity import Quantity
 from armillary.views.figures.marks import DARK, LIGHT
-from armillary.views.figures.theme import darkened
+from armillary.views.figures.theme import both_themes
 from armillary.views.report.notebook import CSS, fields_html, headline_html, tables_html
 from armillary.views.text.quoting import show_text
 
@@ -90,7 +90,8 @@ def drawn_page(
     With `shared`, the page loads the drawing library from the file `LIBRARY` beside it.
     """
     data = {"name": name, "csv": table}
-    embedded = {"light": _figure_json(figure), "dark": _figure_json(darkened(figure)), "data": json.dumps(data)}
+    light, dark = both_themes(figure)
+    embedded = {"light": light, "dark": dark, "data": json.dumps(data)}
     blocks = [f'<script type="application/json" id="{name}">{inert(text)}</script>' for name, text in embedded.items()]
     library = f"<script src='{LIBRARY}'></script>" if shared else f"<script>{library_script()}</script>"
     hint = "; the table below has its numbers" if below else ""
@@ -148,11 +149,6 @@ def quantities_csv(quantities: Sequence[Quantity]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def _figure_json(figure: go.Figure) -> str:
-    # orjson, the default engine where installed, refuses half characters.
-    return str(figure.to_json(engine="json"))
 
 
 def inert(text: str) -> str:

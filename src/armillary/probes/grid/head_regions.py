@@ -75,8 +75,8 @@ class HeadRegions:
         return region_passes(bench)
 
     def conclude(self, evidence: Evidence, result: "RegionPasses | None") -> Finding:
-        from armillary.probes.grid.regions.parts import RegionShares, region_parts
-        from armillary.probes.grid.regions.tables import region_quantities, region_table, shares_table
+        from armillary.probes.grid.regions.region_parts import RegionShares, region_parts
+        from armillary.probes.grid.regions.region_tables import region_quantities, region_table, shares_table
 
         if result is None:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, _missing(evidence))

@@ -89,7 +89,7 @@ class Context:
 
     def conclude(self, evidence: Evidence, result: "ContextPasses") -> Finding:
         from armillary.probes.words.context_measures import ContextMeasures
-        from armillary.probes.words.context_parts import context_parts
+        from armillary.probes.words.context_parts import attention_limit, context_parts
         from armillary.probes.words.context_tables import (
             context_notes,
             context_quantities,
@@ -123,6 +123,7 @@ class Context:
             notes=context_notes(measures),
             more_tables={"senses": sense_table(measures)} if result.senses.words else {},
             parts=parts,
+            limits=attention_limit(measures, parts[0]),
         )
 
 

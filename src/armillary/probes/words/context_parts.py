@@ -6,7 +6,7 @@ import numpy as np
 
 from armillary.probes.machinery import SHUFFLED, Interval, T, above, beats, missing_interval
 from armillary.probes.machinery.verdicts import more_text
-from armillary.results import Part, Statistic, Verdict, Why, say
+from armillary.results import Limit, Part, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.probes.words.context_measures import ContextMeasures
@@ -40,6 +40,14 @@ def _differ(measures: "ContextMeasures") -> Part:
         f"{say(twins, '.2f')}, on shuffled text {say(shuffled[0], '.2f')}."
     )
     return Part("they differ by context", verdict, reading + more_text(why), Statistic(OWN, *own), why=why)
+
+
+def attention_limit(measures: "ContextMeasures", part: Part) -> tuple[Limit, ...]:
+    """What attention takes of a word's own share decides as well."""
+    lost = measures.own_lost()
+    measured = Statistic("what attention takes of a word's own share", *lost)
+    limit = Limit(T.context_off, "above", "attention mixes contexts", part=part.name, measured=measured)
+    return (limit,) if np.isfinite(lost[0]) else ()
 
 
 def _signed(ends: Interval) -> str:

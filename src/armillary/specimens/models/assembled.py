@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 
 import torch
-import transformers as tr
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -12,6 +11,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.probes.sphere.symmetry.rotations import rotation
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import generator, normal, number
 from armillary.specimens.models.texts import corpus, documents_of, written
 
@@ -31,18 +31,7 @@ def assembled(
     """A GPT-2 that writes nothing, unless `attention` gives W_Q, W_K, W_V, W_O and `feed_forward` W_in, W_out of a
     layer; `gains` gives the γ of both norms of a layer."""
     d = words.shape[1]
-    config = tr.GPT2Config(
-        n_embd=d,
-        n_layer=layers,
-        n_head=heads,
-        vocab_size=len(words),
-        n_positions=CONTEXT,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model = tr.GPT2LMHeadModel(config).eval()
+    model = blank_gpt2(len(words), d, layers, heads, CONTEXT, tie_word_embeddings=False)
     with torch.no_grad():
         model.transformer.wte.weight.copy_(words)
         model.transformer.wpe.weight.copy_(torch.zeros(CONTEXT, d) if places is None else places)

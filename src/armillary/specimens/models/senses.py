@@ -16,6 +16,7 @@ from armillary.anatomy.read import read
 from armillary.flow.documents import from_any
 from armillary.flow.tokens import Corpus, Window, encode
 from armillary.probes.words.senses.homographs import listed
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
 
 PLACES, CODES = 48, 64
@@ -62,18 +63,7 @@ def mixing(size: float, meaning: bool, nearest: bool = False, seed: int = 0, pla
     sense share a code for it, or have no meaning at all. With `placed`, positions are as loud as words."""
     codes = _codes(meaning, seed)
     d = PLACES + CODES
-    config = tr.GPT2Config(
-        n_embd=d,
-        n_layer=2,
-        n_head=1,
-        vocab_size=len(codes),
-        n_positions=256,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model = tr.GPT2LMHeadModel(config).eval()
+    model = blank_gpt2(len(codes), d, 2, 1, 256, tie_word_embeddings=False)
     eye = torch.eye(d)
     sides = [torch.zeros(d, d), torch.zeros(d, d), eye.clone()]
     with torch.no_grad():
