@@ -161,7 +161,7 @@ def test_a_survey_writes_a_table_and_a_figure_for_every_claim(surveyed):
         assert page.lstrip().lower().startswith("<!doctype html>")
         assert claim in page
     assert not [path for path in surveyed.folder.rglob("*") if path.name.endswith(".part")]
-    files = {"report.html", "settings.json", "survey.json", "manifest.json", "tables", "figures"}
+    files = {"manifest.json", "report.html", "settings.json", "survey.json", "tables", "figures"}
     assert {path.name for path in surveyed.folder.iterdir()} == files
 
 
@@ -421,15 +421,9 @@ def test_a_full_disk_leaves_the_old_survey(gpt2, text, out, monkeypatch, operati
     monkeypatch.setattr(os, "replace", rename)
     result = run(*command, "--tokens", 200)
     assert result.exit_code == 2
-    check_sentence(result.stderr, "cannot be written: the disk is full; free some space")
+    check_sentence(result.stderr, f"{file} cannot be written: the disk is full; free some space")
     assert "sphere.radius" in result.stdout, "what was measured had been said before"
-    if operation == "rename":
-        # All is on disk by then: the new survey is read, and the next command renames what is left.
-        monkeypatch.undo()
-        assert armillary.read(out).text.budget == 200
-        works(*command)
-    else:
-        assert (out / "survey.json").read_bytes() == before
+    assert (out / "survey.json").read_bytes() == before
     assert not [path for path in out.rglob("*") if path.name.endswith(".part")]
 
 

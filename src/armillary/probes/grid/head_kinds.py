@@ -122,8 +122,8 @@ def _share(drawn: Floats) -> Floats:
 def _measure(bench: Bench, arm: str) -> PatternSums:
     side = bench.arm(arm)
     text, copies = texts(side.text, T.documents_least), None
-    # Repeated random tokens have no order to shuffle.
-    if arm != SHUFFLED:
+    # Repeated random tokens have no order to shuffle, and images and clips cannot be repeated within their size.
+    if arm != SHUFFLED and not bench.corpus.whole:
         documents = [window.document for window in text.windows]
         copies = repeated(bench.corpus, documents, side.anatomy.context, bench.seed)
     return measure_patterns(side.anatomy, text, copies, bench.tick)

@@ -26,14 +26,6 @@ def sphere_rules(d: int) -> Rules:
     gains, shifts = "γ warps the sphere", "β displaces it"
     angle, distance = "the angle separates better than length", "distance separates no better than the angle"
     cost = "a change of length costs less than an equal change of direction"
-    removed, within = T.dimension_removed, T.dimension_within
-    counts = [
-        (
-            above(-removed - within, "two dimensions fewer, not three", name),
-            below(-removed + within, "two dimensions fewer, not one", name),
-        )
-        for name in ("participation ratio", "rank", "TwoNN")
-    ]
     length = "constant length shows"
     both, unlike = "both at one sublayer", "sublayers do not treat all directions alike"
     exchange = "neighbours can exchange gains and shifts"
@@ -63,7 +55,7 @@ def sphere_rules(d: int) -> Rules:
             refuted_below(T.local_slope_none, "no fall", length),
             below(T.zero_eigenvalue, "no variance along 1", "the plane shows"),
         ),
-        "spectrum.dimension": tuple(rule for pair in counts for rule in pair),
+        "spectrum.dimension": _dimension_rules(),
         "cycle.isotropy": (
             above(T.sites_most, "at nearly every sublayer", both),
             refuted_below(T.sites_few, "at hardly any sublayer", both),
@@ -78,6 +70,18 @@ def sphere_rules(d: int) -> Rules:
             refuted_above(Against("permuted γ and β", "value"), "costs as much as a permutation", exchange),
         ),
     }
+
+
+def _dimension_rules() -> tuple[Rule, ...]:
+    removed, within = T.dimension_removed, T.dimension_within
+    return tuple(
+        rule
+        for name in ("participation ratio", "rank", "TwoNN")
+        for rule in (
+            above(-removed - within, "two dimensions fewer, not three", name),
+            below(-removed + within, "two dimensions fewer, not one", name),
+        )
+    )
 
 
 def attention_rules(anatomy: "Anatomy") -> Rules:
