@@ -421,9 +421,15 @@ def test_a_full_disk_leaves_the_old_survey(gpt2, text, out, monkeypatch, operati
     monkeypatch.setattr(os, "replace", rename)
     result = run(*command, "--tokens", 200)
     assert result.exit_code == 2
-    check_sentence(result.stderr, f"{file} cannot be written: the disk is full; free some space")
+    check_sentence(result.stderr, "cannot be written: the disk is full; free some space")
     assert "sphere.radius" in result.stdout, "what was measured had been said before"
-    assert (out / "survey.json").read_bytes() == before
+    if operation == "rename":
+        # All is on disk by then: the new survey is read, and the next command renames what is left.
+        monkeypatch.undo()
+        assert armillary.read(out).text.budget == 200
+        works(*command)
+    else:
+        assert (out / "survey.json").read_bytes() == before
     assert not [path for path in out.rglob("*") if path.name.endswith(".part")]
 
 
