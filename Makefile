@@ -6,7 +6,8 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 # Tests start many processes; without compiled files each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: survey test lint types fast slow bench docs-numbers docs-coverage docs-outputs lock sbom audit clean
+.PHONY: survey test lint types fast slow bench docs-numbers docs-coverage docs-outputs docs-compare docs-notebooks \
+  docs-site lock sbom audit clean
 
 survey: $(VENV)/.users            ## measure the default model
 	$(BIN)/armillary survey
@@ -43,12 +44,25 @@ docs-coverage: $(VENV)/.users     ## write where every statement of the sources 
 docs-outputs: $(VENV)/.users      ## run the examples that pages quote and write what they print
 	$(BIN)/python docs/outputs.py
 
+docs-compare: $(VENV)/.developers  ## fine-tune, quantise, compare: write docs/compare.md
+	$(BIN)/python docs/compare.py
+
+docs-notebooks: $(VENV)/.developers  ## run the notebooks and store what they print
+	$(BIN)/python docs/notebooks.py
+
+docs-site: $(VENV)/.docs          ## the pages as a site that opens from disk: site/index.html
+	$(BIN)/python docs/site.py
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # constraints.txt pins what was tested; among it a torch whose plain wheel is the CPU build.
 $(VENV)/.users: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e .
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[gguf]'
+	touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[docs,paper]'
 	touch $@
 
 # With LOCKED=1, a file whose SHA-256 is not in requirements.lock is refused; hatchling alone comes by its version.
@@ -80,4 +94,4 @@ audit: $(VENV)/.developers        ## known vulnerabilities of the pinned package
 	$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis survey
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis survey site

@@ -16,6 +16,7 @@ import torch
 from armillary.anatomy import Anatomy, Attention
 from armillary.anatomy.families import FAMILIES, MISSING, family_of
 from armillary.anatomy.loading.load import load_model
+from armillary.anatomy.signal import random_ids
 from armillary.errors import ArmillaryError
 from armillary.flow.attention import attend, rotation
 from armillary.flow.capture import run, still, watching
@@ -25,9 +26,10 @@ from armillary.specimens.models.perturbed import perturbed
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from tiny import MAKERS
 from tiny_kinds import KINDS
+from tiny_senses import SENSES, WHOLE
 
 TOKENS = 60
-EVERY = {**MAKERS, **KINDS}
+EVERY = {**MAKERS, **KINDS, **SENSES}
 
 
 def pattern_difference(anatomy: Anatomy) -> float | None:
@@ -39,7 +41,7 @@ def pattern_difference(anatomy: Anatomy) -> float | None:
         return f"L{i}.ln1" if f"L{i}.ln1" in anatomy.sites and anatomy.order == "pre" else f"L{i}.resid_pre"
 
     sites = [site for i in layers for site in (reads(i), f"L{i}.pattern")]
-    ids = torch.randint(3, anatomy.vocabulary, (1, min(TOKENS, anatomy.context)))
+    ids = random_ids(anatomy, 1, TOKENS, seed=5)
     with still(anatomy.model):
         with watching(anatomy, {s: lambda given, y, s=s: seen.update({s: y.clone()}) for s in sites}):
             run(anatomy, ids)
@@ -64,7 +66,7 @@ def row(name: str) -> tuple[str, str, str, str, str]:
     """Type, how it opens, the worst law and its error, the windows' law, the patterns' difference."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            perturbed(EVERY[name]).save_pretrained(folder)
+            perturbed(WHOLE.get(name, EVERY[name])).save_pretrained(folder)
             anatomy = load_model(folder)
         laws = check(anatomy)
     except ArmillaryError as error:
@@ -91,7 +93,11 @@ def main(asked: list[str]) -> None:
     print("| type | opens | worst law | windows | patterns |\n|---|---|---|---|---|")
     print("\n".join(f"| {' | '.join(cells)} |" for cells in rows))
     how = {kind: sum(cells[1].startswith(kind) for cells in rows) for kind in ("whole", "in part", "refused")}
-    print(f"\n{len(FAMILIES)} tables; of {len(rows)} models " + ", ".join(f"{n} {kind}" for kind, n in how.items()))
+    own = sum(family.model_type.startswith("armillary_") for family in FAMILIES)
+    print(
+        f"\n{len(FAMILIES)} tables, {own} of them for models of the laboratory; of {len(rows)} models "
+        + ", ".join(f"{n} {kind}" for kind, n in how.items())
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What does the shared pass cost on a GPU, where does it wait for the device, and are its numbers those of float64?
 
     python bench/gpu.py [--out DIR] [--shapes gpt2,llama135,llama1b] [--windows 16] [--rounds 7] [--batch TOKENS]
-    python bench/gpu.py --profile | --agree | --survey 1b
+    python bench/gpu.py --profile | --host | --agree | --survey 1b
 
 Random weights in bf16, windows of 1024 random tokens of documents of one half, base model without logits. The bare
 eager forward pass and the passes with instruments take turns; ratios are of medians of wall time, the device awaited at
@@ -123,6 +123,29 @@ def profile(given: argparse.Namespace, record: Record) -> None:
                     print(f"    {kind:8s} {number:>10} {place[:110]}", flush=True)
 
 
+def host(given: argparse.Namespace) -> None:
+    """Where the host spends its time in one pass."""
+    import cProfile
+    import pstats
+
+    for shape in given.shapes.split(","):
+        anatomy = read(model(shape, given.device, torch.bfloat16))
+        text = corpus(given.windows, given.width, given.batch or batch_tokens(anatomy))
+        for name in given.sets.split(","):
+            prepared = [Prepared(each, anatomy, text) for each in SETS[name]]
+            for _ in range(3):
+                for each in prepared:
+                    each.renew()
+                profiler = cProfile.Profile()
+                awaited(given.device)
+                profiler.enable()
+                observe(anatomy, text, prepared)
+                awaited(given.device)
+                profiler.disable()
+            print(f"{shape} {name}, the third pass", flush=True)
+            pstats.Stats(profiler).sort_stats("tottime").print_stats(given.lines)
+
+
 def agree(given: argparse.Namespace, record: Record) -> None:
     for family in ("gpt2", "llama", "bert"):
         for dtype in (torch.float32, torch.bfloat16):
@@ -160,16 +183,19 @@ def main() -> None:
     parser.add_argument("--claims", default="all", help="of --survey")
     parser.add_argument("--table", action="store_true", help="the default")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--host", action="store_true", help="where the host spends its time in a pass")
     parser.add_argument("--agree", action="store_true")
     parser.add_argument("--survey", metavar="1b|8b|SHAPE")
     given = parser.parse_args()
     record = Record(given.out)
     record.note("machine", title(given.device))
     print(title(given.device), flush=True)
-    if given.table or not (given.profile or given.agree or given.survey):
+    if given.table or not (given.profile or given.host or given.agree or given.survey):
         table(given, record)
     if given.profile:
         profile(given, record)
+    if given.host:
+        host(given)
     if given.agree:
         agree(given, record)
     if given.survey:

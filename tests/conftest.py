@@ -15,6 +15,8 @@ from typing import Any
 # 14 s for a test that takes 0.2, and three times the CPU time for a survey). Libraries read these variables when they
 # are loaded, here and in the processes that tests start.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+# A line of progress every 15 seconds would make what is printed depend on the machine.
+os.environ["ARMILLARY_PROGRESS"] = "0"
 
 import numpy as np
 import pytest

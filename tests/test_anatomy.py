@@ -40,8 +40,14 @@ def test_an_unknown_architecture_says_which_are_known():
 
 
 def test_a_known_architecture_that_cannot_be_read_says_what_is_missing():
+    config = tr.FunnelConfig(d_model=16, n_head=2, d_head=8, d_inner=16, block_sizes=[1], vocab_size=20)
+    with pytest.raises(ModelError, match=r"'funnel' cannot be read: it needs a stream that changes its length"):
+        read(tr.FunnelModel(config))
+
+
+def test_a_model_of_several_parts_says_which_are_read():
     config = tr.T5Config(d_model=16, num_layers=1, num_heads=2, d_ff=16, vocab_size=20)
-    with pytest.raises(ModelError, match=r"'t5' cannot be read: it needs two stacks with cross attention"):
+    with pytest.raises(ModelError, match=r"'t5' models have several parts, .* \(encoder\); .* cross attention"):
         read(tr.T5Model(config))
 
 

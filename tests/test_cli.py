@@ -161,7 +161,7 @@ def test_a_survey_writes_a_table_and_a_figure_for_every_claim(surveyed):
         assert page.lstrip().lower().startswith("<!doctype html>")
         assert claim in page
     assert not [path for path in surveyed.folder.rglob("*") if path.name.endswith(".part")]
-    files = {"report.html", "settings.json", "survey.json", "tables", "figures"}
+    files = {"manifest.json", "report.html", "settings.json", "survey.json", "tables", "figures"}
     assert {path.name for path in surveyed.folder.iterdir()} == files
 
 

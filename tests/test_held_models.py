@@ -34,7 +34,7 @@ def test_wrapped_and_compiled_models_are_unwrapped():
 def test_a_pipeline_gives_its_model_and_tokenizer():
     from transformers import AutoTokenizer, pipeline
 
-    tokenizer = AutoTokenizer.from_pretrained("src/armillary/builtin/gpt", local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained("src/armillary/builtin/tokenizer", local_files_only=True)
     model = tiny("gpt2")
     anatomy = load_model(pipeline("text-generation", model=model, tokenizer=tokenizer, device="cpu"))
     assert anatomy.model is model

@@ -49,10 +49,12 @@ class Page(HTMLParser):
         self.shown: list[str] = []
         self.blocks: dict[str, str] = {}
         self._inside: str | None = None
+        self._joined = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        self._joined = tag == "abbr"
         self._inside = None
         if tag == "script":
             self._inside = dict(attrs).get("id") or ""
@@ -60,10 +62,15 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._inside = None
+        self._joined = tag == "abbr"
 
     def handle_data(self, data: str) -> None:
         if self._inside is not None:
             self.blocks[self._inside] += data
+        elif self._joined and self.shown:
+            # A word that explains itself is part of its sentence.
+            self.shown[-1] += data
+            self._joined = False
         else:
             self.shown.append(data)
 

@@ -44,7 +44,10 @@ def test_the_lock_has_the_versions_that_were_tested() -> None:
 def test_the_lock_has_everything_that_developers_install() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    asked = [*project["dependencies"], *extras["dev"], *extras["explore"]]
+    asked = [
+        *project["dependencies"],
+        *(line for name in ("dev", "docs", "explore", "gguf", "paper") for line in extras[name]),
+    ]
     direct = {LOCK.normal(SBOM.NAME.match(line)[0]) for line in asked} - {LOCK.OWN}
     assert direct <= set(LOCKED)
     # Nothing is there that nobody needs. Some packages ask for an extra of another.

@@ -290,8 +290,10 @@ def test_endings(survey: Survey, tmp_path: Path) -> None:
     assert "sphere.plane,refuted" in save_ledger(survey, tmp_path / "l.csv").read_text()
     assert "<table" in save_ledger(survey, tmp_path / "l.html").read_text()
     assert f'"schema": {SCHEMA}' in save_ledger(survey, tmp_path / "l.json").read_text()
-    with pytest.raises(OutputError, match=r"ends in '\.pdf'; choose one of \.html \.png \.svg \.csv \.json\."):
-        save_finding(finding, tmp_path / "f.pdf")
+    assert finding.save(tmp_path / "f.tex").read_text("utf-8").count("\\begin{") >= 1
+    assert "| site |" in finding.save(tmp_path / "f.md").read_text("utf-8")
+    with pytest.raises(OutputError, match=r"ends in '\.gif'; choose one of \.html \.svg \.pdf \.png \.csv"):
+        save_finding(finding, tmp_path / "f.gif")
     with pytest.raises(OutputError, match="has no ending"):
         save_ledger(survey, tmp_path / "ledger")
     (tmp_path / "file").write_text("")
@@ -299,13 +301,14 @@ def test_endings(survey: Survey, tmp_path: Path) -> None:
         save_finding(finding, tmp_path / "file" / "f.csv")
 
 
-def test_pictures_without_kaleido_say_what_to_do(
+def test_pictures_without_matplotlib_say_what_to_do(
     survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "kaleido", None)
-    with pytest.raises(OutputError, match=r"pip install 'armillary\[png\]', or save as \.html"):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(OutputError, match=r"pip install 'armillary\[paper\]', or save as \.svg"):
         save_finding(survey["sphere.plane"], tmp_path / "f.png")
     assert not (tmp_path / "f.png").exists()
+    assert save_finding(survey["sphere.plane"], tmp_path / "f.svg").exists()
 
 
 def test_text_views_start_without_heavy_imports() -> None:

@@ -7,7 +7,7 @@ print(survey)
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from armillary.checkup import health

@@ -10,7 +10,7 @@ from pathlib import Path
 from armillary.errors import OutputError
 from armillary.probes import AnyProbe
 from armillary.probes.machinery.conclude import Conclusion
-from armillary.results import Finding, Plan, Survey, Times
+from armillary.results import Finding, Plan, Survey, TextLoss, Times
 from armillary.results.calibration.aims import turning
 from armillary.results.calibration.store import shipped
 from armillary.results.store import write_survey
@@ -33,6 +33,8 @@ class GrowingSurvey:
     decided: dict[str, Conclusion] = dataclasses.field(default_factory=dict)
     stored: frozenset[str] = frozenset()
     told: int = 0
+    costs: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Seconds that each claim should take."""
 
     def begin(self, plan: Plan) -> None:
         self.result = dataclasses.replace(self.result, times=Times(plan=plan))
@@ -43,10 +45,10 @@ class GrowingSurvey:
         self.result = result
         self._tell(result)
 
-    def watched(self, arms: Sequence[str]) -> None:
-        """The arms of the pass; with what an earlier survey decided, that is all there is to say so far."""
+    def watched(self, arms: Sequence[str], loss: TextLoss | None) -> None:
+        """The arms of the pass and the loss; with what an earlier survey decided, that is all to say so far."""
         provenance = dataclasses.replace(self.result.provenance, arms=tuple(arms))
-        self.result = dataclasses.replace(self.result, provenance=provenance)
+        self.result = dataclasses.replace(self.result, provenance=provenance, loss=loss)
         if self.decided:
             self.show()
 
@@ -54,7 +56,7 @@ class GrowingSurvey:
         finding = _worded(conclusion.finding, self.caption)
         self.decided[finding.id] = dataclasses.replace(conclusion, finding=finding)
         self.show()
-        self.bar.advance(1)
+        self.bar.advance(self.costs.get(finding.id, 1.0))
         if self.out is not None:
             # While workers work. What cannot be drawn is reported when everything else is on disk.
             with suppress(Exception):

@@ -22,18 +22,22 @@ from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.flow.batch_size import batch_tokens
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
+from armillary.flow.media.corpus import budget_of, media_corpus, suited
+from armillary.flow.media.sources import Media, media_of
 from armillary.flow.spread import spread
 from armillary.flow.tokens import Corpus, encode
 from armillary.growing import GrowingSurvey
 from armillary.probes import AnyProbe, choose
 from armillary.probes.instruments.covariances import ENOUGH, share
+from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.conclude import Conclusion, begin, conclude, crew_of
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.jobs import MODULES, jobs_for, prepare_jobs
-from armillary.probes.machinery.plan import make_plan
+from armillary.probes.machinery.plan import expected_costs, make_plan
 from armillary.probes.machinery.probe import reads_text
 from armillary.probes.machinery.shards import forget_shard
 from armillary.probes.machinery.swapped import applicable
+from armillary.probes.machinery.text_loss import text_loss
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
 from armillary.reading import Loader, Reading
 from armillary.results import Provenance, Survey, TextFacts
@@ -92,7 +96,7 @@ def survey(
     tell: Callable[[Survey], None] | None = None,
 ) -> Survey:
     """Measure claims on a model: `text` is a path, a string, a list of documents, a datasets or pandas object, or None
-    for the built-in sample.
+    for the built-in sample. For a model of images or sound it is a folder, a list of arrays, or a table of those.
 
     `column` names the text of a table. `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given;
     `quick` reads fewer, and runs experiments on fewer documents: intervals are wider. With `out`, survey.json, tables/
@@ -111,7 +115,7 @@ def survey(
     started = time.time()
     # What can be refused is refused before a model is loaded.
     probes = choose(claims)
-    tokens = _budget(tokens, quick)
+    _check_tokens(tokens)
     _check_jobs(jobs, resume, out)
     reading = Reading.of(shard, shards, dask, out)
     folder = None if out is None else Path(out)
@@ -120,7 +124,7 @@ def survey(
         nullcontext() if folder is None else locked(check_writable(folder)),
         progress_bar(progress) as bar,
     ):
-        documents = from_any(text, column)
+        given = media_of(text, column) or from_any(text, column)
         if reading.shard is None:
             prepare_jobs(jobs, device, probes)
         checkpoints = find_checkpoints(model) if steps else None
@@ -128,7 +132,13 @@ def survey(
         anatomy = _anatomy(source, tokenizer, device, dtype, trust_remote_code, bar)
         anatomy = dataclasses.replace(anatomy, checkpoints=checkpoints) if checkpoints else anatomy
         probes = tuple(applicable(probe, anatomy) for probe in probes)
-        corpus = text_of(anatomy, documents, tokens, seed) if any(map(reads_text, probes)) else None
+        documents = suited(anatomy, given, chosen=text is not None)
+        if tokens is None:
+            plain = QUICK_TOKENS if quick else DEFAULT_TOKENS
+            tokens = plain if anatomy.signal is None else budget_of(anatomy, quick)
+        corpus: Corpus | None = None
+        if any(map(reads_text, probes)):
+            anatomy, corpus = corpus_of(anatomy, documents, tokens, seed)
         begun = _survey(anatomy, corpus, documents, tokens, seed)
         known = _decided(folder, begun, probes, resume)
         growing = GrowingSurvey(begun, probes, _caption(anatomy, corpus), started, out, debug, tell, bar, known)
@@ -146,11 +156,9 @@ def survey(
     return growing.result
 
 
-def _budget(tokens: int | None, quick: bool) -> int:
-    tokens = (QUICK_TOKENS if quick else DEFAULT_TOKENS) if tokens is None else tokens
-    if tokens < 1:
+def _check_tokens(tokens: int | None) -> None:
+    if tokens is not None and tokens < 1:
         raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
-    return tokens
 
 
 def _check_jobs(jobs: int | None, resume: bool, out: str | Path | None) -> None:
@@ -178,13 +186,17 @@ def _measure(
     bar = growing.bar
     left = [probe for probe in growing.probes if probe.claim.id not in growing.decided]
     number = jobs_for(anatomy, left) if jobs is None else min(jobs, len(left))
-    growing.begin(make_plan(anatomy, corpus, left, quick, number))
+    plan = make_plan(anatomy, corpus, left, quick, number)
+    growing.begin(plan)
+    reading, growing.costs = expected_costs(plan, anatomy, left)
+    bar.expect({"reading": reading, "concluding": sum(growing.costs.values())})
     with crew_of(number, MODULES) as crew:
         # Also for claims that are decided: which states a pass leaves must not depend on that.
         evidence = evidence_of()
         begun = begin(crew, evidence, left, quick, asked=jobs is not None)
-        growing.watched(evidence.arms)
-        bar.start("concluding", len(left))
+        loss = None if corpus is None else text_loss(Bench(anatomy, corpus, quick=quick))
+        growing.watched(evidence.arms, loss)
+        bar.start("concluding", sum(growing.costs.values()))
         for conclusion in conclude(evidence, left, quick, lambda what: bar.say(f"concluding: {what}"), begun):
             growing.add(conclusion)
 
@@ -223,7 +235,8 @@ def _asked(begun: Survey, probes: Sequence[AnyProbe]) -> dict[str, Any]:
     how = begun.provenance
     return {
         "model": [begun.model.name, begun.model.checksum],
-        "text": begun.text.to_dict(),
+        # What was drawn of it follows from the seed.
+        "text": {**begun.text.to_dict(), "checksum": ""},
         "claims": [probe.claim.id for probe in probes],
         "seed": how.seed,
         "dtype": how.dtype,
@@ -244,6 +257,13 @@ def _lawful(anatomy: Anatomy) -> Anatomy:
     if anatomy.context < 2:
         raise ModelError(f"{anatomy.name} reads {anatomy.context} token at a time, so nothing can be attended to.")
     return dataclasses.replace(anatomy, laws=check(anatomy))
+
+
+def corpus_of(anatomy: Anatomy, documents: Documents | Media, tokens: int, seed: int) -> tuple[Anatomy, Corpus]:
+    """What is read, as tokens of this model; images and clips bring the model a table of their patches."""
+    if isinstance(documents, Media):
+        return media_corpus(anatomy, documents, tokens)
+    return anatomy, text_of(anatomy, documents, tokens, seed)
 
 
 def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> Corpus:
@@ -274,7 +294,7 @@ def _caption(anatomy: Anatomy, corpus: Corpus | None) -> str:
     return f"{anatomy.name} · {corpus.source} · {corpus.documents} documents, {corpus.tokens} tokens"
 
 
-def _survey(anatomy: Anatomy, corpus: Corpus | None, documents: Documents, asked: int, seed: int) -> Survey:
+def _survey(anatomy: Anatomy, corpus: Corpus | None, documents: Documents | Media, asked: int, seed: int) -> Survey:
     """A survey without findings."""
     text = TextFacts(documents.source)
     if corpus is not None:

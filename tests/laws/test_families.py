@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny import MAKERS
 from tiny_kinds import ENCODERS, KINDS, MIXERS
+from tiny_senses import SENSES
 
 from armillary.anatomy import Anatomy, Attention
 from armillary.anatomy.families import FAMILIES, family_of
@@ -74,7 +75,8 @@ def test_a_family_is_lawful_and_attends_as_the_library_does(models, name):
 
 
 def test_every_table_has_a_tiny_model():
-    tested = {name.partition("-")[0] for name in MAKERS} | set(KINDS) | {name.rpartition("-")[0] for name in KINDS}
+    kinds = {*KINDS, *SENSES}
+    tested = {name.partition("-")[0] for name in MAKERS} | kinds | {name.rpartition("-")[0] for name in kinds}
     assert {family.model_type for family in FAMILIES} <= tested
     assert len({family.model_type for family in FAMILIES}) == len(FAMILIES)
 

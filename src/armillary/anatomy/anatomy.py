@@ -11,9 +11,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from armillary.anatomy.entry import Entry
 from armillary.anatomy.loading.steps import Checkpoints
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.parts import Attention, Block, FeedForward, Head, Opaque, Routed
+from armillary.anatomy.signal import Signal
 from armillary.anatomy.sites import Site
 from armillary.errors import ModelError
 from armillary.results import LawCheck
@@ -82,10 +84,16 @@ class Anatomy:
     head_edits: bool = True
     """Queries and keys can be edited after their rotation: attention is one of the library's functions."""
     tokenizer: Any = None
+    entry: Entry | None = None
+    """How tokens become the stream, where a projection stands between the two."""
+    signal: Signal | None = None
+    """How it takes images or sound; None where it reads text."""
     laws: tuple[LawCheck, ...] = ()
     """Every law's error on this model, where they were checked."""
     swapped: Mapping[str, str] = field(default_factory=dict)
     """'norms' and 'heads' that are not the family's own and follow no canonical form, by what they are."""
+    other_parts: tuple[str, ...] = ()
+    """Parts of the same model that are not read here: another tower, another stack."""
     checkpoints: Checkpoints | None = None
     """Those of the training run that this model is the end of, where they were given."""
 
@@ -105,6 +113,19 @@ class Anatomy:
         from armillary.anatomy.overview import overview
 
         return overview(self)._repr_html_()
+
+    @property
+    def reads(self) -> Literal["text", "images", "sound"]:
+        """What it is given."""
+        return "text" if self.signal is None else self.signal.sense
+
+    def inputs(self, ids: Tensor, mask: Tensor | None = None) -> dict[str, Tensor | None]:
+        """What the model is called with to read these token ids."""
+        ids = ids.to(self.device, non_blocking=True)
+        if self.signal is not None:
+            return {self.signal.argument: self.signal.whole(ids)}
+        attention = None if mask is None or bool(mask.all()) else mask.to(self.device, non_blocking=True).long()
+        return {"input_ids": ids, "attention_mask": attention}
 
     @property
     def rotates(self) -> bool:

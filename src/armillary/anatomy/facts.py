@@ -64,6 +64,7 @@ def not_understood(anatomy: Anatomy) -> tuple[str, ...]:
         parts.append(
             f"weights packed by {anatomy.packed} are not read, and a token's values are rounded with its batch"
         )
+    parts += [f"the {part} part is not read: add #{part} to the model's name" for part in anatomy.other_parts]
     return tuple(parts)
 
 

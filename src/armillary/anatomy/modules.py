@@ -19,7 +19,7 @@ from armillary.anatomy.rotary import Rotary
 from armillary.anatomy.sites import Cut, Site
 from armillary.errors import ModelError
 
-HEAD_WIDTHS = ("head_dim", "head_size", "attention_head_size")
+HEAD_WIDTHS = ("head_dim", "head_size", "attention_head_size", "key_value_proj_dim")
 
 
 def submodule(module: nn.Module, path: str, family: Family) -> Any:
@@ -214,7 +214,8 @@ def _attention(block: nn.Module, inner: nn.Module, family: Family, config: Any) 
         sides.append(_heads(*_weights(block, family.fused or path, family, columns, why), cut, k))
     (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = sides
     d = W_Q.shape[1]
-    W_O, b_O = _scaled(*_weights(block, family.output, family, d, f"writes to a stream of width {d}"), family)
+    out = _weights(block, family.output, family, d, f"writes to a stream of width {d}")
+    W_O, b_O = _scaled(*out, family, block, family.attn_scale)
     return Attention(
         W_Q=W_Q,
         W_K=W_K,
@@ -242,11 +243,19 @@ def head_width(module: Any, config: Any) -> int:
     return next((int(width) for width in found if width is not None), 0)
 
 
-def _scaled(weight: Tensor, bias: Tensor | None, family: Family) -> tuple[Tensor, Tensor | None]:
-    """A write as it is added to the stream; a view of the model's own weight where it is added as it is."""
-    if family.write_scale == 1:
+def _scaled(
+    weight: Tensor, bias: Tensor | None, family: Family, block: nn.Module, path: str
+) -> tuple[Tensor, Tensor | None]:
+    """A write as it is added to the stream; a view of the model's own weight where it is added as it is.
+
+    `path` names what multiplies each coordinate of it (layer scale).
+    """
+    scale: Any = family.write_scale
+    if path and optional(block, path) is not None:
+        scale = scale * optional(block, path).detach()
+    elif scale == 1:
         return weight, bias
-    return weight * family.write_scale, None if bias is None else bias * family.write_scale
+    return weight * scale, None if bias is None else bias * scale
 
 
 def _rotary(block: nn.Module, inner: nn.Module, family: Family, like: Tensor) -> Rotary | None:
@@ -283,7 +292,8 @@ def _activation_name(family: Family, config: Any) -> str:
 def _feed_forward(block: nn.Module, family: Family, config: Any) -> FeedForward:
     out = submodule(block, family.mlp_out, family).weight
     m, d = out.shape if family.transposed else out.shape[::-1]
-    W_out, b_out = _scaled(*_weights(block, family.mlp_out, family, d, f"writes to a stream of width {d}"), family)
+    written = _weights(block, family.mlp_out, family, d, f"writes to a stream of width {d}")
+    W_out, b_out = _scaled(*written, family, block, family.mlp_scale)
     activation, name = _activation(block, _activation_name(family, config))
     why = f"{m} hidden values"
     if not family.gate_up:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Opaque, Positions
-from armillary.anatomy.families import Family, family_of
+from armillary.anatomy.entry import projected_entry
+from armillary.anatomy.families import Family, family_for
 from armillary.anatomy.families.family import NEUTRAL
 from armillary.anatomy.modules import (
     block_of,
@@ -26,6 +27,7 @@ from armillary.anatomy.modules import (
     swapped_parts,
     unpacked,
 )
+from armillary.anatomy.patches import position_table, signal_of
 from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
@@ -63,46 +65,52 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     config: Any = getattr(model, "config", None)
     if config is None or not hasattr(config, "model_type"):
         raise ModelError(f"{type(model).__name__} is not a transformers model: it has no config with a model_type.")
-    family = family_of(config.model_type)
+    family = family_for(model)
+    model = family.prepared(model)
     ignored = check_config(config, family)
     family = family.of(family, config)
-    base: nn.Module = getattr(model, "base_model", model)
+    base: nn.Module = model if family.whole else getattr(model, "base_model", model)
     inner = submodule(base, family.backbone, family)
     at = next(f"{path}." if path else "" for path, module in model.named_modules() if module is inner)
     stack = submodule(inner, family.blocks, family)
-    embed = submodule(inner, family.embed, family)
+    signal = signal_of(inner, family, config)
+    embed: Any = None if signal is not None else submodule(inner, family.embed, family)
+    entry = projected_entry(inner, family)
+    W_E = signal.vectors() if signal is not None else embed.weight.detach() if entry is None else entry.vectors()
     swapped = swapped_parts(inner, stack, family)
     tables = [unpacked(module, family.at(family, config, layer)) for layer, module in enumerate(stack)]
     blocks = tuple(block_of(module, inner, table, config) for module, table in zip(stack, tables, strict=True))
     positions = _positions(inner, family, config, blocks)
-    context = _context(config, positions)
+    context = _context(config, positions) if signal is None else signal.tokens
     if not len(stack) or context < 1:
         found = f"{len(stack)} layers and a context of {context} tokens"
         raise ModelError(f"this {family.model_type} model has {found}, so it computes nothing; check its config.")
     heads, kv_heads, k, m = _sizes(blocks, family)
     W_U, b_U = _unembedding(model, family)
     ln_final = norm_at(inner, family.ln_final, family) if _has_final(inner, family) else None
-    token_type = optional(inner, family.token_type)
+    token_type = optional(inner, family.token_type) if entry is None else None
     return Anatomy(
         model=model,
         backbone=base,
         family=family.model_type,
         name=name or type(model).__name__,
-        d=embed.weight.shape[1],
+        d=W_E.shape[1],
         k=k,
         n_heads=heads,
         n_kv_heads=kv_heads,
         m=m,
-        vocabulary=embed.weight.shape[0],
+        vocabulary=W_E.shape[0],
         context=context,
         order=family.order(config),
         parallel=family.parallel(config),
         causal=family.causal(config),
         blocks=blocks,
         positions=positions,
-        W_E=embed.weight.detach(),
+        W_E=W_E,
+        signal=signal,
         embed_scale=float(embed.embed_scale) if family.embed_scaled else family.embed_scale,
-        ln_embed=norm_at(inner, family.ln_embed, family),
+        entry=entry,
+        ln_embed=None if entry is not None else norm_at(inner, family.ln_embed, family),
         ln_final=ln_final,
         W_U=W_U,
         b_U=b_U,
@@ -207,9 +215,12 @@ def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Bloc
         )
     if any(part.bias is not None for part in attentions) and not family.positions:
         return Positions("bias")
+    if (places := position_table(inner, family)) is not None:
+        return Positions("learned", table=places)
     if family.positions:
-        table = submodule(inner, family.positions, family).weight
-        return Positions("learned", table=table.detach()[family.position_offset :])
+        table = submodule(inner, family.positions, family).weight.detach()[family.position_offset :]
+        # Where a projection follows, positions are no rows of the stream.
+        return Positions("learned", table=None if family.projected else table)
     return Positions("none")
 
 
@@ -247,7 +258,7 @@ def _channel_parts(family: Family, block: Block) -> list[Part]:
 def _sites(tables: list[Family], at: str, blocks: tuple[Block, ...], k: int, has_final: bool) -> dict[str, Site]:
     """Our names in the order of the computation, each with the module, its side and the columns it stands for."""
     first = tables[0]
-    sites = [Site("ln_embed", at + first.ln_embed, "output")] if first.ln_embed else []
+    sites = [Site("ln_embed", at + first.ln_embed, "output")] if first.ln_embed and not first.projected else []
     for layer, (family, block) in enumerate(zip(tables, blocks, strict=True)):
         own_ln2 = family.ln2 if family.own_ln2 and block.ln2 is not None else None
         parts: list[Part] = [
@@ -272,7 +283,8 @@ def _sites(tables: list[Family], at: str, blocks: tuple[Block, ...], k: int, has
             if path is not None:
                 scale = family.write_scale if name in ("attn_out", "mlp_out") else 1.0
                 where = f"{path_of}.{path}" if path else path_of
-                sites.append(Site(f"L{layer}.{name}", where, side, cut, width, scale))
+                index = family.pattern_output if side == "pattern" else 0
+                sites.append(Site(f"L{layer}.{name}", where, side, cut, width, scale, index))
     if first.start:
         sites = [Site(s.name, at + first.start, "output") if s.name == "L0.resid_pre" else s for s in sites]
     if has_final and first.ln_final:
@@ -292,11 +304,20 @@ def checksum(model: Any) -> str:
     """
     config = {key: value for key, value in model.config.to_dict().items() if key not in _ASIDE}
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode("utf-8", "backslashreplace"))
-    for name, tensor in model.state_dict().items():
-        flat = tensor.detach().contiguous().flatten()
-        total = int(flat.view(_BITS[flat.element_size()]).sum(dtype=torch.int64)) if flat.numel() else 0
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {total}".encode())
+    for name, value in model.state_dict().items():
+        digest.update(f"{name} {_sum(value)}".encode())
     return digest.hexdigest()[:16]
+
+
+def _sum(value: Any) -> str:
+    """A weight's shape, type and bits; of packed weights, which are tuples, those of each part."""
+    if isinstance(value, tuple | list):
+        return " ".join(map(_sum, value))
+    if not isinstance(value, Tensor):
+        return str(value)
+    bits = (value.int_repr() if value.is_quantized else value).detach().contiguous().flatten()
+    total = int(bits.view(_BITS[bits.element_size()]).sum(dtype=torch.int64)) if bits.numel() else 0
+    return f"{tuple(value.shape)} {value.dtype} {total}"
 
 
 def fingerprint(model: nn.Module) -> tuple[str, str]:

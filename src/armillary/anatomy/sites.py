@@ -11,7 +11,7 @@ attention pattern of one Hugging Face module; `armillary anatomy` prints the map
     all others            [b, t, d]
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -67,6 +67,8 @@ class Site:
     """Head width, where the value has one vector per head."""
     scale: float = 1.0
     """The value is the module's times this: what is added to the stream, where a model multiplies its writes."""
+    index: int = 0
+    """Which of several outputs."""
 
     @property
     def layer(self) -> int | None:
@@ -98,22 +100,43 @@ class Site:
         return (value if self.cut is None else self.cut.put(value, x)).reshape(x.shape)
 
 
-@contextmanager
-def restored_rows(model: nn.Module, sites: Mapping[str, Site]) -> Iterator[Callable[[Tensor], Tensor]]:
-    """A function that gives tensors as [b, t, …], also where a module works on flattened rows (OPT's feed-forward)."""
-    batch: list[tuple[int, int]] = []
+class Rows:
+    """Tensors as [b, t, …], also where a module works on flattened rows (OPT's feed-forward) or on a plane of pixels
+    [b, d, h, w] or [b, h, w, d] (ConvNeXt)."""
 
-    def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self) -> None:
+        self._batch: tuple[int, int] | None = None
+        self._plane: tuple[int, ...] = ()
+
+    def see(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         stream = received(args, kwargs)
-        if stream is not None:
-            batch[:] = [(stream.shape[0], stream.shape[1])]
+        if stream is not None and stream.ndim == 4:
+            self._batch, self._plane = (stream.shape[0], stream.shape[2] * stream.shape[3]), tuple(stream.shape[2:])
+        elif stream is not None:
+            self._batch, self._plane = (stream.shape[0], stream.shape[1]), ()
 
-    def restore(x: Tensor) -> Tensor:
-        return x.reshape(*batch[0], x.shape[-1]) if batch and x.ndim == 2 else x
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._plane and x.ndim == 4:
+            return x.flatten(2).transpose(1, 2) if self._channels_first(x) else x.flatten(1, 2)
+        return x.reshape(*self._batch, x.shape[-1]) if self._batch and x.ndim == 2 else x
 
-    handle = model.get_submodule(sites["L0.resid_pre"].path).register_forward_pre_hook(see, with_kwargs=True)
+    def undone(self, rows: Tensor, x: Tensor) -> Tensor:
+        """The rows of `x` in the shape that `x` has."""
+        if self._plane and x.ndim == 4 and self._channels_first(x):
+            rows = rows.transpose(1, 2)
+        return rows.reshape(x.shape)
+
+    def _channels_first(self, x: Tensor) -> bool:
+        return tuple(x.shape[2:]) == self._plane
+
+
+@contextmanager
+def restored_rows(model: nn.Module, sites: Mapping[str, Site]) -> Iterator[Rows]:
+    """What gives tensors as [b, t, …] while the model runs."""
+    rows = Rows()
+    handle = model.get_submodule(sites["L0.resid_pre"].path).register_forward_pre_hook(rows.see, with_kwargs=True)
     try:
-        yield restore
+        yield rows
     finally:
         handle.remove()
 

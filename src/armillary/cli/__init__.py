@@ -12,8 +12,10 @@ from armillary.cli.explore import explore
 from armillary.cli.heads import heads, paper
 from armillary.cli.health import health
 from armillary.cli.lab import lab
+from armillary.cli.matrix import matrix
 from armillary.cli.models import anatomy, edits, models
-from armillary.cli.report import compare, report
+from armillary.cli.patches import patches
+from armillary.cli.report import compare, figures, report
 from armillary.cli.survey import claims, merge, show, survey
 from armillary.cli.travel import travel
 
@@ -44,7 +46,9 @@ COMMANDS = (
     health,
     claims,
     report,
+    figures,
     compare,
+    matrix,
     calibrate,
     models,
     anatomy,
@@ -52,6 +56,7 @@ COMMANDS = (
     heads,
     paper,
     travel,
+    patches,
     lab,
     explore,
 )

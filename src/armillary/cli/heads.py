@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, load, loading
+from armillary.cli.options import PATH, complete_models, load, loading
 from armillary.errors import ArmillaryError, nearest
 
 FORMATS = ("table", "csv", "json", "latex")
@@ -16,7 +16,7 @@ careful = partial(friendly, smaller="use a smaller model, fewer layers or a smal
 
 
 @click.command()
-@click.argument("model", default="", required=False)
+@click.argument("model", default="", required=False, shell_complete=complete_models)
 @click.option("--layer", metavar="L", help="A layer, or a list: 0,3 or first,middle,last or all.")
 @click.option("--head", type=int, metavar="H", help="A head's number within its layer.")
 @click.option(
@@ -53,7 +53,7 @@ def heads(model: str, shape: str, out: Path | None, **asked: Any) -> None:
     from armillary.views.text.progress import progress_bar
 
     anatomy = load(model, asked)
-    with progress_bar(sys.stderr.isatty()) as bar:
+    with progress_bar(True) as bar:
         sheet = readouts.heads(anatomy, progress=bar.bytes, **asked)
     if out is not None:
         from armillary.results.sheet import Sheets
@@ -63,7 +63,7 @@ def heads(model: str, shape: str, out: Path | None, **asked: Any) -> None:
 
 
 @click.command()
-@click.argument("model", default="", required=False)
+@click.argument("model", default="", required=False, shell_complete=complete_models)
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder for tables and figures.")
 @click.option(
     "--layers", default="first,middle,last", show_default=True, metavar="LIST", help="all, or a list such as 0,3,5."
@@ -95,7 +95,7 @@ def paper(model: str, out: Path, **asked: Any) -> None:
     from armillary.views.text.progress import progress_bar
 
     anatomy = load(model, asked)
-    with progress_bar(sys.stderr.isatty()) as bar:
+    with progress_bar(True) as bar:
         sheets = readouts.paper(anatomy, progress=bar.bytes, **asked)
         bar.bytes("writing files", 0, 0)
         sheets.save(out)

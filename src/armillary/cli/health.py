@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json, loading
+from armillary.cli.options import PATH, complete_models, echo_json, loading
 from armillary.errors import ArmillaryError
 
 BAD = 1
 
 
 @click.command()
-@click.argument("model", default="", required=False)
+@click.argument("model", default="", required=False, shell_complete=complete_models)
 @click.option("--against", metavar="BASE", help="A second model, to compare with on the same text.")
 @click.option(
     "--text", metavar="PATH", help="A file, a folder, or - for standard input. [default: the built-in sample]"
@@ -42,7 +42,7 @@ def health(model: str, out: Path | None, strict: bool, as_json: bool, **asked: A
     keep_pages()
     asked["tokens"] = DEFAULT_TOKENS if asked["tokens"] is None else asked["tokens"]
     asked["text"] = None if asked["text"] is None else _documents(asked["text"])
-    result = check(model or DEFAULT_MODEL, progress=sys.stderr.isatty(), **asked)
+    result = check(model or DEFAULT_MODEL, **asked)
     if out is not None:
         result.save(out)
     if as_json:

@@ -1,6 +1,5 @@
 """The command line of the laboratory: `armillary lab train`, `run`, `show`, `exam`, `plot`, `card`."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -61,7 +60,7 @@ def train(
         check_writable(out)
         from armillary import learn
 
-        folder = learn.train(preset, text, out, progress=sys.stderr.isatty(), **how, **changes)
+        folder = learn.train(preset, text, out, **how, **changes)
     click.echo(learn.summary(folder))
 
 
@@ -211,7 +210,7 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
     from armillary import learn
     from armillary.lab.card import results
 
-    answers = learn.examine(model, text, training=training, device=device, progress=sys.stderr.isatty())
+    answers = learn.examine(model, text, training=training, device=device)
     if as_json:
         echo_json(json.dumps(answers, indent=2, ensure_ascii=False) + "\n")
         return

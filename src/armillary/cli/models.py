@@ -1,12 +1,11 @@
 """Commands about models: `armillary models`, `anatomy` and `edits`."""
 
-import sys
 from typing import Any
 
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import echo_json, load, loading
+from armillary.cli.options import complete_models, echo_json, load, loading
 
 
 @click.group(invoke_without_command=True)
@@ -38,13 +37,13 @@ def get_model(name: str) -> None:
         return
     from armillary.views.text.progress import progress_bar
 
-    with progress_bar(sys.stderr.isatty()) as bar:
+    with progress_bar(True) as bar:
         folder = cache.fetch(name, bar.bytes)
     click.echo(f"{name} is now at {folder}; try: armillary survey {name}")
 
 
 @click.command()
-@click.argument("model", default="", required=False)
+@click.argument("model", default="", required=False, shell_complete=complete_models)
 @loading
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @friendly

@@ -1,7 +1,6 @@
 """Options that several commands share, and how they print JSON."""
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,24 @@ LOADING: tuple[Callable[..., Any], ...] = (
     click.option("--dtype", metavar="T", help="float32, bfloat16 or float16. [default: float32]"),
     click.option("--trust-remote-code", is_flag=True, help="Run code that the model's folder contains."),
 )
+
+
+def complete_claims(context: Any, parameter: Any, begun: str) -> list[str]:
+    """Claim ids for the shell; the last of a list that commas divide."""
+    from armillary.probes import claims
+
+    before, comma, last = begun.rpartition(",")
+    return [f"{before}{comma}{claim.id}" for claim in claims() if claim.id.startswith(last)]
+
+
+def complete_models(context: Any, parameter: Any, begun: str) -> list[Any]:
+    """Names of models at hand, and files, for the shell."""
+    from click.shell_completion import CompletionItem
+
+    from armillary.anatomy.loading.catalogue import names
+
+    known = [CompletionItem(name) for name in names() if name.startswith(begun)]
+    return [*known, CompletionItem(begun, type="file")]
 
 
 def loading(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +63,7 @@ def load(model: str, asked: dict[str, Any]) -> Any:
     from armillary import run
 
     how = {name: asked.pop(name) for name in ("device", "dtype", "trust_remote_code")}
-    return run.load(model or run.DEFAULT_MODEL, progress=sys.stderr.isatty(), **how)
+    return run.load(model or run.DEFAULT_MODEL, **how)
 
 
 def echo_json(text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json
+from armillary.cli.options import PATH, complete_claims, complete_models, echo_json
 from armillary.errors import ArmillaryError
 
 
@@ -29,8 +29,42 @@ def report(folder: Path, out: Path | None) -> None:
 
 
 @click.command()
-@click.argument("a")
-@click.argument("b")
+@click.argument("folder", type=PATH)
+@click.argument("claim", required=False, shell_complete=complete_claims)
+@click.option("--out", type=PATH, required=True, metavar="PLACE", help="A folder, or with CLAIM a file.")
+@click.option("--as", "kind", type=click.Choice(["svg", "pdf", "png"]), default="pdf", show_default=True,
+              help="The format, where PLACE is a folder.")  # fmt: skip
+@click.option("--columns", type=click.Choice(["1", "2"]), default="2", show_default=True, help="Width in a paper.")
+@friendly
+def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str) -> None:
+    """Write the figures of the survey stored in FOLDER for a paper: SVG, PDF or PNG, one or two columns wide.
+
+    \b
+    armillary figures survey/default --out figures/ --as svg
+    armillary figures survey/default sphere.radius --out radius.pdf --columns 1
+
+    No browser is needed. PDF and PNG are painted by matplotlib: pip install 'armillary[paper]'.
+    """
+    from armillary.results.store import read_survey
+    from armillary.views.save import save_figures, save_finding
+
+    stored = read_survey(folder)
+    if claim is None:
+        written = save_figures(stored, out, kind, int(columns))
+        click.echo(f"{out} contains {len(written)} figures")
+        return
+    try:
+        finding = stored[claim]
+    except KeyError as error:
+        raise ArmillaryError(str(error.args[0])) from None
+    if out.suffix.lower() not in (".svg", ".pdf", ".png"):
+        raise ArmillaryError(f"{out} does not end in .svg, .pdf or .png; give a file for one figure.")
+    click.echo(str(save_finding(finding, out, int(columns))))
+
+
+@click.command()
+@click.argument("a", shell_complete=complete_models)
+@click.argument("b", shell_complete=complete_models)
 @click.option("--out", type=PATH, metavar="PLACE",
               help="A folder for compare.html, .json, .csv and rows.csv, "
               "or a file that ends in one of these.")  # fmt: skip
@@ -41,14 +75,18 @@ def report(folder: Path, out: Path | None) -> None:
 @click.option(
     "--claims", metavar="LIST", help="If models are surveyed: claim ids, chapter letters, or 'all'. [default: all]"
 )
+@click.option("--quick", is_flag=True, help="If models are surveyed: less text and fewer documents in experiments.")
 @click.option("--device", metavar="D", help="If models are surveyed: cpu or cuda.")
+@click.option("--dtype", metavar="T", help="If models are surveyed: float32, bfloat16 or float16.")
+@click.option("--full", is_flag=True, help="Print every claim, also those in which nothing changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code that a model's folder contains.")
 @friendly
-def compare(a: str, b: str, out: Path | None, as_json: bool, **asked: Any) -> None:
-    """Compare B with A: verdicts, numbers, sites and heads, and whether their intervals overlap.
+def compare(a: str, b: str, out: Path | None, as_json: bool, full: bool, **asked: Any) -> None:
+    """Compare B with A: the loss, the largest changes in plain words, then every claim that changed.
 
     A and B are folders of stored surveys, or models, which are then surveyed with the same text, tokens and claims.
+    Of two models, the likeness of their streams is measured too: CKA and mutual nearest neighbours beyond chance.
 
     \b
     armillary compare survey/base survey/tuned --out tuned-against-base/
@@ -56,17 +94,33 @@ def compare(a: str, b: str, out: Path | None, as_json: bool, **asked: Any) -> No
     armillary compare run/steps/000374 run/steps/000748
     """
     folders = [_stored(name) for name in (a, b)]
-    _check(folders, out, asked)
+    from armillary.results.files import not_left_empty
+
+    with not_left_empty(out):
+        _check(folders, out, asked)
+        _compared(folders, (a, b), out, asked, as_json, full)
+
+
+def _compared(
+    folders: list[Path | None],
+    names: tuple[str, str],
+    out: Path | None,
+    asked: dict[str, Any],
+    as_json: bool,
+    full: bool,
+) -> None:
     from armillary.results.compare import compare as compared
     from armillary.results.compare import read_loosely
 
     read = [None if folder is None else read_loosely(folder) for folder in folders]
     notes = tuple(note for entry in read if entry is not None for note in entry[1])
     surveys: list[Any] = [None if entry is None else entry[0] for entry in read]
+    similarity = None
     if None in surveys:
-        surveys = _surveyed(surveys, (a, b), out, asked)
+        surveys, similarity, further = _surveyed(surveys, names, out, asked)
+        notes += further
     first, second = surveys
-    _write(compared(first, second, notes=notes), out, as_json)
+    _write(compared(first, second, notes=notes, similarity=similarity), out, as_json, full)
 
 
 def _stored(name: str) -> Path | None:
@@ -107,11 +161,18 @@ _ENDINGS = (".html", ".json", ".csv")
 _PICTURES = (".png", ".svg", ".pdf", ".tex")
 
 
-def _surveyed(surveys: list[Any], names: tuple[str, str], out: Path | None, asked: dict[str, Any]) -> list[Any]:
-    """Survey models with the same settings; defaults for tokens and claims are those of a stored survey, if given."""
+def _surveyed(
+    surveys: list[Any], names: tuple[str, str], out: Path | None, asked: dict[str, Any]
+) -> tuple[list[Any], Any, tuple[str, ...]]:
+    """Survey models with the same settings, and compare their streams where both are at hand.
+
+    Defaults for tokens and claims are those of a stored survey, if given.
+    """
     from armillary import run
+    from armillary.anatomy.loading.load import locate
     from armillary.flow.documents import from_any, from_path
     from armillary.flow.memory import keep_pages
+    from armillary.readouts.similarity import PASSAGES, QUICK_PASSAGES, passages, sample_states
 
     keep_pages()
     stored = next((survey for survey in surveys if survey is not None), None)
@@ -121,20 +182,45 @@ def _surveyed(surveys: list[Any], names: tuple[str, str], out: Path | None, aske
         claims = ",".join(finding.id for finding in stored) if claims is None else claims
     # Read once, since standard input cannot be read twice.
     documents = from_any(None) if asked["text"] is None else from_path(asked["text"])
-    how = {
-        "tokens": run.DEFAULT_TOKENS if tokens is None else tokens,
-        "claims": "all" if claims is None else claims,
-        "device": asked["device"],
-        "trust_remote_code": asked["trust_remote_code"],
-        "progress": sys.stderr.isatty(),
-    }
+    how = {"tokens": tokens, "claims": "all" if claims is None else claims, "quick": asked["quick"]}
     # New surveys are saved beside the comparison, if that has a folder.
     homes = [None, None] if out is None or out.suffix.lower() in _ENDINGS else [out / "a", out / "b"]
-    each = zip(surveys, names, homes, strict=True)
-    return [run.survey(name, documents, out=home, **how) if survey is None else survey for survey, name, home in each]
+    words = passages(documents, QUICK_PASSAGES if asked["quick"] else PASSAGES) if stored is None else []
+    loading = {name: asked[name] for name in ("device", "dtype", "trust_remote_code")}
+    for survey, name in zip(surveys, names, strict=True):
+        if survey is None:
+            # A second model that is not there is refused before the first is surveyed.
+            locate(name, trust=asked["trust_remote_code"])
+    found, sampled, notes = [], [], []
+    for survey, name, home in zip(surveys, names, homes, strict=True):
+        if survey is not None:
+            found.append(survey)
+            continue
+        anatomy = run.load(name, **loading)
+        found.append(run.survey(anatomy, documents, out=home, jobs=None, **how))
+        if words:
+            try:
+                sampled.append(sample_states(anatomy, words))
+            except ArmillaryError as error:
+                notes.append(f"the streams were not compared: {str(error).rstrip('.')}")
+        del anatomy
+    similarity, further = _similarity(sampled)
+    return found, similarity, (*notes, *further)
 
 
-def _write(comparison: Any, out: Path | None, as_json: bool) -> None:
+def _similarity(sampled: list[Any]) -> tuple[Any, tuple[str, ...]]:
+    """How alike the streams are, or why they were not compared."""
+    if len(sampled) < 2:
+        return None, ()
+    from armillary.readouts.similarity import compare_states
+
+    try:
+        return compare_states(*sampled), ()
+    except ArmillaryError as error:
+        return None, (f"the streams were not compared: {str(error).rstrip('.')}",)
+
+
+def _write(comparison: Any, out: Path | None, as_json: bool, full: bool) -> None:
     from armillary.views.compare.comparison import comparison_json, print_comparison, save_all
 
     if out is not None:
@@ -147,4 +233,4 @@ def _write(comparison: Any, out: Path | None, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    print_comparison(comparison, Console(file=sys.stdout), out)
+    print_comparison(comparison, Console(file=sys.stdout), out, full)

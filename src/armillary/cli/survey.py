@@ -11,18 +11,18 @@ import click
 
 from armillary.cli.calibrate import show_calibration
 from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json, form_of, forms, loading
+from armillary.cli.options import PATH, complete_claims, complete_models, echo_json, form_of, forms, loading
 from armillary.errors import ArmillaryError, nearest
 
 if TYPE_CHECKING:
     from armillary.results import Finding, Survey
 
 FAILED = 3
-SOURCE = ("text", "dataset", "split", "column")
+SOURCE = ("text", "dataset", "split", "column", "images", "audio")
 
 
 @click.command()
-@click.argument("model", default="", required=False)
+@click.argument("model", default="", required=False, shell_complete=complete_models)
 @click.option(
     "--text",
     metavar="PATH",
@@ -31,8 +31,10 @@ SOURCE = ("text", "dataset", "split", "column")
 @click.option("--dataset", metavar="NAME", help="A Hugging Face dataset, streamed (needs armillary[datasets]).")
 @click.option("--split", metavar="NAME", help="The part of --dataset to read. [default: train]")
 @click.option("--column", metavar="NAME", default="", help="Where the text is in .jsonl, .parquet or --dataset.")
+@click.option("--images", metavar="DIR", help="A folder of .png, .jpg or .npy files, for a model that reads images.")
+@click.option("--audio", metavar="DIR", help="A folder of .wav files, for a model that reads sound.")
 @click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 2500]")
-@click.option("--claims", default="all", show_default=True, metavar="LIST",
+@click.option("--claims", default="all", show_default=True, metavar="LIST", shell_complete=complete_claims,
               help="Comma-separated claim ids, chapter letters A–H, or 'all'.")  # fmt: skip
 @click.option("--steps", is_flag=True, help="MODEL is the folder of a training run: read all its checkpoints.")
 @click.option(
@@ -123,7 +125,6 @@ def _print_survey(
         settings["model"] or run.DEFAULT_MODEL,
         text,
         out=folder,
-        progress=sys.stderr.isatty(),
         tell=tell,
         debug=debug,
         **{name: value for name, value in settings.items() if name not in ("model", *SOURCE)},
@@ -179,18 +180,28 @@ def _check_resumed(out: Path | None, settings: dict[str, Any]) -> None:
         raise ArmillaryError(f"--resume takes its settings from the folder; leave out {names}.")
 
 
-def _check_source(text: str | None, dataset: str | None, split: str | None, column: str) -> None:
-    if text is not None and dataset is not None:
-        raise ArmillaryError("--text and --dataset were both given; choose one source of text.")
+def _check_source(
+    text: str | None, dataset: str | None, split: str | None, column: str, images: str | None, audio: str | None
+) -> None:
+    given = [name for name, value in (("text", text), ("dataset", dataset), ("images", images), ("audio", audio))
+             if value is not None]  # fmt: skip
+    if len(given) > 1:
+        raise ArmillaryError(f"--{' and --'.join(given)} were given; choose one source.")
     if split is not None and dataset is None:
         raise ArmillaryError("--split was given without --dataset, and a file has no splits; leave it out.")
     if column and text is None and dataset is None:
         raise ArmillaryError("--column was given, but the built-in sample has none; add --text or --dataset.")
 
 
-def _text(text: str | None, dataset: str | None, split: str | None, column: str) -> Any:
+def _text(
+    text: str | None, dataset: str | None, split: str | None, column: str, images: str | None, audio: str | None
+) -> Any:
     from armillary.flow.documents import from_dataset, from_path
 
+    if images is not None or audio is not None:
+        from armillary.flow.media.sources import from_folder
+
+        return from_folder(images or audio or "", "images" if images is not None else "sound")
     if dataset is not None:
         return from_dataset(dataset, split or "train", column)
     return None if text is None else from_path(text, column)
@@ -210,7 +221,7 @@ def _report_failures(result: "Survey", debug: bool) -> None:
 
 @click.command()
 @click.argument("folder", type=PATH)
-@click.argument("claim", required=False)
+@click.argument("claim", required=False, shell_complete=complete_claims)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, as in survey.json.")
 @click.option(
     "--format", "kind", type=click.Choice(["csv", "markdown", "latex"]),
@@ -271,7 +282,7 @@ def _show_for_paper(stored: "Survey", finding: "Finding | None", kind: Any) -> N
 
 
 @click.command()
-@click.argument("claim", required=False)
+@click.argument("claim", required=False, shell_complete=complete_claims)
 @friendly
 def claims(claim: str | None) -> None:
     """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source, error rate.

@@ -74,7 +74,7 @@ def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
             fired = True
             whole = restore(x)
             value = change(place.take(whole), None if given is None else restore(given))
-            return place.put(value, whole).reshape(x.shape)
+            return restore.undone(place.put(value, whole), x)
 
         handle = _writing_hook(anatomy.model.get_submodule(place.path), place.side, changed)
         try:

@@ -131,7 +131,7 @@ def reader_of(anatomy: Anatomy) -> nn.Module:
 
     Not always `anatomy.backbone`: OPT's language model calls the decoder inside it directly.
     """
-    readers = around_blocks(anatomy, "input_ids")
+    readers = around_blocks(anatomy, "input_ids" if anatomy.signal is None else anatomy.signal.argument)
     if not readers:
         raise ModelError(f"no module of {type(anatomy.model).__name__} takes input_ids, so its tokens are not known.")
     return readers[-1]

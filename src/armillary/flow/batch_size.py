@@ -5,9 +5,9 @@ import torch
 from armillary.anatomy import Anatomy
 from armillary.flow.tokens import BATCH_TOKENS
 
-# Fewer tokens leave a large GPU idle between kernels: GPT-2 small on an H200 took 4.3 times as long with 2 048 a batch
-# as with 16 384, and with those a Llama of 135M still waits a quarter of its time for the host.
-GPU_TOKENS = 65_536
+# On an H200 GPT-2 small took 4.3 times as long with 2 048 tokens in a batch as with 16 384; with 65 536 it took twice as
+# long per token again, and a Llama of 135M 1.15 times.
+GPU_TOKENS = 16_384
 # Of the device's memory, for what a batch needs beside the weights and the states.
 SHARE = 1 / 8
 
@@ -26,8 +26,8 @@ def batch_tokens(anatomy: Anatomy) -> int:
 def fitting(room: float, each: int) -> int:
     """The most tokens of `each` bytes that fit, halved from `GPU_TOKENS` down to a CPU's number.
 
-    >>> fitting(room=2e9, each=100_000)
-    16384
+    >>> fitting(room=1e9, each=100_000)
+    8192
     """
     tokens = GPU_TOKENS
     while tokens > BATCH_TOKENS and tokens * each > room:

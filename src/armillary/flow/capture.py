@@ -58,7 +58,7 @@ def _hook(site: Site, watcher: Watcher, restore: Callable[[Tensor], Tensor]) -> 
         given = received(args, kwargs)
         given = None if given is None else restore(given)
         if site.side == "pattern":
-            watcher(given, _pattern(module, output))
+            watcher(given, _pattern(module, output, site.index))
             return
         value = given if site.side == "input" else output[0] if isinstance(output, tuple) else output
         if value is None:
@@ -68,9 +68,10 @@ def _hook(site: Site, watcher: Watcher, restore: Callable[[Tensor], Tensor]) -> 
     return see
 
 
-def _pattern(module: nn.Module, output: Any) -> Tensor:
-    if isinstance(output, tuple) and len(output) > 1 and isinstance(output[1], Tensor):
-        return output[1]
+def _pattern(module: nn.Module, output: Any, index: int) -> Tensor:
+    if isinstance(output, tuple) and len(output) > index and isinstance(output[index], Tensor):
+        pattern: Tensor = output[index]
+        return pattern
     raise ModelError(f"{type(module).__name__} gave no attention pattern, even with eager attention: not watched.")
 
 
@@ -143,7 +144,9 @@ def still(model: nn.Module) -> Iterator[None]:
 def run(anatomy: Anatomy, ids: Tensor, mask: Tensor | None = None, logits: bool = False) -> Tensor:
     """One forward pass of Hugging Face's own module: the last hidden state, or the logits."""
     model = anatomy.model if logits else anatomy.backbone
-    device = anatomy.device
-    attention = None if mask is None or bool(mask.all()) else mask.to(device, non_blocking=True).long()
-    output = model(input_ids=ids.to(device, non_blocking=True), attention_mask=attention, use_cache=False)
-    return output.logits if logits else output.last_hidden_state
+    more = {} if anatomy.signal is not None else {"use_cache": False}
+    output = model(**anatomy.inputs(ids, mask), **more)
+    if logits:
+        return output.logits
+    last: Tensor = output.last_hidden_state
+    return last.flatten(2).transpose(1, 2) if last.ndim == 4 else last

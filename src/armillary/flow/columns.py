@@ -32,7 +32,7 @@ def _names(columns: Iterable[Any]) -> str:
     return ", ".join(map(repr, map(str, columns)))
 
 
-def column_texts(rows: Callable[[], Iterable[Mapping[str, Any]]], column: str, source: str) -> tuple[Lazy, str]:
+def column_texts(rows: Callable[[], Iterable[Mapping[str, Any]]], column: str, source: str) -> tuple[Lazy[str], str]:
     """The texts of the rows, read when they are asked for, and the name of their column."""
     some = list(islice(rows(), SEVERAL))
     if not some:

@@ -8,6 +8,7 @@ import torch
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
+from armillary.anatomy.signal import with_table
 
 # How many initialisations a survey compares with, by the model's parameters: a pass of each costs as much as the
 # model's own.
@@ -68,4 +69,6 @@ def random_twin(anatomy: Anatomy, seed: int) -> Anatomy:
         # A model with swapped parts is compared with untrained models that have them, too.
         for again in getattr(model, "swapped_by", ()):
             again(twin)
-    return read(twin.to(device=anatomy.device, dtype=anatomy.dtype).eval(), f"{anatomy.name} at random initialisation")
+    name = f"{anatomy.name} at random initialisation"
+    made = read(twin.to(device=anatomy.device, dtype=anatomy.dtype).eval(), name)
+    return made if anatomy.signal is None else with_table(made, anatomy.signal.table)

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from armillary.errors import TextError
 
+Item = TypeVar("Item")
 WHOLE = 32 << 20
 PIECE = 1 << 20
 LONGEST = 16 << 20
@@ -103,12 +104,12 @@ def readable(path: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Lazy:
-    """Texts that are read anew each time somebody asks for them."""
+class Lazy(Generic[Item]):
+    """Texts, images or clips that are read anew each time somebody asks for them."""
 
-    start: Callable[[], Iterator[str]]
+    start: Callable[[], Iterator[Item]]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Item]:
         return self.start()
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.anatomy import Attention
+from armillary.anatomy.signal import random_ids
 from armillary.edits import Scale, edited
 from armillary.errors import ModelError
 from armillary.flow.capture import Watcher, run, watching
@@ -63,9 +63,7 @@ class Seen:
 
 def look(anatomy: Anatomy) -> Seen:
     """Passes over a tiny batch of fixed random tokens; it is small enough to keep everything."""
-    generator = torch.Generator().manual_seed(0)
-    length = min(TOKENS, anatomy.context)
-    ids = torch.randint(3, max(anatomy.vocabulary, 4), (2, length), generator=generator)
+    ids = random_ids(anatomy, 2, TOKENS, seed=0)
     at: dict[str, tuple[Tensor | None, Tensor]] = {}
 
     def keep(name: str) -> Watcher:
@@ -103,8 +101,7 @@ def _look_at_windows(anatomy: Anatomy) -> Windowed | None:
     length = WINDOWED if shrinks else min(windows, default=0) + WINDOW
     if not windows or not any(attentions(anatomy)) or length > min(anatomy.context, LONGEST):
         return None
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(3, max(anatomy.vocabulary, 4), (1, length), generator=generator)
+    ids = random_ids(anatomy, 1, length, seed=1)
     reads: dict[int, Tensor] = {}
     results: dict[int, Tensor] = {}
     watchers: dict[str, Watcher] = {}

@@ -124,7 +124,12 @@ def _norms(seen: Seen) -> Errors:
 
 def _embedding(seen: Seen) -> Errors:
     a = seen.anatomy
-    x = _wide(a.W_E[seen.ids]) * a.embed_scale
+    if a.signal is not None and a.signal.joined is not None:
+        x = _wide(a.signal.joined(a.signal.whole(seen.ids)))
+    elif a.entry is not None:
+        x = _wide(a.entry(seen.ids))
+    else:
+        x = _wide(a.W_E[seen.ids]) * a.embed_scale
     if a.positions.table is not None:
         x = x + _wide(a.positions.table[: seen.ids.shape[1]])
     if a.token_type is not None:

@@ -31,6 +31,8 @@ SHARE = 128
 # A token of ordinary text has three to five characters. Only what is far longer than the budget is cut.
 CHARACTERS = 64
 CUT = 64
+# Of images and clips an experiment reads at least so many.
+WHOLE_LEAST = 8
 
 
 class Tokenizer(Protocol):
@@ -88,6 +90,8 @@ class Corpus:
     longer: int = 0
     batch: int | None = None
     """Tokens in a batch of a pass; None is what suits a CPU."""
+    whole: bool = False
+    """Windows are whole images or clips, which cannot be read in part."""
 
     @property
     def batch_tokens(self) -> int:
@@ -166,12 +170,16 @@ class Corpus:
     def thinned(self, tokens: int, documents: int) -> "Corpus":
         """The beginnings of the first few documents, an equal share of each, within a smaller budget."""
         share = max(2, tokens // min(documents, self.documents))
+        if self.whole:
+            # As many whole documents as the budget has room for, and as many as an interval needs in any case.
+            share = len(self.windows[0].ids)
+            documents = min(documents, max(WHOLE_LEAST, tokens // share))
         firsts: dict[int, Window] = {}
         for window in self.windows:
             if window.document < documents and window.document not in firsts:
                 firsts[window.document] = Window(window.document, window.ids[:share], window.prefix)
         count = sum(len(window.ids) for window in firsts.values())
-        return Corpus(tuple(firsts.values()), self.source, self.documents, count, self.notes, batch=self.batch)
+        return replace(self, windows=tuple(firsts.values()), tokens=count, one_token=0, longer=0)
 
 
 def collate(windows: Sequence[Window], fold: int, number: int = 0) -> Batch:

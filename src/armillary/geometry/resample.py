@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
+from scipy.stats import false_discovery_control, rankdata
 from scipy.stats import norm as normal
-from scipy.stats import rankdata
 from scipy.stats import t as student
 
 # Draws of more numbers than this are not kept: eight megabytes.
@@ -149,6 +149,4 @@ def benjamini_hochberg(p: Float[np.ndarray, " m"], q: float) -> Bool[np.ndarray,
         raise ValueError("p-values must lie in [0, 1] (none NaN) and q in (0, 1)")
     if len(p) == 0:
         return np.zeros(0, dtype=bool)
-    ordered = np.sort(p)
-    passing = np.flatnonzero(ordered <= q * np.arange(1, len(p) + 1) / len(p))
-    return p <= ordered[passing[-1]] if len(passing) else np.zeros(len(p), dtype=bool)
+    return np.asarray(false_discovery_control(p, method="bh") <= q)

@@ -78,6 +78,10 @@ def row(value: Any, at: str) -> None:
     (_STEP if isinstance(value, dict) and "loss" in value else _LOOK)(value, at)
 
 
+logged = s.record({"step": s.whole(0)}, closed=False)
+"""What the rows of all logs have."""
+
+
 def run(value: Any, at: str) -> None:
     """A row of a study's runs."""
     _RUN(value, at)
@@ -103,10 +107,10 @@ def read_form(path: Path, check: s.Check, otherwise: str) -> Any:
     try:
         record = strict_json(read_bytes(path))
         check(record, "")
-    except (OSError, ValueError) as error:
-        raise OutputError(
-            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); {otherwise}."
-        ) from error
+    except OSError as error:
+        raise OutputError(f"{path} cannot be read ({error.strerror}); {otherwise}.") from error
+    except ValueError as error:
+        raise OutputError(f"{path} is damaged ({error}); {otherwise}.") from error
     return record
 
 

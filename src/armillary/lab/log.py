@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
-from armillary.lab.forms import check_rows
+from armillary.lab.forms import check_rows, logged
 from armillary.results.files import read_bytes, strict_json, why_not, write_whole
 
 LOG = "log.jsonl"
@@ -21,6 +21,7 @@ class Log:
     def __init__(self, folder: Path, step: int) -> None:
         """Rows after `step` are dropped: a resumed run repeats those steps."""
         self.path = folder / LOG
+        check_rows(self.path, _read(self.path))
         self._digest = hashlib.sha256(cut(self.path, step).encode())
         with self._disk_errors():
             self._file = self.path.open("a", encoding="utf-8", buffering=1)
@@ -60,7 +61,9 @@ def cut(path: Path, step: int) -> str:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """All rows of a folder's log."""
-    return _read(folder / LOG)
+    found = _read(folder / LOG)
+    check_rows(folder / LOG, found)
+    return found
 
 
 def evaluations(folder: Path) -> list[dict[str, Any]]:
@@ -80,9 +83,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             parsed.append(strict_json(line))
+            logged(parsed[-1], "")
         except ValueError as error:
             if number == len(lines):
                 break
             raise OutputError(f"line {number} of {path} is damaged ({error}); restore the file.") from error
-    check_rows(path, parsed)
     return parsed

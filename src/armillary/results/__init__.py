@@ -13,7 +13,7 @@ from armillary.results.claim import (
     Verdict,
     Why,
 )
-from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, Times
+from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, TextLoss, Times
 from armillary.results.limit import Limit, Prediction
 from armillary.results.numbers import say
 from armillary.results.quantity import Quantity
@@ -45,6 +45,7 @@ __all__ = [
     "Survey",
     "Table",
     "TextFacts",
+    "TextLoss",
     "Times",
     "Verdict",
     "Why",

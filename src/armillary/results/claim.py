@@ -150,11 +150,14 @@ class Finding:
 
         return figure(self)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the figure (.html .png .svg), the table (.csv) or the finding (.json), by the path's ending."""
+    def save(self, path: str | Path, columns: int = 2) -> Path:
+        """Write the figure (.html .svg .pdf .png), the table (.csv .tex .md) or the finding (.json), by the ending.
+
+        `columns`: how wide a picture is in a paper, 1 or 2.
+        """
         from armillary.views.save import save_finding
 
-        return save_finding(self, Path(path))
+        return save_finding(self, Path(path), columns)
 
     def __str__(self) -> str:
         from armillary.views.text.survey import finding_text

@@ -112,6 +112,19 @@ class Provenance(Facts):
 
 
 @dataclass(frozen=True)
+class TextLoss(Facts):
+    """Next-token loss on the evaluation text, document by document."""
+
+    tokens: tuple[int, ...]
+    """Predicted tokens of each document."""
+    bytes: tuple[int, ...]
+    """Their length as UTF-8; 0 where the tokenizer cannot decode."""
+    nats: tuple[float, ...]
+    text: str
+    """A digest of the documents: two surveys with the same one read the same bytes."""
+
+
+@dataclass(frozen=True)
 class Plan(Facts):
     """What a survey is going to do, and how long that should take."""
 
@@ -129,6 +142,8 @@ class Plan(Facts):
     """Passes over the text: the model, its untrained twins, and shuffled text."""
     jobs: int = 1
     """Processes that decide the claims."""
+    speed: float = 0.0
+    """Tokens a second of a bare pass."""
 
 
 @dataclass(frozen=True)

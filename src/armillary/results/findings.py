@@ -20,7 +20,7 @@ from armillary.results.claim import (
     RuleChange,
     Why,
 )
-from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, Times
+from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, TextLoss, Times
 from armillary.results.files import CODEC, read_bytes, sha256
 from armillary.results.limit import DECIDES, SIDES, Limit, Prediction
 from armillary.results.quantity import Quantity
@@ -129,6 +129,7 @@ _SURVEY = {
     "notes": s.listed(s.text),
     "times": s.facts(Times, claims=s.mapped(s.number(0)), plan=s.optional(_PLAN), seconds=s.number(0)),
 }
+_LOSS = s.facts(TextLoss)
 
 
 def check_survey(record: Mapping[str, Any]) -> None:
@@ -136,7 +137,7 @@ def check_survey(record: Mapping[str, Any]) -> None:
     # Surveys of earlier schemas lack fields that came later.
     later = () if record["schema"] >= QUOTED else ("armillary", "notes", "laws", "times", "thresholds", "provenance")
     known = {name: check for name, check in _SURVEY.items() if name not in later}
-    s.record(known, {name: _SURVEY[name] for name in later})(record, "")
+    s.record(known, {**{name: _SURVEY[name] for name in later}, "loss": s.optional(_LOSS)})(record, "")
     names = [claim["id"] for claim in record["claims"]]
     if doubled := [name for name, times in Counter(names).items() if times > 1]:
         raise ValueError(f"it contains the claim {doubled[0]} twice")

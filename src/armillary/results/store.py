@@ -19,7 +19,7 @@ from armillary.results.cells import column_records, plain
 from armillary.results.cells import file_name as file_name
 from armillary.results.cells import table_csv as table_csv
 from armillary.results.claim import Finding, Part
-from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, Times
+from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
 from armillary.results.files import check_writable as check_writable
 from armillary.results.files import read_bytes, sha256, strict_json
 from armillary.results.files import why_not as why_not
@@ -42,6 +42,7 @@ def survey_json(survey: Survey) -> str:
     record |= {key: getattr(survey, key).to_dict() for key in ("model", "text", "provenance")}
     record |= {"thresholds": survey.thresholds, "laws": [law.to_dict() for law in survey.laws]}
     record |= {"claims": [_stored_finding(finding) for finding in survey.findings]}
+    record |= {"loss": survey.loss and survey.loss.to_dict()}
     return json_text(record | {"notes": survey.notes, "times": survey.times.to_dict()})
 
 
@@ -109,6 +110,7 @@ def _read_survey(folder: Path) -> Survey:
             thresholds=record["thresholds"],
             times=Times.from_dict(record["times"]),
             notes=tuple(record.get("notes", ())),
+            loss=TextLoss.from_dict(record["loss"]) if record.get("loss") else None,
         )
     except OutputError:
         raise

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from armillary.results.claim import Finding
-from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, Times
+from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
 
 if TYPE_CHECKING:
     import pandas
@@ -26,6 +26,8 @@ class Survey:
     times: Times = field(default_factory=Times)
     notes: tuple[str, ...] = ()
     """Tracebacks of claims that failed."""
+    loss: TextLoss | None = None
+    """None where the model predicts no next token, or no text was read."""
 
     def __getitem__(self, claim_id: str) -> Finding:
         for finding in self.findings:
@@ -91,7 +93,7 @@ class Ledger:
         return ledger_figure(self.survey)
 
     def save(self, path: str | Path) -> Path:
-        """Write the ledger as .csv, .json, .html, .png or .svg, by the path's ending."""
+        """Write the ledger as .csv, .tex, .md, .json, .html, .svg, .pdf or .png, by the path's ending."""
         from armillary.views.save import save_ledger
 
         return save_ledger(self.survey, Path(path))

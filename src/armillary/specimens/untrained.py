@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.anatomy.loading.catalogue import shipped
+from armillary.anatomy.loading.catalogue import shipped, tokenizer_home
 from armillary.anatomy.loading.quiet import quiet
 from armillary.lab.model import build
 from armillary.lab.recipe import recipe
@@ -39,4 +39,4 @@ def tokenizer(architecture: str) -> Any:
     from transformers import AutoTokenizer
 
     with quiet():
-        return AutoTokenizer.from_pretrained(str(shipped()[architecture]), local_files_only=True)
+        return AutoTokenizer.from_pretrained(str(tokenizer_home(shipped()[architecture])), local_files_only=True)

@@ -16,6 +16,14 @@ from armillary.results.survey import Survey
 from armillary.results.swap import REPORT, add_files
 from armillary.results.trajectory import Trajectory
 
+
+def picture(draw: Callable[[bool], Any], kind: str, columns: int = 2) -> bytes:
+    """A figure as 'svg', 'pdf' or 'png'; plotly takes half a second to import, so only when it is drawn."""
+    from armillary.views.figures.picture import picture as make
+
+    return make(draw, kind, columns)
+
+
 Makers = dict[str, Callable[[], str | bytes]]
 """Ending → what makes the file's content."""
 _WIDTH = 1100
@@ -50,31 +58,51 @@ def draw(finding: Finding) -> tuple[Any, str]:
     return drawing
 
 
-def save_finding(finding: Finding, path: Path) -> Path:
-    """The figure (.html .png .svg), the table (.csv) or everything (.json)."""
+def save_finding(finding: Finding, path: Path, columns: int = 2) -> Path:
+    """The figure (.html .svg .pdf .png), the table (.csv .tex .md) or everything (.json); `columns` of a paper."""
     from armillary.views.figures.figure import figure
     from armillary.views.page import figure_html
+    from armillary.views.text.exports import table_export
 
     makers: Makers = {
         ".html": lambda: figure_html(figure(finding), finding),
-        **_pictures(lambda: figure(finding)),
+        **_pictures(lambda narrow: figure(finding, narrow), columns),
         ".csv": lambda: table_csv(finding.table),
+        ".tex": lambda: table_export(finding, "latex"),
+        ".md": lambda: table_export(finding, "markdown"),
         ".json": lambda: finding_json(finding),
     }
     return _save(path, makers)
 
 
+def save_figures(survey: Survey, folder: Path, kind: str, columns: int = 2) -> list[Path]:
+    """Every claim's figure as FOLDER/<claim id>.<kind>, and the ledger's."""
+    from armillary.views.figures.figure import figure, ledger_figure
+
+    written = []
+    for finding in survey:
+        drawing = picture(lambda narrow, f=finding: figure(f, narrow), kind, columns)  # type: ignore[misc]
+        written.append(folder / file_name(finding.id, f".{kind}"))
+        write_whole({written[-1]: drawing})
+    written.append(folder / f"ledger.{kind}")
+    write_whole({written[-1]: picture(lambda narrow: ledger_figure(survey), kind, 2)})
+    return written
+
+
 def save_ledger(survey: Survey, path: Path) -> Path:
-    """The ledger as a table (.csv), a page (.html), a figure (.png .svg) or the whole survey (.json)."""
+    """The ledger as a table (.csv .tex .md), a page (.html), a figure (.svg .pdf .png) or the whole survey (.json)."""
     from armillary.views.figures.figure import ledger_figure
     from armillary.views.page import whole_page
     from armillary.views.report.notebook import ledger_html
+    from armillary.views.text.exports import ledger_export
 
     makers: Makers = {
         ".csv": lambda: str(survey.ledger().to_frame().map(as_text).to_csv(index=False)),
         ".json": lambda: survey_json(survey),
         ".html": lambda: whole_page("Armillary: verdicts", ledger_html(survey)),
-        **_pictures(lambda: ledger_figure(survey)),
+        ".tex": lambda: ledger_export(survey, "latex"),
+        ".md": lambda: ledger_export(survey, "markdown"),
+        **_pictures(lambda narrow: ledger_figure(survey)),
     }
     return _save(path, makers)
 
@@ -93,21 +121,22 @@ def save_comparison(comparison: Comparison, path: Path) -> Path:
 
 
 def save_sheet(sheet: Sheet, path: Path) -> Path:
-    """The main table (.csv), all tables (.tex), the page (.html), the picture (.png .svg) or everything (.json)."""
+    """The main table (.csv), all tables (.tex), the page (.html), the picture (.svg .pdf .png), all (.json)."""
     from armillary.views.sheets.drawing import drawing_svg, painted
     from armillary.views.sheets.latex import sheet_latex
     from armillary.views.sheets.sheet import sheet_figure, sheet_json, sheet_page
 
     makers: Makers = {
         ".html": lambda: sheet_page(sheet),
-        **_pictures(lambda: sheet_figure(sheet)),
+        **_pictures(lambda narrow: sheet_figure(sheet)),
         ".csv": lambda: table_csv(sheet.table),
         ".tex": lambda: sheet_latex(sheet),
         ".json": lambda: sheet_json(sheet),
     }
     if sheet.drawing is not None:
-        makers[".png"] = lambda: _picture(painted(*drawing_svg(sheet, both=False)), "png")
+        makers[".png"] = lambda: _browser_png(painted(*drawing_svg(sheet, both=False)))
         makers[".svg"] = lambda: drawing_svg(sheet)[0]
+        del makers[".pdf"]
     return _save(path, makers)
 
 
@@ -147,7 +176,7 @@ def save_trajectory(trajectory: Trajectory, path: Path) -> Path:
     makers: Makers = {
         ".html": lambda: trajectory_page(trajectory),
         ".svg": lambda: picture_svg(trajectory)[0],
-        ".png": lambda: _picture(painted(*picture_svg(trajectory, both=False)), "png"),
+        ".png": lambda: _browser_png(painted(*picture_svg(trajectory, both=False))),
         ".csv": lambda: table_csv(trajectory.table),
         ".json": lambda: trajectory_json(trajectory),
     }
@@ -155,8 +184,8 @@ def save_trajectory(trajectory: Trajectory, path: Path) -> Path:
 
 
 def save_figure(figure: Any, page: Callable[[], str], table: str, path: Path) -> Path:
-    """Any figure as .html (its page), .png or .svg, or its numbers as .csv."""
-    return _save(path, {".html": page, ".csv": lambda: table, **_pictures(lambda: figure)})
+    """Any figure as .html (its page), .svg, .pdf or .png, or its numbers as .csv."""
+    return _save(path, {".html": page, ".csv": lambda: table, **_pictures(lambda narrow: figure)})
 
 
 def check_ending(path: Path, endings: Iterable[str]) -> None:
@@ -171,24 +200,28 @@ def _save(path: Path, makers: Makers) -> Path:
     return path
 
 
-def _pictures(draw: Callable[[], Any]) -> Makers:
-    return {".png": lambda: _picture(draw(), "png"), ".svg": lambda: _picture(draw(), "svg")}
+def _pictures(draw: Callable[[bool], Any], columns: int = 2) -> Makers:
+    def maker(kind: str) -> Callable[[], bytes]:
+        return lambda: picture(draw, kind, columns)
+
+    return {f".{kind}": maker(kind) for kind in ("svg", "pdf", "png")}
 
 
-def _picture(figure: Any, kind: str) -> bytes:
-    otherwise = "or save as .html and use its save buttons"
+def _browser_png(figure: Any) -> bytes:
+    """A drawing of a globe or a schema as PNG; its SVG has styles that only a browser knows."""
+    otherwise = "or save as .svg or .html, which need no extra"
     try:
         kaleido = import_module("kaleido")
     except ImportError as error:
-        raise OutputError(f"a .{kind} needs kaleido: pip install 'armillary[png]', {otherwise}.") from error
+        raise OutputError(f"a .png needs kaleido: pip install 'armillary[png]', {otherwise}.") from error
     size = {"width": _WIDTH, "height": figure.layout.height, "scale": 2}
     # Not through plotly, which would fetch MathJax from the network and typeset a token like $x$ with it.
-    options = {"opts": {"format": kind, **size}, "kopts": {"mathjax": False}}
+    options = {"opts": {"format": "png", **size}, "kopts": {"mathjax": False}}
     try:
         return bytes(kaleido.calc_fig_sync(figure.to_dict(), **options))
     except Exception as error:
         # kaleido runs its own Chrome and passes its errors on.
         message = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise OutputError(
-            f"kaleido could not draw the .{kind} ({message[:160]}); install Chrome or Chromium, {otherwise}."
+            f"kaleido could not draw the .png ({message[:160]}); install Chrome or Chromium, {otherwise}."
         ) from error

@@ -6,6 +6,7 @@ An outside package adds families by the entry point group `armillary.families`; 
 
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 
 from armillary.anatomy.families import (
     alibi,
@@ -20,8 +21,11 @@ from armillary.anatomy.families import (
     llama_kin,
     mixers,
     opt,
+    own_kinds,
     phi,
     phi3,
+    stacks,
+    vision,
 )
 from armillary.anatomy.families.family import Family
 from armillary.errors import ModelError
@@ -44,18 +48,25 @@ FAMILIES: tuple[Family, ...] = (
     *mixers.FAMILIES,
     bert.FAMILY,
     *encoders.FAMILIES,
+    *vision.FAMILIES,
+    *own_kinds.FAMILIES,
+    *stacks.FAMILIES,
 )
 GROUP = "armillary.families"
+# Architectures of several parts that are read one at a time, the first unless another is asked for: name → path.
+PARTS: dict[str, dict[str, str]] = {
+    "clip": {"vision": "vision_model", "text": "text_model"},
+    **{
+        family.model_type.partition(".")[0]: {"encoder": "encoder model.encoder"}
+        for family in stacks.FAMILIES
+        if family.stack is not None
+    },
+}
 # Architectures that are known and cannot be read, by the concept that is missing.
 MISSING = {
-    "albert": "layers that share one set of weights",
-    **dict.fromkeys(("t5", "mt5", "umt5", "bart", "mbart", "marian", "pegasus"), "two stacks with cross attention"),
-    "whisper": "sound as input, and two stacks with cross attention",
     **dict.fromkeys(("wav2vec2", "hubert"), "sound as input"),
-    **dict.fromkeys(
-        ("vit", "deit", "dinov2", "dinov3_vit", "beit", "convnext", "convnextv2", "swin"), "images as input"
-    ),
-    **dict.fromkeys(("clip", "siglip", "gemma3", "llava", "qwen2_vl"), "images as input, and several towers"),
+    **dict.fromkeys(("beit", "convnextv2", "swin"), "a stream of images that changes its size, or biases of its own"),
+    **dict.fromkeys(("siglip", "gemma3", "llava", "qwen2_vl"), "images as input, and several towers"),
     "llama4_text": "attention by chunks, and scores that depend on absolute positions",
     "xlnet": "two streams of attention",
     "longformer": "attention by blocks beside global tokens",
@@ -66,7 +77,16 @@ MISSING = {
     "gemma3n_text": "several streams side by side",
 }
 
-__all__ = ["FAMILIES", "GROUP", "Family", "family_of"]
+__all__ = ["FAMILIES", "GROUP", "PARTS", "Family", "family_for", "family_of"]
+
+
+def family_for(model: Any) -> Family:
+    """The table of a live model, or of one stack of a model that has several."""
+    name, config = type(model).__name__, model.config
+    for family in FAMILIES:
+        if family.stack is not None and family.stack(name, config):
+            return family
+    return family_of(config.model_type)
 
 
 def family_of(model_type: str) -> Family:
@@ -81,6 +101,12 @@ def family_of(model_type: str) -> Family:
         raise ModelError(
             f"the family {model_type!r} is announced by an installed package and cannot be loaded "
             f"({failures[model_type]}); repair or remove that package."
+        )
+    if model_type in PARTS:
+        raise ModelError(
+            f"{model_type!r} models have several parts, which are read one at a time ({', '.join(PARTS[model_type])}); "
+            "pass the part itself, or add # and its name to the model's. Decoders that read an encoder by cross "
+            "attention are not understood yet."
         )
     if model_type in MISSING:
         raise ModelError(

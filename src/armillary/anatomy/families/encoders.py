@@ -36,9 +36,10 @@ ELECTRA = replace(
     bert.FAMILY,
     model_type="electra",
     understood=bert.FAMILY.understood | {"embedding_size"},
-    # A projection stands between the embeddings and the stream.
-    unsupported=lambda config: (
-        "embedding_size" if config.embedding_size != config.hidden_size else bert.FAMILY.unsupported(config)
+    of=lambda family, config: (
+        family
+        if config.embedding_size == config.hidden_size
+        else replace(family, projected="embeddings_project", start="embeddings_project")
     ),
 )
 DISTILBERT = replace(

@@ -64,6 +64,26 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class Patches:
+    """How a model that reads images or sound starts its stream; paths are relative to the backbone."""
+
+    projection: str
+    """The convolution that makes a vector of every patch, or the convolutions, joined by spaces, for sound."""
+    own: tuple[str, ...] = ()
+    """Parameters of tokens that stand before the patches and have positions: the class token."""
+    registers: str = ""
+    """A parameter of tokens that stand behind those, and have none."""
+    positions: str = ""
+    """A parameter [1, t, d] or a table [t, d]."""
+    sense: Literal["images", "sound"] = "images"
+    argument: str = "pixel_values"
+    front: Callable[[Any, Config], Callable[[Any], Any]] | None = None
+    """In place of a projection: what makes the stream of a whole input, where that is more than one layer."""
+    side: Callable[[Config], int] = lambda config: 0
+    """How many pixels wide a token is, where `front` makes it."""
+
+
+@dataclass(frozen=True)
 class Family:
     """The table of one architecture."""
 
@@ -96,10 +116,22 @@ class Family:
     transposed: bool = False
     """Weights stored [in, out] (Conv1D) instead of [out, in] (Linear)."""
     backbone: str = ""
+    stack: Callable[[str, Config], bool] | None = None
+    """Does this table read the class of this name? For stacks of a model that has several, with one config."""
+    prepared: Callable[[Any], Any] = lambda model: model
+    """The model with one module per layer, where its own calls one several times."""
+    classes: str = ""
+    """A module that teaches transformers this architecture when it is imported; '' for the library's own."""
+    whole: bool = False
+    """The model itself is the backbone, and not what its class calls its base."""
     start: str = ""
     """The module whose output starts the stream, where it lies inside the first block."""
     positions: str = ""
     position_offset: int = 0
+    projected: str = ""
+    """A projection [d, e] between the embeddings, with their norm, and the stream."""
+    patches: Patches | None = None
+    """In place of a table of embeddings, where a model reads images or sound."""
     token_type: str = ""
     ln_embed: str | None = None
     ln1_post: str | None = None
@@ -127,6 +159,9 @@ class Family:
     embed_scale: float = 1.0
     write_scale: float = 1.0
     """By what every write is multiplied when it is added to the stream."""
+    attn_scale: str = ""
+    """A parameter [d] of the block by which attention's write is multiplied (layer scale)."""
+    mlp_scale: str = ""
     logit_scale: float = 1.0
     logit_softcap: str = "final_logit_softcapping"
     """The config attribute at which logits are capped."""
@@ -139,6 +174,8 @@ class Family:
     rotary_kind: str = ""
     """Which rotation, where one module has several."""
     pairs: Literal["halves", "neighbours"] = "halves"
+    pattern_output: int = 1
+    """Which of the attention module's outputs the pattern is."""
     bias: Callable[[Any, Any, Config], Any] | None = None
     """From backbone, attention module and config to a `ScoreBias`, or None."""
     sinks: str = ""

@@ -39,4 +39,5 @@ def _parts(family: Family) -> str:
     parts = ["heads, hidden values"]
     parts += ["an encoder"] if not family.plain_head else []
     parts += ["norms on writes only"] if family.ln1 is None else []
+    parts += [f"reads {family.patches.sense}"] if family.patches is not None else []
     return ", ".join(parts)

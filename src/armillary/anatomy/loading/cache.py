@@ -69,10 +69,12 @@ def wheel(name: str) -> Wheel:
 
 
 def root() -> Path:
-    """$ARMILLARY_CACHE, else the platform's cache folder."""
+    """$ARMILLARY_CACHE, else the platform's cache folder (~/.cache/armillary on Linux)."""
     if given := os.environ.get("ARMILLARY_CACHE"):
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "armillary"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("armillary", appauthor=False)
 
 
 def folder(name: str) -> Path:

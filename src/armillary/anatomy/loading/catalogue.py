@@ -35,6 +35,17 @@ def shipped() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(folder.glob("*/config.json"))}
 
 
+def tokenizer_home(folder: Path) -> Path:
+    """Where a folder's tokenizer is: the models inside this package share one."""
+    folder = Path(folder)
+    return folder.parent / "tokenizer" if folder in shipped().values() else folder
+
+
+def names() -> list[str]:
+    """Every name that stands for a model here: built in, by short name, in the hub's cache."""
+    return [*(f"builtin:{name}" for name in shipped()), *(w.name for w in cache.WHEELS), *(n for n, _ in hub_models())]
+
+
 def _about(folder: Path) -> str:
     """The first sentence of a model's card."""
     lines = (folder / "card.md").read_text("utf-8").splitlines()

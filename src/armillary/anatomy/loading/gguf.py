@@ -4,6 +4,7 @@ import json
 import math
 import mmap
 import struct
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ def check_gguf(path: Path) -> int:
     The whole header is walked here, with every length held against the file's size: the readers that come after
     believe what a damaged length says, and never come back.
     """
+    lacking = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
+    if lacking:
+        raise ModelError(f"a .gguf file needs {' and '.join(lacking)}: pip install 'armillary[gguf]'.")
     try:
         with path.open("rb") as stream:
             magic = stream.read(4)

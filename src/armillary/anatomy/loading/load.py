@@ -7,6 +7,7 @@ measured before a weight is loaded.
 import os
 from copy import deepcopy
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 from armillary.anatomy.anatomy import Anatomy
-from armillary.anatomy.families import family_of
+from armillary.anatomy.families import PARTS, family_of
 from armillary.anatomy.loading import cache, catalogue
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
 from armillary.anatomy.loading.held import held_model
@@ -28,11 +29,14 @@ from armillary.anatomy.loading.weights import (
     read_config,
     state_of,
 )
+from armillary.anatomy.modules import optional
 from armillary.anatomy.read import check_config, checksum, fingerprint, read
 from armillary.errors import ModelError, nearest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-HEADS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining")
+HEADS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForImageClassification", "WithTeacher")
+# Classes of one stack alone, whose folders lack the other's weights.
+HALVES = ("EncoderModel",)
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
@@ -57,7 +61,8 @@ def load_model(
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     text = str(source)
     with quiet():
-        path, kind = locate(text, progress, trust_remote_code)
+        named, part = split_part(text)
+        path, kind = locate(named, progress, trust_remote_code)
         progress(f"loading {text}", 0, 0)
         before = state_of(path) if kind == "gguf" or read_config(path) else ()
         if kind == "gguf":
@@ -68,10 +73,20 @@ def load_model(
         else:
             model, found, ignored = _folder(path, wanted, where, copies, trust_remote_code)
         check_unchanged(path, before)
-    anatomy = replace(_finish(model.to(where).eval(), text), weights_ignored=ignored)
+    anatomy = replace(_finish(model.to(where).eval(), text, part), weights_ignored=ignored)
     return replace(
         anatomy, tokenizer=tokenizer or found, provenance={**anatomy.provenance, "source": text, "kind": kind}
     )
+
+
+def split_part(source: str) -> tuple[str, str]:
+    """A source and the part of it that is asked for, behind the last '#'; '' where none is.
+
+    >>> split_part("clip-vit-base#text"), split_part("gpt2")
+    (('clip-vit-base', 'text'), ('gpt2', ''))
+    """
+    named, mark, part = source.rpartition("#")
+    return (named, part) if mark and not os.path.exists(source) else (source, "")
 
 
 def locate(
@@ -126,27 +141,31 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
     config = read_config(path)
     if not trust and config.get("auto_map"):
         try:
-            family_of(str(config["model_type"]))
+            if str(config["model_type"]) not in PARTS:
+                family_of(str(config["model_type"]))
         except ModelError:
             raise ModelError(
                 f"{path} brings code of its own (auto_map in config.json), which is not run; pass --trust-remote-code "
                 "if you trust it."
             ) from None
-    family = family_of(str(config["model_type"]))
+    parted = str(config["model_type"]) in PARTS
+    family = None if parted else family_of(str(config["model_type"]))
     weights = check_folder(path)
     if not config.get("quantization_config"):
         check_types(path)
     check_memory(weights, dtype.itemsize, copies, device)
     named = config.get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ""
-    factory = getattr(transformers, architecture, None) if architecture.endswith(HEADS) else None
+    home = transformers if family is None or not family.classes else import_module(family.classes)
+    factory = getattr(home, architecture, None) if architecture.endswith((*HEADS, *HALVES)) else None
     where = {"pretrained_model_name_or_path": str(path), "local_files_only": True, "trust_remote_code": trust}
     try:
         plan = transformers.AutoConfig.from_pretrained(**where)
         # How a model's class packs its answer is no part of what it computes.
         plan.return_dict = True
-        check_config(plan, family)
-        _check_class(path, factory, plan)
+        if family is not None:
+            check_config(plan, family)
+            _check_class(path, factory, plan)
         check_calls(path, factory or transformers.AutoModel.from_config, plan, weights)
         loaded, info = (factory or transformers.AutoModel).from_pretrained(
             **where, config=plan, dtype=dtype, use_safetensors=True, output_loading_info=True,
@@ -168,7 +187,8 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
             f"{path} lacks the weight {(missing or mismatched)[0]} ({len(missing) + len(mismatched)} in all) that its "
             "config.json calls for; fetch the model again, or check that config and weights belong together."
         )
-    return loaded, _tokenizer(where), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
+    home = {**where, "pretrained_model_name_or_path": str(catalogue.tokenizer_home(path))}
+    return loaded, _tokenizer(home), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
 
 
 def _check_class(path: Path, factory: Any, config: Any) -> None:
@@ -206,7 +226,8 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
     home = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
     if tokenizer is None and home:
         with quiet():
-            tokenizer = _tokenizer({"pretrained_model_name_or_path": home, "local_files_only": True})
+            where = str(catalogue.tokenizer_home(Path(home)))
+            tokenizer = _tokenizer({"pretrained_model_name_or_path": where, "local_files_only": True})
     source = home or type(model).__name__
     return replace(anatomy, tokenizer=tokenizer, provenance={**anatomy.provenance, "source": source, "kind": "live"})
 
@@ -219,8 +240,23 @@ def _check_whole(model: nn.Module) -> None:
         raise ModelError(f"the weights of {name} are spread over {devices} (device_map); load it on one device.")
 
 
-def _finish(model: Any, name: str) -> Anatomy:
-    anatomy = read(model, name)
+def _part_of(model: Any, asked: str) -> tuple[Any, tuple[str, ...]]:
+    """The part of a model that is read, and the names of the others; the whole of a model that has no parts."""
+    parts = PARTS.get(str(getattr(getattr(model, "config", None), "model_type", "")), {})
+    paths = {name: [path for path in each.split() if optional(model, path) is not None] for name, each in parts.items()}
+    found = {name: several[0] for name, several in paths.items() if several}
+    if asked and asked not in found:
+        has = f"it has {', '.join(found)}" if found else "this model is read whole: leave out the # and what follows"
+        raise ModelError(f"there is no part {asked!r} of this {model.config.model_type} model; {has}.")
+    if not found:
+        return model, ()
+    chosen = asked or next(iter(found))
+    return optional(model, found[chosen]), tuple(name for name in found if name != chosen)
+
+
+def _finish(model: Any, name: str, part: str = "") -> Anatomy:
+    model, others = _part_of(model, part)
+    anatomy = replace(read(model, name), other_parts=others)
     print_, broken = fingerprint(model)
     if broken:
         raise ModelError(

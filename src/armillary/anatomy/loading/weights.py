@@ -172,7 +172,9 @@ def check_calls(path: Path, build: Callable[[Any], Any], config: Any, weights: i
     import torch
 
     # No layer is smaller than this, and a million of them take minutes to build even without memory.
-    called, shapes = config.num_hidden_layers * config.hidden_size**2 // 4, {}
+    sizes = config.get_text_config()
+    layers, width = (getattr(sizes, name, None) for name in ("num_hidden_layers", "hidden_size"))
+    called, shapes = (layers or 0) * (width or 0) ** 2 // 4, {}
     if called <= weights:
         with torch.device("meta"):
             model = build(config)

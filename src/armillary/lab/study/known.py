@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import ArmillaryError
+from armillary.lab import forms
+from armillary.lab.forms import read_form
 from armillary.lab.study.design import MISMATCH, Arm, Run, Size
 
 # Words about an arm; everything else decides what is trained.
@@ -32,9 +34,10 @@ class KnownRuns:
             if not paths:
                 raise ArmillaryError(f"{folder} holds no study; pass the --out of `lab run`, or a folder of them.")
             for path in paths:
-                theirs = json.loads(path.read_text("utf-8"))
+                theirs = read_form(path, forms.MANIFEST, "restore it, or leave that study out")
                 theirs.setdefault("training", manifest["training"])
-                other = differ(theirs["size"], manifest["size"], Size) or any(theirs[k] != manifest[k] for k in SHARED)
+                other = differ(theirs.get("size", {}), manifest["size"], Size)
+                other = other or any(theirs.get(k) != manifest[k] for k in SHARED)
                 if other or not (path.parent / RUNS).exists():
                     continue
                 arms = {name: _what(Arm(**arm)) for name, arm in theirs["arms"].items()}

@@ -126,7 +126,7 @@ def outcome(folder: Path) -> StudyOutcome:
     path = folder / MANIFEST
     if not os.path.lexists(path):
         raise ArmillaryError(f"{folder} holds no study: {MANIFEST} is missing; give the --out of `lab run`.")
-    manifest = read_form(path, forms.MANIFEST, "it is damaged: run the study again")
+    manifest = read_form(path, forms.MANIFEST, "run the study again")
     name = manifest["study"]
     predictions = {arm: said["prediction"] for arm, said in manifest["arms"].items()}
     notes: list[str] = []

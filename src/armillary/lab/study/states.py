@@ -41,7 +41,7 @@ def read_geometry(folder: Path) -> dict[str, EndState]:
     path = folder / GEOMETRY
     if not os.path.lexists(path):
         return {}
-    record = read_form(path, forms.geometry, "it is damaged: delete it, and run show --survey")
+    record = read_form(path, forms.geometry, "delete it, and run show --survey")
     return {
         arm: EndState(
             state["numbers"],

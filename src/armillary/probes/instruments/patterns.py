@@ -184,6 +184,7 @@ def texts(corpus: "Corpus", least: int, longest: int = LENGTH) -> "Corpus":
     for window in corpus.windows:
         first.setdefault(window.document, window)
     lengths = sorted((len(window.ids) for window in first.values()), reverse=True)
+    longest = max(lengths, default=0) if corpus.whole else longest
     length = min(longest, lengths[min(len(lengths) - 1, max(least, 3 * len(lengths) // 4) - 1)]) if lengths else 0
     chosen = [replace(w, ids=w.ids[:length], suffix=0) for w in first.values() if len(w.ids) >= length > 0]
     return replace(corpus, windows=tuple(chosen), tokens=length * len(chosen))

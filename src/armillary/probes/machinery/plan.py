@@ -22,7 +22,7 @@ TIMED = 256
 
 def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe], quick: bool, jobs: int = 1) -> Plan:
     """Claims are decided by `jobs` processes, which read nothing."""
-    algebra = len(probes) * (CLAIM + CLAIM_MILLION * anatomy.layers * anatomy.d**2 / 1e6)
+    algebra = len(probes) * _algebra(anatomy)
     if corpus is None:
         return Plan(len(probes), 0, 0, 0, 0, algebra / jobs, jobs=jobs)
     experimenters = [probe for probe in probes if isinstance(probe, Experimenter)]
@@ -31,7 +31,22 @@ def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe
     read = corpus.tokens if any(probe.instruments for probe in probes) else 0
     speed = _speed(anatomy, corpus)
     seconds = (algebra + passes * evaluation / speed) / jobs + arms_of(anatomy) * WATCHED * read / speed
-    return Plan(len(probes), len(experimenters), read, passes, evaluation, seconds, arms_of(anatomy), jobs)
+    return Plan(len(probes), len(experimenters), read, passes, evaluation, seconds, arms_of(anatomy), jobs, speed)
+
+
+def expected_costs(plan: Plan, anatomy: Anatomy, probes: Sequence[AnyProbe]) -> tuple[float, dict[str, float]]:
+    """Seconds of reading, and of each claim: what a bar over the whole survey is divided by."""
+    each = {}
+    for probe in probes:
+        passes = _passes(probe, anatomy) if isinstance(probe, Experimenter) and plan.speed else 0.0
+        run = passes * plan.evaluation / plan.speed if plan.speed else 0.0
+        each[probe.claim.id] = (_algebra(anatomy) + run) / plan.jobs
+    return (plan.arms * WATCHED * plan.tokens / plan.speed if plan.speed else 0.0), each
+
+
+def _algebra(anatomy: Anatomy) -> float:
+    """Seconds a claim takes beside its passes."""
+    return CLAIM + CLAIM_MILLION * anatomy.layers * anatomy.d**2 / 1e6
 
 
 def arms_of(anatomy: Anatomy) -> int:

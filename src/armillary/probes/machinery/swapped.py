@@ -22,6 +22,8 @@ OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors", "oth
 BESIDE_HEADS = ("ffn.store",)
 # Claims that read the hidden values of feed-forward layers.
 OF_HIDDEN = ("ffn.", "map.")
+# Claims that take feed-forward layers out of a model.
+OF_TWO_SUBLAYERS = ("others.collapse",)
 # Claims that edit queries and keys after their rotation.
 OF_HEAD_EDITS = ("heads.axes",)
 # Claims that follow the stream from norm to norm, or fold a norm into what reads it.
@@ -29,6 +31,16 @@ OF_READING_NORMS = (
     *("words.travel", "words.refine", "words.artifact", "words.output", "sphere.shared", "cycle.isotropy"),
     *("ffn.store", "ffn.write", "attention.scale", "qk.axes", "flow.coarse", "others.brody"),
 )
+# Claims about words, a vocabulary, or the prediction of the next token.
+OF_WORDS = (
+    *("words.", "sphere.direction", "sphere.shared", "qk.related", "qk.lookup", "qk.subjects", "vo.", "ffn.select"),
+    *("ffn.store", "heads.axes", "heads.gradients", "heads.language", "heads.emerge", "axes.privileged"),
+    "manifold.errors",
+)
+# Claims that shorten, extend or slide what is read, which cannot be done with an image or a clip of fixed size.
+OF_LENGTHS = ("stability.prefix", "stability.drift", "stability.reprojection", "stability.generation")
+# Claims about distances along a text; patches of an image lie in a plane.
+OF_SEQUENCES = ("others.straight", "flow.coarse")
 
 
 @dataclass(frozen=True)
@@ -61,15 +73,32 @@ def _swapped(claim: Claim, anatomy: "Anatomy") -> str:
     return ""
 
 
+def _without_text(claim: Claim, reads: str) -> str:
+    """Why a claim says nothing about a model of images or sound; '' where it does."""
+    if claim.id.startswith(OF_WORDS):
+        return f"The claim is about words or the next token; this model reads {reads} and has no vocabulary."
+    if claim.id in OF_LENGTHS:
+        return f"The claim is about texts that grow or slide; this model reads {reads} of one fixed size."
+    if reads == "images" and claim.id in OF_SEQUENCES:
+        return "The claim is about distances along a text; patches of an image lie in a plane, not in a row."
+    return ""
+
+
 def _missing(claim: Claim, anatomy: "Anatomy") -> str:
     """Why a claim says nothing about a model of this kind; '' where it does."""
     opaque = anatomy.opaque
+    if anatomy.signal is not None and (reading := _without_text(claim, anatomy.reads)):
+        return reading
     if "heads" in opaque and (claim.id.startswith(OF_HEADS) or claim.id in BESIDE_HEADS):
         return f"Layers of this model mix tokens by {opaque['heads']}: it has no heads with matrices W_QK and W_VO."
     if "heads" in opaque and claim.id in OF_CACHES:
         return f"Layers of this model mix tokens by {opaque['heads']}: no patterns, and no cache of keys and values."
     if "hidden" in opaque and claim.id.startswith(OF_HIDDEN):
         return f"The claim is about the hidden values of dense feed-forward layers; here: {opaque['hidden']}."
+    if claim.id in OF_TWO_SUBLAYERS and any(block.channels is None for block in anatomy.blocks):
+        return (
+            "The claim compares two sublayers, and blocks of this model have one write: no feed-forward of their own."
+        )
     if not anatomy.head_edits and claim.id in OF_HEAD_EDITS:
         return f"{anatomy.family} models attend by code of their own, in which queries and keys cannot be edited."
     if anatomy.unnormed and claim.id in OF_READING_NORMS:

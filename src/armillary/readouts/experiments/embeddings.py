@@ -34,7 +34,11 @@ def _line(name: str, unit: str, moments: Floats) -> Quantity:
     values, spread = moments.T
     coords = {"variant": VARIANTS}
     title, meaning = f"{name} to the directions LN(E)", "mean over the vocabulary; whiskers: one standard deviation"
-    return Quantity(title, meaning, unit, ("variant",), coords, values, values - spread, values + spread)
+    low, high = values - spread, values + spread
+    if unit == "cosine":
+        # A mean near 1 with a long tail below: no cosine lies beyond.
+        meaning, low, high = f"{meaning}, cut at ±1", np.maximum(low, -1), np.minimum(high, 1)
+    return Quantity(title, meaning, unit, ("variant",), coords, values, low, high)
 
 
 def extremes_sheet(anatomy: Anatomy, settings: Settings) -> Sheet:

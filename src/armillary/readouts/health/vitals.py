@@ -20,6 +20,7 @@ from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, T, mean
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.shared_pass import observe
+from armillary.probes.machinery.text_loss import text_loss
 from armillary.probes.others.cones import Cones, cones
 from armillary.probes.others.massive_places import Extremes, extremes
 from armillary.probes.others.stream import Streams, sampled_streams
@@ -166,16 +167,12 @@ def _dimensions(streams: Streams, corpus: Corpus) -> Floats:
 
 def _losses(bench: Bench) -> Losses:
     nothing = float("nan")
-    if not bench.scored:
+    loss = text_loss(bench)
+    if loss is None:
         return Losses(nothing, nothing, nothing, nothing)
-    count, loss = bench.losses(bench.batches()).sum(0)
-    bits, tokenizer = nothing, bench.anatomy.tokenizer
-    if tokenizer is not None:
-        # The first token of a window is not predicted.
-        stretches = (w.ids[max(1, w.prefix) : len(w.ids) - w.suffix] for w in bench.text.windows)
-        size = sum(len(tokenizer.decode(list(ids), skip_special_tokens=True).encode()) for ids in stretches)
-        bits = loss / math.log(2) / max(1, size)
-    return Losses(loss / max(1.0, count), bits, *_copying(bench))
+    nats, size = sum(loss.nats), sum(loss.bytes)
+    bits = nats / math.log(2) / max(1, size) if bench.anatomy.tokenizer is not None else nothing
+    return Losses(nats / max(1, sum(loss.tokens)), bits, *_copying(bench))
 
 
 def _copying(bench: Bench) -> tuple[float, float]:

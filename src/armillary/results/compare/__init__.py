@@ -8,15 +8,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from armillary.results.compare.changes import LossChange, Shift, largest, loss_change
 from armillary.results.compare.notes import read_loosely, survey_names, survey_notes, unlike_shapes
-from armillary.results.compare.pair import OUTCOMES, RULE, Change, Number, Outcome, Pair, Tally
+from armillary.results.compare.pair import OUTCOMES, RULE, Change, Number, Outcome, Pair, Tally, rounding
+from armillary.results.compare.similarity import Similarity
 from armillary.results.compare.tables import claim_table, paired, row_table
 from armillary.results.survey import Survey
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["OUTCOMES", "RULE", "Change", "Comparison", "Number", "Outcome", "Pair", "Tally", "compare", "read_loosely"]
+__all__ = [
+    "OUTCOMES",
+    "RULE",
+    "Change",
+    "Comparison",
+    "LossChange",
+    "Number",
+    "Outcome",
+    "Pair",
+    "Shift",
+    "Similarity",
+    "Tally",
+    "compare",
+    "read_loosely",
+]
 
 
 @dataclass(frozen=True)
@@ -29,6 +45,15 @@ class Comparison:
     pairs: tuple[Pair, ...]
     notes: tuple[str, ...] = ()
     """Differences in texts, budgets, thresholds and claims."""
+    loss: LossChange | None = None
+    """None where one of the surveys stored none."""
+    similarity: Similarity | None = None
+    """How alike the streams are; None unless both models were at hand."""
+
+    @property
+    def shifts(self) -> tuple[Shift, ...]:
+        """The ten largest changes that the intervals bear out, by effect size."""
+        return largest(self.pairs, min(self.a.text.documents, self.b.text.documents))
 
     def __getitem__(self, claim_id: str) -> Pair:
         for pair in self.pairs:
@@ -69,10 +94,18 @@ class Comparison:
         return comparison_html(self)
 
 
-def compare(a: Survey, b: Survey, names: tuple[str, str] | None = None, notes: tuple[str, ...] = ()) -> Comparison:
+def compare(
+    a: Survey,
+    b: Survey,
+    names: tuple[str, str] | None = None,
+    notes: tuple[str, ...] = (),
+    similarity: Similarity | None = None,
+) -> Comparison:
     """Survey B against survey A; `notes` say what could not be read."""
     named = names or survey_names(a, b)
     unlike = unlike_shapes(a, b)
     known = {finding.id: finding for finding in a}
-    pairs = tuple(paired(known[finding.id], finding, unlike) for finding in b if finding.id in known)
-    return Comparison(a, b, named, pairs, (*notes, *survey_notes(a, b)))
+    depths = (a.model.layers, b.model.layers)
+    coarse = rounding(a.provenance.dtype, b.provenance.dtype)
+    pairs = tuple(paired(known[f.id], f, unlike, depths, coarse) for f in b if f.id in known)
+    return Comparison(a, b, named, pairs, (*notes, *survey_notes(a, b)), loss_change(a, b), similarity)

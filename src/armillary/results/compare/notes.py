@@ -52,7 +52,9 @@ def survey_notes(a: Survey, b: Survey) -> tuple[str, ...]:
     if shapes:
         why = "; ".join(dict.fromkeys(shapes.values()))
         notes.append(
-            f"{why}: only claims as a whole are compared, not their {', '.join(f'{kind}s' for kind in shapes)}"
+            f"{why}: layers are matched by relative depth, heads are not compared"
+            if "layers" in shapes
+            else f"{why}: heads are not compared"
         )
     elif a.model.fingerprint != b.model.fingerprint:
         notes.append(

@@ -21,9 +21,21 @@ RULE = (
     "the surveys depend on each other (for example on the same text), if the intervals have their nominal 95 %. "
     "Intervals alone allow no correction for many rows, so the number of rows that differ is shown beside the number "
     "expected by chance. Numbers are the same if they agree to six digits; without an interval (read from weights, or "
-    "counted) they are otherwise called unequal, without a statement of confidence."
+    "counted) they are otherwise called unequal, without a statement of confidence. Differences at rounding level "
+    "count as none: below the resolution of the coarser of the two number formats, or both numbers below a millionth."
 )
-_DIGITS = 1e-6
+DIGITS = 1e-6
+# The distance from 1 to the next number of a format.
+RESOLUTION = {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}
+
+
+def rounding(*dtypes: str) -> float:
+    """The relative difference below which numbers of models in these formats say nothing.
+
+    >>> rounding("float32", "float32"), rounding("float32", "bfloat16")
+    (1e-06, 0.0078125)
+    """
+    return max(DIGITS, *(RESOLUTION.get(dtype, DIGITS) for dtype in dtypes))
 
 
 class Number(NamedTuple):
@@ -44,6 +56,8 @@ class Change:
 
     a: Number
     b: Number
+    rounding: float = DIGITS
+    """Relative differences below it are rounding; so are numbers below its square, or below a millionth."""
 
     @property
     def difference(self) -> Number:
@@ -78,7 +92,9 @@ class Change:
         """
         if math.isnan(self.a.value) or math.isnan(self.b.value):
             return "missing"
-        if math.isclose(self.a.value, self.b.value, rel_tol=_DIGITS):
+        least = max(DIGITS, self.rounding**2)
+        tiny = abs(self.a.value) <= least and abs(self.b.value) <= least
+        if tiny or math.isclose(self.a.value, self.b.value, rel_tol=self.rounding):
             return "the same"
         difference = self.difference
         if not difference.is_interval:
@@ -109,6 +125,13 @@ class Tally:
     def by_chance_at_most(self) -> float:
         """The same, however the surveys depend on each other."""
         return AT_MOST * self.with_interval
+
+    @property
+    def is_beyond_chance(self) -> bool:
+        """Whether so many rows would differ in fewer than 1 of 100 cases, at the largest rate that chance allows."""
+        from scipy.stats import binom
+
+        return self.differ > 0 and float(binom.sf(self.differ - 1, self.with_interval, AT_MOST)) < 0.01
 
 
 @dataclass(frozen=True)

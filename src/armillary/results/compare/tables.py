@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from armillary.results.claim import Finding
-from armillary.results.compare.pair import Change, Number, Pair, Tally
+from armillary.results.compare.depth import aligned_rows
+from armillary.results.compare.pair import DIGITS, Change, Number, Pair, Tally
 from armillary.results.statistic import Control, Statistic
 from armillary.results.table import Cell, Column, Table
 
@@ -39,11 +40,18 @@ NUMBERS = (
 WORDS = (*NUMBERS[:3], Column("a", "in survey A"), Column("b", "in survey B"))
 
 
-def paired(a: Finding, b: Finding, unlike: Mapping[str, str] | None = None) -> Pair:
-    """One claim's two findings, matched; `unlike` says why layers or heads have no counterparts."""
+def paired(
+    a: Finding,
+    b: Finding,
+    unlike: Mapping[str, str] | None = None,
+    depths: tuple[int, int] = (0, 0),
+    rounding: float = DIGITS,
+) -> Pair:
+    """One claim's two findings, matched; `unlike` says why layers or heads have no counterparts. Layers of models of
+    unequal `depths` are matched by relative depth."""
     notes = _unlike(a, b)
     comparable = a.statistic.name == b.statistic.name and a.statistic.unit == b.statistic.unit
-    change = Change(of(a.statistic), of(b.statistic)) if comparable else None
+    change = Change(of(a.statistic), of(b.statistic), rounding) if comparable else None
     tallies: list[Tally] = []
     numbers: list[Key] = []
     words: list[Key] = []
@@ -52,14 +60,14 @@ def paired(a: Finding, b: Finding, unlike: Mapping[str, str] | None = None) -> P
         if other is None:
             notes.append(f"the table {name!r} is only in A")
             continue
-        match = _matched(name, mine, other, unlike or {})
+        match = _matched(name, mine, other, unlike or {}, depths)
         if isinstance(match, str):
             notes.append(f"{f'the table {name!r}' if name else 'the table'} was not compared: {match}")
             continue
         rows, unmatched = match
         notes += [f"{name}: {note}" if name else note for note in unmatched]
         for column in _compared(mine, other, _naming(mine, other) or ()):
-            tally, compared = _column(name, other.columns[other.names.index(column)], rows)
+            tally, compared = _column(name, other.columns[other.names.index(column)], rows, rounding)
             numbers += compared
             tallies += [tally] if tally.rows else []
         words += _words(name, rows, mine, other)
@@ -116,16 +124,23 @@ def _tables(finding: Finding) -> Mapping[str, Table]:
     return {name: t for name, t in {"": finding.table, **finding.more_tables}.items() if t.rows}
 
 
-def _matched(table: str, a: Table, b: Table, unlike: Mapping[str, str]) -> tuple[list[Match], list[str]] | str:
+def _matched(
+    table: str, a: Table, b: Table, unlike: Mapping[str, str], depths: tuple[int, int]
+) -> tuple[list[Match], list[str]] | str:
     """Rows of the same name, and what has no counterpart; or why the tables cannot be matched."""
     keys = _naming(a, b)
     if keys is None:
         return f"no columns name its rows uniquely in both (A: {', '.join(a.names)}; B: {', '.join(b.names)})"
     rows_a, rows_b = ({_key(row, keys): row for row in t.records()} for t in (a, b))
     named = [table, *(str(part) for key in list(rows_a)[:_FEW] for part in key)]
-    for kind, is_place in _PLACES.items():
-        if kind in unlike and any(is_place.search(name) for name in named):
-            return unlike[kind]
+    of_heads, of_layers = (any(_PLACES[kind].search(name) for name in named) for kind in ("heads", "layers"))
+    if of_heads and unlike:
+        return next(iter(unlike.values()))
+    if of_layers and "layers" in unlike:
+        if _PLACES["layers"].search(table) or not all(depths):
+            return unlike["layers"]
+        found = aligned_rows(rows_a, rows_b, depths)
+        return (found, []) if found else unlike["layers"]
     both = [(" · ".join(map(str, key)), row, rows_b[key]) for key, row in rows_a.items() if key in rows_b]
     if not both:
         return f"no {keys[0]} is in both"
@@ -201,9 +216,9 @@ def _number(row: Row, name: str) -> Number:
     return Number(value, cell(f"{before}low"), cell(f"{before}high"))
 
 
-def _column(table: str, column: Column, rows: Sequence[Match]) -> tuple[Tally, list[Key]]:
+def _column(table: str, column: Column, rows: Sequence[Match], rounding: float) -> tuple[Tally, list[Key]]:
     name = column.name
-    changes = {where: Change(_number(mine, name), _number(other, name)) for where, mine, other in rows}
+    changes = {where: Change(_number(mine, name), _number(other, name), rounding) for where, mine, other in rows}
     known = {where: change for where, change in changes.items() if change.outcome != "missing"}
     apart = [c for c in known.values() if c.outcome == "differs"]
     tally = Tally(

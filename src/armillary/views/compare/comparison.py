@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from armillary.results.claim import Finding
-from armillary.results.compare import OUTCOMES, RULE, Comparison, Outcome, Pair, Tally
+from armillary.results.compare import OUTCOMES, RULE, Comparison, LossChange, Outcome, Pair, Tally
 from armillary.results.compare.tables import claim_table, row_table
 from armillary.results.numbers import ABSENT, count, interval_of, number
 from armillary.results.statistic import Control
 from armillary.results.store import json_text, table_csv, write_whole
+from armillary.views.compare.changes import is_quiet, loss_text, overview, shift_text
 from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.report.notebook import framed_html, mark_html
 from armillary.views.report.strip import strip_html
@@ -47,6 +48,8 @@ def save_all(comparison: Comparison, folder: Path) -> Path:
         "compare.json": comparison_json(comparison),
         "compare.html": comparison_page(comparison),
     }
+    if comparison.similarity is not None:
+        files["similarity.csv"] = table_csv(comparison.similarity.table())
     write_whole({Path(folder) / name: content for name, content in files.items()})
     return folder
 
@@ -62,7 +65,14 @@ def comparison_json(comparison: Comparison) -> str:
         {key: getattr(survey, key).to_dict() for key in ("model", "text", "provenance")}
         for survey in (comparison.a, comparison.b)
     ]
-    record = {"names": comparison.names, "rule": RULE, "notes": comparison.notes, "a": sides[0], "b": sides[1]}
+    record: dict[str, Any] = {"names": comparison.names, "rule": RULE, "notes": comparison.notes}
+    record |= {"a": sides[0], "b": sides[1], "loss": _loss_record(comparison.loss)}
+    record["changes"] = [
+        {"claim": shift.pair.id, "effect": shift.effect, "words": shift_text(shift)} for shift in comparison.shifts
+    ]
+    if comparison.similarity is not None:
+        table = comparison.similarity.table()
+        record["similarity"] = {"words": comparison.similarity.words, "columns": table.names, "rows": table.rows}
     claims = []
     for pair, row in zip(comparison.pairs, claim_table(comparison.pairs).records(), strict=True):
         entry: dict[str, Any] = {**row, "notes": pair.notes}
@@ -73,24 +83,39 @@ def comparison_json(comparison: Comparison) -> str:
     return json_text({**record, "claims": claims})
 
 
-def comparison_text(comparison: Comparison, width: int | None = None) -> str:
-    return as_text(lambda console: print_comparison(comparison, console), width)
+def _loss_record(loss: LossChange | None) -> dict[str, Any] | None:
+    if loss is None:
+        return None
+    numbers = {"a": loss.a, "b": loss.b, "difference": loss.difference}
+    return {"unit": loss.unit, "paired": loss.paired, "words": loss_text(loss), **numbers}
 
 
-def print_comparison(comparison: Comparison, console: Console, folder: Path | None = None) -> None:
-    """One paragraph per claim, by chapter; then the tally, what is not comparable, and the key."""
+def comparison_text(comparison: Comparison, width: int | None = None, full: bool = False) -> str:
+    return as_text(lambda console: print_comparison(comparison, console, full=full), width)
+
+
+def print_comparison(comparison: Comparison, console: Console, folder: Path | None = None, full: bool = False) -> None:
+    """The loss, the largest changes, then what changed by chapter (with `full` every claim), the notes and the key."""
     width = min(console.width, 120)
     lines = paragraphs([show_text(f"Armillary · {title(comparison)}")], width, "bold")
     sides = (("A", comparison.a), ("B", comparison.b))
     lines += paragraphs((f"{side}  {model_line(survey)} · {text_line(survey)}" for side, survey in sides), width)
+    for heading, told in overview(comparison) if comparison.pairs else []:
+        lines += [Text(), Text(heading, "bold")]
+        for text in told:
+            lines += wrapped(Text(show_text(text)), width, 1, 4)
     chapter = ""
     room = max((len(pair.id) for pair in comparison), default=0)
+    quiet = [] if full else [pair.id for pair in comparison if is_quiet(pair)]
     for pair in comparison:
+        if pair.id in quiet:
+            continue
         if pair.claim.chapter != chapter:
             chapter = pair.claim.chapter
             lines += [Text(), Text(chapter_title(chapter), "bold")]
         lines += [_line(pair, room, width), *wrapped(Text(show_text(reading(pair))), width, 3, 4)]
-    foot = [summary(comparison), *(f"Note: {note}." for note in comparison.notes), _KEY]
+    foot = [f"No difference found in {', '.join(quiet)}; --full prints them."] if quiet else []
+    foot += [summary(comparison), *(f"Note: {note}." for note in comparison.notes), _KEY]
     foot += [f"Files: {folder}"] if folder else []
     lines += [Text(), *paragraphs(map(show_text, foot), width)]
     print_lines(lines, console)
@@ -183,11 +208,8 @@ def number_change(pair: Pair) -> str:
 
 
 def row_changes(pair: Pair) -> list[str]:
-    """The rows: how many differ in each column, and what has no interval."""
+    """The rows: how many differ in each column that has intervals."""
     parts = [tally_text(pair, tally) for tally in pair.tallies if tally.with_interval][:3]
-    bare = [tally.column for tally in pair.tallies if not tally.with_interval and tally.unequal]
-    if bare:
-        parts.append(f"unequal without an interval: {', '.join(bare[:4])}{' and more' if len(bare) > 4 else ''}")
     if pair.changed.rows:
         parts.append(f"{count(len(pair.changed.rows))} words or yes/no values changed")
     return parts
@@ -197,12 +219,25 @@ def tally_text(pair: Pair, tally: Tally) -> str:
     """'r2: 54 of 56 heads differ, 8 up and 46 down (by chance 0.3, at most 5.6)'."""
     table = pair.b.more_tables.get(tally.table, pair.b.table)
     kind = table.columns[0].name if table.columns else "row"
-    of = f"{count(tally.differ)} of {count(tally.with_interval)} {kind}s"
+    of = f"{count(tally.differ)} of {count(tally.with_interval)} {_several(kind)}"
     name = f"{tally.table}: {tally.column}" if tally.table else tally.column
     if not tally.differ:
         return f"{name}: {of} differ"
     chance = f"by chance {number(tally.by_chance, 2)}, at most {number(tally.by_chance_at_most, 2)}"
     return f"{name}: {of} differ, {tally.rose} up and {tally.differ - tally.rose} down ({chance})"
+
+
+def _several(kind: str) -> str:
+    """
+    >>> [_several(kind) for kind in ("head", "layers", "quantity", "matrix")]
+    ['heads', 'layers', 'quantities', 'matrices']
+    """
+    if kind.endswith("s"):
+        return kind
+    for end, more in (("ix", "ices"), ("y", "ies")):
+        if kind.endswith(end):
+            return kind.removesuffix(end) + more
+    return f"{kind}s"
 
 
 def against(pair: Pair, name: str) -> Finding:
@@ -221,6 +256,16 @@ def verdicts_html(pair: Pair) -> str:
     return f"{mark_html(pair.a.verdict)}&nbsp;→&nbsp;{mark_html(pair.b.verdict)}<br>now {pair.b.verdict}"
 
 
+def overview_html(comparison: Comparison) -> str:
+    """The loss, the largest changes and the likeness, as HTML."""
+    parts = []
+    for heading, told in overview(comparison) if comparison.pairs else []:
+        lines = "".join(f"<li>{html_text(text.partition('. ')[2] or text)}</li>" for text in told if text[:1].isdigit())
+        prose = "".join(f"<p class='prose'>{html_text(text)}</p>" for text in told if not text[:1].isdigit())
+        parts.append(f"<h2>{html_text(heading)}</h2>" + (f"<ol>{lines}</ol>" if lines else "") + prose)
+    return "".join(parts)
+
+
 def comparison_html(comparison: Comparison) -> str:
     """The comparison as static HTML for a notebook."""
     head = "".join(f"<th>{name}</th>" for name in ("verdict", "claim", "A → B", "◇ A, mark B", "what differs"))
@@ -233,7 +278,7 @@ def comparison_html(comparison: Comparison) -> str:
     )
     foot = "<br>".join(map(html_text, [summary(comparison) + ".", *comparison.notes, RULE]))
     return framed_html(
-        f"<h1>{html_text(title(comparison))}</h1>"
+        f"<h1>{html_text(title(comparison))}</h1>{overview_html(comparison)}"
         f"<div class='wide'><table class='ledger'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
         f"<p class='soft'>{foot}</p>"
     )

@@ -23,6 +23,7 @@ from armillary.views.compare.comparison import (
     headline,
     number_change,
     outcomes,
+    overview_html,
     plural,
     reading,
     row_changes,
@@ -57,16 +58,38 @@ def comparison_page(comparison: Comparison) -> str:
     if comparison.notes:
         above += f"<ul class='notes'>{''.join(f'<li>{e(note)}</li>' for note in comparison.notes)}</ul>"
     chapters = list(dict.fromkeys(pair.claim.chapter for pair in comparison))
-    places = [("ledger", "Ledger"), *((f"chapter-{i}", chapter_title(name)) for i, name in enumerate(chapters))]
+    places = [("changes", "What changed"), ("ledger", "Ledger")]
+    places += [(f"chapter-{i}", chapter_title(name)) for i, name in enumerate(chapters)]
     places += [("rule", "How they were compared"), ("sides", "Both surveys")]
     kinds = [Chip(o, SIGNS[o], n, plural(o, n)) for o, n in outcomes(comparison.pairs).items()]
     headings = {"verdict": True, "claim": False, "A → B": True, "◇ A, mark B": True, "what differs": False}
     ledger = ledger_section(headings, [_row(p, comparison.names) for p in comparison], kinds)
-    body = ledger + _chapters(comparison, chapters, parts)
+    body = _overview(comparison, parts) + ledger + _chapters(comparison, chapters, parts)
     body += f'<section id="rule"><h2>How they were compared</h2><p class="prose">{e(RULE)}</p></section>'
     body += _sides(comparison)
     foot = "The command armillary compare writes this page from two stored surveys; with --out DIR also every row."
     return assembled(f"Armillary: {title(comparison)}", above, places, body, foot, parts)
+
+
+def _overview(comparison: Comparison, parts: list[Part]) -> str:
+    """What changed, in words, and the map of the streams' likeness, which becomes one more part."""
+    drawing = ""
+    similarity = comparison.similarity
+    if similarity is not None:
+        subtitle = in_html(show_text(f"{comparison.names[1]} (B, across) against {comparison.names[0]} (A, down)"))
+        quantities = similarity.quantities()
+        headline = "How alike are the streams, layer by layer?"
+        part = Part(
+            "compare.similarity",
+            bare(drawn(list(quantities), headline, subtitle)),
+            quantities_csv(quantities),
+            {"every pair of layers": similarity.table()},
+            {},
+        )
+        index = len(parts)
+        parts.append(part)
+        drawing = article("similarity", headline, "", index, part, "", similarity.sentence())
+    return f'<section id="changes"><h2>What changed</h2>{overview_html(comparison)}{drawing}</section>'
 
 
 def _row(pair: Pair, names: tuple[str, str]) -> LedgerRow:

@@ -5,7 +5,7 @@ plotly interprets a subset of HTML in titles, ticks and hover labels.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -64,7 +64,8 @@ def drawn(
             _label_ends(layout, part, domain)
         top -= under
     right = _LABEL_MARGIN if any(p.labels for p in panels) else _BAR_MARGIN
-    margin = {"l": 62 if narrow else 76, "r": 14 if narrow else right, "t": titles.pop("top"), "b": 6}
+    left = max(62 if narrow else 76, *(_left(cell.yaxis) for p in panels for cell in p.cells[:1]))
+    margin = {"l": left, "r": 14 if narrow else right, "t": titles.pop("top"), "b": 6}
     size = {"height": total + margin["t"] + margin["b"], "margin": margin}
     # Set at once: `update_layout` takes as long as all traces together.
     canvas.layout = {"template": "armillary", **titles, **layout, **size}
@@ -272,6 +273,12 @@ def _at(text: str, level: float, side: str, colour: str, size: int, yshift: int)
 def _note(text: str, x: float, y: float, size: int, colour: str, **more: Any) -> dict[str, Any]:
     style = {"xref": "paper", "yref": "paper", "xanchor": "left", "align": "left", "showarrow": False}
     return {"text": text, "x": x, "y": y, "font": {"size": size, "color": colour}, **style, **more}
+
+
+def _left(yaxis: Mapping[str, Any]) -> int:
+    """Pixels for the names of rows, and for the axis's title beside them."""
+    longest = max((len(text) for text in yaxis.get("ticktext") or ()), default=0)
+    return round(7.4 * longest + 42) if longest > 5 else 0
 
 
 def _cell_titles(part: Panel) -> int:

@@ -22,8 +22,12 @@ from armillary.views.text.quoting import html_text, in_html, show_text
 
 LINE_HEIGHT = 15
 _LABEL_WIDTH = 20
-# Several controls differ by their dashes; each label begins with a sample.
-_DASHES = (("dash", "╌ "), ("longdash", "— "), ("dashdot", "–· "))
+# Several controls differ by the shape of their marks; each label begins with it.
+_SHAPES = (("diamond-open", "◇ "), ("square-open", "□ "), ("triangle-up-open", "△ "), ("circle-open", "○ "))
+# More marks than this would hide their line; a long one has a mark at every eighth of it.
+_MARKED, _FEW_MARKS = 24, 8
+# Units that say nothing beside an axis.
+_WORDS = {"°": "degrees", "√d": "multiples of √d", "%": "per cent"}
 
 
 @dataclass
@@ -102,8 +106,8 @@ def _line_panel(quantity: Quantity) -> Panel:
     kinds = site_kinds([str(c) for c in quantity.coords[axis]]) or {quantity.label: list(range(len(x)))}
     hover = _hover(quantity, axis)
     traces, labels = [], []
-    for label, values, dash in _beside(quantity):
-        traces += _others(x, values, y, label, dash, kinds, dash == "dot" or is_ordered(quantity, axis))
+    for label, values, symbol in _beside(quantity):
+        traces += _others(x, values, y, label, symbol, kinds, symbol == "theory" or is_ordered(quantity, axis))
         labels.append(label)
     colours = [(LIGHT.accent, LIGHT.accent_band), (LIGHT.second, LIGHT.second_band)]
     for kind, places in kinds.items():
@@ -111,8 +115,16 @@ def _line_panel(quantity: Quantity) -> Panel:
         traces += _model(quantity, x, y, np.array(places, dtype=int), colour, band, hover)
         if len(places) > 1 and (labels or len(kinds) > 1):
             labels.append(LineLabel(kind, colour, _end(y, quantity.values[places])))
-    yaxis = {**y.layout(), "title": {"text": html_text(quantity.unit or quantity.name)}}
+    yaxis = {**y.layout(), "title": {"text": html_text(_axis_title(quantity))}}
     return Panel(quantity.name, quantity.meaning, 250, [Cell(traces, xaxis, yaxis)], depth, labels)
+
+
+def _axis_title(quantity: Quantity) -> str:
+    """What is drawn, in words: 'angle to the next word, degrees' where the unit alone is a sign."""
+    word = _WORDS.get(quantity.unit)
+    if word is None:
+        return quantity.unit or quantity.name
+    return f"{quantity.name}, {word}" if len(quantity.name) <= 32 else word
 
 
 def _across(quantity: Quantity, axis: str) -> tuple[Floats, dict[str, Any], int]:
@@ -129,17 +141,16 @@ def _across(quantity: Quantity, axis: str) -> tuple[Floats, dict[str, Any], int]
 
 
 def _beside(quantity: Quantity) -> list[tuple[LineLabel, Floats, str]]:
-    """Theories as dotted lines, controls as grey dashes."""
-    lines = [(LineLabel(show_text(name), LIGHT.ink, 0), v, "dot") for name, v in quantity.theory.items()]
+    """Theories as dotted lines, controls as grey dashes with a mark of their own where there are several."""
+    lines = [(LineLabel(show_text(name), LIGHT.ink, 0), v, "theory") for name, v in quantity.theory.items()]
     for index, (name, values) in enumerate(quantity.controls.items()):
-        dash, sample = _DASHES[index % len(_DASHES)]
-        text = sample + show_text(name) if len(quantity.controls) > 1 else show_text(name)
-        lines.append((LineLabel(text, LIGHT.control, 0), values, dash))
+        symbol, sample = _SHAPES[index % len(_SHAPES)] if len(quantity.controls) > 1 else ("", "")
+        lines.append((LineLabel(sample + show_text(name), LIGHT.control, 0), values, symbol))
     return lines
 
 
 def _others(
-    x: Floats, values: Floats, y: Numbers, label: LineLabel, dash: str, kinds: dict[str, list[int]], joined: bool
+    x: Floats, values: Floats, y: Numbers, label: LineLabel, symbol: str, kinds: dict[str, list[int]], joined: bool
 ) -> list[Any]:
     """A control's or a theory's lines, one per kind of site, with a single label."""
     placed = y.place(values)
@@ -149,12 +160,21 @@ def _others(
         runs = [everywhere]
     label.at = _end(y, values[runs[-1]])
     hover = [f"{in_html(label.text)}<br>{number(float(value))}" for value in values]
-    line = {"mode": "lines", "line": {"dash": dash, "width": 1.3 if dash == "dot" else 1.6, "color": label.color}}
-    tick = {"symbol": "line-ew", "size": 10, "line": {"width": 1.6, "color": label.color}}
+    is_theory = symbol == "theory"
+    look = {"dash": "dot" if is_theory else "dash", "width": 1.3 if is_theory else 1.6, "color": label.color}
+    line: dict[str, Any] = {"mode": "lines", "line": look}
+    sizes = [7] * len(x)
+    if symbol and not is_theory:
+        step = 1 if len(x) <= _MARKED else -(-len(x) // _FEW_MARKS)
+        sizes = [7 if place % step == step // 2 or step == 1 else 0 for place in range(len(x))]
+        line |= {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 7, "color": label.color}}
+    tick: dict[str, Any] = {"symbol": "line-ew", "size": 10, "line": {"width": 1.6, "color": label.color}}
     # Single sites, words, and a theory about two points are drawn as short strokes instead of a line.
     strokes = sorted(set(everywhere) - {place for run in runs for place in run})
     if not joined or np.isfinite(values).sum() <= 2:
         runs, strokes, tick = [], everywhere, {**tick, "size": 18}
+        if symbol and not is_theory:
+            tick = {"symbol": symbol, "size": 9, "color": label.color}
     styles = [(run, line) for run in runs] + [(strokes, {"mode": "markers", "marker": tick})] * bool(strokes)
     return [
         go.Scatter(
@@ -162,10 +182,17 @@ def _others(
             y=placed[places],
             hovertext=[hover[i] for i in places],
             hovertemplate="%{hovertext}<extra></extra>",
-            **style,
+            **_sized(style, [sizes[i] for i in places]),
         )
         for places, style in styles
     ]
+
+
+def _sized(style: dict[str, Any], sizes: list[int]) -> dict[str, Any]:
+    """A line's marks at some of its points only."""
+    if style["mode"] != "lines+markers" or all(sizes):
+        return style
+    return {**style, "marker": {**style["marker"], "size": sizes}}
 
 
 def _model(

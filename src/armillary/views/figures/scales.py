@@ -15,7 +15,7 @@ from armillary.views.text.quoting import in_html, is_token_column, show_label
 
 Floats = NDArray[np.float64]
 _SITE = re.compile(r"(L\d+)\.(\w+)")
-_TICKS, _TOKENS = 12, 48
+_TICKS, _TOKENS, _FEW = 12, 48, 6
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Numbers:
     high: float
     """The ends, in powers of ten on a log scale."""
     floor: float | None = None
+    whole: bool = False
+    """All values are whole numbers: so are the ticks."""
 
     @classmethod
     def of(cls, arrays: Sequence[Floats], log: bool, margin: float = 0.07) -> "Numbers":
@@ -42,7 +44,8 @@ class Numbers:
             log = False
             ends = np.array([finite.min(), finite.max()]) if finite.size else np.array([0.0, 1.0])
         room = margin * float(ends[1] - ends[0]) or margin * (abs(float(ends[0])) or 1.0)
-        return cls(log, float(ends[0]) - room, float(ends[1]) + room, floor)
+        whole = not log and finite.size > 0 and bool(np.all(finite % 1 == 0))
+        return cls(log, float(ends[0]) - room, float(ends[1]) + room, floor, whole)
 
     def place(self, values: Floats) -> Floats:
         return values if self.floor is None else np.where(values <= 0, self.floor, values)
@@ -57,7 +60,8 @@ class Numbers:
 
     def layout(self) -> dict[str, Any]:
         if not self.log:
-            return {"range": [self.low, self.high], "nticks": 7}
+            few = {"dtick": _whole_step(self.high - self.low), "tick0": 0} if self.whole else {"nticks": 7}
+            return {"range": [self.low, self.high], **few}
         ticks = self.ticks()
         return {
             "type": "log",
@@ -115,7 +119,8 @@ def label_axis(labels: Sequence[str], axis: str) -> Labels:
     The tokens of a sentence are read one by one, so more of them have ticks; two may be the same word.
     """
     full = tuple(in_html(show_label(label, axis, 120)) for label in labels)
-    short = [in_html(show_label(label, axis, 14)) for label in labels]
+    # Few names have room to be whole.
+    short = [in_html(show_label(label, axis, 24 if len(labels) <= _FEW else 14)) for label in labels]
     layers: dict[str, int] = {}
     for i, label in enumerate(labels):
         site = _SITE.fullmatch(label)
@@ -168,6 +173,15 @@ def _with_last(ticks: dict[int, str], last: int, text: str, step: float) -> dict
 
 def _step(n: int) -> int:
     return next(k for k in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 50, 100, 1000, n) if n / k <= _TICKS)
+
+
+def _whole_step(span: float) -> int:
+    """
+    >>> _whole_step(1.1), _whole_step(15.0), _whole_step(900.0)
+    (1, 5, 200)
+    """
+    size = 10 ** max(0, math.floor(math.log10(max(span, 1.0) / 4)))
+    return next(k * size for k in (1, 2, 5, 10) if span / (k * size) <= 6)
 
 
 def _power(exponent: int) -> str:

@@ -1,4 +1,4 @@
-"""A figure of ours as static SVG, without a browser: for notebooks, in the reader's theme.
+"""A figure of ours as static SVG, without a browser: for notebooks in the reader's theme, and for papers.
 
 Only what our own figures contain is drawn: lines, marks, filled outlines, maps, axes and notes.
 """
@@ -24,25 +24,30 @@ _SMALL = str.maketrans("0123456789−-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
 
 def figure_svg(figure: go.Figure, label: str) -> str:
     """The figure without its title, which stands above it as text; `label` is escaped already."""
-    page = _Page(figure)
-    parts = [*page.axes(), *page.traces(), *page.notes(), *page.bars()]
-    size = f'width="{WIDTH}" height="{page.height:.0f}" viewBox="0 0 {WIDTH} {page.height:.0f}"'
+    parts, height = elements(figure, WIDTH)
+    size = f'width="{WIDTH}" height="{height:.0f}" viewBox="0 0 {WIDTH} {height:.0f}"'
     style = "max-width:100%;height:auto"
     return f"<svg {size} style='{style}' role='img' aria-label='{label}' font-size='12'>{''.join(parts)}</svg>"
+
+
+def elements(figure: go.Figure, width: float) -> tuple[list[str], float]:
+    """The parts of the figure without its title, and the height that they need."""
+    page = _Page(figure, width)
+    return [*page.axes(), *page.traces(), *page.notes(), *page.bars()], page.height
 
 
 class _Page:
     """A figure's layout in pixels."""
 
-    def __init__(self, figure: go.Figure) -> None:
-        self.figure, self.layout = figure, figure.layout
+    def __init__(self, figure: go.Figure, width: float) -> None:
+        self.figure, self.layout, self.width = figure, figure.layout, width
         margin = self.layout.margin
         self.left, self.right, self.top = margin.l or 76, margin.r or 90, 12
         self.height = self.layout.height - (margin.t or 0) + self.top
         self.inner = self.height - self.top - (margin.b or 6)
 
     def across(self, share: float) -> float:
-        return self.left + share * (WIDTH - self.left - self.right)
+        return self.left + share * (self.width - self.left - self.right)
 
     def down(self, share: float) -> float:
         return self.top + (1 - share) * self.inner
@@ -84,7 +89,7 @@ class _Page:
             if at is None:
                 continue
             if axis[0] == "x":
-                yield _below(text, at, self.down(across[0]) + 16, bool(record.tickangle)) if shown else ""
+                yield _below(text, at, self.down(across[0]) + 16, record.tickangle or 0) if shown else ""
             else:
                 if record.showgrid is not False:
                     line = f"M{self.across(across[0]):.1f} {at:.1f}H{self.across(across[1]):.1f}"
@@ -92,9 +97,13 @@ class _Page:
                 yield _text(text, self.across(across[0]) - 6, at + 4, LIGHT.soft, "end") if shown else ""
         title = record.title.text if record.title else None
         if title and axis[0] == "x":
-            yield _text(title, self.across((first + last) / 2), self.down(across[0]) + 34, LIGHT.soft, "middle")
+            # Below the tick labels, tilted ones included.
+            longest = max((len(text) for _, text in self._ticks(axis, record)), default=0)
+            below = 34 + 6.2 * longest * math.sin(math.radians(abs(record.tickangle or 0)))
+            yield _text(title, self.across((first + last) / 2), self.down(across[0]) + below, LIGHT.soft, "middle")
         elif title:
-            x, y = self.across(across[0]) - 58, self.down((first + last) / 2)
+            # Beside the tick labels, however long they are.
+            x, y = self.across(across[0]) - (self.left - 16), self.down((first + last) / 2)
             yield f"<g transform='rotate(-90 {x:.1f} {y:.1f})'>{_text(title, x, y, LIGHT.soft, 'middle')}</g>"
 
     def _ticks(self, axis: str, record: Any) -> list[tuple[float, str]]:
@@ -104,6 +113,7 @@ class _Page:
         low, high = sorted(self.ends(axis))
         step = 10 ** math.floor(math.log10(max(high - low, 1e-12) / 4))
         step *= next(k for k in (1, 2, 5, 10) if (high - low) / (k * step) <= 6)
+        step = float(record.dtick) if isinstance(record.dtick, int | float) else step
         first = math.ceil(low / step)
         return [(i * step, f"{i * step:.6g}".replace("-", "−")) for i in range(first, math.floor(high / step) + 1)]
 
@@ -149,7 +159,12 @@ class _Page:
             if not re.fullmatch(r"coloraxis\d*", key) or self.layout[key].cmin is None:
                 continue
             scale, bar = self.layout[key], self.layout[key].colorbar
-            x, foot, high = WIDTH - self.right + 16, self.down(bar.y or 0), (bar.len or 1) * self.inner
+            if scale.showscale is False:
+                continue
+            if bar.orientation == "h":
+                yield from self._flat_bar(scale, bar)
+                continue
+            x, foot, high = self.width - self.right + 16, self.down(bar.y or 0), (bar.len or 1) * self.inner
             high = min(high, 110)
             for i in range(24):
                 colour = sample_colorscale(_scale(scale), [i / 23])[0]
@@ -160,6 +175,19 @@ class _Page:
                 at = foot - high * (value - scale.cmin) / ((scale.cmax - scale.cmin) or 1.0)
                 said = f"{10**value:.3g}" if texts else f"{value:.3g}"
                 yield _text(said.replace("-", "−"), x + 15, at + 4, LIGHT.soft, "start")
+
+    def _flat_bar(self, scale: Any, bar: Any) -> Iterator[str]:
+        """A colour bar below its map, with its ends and its title."""
+        left, top, wide = self.across(0), self.down(bar.y or 0), (self.across(1) - self.across(0)) / 24
+        for i in range(24):
+            colour = sample_colorscale(_scale(scale), [i / 23])[0]
+            box = f"x='{left + wide * i:.1f}' y='{top:.1f}' width='{wide + 0.5:.1f}' height='9'"
+            yield f"<rect {box} fill='{colour}'/>"
+        for value, x, anchor in ((scale.cmin, left, "start"), (scale.cmax, left + 24 * wide, "end")):
+            said = f"{10**value:.3g}" if bar.tickvals else f"{value:.3g}"
+            yield _text(said.replace("-", "−"), x, top + 22, LIGHT.soft, anchor)
+        if bar.title and bar.title.text:
+            yield _text(bar.title.text, left + 12 * wide, top + 22, LIGHT.soft, "middle")
 
     def notes(self) -> Iterator[str]:
         for note in self.layout.annotations:
@@ -199,6 +227,10 @@ def _mark(symbol: str, x: float, y: float, r: float, colour: str) -> str:
     look = hollow if symbol.endswith("open") else f"fill='{colour}' stroke='{colour}'"
     if symbol.startswith("diamond"):
         return f"<path d='M{x:.1f} {y - r:.1f}l{r} {r}l{-r} {r}l{-r} {-r}z' {look}/>"
+    if symbol.startswith("square"):
+        return f"<path d='M{x - r:.1f} {y - r:.1f}h{2 * r}l0 {2 * r}h{-2 * r}z' {look}/>"
+    if symbol.startswith("triangle-up"):
+        return f"<path d='M{x - r:.1f} {y + r:.1f}h{2 * r}l{-r} {-2 * r}z' {look}/>"
     if symbol.startswith("triangle-down"):
         return f"<path d='M{x - r:.1f} {y - r:.1f}h{2 * r}l{-r} {2 * r}z' {look}/>"
     if symbol == "line-ew":
@@ -217,10 +249,10 @@ def _text(text: str, x: float, y: float, colour: str, anchor: str, size: float =
     return f"<text {place} fill='{_colour(colour)}'{weight}>{plain}</text>"
 
 
-def _below(text: str, x: float, y: float, tilted: bool) -> str:
-    if not tilted:
+def _below(text: str, x: float, y: float, angle: float) -> str:
+    if not angle:
         return _text(text, x, y, LIGHT.soft, "middle")
-    return f"<g transform='rotate(-35 {x:.1f} {y:.1f})'>{_text(text, x, y, LIGHT.soft, 'end')}</g>"
+    return f"<g transform='rotate({angle:g} {x:.1f} {y:.1f})'>{_text(text, x, y, LIGHT.soft, 'end')}</g>"
 
 
 def _colour(colour: Any) -> str:

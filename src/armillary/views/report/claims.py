@@ -15,6 +15,7 @@ from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import decided_html, mark_html, table_html, verdict_html
 from armillary.views.report.payload import Part
 from armillary.views.report.strip import strip_html
+from armillary.views.text.glossary import PLAIN, explained
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.strip_scale import comparison
 from armillary.views.text.summary import (
@@ -103,7 +104,7 @@ def article(claim_id: str, headline: str, head: str, index: int, part: Part, fac
         )
     return (
         f'<article id="{escape(claim_id)}"><h3>{e(headline)}</h3>{head}'
-        f'<div class="two">{figure}<div class="facts"><p class="reading">{e(reading)}</p>{facts}</div></div>'
+        f'<div class="two">{figure}<div class="facts"><p class="reading">{explained(e(reading))}</p>{facts}</div></div>'
         f"{_tables(part, index)}</article>"
     )
 
@@ -121,6 +122,7 @@ def _facts(finding: Finding) -> str:
     claim = finding.claim
     return (
         terms(
+            ("asked", [PLAIN[claim.id]] if claim.id in PLAIN else []),
             ("parts", part_lines(finding)),
             ("claim", [claim.statement]),
             ("kind", [kind_text(claim)]),
@@ -144,7 +146,9 @@ def _facts(finding: Finding) -> str:
 
 def terms(*fields: tuple[str, Sequence[str]]) -> str:
     """A list of names and lines; names without lines are left out."""
-    items = [f"<dt>{e(name)}</dt><dd>{'<br>'.join(map(e, lines))}</dd>" for name, lines in fields if any(lines)]
+    items = [
+        f"<dt>{e(name)}</dt><dd>{explained('<br>'.join(map(e, lines)))}</dd>" for name, lines in fields if any(lines)
+    ]
     return f"<dl>{''.join(items)}</dl>"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote
 
+from armillary.views.text.glossary import other_words
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import chapter_title
 
@@ -86,7 +87,8 @@ def _body(chapter: str, rows: Sequence[LedgerRow], width: int) -> str:
 def _row(row: LedgerRow) -> str:
     keys = "".join(f' data-k{i}="{escape(str(key))}"' for i, key in enumerate(row.keys))
     cells = "".join(f'<td><div class="clamp">{cell}</div></td>' for cell in row.cells)
-    return f'<tr data-id="{escape(row.id)}" data-kind="{e(row.kind)}" data-nature="{e(row.nature)}"{keys}>{cells}</tr>'
+    named = f'data-id="{escape(row.id)}" data-words="{e(other_words(row.id))}"'
+    return f'<tr {named} data-kind="{e(row.kind)}" data-nature="{e(row.nature)}"{keys}>{cells}</tr>'
 
 
 def link(claim_id: str) -> str:

@@ -32,7 +32,8 @@ function mark(buttons, sort) {
 function ledger(table) {
   const area = table.closest("section") ?? document;
   const rows = all("tbody tr[data-id]", table), bodies = all("tbody[data-chapter]", table);
-  const homes = rows.map(row => row.parentElement), words = rows.map(row => row.textContent.toLowerCase());
+  const homes = rows.map(row => row.parentElement), words = rows.map(row =>
+    `${row.textContent} ${row.dataset.words ?? ""}`.toLowerCase());
   const buttons = all("th button", table), chips = all(".chip", area), one = id => document.getElementById(id);
   const together = table.querySelector("tbody.all"), pressed = chip => chip.getAttribute("aria-pressed") === "true";
   let sort = {column: null};

@@ -1,31 +1,82 @@
-"""A progress bar on standard error."""
+"""Progress on standard error: a bar on a terminal, lines elsewhere, one for the whole of a task.
 
-from collections.abc import Iterator
+A task may say beforehand what its stages cost (`expect`); the bar then covers all of them, and its time left follows
+from the share that is done.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from armillary.views.text.summary import duration
+
+# Seconds between two lines where there is no terminal.
+PAUSE = 15.0
+SCALE = 1000
+
 
 class Bar:
-    """Progress on standard error, by rich; or nothing at all."""
+    """Progress by rich on a terminal, by lines through `write` elsewhere; or nothing at all."""
 
-    def __init__(self, bar: Any = None) -> None:
+    def __init__(
+        self, bar: Any = None, write: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._bar = bar
+        self._write = write
+        self._clock = clock
         self._task: Any = None
+        self._began = self._wrote = clock()
+        self._what = ""
+        self._done, self._total = 0.0, 0.0
+        self._stages: dict[str, float] = {}
+        """Shares of the whole, of stages not begun yet."""
+        self._before, self._share = 0.0, 1.0
+        """What earlier stages make of the whole, and this stage's own share."""
 
-    def start(self, what: str, total: int) -> None:
-        if self._bar is None:
-            return
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(what, total=total or None)
+    def expect(self, seconds: Mapping[str, float]) -> None:
+        """Stages in their order, with what each should take: from here on the bar is one over all of them."""
+        total = sum(seconds.values()) or 1.0
+        self._stages = {name: cost / total for name, cost in seconds.items()}
+        self._before, self._share = 0.0, 0.0
+        self._began = self._clock()
+
+    def start(self, what: str, total: float) -> None:
+        """Begin a stage; one that was expected continues the bar, any other has a bar of its own."""
+        if what in self._stages:
+            self._before += self._share
+            self._share = self._stages.pop(what)
+        elif self._share in (0.0, 1.0):
+            self._before, self._share = 0.0, 1.0
+            self._began = self._clock()
+        self._what, self._done, self._total = what, 0.0, float(total)
+        self._show()
 
     def say(self, what: str) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=what)
+        self._what = what
+        self._show()
 
-    def advance(self, amount: int) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.advance(self._task, amount)
+    def advance(self, amount: float) -> None:
+        self._done += amount
+        self._show()
+
+    def bytes(self, what: str, done: int, total: int) -> None:
+        self._what, self._done, self._total = what, float(done), float(total)
+        self._show()
+
+    @property
+    def share(self) -> float:
+        """Of the whole, in 0 to 1."""
+        within = min(1.0, self._done / self._total) if self._total else 0.0
+        return min(1.0, self._before + self._share * within)
+
+    @property
+    def _left(self) -> str:
+        """The time left, at the pace so far; empty while hardly anything is done."""
+        share = self.share
+        return "" if share < 0.02 else duration((self._clock() - self._began) * (1 - share) / share)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -39,28 +90,38 @@ class Bar:
         finally:
             self._bar.start()
 
-    def bytes(self, what: str, done: int, total: int) -> None:
-        if self._bar is None:
-            return
-        if self._task is None:
-            self.start(what, total)
-        self._bar.update(self._task, description=what, completed=done, total=total or None)
+    def _show(self) -> None:
+        if self._bar is not None:
+            known = self._total > 0
+            if self._task is None:
+                self._task = self._bar.add_task(self._what, total=SCALE, left="")
+            left = f"{self._left} left" if self._left and known else ""
+            self._bar.update(self._task, description=self._what, completed=SCALE * self.share, left=left)
+        elif self._write is not None and self._clock() - self._wrote >= PAUSE:
+            self._wrote = self._clock()
+            left = f", {self._left} left" if self._left else ""
+            share = f"{self.share:.0%}{left}: " if self._total else ""
+            self._write(f"armillary: {share}{self._what}")
 
 
 @contextmanager
 def progress_bar(wanted: bool) -> Iterator[Bar]:
-    if not wanted:
+    """A bar where standard error is a terminal, a line every 15 seconds where it is not; ARMILLARY_PROGRESS=0: none."""
+    if not wanted or os.environ.get("ARMILLARY_PROGRESS") == "0":
         yield Bar()
         return
+    if not sys.stderr.isatty():
+        yield Bar(write=lambda line: print(line, file=sys.stderr, flush=True))
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
     columns: tuple[Any, ...] = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
     )
     # Standard output is left alone: it may be a file while the bar is on a terminal.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:

@@ -8,6 +8,7 @@ from armillary.results.claim import CHAPTERS, KINDS, SOURCES, VERDICTS, Claim, F
 from armillary.results.numbers import count, interval_of, number
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import MARKS
+from armillary.views.text.glossary import PLAIN
 from armillary.views.text.quoting import show_text
 from armillary.views.text.strip_scale import compared, comparison
 
@@ -182,6 +183,7 @@ def fields(finding: Finding) -> list[tuple[str, Sequence[str]]]:
     listed: list[tuple[str, Sequence[str]]] = [
         ("why", [reason(finding)] if reason(finding) else []),
         ("decided" if finding.why is None else "compared", [comparison(finding)] if finding.limits else []),
+        ("asked", [PLAIN[claim.id]] if claim.id in PLAIN else []),
         ("reading", [finding.reading]),
         ("parts", part_lines(finding)),
         ("statistic", [measured(finding)]),

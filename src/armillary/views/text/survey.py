@@ -12,6 +12,7 @@ from armillary.results.claim import Claim, Finding
 from armillary.results.numbers import align, count
 from armillary.results.table import Cell, Table
 from armillary.views.figures.marks import COLOURS, MARKS
+from armillary.views.text.glossary import PLAIN
 from armillary.views.text.quoting import are_numbers, show_cell, show_text
 from armillary.views.text.summary import (
     changed_rules,
@@ -60,6 +61,7 @@ def claim_text(
         ("kind", [kind_text(claim)]),
         ("source", sources(claim)),
         ("package", [package]),
+        ("asked", [PLAIN[claim.id]] if claim.id in PLAIN else []),
         ("definition", [claim.definition]),
         ("control", [claim.control]),
         ("rule", [claim.rule]),

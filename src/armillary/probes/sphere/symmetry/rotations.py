@@ -66,7 +66,8 @@ def sublayer_errors(bench: Bench) -> RotationErrors:
     anatomy, parts = bench.anatomy, sublayers(bench.anatomy)
     sums = np.zeros((bench.corpus.groups, len(parts), 3))
     turn = rotation(anatomy.d, bench.seed, anatomy.centred)
-    windows = [replace(window, ids=window.ids[:TOKENS]) for window in bench.text.windows[:DOCUMENTS]]
+    stop = None if bench.corpus.whole else TOKENS
+    windows = [replace(window, ids=window.ids[:stop]) for window in bench.text.windows[:DOCUMENTS]]
     for batch in bench.batches(windows):
         mask, groups = batch.mask.reshape(-1), bench.groups(batch)[:, None].expand(batch.mask.shape).reshape(-1)
         results = _results(anatomy, batch, parts, turn)

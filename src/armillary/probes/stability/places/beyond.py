@@ -55,6 +55,8 @@ class Obstacle:
 
 def obstacle(anatomy: Anatomy, tokens: int) -> Obstacle | None:
     """None where they can be."""
+    if anatomy.signal is not None:
+        return Obstacle(Why.NOT_APPLICABLE, f"{anatomy.reads} have one fixed size, so no position lies beyond it")
     if anatomy.positions.kind == "learned":
         return Obstacle(
             Why.NOT_APPLICABLE, f"the table of positions ends at {anatomy.context}, so no position lies beyond it"

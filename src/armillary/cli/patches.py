@@ -1,0 +1,43 @@
+"""The command that draws a vision model's largest activations on images: `armillary patches`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from armillary.cli.errors import friendly
+from armillary.cli.options import PATH, loading
+from armillary.errors import ArmillaryError
+
+
+@click.command()
+@click.argument("model")
+@click.option("--images", metavar="DIR", help="A folder of .png, .jpg or .npy files. [default: the built-in images]")
+@click.option("--number", type=int, default=6, show_default=True, metavar="N", help="How many images.")
+@click.option("--out", type=PATH, metavar="FILE", help="A page (.html) with the images.")
+@loading
+@friendly
+def patches(model: str, images: str | None, number: int, out: Path | None, **how: Any) -> None:
+    """Find the largest activations of a vision MODEL, and draw them on images.
+
+    \b
+    armillary patches ./vit --images photos/ --out patches.html
+    """
+    if out is not None and out.suffix.lower() != ".html":
+        raise ArmillaryError(f"{out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .html.")
+    if number < 1:
+        raise ArmillaryError(f"--number {number} leaves nothing to draw; give at least 1.")
+    from armillary import run
+    from armillary.flow.media.sample import sample_images
+    from armillary.flow.media.sources import from_folder
+    from armillary.readouts.patch_maps import patch_maps
+    from armillary.views.figures.patch_maps import save_patch_maps
+    from armillary.views.text.quoting import show_text
+
+    media = sample_images() if images is None else from_folder(images, "images")
+    maps = patch_maps(run.load(model, progress=False, **how), media, number)
+    click.echo(f"{show_text(maps.model)}: largest coordinate over the median magnitude, at {maps.state} of the stream")
+    for image, token, ratio in maps.table(3).rows:
+        click.echo(f"  image {image}  {ratio:9.1f}  {token}")
+    if out is not None:
+        click.echo(f"{save_patch_maps(maps, out)} has {len(maps.ratios)} images")

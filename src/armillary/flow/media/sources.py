@@ -1,0 +1,195 @@
+"""Where do images and clips come from? A folder, a column of a table, arrays, or the sample.
+
+One image or clip is one document. Images are arrays [height, width, channels] from 0 to 1, clips are arrays of samples
+from −1 to 1 at 16 kHz.
+"""
+
+import wave
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from armillary.errors import TextError
+from armillary.flow.columns import table_rows
+from armillary.flow.files import Lazy
+
+Array = NDArray[np.float32]
+IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".webp", ".bmp")
+SOUND = (".wav",)
+RATE = 16_000
+
+
+@dataclass(frozen=True)
+class Media:
+    """Images or clips with the name of where they came from."""
+
+    sense: Literal["images", "sound"]
+    source: str
+    items: Iterable[Array]
+    notes: tuple[str, ...] = ()
+
+
+def from_folder(path: str | Path, sense: Literal["images", "sound"]) -> Media:
+    """One document per file of a folder, in the order of their names; or one file."""
+    path, endings = Path(path), IMAGES if sense == "images" else SOUND
+    if not path.exists():
+        raise TextError(f"there is no folder or file at {path}; pass a folder of {', '.join(endings)}.")
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix.lower() in endings)
+    if not files or not all(file.suffix.lower() in endings for file in files):
+        raise TextError(f"{path} holds no {sense} that can be read ({', '.join(endings)}).")
+    read = read_image if sense == "images" else read_wave
+    return Media(sense, str(path), Lazy(lambda: map(read, files)))
+
+
+def from_table(table: Any, column: str, sense: Literal["images", "sound"]) -> Media:
+    """One document per row of a `datasets` or pandas object."""
+    found = table_rows(table)
+    if found is None:
+        raise TextError(f"{sense} must come as a folder, a list of arrays, or a datasets or pandas object.")
+    rows, source = found
+    first = next(iter(rows()), None)
+    if first is None:
+        raise TextError(f"{source} has no rows; pass one that has.")
+    usual = [column] if column else ["image", "img", "audio", "sound", *first]
+    convert = image_of if sense == "images" else sound_of
+    chosen = next((name for name in usual if name in first and convert(first[name]) is not None), None)
+    if chosen is not None:
+        return Media(sense, source, Lazy(lambda: _converted(rows, chosen, convert)), (f"column {chosen!r}",))
+    named = f"column {column!r}" if column else "no column"
+    raise TextError(f"{named} of {source} holds {sense}; its columns are {', '.join(map(repr, first))}.")
+
+
+def from_arrays(arrays: Iterable[Any], sense: Literal["images", "sound"]) -> Media:
+    """Images or clips that are already in memory."""
+    convert = image_of if sense == "images" else sound_of
+    items = [convert(array) for array in arrays]
+    kept = [item for item in items if item is not None]
+    if not kept or len(kept) < len(items):
+        raise TextError(f"{len(items) - len(kept)} of {len(items)} arrays are no {sense}.")
+    return Media(sense, f"{len(kept)} {'images' if sense == 'images' else 'clips'} given", tuple(kept))
+
+
+def _converted(
+    rows: Callable[[], Iterable[Mapping[str, Any]]], name: str, convert: Callable[[Any], Array | None]
+) -> Iterator[Array]:
+    for number, row in enumerate(rows(), 1):
+        item = convert(row[name])
+        if item is None:
+            raise TextError(f"row {number} has nothing that can be read under {name!r}.")
+        yield item
+
+
+def image_of(value: Any) -> Array | None:
+    """An image as [height, width, channels] from 0 to 1: from an array or a PIL image; None of anything else."""
+    if type(value).__module__.partition(".")[0] == "PIL":
+        value = np.asarray(value.convert("RGB"))
+    if not isinstance(value, np.ndarray) or value.ndim not in (2, 3) or min(value.shape) < 1:
+        return None
+    image = value[..., None] if value.ndim == 2 else value
+    if image.shape[-1] not in (1, 3, 4) and image.shape[0] in (1, 3, 4):
+        image = image.transpose(1, 2, 0)
+    if image.shape[-1] not in (1, 3, 4):
+        return None
+    scaled = image / np.iinfo(image.dtype).max if np.issubdtype(image.dtype, np.integer) else image
+    if not np.isfinite(scaled).all():
+        raise TextError("an image contains NaN or infinity.")
+    return np.ascontiguousarray(scaled[..., :3], dtype=np.float32)
+
+
+def sound_of(value: Any) -> Array | None:
+    """A clip at 16 kHz: from samples at that rate, or from a row {'array', 'sampling_rate'}; None of anything else."""
+    rate = RATE
+    if isinstance(value, Mapping) and "array" in value:
+        value, rate = np.asarray(value["array"]), int(value.get("sampling_rate", RATE))
+    if not isinstance(value, np.ndarray) or value.ndim != 1 or not len(value):
+        return None
+    return resampled(value.astype(np.float32), rate)
+
+
+def read_image(path: Path) -> Array:
+    if path.suffix.lower() == ".npy":
+        array = image_of(np.load(path, allow_pickle=False))
+        if array is None:
+            raise TextError(f"{path} is no image: an array [height, width] or [height, width, 1, 3 or 4] is.")
+        return array
+    try:
+        from PIL import Image
+    except ImportError:
+        raise TextError(f"{path} needs the pillow package: pip install 'armillary[images]'; .npy needs none.") from None
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
+    except (OSError, ValueError) as error:
+        raise TextError(f"{path} is not an image that can be read ({error}).") from error
+
+
+def read_wave(path: Path) -> Array:
+    """The samples of a .wav file, its channels averaged, at 16 kHz."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            data = file.readframes(file.getnframes())
+    except (OSError, EOFError, wave.Error) as error:
+        raise TextError(f"{path} is not a .wav file that can be read ({error}); PCM is.") from error
+    if width == 3:  # 24 bits: the low byte of 32 is zero
+        data = b"".join(b"\0" + data[i : i + 3] for i in range(0, len(data), 3))
+        width = 4
+    samples: Array = np.frombuffer(data, {1: "<u1", 2: "<i2", 4: "<i4"}[width]).astype(np.float32)
+    samples = (
+        (samples - np.float32(128)) / np.float32(128) if width == 1 else samples / np.float32(1 << (8 * width - 1))
+    )
+    return resampled(samples.reshape(-1, channels).mean(1), rate)
+
+
+def resampled(samples: Array, rate: int) -> Array:
+    """At 16 kHz, by linear interpolation."""
+    if rate == RATE:
+        return samples
+    places = np.arange(0, len(samples) / rate, 1 / RATE) * rate
+    return np.interp(places, np.arange(len(samples)), samples).astype(np.float32)
+
+
+def some(media: Media, number: int) -> list[Array]:
+    """The first few."""
+    found = list(islice(media.items, number))
+    if not found:
+        raise TextError(f"{media.source} is empty.")
+    return found
+
+
+def media_of(given: Any, column: str = "") -> Media | None:
+    """Images or sound, where that is what was given; None of text, and of what is neither."""
+    if isinstance(given, Media):
+        return given
+    if isinstance(given, str | Path):
+        return _path_of(str(given))
+    if isinstance(given, list | tuple) and given and not isinstance(given[0], str):
+        for sense, convert in CONVERTERS.items():
+            if convert(given[0]) is not None:
+                return from_arrays(given, sense)
+    if (table := table_rows(given)) is not None:
+        first = next(iter(table[0]()), {})
+        values = [first.get(column)] if column else list(first.values())
+        for sense, convert in CONVERTERS.items():
+            if any(convert(value) is not None for value in values):
+                return from_table(given, column, sense)
+    return None
+
+
+CONVERTERS: dict[Literal["images", "sound"], Callable[[Any], Array | None]] = {"images": image_of, "sound": sound_of}
+
+
+def _path_of(given: str) -> Media | None:
+    """A file or folder of images or sound alone."""
+    path = Path(given) if "\n" not in given and len(given) < 4096 else Path()
+    if not given or not path.exists() or given == "-":
+        return None
+    endings = {file.suffix.lower() for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()}
+    if endings & {*IMAGES} and not endings - {*IMAGES}:
+        return from_folder(path, "images")
+    return from_folder(path, "sound") if endings == {*SOUND} else None

@@ -1,0 +1,135 @@
+"""Models of images and sound are lawful, attend as the library's models do, and their mistakes are seen."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_senses import SENSES
+
+from armillary.anatomy import Anatomy, Attention
+from armillary.anatomy.read import read
+from armillary.anatomy.signal import random_ids, with_table
+from armillary.errors import LawError
+from armillary.flow.attention import attend, rotation
+from armillary.flow.capture import run, still, watching
+from armillary.flow.laws import LAWS, check
+from armillary.specimens.models.perturbed import perturbed
+
+STREAM_LAWS = {"shapes", "embedding", "norm", "stream", "edits"}
+
+
+def _model(name: str) -> Anatomy:
+    return read(perturbed(SENSES[name]))
+
+
+def _patterns_apart(a: Anatomy) -> float:
+    seen: dict[str, torch.Tensor] = {}
+    layers = [i for i, block in enumerate(a.blocks) if isinstance(block.mixer, Attention)]
+    own = {i: f"L{i}.ln1" if a.order == "pre" else f"L{i}.resid_pre" for i in layers}
+    ids = random_ids(a, 1, 60, seed=5)
+    sites = [*own.values(), *(f"L{i}.pattern" for i in layers)]
+    with still(a.model), watching(a, {s: lambda given, y, s=s: seen.update({s: y.clone()}) for s in sites}):
+        run(a, ids)
+    gaps = [
+        attend(a.blocks[i].attention, seen[own[i]], rotation(a, i, ids.shape[1]), a.causal)[0] - seen[f"L{i}.pattern"]
+        for i in layers
+    ]
+    return max((float(gap.abs().max()) for gap in gaps), default=0.0)
+
+
+@pytest.mark.parametrize("name", list(SENSES))
+def test_a_family_is_lawful_and_attends_as_the_library_does(name):
+    a = _model(name)
+    checks = check(a)
+    assert [law.name for law in checks] == list(LAWS)
+    assert all(law.error <= 5e-6 for law in checks), checks
+    applied = {law.name for law in checks if law.where != "not applicable"}
+    assert applied >= STREAM_LAWS
+    assert ({"attention", "two views", "heads"} <= applied) == ("heads" not in a.opaque)
+    assert ("feed-forward" in applied) == ("feed_forward" not in a.opaque)
+    assert _patterns_apart(a) <= 2e-6
+
+
+@pytest.mark.parametrize("name", [name for name in SENSES if SENSES[name] and _model(name).signal is not None])
+def test_ids_name_patches_of_the_whole_input(name):
+    a = _model(name)
+    assert a.signal is not None
+    whole = torch.randn(2, a.signal.channels, *(g * p for g, p in zip(a.signal.grid, a.signal.patch, strict=True)))
+    rows = a.signal.rows(whole)
+    a = with_table(a, rows.reshape(-1, rows.shape[-1]))
+    ids = a.signal.ids(torch.arange(rows.shape[0] * rows.shape[1]).reshape(rows.shape[:2]))
+    again = a.inputs(ids)[a.signal.argument]
+    assert torch.equal(again.reshape(whole.shape), whole)
+    assert a.vocabulary == len(a.W_E) == a.signal.prefix + rows.shape[0] * rows.shape[1]
+    with pytest.raises(ValueError, match="tokens are not one of"):
+        a.inputs(ids[:, 1:])
+
+
+def _layer(a: Anatomy, part: str, **changes) -> Anatomy:
+    block = a.blocks[1]
+    blocks = (a.blocks[0], replace(block, **{part: replace(getattr(block, part), **changes)}), *a.blocks[2:])
+    return replace(a, blocks=blocks)
+
+
+def _positions(a: Anatomy, change) -> Anatomy:
+    return replace(a, positions=replace(a.positions, table=change(a.positions.table)))
+
+
+def _inner(a: Anatomy) -> str:
+    return a.sites["L1.attn_out"].path.replace("drop_path", "pwconv2")
+
+
+# What is wrong: (model, mutation).
+MISTAKES = {
+    "patches in another order": (
+        "vit",
+        lambda a: with_table(replace(a, W_E=a.W_E), a.signal.table.reshape(-1, 3, 16).flip(1).reshape(-1, 48)),
+    ),
+    "the class token's position given to the first patch": ("vit", lambda a: _positions(a, lambda t: t.roll(1, 0))),
+    "registers with positions": (
+        "dinov2_with_registers",
+        lambda a: _positions(a, lambda t: torch.cat((t[:1], t[4:7], t[4:]))),
+    ),
+    "class token and distillation token swapped": (
+        "deit",
+        lambda a: replace(a, W_E=a.W_E[[1, 0, *range(2, len(a.W_E))]]),
+    ),
+    "layer scale of attention forgotten": (
+        "dinov2",
+        lambda a: _layer(a, "mixer", W_O=a.blocks[1].attention.W_O * 1.5),
+    ),
+    "layer scale of the feed-forward forgotten": (
+        "dinov2",
+        lambda a: _layer(a, "channels", W_out=a.blocks[1].feed_forward.W_out * 1.5),
+    ),
+    "a convolution's write at the wrong place": (
+        "convnext",
+        lambda a: replace(a, sites={**a.sites, "L1.attn_out": replace(a.sites["L1.attn_out"], path=_inner(a))}),
+    ),
+    "the second convolution's stride forgotten": (
+        "whisper.encoder",
+        lambda a: replace(a, signal=replace(a.signal, joined=lambda x: a.signal.joined(x).roll(1, 1))),
+    ),
+    "Whisper's positions forgotten": ("whisper.encoder", lambda a: _positions(a, torch.zeros_like)),
+    "a narrow embedding's norm forgotten": ("albert", lambda a: replace(a, entry=replace(a.entry, norm=None))),
+    "a projection's bias forgotten": ("electra-narrow", lambda a: replace(a, entry=replace(a.entry, b=None))),
+    "relative positions of the first layer only": ("t5.encoder", lambda a: _layer(a, "mixer", bias=None)),
+    "relative positions of another layer": (
+        "umt5.encoder",
+        lambda a: _layer(a, "mixer", bias=a.blocks[0].attention.bias),
+    ),
+    "embeddings not scaled": ("bart.encoder", lambda a: replace(a, embed_scale=1.0)),
+    "the norm of CLIP's embeddings forgotten": ("clip_vision_model", lambda a: replace(a, ln_embed=None)),
+}
+
+
+@pytest.mark.parametrize("mistake", list(MISTAKES))
+def test_a_law_sees_the_mistake(mistake):
+    name, mutate = MISTAKES[mistake]
+    a = _model(name)
+    broken = mutate(a)
+    if broken.W_E is not a.W_E and broken.signal is not a.signal:
+        # The vectors follow the wrong rows, and the model is given the right ones.
+        broken = replace(broken, signal=a.signal)
+    with pytest.raises(LawError, match="law '"):
+        check(broken)

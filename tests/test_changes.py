@@ -1,0 +1,188 @@
+"""Is the largest change named first, rounding hidden, depths matched, and likeness measured against chance?"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from command import refused
+from test_compare import COLUMNS, only, survey
+
+from armillary.geometry.alignment import cka, mutual_neighbours
+from armillary.results import Column, Statistic, Table, TextLoss
+from armillary.results.compare import Change, Number, compare
+from armillary.results.compare.changes import ratio
+from armillary.results.compare.similarity import Measured, Similarity
+from armillary.results.store import read_survey, write_survey
+from armillary.views.compare.comparison import comparison_json, comparison_text
+from armillary.views.compare.page import comparison_page
+from armillary.views.text.progress import Bar
+
+
+def with_loss(nats, tokens=(100,) * 10, size=(400,) * 10, text="same", **changes):
+    return replace(survey(**changes), loss=TextLoss(tuple(tokens), tuple(size), tuple(nats), text))
+
+
+def claims(*moves):
+    """A survey of one claim per number, each with an interval of 0.04 over 25 documents."""
+    base = survey()
+    found = []
+    for place, value in enumerate(moves):
+        claim = replace(base.findings[0].claim, id=f"claim.{place}")
+        number = Statistic("share", value, value - 0.02, value + 0.02)
+        found.append(replace(base.findings[0], claim=claim, statistic=number, table=Table((), ()), quantities=()))
+    return replace(base, findings=tuple(found), text=replace(base.text, documents=25))
+
+
+# ---- the loss -------------------------------------------------------------------------------------------
+
+
+def test_the_loss_comes_first_and_is_paired_by_documents():
+    rng = np.random.default_rng(0)
+    nats = 300 + 40 * rng.normal(size=10)
+    made = compare(with_loss(nats), with_loss(nats + 5 + 0.1 * rng.normal(size=10)))
+    assert made.loss is not None and made.loss.paired
+    assert made.loss.unit == "nats per token"
+    assert made.loss.difference.value == pytest.approx(0.05, abs=0.005)
+    assert made.loss.difference.low > 0.04, "documents differ by far more than the models: only pairing sees it"
+    said = comparison_text(made)
+    assert said.index("The loss rose") < said.index("attention.cosine")
+    same = compare(with_loss(nats), with_loss(nats + rng.normal(size=10)))
+    assert "The loss is not distinguished" in comparison_text(same)
+
+
+def test_other_tokenizers_are_compared_in_bits_per_byte():
+    a = with_loss([200.0, 210.0, 190.0], (100,) * 3, (400,) * 3)
+    b = with_loss([220.0, 230.0, 210.0], (130,) * 3, (400,) * 3)
+    made = compare(a, b)
+    assert made.loss is not None and (made.loss.unit, made.loss.paired) == ("bits per byte", True)
+    assert made.loss.a.value == pytest.approx(600 / math.log(2) / 1200)
+    other = compare(a, with_loss([220.0] * 3, (130,) * 3, (410,) * 3, "other"))
+    assert other.loss is not None and not other.loss.paired
+    assert compare(survey(), survey()).loss is None
+    assert "The loss cannot be compared" in comparison_text(compare(survey(), survey()))
+
+
+def test_the_interval_of_a_ratio_covers_as_often_as_it_says():
+    rng, hits = np.random.default_rng(1), 0
+    for _ in range(1000):
+        size = rng.integers(50, 150, 20)
+        hits += 0 <= 3.0 - (found := ratio(3.0 * size + 30 * rng.normal(size=20), size)).low <= found.high - found.low
+    assert 930 <= hits <= 970
+
+
+def test_the_loss_is_stored(tmp_path):
+    write_survey(with_loss([1.5, 2.5], (1, 2), (3, 4)), tmp_path)
+    assert read_survey(tmp_path).loss == TextLoss((1, 2), (3, 4), (1.5, 2.5), "same")
+
+
+# ---- the largest changes --------------------------------------------------------------------------------
+
+
+def test_the_ten_largest_changes_are_ranked_by_effect_size():
+    moves = [0.5 + 0.05 * step for step in range(13)]
+    made = compare(claims(*[0.5] * 13), claims(*moves))
+    shifts = made.shifts
+    assert [shift.pair.id for shift in shifts] == [f"claim.{place}" for place in range(12, 2, -1)]
+    spread = 0.04 / (2 * 1.96) * 5
+    assert shifts[0].effect == pytest.approx(0.6 / spread, rel=1e-4)
+    assert "1. claim.12: share rose from 0.500 to 1.10" in " ".join(comparison_text(made).split())
+    assert compare(claims(0.5, 0.6), claims(0.5, 0.6)).shifts == ()
+
+
+def test_rounding_is_no_change():
+    small = (Number(2.5e-14, 2.4e-14, 2.6e-14), Number(9e-14, 8e-14, 1e-13))
+    assert Change(*small).outcome == "the same"
+    assert Change(Number(0.5), Number(0.501)).outcome == "unequal"
+    assert Change(Number(0.5), Number(0.501), 2**-7).outcome == "the same"
+    coarse = replace(survey(0.001), provenance=replace(survey().provenance, dtype="bfloat16"))
+    tallies = {t.column: t.unequal for t in only(compare(survey(), coarse)).tallies}
+    assert tallies["spread"] == 0
+    assert {t.column: t.unequal for t in only(compare(survey(), survey(0.001))).tallies}["spread"] == 6
+
+
+def test_claims_without_a_change_are_named_in_one_line():
+    made = compare(claims(0.5, 0.5), claims(0.5, 0.9))
+    assert "No difference found in claim.0" in comparison_text(made)
+    assert "No difference found" not in comparison_text(made, full=True)
+
+
+def test_layers_meet_at_the_same_relative_depth():
+    def deep(layers, shift=0.0):
+        rows = [(f"L{i}.ln1", v := i / (layers - 1) + shift, v - 0.01, v + 0.01) for i in range(layers)]
+        table = Table((Column("site", ""), *COLUMNS[1:4]), tuple(rows))
+        made = survey(table=table, quantities=())
+        return replace(made, model=replace(made.model, layers=layers))
+
+    for a, b, names in ((3, 7, ["L0.ln1", "L1.ln1 ↔ L3.ln1", "L2.ln1 ↔ L6.ln1"]),):
+        pair = only(compare(deep(a), deep(b)))
+        assert [row[1] for row in pair.table.rows] == names
+        assert pair.tallies[0].differ == 0
+        back = only(compare(deep(b), deep(a, 0.5)))
+        assert [row[1] for row in back.table.rows][1] == "L3.ln1 ↔ L1.ln1"
+        assert (back.tallies[0].differ, back.tallies[0].rose) == (3, 3)
+
+
+# ---- likeness of streams --------------------------------------------------------------------------------
+
+
+def test_likeness_is_one_for_a_turned_copy_and_chance_for_noise():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(80, 12))
+    turned = 3 * x @ np.linalg.qr(rng.normal(size=(12, 12)))[0] + 7
+    noise = rng.normal(size=(80, 400))
+    for measure in (cka, mutual_neighbours):
+        made = measure([x], [turned, noise], permutations=100)
+        assert made.calibrated[0, 0] == pytest.approx(1, abs=1e-5)
+        assert made.p[0, 0] < 0.02
+        assert made.calibrated[0, 1] < 0.1
+        assert made.score[0, 1] < 0.3, "width alone makes nothing alike"
+
+
+def test_unrelated_streams_pass_for_alike_in_one_case_of_twenty():
+    rng = np.random.default_rng(4)
+    a, b = (rng.normal(size=(100, 30, 6)) for _ in range(2))
+    called = sum(cka([x], [y], 39).p[0, 0] <= 0.05 for x, y in zip(a, b, strict=True))
+    assert called <= 12
+
+
+def test_the_map_of_likeness_is_in_every_form():
+    layers = (("L0.resid_pre", "L0.resid_post"), ("L0.resid_pre", "L0.resid_post", "L1.resid_post"))
+    score = np.array([[0.9, 0.2, 0.1], [0.2, 0.5, 0.8]])
+    entry = Measured("CKA", "linear CKA", score, np.full((2, 3), 0.1), 0.9, 0.2)
+    made = compare(survey(), survey(0.1, "tuned"), similarity=Similarity(layers, 64, (entry,)))
+    assert "CKA 0.83 in the median layer, lowest 0.78 at L0.resid_post" in " ".join(comparison_text(made).split())
+    assert '"similarity"' in comparison_json(made)
+    page = comparison_page(made)
+    assert "How alike are the streams" in page and 'id="changes"' in page
+
+
+# ---- progress -------------------------------------------------------------------------------------------
+
+
+def test_one_bar_runs_over_all_stages_and_lines_are_rare():
+    now, lines = [0.0], []
+    bar = Bar(write=lines.append, clock=lambda: now[0])
+    bar.expect({"reading": 30.0, "concluding": 70.0})
+    shares = []
+    for stage, total in (("reading", 3), ("concluding", 7)):
+        bar.start(stage, total)
+        for _ in range(total):
+            now[0] += 10
+            bar.advance(1)
+            shares.append(bar.share)
+    assert shares == pytest.approx([0.1 * step for step in range(1, 11)])
+    assert lines[0] == "armillary: 20%, 1 min 20 s left: reading"
+    assert len(lines) == 5, "a line every 15 seconds at most"
+
+
+# ---- failed runs ----------------------------------------------------------------------------------------
+
+
+def test_a_failed_run_leaves_no_empty_folder(tmp_path):
+    refused("there is no model at", "survey", tmp_path / "no" / "model", "--out", tmp_path / "new" / "deep")
+    refused("there is no model at", "compare", "builtin:gpt", tmp_path / "no" / "model", "--out", tmp_path / "two")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    refused("there is no model at", "survey", tmp_path / "no" / "model", "--out", tmp_path / "mine")
+    assert (tmp_path / "mine").is_dir(), "a folder that was there stays"

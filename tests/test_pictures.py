@@ -1,0 +1,139 @@
+"""Is a figure for a paper whole, sized in inches, and the same picture in every format, without a browser?"""
+
+import io
+import re
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from command import refused, works
+from PIL import Image
+
+from armillary.errors import OutputError
+from armillary.probes import claims
+from armillary.results import Quantity
+from armillary.results.store import write_survey
+from armillary.views.figures.figure import drawn, figure
+from armillary.views.figures.panels import panel
+from armillary.views.figures.picture import DPI, SIZES, picture, picture_svg
+from armillary.views.text.glossary import PLAIN, SYNONYMS, TERMS, explained
+
+SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    return SYNTHETIC["hostile_survey"]()
+
+
+def line(name, values, labels=None, **more):
+    values = np.array(values, float)
+    axis = list(range(len(values))) if labels is None else labels
+    return Quantity(name, "meaning", more.pop("unit", "u"), ("x",), {"x": axis}, values, **more)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_every_figure_is_whole_and_has_its_width_in_inches(hostile, columns):
+    for finding in hostile.findings[:4]:
+        root = ElementTree.fromstring(picture_svg(lambda narrow, f=finding: figure(f, narrow), columns))
+        assert root.get("width") == f"{SIZES[columns][1]:.3f}in"
+        assert "var(" not in ElementTree.tostring(root, "unicode"), "no colour depends on a page's style"
+        assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
+            "svg",
+            "g",
+            "path",
+            "rect",
+            "circle",
+            "text",
+        }
+
+
+def test_png_and_pdf_are_the_same_picture():
+    quantity = line("q", [1.0, 3.0, 2.0], low=np.array([0.5, 2.5, 1.5]), high=np.array([1.5, 3.5, 2.5]))
+    made = [picture(lambda narrow: drawn([quantity], "title", "subtitle", narrow=narrow), k) for k in ("png", "pdf")]
+    image = np.asarray(Image.open(io.BytesIO(made[0])).convert("RGB"), dtype=int)
+    assert image.shape[1] == round(SIZES[2][1] * DPI)
+    accent = np.abs(image - np.array([0xB8, 0x86, 0x2B])).sum(-1) < 12
+    assert 200 < accent.sum() < 0.05 * accent.size, "the model's line is there, in its colour"
+    assert made[1].startswith(b"%PDF")
+    assert made[1] == picture(lambda narrow: drawn([quantity], "title", "subtitle", narrow=narrow), "pdf")
+    with pytest.raises(OutputError, match="1 or 2 columns"):
+        picture_svg(lambda narrow: None, 3)
+
+
+def test_the_command_writes_figures(tmp_path):
+    survey = SYNTHETIC["synthetic_survey"]()
+    survey = replace(survey, findings=survey.findings[:2])
+    write_survey(survey, tmp_path / "survey")
+    works("figures", tmp_path / "survey", "--out", tmp_path / "out", "--as", "svg")
+    assert len(list((tmp_path / "out").glob("*.svg"))) == len(survey) + 1
+    name = survey.findings[0].id
+    works("figures", tmp_path / "survey", name, "--out", tmp_path / "one.svg", "--columns", "1")
+    assert "3.400in" in (tmp_path / "one.svg").read_text("utf-8")
+    refused("does not end in", "figures", tmp_path / "survey", name, "--out", tmp_path / "folder")
+
+
+# ---- what figures must say ------------------------------------------------------------------------------
+
+
+def test_counts_have_whole_ticks_and_shares_do_not():
+    axis = panel(line("vanishing eigenvalues", [1, 1, 2])).cells[0].yaxis
+    assert axis["dtick"] == 1
+    assert "dtick" not in panel(line("share", [0.1, 0.4])).cells[0].yaxis
+
+
+def test_axis_titles_are_words():
+    assert panel(line("angle to the next word", [1, 2], unit="°")).cells[0].yaxis["title"]["text"].endswith("degrees")
+    assert panel(line("length", [1.5, 2], unit="√d")).cells[0].yaxis["title"]["text"] != "√d"
+
+
+def test_few_names_are_whole():
+    names = ["correlation", "trustworthiness", "continuity", "stability"]
+    assert panel(line("scores", [1, 2, 3, 4], names)).cells[0].xaxis["ticktext"] == names
+
+
+def test_long_names_of_rows_do_not_meet_the_axis_title():
+    coords = {"matrix": ["H0 W_QK of a head", "W_in"], "layer": ["L3"]}
+    quantity = Quantity("q", "m", "u", ("matrix", "layer"), coords, np.ones((2, 1)))
+    root = ElementTree.fromstring(picture_svg(lambda narrow: drawn([quantity], "t", "s", narrow=narrow)))
+    texts = {"".join(t.itertext()): t for t in root.iter("{http://www.w3.org/2000/svg}text")}
+    label, title = texts["H0 W_QK of a head"], texts["matrix"]
+    assert float(title.get("x")) + 4 < float(label.get("x")) - 6.2 * len("H0 W_QK of a head")
+    assert float(title.get("x")) > 8
+
+
+def test_controls_are_told_apart_by_shape():
+    controls = {name: np.full(40, value) for name, value in (("random", 1.0), ("shuffled", 2.0))}
+    made = panel(line("q", np.linspace(0, 3, 40), controls=controls))
+    shapes = {t.marker.symbol for t in made.cells[0].traces if t.marker.symbol and t.marker.symbol != "circle"}
+    assert shapes == {"diamond-open", "square-open"}
+    assert [label.text[0] for label in made.labels if "m" in label.text][:1] == ["◇"]
+
+
+# ---- words that explain themselves ----------------------------------------------------------------------
+
+
+def test_the_glossary_explains_terms_once_and_nothing_else():
+    said = explained("S3 says that ln1 and ln1 differ; salon1 does not. &lt;b&gt;")
+    assert said.count("<abbr") == 2 and "salon1 does" in said and "&lt;b&gt;" in said
+    assert re.search(r"<abbr title='[^']+' tabindex='0'>ln1</abbr> and ln1", said)
+
+
+def test_the_glossary_is_that_of_the_docs():
+    page = (Path(__file__).parents[1] / "docs" / "glossary.md").read_text("utf-8")
+    for term in TERMS:
+        assert term in page, f"docs/glossary.md lacks {term}"
+    known = {claim.id for claim in claims()}
+    assert "dead" in SYNONYMS
+    assert {name for found in SYNONYMS.values() for name in found} | set(PLAIN) <= known
+
+
+def test_completion_knows_claims_and_models():
+    from armillary.cli.options import complete_claims, complete_models
+
+    assert "sphere.radius" in complete_claims(None, None, "sphere.r")
+    assert complete_claims(None, None, "A,sphere.rad") == ["A,sphere.radius"]
+    assert "builtin:gpt" in [item.value for item in complete_models(None, None, "built")]
