@@ -26,9 +26,6 @@ def sphere_rules(d: int) -> Rules:
     gains, shifts = "γ warps the sphere", "β displaces it"
     angle, distance = "the angle separates better than length", "distance separates no better than the angle"
     cost = "a change of length costs less than an equal change of direction"
-    length = "constant length shows"
-    both, unlike = "both at one sublayer", "sublayers do not treat all directions alike"
-    exchange = "neighbours can exchange gains and shifts"
     return {
         "sphere.radius": (above(T.radius_share, "nearly all tokens on the sphere"),),
         "sphere.plane": (below(T.plane_ratio, "in the plane"),),
@@ -48,6 +45,22 @@ def sphere_rules(d: int) -> Rules:
             below(T.length_share, "length costs nothing", cost),
             refuted_above(T.length_equal, "length costs as much", cost),
         ),
+    } | _spectrum_rules()
+
+
+def _spectrum_rules() -> Rules:
+    removed, within = T.dimension_removed, T.dimension_within
+    counts = [
+        (
+            above(-removed - within, "two dimensions fewer, not three", name),
+            below(-removed + within, "two dimensions fewer, not one", name),
+        )
+        for name in ("participation ratio", "rank", "TwoNN")
+    ]
+    length = "constant length shows"
+    both, unlike = "both at one sublayer", "sublayers do not treat all directions alike"
+    exchange = "neighbours can exchange gains and shifts"
+    return {
         "spectrum.two-zeros": (Rule("at", 2.0, "two zeros"),),
         "spectrum.local": (
             above(T.local_slope - T.local_slope_within, "falls like α²", length),
