@@ -6,7 +6,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 # Tests start many processes; without compiled files each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: survey test lint types fast slow bench docs-numbers docs-coverage docs-outputs audit clean
+.PHONY: survey test lint types fast slow bench docs-numbers docs-coverage docs-outputs lock sbom audit clean
 
 survey: $(VENV)/.users            ## measure the default model
 	$(BIN)/armillary survey
@@ -14,8 +14,8 @@ survey: $(VENV)/.users            ## measure the default model
 test: lint types fast             ## everything that must be green
 
 lint: $(VENV)/.developers
-	$(BIN)/ruff check src tests bench docs/*.py examples
-	$(BIN)/ruff format --check src tests bench docs/*.py examples
+	$(BIN)/ruff check src tests bench supply docs/*.py examples
+	$(BIN)/ruff format --check src tests bench supply docs/*.py examples
 
 types: $(VENV)/.developers
 	$(BIN)/mypy
@@ -51,8 +51,14 @@ $(VENV)/.users: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e .
 	touch $@
 
-$(VENV)/.developers: pyproject.toml constraints.txt | $(BIN)/python
+# With LOCKED=1, a file whose SHA-256 is not in requirements.lock is refused; hatchling alone comes by its version.
+$(VENV)/.developers: pyproject.toml constraints.txt requirements.lock | $(BIN)/python
+ifdef LOCKED
+	$(BIN)/pip install --disable-pip-version-check -q --require-hashes --no-deps -r requirements.lock
+	$(BIN)/pip install --disable-pip-version-check -q --no-deps -e .
+else
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+endif
 	touch $@ $(VENV)/.users
 
 $(VENV)/.slow: pyproject.toml constraints.txt | $(BIN)/python
@@ -62,6 +68,12 @@ $(VENV)/.slow: pyproject.toml constraints.txt | $(BIN)/python
 # The accessibility checker that the browser tests load; it is no part of the package.
 $(VENV)/axe: | $(BIN)/python
 	mkdir -p $@ && cd $@ && npm pack --silent axe-core@4.14.0 && tar xzf axe-core-4.14.0.tgz
+
+lock: $(VENV)/.developers         ## pin every package of the tests with its SHA-256
+	$(BIN)/python supply/lock.py
+
+sbom: $(VENV)/.developers         ## the bill of materials of a release (CycloneDX)
+	$(BIN)/python supply/sbom.py
 
 audit: $(VENV)/.developers        ## known vulnerabilities of the pinned packages (asks pypi.org)
 	$(BIN)/pip install --disable-pip-version-check -q pip-audit

@@ -17,6 +17,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from armillary.lab import data
 from armillary.lab.study.arms import arms_of
 from armillary.lab.study.queue import MANIFEST, RUNS, Study
@@ -75,6 +77,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--mps", action="store_true")
+    parser.add_argument("--tokenizer", type=Path, help="a bpe.json that was trained on the same text before")
     parser.add_argument("--after", type=Path, help="a file that must exist before the first arm")
     asked = parser.parse_args()
     context = get_context("spawn")
@@ -84,6 +87,8 @@ def main() -> None:
         process.start()
     environment = shared_gpu() if asked.mps else {}
     text = data.Text.of(asked.text, asked.heldout)
+    if asked.tokenizer is not None:
+        data.train_tokenizer = lambda text, vocabulary: Tokenizer.from_file(str(asked.tokenizer))
     say(f"text read, {text.size} bytes")
     studies: dict[str, Study] = {}
     wanted = []
@@ -113,11 +118,12 @@ def prepared(name: str, text: data.Text, asked: argparse.Namespace) -> Study:
     """The study's folder with the runs that it has, and tokens that all studies share."""
     from armillary.lab.study.training import recipe_of
 
-    out, tokens = asked.out / name, asked.out / "tokens"
+    folder = name if asked.size == "xs" else f"{name}-{asked.size}"
+    out, tokens = asked.out / folder, asked.out / "tokens"
     out.mkdir(parents=True, exist_ok=True)
     for file in (MANIFEST, RUNS):
-        if (asked.known / name / file).exists() and not (out / file).exists():
-            shutil.copy(asked.known / name / file, out / file)
+        if (asked.known / folder / file).exists() and not (out / file).exists():
+            shutil.copy(asked.known / folder / file, out / file)
     study = Study(name, asked.size, text, out, asked.seeds, asked.device, say, (asked.known,))
     study._claim()
     data.prepare(recipe_of(study.shape, 0), text, tokens)

@@ -208,11 +208,11 @@ def clean(value: Any) -> Any:
 
 
 def added(known: Record | None, record: dict[str, Any]) -> dict[str, Any]:
-    """The record with the claims that only an earlier one has, if that was made by the same rules; in their order."""
+    """The record with the claims that only an earlier one has, in their order. Each has the digest of the rule that
+    decided it, so that pages mark those whose rule has changed, whatever the version of all rules together."""
     from armillary.probes import PROBES
 
-    if known is None or known["rules"] != record["rules"]:
-        known = {"claims": {}, "text": record["text"]}
+    known = known or {"claims": {}, "text": record["text"]}
     claims = {**known["claims"], **record["claims"]}
     whole = set(record["claims"]) >= set(known["claims"]) and record["text"]  # some claims read no text
     return {

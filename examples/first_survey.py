@@ -1,4 +1,4 @@
-"""A first survey in Python: the built-in model, its sample text, one chapter, one claim looked at closely.
+"""A first survey in Python: the built-in model, its sample text, three claims, one of them looked at closely.
 
 python examples/first_survey.py
 """
@@ -6,8 +6,8 @@ python examples/first_survey.py
 import armillary
 
 # Or a live transformers model, a folder, a .gguf file, a hub id; and your own text as the second argument. Without
-# quick=True more text is read, and intervals are narrower.
-survey = armillary.survey("builtin:gpt", claims="A", quick=True, progress=False)
+# claims=… all are measured, which takes minutes.
+survey = armillary.survey("builtin:gpt", claims="sphere.radius,sphere.plane,spectrum.two-zeros", progress=False)
 print(survey)
 
 zeros = survey["spectrum.two-zeros"]

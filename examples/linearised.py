@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import torch
-from torch.autograd.functional import jvp
+from torch.func import jvp
 
 import armillary
 from armillary.edits.edit import changing
@@ -33,13 +33,13 @@ def expanded(f, x, base, random):
     if random:
         noise = torch.randn(step.shape, generator=draw)
         step = noise * step.norm(dim=-1, keepdim=True) / noise.norm(dim=-1, keepdim=True)
-    value, slope = jvp(f, b, step)
+    value, slope = jvp(f, (b,), (step,))
     return torch.cat([f(x[:, :1]), value + slope], 1)
 
 
 def cost(what, base, random=False):
     """By how much the loss of each document rises, in nats per token."""
-    before, received = losses(gpt, ids), {}
+    received = {}
     with ExitStack() as edits:
         for site in {"norms": NORMS, "norms before feed-forward": NORMS[1::2]}.get(what, ()):
             edits.enter_context(changing(gpt, site, lambda y, x, f=gpt.norms[site]: expanded(f, x, base, random)))
@@ -51,7 +51,8 @@ def cost(what, base, random=False):
         return losses(gpt, ids) - before
 
 
-print(f"Loss {over_documents(losses(gpt, ids), form='.2f')} nats per token. It rises by … when these are linearised:")
+before = losses(gpt, ids)
+print(f"Loss {over_documents(before, form='.2f')} nats per token. It rises by … when these are linearised:")
 for name, base in BASES.items():
     print(f"around {name}")
     for what in ("norms", "norms before feed-forward", "activations"):

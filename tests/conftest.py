@@ -29,7 +29,8 @@ torch.set_num_threads(1)
 # A file is run by one worker, so that what its tests share is computed once. The longest begin, longest first, so that
 # both workers end together; all others follow in their own order.
 LONGEST = (
-    "golden examples cli grid stability second_c second_e filter jobs sphere attention_words attention bench lab"
+    "golden grid examples cluster stability cli sphere filter lab_study attention_words resume second_c second_b "
+    "travel second_e calibrate shards second_a health attention claims jobs bench lab"
 ).split()
 
 VARIABLE = "ARMILLARY_TEST_SEED"

@@ -15,6 +15,7 @@ from armillary.probes.machinery.shared_pass import gather
 from armillary.results import VERDICTS, Finding
 from armillary.specimens.planted import CASES
 from armillary.specimens.planted.case import Case, conclude
+from armillary.views.text.strip_scale import compared
 
 
 def instruments_of(chapters: str) -> tuple[AnyInstrument, ...]:
@@ -83,6 +84,24 @@ def finding_of(name: str) -> Finding:
     return conclude(case_of(name))
 
 
+def disagreeing(finding: Finding) -> list[str]:
+    """Comparisons that contradict the verdict of what they decide; the law is that there are none.
+
+    What is supported lies on the right side of all its limits. What is refuted lies on the wrong side of one at least,
+    because a rule may ask for several things.
+    """
+    verdicts = {"": finding.verdict} | {part.name: part.verdict for part in finding.parts}
+    wrong, speaks_against = [], dict.fromkeys((limit.part for limit in finding.limits), False)
+    for limit in finding.limits:
+        measured = finding.statistic if limit.measured is None else limit.measured
+        for_it = limit.holds(measured.value) == (limit.decides == "supported")
+        speaks_against[limit.part] |= not for_it
+        if verdicts[limit.part] == "supported" and not for_it:
+            wrong.append(f"{limit.part or finding.id} is supported, and yet: {compared(finding, limit)}")
+    refuted = [name for name, against in speaks_against.items() if verdicts[name] == "refuted" and not against]
+    return wrong + [f"{name or finding.id} is refuted, and no limit says so" for name in refuted]
+
+
 def whole(finding: Finding) -> None:
     """Every cell is a number or a word, every column is described, and the interval contains the value."""
     assert finding.verdict in VERDICTS and finding.reading and finding.headline
@@ -95,4 +114,5 @@ def whole(finding: Finding) -> None:
         assert finding.controls and finding.quantities and finding.table.rows and finding.n > 0
         assert finding.statistic.low <= finding.statistic.value + 1e-9
         assert finding.statistic.value <= finding.statistic.high + 1e-9
+    assert not disagreeing(finding)
     assert finding.plot() is not None

@@ -733,8 +733,15 @@ def test_joined_calibrations():
     # An older file has no digests: what cannot be compared is said.
     older = joined(early, replace(late, texts={"sample": "other"}))
     assert not older.texts and "of one name may be mixed: sample." in " ".join(trust_page(older).split())
-    with pytest.raises(OutputError, match="rules' version"):
-        joined(early, replace(late, rules_version="1"))
+    with pytest.raises(OutputError, match=r"rules' version, .* measured a\.a; make both alike"):
+        joined(early, replace(late, rules_version="3"))
+    # Rules have digests: those that did not change stand in another version, too.
+    newer = joined(
+        replace(early, rules={"a.a": "one", "b.b": "two"}), replace(late, rules={"b.b": "three"}, rules_version="3")
+    )
+    assert newer.rules_version == "3" and newer.rules == {"a.a": "one", "b.b": "three"}
+    with pytest.raises(OutputError, match="untrained shapes"):
+        joined(early, replace(late, shapes={"gpt": {"layers": 1}}))
 
 
 def test_planted_models_alone_can_be_joined():

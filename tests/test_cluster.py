@@ -22,7 +22,7 @@ from armillary.flow.tokens import encode
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED
 from armillary.probes.machinery.shared_pass import Arm, InstrumentError, Passage, gather
-from armillary.reading import Sent
+from armillary.reading import SentModel
 from armillary.results.store import survey_json
 
 distributed = pytest.importorskip("distributed")
@@ -79,7 +79,7 @@ def test_a_model_that_has_no_folder_travels(model, workers, whole):
 
 def gathered(anatomy, workers, instrument):
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 2500)
-    with workers.holding(Sent.of(anatomy), corpus, 0) as observe:
+    with workers.holding(SentModel.of(anatomy), corpus, 0) as observe:
         return gather(anatomy, corpus, [instrument], reader=Passage(None, observe, ahead=observe.expect))
 
 
@@ -101,7 +101,7 @@ def test_all_workers_may_die_at_once(model, workers):
     anatomy = armillary.load(model, progress=False)
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 1000)
     arm = Arm(MODEL, anatomy, corpus, 0)
-    with workers.holding(Sent.of(anatomy), corpus, 0) as observe:
+    with workers.holding(SentModel.of(anatomy), corpus, 0) as observe:
         for pid in workers.client.run(os.getpid).values():
             os.kill(pid, signal.SIGKILL)
         states, raised = Passage(None, observe)(arm, [LENGTHS], lambda tokens: None)
@@ -112,7 +112,7 @@ def test_all_workers_may_die_at_once(model, workers):
 def test_an_instrument_that_raises_on_a_worker_is_lost_alone(model, workers):
     anatomy = armillary.load(model, progress=False)
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 2500)
-    with workers.holding(Sent.of(anatomy), corpus, 0) as observe:
+    with workers.holding(SentModel.of(anatomy), corpus, 0) as observe:
         reader = Passage(None, observe, ahead=observe.expect)
         evidence = gather(anatomy, corpus, [LENGTHS, Raises()], reader=reader)
     assert evidence[LENGTHS][MODEL]

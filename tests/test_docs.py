@@ -22,11 +22,23 @@ def test_pages_show_the_stored_numbers(path):
     assert page.count("<!-- numbers ") == len(NUMBERS["BLOCK"].findall(page))
 
 
-def test_the_numbers_were_measured_by_the_rules_of_today():
+def test_every_claim_has_numbers_and_the_rule_that_decided_them():
+    """A version is that of all rules together. By its digest a verdict is known to stand, or marked (below)."""
     assert {"builtin:gpt", "builtin:llama"} <= set(STORE) <= set(NUMBERS["MODELS"])
     for record in STORE.values():
-        assert record["rules"] == RULES_VERSION
+        assert 1 <= int(record["rules"]) <= int(RULES_VERSION)
         assert list(record["claims"]) == [probe.claim.id for probe in PROBES]
+        assert all(entry["rule"] for entry in record["claims"].values())
+
+
+def test_some_claims_measured_anew_leave_the_others():
+    """Also by a later version of the rules: what changed is marked, the rest stands."""
+    old = STORE["builtin:gpt"]
+    new = {**old, "rules": "99", "claims": {"sphere.radius": {**old["claims"]["sphere.radius"], "n": 7}}}
+    both = NUMBERS["added"](old, new)
+    assert both["rules"] == "99" and list(both["claims"]) == list(old["claims"])
+    assert both["claims"]["sphere.radius"]["n"] == 7
+    assert both["claims"]["sphere.plane"] == old["claims"]["sphere.plane"]
 
 
 def test_a_verdict_of_an_earlier_rule_is_marked():

@@ -6,9 +6,11 @@ import re
 import pytest
 from golden.make import GOLDEN, PARTS, record
 from golden.rules import FLOORS, LOOSE, ROUNDING, SHARED, cells, expected, unsigned
+from planted import disagreeing
 
 import armillary
 from armillary.probes import PROBES
+from armillary.views.text.strip_scale import comparison
 
 # At most this share of the numbers may be so uncertain that a change of 1 % of them is not noticed.
 UNCERTAIN = 0.05
@@ -37,6 +39,17 @@ def test_claims_are_told_one_by_one_after_the_plan(surveys, told):
 
 def test_all_claims_are_here(findings):
     assert [finding.id for finding in findings] == [probe.claim.id for probe in PROBES]
+
+
+def test_every_decided_finding_names_the_limit_that_decides(findings):
+    """And the verdict lies on its side: what is supported beyond all its limits, what is refuted not beyond one."""
+    for finding in findings:
+        assert not disagreeing(finding)
+        if finding.verdict not in ("undecided", "failed"):
+            first = finding.limits[0]
+            deciding = {part.verdict for part in finding.parts if part.name == first.part} or {finding.verdict}
+            assert deciding == {finding.verdict}, f"{finding.id}: {comparison(finding)} does not decide it"
+            assert comparison(finding)
 
 
 def test_negative_numbers_are_told_with_a_minus(findings):

@@ -51,6 +51,33 @@ def test_every_module_says_what_it_answers(path):
     assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), path
 
 
+LONGEST = 50
+# It fills the thirty fields of an anatomy, one line each.
+LONG = {("anatomy/read.py", "read")}
+
+
+def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function's body; a public function may have more lines of options and of documentation."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_functions_are_short():
+    found = {
+        (path.relative_to(ROOT).as_posix(), node.name)
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _length(node) > LONGEST
+    }
+    assert found == LONG, "shorten a function, or delete one that is short now from LONG"
+
+
+def test_a_long_function_is_noticed():
+    for lines, doc in ((50, ""), (51, ""), (50, '    """What it does.\n\n    More.\n    """\n')):
+        (function,) = ast.parse("def f(\n    a,\n    b,\n):\n" + doc + "    a = b\n" * lines).body
+        assert (_length(function) > LONGEST) == (lines == 51)
+
+
 LIGHT = [
     "armillary",
     "armillary.cli",

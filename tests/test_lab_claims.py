@@ -110,6 +110,14 @@ def test_an_arm_that_is_still_to_be_run_leaves_the_claim_open_and_one_that_diver
     assert closed.verdict == "supported" and "Diverged: dyt" in closed.reading
 
 
+def test_a_floor_that_was_not_run_with_both_starts_leaves_the_norm_undecided():
+    evidence = planted("implicit", {**FLOORS, NORM: 0.2, LOUD_NORM: 1.0})
+    rows = [row for row in evidence.rows if row["arm"] != LOUD_FLOOR]
+    decision = CLAIMS["lab.implicit"].decide(Evidence(evidence.reference, rows, evidence.arms))
+    assert decision.verdict == "undecided"
+    assert f"Still to be run: {LOUD_FLOOR}." in decision.reading
+
+
 def test_a_slower_gain_is_no_other_norm():
     assert CLAIMS["lab.norms"].decide(planted("norms", {"slow gain": BETTER})).verdict == "supported"
 

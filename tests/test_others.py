@@ -22,17 +22,19 @@ from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather, observe
 from armillary.probes.machinery.stream_states import stream_states
-from armillary.probes.others.bare_attention import Bare
+from armillary.probes.others.bare_attention import Bare, left
 from armillary.probes.others.bare_attention import share as left_share
 from armillary.probes.others.block_fits import block_fits, skip, write
 from armillary.probes.others.block_fits import whole as linear_share
 from armillary.probes.others.cones import contributions, rogue_share
-from armillary.probes.others.id_peak import by_half, peak
+from armillary.probes.others.id_peak import by_half, middle, peak
 from armillary.probes.others.key_hulls import _keys, _layer, _received
 from armillary.probes.others.massive_places import SetOutliers, extremes
 from armillary.probes.others.straight import middle_third
 from armillary.probes.others.stream import sampled_streams
 from armillary.results import Why
+from armillary.specimens.models.assembled import assembled
+from armillary.specimens.models.draws import normal
 from armillary.specimens.models.others import resting, writing
 from armillary.specimens.models.texts import chained, corpus
 from armillary.specimens.planted.others import CASES
@@ -44,6 +46,8 @@ PARTS = {
     "anisotropy, a mean along all axes": {"a narrow cone": "supported", "by rogue dimensions": "refuted"},
     "linear, small writes of |y|": {"with its skip": "supported", "not by the skip alone": "qualified"},
     "straight, means of all words so far": {"by training": "supported", "from the text": "refuted"},
+    "collapse, words that share a mean": {"skips prevent it": "supported"},
+    "collapse, writes that drown the skips": {"attention alone collapses": "supported", "skips prevent it": "refuted"},
     "selectable, words of many lengths": {"queries use the normal": "supported"},
     "selectable, words of one length": {
         "every key is selectable": "supported",
@@ -106,7 +110,7 @@ def test_independent_points_turn_by_120_degrees():
     steps = np.diff(rng.standard_normal((4000, 64)), axis=0)
     cosine = (steps[1:] * steps[:-1]).sum(1) / np.linalg.norm(steps[1:], axis=1) / np.linalg.norm(steps[:-1], axis=1)
     assert np.degrees(np.arccos(cosine)).mean() == pytest.approx(120, abs=1)
-    assert [middle_third(n) for n in (2, 3, 8)] == [slice(1, 2), slice(1, 2), slice(2, 6)]
+    assert [middle_third(n) for n in (4, 5, 8)] == [slice(1, 3), slice(1, 4), slice(2, 6)]
 
 
 def test_dimensions_add_up_to_the_cosine():
@@ -213,22 +217,60 @@ def test_without_its_skip_a_block_gives_its_write(family):
 
 
 def test_the_highest_of_many_noisy_numbers_is_no_peak():
-    """Dimensions that differ by chance alone: found and measured on the same documents, they would have a peak."""
+    """Dimensions that differ by chance alone: found and measured on the same documents, they would be too high."""
     rng = np.random.default_rng(3)
-    ratios = []
+    ratios, highest = [], []
     for _ in range(40):
         sums = np.zeros((20, 30, 2, 2))
         sums[..., 0] = 20
         sums[..., 1] = 2 + 0.4 * rng.standard_normal((20, 30, 2))
         ratios.append(float(peak(by_half(sums).sum(0)[None])[0]))
-    assert np.mean(ratios) < 1.0
+        same = by_half(sums).sum(0)[None].repeat(2, 1)[:, ::2]
+        highest.append(float((same[..., 0] / same[..., 1])[:, :, middle(30)].max(-1).mean() / 10))
+    # A mean of 200 numbers with a spread of a fifth errs by 1.4 %, and the mean of 80 such ratios by a fifth of that.
+    assert abs(np.mean(ratios) - 1) < 0.01 < 0.02 < np.mean(highest) - 1
     sums[:, 15, :, 1] /= 2
     assert float(peak(by_half(sums).sum(0)[None])[0]) > 1.5
+
+
+def test_a_peak_outside_the_middle_is_none():
+    """Six blocks: after the first, 17 % of the depth is over."""
+    for at, height in ((1, 0.5), (2, 2.0), (4, 2.0), (5, 0.5)):
+        sums = np.ones((20, 7, 2, 2))
+        sums[:, at, :, 1] /= 2
+        assert float(peak(by_half(sums).sum(0)[None])[0]) == height
+    assert [int(middle(blocks + 1).sum()) for blocks in (3, 4, 5, 6, 10)] == [2, 3, 4, 3, 7]
+
+
+@pytest.mark.parametrize("claim", ["others.idpeak", "others.straight"])
+def test_the_middle_of_a_depth_needs_three_blocks(claim):
+    probe = choose(claim)[0]
+    for layers in (1, 2, 3):
+        finding = tried(probe, assembled(normal(90, 32, stream=1), layers=layers), corpus(12, 30, vocabulary=90))
+        assert (finding.why is Why.NOT_APPLICABLE) == (layers < 3), finding.reading
+        whole(finding)
+    assert "fewer than 3 blocks" in probe.claim.rule
 
 
 def test_what_is_left_beside_the_mean():
     sums = np.array([[[0.0, 4.0], [4.0, 4.0], [1.0, 4.0]]])
     assert left_share(sums)[0].tolist() == [0.0, 1.0, 0.5]
+    assert left(sums[:, 1:])[0].tolist() == [1.0, 0.5]
+
+
+def test_a_mean_that_all_words_share_from_the_start_is_no_collapse():
+    """Nearly one vector before the first block: skips keep what there is."""
+    finding = finding_of("collapse, words that share a mean")
+    start = next(control for control in finding.controls if "before the first block" in control.name)
+    skips = next(control for control in finding.controls if control.name == "attention with skips")
+    assert start.value < 0.1 < 0.5 < skips.value
+    assert finding.to_frame().whole_share[0] == pytest.approx(start.value)
+
+
+def test_embeddings_of_one_vector_leave_nothing_to_collapse():
+    finding = tried(choose("others.collapse")[0], assembled(torch.ones(90, 32)), corpus(12, 30, vocabulary=90))
+    assert (finding.verdict, finding.why) == ("undecided", Why.UNDEFINED)
+    whole(finding)
 
 
 def test_a_peak_needs_different_words():

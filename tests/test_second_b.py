@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from planted import case_of, finding_of, name_of, tried, whole
@@ -15,7 +16,7 @@ from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.shared_pass import gather
 from armillary.probes.sphere.contrast import Contrast
-from armillary.probes.sphere.isotropy import POST, Isotropy
+from armillary.probes.sphere.isotropy import POST, Isotropy, headline
 from armillary.probes.sphere.shared import Shared
 from armillary.probes.sphere.symmetry import cycle_parts
 from armillary.probes.sphere.symmetry.cycle import WRITE, X, Y, cycle, sublayers
@@ -72,12 +73,44 @@ def test_the_statistic_counts_what_the_part_counts():
     """Each step happens in two of four sublayers, and never both: qualified apart, refuted together."""
     apart, half = (
         finding_of(f"cycle, {case}")
-        for case in ("each step in another layer", "gains that even out in one layer of two")
+        for case in (
+            "each step in another layer",
+            "a projection that evens out and gains that undo it in one layer of two",
+        )
     )
     both, norm, sublayer = apart.parts[:3]
     assert (both.verdict, norm.verdict, sublayer.verdict) == ("refuted", "qualified", "qualified")
     assert apart.statistic.value == both.statistic.value == 0 and "Both at one sublayer" in both.reading
     assert half.statistic.value == half.parts[0].statistic.value == 0.5 and "2 of 4" in half.parts[0].reading
+
+
+def test_a_gain_that_symmetrises_is_not_the_projection():
+    """Both steps happen at every sublayer, but by the gain: the source says it of the projection."""
+    gain, bare = (
+        finding_of(f"cycle, {case}")
+        for case in (
+            "gains that even out and a projection that does not",
+            "a projection that evens out, writes along one axis",
+        )
+    )
+    verdicts = [{part.name: part.verdict for part in finding.parts} for finding in (gain, bare)]
+    assert [each["the norm with its gain symmetrises"] for each in verdicts] == ["supported", "supported"]
+    assert [each["both at one sublayer"] for each in verdicts] == ["supported", "supported"]
+    assert [each["the projection alone symmetrises"] for each in verdicts] == ["refuted", "supported"]
+    assert "The gain symmetrises, not the projection." in gain.reading
+    assert "not the projection" not in bare.reading
+
+
+def test_the_headline_says_where_both_steps_happen():
+    """Each of the two steps at two of four sublayers, beyond untrained models at none together."""
+    raised = cycle_parts.Change(
+        np.array([[2.0, 1.5, 2.5]] * 2 + [[0.5, 0.4, 0.6]] * 2), np.full((4, 3), np.nan), 0, True
+    )
+    lowered = replace(raised, intervals=1 / raised.intervals[:, [0, 2, 1]], rises=False)
+    apart = replace(lowered, intervals=lowered.intervals[::-1])
+    assert headline(raised, raised, lowered).startswith("At 2 of 4 sublayers")
+    assert headline(raised, raised, apart).startswith("At 0 of 4 sublayers")
+    assert "the norm at 2, its projection alone at 2, the sublayer at 2" in headline(raised, raised, apart)
 
 
 def test_few_tokens_do_not_look_like_few_axes():
@@ -92,7 +125,7 @@ def test_few_tokens_do_not_look_like_few_axes():
 
 
 def test_the_bare_norm_commutes_with_rotations_and_its_gain_does_not():
-    finding = finding_of("cycle, gains that even out, writes along one axis")
+    finding = finding_of("cycle, gains that even out and a projection that does not")
     part = next(part for part in finding.parts if part.name == "the bare norm treats all directions alike")
     assert part.verdict == "supported" and part.statistic.value < 1e-14
     rows = {row["map"]: row for row in finding.more_tables["rotations"].records()}
@@ -161,7 +194,7 @@ def test_nothing_written_has_no_shape():
 def test_the_drawing_has_one_path_per_sublayer_and_escapes_names():
     from armillary.views.figures.figure import drawn
 
-    quantity = finding_of("cycle, gains that even out, writes along one axis").quantities[0]
+    quantity = finding_of("cycle, gains that even out and a projection that does not").quantities[0]
     figure = drawn((quantity,), "headline", "subtitle")
     *_, norm, attention, feed_forward, points = figure.data
     values = quantity.values
@@ -234,7 +267,7 @@ def test_an_exchange_is_what_other_weights_would_do():
 
     from armillary.edits import edited
     from armillary.flow.capture import run, still
-    from armillary.probes.sphere.gains.gain_swaps import Pair, swapped
+    from armillary.probes.sphere.gains.gain_swaps import LayerPair, swapped
 
     for family in ("gpt2", "llama", "gemma2", "opt-post"):
         anatomy = read(tiny(family))
@@ -248,7 +281,7 @@ def test_an_exchange_is_what_other_weights_would_do():
         ids = torch.randint(3, 90, (2, 12), generator=torch.Generator().manual_seed(0))
         with still(anatomy.model), still(by_hand.model):
             before = run(anatomy, ids)
-            with edited(anatomy, *swapped(anatomy, Pair(0, 2))):
+            with edited(anatomy, *swapped(anatomy, LayerPair(0, 2))):
                 exchanged = run(anatomy, ids)
             assert torch.allclose(exchanged, run(by_hand, ids), atol=1e-5), family
             assert not torch.allclose(exchanged, before, atol=1e-3) and torch.equal(run(anatomy, ids), before)

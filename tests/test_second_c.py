@@ -20,9 +20,9 @@ from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus
 from armillary.probes.grid.head_language import HeadLanguage
 from armillary.probes.grid.head_regions import HeadRegions
-from armillary.probes.grid.language.attention import measure_gaps
+from armillary.probes.grid.language.attention_gaps import measure_gaps
 from armillary.probes.grid.language.effects import Cost, best_gap, significant, weaker
-from armillary.probes.grid.language.reading import readable as read_items
+from armillary.probes.grid.language.item_places import readable as read_items
 from armillary.probes.grid.language.templates import PHENOMENA, items
 from armillary.probes.grid.regions.partition import explain, kmeans, nearest
 from armillary.probes.grid.regions.readings import read_heads
@@ -35,7 +35,7 @@ from armillary.probes.machinery.shared_pass import gather, observe
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.words.context import Context
 from armillary.probes.words.neighbours import _others, _within, explained
-from armillary.probes.words.self_similarity import SampledStates, self_similarity
+from armillary.probes.words.self_similarity import SampledStates, same_tokens, self_similarity
 from armillary.probes.words.senses.clusters import triplets
 from armillary.probes.words.senses.homographs import listed, readable, shuffled
 from armillary.results import Finding, Part, Why
@@ -45,6 +45,7 @@ from armillary.specimens.models.regions import WORDS, regional
 from armillary.specimens.models.senses import beginnings, mixing, plain_tokenizer, sense_text, sense_words, split
 from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted import CASES
+from armillary.specimens.planted.case import conclude
 
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "opt-post", "bert")
 
@@ -164,6 +165,24 @@ def test_attention_to_the_word_before_is_what_neighbours_predict():
 def test_states_with_attention_off_depend_on_word_and_place_alone():
     off = next(c for c in finding_of("context, the meaning of the words before").controls if c.name == "attention off")
     assert (off.value, off.low, off.high) == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_attention_that_does_nothing_is_no_context(seed):
+    """Words and places share the state evenly with attention on and off: refuted, not by chance."""
+    finding = conclude(case_of("context, word and place"), seed=seed)
+    differ = part(finding, "they differ by context")
+    assert differ.verdict == "refuted" and "of the same tokens +0.00 [+0.00, +0.00] more" in differ.reading
+    assert 0.3 < differ.statistic.value < 0.7
+
+
+def test_pairs_are_of_the_same_tokens():
+    """A token that one sample lacks is left out of both."""
+    places = np.array([[0, 1, 5, 6], [0, 2, 6, 7], [1, 1, 5, 8]])
+    z = torch.arange(3.0)[:, None, None]
+    one, other = same_tokens(SampledStates(z, places), SampledStates(10 * z[[2, 0]], places[[2, 0]]))
+    assert one.places.tolist() == other.places.tolist() == places[[0, 2]].tolist()
+    assert one.z.flatten().tolist() == [0, 2] and other.z.flatten().tolist() == [0, 20]
 
 
 def test_the_own_share_is_what_was_mixed_in():

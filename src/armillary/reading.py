@@ -48,14 +48,14 @@ class Loader:
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentModel:
     """A model that exists in this process alone, as it travels to workers."""
 
     content: bytes
     kind: str
 
     @classmethod
-    def of(cls, anatomy: Anatomy) -> "Sent":
+    def of(cls, anatomy: Anatomy) -> "SentModel":
         # By torch, which knows that several tensors are views of one weight; pickle alone would send each.
         content = io.BytesIO()
         torch.save(dataclasses.replace(anatomy, tokenizer=None), content)
@@ -169,7 +169,7 @@ class Reading:
         from armillary.probes.machinery.cluster import cluster_of
 
         cluster = stack.enter_context(cluster_of(self.dask))
-        workers = stack.enter_context(cluster.holding(source or Sent.of(anatomy), corpus, seed))
+        workers = stack.enter_context(cluster.holding(source or SentModel.of(anatomy), corpus, seed))
         return Passage(kept, workers, ahead=workers.expect)
 
 

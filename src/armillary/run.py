@@ -111,13 +111,8 @@ def survey(
     started = time.time()
     # What can be refused is refused before a model is loaded.
     probes = choose(claims)
-    tokens = (QUICK_TOKENS if quick else DEFAULT_TOKENS) if tokens is None else tokens
-    if tokens < 1:
-        raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
-    if jobs is not None and jobs < 1:
-        raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
-    if resume and out is None:
-        raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+    tokens = _budget(tokens, quick)
+    _check_jobs(jobs, resume, out)
     reading = Reading.of(shard, shards, dask, out)
     folder = None if out is None else Path(out)
     with (
@@ -147,10 +142,28 @@ def survey(
         else:
             growing.restore(read_survey(folder))
         if folder is not None:
-            if reading.shard is None:
-                growing.result.save(folder)
-            forget_pass(folder)
+            _save(growing.result, folder, reading)
     return growing.result
+
+
+def _budget(tokens: int | None, quick: bool) -> int:
+    tokens = (QUICK_TOKENS if quick else DEFAULT_TOKENS) if tokens is None else tokens
+    if tokens < 1:
+        raise TextError(f"--tokens {tokens} leaves nothing to read; give at least 1, better 2000 or more.")
+    return tokens
+
+
+def _check_jobs(jobs: int | None, resume: bool, out: str | Path | None) -> None:
+    if jobs is not None and jobs < 1:
+        raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
+    if resume and out is None:
+        raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+
+
+def _save(survey: Survey, folder: Path, reading: Reading) -> None:
+    if reading.shard is None:
+        survey.save(folder)
+    forget_pass(folder)
 
 
 def _measure(

@@ -16,7 +16,7 @@ from armillary.views.figures.figure import figure, ledger_figure
 from armillary.views.figures.marks import DARK, LIGHT, MARKS
 from armillary.views.figures.panels import LineLabel, spread
 from armillary.views.figures.scales import Numbers, label_axis
-from armillary.views.figures.theme import darkened
+from armillary.views.figures.theme import both_themes
 from armillary.views.page import figure_html, finding_csv
 from armillary.views.report.notebook import finding_html, ledger_html
 
@@ -95,13 +95,15 @@ def test_a_heat_map_shares_its_scale_with_its_control(survey: Survey) -> None:
 
 def test_the_dark_figure_differs_only_in_colour(survey: Survey) -> None:
     fig = figure(survey["sphere.concentration"])
-    dark = darkened(fig)
-    assert LIGHT.accent in fig.to_json()
-    assert LIGHT.accent not in dark.to_json()
-    assert dark.layout.template.layout.paper_bgcolor == DARK.ground
-    assert dark.layout.title.text == fig.layout.title.text
+    light, dark = (json.loads(text) for text in both_themes(fig))
+    assert light == json.loads(fig.to_json())
+    assert LIGHT.accent in json.dumps(light)
+    assert LIGHT.accent not in json.dumps(dark)
+    assert dark["layout"]["template"]["layout"]["paper_bgcolor"] == DARK.ground
+    assert dark["layout"]["title"]["text"] == fig.layout.title.text
     token = replace(survey.findings[0], headline=LIGHT.accent)
-    assert darkened(figure(token)).layout.title.text == LIGHT.accent, "words are data, whatever they spell"
+    _, dark = both_themes(figure(token))
+    assert json.loads(dark)["layout"]["title"]["text"] == LIGHT.accent, "words are data, whatever they spell"
 
 
 def test_odd_quantities_still_draw(survey: Survey) -> None:

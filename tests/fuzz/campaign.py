@@ -21,7 +21,7 @@ from fuzz.case import KINDS, Outcome, Runner
 from fuzz.generators import GENERATORS, outcomes, table
 from fuzz.shelf import stocked
 
-SILENCE = 90
+SILENCE = 200
 
 
 def work(first: int, end: int, seed: int, log: Path) -> None:

@@ -153,9 +153,4 @@ def tokenizer(rng: random.Random, place: Path, shelf: Shelf) -> Case:
     if rng.random() < 0.7:
         return _read(rng, what, model, sound, place, shelf, 1)
     # The anatomy reads no tokenizer.
-    return Case(what, ("anatomy", model), ("anatomy", sound), lambda now, then: _same_but_path(now, then, model, sound))
-
-
-def _same_but_path(now: Any, then: Any, model: Path, sound: Path) -> str:
-    now.stdout_bytes = now.stdout.replace(str(model), str(sound)).encode()
-    return same_output(now, then) if len(str(model)) == len(str(sound)) else ""
+    return Case(what, ("anatomy", model), ("anatomy", sound), same_output(model, sound))

@@ -42,7 +42,7 @@ def _command(rng: random.Random, what: str, folder: Path, shelf: Shelf) -> Case:
     match rng.random():
         case chance if chance < 0.75:
             how = rng.choice(SHOWN)
-            return Case(what, ("show", folder, *how), ("show", shelf.survey, *how), same_output)
+            return Case(what, ("show", folder, *how), ("show", shelf.survey, *how), same_output(folder, shelf.survey))
         case chance if chance < 0.85:
             page, sound = folder.parent / "page.html", shelf.root / "page.html"
             return Case(what, ("report", folder, "--out", page), ("report", shelf.survey, "--out", sound),

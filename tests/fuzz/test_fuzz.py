@@ -92,21 +92,26 @@ def test_a_process_that_dies_is_named(tmp_path: Path) -> None:
 
 
 def test_a_case_depends_on_its_number_alone(shelf: Shelf, tmp_path: Path) -> None:
-    """So that a case that fails can be run again by itself, also in a process with another hash seed."""
+    """So that a case that fails can be run again by itself, also in a process that hashes strings otherwise."""
     code = (
-        "import sys, random; from pathlib import Path\n"
-        "from fuzz.generators import GENERATORS; from fuzz.shelf import Shelf\n"
-        "for n in range(16):\n"
-        " place = Path(sys.argv[2]) / str(n); place.mkdir()\n"
-        " print(GENERATORS[n % 8](random.Random(f'21 {n}'), place, Shelf(Path(sys.argv[1]))).what.encode())\n"
+        "import sys; from pathlib import Path; from fuzz.test_fuzz import said; from fuzz.shelf import Shelf\n"
+        "print(said(Shelf(Path(sys.argv[1])), Path(sys.argv[2])))"
     )
-    said = []
-    for seed in ("1", "2"):
-        (tmp_path / seed).mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", code, shelf.root, tmp_path / seed], capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )  # fmt: skip
-        said.append(done.stdout)
-    assert said[0] == said[1]
-    assert said[0].count("\n") == 16
+    here = said(shelf, tmp_path / "here")
+    where = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", code, str(shelf.root), str(tmp_path / "there")]
+    there = subprocess.run(words, capture_output=True, text=True, check=True, env=where).stdout
+    assert there == f"{here}\n"
+    assert len(set(here)) > 8
+
+
+def said(shelf: Shelf, place: Path) -> list[bytes]:
+    """What the first cases do."""
+    cases = []
+    for number in range(16):
+        (place / str(number)).mkdir(parents=True)
+        make = GENERATORS[number % len(GENERATORS)]
+        cases.append(
+            make(random.Random(f"{SEED} {number}"), place / str(number), shelf).what.encode("utf-8", "replace")
+        )
+    return cases

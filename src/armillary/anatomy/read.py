@@ -29,6 +29,8 @@ from armillary.anatomy.modules import (
 from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
+_SIZES = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+
 
 def check_config(config: Any, family: Family) -> tuple[str, ...]:
     """Refuse, by name, an attribute that changes the computation and that no table understands.
@@ -40,6 +42,9 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
         raise ModelError(
             "the model's config says return_dict=False, so that it names none of its outputs; set it to True."
         )
+    for name in _SIZES:
+        if isinstance(size := getattr(config, name, None), int) and size < 1:
+            raise ModelError(f"config attribute {name} is {size}, and no model has less than 1; check config.json.")
     given, default = config.to_dict(), type(config)().to_dict()
     understood = family.understood | NEUTRAL
     strange = [key for key in given if key not in understood and key in default and given[key] != default[key]]
@@ -187,6 +192,8 @@ def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Bloc
         rope = rope.get(rotary.kind, rope) if rotary.kind else rope
         first = rotary.rotation(torch.arange(2, device=next(inner.parameters()).device))
         frequencies = getattr(rotary.module, "inv_freq", None)
+        if frequencies is not None and not frequencies.numel():
+            raise ModelError("the config rotates no axis of any head (a rotary factor of 0); check config.json.")
         if frequencies is not None and not (fastest := float(frequencies.max())) <= math.pi:
             raise ModelError(
                 f"the rotary base of this model ({rope.get('rope_theta')}) turns a pair of axes by {fastest:.1e} rad "

@@ -15,6 +15,7 @@ from armillary.errors import ArmillaryError
 
 DEBUG = "ARMILLARY_DEBUG"
 USER, BUG, INTERRUPTED = 2, 1, 130
+NUL = "a path contains NUL or half of a character, which no file's name can; check the names given."
 
 
 def friendly(
@@ -45,13 +46,18 @@ def friendly(
             full = ("out of memory", "can't allocate memory")
             if isinstance(error, MemoryError) or any(words in str(error) for words in full):
                 tell(f"out of memory; {smaller}.", USER)
-            if "embedded null" in str(error):
-                tell("a path contains the character NUL, which no file's name can; check the names given.", USER)
+            if _is_name(error):
+                tell(NUL, USER)
             if os.environ.get(DEBUG) or kwargs.get("debug"):
                 raise
             tell(unforeseen(error), BUG)
 
     return wrapped
+
+
+def _is_name(error: Exception) -> bool:
+    """Is it about a path that no file can have?"""
+    return "embedded null" in str(error) or (isinstance(error, UnicodeEncodeError) and "surrogates" in str(error))
 
 
 def _written(interrupted: str, before: int) -> str:
@@ -112,4 +118,8 @@ class Commands(click.Group):
             sys.exit(error.exit_code)
         except click.Abort:
             tell("interrupted.", INTERRUPTED)
+        except ValueError as error:
+            if not _is_name(error):
+                raise
+            tell(NUL, USER)
         sys.exit(code if isinstance(code, int) else 0)

@@ -69,7 +69,7 @@ def train(
 @click.argument("study", metavar="STUDY")
 @click.option("--preset", default="smoke", show_default=True, metavar="P",
               help="smoke (a minute or two), cpu (up to half an hour) or gpu (the sizes of docs/lab).")  # fmt: skip
-@click.option("--size", metavar="NAME", help="smoke, cpu, xs, xs-scarce, s or m, instead of the preset's.")
+@click.option("--size", metavar="NAME", help="smoke, cpu, xs, xs-scarce, s-short, s or m, instead of the preset's.")
 @click.option("--text", metavar="PATH", help="A text file (also .xz, .gz) or a folder. [default: the built-in sample]")
 @click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
 @click.option("--seeds", type=int, metavar="N", help="Paired runs per arm, instead of the preset's 3, 5 or 8.")

@@ -5,8 +5,8 @@ import torch
 from armillary.anatomy import Anatomy
 from armillary.flow.tokens import BATCH_TOKENS
 
-# On an H200 GPT-2 small took 4.3 times as long with 2 048 tokens in a batch as with 16 384; with 65 536 it took twice as
-# long per token again, and a Llama of 135M 1.15 times.
+# On an H200 GPT-2 small took 4.3 times as long with 2 048 tokens in a batch as with 16 384; with 65 536 it took
+# twice as long per token again, and a Llama of 135M 1.15 times.
 GPU_TOKENS = 16_384
 # Of the device's memory, for what a batch needs beside the weights and the states.
 SHARE = 1 / 8

@@ -64,7 +64,7 @@ def parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             with parquet.ParquetFile(path) as file:
                 for batch in file.iter_batches(SEVERAL):
                     yield from batch.to_pylist()
-        except pyarrow.ArrowException as error:
+        except (pyarrow.ArrowException, UnicodeDecodeError) as error:
             raise TextError(f"{path} is not a parquet file that can be read ({error}).") from error
 
 

@@ -8,7 +8,7 @@ The windows of a batch depend only on the seed and the step, so a resumed run ne
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -204,7 +204,7 @@ def prepare(recipe: Recipe, text: Text, folder: Path, tick: Tick = lambda what, 
     if os.path.lexists(done):
         known = read_form(done, PREPARED, "delete that folder and try again")
         if {name: known[name] for name in key} == key:
-            return _tokenizer(folder / "bpe.json", known.get("bpe"))
+            return _prepared(folder, known.get("files", {}))
     tick("training the tokenizer", 0, 0)
     bpe = train_tokenizer(text, recipe.vocabulary)
     try:
@@ -216,21 +216,26 @@ def prepare(recipe: Recipe, text: Text, folder: Path, tick: Tick = lambda what, 
             _encode(bpe, text.part(name), folder, name, text.size if name == "train" else 0, tick)
     except OSError as error:
         raise OutputError(why_not(folder, error)) from error
-    write_whole({done: json.dumps({**key, "bpe": sha256(bpe.to_str())})})
+    files = {name: sha256(read_bytes(folder / name)) for name in ("bpe.json", "train.json", "valid.json")}
+    write_whole({done: json.dumps({**key, "files": files})})
     return bpe
 
 
-def _tokenizer(path: Path, digest: str | None) -> Any:
-    """The tokenizer that a text was prepared with."""
+def _prepared(folder: Path, hashes: Mapping[str, str]) -> Any:
+    """The tokenizer that a text was prepared with, once its files are what was written."""
     import tokenizers as tk
 
+    path = folder
     try:
-        content = read_bytes(path)
-        if digest is not None and sha256(content) != digest:
-            raise ValueError("its SHA-256 differs")
-        return tk.Tokenizer.from_buffer(content)
+        for name, digest in hashes.items():
+            path = folder / Path(name).name
+            if sha256(read_bytes(path)) != digest:
+                raise ValueError("its SHA-256 differs")
+        path = folder / "bpe.json"
+        return tk.Tokenizer.from_buffer(read_bytes(path))
     except Exception as error:  # the library raises plain ones
-        raise TextError(f"{path} is damaged ({error}); delete its folder and try again.") from error
+        why = getattr(error, "strerror", None) or error
+        raise TextError(f"{path} is damaged ({why}); delete its folder and try again.") from error
 
 
 def encoded(part: Iterable[str], encode: Encode, end: int | None) -> Iterator[tuple[list[int], int, int]]:

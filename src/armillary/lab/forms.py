@@ -42,7 +42,7 @@ TOKENS = s.record(
     {"tokens": s.whole(0), "bytes": s.whole(0), "documents": s.whole(0), "shards": s.listed(s.text)},
     {"sha256": s.mapped(s.text)},
 )
-PREPARED = s.record({"sha256": s.text, "vocabulary": s.whole(0)}, {"bpe": s.text})
+PREPARED = s.record({"sha256": s.text, "vocabulary": s.whole(0)}, {"files": s.mapped(s.text)})
 _ARM = s.record({"prediction": s.text}, closed=False)
 MANIFEST = s.record(
     {"study": s.text, "arms": s.mapped(_ARM)},

@@ -6,18 +6,18 @@ from armillary.results.claim import (
     SOURCES,
     VERDICTS,
     Claim,
-    Control,
     Finding,
     Kind,
     Part,
     RuleChange,
-    Statistic,
     Verdict,
     Why,
 )
 from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, Times
+from armillary.results.limit import Limit, Prediction
 from armillary.results.numbers import say
 from armillary.results.quantity import Quantity
+from armillary.results.statistic import Control, Statistic
 from armillary.results.survey import Ledger, Survey
 from armillary.results.table import Column, Table
 
@@ -33,9 +33,11 @@ __all__ = [
     "Kind",
     "LawCheck",
     "Ledger",
+    "Limit",
     "ModelFacts",
     "Part",
     "Plan",
+    "Prediction",
     "Provenance",
     "Quantity",
     "RuleChange",

@@ -21,6 +21,7 @@ TYPES |= {"bool": lambda text: text == "True", "none": lambda text: None}
 _BY_LETTER = {name[0]: name for name in TYPES}
 # An apostrophe too: otherwise what was written after one could not be told from what began with one.
 FORMULA = tuple("=+-@\t\r'")
+_SPECIAL = re.compile(r'[,"\r\n]')
 
 
 def table_csv(table: Table) -> str:
@@ -29,13 +30,18 @@ def table_csv(table: Table) -> str:
     >>> table_csv(Table((Column("site", "where"), Column("r", "radius")), (("ln1", 0.1), ("=1+1", None))))
     "site,r\\nln1,0.1\\n'=1+1,\\n"
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([as_text(name) for name in table.names])
+    rows = [[as_text(name) for name in table.names]]
     for row in table.rows:
         cells = [plain(cell) for cell in row]
-        writer.writerow([repr(cell) if isinstance(cell, float) else as_text(cell) for cell in cells])
-    return out.getvalue()
+        rows.append([repr(cell) if isinstance(cell, float) else as_text(cell) for cell in cells])
+    return "".join(_line(row) for row in rows)
+
+
+def _line(row: Sequence[Any]) -> str:
+    """A line of CSV. Python's own writer leaves a carriage return bare, at which readers end the line."""
+    fields = ["" if cell is None else str(cell) for cell in row]
+    quoted = ['"' + field.replace('"', '""') + '"' if _SPECIAL.search(field) else field for field in fields]
+    return (",".join(quoted) if quoted != [""] else '""') + "\n"
 
 
 def as_text(cell: Any) -> Any:

@@ -11,7 +11,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from armillary.results.limit import Limit, Prediction
 from armillary.results.quantity import Quantity
+from armillary.results.statistic import Control, Statistic
 from armillary.results.table import Table
 
 if TYPE_CHECKING:
@@ -93,27 +95,6 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Statistic:
-    """The number that a rule weighs, with its 95 % interval over documents."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    unit: str = ""
-
-
-@dataclass(frozen=True)
-class Control:
-    """The same statistic where the effect should be absent, or known."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Part:
     """One of several things that a claim says, with its own verdict."""
 
@@ -150,6 +131,10 @@ class Finding:
     """What the claim says in several parts; the verdict is that of the weakest part that the source asserts."""
     of_text: bool = True
     """Did the survey's text have a say? Not where a stored table was read."""
+    limits: tuple[Limit, ...] = ()
+    """The numbers that the rule compares with, the one that decided first; none in surveys of earlier versions."""
+    prediction: Prediction | None = None
+    """What theory says the statistic should be, where it says a number."""
 
     @property
     def id(self) -> str:

@@ -15,16 +15,16 @@ from armillary.results.claim import (
     KINDS,
     VERDICTS,
     Claim,
-    Control,
     Finding,
     Part,
     RuleChange,
-    Statistic,
     Why,
 )
 from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, Times
 from armillary.results.files import CODEC, read_bytes, sha256
+from armillary.results.limit import DECIDES, SIDES, Limit, Prediction
 from armillary.results.quantity import Quantity
+from armillary.results.statistic import Control, Statistic
 from armillary.results.table import Table
 
 CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key not in ("changes", "kind"))
@@ -52,6 +52,10 @@ def _decided(value: Any, at: str) -> None:
         raise ValueError(f"{at} has the verdict {value['verdict']!r} and the reason {value.get('why')!r}")
 
 
+def _label(value: Any, at: str) -> None:
+    (s.text if isinstance(value, str) else s.number())(value, at)
+
+
 _NUMBER = s.number(null=True)
 _INTERVAL = {"name": s.text, "value": _NUMBER, "low": _NUMBER, "high": _NUMBER}
 _STATISTIC = _both(s.record({**_INTERVAL, "unit": s.text}), _ordered)
@@ -67,12 +71,21 @@ _QUANTITY = s.record(
         **dict.fromkeys(("axes", "logs"), s.listed(s.text)),
         **dict.fromkeys(("values", "low", "high"), s.anything),
         **dict.fromkeys(("controls", "theory"), s.mapped(s.anything)),
-        "coords": s.mapped(s.listed(s.anything)),
+        "coords": s.mapped(s.listed(_label)),
     }
 )
 _PART = s.record(
     {"name": s.text, "verdict": _VERDICT, "reading": s.text, "statistic": s.optional(_STATISTIC)},
     {"asserted": s.flag, "why": _WHY},
+)
+_LIMIT = s.record(
+    {
+        "value": s.number(),
+        "side": s.one_of(SIDES, f"one of {', '.join(SIDES)}"),
+        **dict.fromkeys(("meaning", "part"), s.text),
+        "decides": s.one_of(DECIDES, f"one of {', '.join(DECIDES)}"),
+        "measured": s.optional(_STATISTIC),
+    }
 )
 _CLAIM = _both(
     s.record(
@@ -96,6 +109,8 @@ _CLAIM = _both(
             "why": _WHY,
             "parts": s.listed(_PART),
             "of_text": s.flag,
+            "limits": s.listed(_LIMIT),
+            "prediction": s.optional(s.record({"value": s.number(), "meaning": s.text})),
         },
     ),
     _decided,
@@ -152,6 +167,8 @@ def finding_from(record: Mapping[str, Any], find: Callable[[str], Path], version
         why=Why[record["why"]] if record.get("why") else None,
         more_tables={n: table(columns, f"{claim.id}.{n}") for n, columns in record["more_tables"].items()},
         of_text=record.get("of_text", True),
+        limits=tuple(_limit(entry) for entry in record.get("limits", ())),
+        prediction=Prediction(**record["prediction"]) if record.get("prediction") else None,
         **{key: record[key] for key in ("verdict", "n", "reading", "headline", "caption")},
     )
 
@@ -164,6 +181,11 @@ def check_claim(record: Any) -> None:
 def _part(record: Mapping[str, Any]) -> Part:
     statistic = None if record["statistic"] is None else Statistic(**_with_nan(record["statistic"]))
     return Part(**{**record, "statistic": statistic, "why": Why[record["why"]] if record.get("why") else None})
+
+
+def _limit(record: Mapping[str, Any]) -> Limit:
+    measured = None if record["measured"] is None else Statistic(**_with_nan(record["measured"]))
+    return Limit(**{**record, "measured": measured})
 
 
 def _with_nan(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from armillary.results.files import read_bytes, sha256, strict_json
 from armillary.results.files import why_not as why_not
 from armillary.results.files import write_whole as write_whole
 from armillary.results.findings import QUOTED, check_survey, finding_from
+from armillary.results.limit import Limit
 from armillary.results.survey import Survey
 from armillary.results.swap import JOURNAL, SURVEY, listed, there, write_result
 from armillary.results.table import Table
@@ -161,6 +162,8 @@ def _finding_record(finding: Finding) -> dict[str, Any]:
         "statistic": vars(finding.statistic),
         "controls": [vars(control) for control in finding.controls],
         "parts": [_part_record(part) for part in finding.parts],
+        "limits": [_limit_record(limit) for limit in finding.limits],
+        "prediction": None if finding.prediction is None else vars(finding.prediction),
         **{key: getattr(finding, key) for key in ("n", "reading", "headline", "caption", "notes", "of_text")},
         "columns": column_records(finding.table),
         "quantities": [vars(quantity) for quantity in finding.quantities],
@@ -205,6 +208,10 @@ def _json(value: Any, depth: int) -> str:
     if isinstance(value, float) and not np.isfinite(value):
         return "null"
     return json.dumps(value, ensure_ascii=False)
+
+
+def _limit_record(limit: Limit) -> dict[str, Any]:
+    return {**vars(limit), "measured": None if limit.measured is None else vars(limit.measured)}
 
 
 def _part_record(part: Part) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _swap(folder: Path, files: Mapping[str, str | bytes], gone: list[str]) -> No
         journal = json.dumps({"files": {name: part.name for name, part in staged.items()}, "gone": gone})
         staged[JOURNAL] = stage(current, journal)
         os.replace(staged[JOURNAL], current)
-        WRITTEN.append(folder / SURVEY)
+        WRITTEN.extend(folder / name for name in files if name != MANIFEST)
     except BaseException as error:
         # From the journal on, these are the result.
         for part in staged.values() if not current.exists() or current.name != JOURNAL else ():

@@ -10,11 +10,11 @@ from itertools import product
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from armillary.results.cells import as_text, table_csv
 from armillary.results.claim import Finding
 from armillary.results.quantity import Quantity
-from armillary.results.store import table_csv
 from armillary.views.figures.marks import DARK, LIGHT
-from armillary.views.figures.theme import darkened
+from armillary.views.figures.theme import both_themes
 from armillary.views.report.notebook import CSS, fields_html, headline_html, tables_html
 from armillary.views.text.quoting import show_text
 
@@ -90,7 +90,8 @@ def drawn_page(
     With `shared`, the page loads the drawing library from the file `LIBRARY` beside it.
     """
     data = {"name": name, "csv": table}
-    embedded = {"light": _figure_json(figure), "dark": _figure_json(darkened(figure)), "data": json.dumps(data)}
+    light, dark = both_themes(figure)
+    embedded = {"light": light, "dark": dark, "data": json.dumps(data)}
     blocks = [f'<script type="application/json" id="{name}">{inert(text)}</script>' for name, text in embedded.items()]
     library = f"<script src='{LIBRARY}'></script>" if shared else f"<script>{library_script()}</script>"
     hint = "; the table below has its numbers" if below else ""
@@ -139,8 +140,8 @@ def quantities_csv(quantities: Sequence[Quantity]) -> str:
         named |= {f"theory: {name}": array for name, array in quantity.theory.items()}
         labels = [quantity.coords[axis] for axis in quantity.axes]
         for place in product(*(range(len(label)) for label in labels)):
-            row = {"quantity": quantity.name, "unit": quantity.unit}
-            row |= {axis: str(label[i]) for axis, label, i in zip(quantity.axes, labels, place, strict=True)}
+            row = {"quantity": as_text(quantity.name), "unit": as_text(quantity.unit)}
+            row |= {axis: str(as_text(label[i])) for axis, label, i in zip(quantity.axes, labels, place, strict=True)}
             row |= {name: repr(float(array[place])) for name, array in named.items() if array is not None}
             rows.append(row)
     out = io.StringIO()
@@ -148,11 +149,6 @@ def quantities_csv(quantities: Sequence[Quantity]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def _figure_json(figure: go.Figure) -> str:
-    # orjson, the default engine where installed, refuses half characters.
-    return str(figure.to_json(engine="json"))
 
 
 def inert(text: str) -> str:

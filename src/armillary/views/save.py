@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
+from armillary.results.cells import as_text
 from armillary.results.claim import Finding
 from armillary.results.compare import Comparison
 from armillary.results.health import Health
@@ -70,7 +71,7 @@ def save_ledger(survey: Survey, path: Path) -> Path:
     from armillary.views.report.notebook import ledger_html
 
     makers: Makers = {
-        ".csv": lambda: str(survey.ledger().to_frame().to_csv(index=False)),
+        ".csv": lambda: str(survey.ledger().to_frame().map(as_text).to_csv(index=False)),
         ".json": lambda: survey_json(survey),
         ".html": lambda: whole_page("Armillary: verdicts", ledger_html(survey)),
         **_pictures(lambda: ledger_figure(survey)),

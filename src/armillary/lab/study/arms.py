@@ -49,6 +49,7 @@ SYMMETRISER = (
             ("misaligned", {"messages": "ring", "aligned": False}, 1.0, "equal to ring: heads do not cut the stream"),
             ("slow", {"messages": "learned"}, 0.1, "equal or better: a slow norm leaves the sphere where it is"),
             ("random, slow", {"messages": "learned", "start": "random"}, 0.1, "worst: it leaves a wrong norm too late"),
+            ("mimic, slow", {"messages": "learned", "start": "mimic"}, 0.1, "best of the slow ones: it starts right"),
             ("blocks, ring", {"messages": "ring"}, 1.0, "worse: a head sees a block of the stream alone"),
             ("blocks, misaligned", {"messages": "ring", "aligned": False}, 1.0, "worse than blocks, ring: no fit"),
         )

@@ -115,7 +115,7 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
     _claim(
         "lab.implicit", "implicit", "S3", "The norm is a source of expressive power.",
         "The same model without activation, with a constant scale in place of every norm; each with the better of two "
-        "starts, because a quiet unembedding harms models without norms.",
+        "starts, because a quiet unembedding harms models without norms. Without runs of both the claim is open.",
         "Supported: without activation, norms are better than constant scales, and bring at least "
         f"{SHARE:.0%} of what GELU and norms bring together (interval over seeds). Qualified: better, but less than "
         "that. Refuted: not better.",

@@ -166,12 +166,16 @@ def lossy_needed(lossy: Sequence[str], invertible: Sequence[str]) -> Decide:
 def norm_bends(floors: Sequence[str], norms: Sequence[str], tops: Sequence[str]) -> Decide:
     """Without activation: is a model with norms better than the floor, and by what share of what both bring?
 
-    Each of the three is taken with the start that suits it: the arm of the lowest mean loss.
+    Each of the three is taken with the start that suits it: the arm of the lowest mean loss. All floors must have been
+    run, because a floor that starts badly flatters the norm.
     """
 
     def decide(evidence: Evidence) -> Decision:
         floor, norm, top = (lowest(evidence.rows, arms) for arms in (floors, norms, tops))
         found = contrasts(evidence.rows, [Contrast(f"{norm} against {floor}", norm, floor)])
+        waiting = [arm for arm in floors if not enough(evidence.rows, arm)]
+        if waiting and enough(evidence.rows, floor):
+            return decided("undecided", found, f"Still to be run: {', '.join(waiting)}.")
         share, low, high = _share(evidence, floor, norm, top)
         said = f"Share of the gain of {top} over {floor}: {interval(share, low, high)}." if low == low else ""
         outcome = found[0].outcome
@@ -188,12 +192,14 @@ def norm_bends(floors: Sequence[str], norms: Sequence[str], tops: Sequence[str])
 
 def lowest(rows: Sequence[Row], arms: Sequence[str]) -> str:
     """The arm of the lowest mean loss among those with enough paired runs; the first one if none has."""
-    means = {}
-    for arm in arms:
-        known = [loss for loss in values(rows, arm, lambda row: row["loss"]).values() if loss is not None]
-        if len(known) >= LEAST:
-            means[arm] = float(np.mean(known))
+    means = {arm: float(np.mean(known)) for arm in arms if (known := enough(rows, arm))}
     return min(means, key=lambda arm: means[arm]) if means else arms[0]
+
+
+def enough(rows: Sequence[Row], arm: str) -> list[float]:
+    """The losses of an arm's paired runs that did not diverge; none if they are fewer than a comparison needs."""
+    known = [loss for loss in values(rows, arm, lambda row: row["loss"]).values() if loss is not None]
+    return known if len(known) >= LEAST else []
 
 
 def _share(evidence: Evidence, floor: str, norm: str, top: str) -> tuple[float, float, float]:

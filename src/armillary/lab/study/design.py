@@ -112,6 +112,7 @@ SIZES = {
     "cpu": Size("cpu", 2, 64, 4, context=64, batch=16, tokens=100_000, vocabulary=1024),
     "xs": Size("xs", 4, 192, 6),
     "xs-scarce": Size("xs-scarce", 4, 192, 6, share=0.1),
+    "s-short": Size("s-short", 6, 256, 8),
     "s": Size("s", 6, 256, 8, tokens=100_000_000),
     "m": Size("m", 8, 512, 8, tokens=300_000_000),
 }

@@ -13,7 +13,7 @@ from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, mean, weakest
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.verdicts import more_text, undecided
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Why
+from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Why
 
 PERMUTED = "null shares shuffled between tokens"
 QUERIES = "queries are hardly seen and attend to all keys equally"
@@ -94,32 +94,37 @@ class Nullspace:
             reading=_summary(evidence) + " ".join(f"{part.reading}." for part in parts) + more_text(why),
             headline=f"{share[0]:.1%} of queries are hardly seen by a head and attend to all keys equally",
             table=table,
-            quantities=(
-                head_map(
-                    "share of the query that W_QK cannot see",
-                    f"share of |z|²; a random direction has 1 − k/d = {_random_share(evidence):.2f}",
-                    "share of |z|²",
-                    mean(rows.means("null_query").sum(0)),
-                    {RANDOM: _over_twins(evidence, lambda arm: mean(evidence[HEADS][arm].means("null_query").sum(0)))},
-                ),
-                head_map(
-                    "entropy of a query without its visible part",
-                    "only biases are left of q; 1 is equal attention",
-                    "share of ln(keys)",
-                    mean(rows.means("entropy_bare").sum(0)),
-                ),
-                head_map(
-                    "correlation of null share and entropy",
-                    "rank correlation over queries at equal position",
-                    "ρ",
-                    partial(moments(evidence, MODEL).sum(0)),
-                    {RANDOM: _over_twins(evidence, lambda arm: partial(moments(evidence, arm).sum(0)))},
-                ),
-            ),
+            quantities=_maps(evidence),
             notes=(sampling_note(evidence),),
             parts=parts,
             why=why,
         )
+
+
+def _maps(evidence: Evidence) -> tuple[Quantity, ...]:
+    rows = evidence[HEADS][MODEL]
+    return (
+        head_map(
+            "share of the query that W_QK cannot see",
+            f"share of |z|²; a random direction has 1 − k/d = {_random_share(evidence):.2f}",
+            "share of |z|²",
+            mean(rows.means("null_query").sum(0)),
+            {RANDOM: _over_twins(evidence, lambda arm: mean(evidence[HEADS][arm].means("null_query").sum(0)))},
+        ),
+        head_map(
+            "entropy of a query without its visible part",
+            "only biases are left of q; 1 is equal attention",
+            "share of ln(keys)",
+            mean(rows.means("entropy_bare").sum(0)),
+        ),
+        head_map(
+            "correlation of null share and entropy",
+            "rank correlation over queries at equal position",
+            "ρ",
+            partial(moments(evidence, MODEL).sum(0)),
+            {RANDOM: _over_twins(evidence, lambda arm: partial(moments(evidence, arm).sum(0)))},
+        ),
+    )
 
 
 def _over_twins(evidence: Evidence, values: Callable[[str], Floats]) -> Floats:

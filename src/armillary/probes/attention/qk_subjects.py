@@ -25,6 +25,7 @@ from armillary.probes.attention.lexicon.subject_parts import (
     cosine,
     percent,
     reach,
+    share_limits,
     share_verdict,
 )
 from armillary.probes.attention.lexicon.word_statistics import shown_layers, twin_layers, twin_note
@@ -138,6 +139,11 @@ class QuerySubjects:
             table=side_table(evidence, {s: (e.tokens, e.p, e.have) for s, e in sides.items()}, paired, p, related),
             quantities=side_lines({s: e.tokens for s, e in sides.items()}, paired, mean.untrained),
             notes=_notes(evidence),
+            limits=tuple(
+                limit
+                for part, each in zip(parts, sides.values(), strict=False)
+                for limit in share_limits(part, each.mean, each.share)
+            ),
             more_tables={f"pairs L{i}": pair_table(evidence, paired, i) for i in shown_layers(layers)},
         )
 

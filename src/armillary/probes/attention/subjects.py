@@ -26,6 +26,7 @@ from armillary.probes.attention.lexicon.subject_parts import (
     cosine,
     percent,
     reach,
+    share_limits,
     share_verdict,
 )
 from armillary.probes.attention.lexicon.word_statistics import depth_line, shown_layers, thirds, twin_layers, twin_note
@@ -34,7 +35,7 @@ from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, F
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
 from armillary.probes.machinery.verdicts import above, missing_interval, weakest
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 DEEP, RISE = 0, 1
 # The share of heads has few values. With 400 draws the end of its interval jumps from one to the next with the seed.
@@ -142,6 +143,7 @@ class Subjects:
             verdict=verdict,
             why=why,
             parts=parts,
+            limits=share_limits(parts[0], deep, share),
             statistic=Statistic(NAMES[RISE], *slope.model, "cosine"),
             n=promoted.coherence.size,
             controls=_controls(evidence, promoted, centred, slope.untrained),
@@ -151,22 +153,7 @@ class Subjects:
                 f"all; from first to last layer coherence above chance changes by {say(slope.model[0], '+.2f')}"
             ),
             table=_table(evidence, promoted, centred, p, have),
-            quantities=(
-                head_map(
-                    "coherence",
-                    "mean cosine between the top tokens of a head's directions",
-                    "cosine",
-                    promoted.head_coherence,
-                    {"the larger chance level": promoted.chances.max(-1)},
-                ),
-                depth_line(
-                    "excess coherence by depth",
-                    "coherence of promoted tokens above the larger chance level, mean over a layer's heads",
-                    "cosine",
-                    promoted.excess.mean(1),
-                    T.subject_excess,
-                ),
-            ),
+            quantities=_maps(promoted),
             notes=(
                 "The rise describes this model's layers; its interval covers the choice of directions, not of heads "
                 "or layers.",
@@ -176,6 +163,25 @@ class Subjects:
             ),
             more_tables={f"subjects L{i}": token_table(evidence, promoted, i) for i in shown_layers(layers)},
         )
+
+
+def _maps(promoted: PromotedTokens) -> tuple[Quantity, ...]:
+    return (
+        head_map(
+            "coherence",
+            "mean cosine between the top tokens of a head's directions",
+            "cosine",
+            promoted.head_coherence,
+            {"the larger chance level": promoted.chances.max(-1)},
+        ),
+        depth_line(
+            "excess coherence by depth",
+            "coherence of promoted tokens above the larger chance level, mean over a layer's heads",
+            "cosine",
+            promoted.excess.mean(1),
+            T.subject_excess,
+        ),
+    )
 
 
 def _intervals(

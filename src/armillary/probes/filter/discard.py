@@ -11,7 +11,7 @@ from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, E
 from armillary.probes.machinery.intervals import over_twins
 from armillary.probes.machinery.tables import cells, interval_cells, layer_table, line
 from armillary.probes.machinery.verdicts import undecided, weakest
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Why, say
+from armillary.results import Claim, Control, Finding, Limit, Part, Quantity, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -117,7 +117,15 @@ class Discard:
             quantities=_quantities(layers, shares, untrained),
             notes=tuple(notes),
             more_tables={"units": listed} if count else {},
+            limits=_beyond_untrained(quiet, parts[1]),
         )
+
+
+def _beyond_untrained(quiet: Shares, part: Part) -> tuple[Limit, ...]:
+    """What untrained models show of near zeros stands in no control: those are of the share below zero."""
+    end = quiet.mean_untrained[2]
+    limit = Limit(end, "above", "above untrained models", part=part.name, measured=part.statistic)
+    return (limit,) if np.isfinite(end) else ()
 
 
 def _mean_layer(sums: Floats) -> Floats:

@@ -44,11 +44,12 @@ class ForwardWrite:
         rule=(
             f"Part 1: a layer simplifies if its write takes {T.write_saved:.0%} fewer bits than its input. Part 2: "
             f"training makes it so if that share exceeds the upper end of untrained models by {T.write_margin:.0%} of "
-            "the bits. Parts 3 to 5 are ours and decide nothing: the write is "
-            f"{T.write_saved:.0%} simpler than attention's write; than the same write with the discarded values let "
-            f"through; and takes {T.write_saved:.0%} fewer directions than the input. Intervals must lie wholly on one "
-            f"side of a limit. A part is {RULE}. Undecided otherwise: intervals span the limit. The claim's verdict is "
-            "that of the weaker of parts 1 and 2."
+            "the bits, and is not so if the share lies below that plus what five untrained models would show: two or "
+            "three, as a large model has, have a wide interval that must not refute. Parts 3 to 5 are ours and decide "
+            f"nothing: the write is {T.write_saved:.0%} simpler than attention's write; than the same write with the "
+            f"discarded values let through; and takes {T.write_saved:.0%} fewer directions than the input. Intervals "
+            f"must lie wholly on one side of a limit. A part is {RULE}. Undecided otherwise: intervals span the limit. "
+            "The claim's verdict is that of the weaker of parts 1 and 2."
         ),
         changes=(
             RuleChange(
@@ -59,7 +60,7 @@ class ForwardWrite:
             RuleChange(
                 "2026-11-18",
                 "Two or three untrained models, as a large model has, refute part 2 only below what five would show, "
-                "as in all other claims. Their wide interval had refuted by itself.",
+                "as in all other claims. Their wide interval had refuted by itself. The rule's text says so now.",
             ),
         ),
     )

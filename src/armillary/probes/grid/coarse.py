@@ -49,8 +49,10 @@ class Coarse:
             "of all documents at the same position; first tokens are left out; Δ goes up to half a window and at most "
             "32. P, the mean of C over the farthest quarter of distances, is what the whole document shares (its "
             "subject, for example) and is not a length. The correlation length is ½ + Σ (C(Δ) − P)/(1 − P) over the "
-            "nearer distances: states without any correlation have ½ token, the floor of this estimator. Whether depth "
-            "is isomorphic to a renormalisation group cannot be measured: the verdict is about the length."
+            "nearer distances: states without any correlation have ½ token. That is no floor: an estimate from few "
+            "documents lies on either side of it, and so does the truth where near tokens are less alike than far "
+            "ones, as words that do not repeat at once. Below a fraction, a length of less than ¼ counts as ¼. Whether "
+            "depth is isomorphic to a renormalisation group cannot be measured: the verdict is about the length."
         ),
         control=(
             "random initialisation (all twins); the same words shuffled within their documents, four times, where a "
@@ -77,6 +79,11 @@ class Coarse:
                 "Shuffled text and several untrained models decide, with their intervals. Growth on builtin:gpt had "
                 "been supported although shuffled words showed as much, and so had that of one untrained model in "
                 "eight.",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "The definition calls ½ token what states without correlation have, where it had called it the floor: "
+                "a survey had printed 0.41 beside it. Nothing is measured or decided otherwise.",
             ),
         ),
     )
@@ -238,8 +245,8 @@ def _reading(states: "CorrelationResult", steps: "FlowSteps", lengths: Floats, p
     longest = int(np.argmax(lengths))
     first, last = (say(states.shared(MODEL)[at], ".2g") for at in (0, -1))
     return (
-        f"The correlation length goes from {say(lengths[0], '.2g')} to {say(lengths[-1], '.2g')} tokens (½ is the floor"
-        f": no correlation). It is longest at {states.sites[longest]} with {say(lengths[longest], '.2g')}. "
+        f"The correlation length goes from {say(lengths[0], '.2g')} to {say(lengths[-1], '.2g')} tokens (½: no "
+        f"correlation). It is longest at {states.sites[longest]} with {say(lengths[longest], '.2g')}. "
         f"{parts[0].reading} {parts[1].reading} What the whole document shares goes from {first} to {last} of the "
         f"variance. A fixed point would need steps that vanish: the covariance moves by "
         f"{say(steps.distance[0], '.2f')} at first and by {say(steps.distance[-1], '.2f')} at last (Bures distance). "

@@ -16,7 +16,7 @@ from armillary.probes.machinery import (
     undecided,
     weakest,
 )
-from armillary.results import Claim, Control, Finding, Part, Statistic, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -66,9 +66,19 @@ class HeadEmergence:
             f"lies below {T.emerge_rho}, or the difference's below 0. Qualified if it is supported, and a phenomenon "
             f"alone lies below {T.emerge_rho}. Undecided if an interval spans its limit, if exchanged heads reach the "
             "correlation, if no role emerges, without three checkpoints or a next-token loss, or with one head per "
-            "layer or fewer than eight heads."
+            "layer or fewer than eight heads. There are no untrained twins: they have no next checkpoint. A gain is "
+            "what training added since the checkpoint before, so that each checkpoint is the less trained model that "
+            "the next one is compared with; what a role is by initialisation, or by depth, is no gain. The null is "
+            "gradients exchanged between heads."
         ),
         kind="learned",
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                "The rule says why a claim about training has no untrained twins. Nothing is measured or decided "
+                "otherwise.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
     needs_documents: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Wh
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.grid.language.attention import LanguagePasses
+    from armillary.probes.grid.language.attention_gaps import LanguagePasses
     from armillary.probes.machinery.bench import Bench
 
 
@@ -74,13 +74,13 @@ class HeadLanguage:
         return (480 * 13 * 3.5 + 120 * 16 * 2) / 1536 + 4 / 3
 
     def experiment(self, bench: "Bench") -> "LanguagePasses":
-        from armillary.probes.grid.language.attention import language_passes
+        from armillary.probes.grid.language.attention_gaps import language_passes
 
         return language_passes(bench)
 
     def conclude(self, evidence: Evidence, result: "LanguagePasses") -> Finding:
-        from armillary.probes.grid.language.parts import LanguageEffects, language_parts
-        from armillary.probes.grid.language.tables import (
+        from armillary.probes.grid.language.language_parts import LanguageEffects, language_parts
+        from armillary.probes.grid.language.language_tables import (
             cost_table,
             effects_table,
             language_notes,

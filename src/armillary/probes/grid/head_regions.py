@@ -39,9 +39,10 @@ class HeadRegions:
             "Two parts, the weaker decides. The source asks it as an open question; the parts are its second answer. "
             "'What heads do depends on the region': supported if the statistic's interval lies above "
             f"{T.regions_share}, above untrained models and above random partitions (upper ends); refuted if it lies "
-            f"below untrained models' upper end, or if at most {T.sites_few:.0%} of heads have a share of "
-            f"{T.regions_share} that is significant (Benjamini–Hochberg over heads); qualified if more heads do, which "
-            "are then named, while the median lies below. 'Different heads, different regions': supported if the "
+            "below what untrained models reach, below the upper end of random partitions, or below "
+            f"{T.regions_share} while at most {T.sites_few:.0%} of heads have such a share that is significant "
+            "(Benjamini–Hochberg over heads); qualified if more heads do, which are then named, while the median lies "
+            "below. 'Different heads, different regions': supported if the "
             f"agreement's interval, median layer, lies below {T.regions_alike}; refuted if above. Undecided where an "
             "interval spans its limit, with one head per layer, or with too little text: fewer than "
             f"{T.regions_documents} documents, as under --quick, or fewer than {T.tokens_least} tokens in a half of "
@@ -53,6 +54,11 @@ class HeadRegions:
                 "Eight documents were enough, as under --quick, but the statistic grows with their number: of the "
                 "built-in model it is 0.03 with eight and 0.06 with twenty. A verdict now needs sixteen, where it is "
                 "0.05.",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "The rule says that a share below that of random partitions refutes, and that few significant heads "
+                "refute where the median lies below the limit. The code had decided so before; no verdict changes.",
             ),
         ),
     )
@@ -69,8 +75,8 @@ class HeadRegions:
         return region_passes(bench)
 
     def conclude(self, evidence: Evidence, result: "RegionPasses | None") -> Finding:
-        from armillary.probes.grid.regions.parts import RegionShares, region_parts
-        from armillary.probes.grid.regions.tables import region_quantities, region_table, shares_table
+        from armillary.probes.grid.regions.region_parts import RegionShares, region_parts
+        from armillary.probes.grid.regions.region_tables import region_quantities, region_table, shares_table
 
         if result is None:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, _missing(evidence))

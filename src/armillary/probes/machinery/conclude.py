@@ -43,7 +43,7 @@ def begin(crew: Crew | None, evidence: Evidence, probes: Sequence[AnyProbe], qui
     if crew is None:
         return None
     try:
-        crew.begin(Sent(evidence, probes, quick))
+        crew.begin(SentClaims(evidence, probes, quick))
     except (CannotBeginError, WorkerDiedError) as error:
         crew.close()
         if asked:
@@ -114,14 +114,14 @@ def _ticker(probe: Experimenter[Any], bench: Bench, say: Say) -> Callable[[int],
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class SentClaims:
     """All that a survey's claims are decided from, as it travels to another process; called, it is ready to work."""
 
     evidence: Evidence
     probes: Sequence[AnyProbe]
     quick: bool
 
-    def __reduce__(self) -> "tuple[Callable[[bytes], Sent], tuple[bytes]]":
+    def __reduce__(self) -> "tuple[Callable[[bytes], SentClaims], tuple[bytes]]":
         """By torch, which knows that several tensors are views of one weight; pickle alone would send each."""
         anatomy, twins = self.evidence.anatomy, len(self.evidence.untrained)
         content, states = io.BytesIO(), dict(self.evidence.states)
@@ -132,8 +132,8 @@ class Sent:
         return Concluder(self.evidence, self.probes, self.quick)
 
 
-def _received(content: bytes) -> Sent:
+def _received(content: bytes) -> SentClaims:
     # The bytes come from the parent process alone.
     anatomy, corpus, twins, states, seed, probes, quick = torch.load(io.BytesIO(content), weights_only=False)
     # Untrained twins follow from their seeds.
-    return Sent(Evidence(anatomy, corpus, Twins(anatomy, seed, twins), states, seed), probes, quick)
+    return SentClaims(Evidence(anatomy, corpus, Twins(anatomy, seed, twins), states, seed), probes, quick)

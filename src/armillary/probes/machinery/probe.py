@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_chec
 
 from armillary.probes.machinery.evidence import MODEL, Evidence
 from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.probes.machinery.limits import with_limits
 from armillary.probes.machinery.tables import site_table
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import undecided
@@ -82,7 +83,7 @@ def judge(probe: AnyProbe, evidence: Evidence, bench: "Bench | None" = None) -> 
 
 def _concluded(probe: AnyProbe, evidence: Evidence, bench: "Bench | None") -> Finding:
     if not isinstance(probe, Experimenter):
-        return _complete(probe.claim, probe.conclude(evidence))
+        return _complete(probe.claim, probe.conclude(evidence), evidence)
     if bench is None:
         raise ValueError(f"{probe.claim.id} makes experiments and needs a bench")
     try:
@@ -90,11 +91,11 @@ def _concluded(probe: AnyProbe, evidence: Evidence, bench: "Bench | None") -> Fi
     finally:
         # An experiment that raised may have left the model changed as well.
         bench.prove()
-    return _complete(probe.claim, probe.conclude(evidence, result))
+    return _complete(probe.claim, probe.conclude(evidence, result), evidence)
 
 
-def _complete(claim: Claim, finding: Any) -> Finding:
-    """The finding, if it can stand in a ledger."""
+def _complete(claim: Claim, finding: Any, evidence: Evidence) -> Finding:
+    """The finding with its limits, if it can stand in a ledger."""
     if not isinstance(finding, Finding):
         raise TypeError(f"conclude returned {finding!r}; it must return a Finding")
     if finding.claim != claim:
@@ -103,4 +104,4 @@ def _complete(claim: Claim, finding: Any) -> Finding:
         raise ValueError(f"the verdict is {finding.verdict!r}; it must be one of {', '.join(VERDICTS)}")
     if finding.verdict == "undecided" and finding.why is None:
         raise ValueError("the verdict is undecided and `why` is None; give one of results.Why")
-    return finding
+    return with_limits(finding, evidence.anatomy)

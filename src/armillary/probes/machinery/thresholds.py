@@ -6,7 +6,7 @@ threshold; a survey records it.
 
 from dataclasses import asdict, dataclass
 
-RULES_VERSION = "2"
+RULES_VERSION = "3"
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,13 @@ class Thresholds:
     # words.context: where context counts, two states of one word share less than three quarters (they are 41° apart);
     # from 0.95 on (18°) one sees the word alone. A tenth of the variance within a word is the least worth naming.
     # Senses form clusters if three of five comparisons are correct, as in sphere.direction; over fewer than eight words
-    # there is no interval.
+    # there is no interval. Attention off leaves a twentieth more of the word, token by token, or context did nothing.
     context_own: float = 0.75
     context_none: float = 0.95
     context_neighbours: float = 0.10
     context_sense: float = 0.60
     context_words: int = 8
+    context_off: float = 0.05
     # stability.prefix: unchanged within `roundings` machine epsilons of the dtype, or within four times the change that
     # another batch shape alone causes (kernels then sum in another order). Never beyond a twentieth of the state's
     # length: 64 machine epsilons of bfloat16 would be half of it.
@@ -263,10 +264,16 @@ class Thresholds:
     # straighten if a turn is smaller by 5° in the middle of the depth. Text does it if shuffled words fall short by 1°.
     straight_degrees: float = 5.0
     straight_text: float = 1.0
-    # others.idpeak: a peak is a tenth higher than both ends, the least that is called higher, as for contrast.
+    # others.idpeak: a peak is a tenth higher than the rest, the least that is called higher, as for contrast. It is in
+    # the middle of the depth from a fifth of the blocks on until four fifths of them.
     peak_ratio: float = 1.10
-    # others.collapse: states have collapsed to one vector if a tenth of their length is left beside it, and not if half
-    # of it is. Feed-forwards slow it if they leave a twentieth of the length more.
+    peak_from: float = 0.20
+    peak_to: float = 0.80
+    # others.straight, others.idpeak: with fewer than three blocks the only state between the ends is the one after the
+    # first block, and what a first block does is not what the middle of a depth does.
+    middle_blocks: int = 3
+    # others.collapse: states have collapsed to one vector if a tenth of what was beside it before the first block is
+    # left, and not if half of it is. Feed-forwards slow it if they leave a twentieth of it more.
     collapse_left: float = 0.10
     collapse_none: float = 0.50
     collapse_slowed: float = 0.05

@@ -93,6 +93,14 @@ def more_text(why: Why | None) -> str:
     return " More text would decide." if why in (Why.SPANS_LIMIT, Why.NO_INTERVAL) else ""
 
 
+def no_middle(blocks: int) -> str:
+    """The reading of a claim about the middle of the depth, where there is none."""
+    return (
+        f"This model has {blocks} {'block' if blocks == 1 else 'blocks'}; the middle of a depth needs "
+        f"{T.middle_blocks}. A deeper model would decide."
+    )
+
+
 def name_sites(sites: Sequence[str], most: int = 4) -> str:
     """A few names for a sentence.
 

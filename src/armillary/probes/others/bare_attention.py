@@ -83,3 +83,9 @@ def left_over(bench: Bench, way: str) -> Floats:
 def share(sums: Floats) -> Floats:
     """[draw, state]: the relative length of what is left beside the mean vector, 0 where all tokens are one."""
     return np.asarray(np.sqrt(sums[..., 0] / np.maximum(sums[..., 1], 1e-300)))
+
+
+def left(sums: Floats) -> Floats:
+    """[draw, state]: the share over that before the first block."""
+    each = share(sums)
+    return np.asarray(each / np.maximum(each[..., :1], 1e-300))

@@ -40,21 +40,23 @@ class Collapse:
         statement="Attention alone collapses all tokens to one vector; skips and feed-forwards prevent it.",
         source="Dong et al. 2021 (arXiv:2103.03404)",
         definition=(
-            "The residual of a document's states X is X − 1x̄ᵀ, what is left beside their mean; its length over that of "
-            "X is 0 where all tokens are one vector. It is taken after each block in four ways: the whole model, "
-            "without feed-forwards, without skips, and without both (attention alone); norms stay. A write goes on "
-            "without its skip if what it is added to is taken off it beforehand. The source measures by the geometric "
-            "mean of the 1- and ∞-norm, here it is the Frobenius norm, whose best x is the mean. First tokens are left "
-            "out. The statistic is the share left by attention alone after the last block."
+            "The residual of a document's states X is X − 1mᵀ, what is left beside their mean m; its length over that "
+            "of X is 0 where all tokens are one vector. A model may begin with a mean vector that all embeddings "
+            "share: what is left is this share over that before the first block. It is taken after each block in four "
+            "ways: the whole model, without feed-forwards, without skips, and without both (attention alone); norms "
+            "stay. A write goes on without its skip if what it is added to is taken off it beforehand. The source "
+            "measures by the geometric mean of the 1- and ∞-norm, here it is the Frobenius norm, whose best vector is "
+            "the mean. First tokens are left out. The statistic is what attention alone leaves after the last block."
         ),
         control="the stream before the first block; random initialisation (two twins), which decides nothing",
         rule=(
-            "Three parts, the weakest decides; the share left is that after the last block. 'Attention alone "
+            "Three parts, the weakest decides, by what is left after the last block of the share before the first. "
+            "'Attention alone "
             f"collapses': supported if it lies below {T.collapse_left:g}, refuted if above {T.collapse_none:g}, "
             f"qualified in between. 'Skips prevent it': with skips and without feed-forwards, supported above "
             f"{T.collapse_none:g}, refuted below {T.collapse_left:g}, qualified in between. 'Feed-forwards slow it': "
             f"supported if {T.collapse_slowed:g} more is left with feed-forwards than without, both without skips, "
-            "refuted if less. Undecided where an interval spans its limit."
+            "refuted if less. Undecided where an interval spans its limit, or where all embeddings are one vector."
         ),
         kind="behaviour",
         changes=(
@@ -62,6 +64,11 @@ class Collapse:
                 "2026-11-18",
                 "Feed-forwards must leave a twentieth of the length more; any difference had counted. In MiniLM both "
                 "ways leave a millionth, and nothing could be decided about such a difference.",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "What is left is counted from the share before the first block. An untrained model whose embeddings "
+                "share a mean starts with 0.028 and has 0.028 with skips: 'skips prevent it' had been refuted.",
             ),
         ),
     )
@@ -79,22 +86,24 @@ class Collapse:
         return ways | {twin: left_over(bench.arm(twin), ALONE) for twin in bench.twins[:TWINS]}
 
     def conclude(self, evidence: Evidence, result: "dict[str, Floats] | None") -> Finding:
-        from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, share
+        from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, left, share
 
         if result is None or not result[WHOLE].any():
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, "No document has three tokens. Give longer documents.")
+        start = evidence.interval(result[WHOLE], lambda sums: share(sums)[:, 0])
+        if start[0] == 0:
+            return undecided(self.claim, Why.UNDEFINED, "All embeddings are one vector: there is nothing to collapse.")
 
         def last(way: str) -> Interval:
-            return evidence.interval(result[way], lambda sums: share(sums)[:, -1])
+            return evidence.interval(result[way], lambda sums: left(sums)[:, -1])
 
         parts = (_collapses(last(ALONE)), _prevents(last(SKIPS)), _slows(evidence, result))
         verdict, why = weakest(parts)
         value, whole = last(ALONE), last(WHOLE)
-        start = evidence.interval(result[WHOLE], lambda sums: share(sums)[:, 0])
         untrained = [last(twin)[0] for twin in evidence.twins[:TWINS] if twin in result]
         twin = float(np.mean(untrained)) if untrained else np.nan
         controls = (
-            Control("before the first block", *start),
+            Control("share beside the mean before the first block", *start),
             Control(WHOLE, *whole),
             Control(SKIPS, *last(SKIPS)),
             Control(FORWARDS, *last(FORWARDS)),
@@ -103,14 +112,15 @@ class Collapse:
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("share left beside the mean vector by attention alone", *value),
+            statistic=Statistic("left beside the mean vector by attention alone, over the start", *value),
             n=int((result[WHOLE][:, 0, 1] > 0).sum()),
             controls=controls,
             reading=" ".join(part.reading for part in parts)
             + f" The whole model leaves {say(whole[0], '.2f')}, an untrained model's attention alone "
-            f"{say(twin, '.2f')}.{more_text(why)}",
-            headline=f"Attention alone leaves {say(value[0], '.0%')} of the length beside the mean vector, the whole "
-            f"model {say(whole[0], '.0%')}",
+            f"{say(twin, '.2f')}. Before the first block the share beside the mean is {say(start[0], '.2f')}."
+            f"{more_text(why)}",
+            headline=f"Attention alone leaves {say(value[0], '.0%')} of what was beside the mean vector at the start, "
+            f"the whole model {say(whole[0], '.0%')}",
             table=_table(evidence, result),
             quantities=(_drawn(evidence, result),),
             why=why,
@@ -131,9 +141,9 @@ def _collapses(value: Interval) -> Part:
         verdict = "refuted"
     elif some and much is False:
         verdict = "qualified"
-    reading = f"Without skips and feed-forwards, {say(value[0], '.2f')} of the length is left beside the mean vector."
+    reading = f"Without skips and feed-forwards, {say(value[0], '.2f')} of what was beside the mean vector is left."
     why = missing_interval(*value) if verdict == "undecided" else None
-    return Part("attention alone collapses", verdict, reading, Statistic("share left", *value), why=why)
+    return Part("attention alone collapses", verdict, reading, Statistic("left of the start", *value), why=why)
 
 
 def _prevents(value: Interval) -> Part:
@@ -147,18 +157,18 @@ def _prevents(value: Interval) -> Part:
         verdict = "qualified"
     reading = f"With skips it is {say(value[0], '.2f')}."
     why = missing_interval(*value) if verdict == "undecided" else None
-    return Part("skips prevent it", verdict, reading, Statistic("share left", *value), why=why)
+    return Part("skips prevent it", verdict, reading, Statistic("left of the start", *value), why=why)
 
 
 def _slows(evidence: Evidence, result: Mapping[str, Floats]) -> Part:
-    from armillary.probes.others.bare_attention import ALONE, FORWARDS, share
+    from armillary.probes.others.bare_attention import ALONE, FORWARDS, left
 
     both = np.stack([result[FORWARDS], result[ALONE]], 1)
-    more = evidence.interval(both, lambda sums: share(sums[:, 0])[:, -1] - share(sums[:, 1])[:, -1])
+    more = evidence.interval(both, lambda sums: left(sums[:, 0])[:, -1] - left(sums[:, 1])[:, -1])
     side = above(more, T.collapse_slowed)
     verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
     reading = f"With feed-forwards and without skips, {say(more[0], '+.2f')} against attention alone."
-    statistic = Statistic("share left with feed-forwards less without", *more)
+    statistic = Statistic("left with feed-forwards less without", *more)
     why = missing_interval(*more) if side is None else None
     return Part("feed-forwards slow it", verdict, reading, statistic, why=why)
 
@@ -170,16 +180,17 @@ def _names(result: Mapping[str, Floats]) -> list[str]:
 
 
 def _table(evidence: Evidence, result: Mapping[str, Floats]) -> Table:
-    from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, share
+    from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, left, share
 
-    twins = [share(result[twin].sum(0)) for twin in evidence.twins[:TWINS] if twin in result]
+    twins = [left(result[twin].sum(0)) for twin in evidence.twins[:TWINS] if twin in result]
     none = np.full(len(_names(result)), np.nan)
 
     def column(name: str, way: str) -> tuple[Cells, Cells, Cells]:
-        return interval_cells(name, f"share left beside the mean vector: {way}", evidence.intervals(result[way], share))
+        return interval_cells(name, f"left of the start: {way}", evidence.intervals(result[way], left))
 
     return table(
         cells("stream", "state of the stream", _names(result)),
+        cells("whole_share", "share of the length beside the mean vector, whole model", share(result[WHOLE].sum(0))),
         column("alone", ALONE),
         column("forwards", FORWARDS),
         column("skips", SKIPS),
@@ -189,10 +200,11 @@ def _table(evidence: Evidence, result: Mapping[str, Floats]) -> Table:
 
 
 def _drawn(evidence: Evidence, result: Mapping[str, Floats]) -> Quantity:
-    from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, share
+    from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, left
 
-    others = {way: share(result[way].sum(0)) for way in (FORWARDS, SKIPS, WHOLE)}
+    others = {way: left(result[way].sum(0)) for way in (FORWARDS, SKIPS, WHOLE)}
     names = _names(result)
     limits = {"collapsed": np.full(len(names), T.collapse_left), "not collapsed": np.full(len(names), T.collapse_none)}
-    values, meaning = evidence.intervals(result[ALONE], share), "length of X − 1x̄ᵀ over that of X"
+    values = evidence.intervals(result[ALONE], left)
+    meaning = "length of X − 1mᵀ over that of X, over the same before the first block"
     return line("what is left beside the mean", meaning, "share", "stream", names, values, others, limits, label=ALONE)

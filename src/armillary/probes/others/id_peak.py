@@ -11,6 +11,7 @@ from armillary.probes.machinery import (
     SHUFFLED,
     AnyInstrument,
     Evidence,
+    Flags,
     Floats,
     Interval,
     T,
@@ -24,11 +25,11 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.stream_states import stream_states
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.machinery.verdicts import more_text, no_middle
 from armillary.probes.others.stream import sampled_streams
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
 from armillary.probes.sphere.spectra.dimension_estimates import NEIGHBOURS, POINTS, inverse, neighbour_sums
-from armillary.results import Claim, Finding, Part, Statistic, Verdict, Why, say
+from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
 TWO_NN, MLE = 0, 1
 FEW_WORDS = (
@@ -49,8 +50,9 @@ class IdPeak:
         definition=(
             "The intrinsic dimension of ordinary tokens, one of each word form, at the stream before the first block "
             "and after each block, by TwoNN (the ratio of the distances to the second and the first neighbour). The "
-            "statistic is that of the highest state in between, over the higher of the two ends. Which state is the "
-            "highest is found on one half of the documents and measured on the other, both ways, because the highest "
+            f"middle of the depth are the states after {T.peak_from:.0%} to {T.peak_to:.0%} of the blocks. The "
+            "statistic is that of the highest state in the middle, over that of the highest outside. Which states "
+            "these are is found on one half of the documents and measured on the other, both ways, because the highest "
             "of many noisy numbers is too high. The source takes the last tokens of ten thousand sequences and GRIDE, "
             f"which looks at farther neighbours; the dimension by maximum likelihood over {NEIGHBOURS} neighbours is "
             "in the table and stands for that."
@@ -60,16 +62,25 @@ class IdPeak:
             f"Two parts, the weaker decides. 'Peaks': supported if the ratio's interval lies above {T.peak_ratio:g}, "
             "refuted if it lies below. 'By training': supported if it lies above that of an untrained model, refuted "
             "if below. Ours, which decides nothing: 'from the text', supported if the ratio is larger than on shuffled "
-            "text, document by document. Undecided where an interval spans its limit, or with fewer than two blocks."
+            "text, document by document. Undecided where an interval spans its limit. Does not apply to models of "
+            f"fewer than {T.middle_blocks} blocks, whose only state between the ends is the one after the first block."
         ),
         kind="learned",
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                "The peak must be in the middle of the depth, higher than all states outside. Any state between the "
+                "two ends had counted, so that a model whose dimension is highest after its first block of seven could "
+                "be supported; and so could one of two blocks.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
 
     def conclude(self, evidence: Evidence) -> Finding:
         names = [state.name for state in stream_states(evidence.anatomy)]
-        if len(names) < 3:
-            return undecided(self.claim, Why.NOT_APPLICABLE, "With one block there is no middle of the depth.")
+        if len(names) <= T.middle_blocks:
+            return undecided(self.claim, Why.NOT_APPLICABLE, no_middle(len(names) - 1))
 
         sums = neighbours(evidence, MODEL)
         by_state = evidence.intervals(sums[:, :, TWO_NN], inverse, every=True)
@@ -88,11 +99,14 @@ class IdPeak:
         return Finding(
             claim=self.claim,
             verdict=verdict,
-            statistic=Statistic("intrinsic dimension of the highest state between, over the higher end", *value),
+            statistic=Statistic(
+                "intrinsic dimension of the highest state in the middle, over the highest outside", *value
+            ),
             n=int(sums[..., TWO_NN, 0].sum(0).min()),
             controls=arm_controls(evidence, SAMPLES, height),
             reading=" ".join(part.reading for part in parts) + more_text(why),
-            headline=f"The intrinsic dimension between the ends is {say(value[0], '.2f')} times that of the higher end",
+            headline=f"The intrinsic dimension in the middle of the depth is {say(value[0], '.2f')} times the highest "
+            "outside",
             table=table(
                 cells("stream", "state of the stream", names),
                 interval_cells("two_nn", meaning, by_state),
@@ -132,12 +146,28 @@ def by_half(sums: Floats) -> Floats:
     return halves
 
 
+def middle(states: int) -> Flags:
+    """Which states, before the first block and after each, are in the middle of the depth?
+
+    >>> middle(8).tolist()
+    [False, False, True, True, True, True, False, False]
+    """
+    depth = np.arange(states) / (states - 1)
+    # A fifth of five blocks is one block, whatever the last digit of 0.2.
+    return np.asarray((depth > T.peak_from - 1e-9) & (depth < T.peak_to + 1e-9))
+
+
 def peak(sums: Floats) -> Floats:
-    """[draw]: the highest state in between, found on one half and measured on the other, over the higher end."""
+    """[draw]: the highest state in the middle over the highest outside; which ones is found on one half and measured on
+    the other."""
     dimension = inverse(sums)
-    found = np.nan_to_num(dimension[:, ::-1, 1:-1], nan=-1.0).argmax(-1) + 1
-    high = np.take_along_axis(dimension, found[..., None], -1)[..., 0]
-    return np.asarray((high / np.maximum(dimension[..., 0], dimension[..., -1])).mean(-1))
+    inside = middle(dimension.shape[-1])
+
+    def highest(which: Flags) -> Floats:
+        found = np.where(which, np.nan_to_num(dimension[:, ::-1], nan=0.0), -1.0).argmax(-1)
+        return np.asarray(np.take_along_axis(dimension, found[..., None], -1)[..., 0])
+
+    return np.asarray((highest(inside) / highest(~inside)).mean(-1))
 
 
 def _verdict(side: bool | None) -> Verdict:
@@ -153,7 +183,7 @@ def _peaks(value: Interval, by_state: Floats, names: list[str]) -> Part:
         _verdict(side),
         f"The dimension is {say(by_state[0, 0], '.1f')} before the first block, {say(by_state[-1, 0], '.1f')} at the "
         f"end, and largest at {names[top]} with {say(by_state[top, 0], '.1f')}.",
-        Statistic("height of the peak over the higher end", *value),
+        Statistic("height of the middle over the highest outside", *value),
         why=missing_interval(*value) if side is None else None,
     )
 
@@ -163,9 +193,9 @@ def _learned(value: Interval, untrained: Interval, twins: int) -> Part:
     return Part(
         "by training",
         _verdict(side),
-        f"The highest state between is {say(value[0], '.2f')} times the higher end; in an untrained model "
+        f"The highest state in the middle is {say(value[0], '.2f')} times the highest outside; in an untrained model "
         f"{say(untrained[0], '.2f')} times.",
-        Statistic("height of the peak over the higher end", *value),
+        Statistic("height of the middle over the highest outside", *value),
         why=(missing_interval(*value, *untrained) if twins else Why.NO_CONTROL) if side is None else None,
     )
 

@@ -41,10 +41,11 @@ class Linear:
             "The share of the variance of the stream after a block that a linear map of the stream before it explains, "
             "over all coordinates. The map is fitted by ridge regression to one half of the documents and tried on the "
             "other, both ways; the penalty of one half is chosen on the other, and shrinks the map towards the skip. "
-            "The authors' score, 1 − min ‖X̃A − Ỹ‖² of centred clouds of norm 1, is fitted and measured on the same "
-            "tokens and grows as these become fewer than d; it is in the table. The statistic is that of the median "
-            "block. Also measured: the share of what the block adds (the stream after less the stream before) that is "
-            "linear, and the share that the skip explains with no map at all. First and massive tokens are left out."
+            "The authors' score, 1 − min ‖XA − Y‖² of centred clouds X and Y of norm 1, is fitted and measured on the "
+            "same tokens and grows as these become fewer than d; it is in the table. The statistic is that of the "
+            "median block. Also measured: the share of what the block adds (the stream after less the stream before) "
+            "that is linear, and the share that the skip explains with no map at all. First and massive tokens are "
+            "left out."
         ),
         control="the skip alone; random initialisation (all twins), where small writes make any block nearly linear",
         rule=(

@@ -18,12 +18,13 @@ from armillary.probes.machinery import (
     beats,
     mean,
     missing_interval,
+    undecided,
     weakest,
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.machinery.verdicts import more_text, no_middle
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
-from armillary.results import Claim, Finding, Part, Statistic, Verdict, Why, say
+from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
 # Three independent points of one cloud make a turn of arccos(−½) between the steps from one to the next.
 INDEPENDENT = 120.0
@@ -53,14 +54,24 @@ class Straight:
             f"Three parts, the weakest decides. 'Straightens': the fall's interval lies above {T.straight_degrees:g}°. "
             "'By training': it lies above that of an untrained model. 'From the text': the fall on text exceeds that "
             f"on shuffled text by more than {T.straight_text:g}°, document by document. Each part is supported if the "
-            "whole interval lies above its limit, refuted if it lies below, and undecided if it spans it."
+            "whole interval lies above its limit, refuted if it lies below, and undecided if it spans it. Does not "
+            f"apply to models of fewer than {T.middle_blocks} blocks, which have no middle third."
         ),
         kind="learned",
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                f"Models of fewer than {T.middle_blocks} blocks are left out. A model of one block had been refuted: "
+                "the end of its depth was taken for the middle.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (CURVATURES,)
 
     def conclude(self, evidence: Evidence) -> Finding:
         state = evidence[CURVATURES][MODEL]
+        if len(state.states) <= T.middle_blocks:
+            return undecided(self.claim, Why.NOT_APPLICABLE, no_middle(len(state.states) - 1))
         sums = state.sums()
 
         def fall(arm: str) -> Interval:
@@ -109,14 +120,13 @@ class Straight:
 
 
 def middle_third(states: int) -> slice:
-    """The states after the middle third of the blocks, at least one.
+    """The states after the middle third of the blocks, of three or more.
 
-    >>> middle_third(8), middle_third(2)
-    (slice(2, 6, None), slice(1, 2, None))
+    >>> middle_third(8), middle_third(4)
+    (slice(2, 6, None), slice(1, 3, None))
     """
     blocks = states - 1
-    first = max(1, round(blocks / 3))
-    return slice(first, max(first, round(2 * blocks / 3)) + 1)
+    return slice(round(blocks / 3), round(2 * blocks / 3) + 1)
 
 
 def fallen(sums: Floats) -> Floats:

@@ -17,7 +17,6 @@ from armillary.probes.machinery import (
     Floats,
     Interval,
     T,
-    median_defined,
     over_twins,
     undecided,
     weakest,
@@ -35,13 +34,14 @@ from armillary.probes.sphere.symmetry.cycle_parts import (
     norm_part,
 )
 from armillary.probes.sphere.symmetry.cycle_views import cycle_drawing, cycle_table, error_line, error_table
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
     from armillary.probes.sphere.symmetry.rotations import RotationErrors
 
+GAINED, PROJECTION = "the norm with its gain symmetrises", "the projection alone symmetrises"
 # S3, section 2: 'this paper exclusively analyzes the pre-LN variant'.
 POST = (
     "S3 speaks of models with a norm before each sublayer alone. In this one a norm follows each sublayer: the cycle "
@@ -84,7 +84,9 @@ class Isotropy:
             "write's to y's lies below 1 and below an untrained model's. What an untrained model shows is an interval "
             "over twins of the ratio's logarithm. Parts: 'both at one sublayer', supported if both happen at "
             f"{T.sites_most:.0%} of sublayers, refuted if they could at most at {T.sites_few:.0%}, qualified in "
-            "between, undecided if intervals that span their limit could change that. 'The norm symmetrises' and "
+            "between, undecided if intervals that span their limit could change that. 'The projection alone "
+            "symmetrises', by the same rule from the ratio of z's participation ratio to x's, which decides if it is "
+            "weaker: the source says it of the projection, not of the gain. 'The norm with its gain symmetrises' and "
             "'sublayers structure', by the same rule, tell which step is missing; they do not decide. Two parts by "
             "definition, which decide if they are weaker: 'the bare norm treats all directions alike', supported if "
             "its error under a rotation is rounding. 'Sublayers do not': supported if the error of the median sublayer "
@@ -110,6 +112,12 @@ class Isotropy:
                 "at all. The weaker of two separate parts decided: MiniLM was qualified with a statistic of 0, and "
                 "became refuted.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "The projection alone must symmetrise too, which is what the source says. The control γ = 1 had "
+                "decided nothing: builtin:gpt was qualified with a factor of 1.35 by the norm with its gain, where the "
+                "projection alone has 0.93.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, WRITE_SAMPLES)
@@ -130,15 +138,22 @@ class Isotropy:
             return undecided(self.claim, Why.NOT_APPLICABLE, "No sublayer of this model reads a norm.")
         model, twins = cycle(evidence, MODEL, described=True), [cycle(evidence, arm) for arm in evidence.twins]
         raised, lowered = _change(evidence, model, twins, Y, X), _change(evidence, model, twins, WRITE, Y)
-        parts = (
-            both_part(raised, lowered, steps),
-            change_part("the norm symmetrises", raised, steps, "The norm raises isotropy before", _bare(model, raised)),
-            change_part("sublayers structure", lowered, steps, "The write is less isotropic than what is read at"),
+        bare = _change(evidence, model, twins, Z, X)
+        both = both_part(raised, lowered, steps)
+        deciding = (
+            both,
+            change_part(PROJECTION, bare, steps, "The projection alone raises isotropy before", _gained(bare, raised)),
             norm_part(evidence),
             maps_part(evidence, result),
         )
         # The two steps by themselves cannot be weaker than both at one sublayer.
-        verdict, why = weakest((parts[0], *parts[3:]))
+        verdict, why = weakest(deciding)
+        parts = (
+            both,
+            change_part(GAINED, raised, steps, "The norm with its gain raises isotropy before"),
+            change_part("sublayers structure", lowered, steps, "The write is less isotropic than what is read at"),
+            *deciding[1:],
+        )
         order = (POST,) if evidence.anatomy.order == "post" else ()
         return Finding(
             claim=self.claim,
@@ -147,8 +162,8 @@ class Isotropy:
             n=model.tokens,
             controls=_controls(evidence, model, twins, raised, lowered),
             reading=" ".join((*(part.reading for part in parts), *order)) + more_text(why),
-            headline=_headline(raised, lowered),
-            table=cycle_table(evidence, model, raised, lowered),
+            headline=headline(raised, bare, lowered),
+            table=cycle_table(evidence, model, raised, bare, lowered),
             quantities=(cycle_drawing(evidence, model, twins), error_line(evidence, result)),
             more_tables={"rotations": error_table(evidence, result)},
             why=why,
@@ -195,16 +210,16 @@ def _controls(
     return (*controls, Control("γ = 1, β = 0", *share(model, Z)))
 
 
-def _bare(model: Cycle, raised: Change) -> str:
-    """What the projection alone does, without gain and shift."""
-    bare = median_defined(_ratio(model, Z, X)[0])
-    text = f" With γ = 1 the factor would be {say(bare, '.2f')}"
-    return f"{text}: the gain symmetrises, not the projection." if bare < 1 < raised.median else f"{text}."
+def _gained(bare: Change, raised: Change) -> str:
+    return " The gain symmetrises, not the projection." if bare.median < 1 < raised.median else ""
 
 
-def _headline(raised: Change, lowered: Change) -> str:
-    up, down, count = int(raised.follows.sum()), int(lowered.follows.sum()), len(raised.intervals)
+def headline(raised: Change, bare: Change, lowered: Change) -> str:
+    """Each step may be common where both together are rare: the number of sublayers that do both comes first."""
+    up, alone, down = (change.sure_and_possible[0] for change in (raised, bare, lowered))
+    beyond = " beyond untrained models" if raised.twins else ""
     return (
-        f"The norm makes the cloud of tokens more isotropic before {up} of {count} sublayers; "
-        f"{down} of {count} write less isotropically than they read"
+        f"At {(up & down).sum()} of {len(up)} sublayers the norm with its gain makes the cloud of tokens more "
+        f"isotropic and the sublayer less so{beyond} (the norm at {up.sum()}, its projection alone at {alone.sum()}, "
+        f"the sublayer at {down.sum()})"
     )

@@ -138,17 +138,18 @@ def _interval(evidence: Evidence, u: Floats, document: Ints) -> Interval:
     from armillary.geometry.projection import angles, distances, globe
 
     first, second = np.triu_indices(len(u), 1)
-    pairs = (angles(u)[first, second], distances(globe("pca", u, evidence.seed))[first, second])
-    x, y = (rankdata(values) / len(first) - 0.5 for values in pairs)
+    measured = (angles(u)[first, second], distances(globe("pca", u, evidence.seed))[first, second])
+    x, y = (rankdata(values) / len(first) - 0.5 for values in measured)
     names, place = np.unique(document, return_inverse=True)
-    a, b = place[first], place[second]
-    moments = np.zeros((len(names), len(names), 6))
-    np.add.at(moments, (a, b), np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], -1))
+    beside = place[first] * len(names) + place[second]
+    powers = (np.ones_like(x), x, y, x * x, y * y, x * y)
+    moments = np.stack([np.bincount(beside, power, len(names) ** 2) for power in powers], -1)
+    moments = moments.reshape(len(names), len(names), 6)
 
     def correlation(weights: Floats) -> Floats:
-        beside = weights[:, :, None] * weights[:, None]
-        beside[:, np.arange(len(names)), np.arange(len(names))] = weights
-        n, sx, sy, sxx, syy, sxy = np.moveaxis(np.einsum("nab,abm->nm", beside, moments, optimize=True), -1, 0)
+        pairs = weights[:, :, None] * weights[:, None]
+        pairs[:, np.arange(len(names)), np.arange(len(names))] = weights
+        n, sx, sy, sxx, syy, sxy = np.moveaxis(np.einsum("nab,abm->nm", pairs, moments, optimize=True), -1, 0)
         with np.errstate(invalid="ignore", divide="ignore"):
             rho = (sxy / n - sx * sy / n**2) / np.sqrt((sxx / n - (sx / n) ** 2) * (syy / n - (sy / n) ** 2))
         return np.asarray(rho)

@@ -30,14 +30,15 @@ class Context:
             "them. (1) The own share of a word: the mean cosine of z between two occurrences of one word in different "
             "documents, less that of different words, over 1 less that of different words (Ethayarajh 2019). It is 1 "
             "if a state is the word alone, and 0 if two occurrences are as far apart as two words. Each sampled token "
-            "counts once. (2) Senses, the statistic: sixteen words with two senses, ten sentences for each sense, "
-            "written for this purpose. What tells the sense stands before the word, which always follows 'the'. Of "
-            "two other sentences, one with the same sense and one with the other, how often is the state in the "
-            "first nearer (by the cosine of z)? By chance in half of the cases. Mean over words; its interval is a "
-            "bootstrap over words. (3) Of the variance of a word's states about their mean, the share that a ridge "
-            "regression predicts from the embeddings of the two words before it (in an encoder, also the one after "
-            "it), position taken out, each half of the documents by a fit on the other half. (4) Of the movement of "
-            "the own share over the sites, the part that goes down."
+            "counts once. What attention takes of it is the own share with attention off less that with it on, of the "
+            "same tokens in the same draws of documents. (2) Senses, the statistic: sixteen words with two senses, ten "
+            "sentences for each sense, written for this purpose. What tells the sense stands before the word, which "
+            "always follows 'the'. Of two other sentences, one with the same sense and one with the other, how often "
+            "is the state in the first nearer (by the cosine of z)? By chance in half of the cases. Mean over words; "
+            "its interval is a bootstrap over words. (3) Of the variance of a word's states about their mean, the "
+            "share that a ridge regression predicts from the embeddings of the two words before it (in an encoder, "
+            "also the one after it), position taken out, each half of the documents by a fit on the other half. (4) Of "
+            "the movement of the own share over the sites, the part that goes down."
         ),
         control=(
             "attention off (all heads silenced, so that only word and place are left); random initialisation; shuffled "
@@ -46,8 +47,9 @@ class Context:
         ),
         rule=(
             "Four parts, the weaker of the first two decides. (1) 'Differ by context': supported if the own share lies "
-            f"below {T.context_own} and below that with attention off (lower end), with its whole interval; refuted if "
-            f"it lies above {T.context_none} or above the lower end with attention off; qualified in between. "
+            f"below {T.context_own} and what attention takes of it above {T.context_off}, both with their whole "
+            f"intervals; refuted if it lies above {T.context_none}, or what attention takes below {T.context_off}; "
+            "qualified in between. "
             "Untrained models mix contexts as well, so this alone shows no learning. (2) 'Differ by sense': supported "
             f"if the statistic lies above {T.context_sense}, above untrained models and above attention off (upper "
             "ends), with its whole interval; refuted if it lies below one of them. Undecided if fewer than "
@@ -63,16 +65,22 @@ class Context:
                 "All arms read the same sentences, and all untrained twins read them. Before, controls read every "
                 "second sentence and three twins did, two with --quick, where their wide interval could refute.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Attention on and off are compared on the same tokens, by their difference and its interval. The lower "
+                "ends of two intervals over different tokens had been compared: where attention does nothing (0.50 "
+                "against 0.50) chance decided between refuted and undecided.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
 
     def passes(self, anatomy: "Anatomy") -> float:
-        # The text with attention off. The sentences have 3400 tokens, 5000 in a tokenizer that splits much: the model
-        # and each twin read them, also shuffled; two words alone and attention off take 3000 at most.
+        # The text with attention on and off. The sentences have 3400 tokens, 5000 in a tokenizer that splits much: the
+        # model and each twin read them, also shuffled; two words alone and attention off take 3000 at most.
         from armillary.flow.controls import twins_for
 
-        return 1 + ((2 + twins_for(anatomy)) * 5000 + 3000) / 1536
+        return 2 + ((2 + twins_for(anatomy)) * 5000 + 3000) / 1536
 
     def experiment(self, bench: "Bench") -> "ContextPasses":
         from armillary.probes.words.context_measures import context_passes
@@ -81,7 +89,7 @@ class Context:
 
     def conclude(self, evidence: Evidence, result: "ContextPasses") -> Finding:
         from armillary.probes.words.context_measures import ContextMeasures
-        from armillary.probes.words.context_parts import context_parts
+        from armillary.probes.words.context_parts import attention_limit, context_parts
         from armillary.probes.words.context_tables import (
             context_notes,
             context_quantities,
@@ -115,6 +123,7 @@ class Context:
             notes=context_notes(measures),
             more_tables={"senses": sense_table(measures)} if result.senses.words else {},
             parts=parts,
+            limits=attention_limit(measures, parts[0]),
         )
 
 

@@ -14,7 +14,13 @@ from armillary.probes.machinery.intervals import interval, intervals, ratio
 from armillary.probes.machinery.shared_pass import observe
 from armillary.probes.words.neighbours import Predicted, predicted
 from armillary.probes.words.refinement import falling
-from armillary.probes.words.self_similarity import SampledStates, SelfSimilarity, sampled_states, self_similarity
+from armillary.probes.words.self_similarity import (
+    SampledStates,
+    SelfSimilarity,
+    same_tokens,
+    sampled_states,
+    self_similarity,
+)
 from armillary.probes.words.senses.clusters import OFF, SenseScores, sense_scores, silence
 
 SITES = 7
@@ -31,18 +37,22 @@ def depth_sites(norms: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class ContextPasses:
-    """What the probe's own passes left: self-similarity with attention off, and states in sentences of two senses."""
+    """What the probe's own passes left: self-similarity of the same tokens with attention on and off, and states in
+    sentences of two senses."""
 
+    on: SelfSimilarity
     off: SelfSimilarity
     senses: SenseScores
 
 
 def context_passes(bench: Bench) -> ContextPasses:
     anatomy, sites = bench.anatomy, depth_sites(list(bench.anatomy.norms))
+    on = sampled_states(anatomy, observe(anatomy, bench.text, [SAMPLES], tick=bench.tick)[SAMPLES], sites)
     with edited(anatomy, *silence(anatomy)):
-        samples = observe(anatomy, bench.text, [SAMPLES], tick=bench.tick)[SAMPLES]
-    off = self_similarity(sampled_states(anatomy, samples, sites), bench.corpus.groups)
-    return ContextPasses(off, sense_scores(bench, sites))
+        off = sampled_states(anatomy, observe(anatomy, bench.text, [SAMPLES], tick=bench.tick)[SAMPLES], sites)
+    on, off = same_tokens(on, off)
+    groups = bench.corpus.groups
+    return ContextPasses(self_similarity(on, groups), self_similarity(off, groups), sense_scores(bench, sites))
 
 
 class ContextMeasures:
@@ -81,6 +91,13 @@ class ContextMeasures:
     def own_share(self, arm: str = MODEL) -> Interval:
         draws = self._draws[arm][:, self.later].mean(1)
         return self._similar[arm].interval(draws)
+
+    def own_lost(self) -> Interval:
+        """The own share with attention off less that with attention on, of the same tokens in the same draws of
+        documents."""
+        on, off = self.passes.on, self.passes.off
+        more = off.draws(self.evidence.seed) - on.draws(self.evidence.seed)
+        return on.interval(more[:, self.later].mean(1))
 
     def own_by_site(self, arm: str = MODEL) -> Floats:
         """[site, (value, low, high)] of an arm."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from armillary.probes.machinery import SHUFFLED, Interval, T, above, beats, missing_interval
 from armillary.probes.machinery.verdicts import more_text
-from armillary.results import Part, Statistic, Verdict, Why, say
+from armillary.results import Limit, Part, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.probes.words.context_measures import ContextMeasures
@@ -24,21 +24,35 @@ def context_parts(measures: "ContextMeasures") -> tuple[Part, ...]:
 def _differ(measures: "ContextMeasures") -> Part:
     own, off, shuffled = measures.own_share(), measures.own_share("attention off"), measures.own_share(SHUFFLED)
     twins = float(measures.own_twins()[measures.later].mean()) if measures.evidence.twins else np.nan
-    low, none, still = above(own, T.context_own), above(own, T.context_none), above(own, off[1])
+    lost = measures.own_lost()
+    low, none, falls = above(own, T.context_own), above(own, T.context_none), above(lost, T.context_off)
     verdict: Verdict = "undecided"
-    if none or still:
+    if none or falls is False:
         verdict = "refuted"
-    elif still is False and none is False and low is not None:
+    elif falls and none is False and low is not None:
         verdict = "qualified" if low else "supported"
     why: Why | None = None
     if verdict == "undecided":
-        why = Why.UNDEFINED if np.isnan(own[0]) else missing_interval(*own, off[1])
+        why = Why.UNDEFINED if np.isnan([own[0], lost[0]]).any() else missing_interval(*own, *lost)
     reading = (
         f"In the later half of the depth a word's own share of its state is {say(own[0], '.2f')} (1: the word alone); "
-        f"with attention off {say(off[0], '.2f')}, untrained {say(twins, '.2f')}, on shuffled text "
-        f"{say(shuffled[0], '.2f')}."
+        f"with attention off {say(off[0], '.2f')}, of the same tokens {_signed(lost)} more; untrained "
+        f"{say(twins, '.2f')}, on shuffled text {say(shuffled[0], '.2f')}."
     )
     return Part("they differ by context", verdict, reading + more_text(why), Statistic(OWN, *own), why=why)
+
+
+def attention_limit(measures: "ContextMeasures", part: Part) -> tuple[Limit, ...]:
+    """What attention takes of a word's own share decides as well."""
+    lost = measures.own_lost()
+    measured = Statistic("what attention takes of a word's own share", *lost)
+    limit = Limit(T.context_off, "above", "attention mixes contexts", part=part.name, measured=measured)
+    return (limit,) if np.isfinite(lost[0]) else ()
+
+
+def _signed(ends: Interval) -> str:
+    value, low, high = (say(end, "+.2f") for end in ends)
+    return f"{value} [{low}, {high}]"
 
 
 def _senses(measures: "ContextMeasures") -> Part:

@@ -3,7 +3,7 @@
 A pair of tokens belongs to two documents, so sums per document are not enough: every bootstrap draw weighs all pairs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,18 @@ def sampled_states(anatomy: Anatomy, samples: TokenSamples, sites: Sequence[str]
     ordinary = torch.stack([sample.marks == 0 for sample in kept]).all(0)
     z = [anatomy.norms[site].direction(sample.rows[ordinary].float()) for site, sample in zip(sites, kept, strict=True)]
     return SampledStates(torch.stack(z, 1).cpu(), kept[0].payload[ordinary].numpy())
+
+
+def same_tokens(one: SampledStates, other: SampledStates) -> tuple[SampledStates, SampledStates]:
+    """The states of the tokens that both samples have; a token may be massive in one of them alone."""
+    places = [{(int(d), int(t)): row for row, (d, t) in enumerate(each.places[:, :2])} for each in (one, other)]
+    common = sorted(places[0].keys() & places[1].keys())
+
+    def chosen(states: SampledStates, rows: Mapping[tuple[int, int], int]) -> SampledStates:
+        kept = [rows[place] for place in common]
+        return SampledStates(states.z[kept], states.places[kept])
+
+    return chosen(one, places[0]), chosen(other, places[1])
 
 
 @dataclass(frozen=True, eq=False)

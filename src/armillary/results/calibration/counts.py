@@ -201,11 +201,18 @@ def joined(earlier: Calibration, later: Calibration) -> Calibration:
         raise OutputError(
             f"the calibrations read other texts under the same name ({', '.join(other)}); make both alike."
         )
-    if (earlier.rules_version, earlier.shapes) != (later.rules_version, later.shapes):
-        raise OutputError("the calibrations differ in the rules' version or the untrained shapes; make both alike.")
+    if earlier.shapes != later.shapes:
+        raise OutputError("the calibrations differ in the untrained shapes; make both alike.")
     if planted_alone and (unknown := [claim for claim in later.kinds if claim not in earlier.kinds]):
         raise OutputError(f"{', '.join(unknown)}: only planted models were measured; make the whole study.")
     kept = [claim for claim in earlier.kinds if planted_alone or claim not in later.kinds]
+    # A version is that of all rules together; by its digest a claim is known to stand or to be of an earlier rule.
+    nameless = [claim for claim in kept if claim not in earlier.rules]
+    if earlier.rules_version != later.rules_version and nameless:
+        raise OutputError(
+            "the calibrations differ in the rules' version, and the earlier one does not say by which rule it "
+            f"measured {', '.join(nameless)}; make both alike."
+        )
     again = [claim for claim in later.kinds if claim not in kept]
     # Counts of planted models come from the later calibration for all its claims.
     old = [c for c in earlier.counts if c.claim in kept and not (c.part == "planted" and c.claim in later.kinds)]

@@ -5,8 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from armillary.results.claim import Control, Finding, Statistic
+from armillary.results.claim import Finding
 from armillary.results.compare.pair import Change, Number, Pair, Tally
+from armillary.results.statistic import Control, Statistic
 from armillary.results.table import Cell, Column, Table
 
 Key = tuple[Cell, ...]

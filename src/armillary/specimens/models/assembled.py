@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 
 import torch
-import transformers as tr
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -12,6 +11,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.probes.sphere.symmetry.rotations import rotation
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import generator, normal, number
 from armillary.specimens.models.texts import corpus, documents_of, written
 
@@ -31,18 +31,7 @@ def assembled(
     """A GPT-2 that writes nothing, unless `attention` gives W_Q, W_K, W_V, W_O and `feed_forward` W_in, W_out of a
     layer; `gains` gives the γ of both norms of a layer."""
     d = words.shape[1]
-    config = tr.GPT2Config(
-        n_embd=d,
-        n_layer=layers,
-        n_head=heads,
-        vocab_size=len(words),
-        n_positions=CONTEXT,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model = tr.GPT2LMHeadModel(config).eval()
+    model = blank_gpt2(len(words), d, layers, heads, CONTEXT, tie_word_embeddings=False)
     with torch.no_grad():
         model.transformer.wte.weight.copy_(words)
         model.transformer.wpe.weight.copy_(torch.zeros(CONTEXT, d) if places is None else places)
@@ -76,10 +65,13 @@ QUIET = 1e-3
 
 
 def cycling(
-    gain: Callable[[int], Tensor], write: Tensor | Callable[[int], Tensor], seed: int = 0
+    gain: Callable[[int], Tensor],
+    write: Tensor | Callable[[int], Tensor],
+    seed: int = 0,
+    words: Tensor | None = None,
 ) -> tuple[Anatomy, Corpus]:
-    """Words on steep axes; every sublayer writes y through `write` [d, d], or its layer's, attention from the token
-    itself."""
+    """Words on steep axes, or others; every sublayer writes y through `write` [d, d], or its layer's, attention from
+    the token itself."""
     one, none = torch.eye(WIDE), torch.zeros(WIDE, 2 * WIDE)
 
     def writing(layer: int) -> Tensor:
@@ -92,9 +84,26 @@ def cycling(
         # gelu(a) − gelu(−a) = a.
         return torch.cat((one, -one, none), 1), torch.cat((writing(layer), -writing(layer), none.T))
 
-    words = normal(400, WIDE, stream=1, seed=seed) * STEEP
+    words = normal(400, WIDE, stream=1, seed=seed) * STEEP if words is None else words
     anatomy = assembled(words, attention=attention, feed_forward=feed_forward, gains=gain, seed=seed)
     return anatomy, corpus(20, 40, vocabulary=400, seed=seed)
+
+
+def equally_long(seed: int = 0) -> Tensor:
+    """Words on steep axes that are equally long already: a projection to one length does nothing."""
+    words = normal(400, WIDE, stream=1, seed=seed) * STEEP
+    return math.sqrt(WIDE) * normalize(words - words.mean(1, keepdim=True), dim=1)
+
+
+def few_long(times: float, seed: int = 0) -> Tensor:
+    """Gaussian words, of which one in twenty lies along one axis and is so many times longer: lengths make them steep,
+    not directions, and a projection to one length evens them out."""
+    words = normal(400, WIDE, stream=1, seed=seed)
+    axis = normal(WIDE, stream=5, seed=seed)
+    axis = math.sqrt(WIDE) * normalize(axis - axis.mean(), dim=0)
+    signs = torch.tensor([1.0, -1.0]).repeat(10)[:, None]
+    words[::20] = times * (signs * axis + 0.1 * words[::20])
+    return words
 
 
 def one_axis(seed: int = 0) -> Tensor:

@@ -3,11 +3,11 @@
 from typing import Any
 
 import torch
-import transformers as tr
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import normal
 
 D, VOCABULARY, CONTEXT = 32, 1500, 64
@@ -24,19 +24,15 @@ def bag(
 
     It predicts by its embedding, or by an `unembedding` of its own.
     """
-    config = tr.GPT2Config(
-        n_embd=embedding.shape[1],
-        n_layer=2,
-        n_head=heads,
-        vocab_size=len(embedding),
-        n_positions=CONTEXT,
+    model = blank_gpt2(
+        len(embedding),
+        embedding.shape[1],
+        2,
+        heads,
+        CONTEXT,
         layer_norm_epsilon=eps,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
         tie_word_embeddings=unembedding is None,
     )
-    model = tr.GPT2LMHeadModel(config).eval()
     with torch.no_grad():
         model.transformer.wte.weight.copy_(embedding)
         if unembedding is not None:

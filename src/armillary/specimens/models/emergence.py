@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers as tr
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
 
 WORDS, CONTEXT, HEADS, COPYING, CODE, STEPS = 60, 64, 4, 2, 64, 4
@@ -33,19 +33,7 @@ def copier(sharpness: Tensor, seed: int = 0) -> Any:
     """Layer 0 looks one token back. Each head of the later layers looks for what followed the same word, as sharply as
     told [layer, head]; useful heads write the word they find, the others mostly noise. So the loss on repeated words
     sends its gradient to useful heads, that on other words to the others."""
-    config = tr.GPT2Config(
-        n_embd=D,
-        n_layer=1 + COPYING,
-        n_head=HEADS,
-        n_inner=8,
-        vocab_size=WORDS,
-        n_positions=CONTEXT,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model = tr.GPT2LMHeadModel(config).eval()
+    model = blank_gpt2(WORDS, D, 1 + COPYING, HEADS, CONTEXT, n_inner=8, tie_word_embeddings=False)
     codes, shares = torch.eye(CODE), useful(seed)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers as tr
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.specimens.models.bag import CONTEXT, VOCABULARY
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import normal, number
 
 WORDS, WIDTH = 60, 64
@@ -25,19 +25,9 @@ def forward(
     layers: int = 2,
 ) -> Anatomy:
     """Layers with the same W_in and no attention; only the last writes, and only if W_out is given."""
-    config = tr.GPT2Config(
-        n_embd=embedding.shape[1],
-        n_inner=W_in.shape[1],
-        n_layer=layers,
-        n_head=2,
-        vocab_size=len(embedding),
-        n_positions=CONTEXT,
-        activation_function=activation,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
+    model = blank_gpt2(
+        len(embedding), embedding.shape[1], layers, 2, CONTEXT, n_inner=W_in.shape[1], activation_function=activation
     )
-    model = tr.GPT2LMHeadModel(config).eval()
     with torch.no_grad():
         model.transformer.wte.weight.copy_(embedding)
         model.transformer.wpe.weight.zero_()

@@ -1,11 +1,11 @@
 """Models for chapter D that write text of their own: with a loud word, with words of one length, or into a loop."""
 
 import torch
-import transformers as tr
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import normal
 
 WIDTH, WORDS, CONTEXT = 64, 48, 64
@@ -14,18 +14,7 @@ WIDTH, WORDS, CONTEXT = 64, 48, 64
 
 def writer(embedding: Tensor, unembedding: Tensor, attends: float = 0.0) -> Anatomy:
     """A GPT-2 without positions whose only layer adds `attends` times the mean of what its norm gave so far."""
-    config = tr.GPT2Config(
-        n_embd=WIDTH,
-        n_layer=1,
-        n_head=1,
-        vocab_size=len(embedding),
-        n_positions=CONTEXT,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model = tr.GPT2LMHeadModel(config).eval()
+    model = blank_gpt2(len(embedding), WIDTH, 1, 1, CONTEXT, tie_word_embeddings=False)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import transformers as tr
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import normal
 from armillary.specimens.models.texts import TOPIC_WORDS, TOPICS
 
@@ -32,18 +32,7 @@ def gpt2(
     """Random heads that write much; `change` may alter a layer's W_Q, W_K, W_V [d, d] and W_O [d, d] in place."""
     words = normal(WORDS, D, stream=1, seed=seed) if words is None else words
     d = words.shape[1]
-    config = tr.GPT2Config(
-        n_embd=d,
-        n_layer=layers,
-        n_head=heads,
-        vocab_size=len(words),
-        n_positions=CONTEXT,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model = tr.GPT2LMHeadModel(config).eval()
+    model = blank_gpt2(len(words), d, layers, heads, CONTEXT, tie_word_embeddings=False)
     with torch.no_grad():
         model.transformer.wte.weight.copy_(words)
         model.transformer.wpe.weight.copy_(torch.zeros(CONTEXT, d) if places is None else places)

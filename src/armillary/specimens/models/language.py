@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import cache
 
 import torch
-import transformers as tr
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -15,6 +14,7 @@ from armillary.flow.documents import from_any
 from armillary.flow.tokens import Corpus, encode
 from armillary.probes.grid.language.templates import GROUPS, items
 from armillary.probes.grid.language.word_lists import PLACES as PREPOSITIONS
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
 from armillary.specimens.models.senses import plain_tokenizer, split
 
@@ -69,18 +69,7 @@ def linguist(
     the scores of the second layer, `loud` words draw attention whatever is looked for; with `previous` the head goes by
     place instead."""
     table, person = _table(phenomena, loud, seed)
-    config = tr.GPT2Config(
-        n_embd=D,
-        n_layer=2,
-        n_head=2,
-        vocab_size=len(table),
-        n_positions=SPOTS,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model = tr.GPT2LMHeadModel(config).eval()
+    model = blank_gpt2(len(table), D, 2, 2, SPOTS, tie_word_embeddings=False)
     spots, code = torch.eye(SPOTS), torch.eye(CODE)
     with torch.no_grad():
         model.transformer.wte.weight.copy_(table)

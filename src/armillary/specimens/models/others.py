@@ -131,9 +131,9 @@ def averaging(seed: int = 0) -> tuple[Anatomy, Corpus]:
 SHEET_AXES, FAINT = 24, 1e-3
 
 
-def unfolding(amplifies: bool = True, seed: int = 0) -> tuple[Anatomy, Corpus]:
+def unfolding(amplifies: bool = True, seed: int = 0, layers: int = 4, until: int = 3) -> tuple[Anatomy, Corpus]:
     """Words on a sheet of two dimensions, and faint noise in the other axes, which the first block makes loud and the
-    last one faint again. All words are equally long at every depth, so that norms change nothing."""
+    last one, or block `until`, faint again. All words are equally long at every depth, so that norms change nothing."""
     angle = 2 * math.pi * torch.rand(VOCABULARY, 2, generator=generator(1, seed))
     sheet = torch.stack((angle.cos(), -angle.cos(), angle.sin(), -angle.sin()), -1).flatten(1).repeat(1, 3)
     rest = normal(VOCABULARY, D - SHEET_AXES, stream=2, seed=seed)
@@ -141,8 +141,8 @@ def unfolding(amplifies: bool = True, seed: int = 0) -> tuple[Anatomy, Corpus]:
     words = torch.cat((sheet, FAINT * rest), 1)
     one, none, axes = torch.eye(D), torch.zeros(D, 2 * D), range(SHEET_AXES, D)
     loud = 2.0
-    scales = {0: math.sqrt((12 + FAINT**2) / D), 3: math.sqrt((12 + loud**2) / D)}
-    writes = {0: loud / FAINT - 1, 3: FAINT / loud - 1}
+    scales = {0: math.sqrt((12 + FAINT**2) / D), until: math.sqrt((12 + loud**2) / D)}
+    writes = {0: loud / FAINT - 1, until: FAINT / loud - 1}
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
         write = torch.zeros(D, D)
@@ -150,17 +150,19 @@ def unfolding(amplifies: bool = True, seed: int = 0) -> tuple[Anatomy, Corpus]:
             write[axes, axes] = writes[layer] * scales[layer]
         return torch.cat((one, -one, none), 1), torch.cat((write, -write, none.T))
 
-    return assembled(words, layers=4, feed_forward=feed_forward, seed=seed), corpus(seed=seed)
+    return assembled(words, layers=layers, feed_forward=feed_forward, seed=seed), corpus(seed=seed)
 
 
 COMMON_AXIS = 6
 
 
-def parked(itself: bool = False, seed: int = 0) -> tuple[Anatomy, Corpus]:
+def parked(itself: bool = False, seed: int = 0, mean: float = 0.0, loud: float = 1.0) -> tuple[Anatomy, Corpus]:
     """Heads that look nearly at the first token alone, whose value lies along one axis; feed-forwards that take that
-    axis away and make the rest loud. With `itself`, heads look at their own token alone."""
+    axis away and make the rest loud. With `itself`, heads look at their own token alone. All words share a `mean` along
+    that axis. `loud` times louder, writes drown what the skips carry."""
     words = normal(400, D, stream=1, seed=seed)
-    words[:, [MASSIVE_AXIS, COMMON_AXIS]] = 0
+    words[:, MASSIVE_AXIS] = 0
+    words[:, COMMON_AXIS] = mean
     places = torch.zeros(CONTEXT, D)
     places[0, MASSIVE_AXIS] = 4000
     one, none, key, value = torch.eye(D), torch.zeros(D, 2 * D), torch.zeros(D, D), torch.eye(D)
@@ -172,7 +174,7 @@ def parked(itself: bool = False, seed: int = 0) -> tuple[Anatomy, Corpus]:
     rest[:, COMMON_AXIS] = 0
 
     def attention(layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return (30 * one, 30 * one, one, one) if itself else (0 * one, key, value, one)
+        return (30 * one, 30 * one, one, one) if itself else (0 * one, key, value, loud * one)
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
         return torch.cat((one, -one, none), 1), torch.cat((rest, -rest, none.T))

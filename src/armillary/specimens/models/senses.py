@@ -16,6 +16,7 @@ from armillary.anatomy.read import read
 from armillary.flow.documents import from_any
 from armillary.flow.tokens import Corpus, Window, encode
 from armillary.probes.words.senses.homographs import listed
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
 
 PLACES, CODES = 48, 64
@@ -57,28 +58,20 @@ def _codes(meaning: bool, seed: int) -> Tensor:
     return codes
 
 
-def mixing(size: float, meaning: bool, nearest: bool = False, seed: int = 0) -> Anatomy:
+def mixing(size: float, meaning: bool, nearest: bool = False, seed: int = 0, placed: bool = False) -> Anatomy:
     """Two layers that add the mean of the words before (or the nearest of them alone), `size` times; words that tell a
-    sense share a code for it, or have no meaning at all."""
+    sense share a code for it, or have no meaning at all. With `placed`, positions are as loud as words."""
     codes = _codes(meaning, seed)
     d = PLACES + CODES
-    config = tr.GPT2Config(
-        n_embd=d,
-        n_layer=2,
-        n_head=1,
-        vocab_size=len(codes),
-        n_positions=256,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model = tr.GPT2LMHeadModel(config).eval()
+    model = blank_gpt2(len(codes), d, 2, 1, 256, tie_word_embeddings=False)
     eye = torch.eye(d)
     sides = [torch.zeros(d, d), torch.zeros(d, d), eye.clone()]
     with torch.no_grad():
         model.transformer.wte.weight.copy_(torch.cat((torch.zeros(len(codes), PLACES), codes), 1))
         model.transformer.wpe.weight.zero_()
+        if placed:
+            length = float(codes.norm(dim=1).median())
+            model.transformer.wpe.weight[:PLACES, :PLACES] = length * torch.eye(PLACES)
         if nearest:
             model.transformer.wpe.weight[:PLACES, :PLACES] = 4 * torch.eye(PLACES)
             sides[0][:PLACES, :PLACES] = 30 * torch.eye(PLACES).roll(-1, 1)

@@ -16,6 +16,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.lexicon.related_nouns import related_pairs
+from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
 
 D, HEADS, K, LAYERS = 64, 4, 16, 3
@@ -65,17 +66,7 @@ def _place(layer: int, head: int) -> int:
 
 def gpt2(embedding: Tensor, plant: Plant, layers: int = LAYERS, seed: int = 0) -> Anatomy:
     """Gains of either sign and biases stand before the heads: a measurement that ignores them fails."""
-    config = tr.GPT2Config(
-        n_embd=D,
-        n_layer=layers,
-        n_head=HEADS,
-        vocab_size=len(embedding),
-        n_positions=8,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    model = tr.GPT2LMHeadModel(config).eval()
+    model = blank_gpt2(len(embedding), D, layers, HEADS, 8)
     with torch.no_grad():
         model.transformer.wte.weight.copy_(embedding)
         for layer, block in enumerate(model.transformer.h):

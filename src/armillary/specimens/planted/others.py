@@ -66,8 +66,26 @@ CASES: tuple[Case, ...] = (
     certain("straight, noise that stays", "others.straight", "refuted", lambda seed: curved(clears=False, seed=seed)),
     certain("straight, means of all words so far", "others.straight", "refuted", averaging),
     certain("peak, noise that is loud in between", "others.idpeak", "supported", lambda seed: unfolding(seed=seed)),
+    certain(
+        "peak, noise that is loud after the first block alone",
+        "others.idpeak",
+        "refuted",
+        lambda seed: unfolding(seed=seed, layers=6, until=1),
+    ),
     certain("peak, words of one dimension", "others.idpeak", "refuted", lambda seed: unfolding(False, seed)),
     certain("collapse, heads look at one token", "others.collapse", "supported", lambda seed: parked(seed=seed)),
+    certain(
+        "collapse, words that share a mean",
+        "others.collapse",
+        "supported",
+        lambda seed: parked(seed=seed, mean=60.0),
+    ),
+    certain(
+        "collapse, writes that drown the skips",
+        "others.collapse",
+        "refuted",
+        lambda seed: parked(seed=seed, loud=300.0),
+    ),
     certain("collapse, heads look at their own", "others.collapse", "refuted", lambda seed: parked(True, seed)),
     sized(
         "selectable, words of many lengths",

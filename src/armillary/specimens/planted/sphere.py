@@ -5,7 +5,19 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.specimens.models.assembled import STEEP, D, alike, cycling, gained, one_axis, paired, uneven, unpaired
+from armillary.specimens.models.assembled import (
+    STEEP,
+    D,
+    alike,
+    cycling,
+    equally_long,
+    few_long,
+    gained,
+    one_axis,
+    paired,
+    uneven,
+    unpaired,
+)
 from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.perturbed import VOCABULARY, gpt2, llama, perturbed
 from armillary.specimens.models.sphere import (
@@ -38,6 +50,10 @@ def rmsnorm(seed: int) -> Specimen:
 
 def steep(layer: int) -> Tensor:
     return STEEP
+
+
+def even(layer: int) -> Tensor:
+    return torch.ones_like(STEEP)
 
 
 CASES: tuple[Case, ...] = (
@@ -132,19 +148,31 @@ CASES: tuple[Case, ...] = (
     certain("dimension, isotropic", "spectrum.dimension", "refuted", ordinary),
     certain("dimension, RMSNorm", "spectrum.dimension", "refuted", rmsnorm),
     sized(
-        "cycle, gains that even out, writes along one axis",
+        "cycle, a projection that evens out, writes along one axis",
         "cycle.isotropy",
         "supported",
-        "power of the words' spread that gains take away, half in full",
-        lambda size, seed: cycling(lambda layer: STEEP ** (-size / 2), one_axis(seed), seed),
+        "how much longer a few words are, ten times in full",
+        lambda size, seed: cycling(even, one_axis(seed), seed, few_long(1 + 9 * size, seed)),
         (0.1, 0.25, 0.5, 1.0),
         matters=0.25,
     ),
     certain(
-        "cycle, gains that even out in one layer of two",
+        "cycle, gains that even out and a projection that does not",
+        "cycle.isotropy",
+        "refuted",
+        lambda seed: cycling(lambda layer: STEEP**-0.5, one_axis(seed), seed, equally_long(seed)),
+    ),
+    certain(
+        "cycle, a projection that evens out and gains that undo it in one layer of two",
         "cycle.isotropy",
         "qualified",
-        lambda seed: cycling(lambda layer: STEEP**-0.5 if layer else STEEP, one_axis(seed), seed),
+        lambda seed: cycling(
+            # Gains so steep that y has three axes, where x has nine.
+            lambda layer: even(layer) if layer else (STEEP / STEEP.max()) ** 8,
+            one_axis(seed),
+            seed,
+            few_long(3, seed),
+        ),
     ),
     certain(
         "cycle, gains that steepen", "cycle.isotropy", "refuted", lambda seed: cycling(steep, one_axis(seed), seed)

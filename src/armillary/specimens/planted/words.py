@@ -34,9 +34,9 @@ def nothing_moves(seed: int) -> Specimen:
     return bag(gaussian(seed=seed)), corpus(seed=seed)
 
 
-def mixed(size: float, seed: int, meaning: bool = True) -> Specimen:
+def mixed(size: float, seed: int, meaning: bool = True, placed: bool = False) -> Specimen:
     """A model that adds the words before, on sentences that use words in two senses."""
-    anatomy = mixing(size, meaning, seed=seed)
+    anatomy = mixing(size, meaning, seed=seed, placed=placed)
     return anatomy, sense_text(anatomy, seed)
 
 
@@ -101,4 +101,5 @@ CASES: tuple[Case, ...] = (
     certain("context, a little of it", "words.context", "qualified", lambda seed: mixed(0.8, seed)),
     certain("context, words without meaning", "words.context", "refuted", lambda seed: mixed(3.0, seed, False)),
     certain("context, the word alone", "words.context", "refuted", lambda seed: mixed(0.0, seed)),
+    certain("context, word and place", "words.context", "refuted", lambda seed: mixed(0.0, seed, placed=True)),
 )

@@ -8,13 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from armillary.results.claim import Control, Finding
+from armillary.results.claim import Finding
 from armillary.results.compare import OUTCOMES, RULE, Comparison, Outcome, Pair, Tally
 from armillary.results.compare.tables import claim_table, row_table
 from armillary.results.numbers import ABSENT, count, interval_of, number
+from armillary.results.statistic import Control
 from armillary.results.store import json_text, table_csv, write_whole
 from armillary.views.figures.marks import COLOURS, MARKS
-from armillary.views.report.notebook import bar_html, framed_html, mark_html
+from armillary.views.report.notebook import framed_html, mark_html
+from armillary.views.report.strip import strip_html
 from armillary.views.text.quoting import html_text, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line, verdict_text
 from armillary.views.text.survey import as_text, paragraphs, print_lines, wrapped
@@ -226,7 +228,7 @@ def comparison_html(comparison: Comparison) -> str:
         f"<tr><td>{verdicts_html(pair)}</td><td><b>{html_text(pair.id)}</b><br>"
         f"<span class='soft'>{html_text(pair.claim.statement)}</span></td>"
         f"<td><b>{numbers(pair)}</b><br>{SIGNS[pair.outcome]} {pair.outcome}</td>"
-        f"<td>{bar_html(against(pair, comparison.names[0]))}</td><td>{html_text(reading(pair))}</td></tr>"
+        f"<td>{strip_html(against(pair, comparison.names[0]), keys=False)}</td><td>{html_text(reading(pair))}</td></tr>"
         for pair in comparison
     )
     foot = "<br>".join(map(html_text, [summary(comparison) + ".", *comparison.notes, RULE]))

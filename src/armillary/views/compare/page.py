@@ -37,9 +37,10 @@ from armillary.views.figures.figure import drawn, figure
 from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
-from armillary.views.report.notebook import bar_html, table_html, verdict_html
+from armillary.views.report.notebook import table_html, verdict_html
 from armillary.views.report.payload import Part, bare, thinned
 from armillary.views.report.report import assembled, masthead
+from armillary.views.report.strip import strip_html
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.quoting import in_html, show_text
 from armillary.views.text.summary import chapter_title, model_line, text_line
@@ -77,7 +78,8 @@ def _row(pair: Pair, names: tuple[str, str]) -> LedgerRow:
         verdicts_html(pair),
         f"<b>{link(pair.id)}</b><br><span class='soft'>{e(pair.claim.statement)}</span>",
         f"<b class='value'>{moved}</b>{unit}<br><span class='soft'>{e(pair.b.statistic.name)}</span>",
-        f"{bar_html(against(pair, names[0]))}<span class='soft'>{SIGNS[pair.outcome]} {_briefly(pair)}</span>",
+        strip_html(against(pair, names[0]), keys=False)
+        + f"<span class='soft'>{SIGNS[pair.outcome]} {_briefly(pair)}</span>",
         e("; ".join(changes) + "."),
     )
     # Changed verdicts first, then as in the ledger of one survey; numbers sort by their difference.

@@ -1,7 +1,7 @@
 """Figures of findings and of the ledger.
 
-Colours are those of the light palette; `theme.darkened` replaces them. All text from outside is escaped, because plotly
-interprets a subset of HTML in titles, ticks and hover labels.
+Colours are those of the light palette; `theme.dark_record` replaces them. All text from outside is escaped, because
+plotly interprets a subset of HTML in titles, ticks and hover labels.
 """
 
 from collections import Counter
@@ -20,7 +20,8 @@ from armillary.views.figures.narrow import bar_below, stacked
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
 from armillary.views.figures.passages import passage_panels
 from armillary.views.text.quoting import html_text, in_html, show_text
-from armillary.views.text.summary import StripScale, chapter_title, chapters, model_line, text_line, verdict_text
+from armillary.views.text.strip_scale import StripScale, on_strip
+from armillary.views.text.summary import chapter_title, chapters, model_line, text_line, verdict_text
 
 _HEADER, _FOOTER = 34, 66
 _LABEL_MARGIN, _BAR_MARGIN = 150, 90
@@ -165,7 +166,7 @@ def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Fi
             canvas.add_trace(trace)
         notes += _row_notes(finding, level)
         level -= 1
-    key = "each row on its own scale, from its smallest number to its largest; ◇ control; bars: 95 % intervals"
+    key = "each row on its own scale; hollow: controls; upright: limits; dotted: prediction; bars: 95 % intervals"
     titles = heading(headline, f"{subtitle}<br>{key}")
     margin = {"l": 310, "r": 270, "t": titles.pop("top"), "b": 16}
     height = round(_ROW * -level) + margin["t"] + margin["b"]
@@ -186,24 +187,46 @@ def _row_traces(finding: Finding, level: float) -> list[Any]:
     scale = StripScale.of(finding)
     if scale is None:
         return traces
-    for control in finding.controls:
+    traces += _limit_traces(finding, scale, level)
+    for index, control in enumerate(finding.controls):
         hover = f"{html_text(control.name)}<br>{interval_of(control)}"
-        marker = {"symbol": "diamond-open", "size": 10, "color": LIGHT.control, "line": {"width": 1.8}}
+        symbol = _CONTROLS[index % len(_CONTROLS)]
+        marker = {"symbol": symbol, "size": 10, "color": LIGHT.control, "line": {"width": 1.8}}
         traces.append(_stroke([scale.at(control.low), scale.at(control.high)], level, LIGHT.control, 3))
         traces.append(_point(scale.at(control.value), level, hover, mode="markers", marker=marker))
     statistic, colour = finding.statistic, COLOURS[finding.verdict]
     hover = f"<b>{in_html(finding.id)}</b><br>{html_text(statistic.name)}<br>"
     hover += interval_of(statistic)
     traces.append(_stroke([scale.at(statistic.low), scale.at(statistic.high)], level, colour, 5))
-    symbol = {"symbol": _SYMBOLS[finding.verdict], "size": 13, "line": {"width": 2, "color": colour}}
-    symbol["color"] = LIGHT.ground if finding.verdict == "undecided" else colour
-    traces.append(_point(scale.at(statistic.value), level, hover, mode="markers", marker=symbol))
+    mark = {"symbol": _SYMBOLS[finding.verdict], "size": 13, "line": {"width": 2, "color": colour}}
+    mark["color"] = LIGHT.ground if finding.verdict == "undecided" else colour
+    traces.append(_point(scale.at(statistic.value), level, hover, mode="markers", marker=mark))
     if finding.verdict == "qualified":
         half = {"symbol": "circle", "size": 6, "color": LIGHT.ground}
         traces.append(_point(scale.at(statistic.value), level, hover, mode="markers", marker=half))
     return traces
 
 
+def _limit_traces(finding: Finding, scale: StripScale, level: float) -> list[Any]:
+    """Limits as upright lines, the prediction as a dotted one."""
+    lines = [(limit.value, f"limit: {limit.meaning}", LIGHT.accent, "solid") for limit in on_strip(finding)]
+    if finding.prediction is not None:
+        lines.append((finding.prediction.value, finding.prediction.meaning, LIGHT.ink, "dot"))
+    return [
+        go.Scatter(
+            x=[at, at],
+            y=[level - 0.34, level + 0.34],
+            mode="lines",
+            line={"color": colour, "width": 2, "dash": dash},
+            hovertext=f"{html_text(meaning)}<br>{number(value)}",
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+        for value, meaning, colour, dash in lines
+        if (at := scale.at(value)) is not None
+    ]
+
+
+_CONTROLS = ("diamond-open", "triangle-up-open", "square-open", "triangle-down-open", "bowtie-open", "hexagon-open")
 # Plotly has no half-filled disc: a thick ring stands for ◐, which is in the row's label.
 _SYMBOLS = {
     "supported": "circle",

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
+from armillary.results.cells import as_text
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import LIGHT
 from armillary.views.figures.theme import SEQUENTIAL
@@ -84,7 +85,7 @@ def training_csv(looks: Sequence[Look]) -> str:
     writer.writerow(("step", "name", "value"))
     for look in looks:
         writer.writerow((look["step"], "bits_per_byte", repr(look["valid_bits_per_byte"])))
-        writer.writerows((look["step"], key, repr(value)) for key, value in look.get("geometry", {}).items())
+        writer.writerows((look["step"], as_text(key), repr(value)) for key, value in look.get("geometry", {}).items())
     return out.getvalue()
 
 

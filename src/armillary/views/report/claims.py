@@ -7,14 +7,16 @@ from html import escape
 from typing import Any
 
 from armillary.results.claim import VERDICTS, Finding
-from armillary.results.numbers import count, interval_of, number
+from armillary.results.numbers import count, interval_of
 from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
 from armillary.views.page import SAVE_AS
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
-from armillary.views.report.notebook import bar_html, mark_html, table_html, verdict_html
+from armillary.views.report.notebook import decided_html, mark_html, table_html, verdict_html
 from armillary.views.report.payload import Part
+from armillary.views.report.strip import strip_html
 from armillary.views.text.quoting import html_text as e
+from armillary.views.text.strip_scale import comparison
 from armillary.views.text.summary import (
     changed_rules,
     chapter_title,
@@ -23,6 +25,7 @@ from armillary.views.text.summary import (
     counted,
     kind_counts,
     kind_text,
+    limit_lines,
     measured,
     part_lines,
     reason,
@@ -33,7 +36,7 @@ from armillary.views.text.summary import (
 # A figure with more pixels than this does not fit on a sheet of paper.
 _SHEET = 1050
 # Whether each column sorts by number.
-HEADINGS = {"verdict": True, "claim": False, "measured": True, "against its control": True, "reading": False}
+HEADINGS = {"verdict": True, "claim": False, "measured": True, "limits and controls": True, "reading": False}
 
 
 def survey_ledger(survey: Survey) -> str:
@@ -49,12 +52,13 @@ def _row(finding: Finding) -> LedgerRow:
     statistic = finding.statistic
     unit = f" {e(statistic.unit)}" if statistic.unit else ""
     control = finding.controls[0] if finding.controls else None
-    against = "no control" if control is None else f"{number(control.value)} {e(control.name)}"
     cells = (
-        f"{mark_html(finding.verdict)} {finding.verdict}{_soft(finding.claim.kind)}{_soft(reason(finding))}",
+        f"{mark_html(finding.verdict)} {finding.verdict}{decided_html(finding)}"
+        + _soft(finding.claim.kind)
+        + _soft(reason(finding)),
         f"<b>{link(finding.id)}</b><br><span class='soft'>{e(finding.claim.statement)}</span>",
         f"<b class='value'>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{e(statistic.name)}</span>",
-        f"{bar_html(finding)}<span class='soft' title='{against}'>{against}</span>",
+        strip_html(finding),
         e(finding.reading),
     )
     against_key = "" if control is None else _key(control.value)
@@ -120,8 +124,10 @@ def _facts(finding: Finding) -> str:
             ("parts", part_lines(finding)),
             ("claim", [claim.statement]),
             ("kind", [kind_text(claim)]),
+            ("decided" if finding.why is None else "compared", [comparison(finding)]),
             ("measured", [measured(finding)]),
             ("control", controls(finding)),
+            ("limits", limit_lines(finding)),
             ("rule", [claim.rule]),
             ("rule changed", changed_rules(claim)),
             ("caveats", finding.notes),

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from html import escape
 
-from armillary.results.claim import Control, Finding, Statistic, Verdict
+from armillary.results.claim import Finding, Verdict
 from armillary.results.numbers import count, interval_of
 from armillary.results.survey import Survey
 from armillary.results.table import Table
 from armillary.views.figures.marks import COLOURS, DARK, FONT, LIGHT, MARKS, Palette
+from armillary.views.report.strip import strip_html
 from armillary.views.text.quoting import are_numbers, html_text, show_cell
+from armillary.views.text.strip_scale import compared, comparison
 from armillary.views.text.summary import (
-    StripScale,
     chapter_title,
     chapters,
-    controls,
     fields,
     kind_counts,
     law_line,
@@ -25,15 +25,14 @@ from armillary.views.text.summary import (
     verdict_text,
 )
 
-_BAR = 150
 # Rows of a table that is not folded: about a screen.
 _OPEN = 40
 
 
 def ledger_html(survey: Survey) -> str:
-    """One row per claim: mark, id and statement; its number as a bar against its control; the reading."""
+    """One row per claim: mark, id and statement; its number beside limits and controls; the reading."""
     parts = [f"<p class='head'><b>{html_text(model_line(survey))}</b><br>{html_text(text_line(survey))}</p>"]
-    names = ("claim", "measured", "against its control", "reading")
+    names = ("claim", "measured", "limits and controls", "reading")
     head = "<thead><tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr></thead>"
     for chapter, findings in chapters(survey).items():
         rows = "".join(_row(finding) for finding in findings)
@@ -114,6 +113,14 @@ def verdict_html(finding: Finding) -> str:
     return f"{mark_html(finding.verdict)} <b>{finding.verdict}</b>{why}"
 
 
+def decided_html(finding: Finding) -> str:
+    """The comparison that decided, on a line of its own."""
+    if not finding.limits:
+        return ""
+    brief, whole = compared(finding, finding.limits[0], brief=True), comparison(finding)
+    return f"<br><span class='decided' title='{html_text(whole)}'>{html_text(brief)}</span>"
+
+
 def mark_html(verdict: Verdict) -> str:
     return f"<span class='mark' style='color:{COLOURS[verdict]}'>{MARKS[verdict]}</span>"
 
@@ -121,55 +128,14 @@ def mark_html(verdict: Verdict) -> str:
 def _row(finding: Finding) -> str:
     statistic = finding.statistic
     unit = f" {html_text(statistic.unit)}" if statistic.unit else ""
-    against = map(html_text, controls(finding)) if finding.controls else ["no control"]
     return (
         f"<tr id='{html_text(finding.id)}'><td>{mark_html(finding.verdict)} <b>{html_text(finding.id)}</b> "
-        f"{verdict_text(finding)} <span class='soft'>{finding.claim.kind}</span>"
+        f"{verdict_text(finding)} <span class='soft'>{finding.claim.kind}</span>{decided_html(finding)}"
         f"<br><span class='soft'>{html_text(finding.claim.statement)}</span></td>"
         f"<td><b>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{html_text(statistic.name)}</span></td>"
-        f"<td>{bar_html(finding)}<span class='soft'>{'<br>'.join(against)}</span></td>"
+        f"<td>{strip_html(finding)}</td>"
         f"<td>{html_text(finding.reading)}</td></tr>"
     )
-
-
-def bar_html(finding: Finding) -> str:
-    """The number, its interval and its controls on a line; each row has its own scale."""
-    scale = StripScale.of(finding)
-    if scale is None:
-        return ""
-    drawn = [f"<line class='rule' x1='0' x2='{_BAR}' y1='11' y2='11'/>"]
-    for control in finding.controls:
-        at = scale.at(control.value)
-        drawn.append(_whisker(scale, control, "control", 3))
-        if at is not None:
-            drawn.append(f"<path class='control' d='M{at * _BAR:.1f} 5l6 6l-6 6l-6 -6z'/>")
-    at, colour = scale.at(finding.statistic.value), COLOURS[finding.verdict]
-    drawn.append(_whisker(scale, finding.statistic, "", 4, colour))
-    if at is not None:
-        shape = _SHAPES[finding.verdict]
-        drawn.append(f"<g transform='translate({at * _BAR:.1f} 11)' stroke='{colour}' fill='{colour}'>{shape}</g>")
-    title = "number and interval (mark) against the control (diamond), on this row's own scale"
-    return f"<svg width='{_BAR}' height='22' role='img' aria-label='{title}'>{''.join(drawn)}</svg>"
-
-
-# The verdicts' marks as SVG.
-_RING = "<circle class='hole' r='5' stroke-width='2'/>"
-_SHAPES: dict[Verdict, str] = {
-    "supported": "<circle r='5.5'/>",
-    "qualified": f"{_RING}<path d='M0 -5a5 5 0 0 0 0 10z'/>",
-    "refuted": "<path d='M-4.5 -4.5l9 9m0 -9l-9 9' stroke-width='3'/>",
-    "undecided": _RING,
-    "failed": "<path d='M0 -5v5.5m0 3.5v1.5' stroke-width='2.6'/>",
-}
-
-
-def _whisker(scale: StripScale, number: Statistic | Control, kind: str, width: int, colour: str = "") -> str:
-    ends = (scale.at(number.low), scale.at(number.high))
-    if ends[0] is None or ends[1] is None:
-        return ""
-    stroke = f" stroke='{colour}'" if colour else ""
-    x1, x2 = (f"{end * _BAR:.1f}" for end in ends if end is not None)
-    return f"<line class='{kind}'{stroke} x1='{x1}' x2='{x2}' y1='11' y2='11' stroke-width='{width}'/>"
 
 
 def framed_html(body: str) -> str:
@@ -210,13 +176,23 @@ CSS = (
             ".ledger td{white-space:normal}",
             ".ledger td:first-child{min-width:240px;width:27%}",
             ".ledger td:nth-child(2){min-width:170px;width:20%}",
-            ".ledger td:nth-child(3){min-width:170px;width:19%}",
+            ".ledger td:nth-child(3){min-width:200px;width:22%}",
             ".ledger td:last-child{min-width:240px}",
             "svg{overflow:visible;display:block}",
             ".hole{fill:var(--ground)}",
             ".rule{stroke:var(--grid)}",
             "line.control{stroke:var(--control)}",
-            "path.control{fill:var(--ground);stroke:var(--control);stroke-width:1.8}",
+            "path.control{fill:var(--ground);stroke:var(--control);stroke-width:1.6}",
+            "path.limit{fill:var(--accent);stroke:var(--accent);stroke-width:1.6}",
+            "path.prediction{fill:none;stroke:var(--ink);stroke-width:1.4;stroke-dasharray:1.5 2.5}",
+            "line.tick{stroke:var(--grid)}",
+            "text.tick{fill:var(--soft);font-size:10px}",
+            ".keys{list-style:none;margin:2px 0 0;padding:0;color:var(--soft);font-size:12px;line-height:1.3;"
+            "display:flex;flex-wrap:wrap;gap:0 10px}",
+            ".keys li{overflow:hidden;text-overflow:ellipsis;white-space:nowrap;max-width:100%}",
+            ".keys .elsewhere{white-space:normal}",
+            ".keys svg{display:inline-block;margin:0 3px 0 0;vertical-align:-1px}",
+            ".decided{font-variant-numeric:tabular-nums}",
             "dl{display:grid;grid-template-columns:max-content minmax(0,80ch);gap:4px 18px;margin:12px 0}",
             "dt{color:var(--soft)}",
             "dd{margin:0}",

@@ -10,8 +10,10 @@ from rich.text import Text
 
 from armillary.results.claim import Finding
 from armillary.results.numbers import interval_parts, number
+from armillary.results.statistic import Control
 from armillary.results.survey import Survey
 from armillary.views.text.quoting import show_text
+from armillary.views.text.strip_scale import comparison
 from armillary.views.text.summary import (
     chapter_title,
     kind_counts,
@@ -85,16 +87,25 @@ class GrowingLedger:
         # Of a claim that failed, what its probe raised.
         found = Text(show_text(finding.reading if finding.verdict == "failed" else finding.headline), "bold")
         for control in finding.controls[:1]:
-            # A headline may use another unit than the statistic, which is what the control is compared with.
-            beside = f"measured {number(finding.statistic.value)}; {show_text(control.name)}: {number(control.value)}"
-            found.append(f" ({beside})", "not bold dim")
-        if reason(finding):
-            found = Text(f"{reason(finding)}: ", "dim").append_text(found)
+            found.append(f" ({_beside(finding, control)})", "not bold dim")
+        # What decided comes first; a verdict that was not reached says why.
+        why = reason(finding)
+        if finding.limits:
+            found = Text(f"{why or finding.verdict}: {show_text(comparison(finding))}. ").append_text(found)
+        elif why:
+            found = Text(f"{why}: ", "dim").append_text(found)
         name = show_text(finding.statistic.name)
         if line.cell_len + 2 + cell_len(name) <= self._width:
             line.append(f"  {name}", "dim")
         statement = Text(show_text(finding.claim.statement))
         return [line, *wrapped(statement, self._width, 3), *wrapped(found, self._width, 3)]
+
+
+def _beside(finding: Finding, control: Control) -> str:
+    """The first control; with the statistic, where neither the headline nor what decided is in its unit."""
+    own = bool(finding.limits) and finding.limits[0].measured is None
+    measured = "" if own else f"measured {number(finding.statistic.value)}; "
+    return f"{measured}{show_text(control.name)}: {number(control.value)}"
 
 
 def _numbers(finding: Finding, id_width: int, width: int) -> Text:

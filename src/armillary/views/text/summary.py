@@ -1,16 +1,15 @@
 """One-line summaries of a survey: its model, its text, its plan, its laws, its notes, its verdicts."""
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from armillary.results.claim import CHAPTERS, KINDS, SOURCES, VERDICTS, Claim, Control, Finding, Statistic
+from armillary.results.claim import CHAPTERS, KINDS, SOURCES, VERDICTS, Claim, Finding
 from armillary.results.numbers import count, interval_of, number
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import MARKS
 from armillary.views.text.quoting import show_text
+from armillary.views.text.strip_scale import compared, comparison
 
 
 def chapter_title(chapter: str) -> str:
@@ -169,15 +168,25 @@ def controls(finding: Finding) -> list[str]:
     return [f"{control.name}: {interval_of(control)}" for control in finding.controls] or ["none"]
 
 
+def limit_lines(finding: Finding) -> list[str]:
+    """The comparisons beside the one that decided, and what theory predicts."""
+    lines = [f"{limit.part}: {compared(finding, limit)}".removeprefix(": ") for limit in finding.limits[1:]]
+    if finding.prediction is not None:
+        lines.append(f"prediction: {number(finding.prediction.value)}, {finding.prediction.meaning}")
+    return lines
+
+
 def fields(finding: Finding) -> list[tuple[str, Sequence[str]]]:
     """Everything that is said of a finding, as names and lines; names without lines are left out."""
     claim = finding.claim
     listed: list[tuple[str, Sequence[str]]] = [
         ("why", [reason(finding)] if reason(finding) else []),
+        ("decided" if finding.why is None else "compared", [comparison(finding)] if finding.limits else []),
         ("reading", [finding.reading]),
         ("parts", part_lines(finding)),
         ("statistic", [measured(finding)]),
         ("control" if len(finding.controls) == 1 else "controls", controls(finding)),
+        ("limits", limit_lines(finding)),
         ("rule", [claim.rule]),
         ("changed", changed_rules(claim)),
         ("claim", [claim.statement]),
@@ -202,34 +211,3 @@ def sources(claim: Claim) -> list[str]:
 def changed_rules(claim: Claim) -> list[str]:
     """Changes of the rule after results had been seen, a line each."""
     return [f"{change.date}: {change.reason}" for change in claim.changes]
-
-
-@dataclass(frozen=True)
-class StripScale:
-    """Positions of a finding's numbers on its own row, 0 at the left end and 1 at the right.
-
-    Claims have different units, so rows cannot share an axis: each runs from its smallest number to its
-    largest (statistic, interval, controls) and a margin more, on a log scale if those span over two decades.
-    """
-
-    low: float
-    high: float
-    log: bool
-
-    @classmethod
-    def of(cls, finding: Finding) -> "StripScale | None":
-        sources: tuple[Statistic | Control, ...] = (finding.statistic, *finding.controls)
-        numbers = [v for s in sources for v in (s.value, s.low, s.high) if math.isfinite(v)]
-        if not numbers:
-            return None
-        low, high = min(numbers), max(numbers)
-        log = low > 0 and high / low > 100
-        ends = (math.log10(low), math.log10(high)) if log else (low, high)
-        margin = 0.08 * (ends[1] - ends[0]) or 0.5 * (abs(ends[0]) or 1.0)
-        return cls(ends[0] - margin, ends[1] + margin, log)
-
-    def at(self, value: float) -> float | None:
-        """The value's position, None for NaN."""
-        if not math.isfinite(value) or (self.log and value <= 0):
-            return None
-        return ((math.log10(value) if self.log else value) - self.low) / (self.high - self.low)

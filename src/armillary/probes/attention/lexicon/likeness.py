@@ -26,6 +26,8 @@ MOST_DIRECTIONS, PRODUCTS = 1024, 2**36
 # The largest principal axes of embeddings encode how frequent a token is, not its meaning. Mu and Viswanath
 # (All-but-the-Top, 2018) remove one axis in a hundred. With them, rarely trained tokens are as similar as synonyms.
 COMMON = 0.01
+# Draws that are computed together: few enough for the memory, enough for the time.
+AT_ONCE = 50
 Side = Literal["updates", "queries", "keys"]
 """Right vectors of W_VO, compared with output tokens; left and right vectors of W_QK, with tokens on the sphere."""
 
@@ -86,16 +88,19 @@ class PromotedTokens:
         level, error = self.random.mean(-1), self.random.std(-1) / np.sqrt(self.random.shape[-1])
         frequent = self.matched.mean(-1)
         draw = np.random.default_rng(seed)
-        grid = np.ogrid[tuple(slice(n) for n in self.coherence.shape[:2])]
+        heads = np.ogrid[tuple(slice(n) for n in self.coherence.shape[:2])]
         drawn = []
-        for _ in range(draws):
-            picked = (*(axis[..., None] for axis in grid), draw.integers(size, size=self.coherence.shape))
+        for start in range(0, draws, AT_ONCE):
+            rounds = range(start, min(draws, start + AT_ONCE))
+            pairs = [
+                (draw.integers(size, size=self.coherence.shape), draw.standard_normal(level.shape)) for _ in rounds
+            ]
+            directions, noise = map(np.stack, zip(*pairs, strict=True))
+            picked = (*(axis[..., None] for axis in heads), directions)
             weight = shares(self.values[picked])
-            frequency = (weight * frequent[picked]).sum(-1)
-            random = level + error * draw.standard_normal(level.shape)
-            chance = np.maximum(random, frequency)
-            excess = (weight * self.coherence[picked]).sum(-1) - chance
-            drawn.append([statistic(excess) for statistic in statistics])
+            chance = np.maximum(level + error * noise, (weight * frequent[picked]).sum(-1))
+            excesses = (weight * self.coherence[picked]).sum(-1) - chance
+            drawn += [[statistic(excess) for statistic in statistics] for excess in excesses]
         ends = np.quantile(drawn, tails(self.coherence.size), axis=0).T.tolist()
         return [(statistic(self.excess), low, high) for statistic, (low, high) in zip(statistics, ends, strict=True)]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from armillary.probes.machinery import Flags, Floats, Interval, T, name_heads, over_twins
 from armillary.probes.machinery.verdicts import above, beats, missing_interval
-from armillary.results import Verdict, Why, say
+from armillary.results import Limit, Part, Statistic, Verdict, Why, say
 
 CROWDS = (
     f"Hardly trained tokens are left out before anything is read: those with at least {T.crowd_others} other tokens of "
@@ -50,6 +50,22 @@ def share_verdict(mean: Compared, share: Interval) -> tuple[Verdict, Why | None]
     if learned is None or not some:
         return "undecided", missing_interval(*mean.model, *share)
     return ("supported" if many else "qualified"), None
+
+
+def share_limits(part: Part, mean: Compared, share: Interval) -> tuple[Limit, ...]:
+    """What decides such a part: the share of heads with a subject, and the mean excess of untrained models."""
+    measured = Statistic("share of heads with a subject", *share)
+    return (
+        Limit(T.heads_many, "above", "many heads", part=part.name, measured=measured),
+        Limit(T.sites_few, "below", "hardly any head", "refuted", part.name, measured),
+        *untrained_limit(part, mean),
+    )
+
+
+def untrained_limit(part: Part, mean: Compared) -> tuple[Limit, ...]:
+    end = mean.untrained[2]
+    limit = Limit(end, "above", "above untrained models", part=part.name, measured=part.statistic)
+    return (limit,) if np.isfinite(end) else ()
 
 
 def cosine(interval: Interval) -> str:

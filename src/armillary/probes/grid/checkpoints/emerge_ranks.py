@@ -22,7 +22,7 @@ EXCESS, OUTCOME, OTHERS, HELD = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
+class RankedHeads:
     """One phenomenon at one checkpoint: ranks [4, heads] of what is correlated over the heads."""
 
     at: int
@@ -32,7 +32,7 @@ class Cell:
     """Does the role, or the gain, of some head stand out of its layer?"""
 
 
-def cells(table: Emergence, when: str, shares: Floats | None = None) -> list[Cell]:
+def cells(table: Emergence, when: str, shares: Floats | None = None) -> list[RankedHeads]:
     """At every checkpoint (`now`), or at every one that another follows (`next`)."""
     marked, others = np.moveaxis(table.shares if shares is None else shares, 2, 0)
     outcome = table.roles if when == NOW else np.diff(table.roles, axis=0)
@@ -47,7 +47,7 @@ def cells(table: Emergence, when: str, shares: Floats | None = None) -> list[Cel
             )
             centred = [_centred(row) for row in rows]
             emerges = bool(centred[OUTCOME].max() >= T.emerge_gain)
-            found.append(Cell(at, name, np.stack([rankdata(row.ravel()) for row in centred]), emerges))
+            found.append(RankedHeads(at, name, np.stack([rankdata(row.ravel()) for row in centred]), emerges))
     return found
 
 
@@ -56,13 +56,15 @@ def _centred(values: Floats) -> Floats:
     return np.nan_to_num(values - values.mean(-1, keepdims=True))
 
 
-def correlation(found: Sequence[Cell], seed: int, one: int = EXCESS, given: tuple[int, ...] = (OTHERS,)) -> Interval:
+def correlation(
+    found: Sequence[RankedHeads], seed: int, one: int = EXCESS, given: tuple[int, ...] = (OTHERS,)
+) -> Interval:
     """Mean partial rank correlation with the outcome over the cells in which a role emerges, with its interval over
     heads; no ends where heads are too few."""
     return _interval(found, seed, lambda ranks, weights: _pooled(ranks, weights, one, given))
 
 
-def point(found: Sequence[Cell]) -> float:
+def point(found: Sequence[RankedHeads]) -> float:
     """The correlation without an interval; NaN where no role emerges."""
     ranks = np.array([cell.ranks for cell in found if cell.emerges])
     if not len(ranks):
@@ -70,7 +72,7 @@ def point(found: Sequence[Cell]) -> float:
     return float(_pooled(ranks[None], np.ones((1, ranks.shape[-1])), EXCESS, (OTHERS,))[0])
 
 
-def beyond_others(found: Sequence[Cell], seed: int) -> Interval:
+def beyond_others(found: Sequence[RankedHeads], seed: int) -> Interval:
     """By how much the excess predicts better than the share on other tokens does, on the same draws of heads."""
 
     def difference(ranks: Floats, weights: Floats) -> Floats:
@@ -79,7 +81,7 @@ def beyond_others(found: Sequence[Cell], seed: int) -> Interval:
     return _interval(found, seed, difference)
 
 
-def _interval(found: Sequence[Cell], seed: int, statistic: Callable[[Floats, Floats], Floats]) -> Interval:
+def _interval(found: Sequence[RankedHeads], seed: int, statistic: Callable[[Floats, Floats], Floats]) -> Interval:
     ranks = np.array([cell.ranks for cell in found if cell.emerges])
     if not len(ranks):
         return NAN3
@@ -93,7 +95,7 @@ def _interval(found: Sequence[Cell], seed: int, statistic: Callable[[Floats, Flo
     return value, float(low), float(high)
 
 
-def exchanged(found: Sequence[Cell], layers: int, seed: int, given: tuple[int, ...] = (OTHERS,)) -> Interval:
+def exchanged(found: Sequence[RankedHeads], layers: int, seed: int, given: tuple[int, ...] = (OTHERS,)) -> Interval:
     """The same with the gradients of a layer's heads exchanged, alike at all checkpoints: mean, and where 95 % lie."""
     ranks = np.array([cell.ranks for cell in found if cell.emerges])
     if not len(ranks):

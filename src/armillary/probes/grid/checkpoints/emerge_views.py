@@ -12,7 +12,7 @@ from armillary.probes.grid.checkpoints.emerge_ranks import (
     NEXT,
     NOW,
     OTHERS,
-    Cell,
+    RankedHeads,
     cells,
     correlation,
     point,
@@ -23,10 +23,10 @@ from armillary.probes.machinery.tables import cells as column
 from armillary.probes.machinery.tables import head_names, line, table
 from armillary.results import Part, Quantity, Statistic, Table, Verdict, Why, say
 
-Found = Mapping[str, Sequence[Cell]]
+Found = Mapping[str, Sequence[RankedHeads]]
 
 
-def beyond_role(found: Sequence[Cell], seed: int) -> Part:
+def beyond_role(found: Sequence[RankedHeads], seed: int) -> Part:
     """Ours: does the excess say more of the gain than the role itself does?"""
     name, ends = "beyond the role that a head has", correlation(found, seed, EXCESS, (OTHERS, HELD))
     statistic = Statistic("partial rank correlation, the role now taken out too", *ends)

@@ -79,7 +79,7 @@ def growth(products: Floats) -> Floats:
 
 def added(products: Floats) -> Floats:
     """Tokens that depth adds to the length. A sliding mean adds about as many to text as to the same words shuffled, if
-    words themselves are nearly uncorrelated; its factor is larger on shuffled words, which start from the floor."""
+    words themselves are nearly uncorrelated; its factor is larger on shuffled words, which start from ½."""
     lengths = length(products)
     return np.asarray(lengths[..., -1] - lengths[..., 0])
 

@@ -40,7 +40,7 @@ class Regain:
 
 
 @dataclass(frozen=True)
-class Pair:
+class LayerPair:
     """Two layers, whose norms of the same name change places."""
 
     first: int
@@ -55,7 +55,7 @@ class Pair:
         return f"L{self.first} and L{self.second}"
 
 
-def pairs_of(anatomy: Anatomy) -> tuple[list[Pair], list[Pair]]:
+def pairs_of(anatomy: Anatomy) -> tuple[list[LayerPair], list[LayerPair]]:
     """Neighbouring layers, spread over the depth; and pairs two, half the depth and the whole depth apart."""
     last = anatomy.layers - 1
     if last < 1:
@@ -63,7 +63,7 @@ def pairs_of(anatomy: Anatomy) -> tuple[list[Pair], list[Pair]]:
     starts = sorted({round(i * (last - 1) / (NEIGHBOURS - 1)) for i in range(NEIGHBOURS)})
     far = sorted({distance for distance in (2, (last + 1) // 2, last) if 1 < distance <= last})
     middle = [(last - distance) // 2 for distance in far]
-    return [Pair(i, i + 1) for i in starts], [Pair(i, i + n) for i, n in zip(middle, far, strict=True)]
+    return [LayerPair(i, i + 1) for i in starts], [LayerPair(i, i + n) for i, n in zip(middle, far, strict=True)]
 
 
 def norms_of(anatomy: Anatomy, layer: int) -> dict[str, str]:
@@ -72,7 +72,7 @@ def norms_of(anatomy: Anatomy, layer: int) -> dict[str, str]:
     return {site.removeprefix(start): site for site in anatomy.norms if site.startswith(start)}
 
 
-def swapped(anatomy: Anatomy, pair: Pair) -> tuple[Edit, ...]:
+def swapped(anatomy: Anatomy, pair: LayerPair) -> tuple[Edit, ...]:
     edits = []
     for here, there in ((pair.first, pair.second), (pair.second, pair.first)):
         others = norms_of(anatomy, there)
@@ -82,7 +82,7 @@ def swapped(anatomy: Anatomy, pair: Pair) -> tuple[Edit, ...]:
     return tuple(edits)
 
 
-def permuted(anatomy: Anatomy, pair: Pair, seed: int) -> tuple[Edit, ...]:
+def permuted(anatomy: Anatomy, pair: LayerPair, seed: int) -> tuple[Edit, ...]:
     """Both layers keep their own gains and shifts, in a random order of axes."""
     edits = []
     draw = torch.Generator().manual_seed(1000 * seed + pair.first)
@@ -99,8 +99,8 @@ class Swaps:
     """Costs of all trials; intervals of single pairs are corrected for the number of neighbours."""
 
     trials: Trials
-    neighbours: Sequence[Pair]
-    far: Sequence[Pair]
+    neighbours: Sequence[LayerPair]
+    far: Sequence[LayerPair]
     beyond: Trials
     """Of the pairs further apart."""
 
@@ -108,33 +108,33 @@ class Swaps:
     def strict(self) -> Trials:
         return replace(self.trials, level=1 - (1 - self.trials.level) / max(1, len(self.neighbours)))
 
-    def cost(self, pair: Pair) -> Interval:
+    def cost(self, pair: LayerPair) -> Interval:
         trials = self.strict if pair in self.neighbours else self.beyond
         return trials.cost(f"swap {pair.name}")
 
-    def permuted(self, pair: Pair) -> Interval:
+    def permuted(self, pair: LayerPair) -> Interval:
         return self.strict.cost(f"permute {pair.name}")
 
-    def idle(self, pair: Pair) -> bool:
+    def idle(self, pair: LayerPair) -> bool:
         """Does neither an exchange nor a permutation cost anything? Then the pair says nothing."""
         _, low, high = self._beside(pair)
         return low <= 0 <= high and max(self.cost(pair)[2], self.permuted(pair)[2]) < T.shared_cost
 
-    def shared(self, pair: Pair) -> bool | None:
+    def shared(self, pair: LayerPair) -> bool | None:
         """Does the exchange cost next to nothing, and less than the permutation? None where intervals do not say."""
         cost, (_, low, high) = self.cost(pair), self._beside(pair)
         if cost[2] < T.shared_cost and high < 0:
             return True
         return False if cost[1] > T.shared_cost or low > 0 else None
 
-    def worse(self, pair: Pair) -> bool | None:
+    def worse(self, pair: LayerPair) -> bool | None:
         """Does the exchange cost more than the permutation, and more than next to nothing?"""
         cost, (_, low, high) = self.cost(pair), self._beside(pair)
         if high < 0 or cost[2] < T.shared_cost:
             return False
         return True if low > 0 else None
 
-    def _beside(self, pair: Pair) -> Interval:
+    def _beside(self, pair: LayerPair) -> Interval:
         return self.strict.beside(f"swap {pair.name}", f"permute {pair.name}")
 
     def verdict(self) -> tuple[Verdict, Why | None]:

@@ -11,7 +11,7 @@ from armillary.results import Part, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
-    from armillary.probes.sphere.gains.gain_swaps import Pair, Swaps
+    from armillary.probes.sphere.gains.gain_swaps import LayerPair, Swaps
 
 UNIT = "nats/token"
 
@@ -44,13 +44,13 @@ STATES = {
 }
 
 
-def state_of(swaps: "Swaps", pair: "Pair") -> str:
+def state_of(swaps: "Swaps", pair: "LayerPair") -> str:
     if swaps.idle(pair):
         return "idle"
     return {True: "shared", False: "own", None: "open"}[swaps.shared(pair)]
 
 
-def _costs(swaps: "Swaps", pairs: "Sequence[Pair]") -> str:
+def _costs(swaps: "Swaps", pairs: "Sequence[LayerPair]") -> str:
     return ", ".join(f"{say(swaps.cost(pair)[0], '.2g')} between {pair.name}" for pair in pairs)
 
 
@@ -88,7 +88,7 @@ def axes_part(overlap: AxisOverlap | None) -> Part:
     return Part(name, verdict, reading, statistic, asserted=False, why=Why.SPANS_LIMIT if side is None else None)
 
 
-def size_ratio(anatomy: "Anatomy", pair: "Pair") -> float:
+def size_ratio(anatomy: "Anatomy", pair: "LayerPair") -> float:
     """Mean over norms of the ratio of root mean squares."""
     from armillary.probes.sphere.gains.gain_swaps import norms_of
 

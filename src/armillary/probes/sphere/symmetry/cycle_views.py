@@ -28,7 +28,7 @@ def _intervals(evidence: Evidence, model: Cycle) -> Floats:
     return np.array(flat).reshape(parts, stations, 3)
 
 
-def cycle_table(evidence: Evidence, model: Cycle, raised: Change, lowered: Change) -> Table:
+def cycle_table(evidence: Evidence, model: Cycle, raised: Change, bare: Change, lowered: Change) -> Table:
     isotropy, parts = _intervals(evidence, model), sublayers(evidence.anatomy)
     others = {
         "cosine": ("mean cosine of two tokens", model.cosine),
@@ -42,6 +42,8 @@ def cycle_table(evidence: Evidence, model: Cycle, raised: Change, lowered: Chang
         ),
         interval_cells("norm_factor", "isotropy of y over that of x", raised.intervals),
         cells("norm_untrained", "the same at random initialisation", raised.untrained[:, 0]),
+        interval_cells("projection_factor", "isotropy of z over that of x", bare.intervals),
+        cells("projection_untrained", "the same at random initialisation", bare.untrained[:, 0]),
         interval_cells("sublayer_factor", "isotropy of the write over that of y", lowered.intervals),
         cells("sublayer_untrained", "the same at random initialisation", lowered.untrained[:, 0]),
         *(

@@ -14,7 +14,7 @@ from armillary.flow.capture import Watcher, still, watching
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE
 from armillary.probes.stability.nudges.row_freeze import RowFreeze, Switch
-from armillary.probes.stability.writing.ring_text import Ring, Tokens
+from armillary.probes.stability.writing.ring_text import Ring, TokenSeries
 
 ANEW = "live, window read anew"
 """Where the cache evicts: the second half of a full window is read anew from the first position instead."""
@@ -46,7 +46,7 @@ class Generations:
     """arm → the tokens that the model read while it wrote, one series per prompt; the first of each is the prompt's
     last. `starts` are the places of these on the ring."""
 
-    arms: dict[str, Tokens]
+    arms: dict[str, TokenSeries]
     starts: tuple[int, ...]
 
 
@@ -86,7 +86,7 @@ class Writer:
                 entropy.append(-(chances * scores).sum(-1).cpu())
                 self.ids = torch.cat((self.ids, self._drawn(chances, step)), 1)
         states = {site: torch.stack(each, 1) for site, each in kept.items()}
-        whole = Tokens(self.ids[:, self.half : self.half + self.steps], torch.stack(entropy, 1), states)
+        whole = TokenSeries(self.ids[:, self.half : self.half + self.steps], torch.stack(entropy, 1), states)
         return Generations({arm: _part(whole, self._rows(arm)) for arm in self.arms}, self.starts)
 
     def _rows(self, *arms: str) -> Tensor:
@@ -144,5 +144,5 @@ def _keeping(states: list[Tensor]) -> Watcher:
     return see
 
 
-def _part(whole: Tokens, rows: Tensor) -> Tokens:
-    return Tokens(whole.ids[rows], whole.entropy[rows], {site: x[rows] for site, x in whole.states.items()})
+def _part(whole: TokenSeries, rows: Tensor) -> TokenSeries:
+    return TokenSeries(whole.ids[rows], whole.entropy[rows], {site: x[rows] for site, x in whole.states.items()})

@@ -13,7 +13,7 @@ from armillary.probes.machinery.bench import BATCH, Bench
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
+class TokenSeries:
     """Tokens as they were read or written: their ids [series, t], the prediction's entropy [series, t], and what the
     norms got [series, t, d]. NaN where a row has overflowed."""
 
@@ -26,7 +26,7 @@ class Tokens:
 class Ring:
     """Every token of the text once, read with half a window before it; and the typical 1/σ of every norm."""
 
-    read: Tokens
+    read: TokenSeries
     """One series: the whole ring."""
     scales: dict[str, float]
 
@@ -64,7 +64,9 @@ def read_ring(bench: Bench, half: int, sites: Sequence[str]) -> Ring:
         for site in sites:
             states[site].append(kept[site][:, half:].flatten(0, 1).float().cpu())
         bench.tick(rows.numel())
-    read = Tokens(ids[None], torch.cat(entropy)[None], {site: torch.cat(each)[None] for site, each in states.items()})
+    read = TokenSeries(
+        ids[None], torch.cat(entropy)[None], {site: torch.cat(each)[None] for site, each in states.items()}
+    )
     return Ring(read, {site: total / ids.numel() for site, total in inverse.items()})
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.probes.machinery import Floats
 from armillary.probes.stability.writing.generating import Generations
-from armillary.probes.stability.writing.ring_text import Ring, Tokens
+from armillary.probes.stability.writing.ring_text import Ring, TokenSeries
 
 ANGLE, NEIGHBOURS, LENGTH, RANK = "angle to the mean", "distance to real text", "log length", "effective rank"
 STATES = {
@@ -81,7 +81,7 @@ def measure(anatomy: Anatomy, ring: Ring, written: Generations, window: int, sit
     banks = {site: Bank.of(anatomy, ring, site) for site in sites}
     half, total = window // 2, len(ring.ids)
     places = (torch.arange(0, total, half)[:, None] + torch.arange(window)) % total
-    real = Tokens(
+    real = TokenSeries(
         ring.ids[places], ring.read.entropy[0][places], {s: x[0][places] for s, x in ring.read.states.items()}
     )
     before = ring.ids[(places - window) % total]
@@ -91,7 +91,7 @@ def measure(anatomy: Anatomy, ring: Ring, written: Generations, window: int, sit
         # Before the first window stands the text that the prompt ends.
         history = torch.stack([ring.stretch(start, -window) for start in written.starts[: len(tokens.ids)]])
         ids = torch.cat((history, tokens.ids), 1).unfold(1, window, window)
-        cut = Tokens(
+        cut = TokenSeries(
             tokens.ids.unfold(1, window, window).flatten(0, 1),
             tokens.entropy.unfold(1, window, window).flatten(0, 1),
             {s: x.unfold(1, window, window).transpose(2, 3).flatten(0, 1) for s, x in tokens.states.items()},
@@ -103,7 +103,7 @@ def measure(anatomy: Anatomy, ring: Ring, written: Generations, window: int, sit
 
 
 def _values(
-    anatomy: Anatomy, tokens: Tokens, before: Tensor, banks: Mapping[str, Bank], places: Tensor | None, ring: int
+    anatomy: Anatomy, tokens: TokenSeries, before: Tensor, banks: Mapping[str, Bank], places: Tensor | None, ring: int
 ) -> Floats:
     """[window, quantity]; NaN of a window in which a state has overflowed."""
     columns = []

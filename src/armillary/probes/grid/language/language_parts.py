@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from armillary.probes.grid.language.attention import LanguagePasses
+from armillary.probes.grid.language.attention_gaps import LanguagePasses
 from armillary.probes.grid.language.effects import best_gap, best_heads, significant, weaker
 from armillary.probes.grid.language.templates import GROUPS
 from armillary.probes.machinery import (

@@ -7,8 +7,8 @@ import numpy as np
 
 from armillary.anatomy.vocabulary import Vocabulary
 from armillary.probes.grid.regions.partition import REGIONS, Explained
-from armillary.probes.grid.regions.parts import RegionShares
 from armillary.probes.grid.regions.readings import MEASURES
+from armillary.probes.grid.regions.region_parts import RegionShares
 from armillary.probes.grid.regions.shares import RANDOM_PARTITION, layer_shares
 from armillary.probes.machinery import RANDOM, Floats, T, cells, line, table
 from armillary.results import Quantity, Table

@@ -11,7 +11,7 @@ from armillary.edits import Silence
 from armillary.flow.capture import run, still, watching_patterns
 from armillary.flow.tokens import Batch
 from armillary.probes.grid.language.effects import Cost, Gaps, best_heads
-from armillary.probes.grid.language.reading import ReadItem, readable
+from armillary.probes.grid.language.item_places import ReadItem, readable
 from armillary.probes.grid.language.templates import GROUPS, PHENOMENA
 from armillary.probes.machinery import MODEL, Floats, T
 from armillary.probes.machinery.bench import Bench

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from armillary.probes.grid.language.parts import LanguageEffects
+from armillary.probes.grid.language.language_parts import LanguageEffects
 from armillary.probes.grid.language.templates import GROUPS, MEANINGS, items
 from armillary.probes.machinery import RANDOM, T, cells, head_table, interval_cells, line, table
 from armillary.probes.machinery.verdicts import largest_head

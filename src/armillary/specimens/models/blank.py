@@ -1,0 +1,21 @@
+"""A GPT-2 of a given shape, as the library initialises it: what planted models are written into."""
+
+from typing import Any
+
+import transformers as tr
+
+
+def blank_gpt2(words: int, width: int, layers: int, heads: int, context: int, **more: Any) -> Any:
+    """Its special tokens are word 0; `more` goes to the config."""
+    config = tr.GPT2Config(
+        n_embd=width,
+        n_layer=layers,
+        n_head=heads,
+        vocab_size=words,
+        n_positions=context,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+        **more,
+    )
+    return tr.GPT2LMHeadModel(config).eval()

@@ -1,0 +1,120 @@
+"""Limits and predictions: which comparison decided, stored and drawn."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from planted import disagreeing, finding_of
+from tiny import tiny
+
+from armillary.anatomy.read import read
+from armillary.probes import PROBES
+from armillary.probes.machinery.limits import with_limits
+from armillary.probes.machinery.limits.table import OWN, predictions, rules
+from armillary.results import Control, Limit, Prediction, Statistic
+from armillary.results.findings import check_claim, finding_from
+from armillary.results.store import finding_json, table_csv
+from armillary.views.report.strip import strip_html
+from armillary.views.text.strip_scale import StripScale, comparison, on_strip
+from armillary.views.text.summary import fields
+
+SUPPORTED, REFUTED = "straight, a block that clears noise from a curve", "straight, noise that stays"
+
+
+def test_every_claim_has_rules_and_no_rule_is_of_another():
+    anatomy, ids = read(tiny("gpt2")), [probe.claim.id for probe in PROBES]
+    assert sorted(rules(anatomy)) == sorted(ids)
+    assert set(predictions(anatomy)) <= set(ids)
+    parts = {claim: {rule.part for rule in listed} for claim, listed in rules(anatomy).items()}
+    assert all(part in parts[claim] for claim, part in OWN.items())
+
+
+@pytest.mark.parametrize("name", [SUPPORTED, REFUTED])
+def test_a_limit_on_the_wrong_side_is_noticed(name):
+    """The mutation of the law: with its sides exchanged, a finding contradicts itself."""
+    finding = finding_of(name)
+    assert finding.limits and not disagreeing(finding)
+    turned = {"above": "below", "below": "above"}
+    wrong = replace(finding, limits=tuple(replace(limit, side=turned[limit.side]) for limit in finding.limits))
+    assert disagreeing(wrong)
+
+
+def test_what_decides_comes_first():
+    finding = finding_of(REFUTED)
+    assert finding.limits[0].part == "straightens" and finding.limits[0].measured is None
+    assert re.fullmatch(r"[−\d.]+ < 5 \(limit: straightens\)", comparison(finding))
+    assert dict(fields(finding))["decided"] == [comparison(finding)]
+    # A part that is weaker decides, whatever stands first in the table.
+    by_text = next(part for part in finding.parts if part.name == "from the text")
+    parts = tuple(replace(part, verdict="supported") for part in finding.parts if part is not by_text)
+    other = with_limits(
+        replace(finding, limits=(), parts=(*parts, replace(by_text, verdict="refuted"))), read(tiny("gpt2"))
+    )
+    assert other.limits[0].part == "from the text"
+    assert other.limits[0].measured is not None and comparison(other).startswith("from the text: degrees: ")
+
+
+def test_an_interval_across_a_limit_is_said_to_span_it():
+    finding = finding_of(REFUTED)
+    spanning = replace(finding.statistic, value=5.2, low=4.0, high=6.0)
+    undecided = replace(finding, verdict="undecided", statistic=spanning)
+    assert comparison(undecided) == "5.20 [4.00, 6.00] spans 5 (limit: straightens)"
+    exact = replace(finding, limits=(Limit(2.0, "at", "two"),), statistic=Statistic("zeros", 1, 1, 1))
+    assert comparison(exact) == "1 ≠ 2 (limit: two)"
+    assert comparison(replace(finding, limits=())) == ""
+
+
+def test_limits_are_stored_and_older_files_have_none(tmp_path):
+    finding = replace(finding_of(REFUTED), prediction=Prediction(0.0, "no turn"))
+    path = tmp_path / "table.csv"
+    path.write_text(table_csv(finding.table), "utf-8")
+    record = json.loads(finding_json(finding))
+    check_claim(record)
+    back = finding_from(record, lambda name: path)
+    assert back.limits == finding.limits and back.prediction == finding.prediction
+    older = finding_from({k: v for k, v in record.items() if k not in ("limits", "prediction")}, lambda name: path)
+    assert older.limits == () and older.prediction is None
+    record["limits"][0]["side"] = "beside"
+    with pytest.raises(ValueError, match="side"):
+        check_claim(record)
+
+
+def test_a_strip_has_a_scale_its_limits_its_prediction_and_all_controls():
+    finding = replace(finding_of(REFUTED), prediction=Prediction(0.0, "no turn"))
+    html = strip_html(finding)
+    svg, keys = html.split("<ul", 1)
+    assert svg.count("class='limit'") == len(on_strip(finding)) == len({limit.value for limit in on_strip(finding)})
+    assert svg.count("class='prediction'") == 1 and svg.count("<text class='tick'") >= 2
+    assert svg.count("path class='control'") == len(finding.controls) == 2
+    assert all(control.name in keys for control in finding.controls) and "limit 5, straightens" in keys
+    assert "0, no turn" in keys
+    shapes = re.findall(r"path class='control'[^>]* d='([^']+)'", keys)
+    assert len(set(shapes)) == len(finding.controls), "controls are told apart by their shapes"
+
+
+def test_names_in_a_strip_are_text():
+    bad = "<img onerror=x>"
+    finding = finding_of(REFUTED)
+    finding = replace(
+        finding, controls=(Control(bad, 1, 1, 1),), prediction=Prediction(1.0, bad), limits=(Limit(5, "above", bad),)
+    )
+    assert "<img" not in strip_html(finding)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log"), [(-0.1, 1.1, False), (0.03, 0.11, False), (-14, 1, True), (1, 3.2, True)]
+)
+def test_a_scale_has_a_few_round_ticks(low, high, log):
+    scale = StripScale(low, high, log)
+    ticks = scale.ticks()
+    assert 2 <= len(ticks) <= 5
+    assert all(0 <= scale.at(value) <= 1 for value in ticks)
+    assert len(set(ticks.values())) == len(ticks)
+
+
+def test_a_number_without_a_size_has_no_strip():
+    finding = finding_of(REFUTED)
+    nothing = replace(finding, statistic=Statistic("not measured", *[float("nan")] * 3), limits=())
+    assert strip_html(nothing) == ""
+    assert with_limits(nothing, read(tiny("gpt2"))).limits == ()
