@@ -68,7 +68,7 @@ def _spectrum_rules() -> Rules:
             refuted_below(T.local_slope_none, "no fall", length),
             below(T.zero_eigenvalue, "no variance along 1", "the plane shows"),
         ),
-        "spectrum.dimension": _dimension_rules(),
+        "spectrum.dimension": tuple(rule for pair in counts for rule in pair),
         "cycle.isotropy": (
             above(T.sites_most, "at nearly every sublayer", both),
             refuted_below(T.sites_few, "at hardly any sublayer", both),
@@ -83,18 +83,6 @@ def _spectrum_rules() -> Rules:
             refuted_above(Against("permuted γ and β", "value"), "costs as much as a permutation", exchange),
         ),
     }
-
-
-def _dimension_rules() -> tuple[Rule, ...]:
-    removed, within = T.dimension_removed, T.dimension_within
-    return tuple(
-        rule
-        for name in ("participation ratio", "rank", "TwoNN")
-        for rule in (
-            above(-removed - within, "two dimensions fewer, not three", name),
-            below(-removed + within, "two dimensions fewer, not one", name),
-        )
-    )
 
 
 def attention_rules(anatomy: "Anatomy") -> Rules:
