@@ -73,10 +73,8 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     inner = submodule(base, family.backbone, family)
     at = next(f"{path}." if path else "" for path, module in model.named_modules() if module is inner)
     stack = submodule(inner, family.blocks, family)
-    signal = signal_of(inner, family, config)
-    embed: Any = None if signal is not None else submodule(inner, family.embed, family)
-    entry = projected_entry(inner, family)
-    W_E = signal.vectors() if signal is not None else embed.weight.detach() if entry is None else entry.vectors()
+    entrance = _entrance(inner, family, config)
+    signal = entrance["signal"]
     swapped = swapped_parts(inner, stack, family)
     tables = [unpacked(module, family.at(family, config, layer)) for layer, module in enumerate(stack)]
     blocks = tuple(block_of(module, inner, table, config) for module, table in zip(stack, tables, strict=True))
@@ -88,49 +86,57 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     heads, kv_heads, k, m = _sizes(blocks, family)
     W_U, b_U = _unembedding(model, family)
     ln_final = norm_at(inner, family.ln_final, family) if _has_final(inner, family) else None
-    token_type = optional(inner, family.token_type) if entry is None else None
+    sites = _sites(tables, at, blocks, k, ln_final is not None)
     return Anatomy(
         model=model,
         backbone=base,
         family=family.model_type,
         name=name or type(model).__name__,
-        d=W_E.shape[1],
+        **entrance,
         k=k,
         n_heads=heads,
         n_kv_heads=kv_heads,
         m=m,
-        vocabulary=W_E.shape[0],
         context=context,
         order=family.order(config),
         parallel=family.parallel(config),
         causal=family.causal(config),
         blocks=blocks,
         positions=positions,
-        W_E=W_E,
-        signal=signal,
-        embed_scale=float(embed.embed_scale) if family.embed_scaled else family.embed_scale,
-        entry=entry,
-        ln_embed=None if entry is not None else norm_at(inner, family.ln_embed, family),
         ln_final=ln_final,
         W_U=W_U,
         b_U=b_U,
         logit_softcap=getattr(config, family.logit_softcap, None),
         logit_scale=family.logit_scale,
-        sites={
-            name: site
-            for name, site in _sites(tables, at, blocks, k, ln_final is not None).items()
-            # Swapped heads write no pattern out.
-            if site.side != "pattern" or "heads" not in swapped
-        },
+        # Swapped heads write no pattern out.
+        sites={name: site for name, site in sites.items() if site.side != "pattern" or "heads" not in swapped},
         swapped=swapped,
         config=config.to_dict(),
         config_ignored=ignored,
-        token_type=None if token_type is None else token_type.weight.detach(),
         packed=next((what for module in stack if (what := packed(module))), ""),
         window_setting=family.window_setting,
         window_built_in=family.window_built_in,
         head_edits=_head_edits(stack, tables),
     )
+
+
+def _entrance(inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
+    """What turns tokens, patches or frames into the stream, by the names of an anatomy's fields."""
+    signal = signal_of(inner, family, config)
+    embed: Any = None if signal is not None else submodule(inner, family.embed, family)
+    entry = projected_entry(inner, family)
+    W_E = signal.vectors() if signal is not None else embed.weight.detach() if entry is None else entry.vectors()
+    token_type = optional(inner, family.token_type) if entry is None else None
+    return {
+        "d": W_E.shape[1],
+        "vocabulary": W_E.shape[0],
+        "W_E": W_E,
+        "signal": signal,
+        "embed_scale": float(embed.embed_scale) if family.embed_scaled else family.embed_scale,
+        "entry": entry,
+        "ln_embed": None if entry is not None else norm_at(inner, family.ln_embed, family),
+        "token_type": None if token_type is None else token_type.weight.detach(),
+    }
 
 
 def _has_final(inner: nn.Module, family: Family) -> bool:

@@ -139,17 +139,7 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
     import transformers
 
     config = read_config(path)
-    if not trust and config.get("auto_map"):
-        try:
-            if str(config["model_type"]) not in PARTS:
-                family_of(str(config["model_type"]))
-        except ModelError:
-            raise ModelError(
-                f"{path} brings code of its own (auto_map in config.json), which is not run; pass --trust-remote-code "
-                "if you trust it."
-            ) from None
-    parted = str(config["model_type"]) in PARTS
-    family = None if parted else family_of(str(config["model_type"]))
+    family = _family_of(path, config, trust)
     weights = check_folder(path)
     if not config.get("quantization_config"):
         check_types(path)
@@ -179,7 +169,27 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
         raise ModelError(
             f"{path} could not be loaded ({type(error).__name__}: {first}); check its files against its config.json."
         ) from error
-    # The pooler is not part of the stream and is not read; any other missing weight would be filled with noise.
+    _check_complete(path, info)
+    home = {**where, "pretrained_model_name_or_path": str(catalogue.tokenizer_home(path))}
+    return loaded, _tokenizer(home), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
+
+
+def _family_of(path: Path, config: dict[str, Any], trust: bool) -> Any:
+    """The table of a folder's architecture; None where the model is opened by its parts."""
+    kind = str(config["model_type"])
+    try:
+        return None if kind in PARTS else family_of(kind)
+    except ModelError:
+        if trust or not config.get("auto_map"):
+            raise
+        raise ModelError(
+            f"{path} brings code of its own (auto_map in config.json), which is not run; pass --trust-remote-code "
+            "if you trust it."
+        ) from None
+
+
+def _check_complete(path: Path, info: dict[str, Any]) -> None:
+    """The pooler is not part of the stream and is not read; any other missing weight would be filled with noise."""
     missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
     mismatched = sorted(str(key[0]) for key in info.get("mismatched_keys") or [])
     if missing or mismatched:
@@ -187,8 +197,6 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
             f"{path} lacks the weight {(missing or mismatched)[0]} ({len(missing) + len(mismatched)} in all) that its "
             "config.json calls for; fetch the model again, or check that config and weights belong together."
         )
-    home = {**where, "pretrained_model_name_or_path": str(catalogue.tokenizer_home(path))}
-    return loaded, _tokenizer(home), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
 
 
 def _check_class(path: Path, factory: Any, config: Any) -> None:
