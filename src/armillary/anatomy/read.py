@@ -74,19 +74,17 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     at = next(f"{path}." if path else "" for path, module in model.named_modules() if module is inner)
     stack = submodule(inner, family.blocks, family)
     entrance = _entrance(inner, family, config)
-    signal = entrance["signal"]
     swapped = swapped_parts(inner, stack, family)
     tables = [unpacked(module, family.at(family, config, layer)) for layer, module in enumerate(stack)]
     blocks = tuple(block_of(module, inner, table, config) for module, table in zip(stack, tables, strict=True))
     positions = _positions(inner, family, config, blocks)
-    context = _context(config, positions) if signal is None else signal.tokens
+    context = _context(config, positions) if entrance["signal"] is None else entrance["signal"].tokens
     if not len(stack) or context < 1:
         found = f"{len(stack)} layers and a context of {context} tokens"
         raise ModelError(f"this {family.model_type} model has {found}, so it computes nothing; check its config.")
     heads, kv_heads, k, m = _sizes(blocks, family)
-    W_U, b_U = _unembedding(model, family)
-    ln_final = norm_at(inner, family.ln_final, family) if _has_final(inner, family) else None
-    sites = _sites(tables, at, blocks, k, ln_final is not None)
+    outlet = _outlet(model, inner, family, config)
+    sites = _sites(tables, at, blocks, k, outlet["ln_final"] is not None)
     return Anatomy(
         model=model,
         backbone=base,
@@ -103,11 +101,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         causal=family.causal(config),
         blocks=blocks,
         positions=positions,
-        ln_final=ln_final,
-        W_U=W_U,
-        b_U=b_U,
-        logit_softcap=getattr(config, family.logit_softcap, None),
-        logit_scale=family.logit_scale,
+        **outlet,
         # Swapped heads write no pattern out.
         sites={name: site for name, site in sites.items() if site.side != "pattern" or "heads" not in swapped},
         swapped=swapped,
@@ -136,6 +130,18 @@ def _entrance(inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
         "entry": entry,
         "ln_embed": None if entry is not None else norm_at(inner, family.ln_embed, family),
         "token_type": None if token_type is None else token_type.weight.detach(),
+    }
+
+
+def _outlet(model: nn.Module, inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
+    """What turns the stream into logits, by the names of an anatomy's fields."""
+    W_U, b_U = _unembedding(model, family)
+    return {
+        "ln_final": norm_at(inner, family.ln_final, family) if _has_final(inner, family) else None,
+        "W_U": W_U,
+        "b_U": b_U,
+        "logit_softcap": getattr(config, family.logit_softcap, None),
+        "logit_scale": family.logit_scale,
     }
 
 
