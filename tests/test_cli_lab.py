@@ -69,7 +69,7 @@ def test_the_training_is_drawn(smoke, tmp_path):
     works("lab", "plot", "--out", tmp_path / "builtin.csv")
     assert "effective_rank/ln_final" in (tmp_path / "builtin.csv").read_text("utf-8")
     refused("has no log of its training; pass the folder of a run", "lab", "plot", tmp_path, "--out", page)
-    refused("choose one of .html .csv .png .svg", "lab", "plot", "--out", tmp_path / "x.gif")
+    refused("choose one of .html .csv .svg .pdf .png", "lab", "plot", "--out", tmp_path / "x.gif")
 
 
 def test_the_exam(smoke):
@@ -124,6 +124,7 @@ def test_a_bar_is_shown_on_a_terminal_and_only_there(text, tmp_path, monkeypatch
     command = ["lab", "train", "--text", text, *QUICK, "--out"]
     plain = works(*command, tmp_path / "plain")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.delenv("ARMILLARY_PROGRESS")
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True)
     shown = run(*command, tmp_path / "shown")
     assert shown.exit_code == 0

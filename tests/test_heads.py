@@ -23,7 +23,7 @@ from armillary.readouts.head_spectra import Decomposed, folded_at, ties
 from armillary.readouts.reader import Reader
 from armillary.readouts.singular_vectors import bias_vectors, directions_table
 from armillary.results import Column, Table
-from armillary.results.store import table_csv
+from armillary.results.cells import as_text, table_csv
 from armillary.views.sheets.latex import in_latex, table_latex
 from armillary.views.sheets.lists import gathered
 from armillary.views.sheets.sheet import sheet_html, sheet_json, sheet_text
@@ -352,7 +352,7 @@ def test_csv_comes_back(wild):
     for table in wild.tables.values():
         rows = list(csv.reader(io.StringIO(table_csv(table), newline="")))
         assert rows[0] == [column.name for column in table.columns]
-        assert rows[1:] == [["" if cell is None else str(cell) for cell in row] for row in table.rows]
+        assert rows[1:] == [["" if cell is None else str(as_text(cell)) for cell in row] for row in table.rows]
 
 
 def test_json_comes_back(wild):
@@ -432,7 +432,7 @@ def test_every_sheet_is_whole(asked, tmp_path):
     assert sheet._repr_html_().startswith("<div class='armillary'>")
     assert sheet.save(tmp_path / "a.tex").read_text("utf-8").count("\\begin{") == len(sheet.tables)
     assert json.loads(sheet.save(tmp_path / "a.json").read_text("utf-8"))["name"] == sheet.name
-    with pytest.raises(OutputError, match=r"choose one of .html .png .svg .csv .tex .json"):
+    with pytest.raises(OutputError, match=r"choose one of .html .svg .pdf .png .csv .tex .json"):
         sheet.save(tmp_path / "a.gif")
     with pytest.raises(KeyError, match="no table 'nonsense' here; known: "):
         sheet.to_frame("nonsense")

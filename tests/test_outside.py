@@ -35,7 +35,7 @@ def installed(tmp_path_factory):
 COMMANDS = """
 import json, sys
 from command import works
-from armillary.anatomy.read import family_of
+from armillary.anatomy.families import family_of
 model, out = sys.argv[1:]
 said = {name: works("claims", *name.split()).stdout for name in ("", "outside.kurtosis", "sphere.radius")}
 chosen = "sphere.radius,outside.kurtosis"

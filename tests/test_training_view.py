@@ -67,5 +67,5 @@ def test_saved_pages_are_whole_and_names_inert(tmp_path):
     assert "falls from 90 to 7" in page
     assert "https://" not in page.split("<script>")[0]
     assert save_training(COLLAPSE, "m", tmp_path / "t.csv").read_text("utf-8").startswith("step,name,value\n")
-    with pytest.raises(OutputError, match=r"choose one of .html .csv .png .svg"):
+    with pytest.raises(OutputError, match=r"choose one of .html .csv .svg .pdf .png"):
         save_training(COLLAPSE, "m", tmp_path / "t.gif")

@@ -50,10 +50,10 @@ def test_a_figure_says_what_it_shows(survey: Survey) -> None:
     assert "qualified" in fig.layout.title.subtitle.text
     assert "16,384 tokens" in fig.layout.title.subtitle.text.replace("<br>", " ")
     said = [a.text.replace("<br>", " ") for a in fig.layout.annotations]
-    assert {"╌ without 3 massive tokens", "— tokens shuffled", "1/√(2d)", "ln1", "ln2"} <= set(said)
-    dashes = [t.line.dash for t in fig.data]
-    assert (dashes.count("dash"), dashes.count("longdash")) == (2, 2), "two controls, each for ln1 and ln2"
-    assert dashes.count("dot") == 1
+    assert {"◇ without 3 massive tokens", "□ tokens shuffled", "1/√(2d)", "ln1", "ln2"} <= set(said)
+    shapes = [t.marker.symbol for t in fig.data if t.line.dash == "dash"]
+    assert sorted(shapes) == 2 * ["diamond-open"] + 2 * ["square-open"], "two controls, each for ln1 and ln2"
+    assert [t.line.dash for t in fig.data].count("dot") == 1
     assert fig.layout.yaxis.type == "log"
     assert fig.layout.paper_bgcolor is None
     assert fig.layout.template.layout.paper_bgcolor == LIGHT.ground

@@ -3,7 +3,7 @@
 import torch
 
 from armillary.anatomy import Anatomy
-from armillary.flow.tokens import BATCH_TOKENS
+from armillary.flow import tokens as texts
 
 # On an H200 GPT-2 small took 4.3 times as long with 2 048 tokens in a batch as with 16 384; with 65 536 it took twice
 # as long per token again, and a Llama of 135M 1.15 times.
@@ -18,7 +18,7 @@ def batch_tokens(anatomy: Anatomy) -> int:
     By the memory that the device has, not by what is free: a text's batches must not depend on who else is there.
     """
     if anatomy.device.type != "cuda":
-        return BATCH_TOKENS
+        return texts.BATCH_TOKENS
     room = SHARE * torch.cuda.get_device_properties(anatomy.device).total_memory
     return fitting(room, row_bytes(anatomy))
 
@@ -30,7 +30,7 @@ def fitting(room: float, each: int) -> int:
     8192
     """
     tokens = GPU_TOKENS
-    while tokens > BATCH_TOKENS and tokens * each > room:
+    while tokens > texts.BATCH_TOKENS and tokens * each > room:
         tokens //= 2
     return tokens
 

@@ -70,7 +70,9 @@ def column_records(table: Table) -> list[dict[str, Any]]:
 
 def table_from(columns: Sequence[Mapping[str, Any]], content: str, quoted: bool) -> Table:
     """A table from its CSV and its column records; `quoted` where formulas were made text."""
-    rows = list(csv.reader(io.StringIO(content, newline="")))[1:]
+    header, *rows = list(csv.reader(io.StringIO(content, newline=""))) or [[]]
+    if header != [str(as_text(c["name"]) if quoted else c["name"]) for c in columns]:
+        raise ValueError("the columns of a table are not those that its first line names")
     types = [
         [c["type"]] * len(rows) if "cells" not in c else [_BY_LETTER[letter] for letter in c["cells"]] for c in columns
     ]

@@ -161,7 +161,8 @@ class Worker:
             try:
                 while True:
                     loop.call_soon_threadsafe(self._hear, life, connection.recv())
-            except (EOFError, OSError):
+            except (EOFError, OSError, TypeError):
+                # A connection that `_drop` closes between two reads of one message has no handle: a TypeError.
                 loop.call_soon_threadsafe(self._died, life)
 
     def _hear(self, life: int, message: Event) -> None:
