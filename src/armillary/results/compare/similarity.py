@@ -81,7 +81,7 @@ class Similarity:
         return tuple(
             Quantity(
                 f"{entry.name} beyond chance",
-                f"{entry.meaning}; 0 where permuted words score as much, 1 where the representations are the same",
+                f"{entry.meaning}; 0 for permuted words, 1 for equal streams",
                 "share beyond chance",
                 ("state of A", "state of B"),
                 coords,

@@ -25,6 +25,9 @@ as any survey, and wrote this page.
   surveys that give the claim's commonest verdict. A run that could not have given one (too few documents, too little
   text, a claim that does not apply, no checkpoints) is counted apart, and never as agreement.
 
+Other budgets than the main one have a third of the seeds, on the first text. A claim whose rule has not changed keeps
+the runs of an earlier calibration, although the code around its rule may have changed since.
+
 Rates have Wilson's 95 % interval. `rates.csv`, which the command writes, has them all."""
 _COMMANDS = """## Run it
 
