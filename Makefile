@@ -91,7 +91,7 @@ sbom: $(VENV)/.developers         ## the bill of materials of a release (Cyclone
 
 audit: $(VENV)/.developers        ## known vulnerabilities of the pinned packages (asks pypi.org)
 	$(BIN)/pip install --disable-pip-version-check -q pip-audit
-	$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip
+	$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip --strict
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis survey site
