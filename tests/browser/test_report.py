@@ -171,6 +171,8 @@ def test_tables_are_paged_sorted_searched_and_saved(browser: Any, report: Path, 
         details = seen.page.locator("[id='sphere.plane'] details.paged")
         details.locator("summary").first.click()
         cells = details.locator("tbody tr td:first-child")
+        # A browser tells of an opened element later than the click returns.
+        cells.first.wait_for()
         assert cells.count() == 25
         assert "rows 1–25 of 61" in details.inner_text()
         details.get_by_label("rows after").click()
