@@ -26,7 +26,7 @@ from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.cluster import Call, Cluster, cluster_of
 from armillary.probes.machinery.instrument import MODEL
 from armillary.probes.machinery.shared_pass import Arm, Passage
-from armillary.reading import Sent
+from armillary.reading import SentModel
 
 SPHERE = (LENGTHS, COVARIANCES, SAMPLES)
 
@@ -39,7 +39,7 @@ def processors(cluster: Cluster) -> list[float]:
 
 def timed(cluster: Cluster, arm: Arm) -> tuple[float, float]:
     """Seconds by the clock, and processor seconds of the busiest worker and of this process."""
-    with cluster.holding(Sent.of(arm.anatomy), arm.corpus, 0) as observe:
+    with cluster.holding(SentModel.of(arm.anatomy), arm.corpus, 0) as observe:
         # Every worker makes the model: as many short segments as there are workers, twice.
         for _ in range(2):
             futures = [observe.submit(_short(i)) for i in range(2 * len(cluster))]

@@ -29,7 +29,9 @@ from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import judge
 from armillary.results import VERDICTS, Why
-from armillary.specimens.models.attention import (
+from armillary.specimens.models.bag import VOCABULARY, D, attentive, gaussian
+from armillary.specimens.models.draws import generator
+from armillary.specimens.models.heads.scoring_heads import (
     EYE,
     half_blind,
     one_axis_repeated,
@@ -37,10 +39,8 @@ from armillary.specimens.models.attention import (
     random,
     random_heads,
 )
-from armillary.specimens.models.bag import VOCABULARY, D, attentive, gaussian
-from armillary.specimens.models.draws import generator
 from armillary.specimens.models.texts import corpus
-from armillary.specimens.planted.attention import CASES
+from armillary.specimens.planted.attention_cases import CASES
 from armillary.specimens.planted.case import conclude
 
 evidence = partial(gathered_for, chapters="B")

@@ -19,7 +19,7 @@ from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.tables import head_names
 from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Why
-from armillary.specimens.models import word_heads as heads
+from armillary.specimens.models.heads import word_heads as heads
 
 
 def test_likeness_by_frequency_alone_is_no_subject():

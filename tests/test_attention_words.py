@@ -26,10 +26,10 @@ from armillary.probes.machinery import discoveries
 from armillary.probes.machinery.evidence import RANDOM, Evidence
 from armillary.probes.machinery.tables import head_names
 from armillary.results import Why
-from armillary.specimens.models import word_heads as heads
-from armillary.specimens.models.attention import misread
+from armillary.specimens.models.heads import word_heads as heads
+from armillary.specimens.models.heads.scoring_heads import misread
 from armillary.specimens.planted.case import conclude, evidence_of
-from armillary.specimens.planted.word_heads import CASES, FIRST, LAST, LOUD
+from armillary.specimens.planted.word_head_cases import CASES, FIRST, LAST, LOUD
 
 PROBES = (Related, KeyLookup, Store, Subjects)
 PARTS = {

@@ -32,7 +32,8 @@ from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import Experimenter, judge
 from armillary.results import VERDICTS, Finding, Why
-from armillary.specimens.models.filter import (
+from armillary.specimens.models.texts import chained, corpus
+from armillary.specimens.models.units.filter_units import (
     WORDS,
     finders,
     forward,
@@ -43,9 +44,8 @@ from armillary.specimens.models.filter import (
     skewed,
     steady,
 )
-from armillary.specimens.models.texts import chained, corpus
 from armillary.specimens.planted.case import conclude
-from armillary.specimens.planted.filter import CASES
+from armillary.specimens.planted.filter_cases import CASES
 
 # Those that experiment; the others are tried in test_second_a.py.
 PROBES = tuple(type(p) for p in ALL_PROBES if p.claim.chapter == "E" and isinstance(p, Experimenter))

@@ -33,9 +33,9 @@ from armillary.probes.machinery.bench import Bench, Trials
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Why
-from armillary.specimens.models.grid import gpt2, purposeful
+from armillary.specimens.models.heads.grid_models import gpt2, purposeful
 from armillary.specimens.models.texts import corpus, written
-from armillary.specimens.planted.grid import CASES
+from armillary.specimens.planted.grid_cases import CASES
 
 # One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, encoders.
 FAMILIES = ("gpt2", "llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt-post", "bert")

@@ -22,7 +22,7 @@ from armillary.probes.grid.coarsening.flow_steps import bures, depth_steps
 from armillary.probes.instruments.patterns import texts
 from armillary.probes.machinery import T
 from armillary.results import Why
-from armillary.specimens.models.grid import averaging, gpt2
+from armillary.specimens.models.heads.grid_models import averaging, gpt2
 from armillary.specimens.models.texts import corpus, two_words
 
 

@@ -14,7 +14,7 @@ from armillary.probes.grid.backpropagation.backward import loss_slices
 from armillary.probes.grid.backpropagation.coupling import _written, derivatives, relative_change
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.machinery.bench import Bench
-from armillary.specimens.models.grid import gpt2
+from armillary.specimens.models.heads.grid_models import gpt2
 from armillary.specimens.models.texts import corpus, written
 
 

@@ -36,7 +36,7 @@ from armillary.probes.grid.bending.maps import (
 from armillary.probes.grid.nonlinear import Nonlinear, count_verdict
 from armillary.probes.machinery.bench import Bench
 from armillary.results import Why
-from armillary.specimens.models.grid import bending
+from armillary.specimens.models.heads.grid_models import bending
 from armillary.specimens.models.texts import corpus
 
 

@@ -15,7 +15,7 @@ from armillary.probes.grid.orthogonality import Orthogonality
 from armillary.probes.grid.spaces.token_pairs import law, pair_sums, sample_vectors, space_sums
 from armillary.probes.machinery.bench import Bench
 from armillary.results import Why
-from armillary.specimens.models.grid import leaning, reading
+from armillary.specimens.models.heads.grid_models import leaning, reading
 from armillary.specimens.models.texts import corpus
 
 

@@ -35,9 +35,9 @@ from armillary.probes.others.stream import sampled_streams
 from armillary.results import Why
 from armillary.specimens.models.assembled import assembled
 from armillary.specimens.models.draws import normal
-from armillary.specimens.models.others import resting, writing
+from armillary.specimens.models.streams.others_models import resting, writing
 from armillary.specimens.models.texts import chained, corpus
-from armillary.specimens.planted.others import CASES
+from armillary.specimens.planted.others_cases import CASES
 
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "opt-post", "bert")
 PARTS = {

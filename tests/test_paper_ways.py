@@ -26,8 +26,8 @@ from armillary.readouts.head_spectra import decompose
 from armillary.readouts.settings import Settings
 from armillary.readouts.trajectory import trajectory
 from armillary.specimens.models.bag import CONTEXT, bag, gaussian
+from armillary.specimens.models.streams.word_models import LAYERS, SIZE, mover
 from armillary.specimens.models.texts import corpus
-from armillary.specimens.models.words import LAYERS, SIZE, mover
 
 PROSE = " ".join(NOUNS[:12])
 

@@ -29,11 +29,11 @@ from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Why
 from armillary.results.store import finding_json
-from armillary.specimens.models import word_heads as heads
 from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.draws import generator
+from armillary.specimens.models.heads import word_heads as heads
+from armillary.specimens.models.heads.word_sides import classed
 from armillary.specimens.models.texts import corpus
-from armillary.specimens.models.word_sides import classed
 from armillary.specimens.planted import CASES
 from armillary.specimens.planted.case import draw
 

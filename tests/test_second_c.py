@@ -39,10 +39,17 @@ from armillary.probes.words.self_similarity import SampledStates, same_tokens, s
 from armillary.probes.words.senses.clusters import triplets
 from armillary.probes.words.senses.homographs import listed, readable, shuffled
 from armillary.results import Finding, Part, Why
-from armillary.specimens.models.grid import gpt2
-from armillary.specimens.models.language import item_text, item_words, linguist
-from armillary.specimens.models.regions import WORDS, regional
-from armillary.specimens.models.senses import beginnings, mixing, plain_tokenizer, sense_text, sense_words, split
+from armillary.specimens.models.heads.grid_models import gpt2
+from armillary.specimens.models.heads.language_heads import item_text, item_words, linguist
+from armillary.specimens.models.heads.region_heads import WORDS, regional
+from armillary.specimens.models.streams.sense_models import (
+    beginnings,
+    mixing,
+    plain_tokenizer,
+    sense_text,
+    sense_words,
+    split,
+)
 from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted import CASES
 from armillary.specimens.planted.case import conclude

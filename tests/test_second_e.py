@@ -61,7 +61,7 @@ from armillary.probes.stability.writing.generation_views import text_table
 from armillary.probes.stability.writing.ring_text import Ring, entropy_of, read_ring, sites_of
 from armillary.probes.stability.writing.written_text import TEXT, Measured, _effective_rank, _repetition
 from armillary.results import Why
-from armillary.specimens.models.emergence import STEPS, WORDS, resting, run_folder, trained
+from armillary.specimens.models.heads.emerging_heads import STEPS, WORDS, resting, run_folder, trained
 from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted import CASES
 

@@ -36,10 +36,16 @@ from armillary.probes.sphere.two_zeros import _verdict as zeros_verdict
 from armillary.results import Why
 from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
 from armillary.specimens.models.draws import generator
-from armillary.specimens.models.sphere import lengths, noisy_gains, own_words, separated_by_direction, spheres
+from armillary.specimens.models.streams.sphere_models import (
+    lengths,
+    noisy_gains,
+    own_words,
+    separated_by_direction,
+    spheres,
+)
 from armillary.specimens.models.texts import chained, classed, corpus
 from armillary.specimens.planted.case import certain, conclude
-from armillary.specimens.planted.sphere import CASES
+from armillary.specimens.planted.sphere_cases import CASES
 
 evidence = partial(gathered_for, chapters="A")
 

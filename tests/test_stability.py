@@ -49,7 +49,7 @@ from armillary.probes.stability.sliding.windows import (
 )
 from armillary.results import VERDICTS, Why
 from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
-from armillary.specimens.models.stability import (
+from armillary.specimens.models.streams.stability_models import (
     averaging,
     leaky,
     long_first,
@@ -63,7 +63,7 @@ from armillary.specimens.models.stability import (
 )
 from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted.case import conclude
-from armillary.specimens.planted.stability import CASES
+from armillary.specimens.planted.stability_cases import CASES
 
 PROBES = (Prefix, Drift, Reprojection, ManifoldErrors)
 

@@ -47,10 +47,10 @@ from armillary.probes.words.travel import Travel, move_names
 from armillary.results import VERDICTS, Why
 from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
 from armillary.specimens.models.draws import generator
+from armillary.specimens.models.streams.word_models import SIZE, in_three_dimensions, leaver, mover
 from armillary.specimens.models.texts import chained, corpus
-from armillary.specimens.models.words import SIZE, in_three_dimensions, leaver, mover
 from armillary.specimens.planted.case import conclude
-from armillary.specimens.planted.words import CASES
+from armillary.specimens.planted.word_cases import CASES
 
 evidence = partial(gathered_for, chapters="C")
 

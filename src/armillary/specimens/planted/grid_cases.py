@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from armillary.anatomy import Anatomy
-from armillary.specimens.models.grid import (
+from armillary.specimens.models.heads.grid_models import (
     WORDS,
     K,
     averaging,

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.draws import normal
-from armillary.specimens.models.senses import mixing, sense_text
-from armillary.specimens.models.texts import chained, corpus
-from armillary.specimens.models.words import (
+from armillary.specimens.models.streams.sense_models import mixing, sense_text
+from armillary.specimens.models.streams.word_models import (
     SIZE,
     in_three_dimensions,
     leaver,
@@ -14,6 +13,7 @@ from armillary.specimens.models.words import (
     words_of_one_length,
     words_on_a_ray,
 )
+from armillary.specimens.models.texts import chained, corpus
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
 
 # Of `leaver`: one nat of the next word's logit.

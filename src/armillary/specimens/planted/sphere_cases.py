@@ -20,7 +20,7 @@ from armillary.specimens.models.assembled import (
 )
 from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.perturbed import VOCABULARY, gpt2, llama, perturbed
-from armillary.specimens.models.sphere import (
+from armillary.specimens.models.streams.sphere_models import (
     centred_llama,
     cone,
     default_gpt2,

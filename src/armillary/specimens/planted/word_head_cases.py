@@ -5,8 +5,8 @@ from collections.abc import Callable
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.specimens.models.attention import misread
-from armillary.specimens.models.word_heads import (
+from armillary.specimens.models.heads.scoring_heads import misread
+from armillary.specimens.models.heads.word_heads import (
     LAYERS,
     Plant,
     behind_random_keys,
@@ -25,7 +25,7 @@ from armillary.specimens.models.word_heads import (
     randoms,
     same_code,
 )
-from armillary.specimens.models.word_sides import along_loud_axes, meeting
+from armillary.specimens.models.heads.word_sides import along_loud_axes, meeting
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
 
 ALL, FIRST, LAST = range(LAYERS), range(1), range(LAYERS - 1, LAYERS)

@@ -1,9 +1,9 @@
 """Chapter E: which feed-forwards discard, compress, and select by context?"""
 
 from armillary.anatomy import Anatomy
-from armillary.specimens.models.filter import filtering, plain, selector, skewed, steady, whisperer
 from armillary.specimens.models.texts import chained, corpus
-from armillary.specimens.models.writes import (
+from armillary.specimens.models.units.filter_units import filtering, plain, selector, skewed, steady, whisperer
+from armillary.specimens.models.units.unit_writes import (
     copying,
     dense,
     detectors,

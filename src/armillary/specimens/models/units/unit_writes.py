@@ -12,7 +12,7 @@ from armillary.anatomy import Anatomy, Norm
 from armillary.anatomy.read import read
 from armillary.specimens.models.bag import CONTEXT, VOCABULARY
 from armillary.specimens.models.draws import generator, normal
-from armillary.specimens.models.filter import WIDTH, WORDS, finders, forward, frame, nexts
+from armillary.specimens.models.units.filter_units import WIDTH, WORDS, finders, forward, frame, nexts
 
 Layer = tuple[Tensor, Tensor, Tensor]
 """W_in [d, m], b_in [m] and W_out [m, d]."""

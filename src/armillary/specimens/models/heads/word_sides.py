@@ -10,7 +10,7 @@ from armillary.anatomy import Anatomy
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.lexicon.word_classes import FUNCTION_WORDS, SPEECH, part_of_speech
 from armillary.specimens.models.draws import generator, normal
-from armillary.specimens.models.word_heads import (
+from armillary.specimens.models.heads.word_heads import (
     HEADS,
     LAYERS,
     D,

@@ -16,7 +16,7 @@ from armillary.probes.grid.language.templates import GROUPS, items
 from armillary.probes.grid.language.word_lists import PLACES as PREPOSITIONS
 from armillary.specimens.models.blank import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
-from armillary.specimens.models.senses import plain_tokenizer, split
+from armillary.specimens.models.streams.sense_models import plain_tokenizer, split
 
 SPOTS, CODE = 24, 96
 D = SPOTS + 2 * CODE

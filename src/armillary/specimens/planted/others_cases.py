@@ -1,6 +1,6 @@
 """Chapter H: where are activations massive, representations in a cone, blocks linear, trajectories straight?"""
 
-from armillary.specimens.models.others import (
+from armillary.specimens.models.streams.others_models import (
     averaging,
     curved,
     looking,
@@ -13,7 +13,7 @@ from armillary.specimens.models.others import (
     writing,
 )
 from armillary.specimens.planted.case import Case, certain, sized
-from armillary.specimens.planted.sphere import ordinary
+from armillary.specimens.planted.sphere_cases import ordinary
 
 CASES: tuple[Case, ...] = (
     sized(

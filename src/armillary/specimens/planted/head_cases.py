@@ -7,10 +7,10 @@ import torch
 from armillary.anatomy import Anatomy
 from armillary.probes.grid.language.templates import PHENOMENA
 from armillary.specimens.models.assembled import D, gained, marking
-from armillary.specimens.models.emergence import WORDS, fleeing, following, resting, trained
-from armillary.specimens.models.language import item_text, linguist
-from armillary.specimens.models.regions import WORDS as REGIONAL_WORDS
-from armillary.specimens.models.regions import regional
+from armillary.specimens.models.heads.emerging_heads import WORDS, fleeing, following, resting, trained
+from armillary.specimens.models.heads.language_heads import item_text, linguist
+from armillary.specimens.models.heads.region_heads import WORDS as REGIONAL_WORDS
+from armillary.specimens.models.heads.region_heads import regional
 from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
 

@@ -3,9 +3,8 @@
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.specimens.models.assembled import drifting, placed
-from armillary.specimens.models.generation import absorbing, even, loud
 from armillary.specimens.models.perturbed import VOCABULARY, bert, gemma2, gpt2, perturbed
-from armillary.specimens.models.stability import (
+from armillary.specimens.models.streams.stability_models import (
     averaging,
     leaky,
     long_first,
@@ -17,6 +16,7 @@ from armillary.specimens.models.stability import (
     stretching,
     table_bag,
 )
+from armillary.specimens.models.streams.writing_models import absorbing, even, loud
 from armillary.specimens.models.texts import corpus, written
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.specimens.models.draws import normal
-from armillary.specimens.models.grid import CONTEXT, gpt2
+from armillary.specimens.models.heads.grid_models import CONTEXT, gpt2
 
 WORDS, AREAS, OTHER = 256, 8, 32
 D = CONTEXT + AREAS + OTHER

@@ -2,7 +2,7 @@
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.specimens.models.attention import (
+from armillary.specimens.models.heads.scoring_heads import (
     across_the_data,
     along_the_data,
     half_blind,

@@ -1,0 +1,1 @@
+"""Which heads behave in a known way? Heads that score, match words, resolve language, have regions or roles."""

@@ -1,0 +1,1 @@
+"""Which feed-forward layers hold units of known behaviour, and write what is known?"""
