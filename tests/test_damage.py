@@ -20,9 +20,9 @@ from armillary.errors import ModelError, OutputError, TextError
 from armillary.flow.documents import from_any
 from armillary.lab import forms
 from armillary.results import Column, Survey, Table
-from armillary.results.files import strict_json
+from armillary.results.disk.files import strict_json
+from armillary.results.disk.folder_swap import JOURNAL, MANIFEST
 from armillary.results.store import read_survey, table_csv, write_survey
-from armillary.results.swap import JOURNAL, MANIFEST
 from armillary.views.report import report as reporting
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))

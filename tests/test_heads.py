@@ -23,7 +23,7 @@ from armillary.readouts.head_spectra import Decomposed, folded_at, ties
 from armillary.readouts.reader import Reader
 from armillary.readouts.singular_vectors import bias_vectors, directions_table
 from armillary.results import Column, Table
-from armillary.results.cells import as_text, table_csv
+from armillary.results.disk.cells import as_text, table_csv
 from armillary.views.sheets.latex import in_latex, table_latex
 from armillary.views.sheets.lists import gathered
 from armillary.views.sheets.sheet import sheet_html, sheet_json, sheet_text

@@ -13,7 +13,7 @@ from armillary.probes import PROBES
 from armillary.probes.machinery.limits import with_limits
 from armillary.probes.machinery.limits.table import OWN, predictions, rules
 from armillary.results import Control, Limit, Prediction, Statistic
-from armillary.results.findings import check_claim, finding_from
+from armillary.results.disk.finding_records import check_claim, finding_from
 from armillary.results.store import finding_json, table_csv
 from armillary.views.report.strip import strip_html
 from armillary.views.text.strip_scale import StripScale, comparison, on_strip

@@ -9,7 +9,7 @@ from rich.console import Console
 
 import armillary
 from armillary.cli import main
-from armillary.results.matrix import Matrix
+from armillary.results.compare.matrix import Matrix
 from armillary.views.compare.matrix import matrix_page, print_matrix
 
 

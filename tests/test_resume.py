@@ -19,7 +19,7 @@ from armillary.errors import ArmillaryError, OutputError
 from armillary.flow import capture
 from armillary.flow.documents import sample
 from armillary.probes.machinery import conclude, kept_pass
-from armillary.results.lock import NAME, locked
+from armillary.results.disk.lock import NAME, locked
 
 # Every shared instrument of the sphere, words and heads; one experiment.
 CLAIMS = "sphere.radius,spectrum.two-zeros,sphere.direction,attention.cosine,words.travel,stability.reprojection"

@@ -13,6 +13,7 @@ import pytest
 
 from armillary.errors import OutputError
 from armillary.results import Column, Finding, Part, Plan, RuleChange, Statistic, Survey, Table, TextFacts, Times, Why
+from armillary.results.disk.folder_swap import JOURNAL, tidy
 from armillary.results.store import (
     check_writable,
     finding_json,
@@ -21,7 +22,6 @@ from armillary.results.store import (
     table_csv,
     write_survey,
 )
-from armillary.results.swap import JOURNAL, tidy
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
 

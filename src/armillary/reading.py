@@ -23,7 +23,7 @@ from armillary.probes.machinery.kept_pass import KeptPass, pass_key
 from armillary.probes.machinery.plan import arms_of
 from armillary.probes.machinery.shards import Shard, Shards, write_shard
 from armillary.probes.machinery.shared_pass import Passage, Reader, gather
-from armillary.results.resume import PASS
+from armillary.results.disk.resume import PASS
 from armillary.views.text.progress import Bar
 
 

@@ -41,9 +41,9 @@ from armillary.probes.machinery.text_loss import text_loss
 from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
 from armillary.reading import Loader, Reading
 from armillary.results import Provenance, Survey, TextFacts
-from armillary.results.files import check_writable, not_left_empty
-from armillary.results.lock import locked
-from armillary.results.resume import decided, forget_pass
+from armillary.results.disk.files import check_writable, not_left_empty
+from armillary.results.disk.lock import locked
+from armillary.results.disk.resume import decided, forget_pass
 from armillary.results.store import read_survey
 from armillary.views.text.progress import Bar, progress_bar
 

@@ -18,9 +18,9 @@ from command import run
 import armillary
 from armillary.errors import ModelError, OutputError
 from armillary.results import Survey
-from armillary.results import files as writing
+from armillary.results.disk import files as writing
+from armillary.results.disk.folder_swap import JOURNAL, tidy
 from armillary.results.store import read_survey
-from armillary.results.swap import JOURNAL, tidy
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parents[1] / "browser" / "synthetic.py"))
 READ = {"tokens": 150, "claims": "sphere.radius", "progress": False}
@@ -200,7 +200,7 @@ def test_a_full_disk_keeps_the_survey_first(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(target, content)
 
-    monkeypatch.setattr("armillary.results.swap.stage", full)
+    monkeypatch.setattr("armillary.results.disk.folder_swap.stage", full)
     with pytest.raises(OutputError, match="the disk is full"):
         surveys[1].save(tmp_path / "out")
     assert one_of(tmp_path / "out", surveys) is surveys[1]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.results import Column, Quantity, Table
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
     from armillary.anatomy.anatomy import Anatomy

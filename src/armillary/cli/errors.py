@@ -70,7 +70,7 @@ def _written(interrupted: str, before: int) -> str:
 
 def _files() -> list[Any]:
     """What this process has written; a command that wrote nothing may not even have loaded who writes."""
-    writer = sys.modules.get("armillary.results.files")
+    writer = sys.modules.get("armillary.results.disk.files")
     return [] if writer is None else list(writer.WRITTEN)
 
 

@@ -56,7 +56,7 @@ def heads(model: str, shape: str, out: Path | None, **asked: Any) -> None:
     with progress_bar(True) as bar:
         sheet = readouts.heads(anatomy, progress=bar.bytes, **asked)
     if out is not None:
-        from armillary.results.sheet import Sheets
+        from armillary.results.sheets.sheet import Sheets
 
         Sheets(f"Heads of {anatomy.name}", (sheet,), sheet.about, sheet.notes).save(out)
     _print(sheet, shape, out)

@@ -50,7 +50,7 @@ def train(
     changes = {name: value for name, value in given.items() if value is not None}
     recipe(preset, architecture, **changes)
     from armillary.lab.data import check_source
-    from armillary.results.files import check_writable, not_left_empty
+    from armillary.results.disk.files import check_writable, not_left_empty
 
     for path in (text, heldout):
         if path is not None:

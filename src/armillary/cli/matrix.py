@@ -32,7 +32,7 @@ def matrix(folders: tuple[Path, ...], out: Path | None, kind: Any) -> None:
     if out is not None and out.suffix.lower() not in (".html", ".csv"):
         raise ArmillaryError(f"{out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .html or .csv.")
     from armillary.results.compare import read_loosely
-    from armillary.results.matrix import Matrix
+    from armillary.results.compare.matrix import Matrix
 
     homes = [home for folder in folders for home in _surveys(folder)]
     read = [read_loosely(home) for home in homes]

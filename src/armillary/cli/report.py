@@ -94,7 +94,7 @@ def compare(a: str, b: str, out: Path | None, as_json: bool, full: bool, **asked
     armillary compare run/steps/000374 run/steps/000748
     """
     folders = [_stored(name) for name in (a, b)]
-    from armillary.results.files import not_left_empty
+    from armillary.results.disk.files import not_left_empty
 
     with not_left_empty(out):
         _check(folders, out, asked)

@@ -68,8 +68,8 @@ def survey(
     form = form_of(brief, full)
     from armillary.probes import choose
     from armillary.probes.machinery.jobs import prepare_jobs
-    from armillary.results.files import check_writable, not_left_empty
-    from armillary.results.resume import read_settings, write_settings
+    from armillary.results.disk.files import check_writable, not_left_empty
+    from armillary.results.disk.resume import read_settings, write_settings
 
     if resume is not None:
         _check_resumed(out, settings)
@@ -156,8 +156,8 @@ def merge(
     The model and the text must be where they were: experiments need them. The order of DIRS does not matter.
     """
     from armillary.probes.machinery.shards import Shards
-    from armillary.results.files import check_writable, not_left_empty
-    from armillary.results.resume import read_settings
+    from armillary.results.disk.files import check_writable, not_left_empty
+    from armillary.results.disk.resume import read_settings
 
     first = Shards.of(folders).parts[0].folder
     # What `survey` names in its signature is no setting: where and how it prints.

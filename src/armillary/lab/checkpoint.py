@@ -19,7 +19,7 @@ from armillary.lab.data import END
 from armillary.lab.forms import SCHEMA
 from armillary.lab.log import LOG
 from armillary.lab.recipe import Recipe
-from armillary.results.files import PART, read_bytes, strict_json, write_whole
+from armillary.results.disk.files import PART, read_bytes, strict_json, write_whole
 
 CHECKPOINT = "checkpoint.safetensors"
 RECIPE = "recipe.json"

@@ -23,7 +23,7 @@ from armillary.flow.files import kind, opened
 from armillary.lab.forms import PREPARED, TOKENS, read_form
 from armillary.lab.recipe import Recipe
 from armillary.lab.required_words import NOUNS
-from armillary.results.files import read_bytes, sha256, why_not, write_whole
+from armillary.results.disk.files import read_bytes, sha256, why_not, write_whole
 
 END = "<|endoftext|>"
 SHARD = 1 << 24

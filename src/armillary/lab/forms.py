@@ -9,9 +9,9 @@ from typing import Any
 
 from armillary.errors import OutputError
 from armillary.lab.recipe import Recipe
-from armillary.results import schema as s
 from armillary.results.claim import VERDICTS
-from armillary.results.files import read_bytes, strict_json
+from armillary.results.disk import schema as s
+from armillary.results.disk.files import read_bytes, strict_json
 
 SCHEMA = 1
 _VERSION = {"schema": s.one_of((SCHEMA,), f"schema {SCHEMA}, which this version reads")}

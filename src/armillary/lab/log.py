@@ -10,7 +10,7 @@ from typing import Any
 
 from armillary.errors import OutputError
 from armillary.lab.forms import check_rows, logged
-from armillary.results.files import read_bytes, strict_json, why_not, write_whole
+from armillary.results.disk.files import read_bytes, strict_json, why_not, write_whole
 
 LOG = "log.jsonl"
 

@@ -20,7 +20,7 @@ from armillary.readouts.head_spectra import Floats, Progress, head_map, matrices
 from armillary.readouts.sentence_states import check_ids
 from armillary.readouts.settings import SHOWN, Matrix, Settings
 from armillary.results import Column, Quantity, Table
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 from armillary.results.table import Cell
 
 TOKENS, SEED = 1500, 0

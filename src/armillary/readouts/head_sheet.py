@@ -35,7 +35,7 @@ from armillary.readouts.settings import (
 from armillary.readouts.singular_vectors import bias_table, directions_table
 from armillary.readouts.word_sheet import output_note, word_sheet
 from armillary.results import Column, Table
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 
 PLACES = "first,middle,last"
 # Lists of words that fit on one screen.

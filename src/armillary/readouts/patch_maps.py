@@ -16,7 +16,7 @@ from armillary.errors import ModelError
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.media.corpus import media_corpus
 from armillary.flow.media.sources import Media
-from armillary.results.patch_maps import PatchMaps
+from armillary.results.sheets.patch_maps import PatchMaps
 
 Floats = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ from armillary.geometry.readout import top_tokens
 from armillary.geometry.sphere import angle
 from armillary.probes.instruments.words import states as states_of
 from armillary.probes.words.lens import logits, reads
-from armillary.results.trajectory import Floats, Reading
+from armillary.results.sheets.trajectory import Floats, Reading
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

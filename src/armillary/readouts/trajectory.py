@@ -12,7 +12,7 @@ import numpy as np
 
 from armillary.errors import ArmillaryError, TextError, nearest
 from armillary.geometry.projection import check_installed, fidelity, globe, principal, span
-from armillary.results.trajectory import Floats, Reading, Trajectory
+from armillary.results.sheets.trajectory import Floats, Reading, Trajectory
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

@@ -13,7 +13,7 @@ from armillary.readouts.lookups import Values, look_up, values
 from armillary.readouts.reader import RANK, Reader, side_columns
 from armillary.readouts.settings import Matrix, Settings, describe_output
 from armillary.results import Column, Quantity, Table
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 from armillary.results.table import Cell
 
 KEY = side_columns("key", "keys that the word prefers", "score that softmax receives, or cosine of query and key")

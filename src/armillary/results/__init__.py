@@ -13,12 +13,12 @@ from armillary.results.claim import (
     Verdict,
     Why,
 )
-from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, TextLoss, Times
 from armillary.results.limit import Limit, Prediction
 from armillary.results.numbers import say
 from armillary.results.quantity import Quantity
 from armillary.results.statistic import Control, Statistic
 from armillary.results.survey import Ledger, Survey
+from armillary.results.survey_facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, TextLoss, Times
 from armillary.results.table import Column, Table
 
 __all__ = [

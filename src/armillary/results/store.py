@@ -15,19 +15,19 @@ import numpy as np
 
 from armillary import __version__
 from armillary.errors import OutputError
-from armillary.results.cells import column_records, plain
-from armillary.results.cells import file_name as file_name
-from armillary.results.cells import table_csv as table_csv
 from armillary.results.claim import Finding, Part
-from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
-from armillary.results.files import check_writable as check_writable
-from armillary.results.files import read_bytes, sha256, strict_json
-from armillary.results.files import why_not as why_not
-from armillary.results.files import write_whole as write_whole
-from armillary.results.findings import QUOTED, check_survey, finding_from
+from armillary.results.disk.cells import column_records, plain
+from armillary.results.disk.cells import file_name as file_name
+from armillary.results.disk.cells import table_csv as table_csv
+from armillary.results.disk.files import check_writable as check_writable
+from armillary.results.disk.files import read_bytes, sha256, strict_json
+from armillary.results.disk.files import why_not as why_not
+from armillary.results.disk.files import write_whole as write_whole
+from armillary.results.disk.finding_records import QUOTED, check_survey, finding_from
+from armillary.results.disk.folder_swap import JOURNAL, SURVEY, listed, there, write_result
 from armillary.results.limit import Limit
 from armillary.results.survey import Survey
-from armillary.results.swap import JOURNAL, SURVEY, listed, there, write_result
+from armillary.results.survey_facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
 from armillary.results.table import Table
 
 SCHEMA = QUOTED

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from armillary.results.claim import Finding
-from armillary.results.facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
+from armillary.results.survey_facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
 
 if TYPE_CHECKING:
     import pandas

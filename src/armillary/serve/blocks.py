@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from armillary.results.sheet import Sheet
-    from armillary.results.trajectory import Trajectory
+    from armillary.results.sheets.sheet import Sheet
+    from armillary.results.sheets.trajectory import Trajectory
 
 Block = dict[str, Any]
 

@@ -18,7 +18,7 @@ from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError
 from armillary.flow.capture import still
 from armillary.readouts.health.report import check_health
-from armillary.results.health import Health
+from armillary.results.sheets.health import Health
 from armillary.training.callback import as_corpus, unwrap
 from armillary.training.snapshot import plain
 

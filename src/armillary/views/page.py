@@ -10,8 +10,8 @@ from itertools import product
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from armillary.results.cells import as_text, table_csv
 from armillary.results.claim import Finding
+from armillary.results.disk.cells import as_text, table_csv
 from armillary.results.quantity import Quantity
 from armillary.views.figures.marks import DARK, LIGHT
 from armillary.views.figures.theme import both_themes

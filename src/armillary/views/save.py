@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
-from armillary.results.cells import as_text
 from armillary.results.claim import Finding
 from armillary.results.compare import Comparison
-from armillary.results.health import Health
-from armillary.results.sheet import Sheet, Sheets
+from armillary.results.disk.cells import as_text
+from armillary.results.disk.folder_swap import REPORT, add_files
+from armillary.results.sheets.health import Health
+from armillary.results.sheets.sheet import Sheet, Sheets
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.store import file_name, finding_json, survey_json, table_csv, write_survey, write_whole
 from armillary.results.survey import Survey
-from armillary.results.swap import REPORT, add_files
-from armillary.results.trajectory import Trajectory
 
 
 def picture(draw: Callable[[bool], Any], kind: str, columns: int = 2) -> bytes:

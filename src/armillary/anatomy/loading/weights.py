@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from armillary.errors import ModelError
-from armillary.results.files import read_bytes, strict_json
+from armillary.results.disk.files import read_bytes, strict_json
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CONVERT = (

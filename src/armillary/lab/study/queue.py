@@ -16,7 +16,7 @@ from armillary.lab.study.design import EFFECT, RATES, TUNING_SEEDS, Arm, Run, Si
 from armillary.lab.study.known import KnownRuns
 from armillary.lab.study.progress import Progress
 from armillary.lab.study.states import state_path
-from armillary.results.files import check_writable, read_bytes, strict_json, write_whole
+from armillary.results.disk.files import check_writable, read_bytes, strict_json, write_whole
 
 if TYPE_CHECKING:
     from armillary.lab.study.training import Corpus

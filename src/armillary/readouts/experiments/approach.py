@@ -26,7 +26,7 @@ from armillary.readouts.sentence_states import body, first_window, stream_sites
 from armillary.readouts.settings import Settings
 from armillary.readouts.trajectory import moves
 from armillary.results import Column, Quantity, Table
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 from armillary.results.table import Cell
 
 Ints = NDArray[np.int64]

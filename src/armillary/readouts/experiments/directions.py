@@ -21,7 +21,7 @@ from armillary.readouts.reader import Reader
 from armillary.readouts.settings import SHOWN, Settings, describe_output
 from armillary.readouts.singular_vectors import bias_table, bias_vectors, directions_table
 from armillary.results import Quantity
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 
 DIRECTIONS = 20
 

@@ -8,7 +8,7 @@ from armillary.probes.machinery.evidence import Floats
 from armillary.probes.words.embedding import VARIANTS, VectorLengths, distances_of, extremes_of, named
 from armillary.readouts.settings import Settings
 from armillary.results import Quantity
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 
 
 def distances_sheet(anatomy: Anatomy, settings: Settings) -> Sheet:

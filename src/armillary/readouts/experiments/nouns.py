@@ -15,7 +15,7 @@ from armillary.readouts.reader import RANK, Reader, side_columns
 from armillary.readouts.settings import Settings, describe_output
 from armillary.readouts.word_sheet import PROMOTED, WRITES, write_row
 from armillary.results import Column, Table
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 from armillary.results.table import Cell
 
 TOKENS = (

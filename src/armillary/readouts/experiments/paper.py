@@ -25,7 +25,7 @@ from armillary.readouts.reader import Reader
 from armillary.readouts.settings import Layers, Settings, check_counts, describe_output, pick_layers, pick_ranking
 from armillary.readouts.trajectory import plural, trajectory
 from armillary.results import Quantity
-from armillary.results.sheet import Sheet, Sheets
+from armillary.results.sheets.sheet import Sheet, Sheets
 
 SENTENCE = "To kill two birds with one stone"
 

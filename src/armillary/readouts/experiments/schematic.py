@@ -22,8 +22,8 @@ from armillary.readouts.reader import Reader
 from armillary.readouts.settings import Settings
 from armillary.readouts.singular_vectors import bias_vectors, both_signs
 from armillary.results import Column, Quantity, Table
-from armillary.results.schematic import Row, Schematic, Stage
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.schematic import Row, Schematic, Stage
+from armillary.results.sheets.sheet import Sheet
 from armillary.results.table import Cell
 
 # Heads in the drawing, one per layer.

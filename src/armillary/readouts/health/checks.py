@@ -16,8 +16,8 @@ import numpy as np
 from armillary.probes.machinery import Floats, T
 from armillary.probes.machinery.verdicts import name_heads, name_sites
 from armillary.readouts.health.vitals import SILENT, Vitals, Weights
-from armillary.results.health import HealthLine, Status
 from armillary.results.numbers import number
+from armillary.results.sheets.health import HealthLine, Status
 
 # Where float16 ends; a value within a factor of eight of it can pass it on another text.
 HALF, ROOM = 65504.0, 8.0

@@ -13,7 +13,7 @@ from armillary.probes.machinery.tables import head_map, line
 from armillary.readouts.health.checks import BY_ID, health_lines, usual_values, weight_lines
 from armillary.readouts.health.vitals import Vitals, Weights, measure
 from armillary.results import Quantity
-from armillary.results.health import Health, HealthLine
+from armillary.results.sheets.health import Health, HealthLine
 
 # What counts as a change from the base: half as much again, or two points of a share.
 FACTOR, POINTS = 1.5, 0.02

@@ -17,8 +17,8 @@ from armillary.probes.words.lens import reads
 from armillary.readouts.sentence_states import body, first_window, sentence_states, token_text
 from armillary.readouts.trajectory import about, check, drawn_words, moves, notes, plural, projected
 from armillary.results import Column, Quantity, Table
-from armillary.results.sheet import Sheet
-from armillary.results.trajectory import Trajectory
+from armillary.results.sheets.sheet import Sheet
+from armillary.results.sheets.trajectory import Trajectory
 
 COLUMNS = (
     Column("word", "a next word, probable before or after the edit"),

@@ -20,7 +20,7 @@ from armillary.readouts.sentence_states import check_ids, first_window, token_te
 from armillary.readouts.trajectory import check, plural
 from armillary.results import Column, Quantity, Table
 from armillary.results.numbers import number
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 
 SEED, TOP = 0, 8
 LEAST, MOST = 1500, 6000

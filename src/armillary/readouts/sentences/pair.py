@@ -3,9 +3,9 @@
 import numpy as np
 
 from armillary.results import Column, Quantity, Table
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
+from armillary.results.sheets.trajectory import Floats, Trajectory
 from armillary.results.table import Cell
-from armillary.results.trajectory import Floats, Trajectory
 
 DEPTHS = 21
 """Points of relative depth, 0 at the embedding and 1 at the last state."""

@@ -10,7 +10,7 @@ from armillary.readouts.sentence_states import first_window, token_text
 from armillary.readouts.settings import pick_heads, pick_layers
 from armillary.readouts.trajectory import check, plural
 from armillary.results import Column, Quantity, Table
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 from armillary.results.table import Cell
 
 TOP = 3

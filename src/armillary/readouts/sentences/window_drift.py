@@ -16,8 +16,8 @@ from armillary.readouts.head_spectra import Progress
 from armillary.readouts.sentence_states import body, first_window, sentence_states
 from armillary.readouts.trajectory import about, check, moves, plural, projected
 from armillary.results import Quantity
-from armillary.results.sheet import Sheet
-from armillary.results.trajectory import Floats, Trajectory
+from armillary.results.sheets.sheet import Sheet
+from armillary.results.sheets.trajectory import Floats, Trajectory
 
 MOST = 24
 """Most windows that are read."""

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.stats import t as student
 
 from armillary.results.compare.pair import Change, Number, Pair, Tally
-from armillary.results.facts import TextLoss
 from armillary.results.survey import Survey
+from armillary.results.survey_facts import TextLoss
 
 # The half-width of a 95 % interval, in standard errors.
 NORMAL = 1.96

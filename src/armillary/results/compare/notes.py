@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from armillary.errors import OutputError
 from armillary.results import store
 from armillary.results.claim import VERDICTS, Claim, Finding
-from armillary.results.facts import Facts, ModelFacts, Provenance, TextFacts, Times
-from armillary.results.files import read_bytes, strict_json
-from armillary.results.findings import CLAIM_WORDS, check_claim, finding_from
+from armillary.results.disk.files import read_bytes, strict_json
+from armillary.results.disk.finding_records import CLAIM_WORDS, check_claim, finding_from
 from armillary.results.statistic import Statistic
 from armillary.results.survey import Survey
+from armillary.results.survey_facts import Facts, ModelFacts, Provenance, TextFacts, Times
 from armillary.results.table import Table
 
 _F = TypeVar("_F", bound=Facts)

@@ -8,7 +8,7 @@ from armillary.serve.room import SENTENCE, Ask, Opened, Part, Room
 from armillary.serve.rooms.sphere import plain_path
 
 if TYPE_CHECKING:
-    from armillary.results.trajectory import Trajectory
+    from armillary.results.sheets.trajectory import Trajectory
 
 
 def travelled(opened: Opened, ask: Ask) -> "Trajectory":

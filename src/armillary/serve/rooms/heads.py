@@ -9,7 +9,7 @@ from armillary.serve.fields import Field
 from armillary.serve.room import SENTENCE, Ask, Opened, Part, Room
 
 if TYPE_CHECKING:
-    from armillary.results.sheet import Sheet
+    from armillary.results.sheets.sheet import Sheet
     from armillary.results.table import Table
 
 # Which columns of the atlas are long-tailed.

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from armillary.results.claim import VERDICTS, Finding
-from armillary.results.matrix import NOT_APPLICABLE, Matrix, verdict_of, verdicts
+from armillary.results.compare.matrix import NOT_APPLICABLE, Matrix, verdict_of, verdicts
 from armillary.results.store import table_csv, write_whole
 from armillary.views.figures.marks import COLOURS, DARK, FONT, LIGHT, MARKS
 from armillary.views.text.exports import EXPORTS, Format

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.results.patch_maps import PatchMaps
+from armillary.results.sheets.patch_maps import PatchMaps
 from armillary.results.store import write_whole
 from armillary.views.figures.marks import DARK, FONT, LIGHT
 from armillary.views.text.quoting import html_text

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from armillary.results.cells import as_text
+from armillary.results.disk.cells import as_text
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import LIGHT
 from armillary.views.figures.theme import SEQUENTIAL

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from armillary.results.health import Health, HealthLine
+from armillary.results.sheets.health import Health, HealthLine
 from armillary.views.text.quoting import html_text, show_text
 
 _STYLE = """<style>

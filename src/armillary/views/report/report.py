@@ -9,9 +9,9 @@ from typing import Any
 import plotly.graph_objects as go
 import plotly.io
 
+from armillary.results.disk.folder_swap import REPORT, SURVEY, add_files, listed
 from armillary.results.store import write_whole
 from armillary.results.survey import Survey
-from armillary.results.swap import REPORT, SURVEY, add_files, listed
 from armillary.views.figures import theme  # noqa: F401  (registers the templates)
 from armillary.views.figures.marks import DARK, LIGHT
 from armillary.views.page import library_script, whole_page

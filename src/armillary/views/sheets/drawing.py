@@ -4,9 +4,9 @@ import base64
 import json
 from typing import TYPE_CHECKING
 
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.store import table_csv
-from armillary.results.trajectory import Trajectory
 from armillary.views.page import SAVE_AS, inert, whole_page
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from armillary.results.numbers import count
-from armillary.results.sheet import Sheet, Sheets
+from armillary.results.sheets.sheet import Sheet, Sheets
 from armillary.results.store import file_name, table_csv
 from armillary.results.table import Table
 from armillary.views.sheets.drawing import drawing_svg

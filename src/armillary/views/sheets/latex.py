@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 from armillary.results.table import Table
 from armillary.views.sheets.lists import Listed, gathered, plain
 from armillary.views.text.quoting import are_numbers, show_cell, show_text, show_token

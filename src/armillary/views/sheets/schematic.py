@@ -5,7 +5,7 @@ from html import escape
 
 import numpy as np
 
-from armillary.results.schematic import Row, Schematic, Stage
+from armillary.results.sheets.schematic import Row, Schematic, Stage
 from armillary.views.text.quoting import show_text, show_token
 from armillary.views.travel.colours import INKS, fill, stroke
 from armillary.views.travel.scene import lines

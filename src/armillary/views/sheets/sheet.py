@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from armillary.results.numbers import count
-from armillary.results.sheet import Sheet, Sheets
+from armillary.results.sheets.sheet import Sheet, Sheets
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.store import json_text
 from armillary.results.table import Cell, Table
-from armillary.results.trajectory import Trajectory
 from armillary.views.report.notebook import framed_html, table_html
 from armillary.views.sheets.lists import Listed, gathered
 from armillary.views.text.quoting import html_text, show_cell, show_text, show_token

@@ -4,7 +4,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from armillary.results.health import Health, HealthLine
+from armillary.results.sheets.health import Health, HealthLine
 from armillary.views.text.quoting import show_text
 from armillary.views.text.survey import as_text, hanging, paragraphs, print_lines
 

@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.results.trajectory import Trajectory
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.views.travel.captions import MOST_LINES
 from armillary.views.travel.colours import fill, stroke
 

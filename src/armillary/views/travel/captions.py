@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.table import Cell, Column, Table
-from armillary.results.trajectory import Trajectory
 from armillary.views.text.quoting import show_text, show_token
 from armillary.views.travel.colours import by_layer
 

@@ -7,7 +7,7 @@ dark mode.
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from armillary.results.trajectory import Trajectory
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.views.figures.marks import DARK, LIGHT
 
 # With more words than this, colour shows the layer instead of the word.

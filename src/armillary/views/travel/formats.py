@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from armillary.errors import OutputError
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.store import check_writable, json_text
-from armillary.results.trajectory import Trajectory
 from armillary.views.save import check_ending
 from armillary.views.text.quoting import show_text
 from armillary.views.text.survey import as_text, paragraphs, print_lines, table_lines

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import numpy as np
 
-from armillary.results.trajectory import Trajectory
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.views.text.quoting import show_token
 from armillary.views.travel.captions import marks, plain, score_lines
 from armillary.views.travel.colours import INKS, by_layer, fill, ink, stop, stroke

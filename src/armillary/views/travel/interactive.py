@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from armillary.results.trajectory import Trajectory
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.views.figures import theme  # noqa: F401  (registers the template)
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import LIGHT

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from armillary.results.sheets.trajectory import Reading, Trajectory
 from armillary.results.store import table_csv
 from armillary.results.table import Table
-from armillary.results.trajectory import Reading, Trajectory
 from armillary.views.page import SAVE_AS, inert, whole_page
 from armillary.views.report.notebook import framed_html, table_html
 from armillary.views.text.quoting import show_token

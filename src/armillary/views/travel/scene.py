@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from armillary.results.trajectory import Trajectory
+from armillary.results.sheets.trajectory import Trajectory
 
 Floats = NDArray[np.float64]
 PIECES = 12

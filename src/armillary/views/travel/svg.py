@@ -2,7 +2,7 @@
 
 from html import escape
 
-from armillary.results.trajectory import Trajectory
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.views.figures.marks import FONT
 from armillary.views.travel import angle_panel, globe
 from armillary.views.travel.captions import caption, legend, notes, title

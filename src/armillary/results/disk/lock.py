@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from armillary.errors import OutputError
-from armillary.results.files import read_bytes, strict_json, why_not
-from armillary.results.swap import tidy
+from armillary.results.disk.files import read_bytes, strict_json, why_not
+from armillary.results.disk.folder_swap import tidy
 
 NAME = ".armillary.lock"
 

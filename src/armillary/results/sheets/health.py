@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from armillary.results.quantity import Quantity
-from armillary.results.sheet import Sheet
+from armillary.results.sheets.sheet import Sheet
 from armillary.results.table import Column, Table
 
 Status = Literal["ok", "look", "bad"]

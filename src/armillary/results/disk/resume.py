@@ -7,7 +7,7 @@ from typing import Any
 
 from armillary.errors import OutputError
 from armillary.results.claim import Claim, Finding
-from armillary.results.files import read_bytes, strict_json
+from armillary.results.disk.files import read_bytes, strict_json
 from armillary.results.store import json_text, read_survey, write_whole
 from armillary.results.survey import Survey
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armillary.results.quantity import Quantity
-from armillary.results.schematic import Schematic
+from armillary.results.sheets.schematic import Schematic
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.table import Table
-from armillary.results.trajectory import Trajectory
 
 if TYPE_CHECKING:
     import pandas

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import OutputError
-from armillary.results import schema as s
-from armillary.results.cells import TYPES, file_name, table_from
 from armillary.results.claim import (
     CHAPTERS,
     KINDS,
@@ -20,11 +18,13 @@ from armillary.results.claim import (
     RuleChange,
     Why,
 )
-from armillary.results.facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, TextLoss, Times
-from armillary.results.files import CODEC, read_bytes, sha256
+from armillary.results.disk import schema as s
+from armillary.results.disk.cells import TYPES, file_name, table_from
+from armillary.results.disk.files import CODEC, read_bytes, sha256
 from armillary.results.limit import DECIDES, SIDES, Limit, Prediction
 from armillary.results.quantity import Quantity
 from armillary.results.statistic import Control, Statistic
+from armillary.results.survey_facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, TextLoss, Times
 from armillary.results.table import Table
 
 CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key not in ("changes", "kind"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
-from armillary.results.files import (
+from armillary.results.disk.files import (
     PART,
     WRITTEN,
     read_bytes,
