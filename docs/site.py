@@ -21,7 +21,7 @@ from typing import Any
 
 import armillary
 from armillary.probes import claims
-from armillary.results.calibration.store import shipped
+from armillary.results.calibration.calibration_file import shipped
 from armillary.results.claim import CHAPTERS, KINDS, SOURCES, Claim
 from armillary.results.numbers import interval
 from armillary.views.figures.marks import MARKS

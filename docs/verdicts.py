@@ -138,7 +138,7 @@ def said(claim: str, entry: Record) -> str:
     """The reading, whether the verdict turned with the text when the instrument was calibrated, and whether the rule
     has changed since it was measured."""
     from armillary.results.calibration.aims import turning
-    from armillary.results.calibration.store import shipped
+    from armillary.results.calibration.calibration_file import shipped
 
     told = turning(shipped(), today()[claim], entry["verdict"], entry.get("of_text", True))
     return " ".join(part for part in (entry["reading"], told, stale(claim, entry)) if part)

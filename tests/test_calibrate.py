@@ -27,9 +27,9 @@ from armillary.probes import claims as list_claims
 from armillary.probes.machinery.workers import side_by_side
 from armillary.results.calibration import Outcome, Planted, Run, RunsFile, Study, Task, wilson
 from armillary.results.calibration.aims import agreement, aims, by_text, turned, turning
+from armillary.results.calibration.calibration_file import calibration_json, read_calibration, shipped
 from armillary.results.calibration.counts import Calibration, count_runs, in_words, joined
-from armillary.results.calibration.store import calibration_json, read_calibration, shipped
-from armillary.results.calibration.tables import planted_table, rates_table, seeds_table, untrained_table
+from armillary.results.calibration.rate_tables import planted_table, rates_table, seeds_table, untrained_table
 from armillary.results.claim import Claim
 from armillary.run import survey
 from armillary.specimens import planted as planted_module
@@ -673,9 +673,11 @@ def test_a_claim_says_how_often_it_was_right(monkeypatch):
     # Words wrap at the width of the terminal.
     told = " ".join(works("claims", claim).stdout.split())
     assert "calibrated on " in told and " untrained models: supported " in told
-    monkeypatch.setattr("armillary.results.calibration.store.shipped", lambda: replace(calibration, rules={}))
+    monkeypatch.setattr(
+        "armillary.results.calibration.calibration_file.shipped", lambda: replace(calibration, rules={})
+    )
     assert "by an earlier rule" in " ".join(works("claims", claim).stdout.split())
-    monkeypatch.setattr("armillary.results.calibration.store.shipped", lambda: None)
+    monkeypatch.setattr("armillary.results.calibration.calibration_file.shipped", lambda: None)
     assert "calibrated" not in works("claims", claim).stdout
 
 

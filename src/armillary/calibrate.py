@@ -28,9 +28,9 @@ from armillary.probes.machinery.workers import on_one_thread, one_by_one, side_b
 from armillary.reading import check_dask
 from armillary.results import Finding
 from armillary.results.calibration import SAMPLE, Calibration, Outcome, Run, RunsFile, Study, Task
+from armillary.results.calibration.calibration_file import NAME, calibration_json
 from armillary.results.calibration.counts import count_runs
-from armillary.results.calibration.store import NAME, calibration_json
-from armillary.results.calibration.tables import rates_table
+from armillary.results.calibration.rate_tables import rates_table
 from armillary.results.store import check_writable, json_text, table_csv, write_whole
 from armillary.specimens import planted
 from armillary.specimens.planted.case import conclude

@@ -12,7 +12,7 @@ from armillary.probes import AnyProbe
 from armillary.probes.machinery.conclude import Conclusion
 from armillary.results import Finding, Plan, Survey, TextLoss, Times
 from armillary.results.calibration.aims import turning
-from armillary.results.calibration.store import shipped
+from armillary.results.calibration.calibration_file import shipped
 from armillary.results.store import write_survey
 from armillary.views.save import draw
 from armillary.views.text.progress import Bar

@@ -92,7 +92,7 @@ def show_calibration(calibration: "Calibration", folder: Path, as_json: bool, cl
 
     from armillary.errors import nearest
     from armillary.probes import claims as list_claims
-    from armillary.results.calibration.store import calibration_json
+    from armillary.results.calibration.calibration_file import calibration_json
     from armillary.views.text.calibration import claim_lines, print_calibration
 
     if claim is not None and claim not in calibration.kinds:

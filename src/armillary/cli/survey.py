@@ -241,7 +241,7 @@ def show(folder: Path, claim: str | None, as_json: bool, kind: Any, methods: boo
     form = form_of(brief, full)
     if sum((as_json, kind is not None, methods, form != "standard")) > 1:
         raise ArmillaryError("--json, --format, --methods, --brief and --full exclude each other; choose one.")
-    from armillary.results.calibration.store import NAME, read_calibration
+    from armillary.results.calibration.calibration_file import NAME, read_calibration
     from armillary.results.store import finding_json, read_survey, survey_json
 
     if folder.name == NAME or (folder / NAME).exists():
@@ -292,7 +292,7 @@ def claims(claim: str | None) -> None:
     from armillary.lab.study.claims import LAB_CLAIMS
     from armillary.probes import claims as list_claims
     from armillary.probes import origin
-    from armillary.results.calibration.store import shipped
+    from armillary.results.calibration.calibration_file import shipped
     from armillary.views.text.calibration import claim_lines
     from armillary.views.text.lab_claims import lab_claim_text, lab_list_text
     from armillary.views.text.survey import claim_text, claims_list_text

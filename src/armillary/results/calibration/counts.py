@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from armillary.errors import OutputError
+from armillary.results.calibration.run_list import PartName, Planted, Study, Task
 from armillary.results.calibration.runs import Run
-from armillary.results.calibration.study import PartName, Planted, Study, Task
 from armillary.results.calibration.wilson import wilson
 from armillary.results.claim import VERDICTS, Claim, Verdict, Why
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
-from armillary.results.calibration.study import Task
+from armillary.results.calibration.run_list import Task
 from armillary.results.claim import VERDICTS, Finding, Verdict
 from armillary.results.store import why_not
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from armillary.results.compare.changes import LossChange, Shift, largest, loss_change
+from armillary.results.compare.claim_pair import OUTCOMES, RULE, Change, Number, Outcome, Pair, Tally, rounding
+from armillary.results.compare.matched_rows import claim_table, paired, row_table
 from armillary.results.compare.notes import read_loosely, survey_names, survey_notes, unlike_shapes
-from armillary.results.compare.pair import OUTCOMES, RULE, Change, Number, Outcome, Pair, Tally, rounding
 from armillary.results.compare.similarity import Similarity
-from armillary.results.compare.tables import claim_table, paired, row_table
 from armillary.results.survey import Survey
 
 if TYPE_CHECKING:

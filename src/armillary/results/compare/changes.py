@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 from scipy.stats import t as student
 
-from armillary.results.compare.pair import Change, Number, Pair, Tally
+from armillary.results.compare.claim_pair import Change, Number, Pair, Tally
 from armillary.results.survey import Survey
 from armillary.results.survey_facts import TextLoss
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from armillary.results.claim import Finding
 from armillary.results.compare import OUTCOMES, RULE, Comparison, LossChange, Outcome, Pair, Tally
-from armillary.results.compare.tables import claim_table, row_table
+from armillary.results.compare.matched_rows import claim_table, row_table
 from armillary.results.numbers import ABSENT, count, interval_of, number
 from armillary.results.statistic import Control
 from armillary.results.store import json_text, table_csv, write_whole

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from armillary.results.calibration import Calibration, Counts, commonest, in_words
 from armillary.results.calibration.aims import Aim, agreement, aims, main_counts, settings, silent, turned
-from armillary.results.calibration.tables import planted_table, seeds_table, untrained_table
+from armillary.results.calibration.rate_tables import planted_table, seeds_table, untrained_table
 from armillary.results.claim import Claim, Why
 from armillary.results.numbers import count
 from armillary.results.table import Table

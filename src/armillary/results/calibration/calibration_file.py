@@ -10,7 +10,7 @@ from typing import Any
 from armillary import __version__
 from armillary.errors import OutputError
 from armillary.results.calibration.counts import Calibration, Counts, Reading
-from armillary.results.calibration.study import Planted, Study
+from armillary.results.calibration.run_list import Planted, Study
 from armillary.results.store import json_text
 
 SCHEMA = 1

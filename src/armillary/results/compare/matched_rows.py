@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from armillary.results.claim import Finding
+from armillary.results.compare.claim_pair import DIGITS, Change, Number, Pair, Tally
 from armillary.results.compare.depth import aligned_rows
-from armillary.results.compare.pair import DIGITS, Change, Number, Pair, Tally
 from armillary.results.statistic import Control, Statistic
 from armillary.results.table import Cell, Column, Table
 
