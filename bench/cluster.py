@@ -23,8 +23,8 @@ from armillary.flow.tokens import encode
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery.cluster import Call, Cluster, cluster_of
 from armillary.probes.machinery.instrument import MODEL
+from armillary.probes.machinery.processes.cluster import Call, Cluster, cluster_of
 from armillary.probes.machinery.shared_pass import Arm, Passage
 from armillary.reading import SentModel
 

@@ -16,8 +16,8 @@ from armillary.probes.attention.lexicon.related_nouns import near, pairings_of, 
 from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.subjects import Subjects
 from armillary.probes.machinery.evidence import Evidence
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.tables import head_names
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.results import Why
 from armillary.specimens.models.heads import word_heads as heads
 

@@ -24,7 +24,7 @@ from armillary.calibrate import calibrate
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.controls import Twins, twin_seed
 from armillary.probes import claims as list_claims
-from armillary.probes.machinery.workers import side_by_side
+from armillary.probes.machinery.processes.workers import side_by_side
 from armillary.results.calibration import Outcome, Planted, Run, RunsFile, Study, Task, wilson
 from armillary.results.calibration.aims import agreement, aims, by_text, turned, turning
 from armillary.results.calibration.calibration_file import calibration_json, read_calibration, shipped

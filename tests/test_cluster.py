@@ -26,7 +26,7 @@ from armillary.reading import SentModel
 from armillary.results.store import survey_json
 
 distributed = pytest.importorskip("distributed")
-from armillary.probes.machinery import cluster  # noqa: E402
+from armillary.probes.machinery.processes import cluster  # noqa: E402
 
 # Workers are fresh processes: they import torch and the model's class, which takes seconds.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -177,14 +177,14 @@ def test_what_names_no_cluster_is_refused(model, tmp_path, monkeypatch):
     assert result.exit_code == 2
     check_sentence(result.stderr, "--dask nowhere names no cluster")
     with monkeypatch.context() as patch:
-        patch.delitem(sys.modules, "armillary.probes.machinery.cluster")
+        patch.delitem(sys.modules, "armillary.probes.machinery.processes.cluster")
         patch.setitem(sys.modules, "distributed", None)
         with pytest.raises(ClusterError, match=r"pip install 'armillary\[dask\]'"):
             survey(model, dask="local:2")
 
 
 def test_a_worker_starts_without_torch():
-    code = "import armillary.probes.machinery.cluster, sys; sys.exit('torch' in sys.modules)"
+    code = "import armillary.probes.machinery.processes.cluster, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from armillary.probes import PROBES
-from armillary.probes.machinery.thresholds import RULES_VERSION
+from armillary.probes.machinery.limits.thresholds import RULES_VERSION
 
 NUMBERS = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "verdicts.py"))
 STUDIES = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "studies.py"))

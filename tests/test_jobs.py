@@ -23,10 +23,10 @@ from armillary.errors import ArmillaryError
 from armillary.flow.capture import run, still
 from armillary.probes import PROBES
 from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.machinery import jobs, workers
 from armillary.probes.machinery.bench import ModelChangedError
 from armillary.probes.machinery.conclude import begin, conclude, crew_of
-from armillary.probes.machinery.jobs import jobs_for
+from armillary.probes.machinery.processes import jobs, workers
+from armillary.probes.machinery.processes.jobs import jobs_for
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results.store import survey_json
 from armillary.specimens.models.bag import bag, gaussian

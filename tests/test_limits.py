@@ -11,7 +11,7 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.probes import PROBES
 from armillary.probes.machinery.limits import with_limits
-from armillary.probes.machinery.limits.table import OWN, predictions, rules
+from armillary.probes.machinery.limits.comparisons import OWN, predictions, rules
 from armillary.results import Control, Limit, Prediction, Statistic
 from armillary.results.disk.finding_records import check_claim, finding_from
 from armillary.results.store import finding_json, table_csv

@@ -19,9 +19,9 @@ from armillary.probes.instruments.curvatures import CURVATURES
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.instruments.stream_pairs import STREAM_PAIRS, block_states
 from armillary.probes.machinery import MODEL
+from armillary.probes.machinery.layers import stream_states
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather, observe
-from armillary.probes.machinery.stream_states import stream_states
 from armillary.probes.others.bare_attention import Bare, left
 from armillary.probes.others.bare_attention import share as left_share
 from armillary.probes.others.block_fits import block_fits, skip, write

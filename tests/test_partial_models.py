@@ -9,7 +9,7 @@ from tiny_kinds import KINDS
 import armillary
 from armillary.anatomy.read import read
 from armillary.probes import PROBES
-from armillary.probes.machinery.swapped import NotApplicable, applicable
+from armillary.probes.machinery.limits.applicability import NotApplicable, applicable
 from armillary.results import Why
 from armillary.specimens.models.perturbed import perturbed
 from armillary.views.text.ledger import ledger_text

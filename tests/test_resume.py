@@ -18,7 +18,8 @@ import armillary
 from armillary.errors import ArmillaryError, OutputError
 from armillary.flow import capture
 from armillary.flow.documents import sample
-from armillary.probes.machinery import conclude, kept_pass
+from armillary.probes.machinery import conclude
+from armillary.probes.machinery.processes import kept_pass
 from armillary.results.disk.lock import NAME, locked
 
 # Every shared instrument of the sphere, words and heads; one experiment.

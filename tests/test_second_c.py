@@ -30,9 +30,9 @@ from armillary.probes.grid.regions.shares import alike, median_share, region_pas
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather, observe
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.words.context import Context
 from armillary.probes.words.neighbours import _others, _within, explained
 from armillary.probes.words.self_similarity import SampledStates, same_tokens, self_similarity

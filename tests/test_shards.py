@@ -14,8 +14,8 @@ from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import sample
 from armillary.measures import Measure, Moments, Named, Rows, State
 from armillary.probes.instruments.lengths import LENGTHS
-from armillary.probes.machinery import kept_pass, shards
-from armillary.probes.machinery.shards import Shard
+from armillary.probes.machinery.processes import kept_pass, shards
+from armillary.probes.machinery.processes.shards import Shard
 
 # Every shared instrument of the sphere, words and heads; one experiment.
 CLAIMS = "sphere.radius,spectrum.two-zeros,sphere.direction,attention.cosine,words.travel"

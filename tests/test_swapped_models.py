@@ -16,7 +16,7 @@ from armillary.flow.laws import LAWS, OF_PARTS, check
 from armillary.lab.parts import ACTIVATIONS, MEMBERSHIPS, NORMS, SCORES, new_norm
 from armillary.lab.parts.swap import swap
 from armillary.probes import choose
-from armillary.probes.machinery.swapped import WITHOUT_SPHERE, NotApplicable, applicable
+from armillary.probes.machinery.limits.applicability import WITHOUT_SPHERE, NotApplicable, applicable
 
 # Edits of what a swapped part does not have.
 REFUSED = {("q", "heads"), ("qk", "heads"), ("freeze", "dyt"), ("freeze token by token", "dyt")}

@@ -36,9 +36,9 @@ from armillary.probes.instruments.words import (
 from armillary.probes.instruments.words_watch import WordWatch
 from armillary.probes.machinery.evidence import MODEL, SHUFFLED, Evidence
 from armillary.probes.machinery.instrument import View
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import observe
-from armillary.probes.machinery.thresholds import THRESHOLDS
 from armillary.probes.words.artifact import Artifact
 from armillary.probes.words.lens import lens, logits
 from armillary.probes.words.output import Output

@@ -22,9 +22,9 @@ from armillary.flow.spread import spread
 from armillary.flow.tokens import encode
 from armillary.probes import claims as list_claims
 from armillary.probes.machinery import T
-from armillary.probes.machinery.jobs import MODULES
-from armillary.probes.machinery.thresholds import RULES_VERSION
-from armillary.probes.machinery.workers import on_one_thread, one_by_one, side_by_side
+from armillary.probes.machinery.limits.thresholds import RULES_VERSION
+from armillary.probes.machinery.processes.jobs import MODULES
+from armillary.probes.machinery.processes.workers import on_one_thread, one_by_one, side_by_side
 from armillary.reading import check_dask
 from armillary.results import Finding
 from armillary.results.calibration import SAMPLE, Calibration, Outcome, Run, RunsFile, Study, Task
@@ -213,7 +213,7 @@ def _results(
 
 def _on_cluster(missing: Sequence[Task], work: Callable[[Task], Run], dask: str) -> Generator[Run, None, None]:
     check_dask(dask)
-    from armillary.probes.machinery.cluster import cluster_of
+    from armillary.probes.machinery.processes.cluster import cluster_of
 
     with cluster_of(dask) as cluster:
         yield from cluster.map(partial(on_one_thread, work), missing)

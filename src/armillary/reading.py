@@ -19,9 +19,9 @@ from armillary.flow.tokens import Corpus
 from armillary.probes import AnyProbe
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.kept_pass import KeptPass, pass_key
 from armillary.probes.machinery.plan import arms_of
-from armillary.probes.machinery.shards import Shard, Shards, write_shard
+from armillary.probes.machinery.processes.kept_pass import KeptPass, pass_key
+from armillary.probes.machinery.processes.shards import Shard, Shards, write_shard
 from armillary.probes.machinery.shared_pass import Passage, Reader, gather
 from armillary.results.disk.resume import PASS
 from armillary.views.text.progress import Bar
@@ -166,7 +166,7 @@ class Reading:
             return Passage(kept, shard=self.shard)
         if self.dask is None:
             return Passage(kept)
-        from armillary.probes.machinery.cluster import cluster_of
+        from armillary.probes.machinery.processes.cluster import cluster_of
 
         cluster = stack.enter_context(cluster_of(self.dask))
         workers = stack.enter_context(cluster.holding(source or SentModel.of(anatomy), corpus, seed))
@@ -176,7 +176,7 @@ class Reading:
 def check_dask(address: str) -> None:
     """Refuse an address that names no cluster, and a missing package."""
     try:
-        from armillary.probes.machinery.cluster import check_address
+        from armillary.probes.machinery.processes.cluster import check_address
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("dask", "distributed"):
             raise

@@ -29,16 +29,15 @@ from armillary.flow.tokens import Corpus, encode
 from armillary.growing import GrowingSurvey
 from armillary.probes import AnyProbe, choose
 from armillary.probes.instruments.covariances import ENOUGH, share
-from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.bench import Bench, text_loss
 from armillary.probes.machinery.conclude import Conclusion, begin, conclude, crew_of
 from armillary.probes.machinery.evidence import Evidence
-from armillary.probes.machinery.jobs import MODULES, jobs_for, prepare_jobs
+from armillary.probes.machinery.limits.applicability import applicable
+from armillary.probes.machinery.limits.thresholds import RULES_VERSION, THRESHOLDS
 from armillary.probes.machinery.plan import expected_costs, make_plan
 from armillary.probes.machinery.probe import reads_text
-from armillary.probes.machinery.shards import forget_shard
-from armillary.probes.machinery.swapped import applicable
-from armillary.probes.machinery.text_loss import text_loss
-from armillary.probes.machinery.thresholds import RULES_VERSION, THRESHOLDS
+from armillary.probes.machinery.processes.jobs import MODULES, jobs_for, prepare_jobs
+from armillary.probes.machinery.processes.shards import forget_shard
 from armillary.reading import Loader, Reading
 from armillary.results import Provenance, Survey, TextFacts
 from armillary.results.disk.files import check_writable, not_left_empty

@@ -71,7 +71,7 @@ def calibrate(
 
         check_dask(dask)
     from armillary.calibrate import calibrate as make_runs
-    from armillary.probes.machinery.jobs import cores
+    from armillary.probes.machinery.processes.jobs import cores
     from armillary.views.text.progress import progress_bar
 
     terminal = sys.stderr.isatty()

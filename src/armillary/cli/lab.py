@@ -130,7 +130,7 @@ def _spread(dask: str | None) -> "Iterator[Spread | None]":
     if dask is None:
         yield None
         return
-    from armillary.probes.machinery.cluster import cluster_of
+    from armillary.probes.machinery.processes.cluster import cluster_of
 
     with cluster_of(dask) as cluster:
         yield cluster.map

@@ -67,7 +67,7 @@ def survey(
     # Before the slow imports: a mistyped claim or a folder that cannot be written is reported at once.
     form = form_of(brief, full)
     from armillary.probes import choose
-    from armillary.probes.machinery.jobs import prepare_jobs
+    from armillary.probes.machinery.processes.jobs import prepare_jobs
     from armillary.results.disk.files import check_writable, not_left_empty
     from armillary.results.disk.resume import read_settings, write_settings
 
@@ -155,7 +155,7 @@ def merge(
 
     The model and the text must be where they were: experiments need them. The order of DIRS does not matter.
     """
-    from armillary.probes.machinery.shards import Shards
+    from armillary.probes.machinery.processes.shards import Shards
     from armillary.results.disk.files import check_writable, not_left_empty
     from armillary.results.disk.resume import read_settings
 

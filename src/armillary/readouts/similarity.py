@@ -20,7 +20,7 @@ from armillary.flow.capture import run, still, watching
 from armillary.flow.documents import Documents
 from armillary.flow.tokens import Window, collate
 from armillary.geometry.alignment import FEWEST, Alignment, cka, mutual_neighbours
-from armillary.probes.machinery.stream_states import stream_states
+from armillary.probes.machinery.layers import stream_states
 from armillary.results.compare.similarity import Measured, Similarity
 
 PASSAGES, QUICK_PASSAGES = 256, 128

@@ -25,7 +25,7 @@ from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.patterns import Patterns, PatternSums
 from armillary.probes.machinery.instrument import MODEL, View
 from armillary.probes.machinery.intervals import mean
-from armillary.probes.machinery.parallel import over_sites
+from armillary.probes.machinery.processes.threads import over_sites
 from armillary.probes.machinery.shared_pass import observe
 from armillary.probes.machinery.tables import head_names
 

@@ -83,7 +83,7 @@ class Select:
 
     def passes(self, anatomy: "Anatomy") -> float:
         from armillary.probes.filter.selection.ablation import LAYERS, SLOPES, ZEROED
-        from armillary.probes.machinery.depth import spread_layers
+        from armillary.probes.machinery.layers import spread_layers
 
         # The chapter's seven arms, six to decode, the unedited model, all layers at once, and single layers.
         every = len(ZEROED) + 1 + 2 * len(SLOPES)

@@ -7,7 +7,7 @@ from armillary.measures.state import Named
 from armillary.probes.instruments.covariances import CovarianceSums
 from armillary.probes.machinery import MODEL, TWINS, View, spread_layers
 from armillary.probes.machinery.instrument import TokenWatch
-from armillary.probes.machinery.stream_states import StreamState, stream_states
+from armillary.probes.machinery.layers import StreamState, stream_states
 
 if TYPE_CHECKING:
     from torch import Tensor

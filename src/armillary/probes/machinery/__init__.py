@@ -3,7 +3,6 @@
 What a probe's conclusion is written with can be imported from here. `bench` and `shared_pass` cannot: they need torch.
 """
 
-from armillary.probes.machinery.depth import spread_layers
 from armillary.probes.machinery.evidence import MODEL, RANDOM, SHUFFLED, TWINS, Evidence, Flags, Floats, Ints
 from armillary.probes.machinery.instrument import ARMS, AnyInstrument, View
 from armillary.probes.machinery.intervals import (
@@ -17,8 +16,10 @@ from armillary.probes.machinery.intervals import (
     reached_by,
     spread,
 )
+from armillary.probes.machinery.layers import spread_layers
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.once import once
-from armillary.probes.machinery.parallel import over_sites
+from armillary.probes.machinery.processes.threads import over_sites
 from armillary.probes.machinery.tables import (
     Cells,
     cells,
@@ -30,7 +31,6 @@ from armillary.probes.machinery.tables import (
     site_table,
     table,
 )
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import (
     above,
     all_of,

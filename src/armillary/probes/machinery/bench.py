@@ -6,6 +6,7 @@ whether it can decide. Every look takes its interval at 1 − 0.05/LOOKS: by Bon
 stays below 5 % however early the experiment stops.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +25,8 @@ from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Corpus, Window
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED, TWINS
 from armillary.probes.machinery.intervals import Floats, Interval, interval
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
+from armillary.results import TextLoss
 
 TOKENS, DOCUMENTS = 1536, 24
 QUICK_TOKENS, QUICK_DOCUMENTS = 480, 12
@@ -211,3 +213,23 @@ class Bench:
             raise ModelChangedError(
                 "an experiment changed the model: its output is no longer bit for bit what it was. This is a bug."
             )
+
+
+def text_loss(bench: Bench) -> TextLoss | None:
+    """What the unedited model loses: tokens, bytes and nats of every document (group of documents).
+
+    None for a model that predicts no next token.
+    """
+    if not bench.scored:
+        return None
+    sums = bench.losses(bench.batches())
+    sizes, digest, tokenizer = [0] * len(sums), hashlib.sha256(), bench.anatomy.tokenizer
+    for window in sorted(bench.text.windows, key=lambda w: w.document):
+        # The first token of a window is not predicted.
+        ids = list(window.ids[max(1, window.prefix) : len(window.ids) - window.suffix])
+        read = b"" if tokenizer is None else tokenizer.decode(ids, skip_special_tokens=True).encode()
+        sizes[window.document % bench.corpus.groups] += len(read)
+        digest.update(read if read else repr(ids).encode())
+    rows = [(int(count), size, float(nats)) for (count, nats), size in zip(sums, sizes, strict=True) if count]
+    tokens, lengths, losses = zip(*rows, strict=True) if rows else ((), (), ())
+    return TextLoss(tokens, lengths, losses, digest.hexdigest()[:16])

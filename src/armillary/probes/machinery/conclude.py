@@ -15,8 +15,8 @@ from armillary.flow.controls import Twins
 from armillary.probes.machinery.bench import Bench, ModelChangedError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.probe import AnyProbe, Experimenter, judge
+from armillary.probes.machinery.processes.workers import CannotBeginError, Crew, Say, WorkerDiedError, from_both_ends
 from armillary.probes.machinery.verdicts import failed
-from armillary.probes.machinery.workers import CannotBeginError, Crew, Say, WorkerDiedError, from_both_ends
 from armillary.results import Finding
 from armillary.results.store import finding_json
 

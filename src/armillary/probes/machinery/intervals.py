@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]

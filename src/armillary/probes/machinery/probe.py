@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_chec
 from armillary.probes.machinery.evidence import MODEL, Evidence
 from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.limits import with_limits
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.tables import site_table
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.verdicts import undecided
 from armillary.results import VERDICTS, Claim, Finding, Why
 

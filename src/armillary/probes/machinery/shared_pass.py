@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from armillary.errors import ClusterError, OutputError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED, AnyInstrument, View, Watch
-from armillary.probes.machinery.kept_pass import KeptPass, States
-from armillary.probes.machinery.shards import WHOLE, Shard
+from armillary.probes.machinery.processes.kept_pass import KeptPass, States
+from armillary.probes.machinery.processes.shards import WHOLE, Shard
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.probes.machinery.intervals import NAN3, Floats, Interval, reached_by
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Finding, Part, Statistic, Table, Verdict, Why
 
 Flags = NDArray[np.bool_]

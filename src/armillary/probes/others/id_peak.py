@@ -23,7 +23,7 @@ from armillary.probes.machinery import (
     undecided,
     weakest,
 )
-from armillary.probes.machinery.stream_states import stream_states
+from armillary.probes.machinery.layers import stream_states
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text, no_middle
 from armillary.probes.others.stream import sampled_streams

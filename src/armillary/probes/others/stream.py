@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import Evidence, Floats, Ints, once
-from armillary.probes.machinery.stream_states import stream_states
+from armillary.probes.machinery.layers import stream_states
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.documents import Documents
 from armillary.flow.tokens import Batch, Corpus, Window
 from armillary.geometry.resample import bootstrap
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 from armillary.readouts.head_spectra import Floats
 from armillary.readouts.sentence_states import body, first_window, stream_sites
 from armillary.readouts.settings import Settings

@@ -18,9 +18,8 @@ from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.patterns import LENGTH_LEAST, PatternSums, measure_patterns, repeated, texts
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, T, mean
-from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.bench import Bench, text_loss
 from armillary.probes.machinery.shared_pass import observe
-from armillary.probes.machinery.text_loss import text_loss
 from armillary.probes.others.cones import Cones, cones
 from armillary.probes.others.massive_places import Extremes, extremes
 from armillary.probes.others.stream import Streams, sampled_streams

@@ -56,7 +56,7 @@ def rounding(anatomy: "Anatomy") -> float:
 
 def with_limits(finding: Finding, anatomy: "Anatomy") -> Finding:
     """The finding with the numbers that decide it; those that only its probe knows are there already."""
-    from armillary.probes.machinery.limits.table import OWN, predictions, rules
+    from armillary.probes.machinery.limits.comparisons import OWN, predictions, rules
 
     # A finding that measured nothing was compared with nothing.
     if not np.isfinite(finding.statistic.value):

@@ -14,7 +14,7 @@ from armillary.probes.machinery.limits.deciding import (
     rounding,
     trained,
 )
-from armillary.probes.machinery.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from armillary.probes.machinery.probe import AnyProbe
-from armillary.probes.machinery.workers import prepare
+from armillary.probes.machinery.processes.workers import prepare
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

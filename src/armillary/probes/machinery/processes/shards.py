@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from armillary.errors import OutputError, TextError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.probes.machinery.kept_pass import States, packed, unpack
+from armillary.probes.machinery.processes.kept_pass import States, packed, unpack
 from armillary.results.store import file_name, json_text, write_whole
 
 if TYPE_CHECKING:

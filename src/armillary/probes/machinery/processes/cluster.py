@@ -25,7 +25,7 @@ from distributed.protocol import pickle as by_dask
 from armillary.errors import ClusterError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import SHUFFLED, AnyInstrument
-from armillary.probes.machinery.kept_pass import States, fill, packed
+from armillary.probes.machinery.processes.kept_pass import States, fill, packed
 from armillary.probes.machinery.shared_pass import Arm, Tick, observe
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Where is the stream between blocks seen? At the norms that read it, or that rewrite it."""
+"""Which layers stand for a whole model, and where is the stream between blocks seen?"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,3 +26,9 @@ def stream_states(anatomy: "Anatomy") -> tuple[StreamState, ...]:
         norms, output = [*(f"L{layer}.ln1" for layer in range(anatomy.layers)), "ln_final"], False
     pairs = zip(names, norms, strict=True)
     return tuple(StreamState(name, norm, output) for name, norm in pairs if norm in anatomy.norms)
+
+
+def spread_layers(anatomy: "Anatomy", most: int = 4) -> tuple[int, ...]:
+    """At most `most` layers, evenly spread over the depth, the first and the last among them."""
+    last = anatomy.layers - 1
+    return tuple(sorted({round(i * last / (most - 1)) for i in range(most)}))
