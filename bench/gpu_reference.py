@@ -15,7 +15,7 @@ from armillary.flow.capture import run, still, watching
 from armillary.flow.glimpse import Tokens
 from armillary.flow.tokens import Corpus
 from armillary.measures import GroupedScalars, Largest, Moments, Reservoir, Rows, TopK
-from armillary.probes.instruments.head_nullspaces import null_shares
+from armillary.probes.instruments.head_parts.head_nullspaces import null_shares
 from armillary.probes.instruments.heads import FIELDS, HEADS
 from armillary.probes.machinery.shared_pass import _Sites, observe
 

@@ -27,8 +27,8 @@ from armillary.probes.grid.axes.axis_shuffles import (
 from armillary.probes.grid.gradients import HeadGradients
 from armillary.probes.grid.head_axes import HeadAxes, _verdict
 from armillary.probes.grid.specialise import HeadSpecialisation, _on_text
+from armillary.probes.instruments.head_parts.roles import letters, name_roles
 from armillary.probes.instruments.patterns import measure_patterns, repeated, texts
-from armillary.probes.instruments.roles import letters, name_roles
 from armillary.probes.machinery.bench import Bench, Trials
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather

@@ -15,8 +15,9 @@ from armillary.anatomy.read import read
 from armillary.flow.attention import placed, rotation, visible
 from armillary.flow.capture import run, still, watching, watching_patterns
 from armillary.flow.tokens import Corpus
-from armillary.probes.instruments.head_nullspaces import null_shares
-from armillary.probes.instruments.head_scores import QueryScores, fields_of, ranks
+from armillary.probes.instruments.head_parts.head_nullspaces import null_shares
+from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of, ranks
+from armillary.probes.instruments.head_parts.heads_watch import HeadWatch
 from armillary.probes.instruments.heads import (
     ERRORS,
     EXACT,
@@ -30,7 +31,6 @@ from armillary.probes.instruments.heads import (
     Heads,
     Sampling,
 )
-from armillary.probes.instruments.heads_watch import HeadWatch
 from armillary.probes.machinery.shared_pass import observe
 from armillary.specimens.models.bag import D, attentive, gaussian
 from armillary.specimens.models.draws import generator

@@ -20,7 +20,8 @@ from armillary.flow.capture import run, still, watching
 from armillary.flow.glimpse import Glimpse, Tokens
 from armillary.flow.tokens import collate
 from armillary.geometry.sphere import angle
-from armillary.probes.instruments.word_products import PRODUCTS, Products
+from armillary.probes.instruments.word_parts.word_products import PRODUCTS, Products
+from armillary.probes.instruments.word_parts.words_watch import WordWatch
 from armillary.probes.instruments.words import (
     ENOUGH,
     FEWEST,
@@ -33,7 +34,6 @@ from armillary.probes.instruments.words import (
     sampled_tokens,
     states,
 )
-from armillary.probes.instruments.words_watch import WordWatch
 from armillary.probes.machinery.evidence import MODEL, SHUFFLED, Evidence
 from armillary.probes.machinery.instrument import View
 from armillary.probes.machinery.limits.thresholds import THRESHOLDS

@@ -11,9 +11,9 @@ from armillary.anatomy import Anatomy
 from armillary.flow.documents import sample
 from armillary.flow.tokens import Corpus, encode
 from armillary.geometry.factored import n99, participation
+from armillary.probes.instruments.head_parts.roles import MEANINGS, ROLES, letters, name_roles
 from armillary.probes.instruments.heads import HEADS, HeadRows
 from armillary.probes.instruments.patterns import LENGTH_LEAST, measure_patterns, repeated, texts
-from armillary.probes.instruments.roles import MEANINGS, ROLES, letters, name_roles
 from armillary.probes.machinery.intervals import mean
 from armillary.probes.machinery.shared_pass import observe
 from armillary.readouts.head_spectra import Floats, Progress, head_map, matrices_of

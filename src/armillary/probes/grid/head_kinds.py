@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from armillary.probes.instruments.head_parts.roles import KINDS, MEANINGS, ROLES, SPECIALITIES, name_roles
 from armillary.probes.instruments.patterns import PatternSums, measure_patterns, repeated, texts
-from armillary.probes.instruments.roles import KINDS, MEANINGS, ROLES, SPECIALITIES, name_roles
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, TWINS, Evidence, Flags, Floats, Interval, T, mean, once
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.tables import cells, head_table, line

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.instruments.roles import KINDS, ROLES, SPECIALITIES, name_roles
+from armillary.probes.instruments.head_parts.roles import KINDS, ROLES, SPECIALITIES, name_roles
 from armillary.probes.machinery import (
     MODEL,
     RANDOM,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.flow.tokens import Corpus, Window
     from armillary.measures import GroupedScalars, Largest, Rows
-    from armillary.probes.instruments.heads_watch import HeadWatch
+    from armillary.probes.instruments.head_parts.heads_watch import HeadWatch
 
 FIELDS = (
     "keys",  # how many keys the query sees
@@ -157,7 +157,7 @@ class Heads:
     overwrites: bool = False
 
     def start(self, anatomy: "Anatomy", corpus: "Corpus", seed: int) -> "HeadWatch":
-        from armillary.probes.instruments.heads_watch import HeadWatch
+        from armillary.probes.instruments.head_parts.heads_watch import HeadWatch
 
         return HeadWatch(anatomy, corpus, seed)
 

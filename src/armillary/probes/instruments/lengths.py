@@ -124,7 +124,7 @@ class LengthWatch(TokenWatch):
         """On a GPU: evaluate all sites together."""
         if self._sheet is None:
             return
-        from armillary.probes.instruments.lengths_sheet import include_deviations, include_sheet
+        from armillary.probes.instruments.batched.lengths_sheet import include_deviations, include_sheet
 
         norms = [self._norms[site] for site in self._sheet.sites]
         include_sheet(self.state, self._sheet, norms)

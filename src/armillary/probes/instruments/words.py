@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.flow.tokens import Corpus
     from armillary.measures import GroupedScalars, Reservoir
-    from armillary.probes.instruments.words_watch import WordWatch
+    from armillary.probes.instruments.word_parts.words_watch import WordWatch
 
 STATE = ("length", "own", "next", "other")
 """Per state: ‖x‖, and the angles (in radians) to the token's own word, the true next word and a random other word."""
@@ -130,7 +130,7 @@ class Words:
     overwrites: bool = False
 
     def start(self, anatomy: "Anatomy", corpus: "Corpus", seed: int) -> "WordWatch":
-        from armillary.probes.instruments.words_watch import WordWatch
+        from armillary.probes.instruments.word_parts.words_watch import WordWatch
 
         return WordWatch(anatomy, corpus, seed)
 

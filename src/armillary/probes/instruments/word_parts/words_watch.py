@@ -14,8 +14,8 @@ from armillary.measures import GroupedScalars
 from armillary.measures.device import home
 from armillary.measures.reservoir import priority
 from armillary.probes.instruments.samples import bar
-from armillary.probes.instruments.word_angles import TokenPath, WordReadout, arc, chord, moves, to_words
-from armillary.probes.instruments.word_products import Products
+from armillary.probes.instruments.word_parts.word_angles import TokenPath, WordReadout, arc, chord, moves, to_words
+from armillary.probes.instruments.word_parts.word_products import Products
 from armillary.probes.instruments.words import WordSums, sampled_tokens, states
 from armillary.probes.machinery import View
 

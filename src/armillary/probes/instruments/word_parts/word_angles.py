@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from armillary.probes.instruments.word_products import PRODUCTS
+from armillary.probes.instruments.word_parts.word_products import PRODUCTS
 
 WORDS = PRODUCTS[:3]
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from armillary.probes.instruments.head_scores import QueryScores, fields_of
+from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of
 from armillary.probes.instruments.heads import FIELDS
 
 # Numbers in the scores of the layers that are evaluated together; some twenty such arrays are alive at a time.

@@ -1,0 +1,1 @@
+"""What do the instruments of heads compute? Scores, null spaces, roles, and the watch itself."""
