@@ -2,6 +2,6 @@
 
 from dataclasses import replace
 
-from armillary.anatomy.families.llama import FAMILY as LLAMA
+from armillary.anatomy.families.decoders.llama import FAMILY as LLAMA
 
 FAMILY = replace(LLAMA, model_type="twin_llama")

@@ -8,25 +8,8 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from armillary.anatomy.families import (
-    alibi,
-    bert,
-    encoders,
-    experts,
-    gemma,
-    gpt2,
-    gpt_kin,
-    gpt_neox,
-    llama,
-    llama_kin,
-    mixers,
-    opt,
-    own_kinds,
-    phi,
-    phi3,
-    stacks,
-    vision,
-)
+from armillary.anatomy.families import bert, encoders, experts, mixers, own_kinds, stacks, vision
+from armillary.anatomy.families.decoders import alibi, gemma, gpt2, gpt_kin, gpt_neox, llama, llama_kin, opt, phi, phi3
 from armillary.anatomy.families.family import Family
 from armillary.errors import ModelError
 

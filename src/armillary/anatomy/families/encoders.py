@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from armillary.anatomy.families import bert, llama
+from armillary.anatomy.families import bert
+from armillary.anatomy.families.decoders import llama
 from armillary.anatomy.families.family import SIZES, Family
 
 

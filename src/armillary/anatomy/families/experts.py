@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from armillary.anatomy.families import llama
+from armillary.anatomy.families.decoders import llama
 from armillary.anatomy.families.family import SIZES, Experts, Family
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ Jamba, LFM2, Qwen3-Next. What such a layer reads and writes is known; heads it h
 from dataclasses import replace
 from typing import Any
 
-from armillary.anatomy.families import gemma, llama
+from armillary.anatomy.families.decoders import gemma, llama
 from armillary.anatomy.families.experts import NAMES, PLAIN, SHARED, sparse
 from armillary.anatomy.families.family import SIZES, Family
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any
 
-from armillary.anatomy.families import gpt2
+from armillary.anatomy.families.decoders import gpt2
 from armillary.anatomy.families.family import Family
 
 _NAMES = frozenset(

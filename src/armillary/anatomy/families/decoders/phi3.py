@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from armillary.anatomy.families import llama
+from armillary.anatomy.families.decoders import llama
 
 FAMILY = replace(
     llama.MISTRAL,

@@ -3,7 +3,7 @@ around each sublayer, soft caps or q/k-norms, and windows in most layers."""
 
 from dataclasses import replace
 
-from armillary.anatomy.families import llama
+from armillary.anatomy.families.decoders import llama
 from armillary.anatomy.families.family import SIZES
 
 GEMMA = replace(

@@ -4,7 +4,7 @@ Helium, Granite, GLM, GLM-4, EXAONE 4."""
 from dataclasses import replace
 from typing import Any
 
-from armillary.anatomy.families import llama
+from armillary.anatomy.families.decoders import llama
 from armillary.anatomy.families.family import SIZES, Family
 
 _BLOCK = replace(llama.FAMILY, understood=SIZES)

@@ -1,0 +1,1 @@
+"""Where are things in decoders of text? One small table per architecture."""
