@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from armillary.anatomy import Anatomy, Attention
+from armillary.anatomy.entries.signal import random_ids
 from armillary.anatomy.families import FAMILIES, MISSING, family_of
 from armillary.anatomy.loading.load import load_model
-from armillary.anatomy.signal import random_ids
 from armillary.errors import ArmillaryError
 from armillary.flow.attention import attend, rotation
 from armillary.flow.capture import run, still, watching

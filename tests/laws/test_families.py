@@ -11,8 +11,8 @@ from tiny_senses import SENSES
 
 from armillary.anatomy import Anatomy, Attention
 from armillary.anatomy.families import FAMILIES, family_of
+from armillary.anatomy.positions.score_bias import Slopes
 from armillary.anatomy.read import read
-from armillary.anatomy.score_bias import Slopes
 from armillary.errors import LawError
 from armillary.flow.attention import attend, rotation
 from armillary.flow.capture import run, still, watching

@@ -7,8 +7,8 @@ import torch
 from tiny_senses import SENSES
 
 from armillary.anatomy import Anatomy, Attention
+from armillary.anatomy.entries.signal import random_ids, with_table
 from armillary.anatomy.read import read
-from armillary.anatomy.signal import random_ids, with_table
 from armillary.errors import LawError
 from armillary.flow.attention import attend, rotation
 from armillary.flow.capture import run, still, watching

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from armillary.anatomy.entry import Entry
+from armillary.anatomy.entries.narrow_embeddings import Entry
+from armillary.anatomy.entries.signal import Signal
 from armillary.anatomy.loading.steps import Checkpoints
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.parts import Attention, Block, FeedForward, Head, Opaque, Routed
-from armillary.anatomy.signal import Signal
 from armillary.anatomy.sites import Site
 from armillary.errors import ModelError
 from armillary.results import LawCheck

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from armillary.anatomy.anatomy import Anatomy, Attention, FeedForward
 from armillary.anatomy.norm import Norm
-from armillary.anatomy.rotary import Rotary
+from armillary.anatomy.positions.rotary import Rotary
 from armillary.anatomy.space import RAW, Space, Vectors
 from armillary.errors import ArmillaryError
 from armillary.geometry.factored import Factored

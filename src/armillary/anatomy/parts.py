@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy.norm import Norm
-from armillary.anatomy.rotary import Rotary
-from armillary.anatomy.score_bias import ScoreBias
+from armillary.anatomy.positions.rotary import Rotary
+from armillary.anatomy.positions.score_bias import ScoreBias
 from armillary.errors import ModelError
 
 

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Opaque, Positions
-from armillary.anatomy.entry import projected_entry
+from armillary.anatomy.entries.narrow_embeddings import projected_entry
+from armillary.anatomy.entries.patches import position_table, signal_of
 from armillary.anatomy.families import Family, family_for
 from armillary.anatomy.families.family import NEUTRAL
-from armillary.anatomy.modules import (
+from armillary.anatomy.reading.modules import (
     block_of,
     gate_cuts,
     norm_at,
@@ -27,7 +28,6 @@ from armillary.anatomy.modules import (
     swapped_parts,
     unpacked,
 )
-from armillary.anatomy.patches import position_table, signal_of
 from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy, Attention
 from armillary.anatomy.folded import Folded
-from armillary.anatomy.rotary import Rotary, Rotation
+from armillary.anatomy.positions.rotary import Rotary, Rotation
 from armillary.anatomy.space import Vectors
 
 

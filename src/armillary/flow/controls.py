@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from armillary.anatomy import Anatomy
+from armillary.anatomy.entries.signal import with_table
 from armillary.anatomy.read import read
-from armillary.anatomy.signal import with_table
 
 # How many initialisations a survey compares with, by the model's parameters: a pass of each costs as much as the
 # model's own.

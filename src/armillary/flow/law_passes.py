@@ -8,7 +8,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.anatomy import Attention
-from armillary.anatomy.signal import random_ids
+from armillary.anatomy.entries.signal import random_ids
 from armillary.edits import Scale, edited
 from armillary.errors import ModelError
 from armillary.flow.capture import Watcher, run, watching

@@ -67,7 +67,7 @@ DISTILBERT = replace(
 
 
 def _mpnet_bias(inner: Any, attention: Any, config: Any) -> Any:
-    from armillary.anatomy.score_bias import Buckets
+    from armillary.anatomy.positions.score_bias import Buckets
 
     return Buckets(inner.encoder.relative_attention_bias.weight.detach(), farthest=128)
 

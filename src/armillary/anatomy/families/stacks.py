@@ -91,7 +91,7 @@ WHISPER = replace(
 
 def _relative(inner: Any, attention: Any, config: Any) -> Any:
     """What distances add to scores: the first layer's, unless the layer has its own."""
-    from armillary.anatomy.score_bias import Buckets
+    from armillary.anatomy.positions.score_bias import Buckets
 
     first = inner.block[0].layer[0].SelfAttention
     table = getattr(attention, "relative_attention_bias", first.relative_attention_bias)

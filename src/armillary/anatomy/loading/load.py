@@ -18,7 +18,7 @@ from armillary.anatomy.anatomy import Anatomy
 from armillary.anatomy.families import PARTS, family_of
 from armillary.anatomy.loading import cache, catalogue
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
-from armillary.anatomy.loading.held import held_model
+from armillary.anatomy.loading.live_models import held_model
 from armillary.anatomy.loading.quiet import quiet
 from armillary.anatomy.loading.weights import (
     check_calls,
@@ -29,8 +29,8 @@ from armillary.anatomy.loading.weights import (
     read_config,
     state_of,
 )
-from armillary.anatomy.modules import optional
 from armillary.anatomy.read import check_config, checksum, fingerprint, read
+from armillary.anatomy.reading.modules import optional
 from armillary.errors import ModelError, nearest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

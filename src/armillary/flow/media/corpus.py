@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.signal import Signal, with_table
+from armillary.anatomy.entries.signal import Signal, with_table
 from armillary.errors import TextError
 from armillary.flow.documents import Documents
 from armillary.flow.media.sample import sample_images, sample_sound

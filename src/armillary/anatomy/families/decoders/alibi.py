@@ -7,13 +7,13 @@ from armillary.anatomy.families.family import Family
 
 
 def _slopes(inner: Any, attention: Any, config: Any) -> Any:
-    from armillary.anatomy.score_bias import Slopes, alibi_slopes
+    from armillary.anatomy.positions.score_bias import Slopes, alibi_slopes
 
     return Slopes(alibi_slopes(config.num_attention_heads).to(next(inner.parameters()).device))
 
 
 def _mpt_slopes(inner: Any, attention: Any, config: Any) -> Any:
-    from armillary.anatomy.score_bias import Slopes, next_power_slopes
+    from armillary.anatomy.positions.score_bias import Slopes, next_power_slopes
 
     # The library's model takes 8 for ALiBi's steepest slope, whatever `alibi_bias_max` says.
     return Slopes(next_power_slopes(config.num_attention_heads).to(next(inner.parameters()).device))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy.folded import Folded
-from armillary.anatomy.rotary import Rotation
+from armillary.anatomy.positions.rotary import Rotation
 from armillary.flow.attention import biases, capped, placed, softmax, visible
 from armillary.probes.instruments.heads import KEYS_LEAST
 

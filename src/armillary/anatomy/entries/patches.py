@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from armillary.anatomy.entries.signal import Signal, placeholders
 from armillary.anatomy.families import Family
 from armillary.anatomy.families.family import Patches
-from armillary.anatomy.modules import optional, submodule
-from armillary.anatomy.signal import Signal, placeholders
+from armillary.anatomy.reading.modules import optional, submodule
 from armillary.errors import ModelError
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from armillary.anatomy import rotary
 from armillary.anatomy.families import Family
-from armillary.anatomy.mixture import routed
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.parts import Attention, Block, FeedForward, Opaque, Routed
-from armillary.anatomy.rotary import Rotary
+from armillary.anatomy.positions import rotary
+from armillary.anatomy.positions.rotary import Rotary
+from armillary.anatomy.reading.mixture import routed
 from armillary.anatomy.sites import Cut, Site
 from armillary.errors import ModelError
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from armillary.anatomy.families import Family
-from armillary.anatomy.modules import norm_at, optional, submodule
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.parts import linear
+from armillary.anatomy.reading.modules import norm_at, optional, submodule
 
 
 @dataclass(frozen=True, eq=False)
