@@ -9,10 +9,10 @@ from planted import weights
 from test_attention_words import PROBES
 
 from armillary.lab.required_words import NOUNS
-from armillary.probes.attention.lexicon.key_matches import concentration
+from armillary.probes.attention.lexicon.keys.key_matches import concentration
 from armillary.probes.attention.lexicon.known_words import forms, marks, whole
-from armillary.probes.attention.lexicon.likeness import coherence, specific, stem
 from armillary.probes.attention.lexicon.related_nouns import near, pairings_of, related, related_pairs, repair
+from armillary.probes.attention.lexicon.themes.likeness import coherence, specific, stem
 from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.subjects import Subjects
 from armillary.probes.machinery.evidence import Evidence

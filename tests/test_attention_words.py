@@ -15,10 +15,10 @@ from armillary.geometry import readout
 from armillary.probes.attention import related as related_module
 from armillary.probes.attention.key_value_store import Store
 from armillary.probes.attention.lexicon.known_words import vocabulary
-from armillary.probes.attention.lexicon.loudness import Loudness
 from armillary.probes.attention.lexicon.related_nouns import related, related_pairs
-from armillary.probes.attention.lexicon.subject_parts import Compared, reach, share_verdict
-from armillary.probes.attention.lexicon.written_words import letter_ids, trained_ids
+from armillary.probes.attention.lexicon.themes.loudness import Loudness
+from armillary.probes.attention.lexicon.themes.subject_parts import Compared, reach, share_verdict
+from armillary.probes.attention.lexicon.themes.written_words import letter_ids, trained_ids
 from armillary.probes.attention.lookup import KeyLookup
 from armillary.probes.attention.related import Related
 from armillary.probes.attention.subjects import Subjects, rise_verdict

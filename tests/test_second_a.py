@@ -15,7 +15,7 @@ from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus
 from armillary.geometry.coding import ENTRY_BITS, code_lengths, encode, quantise
 from armillary.probes.attention.decomposed_heads import decomposed
-from armillary.probes.attention.lexicon.paired_sides import paired_sides
+from armillary.probes.attention.lexicon.themes.paired_sides import paired_sides
 from armillary.probes.attention.qk_subjects import QuerySubjects
 from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.write import ForwardWrite

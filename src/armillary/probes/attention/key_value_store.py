@@ -7,10 +7,9 @@ import numpy as np
 
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.decomposed_heads import tie_note
-from armillary.probes.attention.lexicon.key_matches import BATCH, ROTATIONS, KeyMatches, key_matches, ratios
-from armillary.probes.attention.lexicon.known_words import sampled_words, unreadable, whole, word_notes
-from armillary.probes.attention.lexicon.rebuilt_updates import rebuilding_errors
-from armillary.probes.attention.lexicon.store_parts import (
+from armillary.probes.attention.lexicon.keys.key_matches import BATCH, ROTATIONS, KeyMatches, key_matches, ratios
+from armillary.probes.attention.lexicon.keys.rebuilt_updates import rebuilding_errors
+from armillary.probes.attention.lexicon.keys.store_parts import (
     RULE,
     definition_part,
     exchanged,
@@ -19,18 +18,19 @@ from armillary.probes.attention.lexicon.store_parts import (
     few_keys_verdict,
     worst_error,
 )
+from armillary.probes.attention.lexicon.known_words import sampled_words, unreadable, whole, word_notes
+from armillary.probes.attention.lexicon.themes.written_words import (
+    ReadableTokens,
+    direction_table,
+    first_directions,
+    update_table,
+)
 from armillary.probes.attention.lexicon.word_statistics import (
     TWIN_LAYERS,
     median_over_heads,
     shown_layers,
     twin_note,
     word_interval,
-)
-from armillary.probes.attention.lexicon.written_words import (
-    ReadableTokens,
-    direction_table,
-    first_directions,
-    update_table,
 )
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, Ints, T
 from armillary.probes.machinery.intervals import discoveries

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.lab.required_words import NOUNS
-from armillary.probes.attention.lexicon.key_tables import clarity_table, key_table
+from armillary.probes.attention.lexicon.keys.key_tables import clarity_table, key_table
+from armillary.probes.attention.lexicon.keys.top_keys import TOP, TopKeys, top_keys
 from armillary.probes.attention.lexicon.known_words import unreadable, whole, word_notes
-from armillary.probes.attention.lexicon.top_keys import TOP, TopKeys, top_keys
 from armillary.probes.attention.lexicon.word_statistics import (
     TWIN_LAYERS,
     depth_line,

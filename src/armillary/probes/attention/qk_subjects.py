@@ -8,7 +8,7 @@ import numpy as np
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.decomposed_heads import tie_note
 from armillary.probes.attention.lexicon.known_words import unreadable
-from armillary.probes.attention.lexicon.likeness import (
+from armillary.probes.attention.lexicon.themes.likeness import (
     DIRECTIONS,
     RANDOM_DIRECTIONS,
     TOP,
@@ -16,9 +16,9 @@ from armillary.probes.attention.lexicon.likeness import (
     Side,
     promoted_tokens,
 )
-from armillary.probes.attention.lexicon.paired_sides import PairedSides, paired_sides
-from armillary.probes.attention.lexicon.side_tables import pair_table, side_lines, side_table
-from armillary.probes.attention.lexicon.subject_parts import (
+from armillary.probes.attention.lexicon.themes.paired_sides import PairedSides, paired_sides
+from armillary.probes.attention.lexicon.themes.side_tables import pair_table, side_lines, side_table
+from armillary.probes.attention.lexicon.themes.subject_parts import (
     CROWDS,
     Compared,
     among,
@@ -28,8 +28,8 @@ from armillary.probes.attention.lexicon.subject_parts import (
     share_limits,
     share_verdict,
 )
+from armillary.probes.attention.lexicon.themes.written_words import all_crowded, untrained_note
 from armillary.probes.attention.lexicon.word_statistics import shown_layers, twin_layers, twin_note
-from armillary.probes.attention.lexicon.written_words import all_crowded, untrained_note
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.verdicts import name_heads, weakest

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.lexicon.key_matches import ratios
-from armillary.probes.attention.lexicon.store_parts import (
+from armillary.probes.attention.lexicon.keys.key_matches import ratios
+from armillary.probes.attention.lexicon.keys.store_parts import (
     RULE,
     definition_part,
     exchanged,
@@ -17,8 +17,8 @@ from armillary.probes.attention.lexicon.store_parts import (
     times,
     worst_error,
 )
+from armillary.probes.attention.lexicon.themes.written_words import ReadableTokens
 from armillary.probes.attention.lexicon.word_statistics import TWIN_LAYERS, shown_layers, word_interval, word_intervals
-from armillary.probes.attention.lexicon.written_words import ReadableTokens
 from armillary.probes.filter.storing.store_tables import store_lines, store_table
 from armillary.probes.filter.storing.stored_units import (
     ROTATIONS,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from armillary.probes.attention.lexicon.key_matches import KeyMatches
+from armillary.probes.attention.lexicon.keys.key_matches import KeyMatches
 from armillary.probes.filter.storing.stored_units import TokenMatches
 from armillary.probes.machinery import RANDOM, Flags, Floats, Interval, T
 from armillary.probes.machinery.tables import cells, interval_cells, line, table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.probes.attention.decomposed_heads import decomposed
-from armillary.probes.attention.lexicon.key_matches import (
+from armillary.probes.attention.lexicon.keys.key_matches import (
     BATCH,
     KeyMatches,
     Matched,
@@ -17,7 +17,7 @@ from armillary.probes.attention.lexicon.key_matches import (
     random_rotations,
     signed,
 )
-from armillary.probes.attention.lexicon.rebuilt_updates import largest_error, passed
+from armillary.probes.attention.lexicon.keys.rebuilt_updates import largest_error, passed
 from armillary.probes.instruments.samples import SAMPLES, SharedTokens
 from armillary.probes.machinery import Evidence, Floats, Ints
 

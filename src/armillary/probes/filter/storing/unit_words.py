@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.probes.attention.lexicon.known_words import token_cells
-from armillary.probes.attention.lexicon.written_words import ReadableTokens
+from armillary.probes.attention.lexicon.themes.written_words import ReadableTokens
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, Evidence, Ints, cells, table
 from armillary.results import Table

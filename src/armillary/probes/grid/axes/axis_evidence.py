@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from armillary.probes.attention.lexicon.known_words import vocabulary
+from armillary.probes.attention.lexicon.themes.written_words import letter_ids
 from armillary.probes.attention.lexicon.word_classes import CASES, token_classes
-from armillary.probes.attention.lexicon.written_words import letter_ids
 from armillary.probes.grid.axes.axis_blocks import Likeness, likeness
 from armillary.probes.grid.axes.axis_meaning import AxisMeaning, Cloud, axis_meaning
 from armillary.probes.instruments.head_samples import HEAD_SAMPLES, SPACES

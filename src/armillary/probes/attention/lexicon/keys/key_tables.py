@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from armillary.probes.attention.lexicon.keys.top_keys import KINDS, TOP, TopKeys
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
-from armillary.probes.attention.lexicon.top_keys import KINDS, TOP, TopKeys
 from armillary.probes.machinery import Evidence, Flags, Floats, cells, head_table, table
 from armillary.results import Table
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.attention.lexicon.likeness import TOP, Side, shares, side_vectors
 from armillary.probes.attention.lexicon.related_nouns import known_pairs
+from armillary.probes.attention.lexicon.themes.likeness import TOP, Side, shares, side_vectors
+from armillary.probes.attention.lexicon.themes.written_words import trained_ids
 from armillary.probes.attention.lexicon.word_classes import token_classes
 from armillary.probes.attention.lexicon.word_directions import word_directions
-from armillary.probes.attention.lexicon.written_words import trained_ids
 from armillary.probes.machinery import Evidence, Floats, Interval, Ints, T, once
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from armillary.probes.attention.lexicon.key_matches import KeyMatches
+from armillary.probes.attention.lexicon.keys.key_matches import KeyMatches
 from armillary.probes.machinery import Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.verdicts import beats, by_share, missing_interval
 from armillary.results import Control, Part, Statistic, Verdict, Why, say

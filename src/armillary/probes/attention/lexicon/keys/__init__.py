@@ -1,0 +1,1 @@
+"""Which keys do words match in a head, and how few of them?"""

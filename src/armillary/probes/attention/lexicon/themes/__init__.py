@@ -1,0 +1,1 @@
+"""What do the tokens along a head's directions have in common?"""
