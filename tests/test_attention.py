@@ -14,12 +14,12 @@ from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
-from armillary.probes.attention.null_correlation import correlation_part
 from armillary.probes.attention.nullspace import Nullspace
 from armillary.probes.attention.principal_axes import PrincipalAxes
-from armillary.probes.attention.sampled_queries import WITHOUT_FIRST
 from armillary.probes.attention.score_scale import ScoreScale
-from armillary.probes.attention.stream_scale import random_exponent, random_growth, scales_of
+from armillary.probes.attention.scores.sampled_queries import WITHOUT_FIRST
+from armillary.probes.attention.scores.stream_scale import random_exponent, random_growth, scales_of
+from armillary.probes.attention.spaces.null_correlation import correlation_part
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.instruments.heads import (
     HEADS,

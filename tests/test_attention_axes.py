@@ -7,8 +7,8 @@ import transformers as tr
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.probes.attention.axis_overlaps import RANK, axis_overlaps
 from armillary.probes.attention.principal_axes import PrincipalAxes
+from armillary.probes.attention.spaces.axis_overlaps import RANK, axis_overlaps
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import judge

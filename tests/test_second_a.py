@@ -14,9 +14,9 @@ from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
 from armillary.flow.tokens import Corpus
 from armillary.geometry.coding import ENTRY_BITS, code_lengths, encode, quantise
-from armillary.probes.attention.decomposed_heads import decomposed
 from armillary.probes.attention.lexicon.themes.paired_sides import paired_sides
 from armillary.probes.attention.qk_subjects import QuerySubjects
+from armillary.probes.attention.spaces.decomposed_heads import decomposed
 from armillary.probes.filter.forward_store import ForwardStore
 from armillary.probes.filter.write import ForwardWrite
 from armillary.probes.filter.writes.layer_writes import ATTENTION, INPUT, WRITE, layer_writes

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.sampled_queries import (
+from armillary.probes.attention.scores.sampled_queries import (
     LATER,
     WITHOUT_FIRST,
     by_sure_share,

@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.lab.required_words import NOUNS
-from armillary.probes.attention.decomposed_heads import tie_note
 from armillary.probes.attention.lexicon.keys.key_matches import BATCH, ROTATIONS, KeyMatches, key_matches, ratios
 from armillary.probes.attention.lexicon.keys.rebuilt_updates import rebuilding_errors
 from armillary.probes.attention.lexicon.keys.store_parts import (
@@ -32,6 +31,7 @@ from armillary.probes.attention.lexicon.word_statistics import (
     twin_note,
     word_interval,
 )
+from armillary.probes.attention.spaces.decomposed_heads import tie_note
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, Ints, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table

@@ -6,9 +6,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.null_correlation import correlation_part, moments, partial
-from armillary.probes.attention.null_counts import UNSEEN, bare_part, existence, key_part, unseen_share, write_part
-from armillary.probes.attention.sampled_queries import sampling_note
+from armillary.probes.attention.scores.sampled_queries import sampling_note
+from armillary.probes.attention.spaces.null_correlation import correlation_part, moments, partial
+from armillary.probes.attention.spaces.null_counts import (
+    UNSEEN,
+    bare_part,
+    existence,
+    key_part,
+    unseen_share,
+    write_part,
+)
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, mean, weakest
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells

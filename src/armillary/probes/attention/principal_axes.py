@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.axis_overlaps import GAUSSIANS, RANK, AxisOverlaps, axis_overlaps
 from armillary.probes.attention.lexicon.word_statistics import twin_layers, twin_note
+from armillary.probes.attention.spaces.axis_overlaps import GAUSSIANS, RANK, AxisOverlaps, axis_overlaps
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import (
     MODEL,

@@ -6,14 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.attention.sampled_queries import (
+from armillary.probes.attention.scores.sampled_queries import (
     by_sure_share,
     control_maps,
     median_controls,
     median_head,
     sampling_note,
 )
-from armillary.probes.attention.stream_scale import (
+from armillary.probes.attention.scores.stream_scale import (
     WIDTHS,
     Scales,
     away,

@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.lab.required_words import NOUNS
-from armillary.probes.attention.decomposed_heads import tie_note, vo_ties
 from armillary.probes.attention.lexicon.known_words import unreadable, vocabulary
 from armillary.probes.attention.lexicon.themes.likeness import (
     DIRECTIONS,
@@ -31,6 +30,7 @@ from armillary.probes.attention.lexicon.themes.subject_parts import (
 )
 from armillary.probes.attention.lexicon.themes.written_words import all_crowded, untrained_note
 from armillary.probes.attention.lexicon.word_statistics import depth_line, shown_layers, thirds, twin_layers, twin_note
+from armillary.probes.attention.spaces.decomposed_heads import tie_note, vo_ties
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table

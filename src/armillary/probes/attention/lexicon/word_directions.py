@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from armillary.probes.attention.decomposed_heads import decomposed
 from armillary.probes.attention.lexicon.known_words import vocabulary
+from armillary.probes.attention.spaces.decomposed_heads import decomposed
 from armillary.probes.machinery import TWINS, Evidence, Ints
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.attention.decomposed_heads import decomposed
 from armillary.probes.attention.lexicon.keys.key_matches import (
     BATCH,
     KeyMatches,
@@ -18,6 +17,7 @@ from armillary.probes.attention.lexicon.keys.key_matches import (
     signed,
 )
 from armillary.probes.attention.lexicon.keys.rebuilt_updates import largest_error, passed
+from armillary.probes.attention.spaces.decomposed_heads import decomposed
 from armillary.probes.instruments.samples import SAMPLES, SharedTokens
 from armillary.probes.machinery import Evidence, Floats, Ints
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.attention.decomposed_heads import LayerHeads, decomposed
 from armillary.probes.attention.lexicon.known_words import vocabulary
+from armillary.probes.attention.spaces.decomposed_heads import LayerHeads, decomposed
 from armillary.probes.machinery import Evidence, Floats, Ints
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed, vo_ties
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.themes.loudness import Loudness
 from armillary.probes.attention.lexicon.themes.written_words import ReadableTokens, onto_stream, trained_ids
 from armillary.probes.attention.lexicon.word_directions import word_directions
+from armillary.probes.attention.spaces.decomposed_heads import TIE_MEANING, decomposed, vo_ties
 from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, once, p_values, table
 from armillary.results import Table
 

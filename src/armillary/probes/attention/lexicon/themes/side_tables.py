@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from armillary.probes.attention.decomposed_heads import TIE_MEANING, qk_ties
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.themes.likeness import DIRECTIONS, TOP, PromotedTokens, Side
 from armillary.probes.attention.lexicon.themes.paired_sides import PairedSides
+from armillary.probes.attention.spaces.decomposed_heads import TIE_MEANING, qk_ties
 from armillary.probes.machinery import RANDOM, Cells, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.tables import cells, head_map, head_table, line, table
 from armillary.results import Quantity, Table

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.probes.attention.decomposed_heads import TIE_MEANING, decomposed, ties
 from armillary.probes.attention.lexicon.known_words import token_cells, vocabulary
 from armillary.probes.attention.lexicon.word_directions import oriented, word_directions
+from armillary.probes.attention.spaces.decomposed_heads import TIE_MEANING, decomposed, ties
 from armillary.probes.machinery import MODEL, Cells, Evidence, Ints, T, cells, head_table, once, table
 from armillary.probes.machinery.verdicts import undecided
 from armillary.results import Claim, Finding, Table, Why

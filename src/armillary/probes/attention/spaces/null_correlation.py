@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from armillary.probes.attention.sampled_queries import median_head
+from armillary.probes.attention.scores.sampled_queries import median_head
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, Evidence, Floats, T, above, beats
 from armillary.probes.machinery.verdicts import missing_interval

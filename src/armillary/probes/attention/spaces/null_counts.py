@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.attention.sampled_queries import by_sure_share, median_head
+from armillary.probes.attention.scores.sampled_queries import by_sure_share, median_head
 from armillary.probes.instruments.heads import HEADS, KEYS_LEAST
 from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, Interval, T, above, all_of, beats, reached_by
 from armillary.probes.machinery.verdicts import missing_interval, name_heads

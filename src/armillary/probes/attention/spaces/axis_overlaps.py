@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.attention.decomposed_heads import LayerHeads, decomposed
+from armillary.probes.attention.spaces.decomposed_heads import LayerHeads, decomposed
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, Evidence, Floats, Interval, once, over_sites
 from armillary.probes.machinery.intervals import Statistic, intervals
