@@ -10,7 +10,7 @@ from statistics import fmean
 
 import torch
 
-from armillary.lab.study.lookup import Lookup
+from armillary.lab.study.small_tasks.lookup_task import Lookup
 
 ARMS = {
     "ordinary heads": ("block", None),

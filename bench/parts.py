@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from armillary.lab.study.arm_training import ArmTrainer
 from armillary.lab.study.arms import ACTIVATIONS, METRIC, NORMS, PLAIN, SOFT_HEADS
 from armillary.lab.study.design import SIZES, Arm, Size
-from armillary.lab.study.training import ArmTrainer
 
 PARTS = {"norms": NORMS, "heads": SOFT_HEADS, "scores": METRIC, "activations": ACTIVATIONS}
 RATE, WARM, LEAST_ROUNDS, MOST_ROUNDS = 1e-4, 3, 5, 40

@@ -35,7 +35,7 @@ def worker(tasks: Any, index: int) -> None:
     """Imports while the text is read, then trains arms until there are none."""
     import torch
 
-    import armillary.lab.study.training  # noqa: F401
+    import armillary.lab.study.arm_training  # noqa: F401
 
     torch.set_num_threads(1)
     while (task := tasks.get()) is not None:
@@ -116,7 +116,7 @@ def digest(tokens: Path) -> str:
 
 def prepared(name: str, text: data.Text, asked: argparse.Namespace) -> Study:
     """The study's folder with the runs that it has, and tokens that all studies share."""
-    from armillary.lab.study.training import recipe_of
+    from armillary.lab.study.arm_training import recipe_of
 
     folder = name if asked.size == "xs" else f"{name}-{asked.size}"
     out, tokens = asked.out / folder, asked.out / "tokens"

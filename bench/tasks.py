@@ -6,7 +6,7 @@ seeds, beside the most that any linear map can reach.
 
 import sys
 
-from armillary.lab.study.tasks import TASKS, Lesson, Network
+from armillary.lab.study.small_tasks.norm_tasks import TASKS, Lesson, Network
 
 KINDS = {
     "gelu, norm": Network("layernorm", "gelu"),

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from armillary.lab.study.claims import LAB_CLAIMS
-from armillary.lab.study.stored import stored
+from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
+from armillary.lab.study.conclusions.stored_verdicts import stored
 from armillary.probes import PROBES
 from armillary.results.claim import SOURCES
 

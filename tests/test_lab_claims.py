@@ -11,10 +11,10 @@ from command import refused, works
 
 from armillary.errors import ArmillaryError
 from armillary.lab.study.arms import STUDIES, arms_of
-from armillary.lab.study.claims import LAB_CLAIMS
-from armillary.lab.study.decisions import Evidence
+from armillary.lab.study.conclusions.decisions import Evidence
+from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
+from armillary.lab.study.conclusions.stored_verdicts import PATH, stored
 from armillary.lab.study.design import EFFECT, Arm
-from armillary.lab.study.stored import PATH, stored
 from armillary.probes import PROBES, choose
 from armillary.views.text.lab_claims import lab_list_text
 

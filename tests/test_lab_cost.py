@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from armillary.lab.model import build
+from armillary.lab.study.arm_training import StepClock, recipe_of
 from armillary.lab.study.arms import arms_of
 from armillary.lab.study.cost import at_equal, at_share, by_best, flops_per_token, median_cost
 from armillary.lab.study.design import SIZES
-from armillary.lab.study.training import StepClock, recipe_of
 
 SIZE = SIZES["cpu"]
 
@@ -77,7 +77,7 @@ def test_the_best_checkpoint_is_compared_as_well_as_the_end():
 
 def test_the_clock_leaves_evaluations_and_compilation_out(monkeypatch):
     now = iter([0.0, 50.0, 100.0, 102.0, 200.0, 204.0])
-    monkeypatch.setattr("armillary.lab.study.training.time.perf_counter", lambda: next(now))
+    monkeypatch.setattr("armillary.lab.study.arm_training.time.perf_counter", lambda: next(now))
     clock = StepClock("cpu")
     for step in (10, 20, 30):
         clock.pause(step)

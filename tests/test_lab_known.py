@@ -11,10 +11,10 @@ from command import run
 from armillary.errors import ArmillaryError
 from armillary.lab import data
 from armillary.lab.parts.start import prepare
+from armillary.lab.study.arm_training import ArmTrainer, Corpus, build_arm
 from armillary.lab.study.arms import NORMS
 from armillary.lab.study.design import LOUD, RATES, SIZES, Run, Size
 from armillary.lab.study.queue import Study, read_runs
-from armillary.lab.study.training import ArmTrainer, Corpus, build_arm
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_the_plain_model_is_trained_once_for_all_studies(text, gate, tmp_path, m
     def refuse(*args):
         raise AssertionError("a run that is known was made again")
 
-    monkeypatch.setattr("armillary.lab.study.training.ArmTrainer.run", refuse)
+    monkeypatch.setattr("armillary.lab.study.arm_training.ArmTrainer.run", refuse)
     for folder in (gate, tmp_path):
         rows = Study("metric", "smoke", text, tmp_path / "m" / folder.name, 2, "cpu", known=(folder,)).run(["dot"])
         theirs = {row["key"]: row for row in read_runs(gate)}

@@ -9,13 +9,13 @@ from command import refused, run
 from armillary import learn
 from armillary.errors import ArmillaryError, OutputError
 from armillary.lab import data
+from armillary.lab.study.arm_training import build_arm
 from armillary.lab.study.arms import STUDIES, arms_of
+from armillary.lab.study.conclusions.outcome import outcome
 from armillary.lab.study.design import SIZES
-from armillary.lab.study.geometry import effective_rank, geometry, keep, reading, restore
-from armillary.lab.study.outcome import outcome
+from armillary.lab.study.end_states.state_folders import GEOMETRY, read_geometry, state_path
+from armillary.lab.study.end_states.state_geometry import effective_rank, geometry, keep, reading, restore
 from armillary.lab.study.queue import Study
-from armillary.lab.study.states import GEOMETRY, read_geometry, state_path
-from armillary.lab.study.training import build_arm
 
 SMOKE = SIZES["smoke"]
 

@@ -14,7 +14,10 @@ from scipy import stats
 from armillary.errors import ArmillaryError
 from armillary.lab import data
 from armillary.lab.study import queue
+from armillary.lab.study.arm_training import ArmTrainer, Corpus, allow_compiling, recipe_of
 from armillary.lab.study.arms import GATE, STUDIES, arms_of
+from armillary.lab.study.conclusions.outcome import outcome
+from armillary.lab.study.conclusions.paired_runs import compare
 from armillary.lab.study.design import (
     PRESETS,
     RATES,
@@ -26,12 +29,9 @@ from armillary.lab.study.design import (
     size_of,
     tuning_runs,
 )
-from armillary.lab.study.lookup import Lookup
-from armillary.lab.study.outcome import outcome
+from armillary.lab.study.end_states.robustness import robustness
 from armillary.lab.study.queue import Study, best_rate, read_runs
-from armillary.lab.study.robustness import robustness
-from armillary.lab.study.training import ArmTrainer, Corpus, allow_compiling, recipe_of
-from armillary.lab.study.verdicts import compare
+from armillary.lab.study.small_tasks.lookup_task import Lookup
 from armillary.learn import SAMPLE
 from armillary.views.figures.study import CURVES, FOREST, GAPS, PAIRS, figure_of, save_study
 from armillary.views.text.study import study_text
@@ -304,7 +304,7 @@ def test_another_study_is_refused(text, tmp_path, monkeypatch):
     with pytest.raises(ArmillaryError, match="another study: study"):
         Study("stability", "smoke", text, tmp_path, 1, "cpu")._claim()
     with monkeypatch.context() as changed:
-        changed.setattr("armillary.lab.study.training.DECAY", 0.0)
+        changed.setattr("armillary.lab.study.arm_training.DECAY", 0.0)
         with pytest.raises(ArmillaryError, match="another study: training"):
             Study("gate", "smoke", text, tmp_path, 1, "cpu")._claim()
     Study("gate", "smoke", text, tmp_path, 1, "cpu")._claim()

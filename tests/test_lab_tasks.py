@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from armillary.errors import ArmillaryError
-from armillary.lab.study.tasks import TASKS, Lesson, Network
+from armillary.lab.study.small_tasks.norm_tasks import TASKS, Lesson, Network
 
 SHORT = Lesson(steps=400)
 

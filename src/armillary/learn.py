@@ -21,7 +21,7 @@ from armillary.lab.log import evaluations, rows
 from armillary.lab.ngram import KneserNey
 from armillary.lab.recipe import recipe
 from armillary.lab.required_words import NOUNS
-from armillary.lab.study.states import EndState, state_path, write_geometry
+from armillary.lab.study.end_states.state_folders import EndState, state_path, write_geometry
 from armillary.lab.train import Trainer
 from armillary.results.claim import Verdict
 from armillary.results.numbers import interval_of
@@ -185,11 +185,11 @@ def training(model: str | Path) -> list[dict[str, Any]]:
 
 def survey_states(folder: Path, report: Callable[[str], None] = lambda line: None) -> dict[str, EndState]:
     """Survey the kept end state of every arm of a study, and write geometry.json into its folder."""
+    from armillary.lab.study.arm_training import Corpus, build_arm
     from armillary.lab.study.arms import arms_of
+    from armillary.lab.study.conclusions.outcome import outcome
     from armillary.lab.study.design import size_of
-    from armillary.lab.study.geometry import ROWS, geometry, restore
-    from armillary.lab.study.outcome import outcome
-    from armillary.lab.study.training import Corpus, build_arm
+    from armillary.lab.study.end_states.state_geometry import ROWS, geometry, restore
 
     study = outcome(folder)
     size = size_of(study.name, study.manifest["size"]["name"])

@@ -106,7 +106,7 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
         if path is not None:
             check_source(path)
     from armillary.anatomy.loading.load import pick_device
-    from armillary.lab.study.outcome import outcome
+    from armillary.lab.study.conclusions.outcome import outcome
     from armillary.lab.study.queue import Study
     from armillary.learn import SAMPLE, survey_states
     from armillary.views.text.study import study_text
@@ -182,7 +182,7 @@ def show(folder: Path, out: Path | None, survey: bool) -> None:
         from armillary.learn import survey_states
 
         survey_states(folder, lambda line: click.echo(line, err=True))
-    from armillary.lab.study.outcome import outcome
+    from armillary.lab.study.conclusions.outcome import outcome
     from armillary.views.text.study import study_text
 
     found = outcome(folder)

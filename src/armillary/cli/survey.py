@@ -289,7 +289,7 @@ def claims(claim: str | None) -> None:
 
     Claims of chapter G are decided by training models (armillary lab run), and are no part of a survey.
     """
-    from armillary.lab.study.claims import LAB_CLAIMS
+    from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
     from armillary.probes import claims as list_claims
     from armillary.probes import origin
     from armillary.results.calibration.calibration_file import shipped

@@ -187,7 +187,7 @@ def choose(asked: str) -> tuple[AnyProbe, ...]:
     >>> [probe.claim.id for probe in choose("sphere.plane,sphere.radius")]
     ['sphere.radius', 'sphere.plane']
     """
-    from armillary.lab.study.claims import LAB_CLAIMS
+    from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
 
     wanted: set[str] = set()
     trained = {claim.id: claim for claim in LAB_CLAIMS}

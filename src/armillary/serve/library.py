@@ -10,7 +10,7 @@ from armillary.errors import OutputError
 from armillary.serve.model_process import Source
 
 if TYPE_CHECKING:
-    from armillary.lab.study.outcome import StudyOutcome
+    from armillary.lab.study.conclusions.outcome import StudyOutcome
     from armillary.results import Survey
 
 
@@ -63,7 +63,7 @@ def gather(
 
 
 def _study(folder: Path) -> "StudyOutcome":
-    from armillary.lab.study.outcome import outcome
+    from armillary.lab.study.conclusions.outcome import outcome
 
     return outcome(folder)
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from armillary.lab.study.verdicts import Comparison, Contrast, Row, contrasts
+from armillary.lab.study.conclusions.paired_runs import Comparison, Contrast, Row, contrasts
 
 COSTS: dict[str, str] = {"flops": "FLOPs per token", "step_seconds": "seconds per step"}
 

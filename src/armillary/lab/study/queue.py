@@ -13,13 +13,13 @@ from armillary.errors import ArmillaryError, OutputError
 from armillary.lab import data, forms
 from armillary.lab.study.arms import arms_of
 from armillary.lab.study.design import EFFECT, RATES, TUNING_SEEDS, Arm, Run, Size, paired_runs, size_of, tuning_runs
-from armillary.lab.study.known import KnownRuns
-from armillary.lab.study.progress import Progress
-from armillary.lab.study.states import state_path
+from armillary.lab.study.end_states.state_folders import state_path
+from armillary.lab.study.finished_runs import KnownRuns
+from armillary.lab.study.time_left import Progress
 from armillary.results.disk.files import check_writable, read_bytes, strict_json, write_whole
 
 if TYPE_CHECKING:
-    from armillary.lab.study.training import Corpus
+    from armillary.lab.study.arm_training import Corpus
 
 MANIFEST, RUNS = "manifest.json", "runs.jsonl"
 Report = Callable[[str], None]
@@ -52,7 +52,7 @@ class Study:
 
         `spread` has the arms trained elsewhere, by processes that write to the same folder.
         """
-        from armillary.lab.study.training import recipe_of
+        from armillary.lab.study.arm_training import recipe_of
 
         check_writable(self.out)
         self._claim()
@@ -75,8 +75,8 @@ class Study:
 
     def run_arm(self, arm: Arm) -> None:
         """One arm's missing runs, in this process: the model is compiled once."""
-        from armillary.lab.study.geometry import keep
-        from armillary.lab.study.training import ArmTrainer
+        from armillary.lab.study.arm_training import ArmTrainer
+        from armillary.lab.study.end_states.state_geometry import keep
 
         done = {row["key"]: row for row in read_runs(self.out, self.report)}
         known = KnownRuns.of(self.known, _manifest(self.out / MANIFEST))
@@ -132,7 +132,7 @@ class Study:
                 raise
 
     def _corpus(self) -> "Corpus":
-        from armillary.lab.study.training import Corpus
+        from armillary.lab.study.arm_training import Corpus
 
         return Corpus(self.out / "tokens", self.device, self.shape.share)
 
@@ -153,7 +153,7 @@ class Study:
 
     def _claim(self) -> None:
         """The folder's manifest must be this study's; seeds and arms may be added."""
-        from armillary.lab.study.training import training
+        from armillary.lab.study.arm_training import training
 
         arms = {arm.name: asdict(arm) for arm in arms_of(self.name)}
         wanted = {

@@ -10,7 +10,7 @@ from armillary.serve.library import Library
 from armillary.serve.room import Ask, Part, Room
 
 if TYPE_CHECKING:
-    from armillary.lab.study.outcome import StudyOutcome
+    from armillary.lab.study.conclusions.outcome import StudyOutcome
 
 FIELDS = (Field("study", "choice", "Study"),)
 
@@ -42,7 +42,7 @@ def _chosen(library: Library, name: str) -> "StudyOutcome":
 
 def _shipped() -> str:
     """The verdicts of the studies that the package was built with."""
-    from armillary.lab.study.stored import stored
+    from armillary.lab.study.conclusions.stored_verdicts import stored
     from armillary.results import Column, Table
     from armillary.views.figures.marks import MARKS
     from armillary.views.report.notebook import table_html

@@ -13,8 +13,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 from scipy import stats
 
+from armillary.lab.study.conclusions.outcome import ArmOutcome, StudyOutcome
 from armillary.lab.study.design import EFFECT
-from armillary.lab.study.outcome import ArmOutcome, StudyOutcome
 from armillary.results.numbers import interval, say
 from armillary.results.store import table_csv
 from armillary.views.figures.figure import heading

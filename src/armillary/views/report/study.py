@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from armillary.lab.study.claims import LAB_CLAIMS
+from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
+from armillary.lab.study.conclusions.outcome import ArmOutcome, StudyOutcome
 from armillary.lab.study.design import EFFECT, Arm
-from armillary.lab.study.outcome import ArmOutcome, StudyOutcome
 from armillary.results.numbers import count, interval, say
 from armillary.results.store import table_csv
 from armillary.views.figures.marks import COLOURS, LIGHT

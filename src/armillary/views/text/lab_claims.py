@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from armillary.lab.study.claims import LabClaim
-from armillary.lab.study.stored import StoredVerdict, stored
+from armillary.lab.study.conclusions.lab_claims import LabClaim
+from armillary.lab.study.conclusions.stored_verdicts import StoredVerdict, stored
 from armillary.views.figures.marks import MARKS
 from armillary.views.text.summary import changed_rules, chapter_title, sources
 from armillary.views.text.survey import explained_text, hanging, new_console, print_lines, printed

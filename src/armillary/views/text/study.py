@@ -3,8 +3,8 @@
 import math
 import textwrap
 
-from armillary.lab.study.outcome import StudyOutcome
-from armillary.lab.study.verdicts import LEAST, Comparison
+from armillary.lab.study.conclusions.outcome import StudyOutcome
+from armillary.lab.study.conclusions.paired_runs import LEAST, Comparison
 from armillary.results.claim import Verdict
 from armillary.results.numbers import interval, say
 from armillary.results.table import Cell, Column, Table

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from armillary.lab.study.decisions import (
+from armillary.lab.study.conclusions.decisions import (
     SHARE,
     Decide,
     all_worse,

@@ -13,12 +13,12 @@ import numpy as np
 from armillary.errors import ArmillaryError
 from armillary.lab import forms
 from armillary.lab.forms import read_form
-from armillary.lab.study.claims import LAB_CLAIMS
+from armillary.lab.study.conclusions.decisions import Decision, Evidence
+from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
+from armillary.lab.study.conclusions.paired_runs import Comparison, compare
 from armillary.lab.study.cost import at_equal, by_best, median_cost
-from armillary.lab.study.decisions import Decision, Evidence
+from armillary.lab.study.end_states.state_folders import EndState, read_geometry
 from armillary.lab.study.queue import MANIFEST, read_runs
-from armillary.lab.study.states import EndState, read_geometry
-from armillary.lab.study.verdicts import Comparison, compare
 
 # A learning rate is usable if its worst seed is within this many nats of the arm's best rate.
 USABLE = 0.1

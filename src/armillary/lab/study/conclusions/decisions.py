@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 from scipy import stats
 
-from armillary.lab.study.verdicts import (
+from armillary.lab.study.conclusions.paired_runs import (
     LEAST,
     LEVEL,
     Comparison,

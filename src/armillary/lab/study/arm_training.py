@@ -19,7 +19,7 @@ from armillary.lab.parts.blocks import renormalise
 from armillary.lab.recipe import Recipe
 from armillary.lab.study.cost import flops_per_token
 from armillary.lab.study.design import MISMATCH, Arm, Run, Size
-from armillary.lab.study.robustness import robustness
+from armillary.lab.study.end_states.robustness import robustness
 
 WARMUP, FLOOR, DECAY, CLIP, BETAS = 0.1, 0.02, 0.1, 1.0, (0.9, 0.95)
 LOOKS = 5

@@ -1,0 +1,1 @@
+"""What can a part compute at all? Tasks that are trained in seconds."""
