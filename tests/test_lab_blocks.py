@@ -24,9 +24,9 @@ from armillary.lab.parts import (
     WideAttention,
     new_norm,
 )
-from armillary.lab.parts.blocks import NGPTBlock, renormalise
-from armillary.lab.parts.gated import matched_gate
-from armillary.lab.parts.start import prepare
+from armillary.lab.parts.gated_layers import matched_gate
+from armillary.lab.parts.initial_weights import prepare
+from armillary.lab.parts.reordered_blocks import NGPTBlock, renormalise
 from armillary.lab.parts.swap import swap
 
 D, H = 32, 4

@@ -10,7 +10,7 @@ from command import run
 
 from armillary.errors import ArmillaryError
 from armillary.lab import data
-from armillary.lab.parts.start import prepare
+from armillary.lab.parts.initial_weights import prepare
 from armillary.lab.study.arm_training import ArmTrainer, Corpus, build_arm
 from armillary.lab.study.arms import NORMS
 from armillary.lab.study.design import LOUD, RATES, SIZES, Run, Size

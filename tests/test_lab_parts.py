@@ -25,7 +25,7 @@ from armillary.lab.parts import (
     matched_feed_forward,
     new_norm,
 )
-from armillary.lab.parts.membership import SHAPES
+from armillary.lab.parts.attention.membership import SHAPES
 from armillary.lab.parts.swap import centre, swap
 
 D, H = 24, 4

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from armillary.errors import ArmillaryError
 from armillary.lab.parts import Membership, MembershipAttention, SupervisedAttention
-from armillary.lab.parts.start import prepare
+from armillary.lab.parts.initial_weights import prepare
 from armillary.lab.parts.swap import swap
 
 D, H = 24, 4

@@ -13,17 +13,17 @@ from armillary.anatomy.families import family_of
 from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError, ModelError
 from armillary.lab.parts.activations import Activation
-from armillary.lab.parts.blocks import new_blocks
-from armillary.lab.parts.gated import gated
-from armillary.lab.parts.heads import MembershipAttention
-from armillary.lab.parts.membership import Membership
+from armillary.lab.parts.attention.member_heads import MembershipAttention
+from armillary.lab.parts.attention.membership import Membership
+from armillary.lab.parts.attention.scores import Score, ScoredAttention
+from armillary.lab.parts.attention.supervised_heads import SupervisedAttention
+from armillary.lab.parts.attention.width import WideAttention
+from armillary.lab.parts.attention.wrapped_projections import wrapper_of
+from armillary.lab.parts.gated_layers import gated
 from armillary.lab.parts.mimic import mimicked
 from armillary.lab.parts.norms import new_norm, take_affine
-from armillary.lab.parts.scores import Score, ScoredAttention
-from armillary.lab.parts.supervised import SupervisedAttention
+from armillary.lab.parts.reordered_blocks import new_blocks
 from armillary.lab.parts.symmetriser import Symmetriser
-from armillary.lab.parts.width import WideAttention
-from armillary.lab.parts.wrapped import wrapper_of
 
 # Where the classes of activations live, ours among them (a swapped one can be swapped again).
 ACTIVATION_HOMES = ("transformers.activations", "torch.nn.modules.activation", Activation.__module__)

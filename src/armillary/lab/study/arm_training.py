@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from armillary.lab import data
 from armillary.lab.model import build, unmasked
-from armillary.lab.parts.blocks import renormalise
+from armillary.lab.parts.reordered_blocks import renormalise
 from armillary.lab.recipe import Recipe
 from armillary.lab.study.cost import flops_per_token
 from armillary.lab.study.design import MISMATCH, Arm, Run, Size

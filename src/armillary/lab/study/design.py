@@ -60,8 +60,8 @@ class Arm:
 
     def apply(self, model: Any) -> None:
         """Swap the arm's parts into a GPT-2 at random initialisation."""
-        from armillary.lab.parts.embedding import ScaledEmbedding
-        from armillary.lab.parts.start import prepare
+        from armillary.lab.parts.initial_weights import prepare
+        from armillary.lab.parts.scaled_embedding import ScaledEmbedding
         from armillary.lab.parts.swap import swap
 
         blocks = {"blocks": model.config.n_head} if self.norm in BY_HEAD else {}
@@ -78,7 +78,7 @@ class Arm:
 
     def feed_forward(self, size: "Size") -> int:
         """Hidden width of the feed-forward."""
-        from armillary.lab.parts.width import matched_feed_forward
+        from armillary.lab.parts.attention.width import matched_feed_forward
 
         heads = self.n_heads or size.heads
         k = self.head_width or size.width // heads

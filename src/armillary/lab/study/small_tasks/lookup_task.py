@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from armillary.lab.parts.heads import MembershipAttention
-from armillary.lab.parts.membership import Membership
+from armillary.lab.parts.attention.member_heads import MembershipAttention
+from armillary.lab.parts.attention.membership import Membership
 
 
 @dataclass(frozen=True)

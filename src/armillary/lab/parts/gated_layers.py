@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from armillary.errors import ArmillaryError
-from armillary.lab.parts.width import STD
+from armillary.lab.parts.attention.width import STD
 
 
 class GatedFeedForward(nn.Module):

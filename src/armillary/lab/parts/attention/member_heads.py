@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from armillary.errors import ArmillaryError
-from armillary.lab.parts.membership import Membership
+from armillary.lab.parts.attention.membership import Membership
 
 
 class MembershipAttention(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from armillary.errors import ArmillaryError
-from armillary.lab.parts.membership import block
+from armillary.lab.parts.attention.membership import block
 from armillary.lab.parts.norms import in_float32
 
 

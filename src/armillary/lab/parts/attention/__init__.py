@@ -1,0 +1,1 @@
+"""Which kinds of heads are compared? Soft, overlapping, supervised and wide ones, and other scores."""
