@@ -18,7 +18,7 @@ from armillary.cli import main
 from armillary.probes import claims
 from armillary.results.calibration.calibration_file import NAME, calibration_json, read_calibration
 from armillary.results.calibration.counts import joined
-from armillary.views.text.trust import trust_page
+from armillary.views.text.papers.trust import trust_page
 
 FULL = "--untrained 120 --seeds 10 --planted 20 --tokens 2500 --tokens 1000 --tokens 6000"
 ROOT = Path(__file__).parent.parent

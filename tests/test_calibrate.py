@@ -40,7 +40,7 @@ from armillary.specimens.planted import CASES
 from armillary.specimens.planted.case import Case, conclude, draw, sized
 from armillary.specimens.untrained import SHAPES, untrained, untrained_seed
 from armillary.views.text.calibration import calibration_text, claim_lines
-from armillary.views.text.trust import trust_page
+from armillary.views.text.papers.trust import trust_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 

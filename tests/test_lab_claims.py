@@ -16,7 +16,7 @@ from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
 from armillary.lab.study.conclusions.stored_verdicts import PATH, stored
 from armillary.lab.study.design import EFFECT, Arm
 from armillary.probes import PROBES, choose
-from armillary.views.text.lab_claims import lab_list_text
+from armillary.views.text.lab.lab_claims import lab_list_text
 
 CLAIMS = {claim.id: claim for claim in LAB_CLAIMS}
 DOCS = Path(__file__).parent.parent / "docs"
@@ -197,7 +197,7 @@ def test_claims_are_listed_with_their_verdicts():
 def test_a_claim_without_runs_says_so(monkeypatch):
     listed = lab_list_text(LAB_CLAIMS, width=300)
     assert listed.count("Not run yet.") == len(CLAIMS.keys() - {said.claim for said in stored()})
-    monkeypatch.setattr("armillary.views.text.lab_claims.stored", tuple)
+    monkeypatch.setattr("armillary.views.text.lab.lab_claims.stored", tuple)
     assert lab_list_text(LAB_CLAIMS, width=300).count("Not run yet.") == len(CLAIMS)
 
 

@@ -34,7 +34,7 @@ from armillary.lab.study.queue import Study, best_rate, read_runs
 from armillary.lab.study.small_tasks.lookup_task import Lookup
 from armillary.learn import SAMPLE
 from armillary.views.figures.study import CURVES, FOREST, GAPS, PAIRS, figure_of, save_study
-from armillary.views.text.study import study_text
+from armillary.views.text.lab.study import study_text
 
 SMOKE = SIZES["smoke"]
 

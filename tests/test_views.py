@@ -25,9 +25,9 @@ from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.figures.scales import label_axis
 from armillary.views.report.notebook import finding_html, ledger_html
 from armillary.views.save import save_finding, save_ledger, save_survey
-from armillary.views.text.exports import ledger_export, table_export
 from armillary.views.text.ledger import GrowingLedger, ledger_text, print_ledger
-from armillary.views.text.methods import methods_text
+from armillary.views.text.papers.exports import ledger_export, table_export
+from armillary.views.text.papers.methods import methods_text
 from armillary.views.text.quoting import show_text, show_token
 from armillary.views.text.survey import claim_text, claims_list_text, finding_text
 

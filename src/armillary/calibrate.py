@@ -35,7 +35,7 @@ from armillary.results.store import check_writable, json_text, table_csv, write_
 from armillary.specimens import planted
 from armillary.specimens.planted.case import conclude
 from armillary.specimens.untrained import SHAPES, tokenizer, untrained
-from armillary.views.text.trust import trust_page
+from armillary.views.text.papers.trust import trust_page
 
 STUDY = "study.json"
 MEASURING = ("anatomy", "edits", "flow", "geometry", "lab", "measures", "probes", "specimens")

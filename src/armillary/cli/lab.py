@@ -109,7 +109,7 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
     from armillary.lab.study.conclusions.outcome import outcome
     from armillary.lab.study.queue import Study
     from armillary.learn import SAMPLE, survey_states
-    from armillary.views.text.study import study_text
+    from armillary.views.text.lab.study import study_text
 
     source, on = Text.of(SAMPLE if text is None else text, heldout), pick_device(device)
     for index, name in enumerate(names):
@@ -183,7 +183,7 @@ def show(folder: Path, out: Path | None, survey: bool) -> None:
 
         survey_states(folder, lambda line: click.echo(line, err=True))
     from armillary.lab.study.conclusions.outcome import outcome
-    from armillary.views.text.study import study_text
+    from armillary.views.text.lab.study import study_text
 
     found = outcome(folder)
     click.echo(study_text(found), nl=False)

@@ -271,8 +271,8 @@ def show(folder: Path, claim: str | None, as_json: bool, kind: Any, methods: boo
 
 def _show_for_paper(stored: "Survey", finding: "Finding | None", kind: Any) -> None:
     """The ledger or a table in the format `kind`, or without one the methods paragraph."""
-    from armillary.views.text.exports import ledger_export, table_export
-    from armillary.views.text.methods import CITATION, methods_text
+    from armillary.views.text.papers.exports import ledger_export, table_export
+    from armillary.views.text.papers.methods import CITATION, methods_text
 
     if kind is None:
         click.echo(f"{methods_text(stored)}\n\n{CITATION}")
@@ -294,7 +294,7 @@ def claims(claim: str | None) -> None:
     from armillary.probes import origin
     from armillary.results.calibration.calibration_file import shipped
     from armillary.views.text.calibration import claim_lines
-    from armillary.views.text.lab_claims import lab_claim_text, lab_list_text
+    from armillary.views.text.lab.lab_claims import lab_claim_text, lab_list_text
     from armillary.views.text.survey import claim_text, claims_list_text
 
     known = {entry.id: entry for entry in list_claims()}

@@ -62,7 +62,7 @@ def save_finding(finding: Finding, path: Path, columns: int = 2) -> Path:
     """The figure (.html .svg .pdf .png), the table (.csv .tex .md) or everything (.json); `columns` of a paper."""
     from armillary.views.figures.figure import figure
     from armillary.views.page import figure_html
-    from armillary.views.text.exports import table_export
+    from armillary.views.text.papers.exports import table_export
 
     makers: Makers = {
         ".html": lambda: figure_html(figure(finding), finding),
@@ -94,7 +94,7 @@ def save_ledger(survey: Survey, path: Path) -> Path:
     from armillary.views.figures.figure import ledger_figure
     from armillary.views.page import whole_page
     from armillary.views.report.notebook import ledger_html
-    from armillary.views.text.exports import ledger_export
+    from armillary.views.text.papers.exports import ledger_export
 
     makers: Makers = {
         ".csv": lambda: str(survey.ledger().to_frame().map(as_text).to_csv(index=False)),

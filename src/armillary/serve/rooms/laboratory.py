@@ -19,7 +19,7 @@ def study(library: Library, ask: Ask) -> Sequence[Block]:
     from armillary.results.store import table_csv
     from armillary.views.figures.study import caption, headline, study_figure
     from armillary.views.report.study import arms_html, verdicts_html
-    from armillary.views.text.study import study_table
+    from armillary.views.text.lab.study import study_table
 
     if not library.studies:
         return [html_block(_shipped(), "No study was given; these are the verdicts that come with the package")]

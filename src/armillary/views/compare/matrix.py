@@ -9,7 +9,7 @@ from armillary.results.claim import VERDICTS, Finding
 from armillary.results.compare.matrix import NOT_APPLICABLE, Matrix, verdict_of, verdicts
 from armillary.results.store import table_csv, write_whole
 from armillary.views.figures.marks import COLOURS, DARK, FONT, LIGHT, MARKS
-from armillary.views.text.exports import EXPORTS, Format
+from armillary.views.text.papers.exports import EXPORTS, Format
 from armillary.views.text.quoting import html_text, show_text
 from armillary.views.text.summary import chapter_title
 

@@ -20,7 +20,7 @@ from armillary.results.store import table_csv
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import COLOURS, LIGHT
 from armillary.views.save import save_figure
-from armillary.views.text.study import study_table
+from armillary.views.text.lab.study import study_table
 
 TINTS = {"better": COLOURS["supported"], "worse": COLOURS["refuted"], "equivalent": LIGHT.second}
 # Told apart on either ground, also by readers who do not see red and green apart (after Okabe and Ito).

@@ -17,7 +17,7 @@ from armillary.views.figures.marks import DARK, LIGHT
 from armillary.views.page import library_script, whole_page
 from armillary.views.report.claims import model_section, settings_section, survey_chapters, survey_ledger
 from armillary.views.report.payload import LIMIT, TOP, Part, blocks_html, finding_part
-from armillary.views.text.methods import CITATION, methods_text
+from armillary.views.text.papers.methods import CITATION, methods_text
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import chapter_title, chapters, law_line, model_line, text_line
 

@@ -1,0 +1,1 @@
+"""The laboratory's claims and studies as text."""

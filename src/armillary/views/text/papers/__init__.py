@@ -1,0 +1,1 @@
+"""What is written for papers, spreadsheets and the documentation?"""
