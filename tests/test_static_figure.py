@@ -13,7 +13,7 @@ from tiny import tiny
 from armillary import load
 from armillary.results import Quantity
 from armillary.views.figures.figure import drawn, figure
-from armillary.views.figures.static import figure_svg
+from armillary.views.figures.print.static_svg import figure_svg
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
 

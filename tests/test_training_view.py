@@ -6,7 +6,7 @@ import io
 import pytest
 
 from armillary.errors import OutputError
-from armillary.views.figures.training import save_training, training_csv, training_figure
+from armillary.views.figures.lab.training import save_training, training_csv, training_figure
 
 
 def looks(ranks: list[float]) -> list[dict]:

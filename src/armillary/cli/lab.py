@@ -188,7 +188,7 @@ def show(folder: Path, out: Path | None, survey: bool) -> None:
     found = outcome(folder)
     click.echo(study_text(found), nl=False)
     if out is not None:
-        from armillary.views.figures.study import save_study
+        from armillary.views.figures.lab.study import save_study
 
         click.echo(f"{save_study(found, out)}")
 
@@ -231,7 +231,7 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
 def plot(model: str, out: Path) -> None:
     """Draw how a model's geometry changed during training: MODEL is the folder of a run, or a built-in model."""
     from armillary import learn
-    from armillary.views.figures.training import save_training
+    from armillary.views.figures.lab.training import save_training
 
     click.echo(f"{save_training(learn.training(model), model, out)}")
 

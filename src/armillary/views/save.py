@@ -19,7 +19,7 @@ from armillary.results.survey import Survey
 
 def picture(draw: Callable[[bool], Any], kind: str, columns: int = 2) -> bytes:
     """A figure as 'svg', 'pdf' or 'png'; plotly takes half a second to import, so only when it is drawn."""
-    from armillary.views.figures.picture import picture as make
+    from armillary.views.figures.print.picture import picture as make
 
     return make(draw, kind, columns)
 

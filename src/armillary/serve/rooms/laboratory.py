@@ -17,7 +17,7 @@ FIELDS = (Field("study", "choice", "Study"),)
 
 def study(library: Library, ask: Ask) -> Sequence[Block]:
     from armillary.results.store import table_csv
-    from armillary.views.figures.study import caption, headline, study_figure
+    from armillary.views.figures.lab.study import caption, headline, study_figure
     from armillary.views.report.study import arms_html, verdicts_html
     from armillary.views.text.lab.study import study_table
 

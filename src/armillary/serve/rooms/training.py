@@ -13,7 +13,7 @@ FIELDS = (Field("training", "choice", "Training"),)
 
 
 def curves(library: Library, ask: Ask) -> Sequence[Block]:
-    from armillary.views.figures.training import training_caption, training_csv, training_figure, training_headline
+    from armillary.views.figures.lab.training import training_caption, training_csv, training_figure, training_headline
 
     name, looks = _chosen(library, ask["training"])
     choices = choices_block("training", [(one, one) for one in library.trainings])
@@ -25,8 +25,8 @@ def curves(library: Library, ask: Ask) -> Sequence[Block]:
 
 
 def steps(library: Library, ask: Ask) -> Sequence[Block]:
-    from armillary.views.figures.training import training_csv
-    from armillary.views.figures.training_steps import steps_figure, title
+    from armillary.views.figures.lab.training import training_csv
+    from armillary.views.figures.lab.training_steps import steps_figure, title
 
     name, looks = _chosen(library, ask["training"])
     figure = steps_figure(looks, name, ask["narrow"])

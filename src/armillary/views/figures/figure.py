@@ -16,9 +16,9 @@ from armillary.results.numbers import interval_of, number
 from armillary.results.quantity import Quantity
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
-from armillary.views.figures.narrow import bar_below, stacked
+from armillary.views.figures.narrow_layout import bar_below, stacked
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
-from armillary.views.figures.passages import passage_panels
+from armillary.views.figures.passage_panel import passage_panels
 from armillary.views.text.quoting import html_text, in_html, show_text
 from armillary.views.text.strip_scale import StripScale, on_strip
 from armillary.views.text.summary import chapter_title, chapters, model_line, text_line, verdict_text

@@ -55,7 +55,7 @@ def _drawn(finding: Finding) -> str:
     """The finding's figure as static SVG."""
     # Plotly takes half a second to import; the ledger, which has no figure, should not wait for it.
     from armillary.views.figures.figure import figure
-    from armillary.views.figures.static import figure_svg
+    from armillary.views.figures.print.static_svg import figure_svg
 
     return f"<div class='wide'>{figure_svg(figure(finding), html_text(finding.headline))}</div>"
 

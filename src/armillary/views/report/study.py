@@ -12,8 +12,8 @@ from armillary.lab.study.conclusions.outcome import ArmOutcome, StudyOutcome
 from armillary.lab.study.design import EFFECT, Arm
 from armillary.results.numbers import count, interval, say
 from armillary.results.store import table_csv
+from armillary.views.figures.lab.study import CURVES, FOREST, GAPS, PAIRS, RATES, Panel, caption, figure_of, headline
 from armillary.views.figures.marks import COLOURS, LIGHT
-from armillary.views.figures.study import CURVES, FOREST, GAPS, PAIRS, RATES, Panel, caption, figure_of, headline
 from armillary.views.report.claims import article, terms
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section
 from armillary.views.report.notebook import mark_html, table_html

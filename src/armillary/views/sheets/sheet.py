@@ -160,7 +160,7 @@ def sheet_html(sheet: Sheet) -> str:
     from armillary.views.sheets.drawing import drawing_svg
 
     if sheet.drawing is None:
-        from armillary.views.figures.static import figure_svg
+        from armillary.views.figures.print.static_svg import figure_svg
 
         label = html_text(sheet.title)
         drawn = f"<div class='wide'>{figure_svg(sheet_figure(sheet), label)}</div>" if sheet.quantities else ""

@@ -1,0 +1,1 @@
+"""The laboratory's studies, and geometry during training, as figures."""
