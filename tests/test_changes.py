@@ -15,7 +15,7 @@ from armillary.results.compare.changes import ratio
 from armillary.results.compare.similarity import Measured, Similarity
 from armillary.results.store import read_survey, write_survey
 from armillary.views.compare.comparison import comparison_json, comparison_text
-from armillary.views.compare.page import comparison_page
+from armillary.views.compare.comparison_page import comparison_page
 from armillary.views.text.progress import Bar
 
 

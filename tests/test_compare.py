@@ -32,7 +32,7 @@ from armillary.results import (
 from armillary.results.compare import Change, Comparison, Number, compare, read_loosely
 from armillary.results.store import survey_json, write_survey
 from armillary.views.compare.comparison import comparison_html, comparison_json, comparison_text, reading
-from armillary.views.compare.page import comparison_page, pair_quantities
+from armillary.views.compare.comparison_page import comparison_page, pair_quantities
 
 HEADS = [f"L{layer}H{head}" for layer in range(3) for head in range(2)]
 COLUMNS = tuple(Column(name, f"what {name} means") for name in ("head", "r2", "r2_low", "r2_high", "spread", "leans"))

@@ -25,8 +25,8 @@ from armillary.readouts.trajectory import MOST, SAMPLE, moves, trajectory
 from armillary.views.travel import angle_panel, scene
 from armillary.views.travel.captions import plain, title
 from armillary.views.travel.formats import check_out
-from armillary.views.travel.page import trajectory_page
 from armillary.views.travel.svg import picture_svg
+from armillary.views.travel.trajectory_page import trajectory_page
 
 SENTENCE = "to kill two birds with one stone"
 EVIL = [

@@ -47,7 +47,7 @@ def html_block(html: str, title: str = "", caption: str = "") -> Block:
 
 
 def travel_block(trajectory: "Trajectory", view: Any = None) -> Block:
-    from armillary.views.travel.page import trajectory_data, trajectory_html
+    from armillary.views.travel.trajectory_page import trajectory_data, trajectory_html
 
     return {"kind": "travel", "html": trajectory_html(trajectory), "data": trajectory_data(trajectory, view)}
 

@@ -110,7 +110,7 @@ def save_ledger(survey: Survey, path: Path) -> Path:
 def save_comparison(comparison: Comparison, path: Path) -> Path:
     """The page (.html), everything (.json), or one row per claim (.csv)."""
     from armillary.views.compare.comparison import comparison_csv, comparison_json
-    from armillary.views.compare.page import comparison_page
+    from armillary.views.compare.comparison_page import comparison_page
 
     makers: Makers = {
         ".html": lambda: comparison_page(comparison),
@@ -170,8 +170,8 @@ def save_trajectory(trajectory: Trajectory, path: Path) -> Path:
     """The page (.html), the picture (.svg .png), the table (.csv) or everything (.json)."""
     from armillary.views.sheets.drawing import painted
     from armillary.views.travel.formats import trajectory_json
-    from armillary.views.travel.page import trajectory_page
     from armillary.views.travel.svg import picture_svg
+    from armillary.views.travel.trajectory_page import trajectory_page
 
     makers: Makers = {
         ".html": lambda: trajectory_page(trajectory),

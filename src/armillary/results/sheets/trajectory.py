@@ -136,7 +136,7 @@ class Trajectory:
         return trajectory_text(self)
 
     def _repr_html_(self) -> str:
-        from armillary.views.travel.page import notebook_html
+        from armillary.views.travel.trajectory_page import notebook_html
 
         return notebook_html(self)
 

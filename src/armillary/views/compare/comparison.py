@@ -40,7 +40,7 @@ _KEY = (
 
 def save_all(comparison: Comparison, folder: Path) -> Path:
     """compare.html, compare.json, compare.csv (one row per claim) and rows.csv (one row per number) in a folder."""
-    from armillary.views.compare.page import comparison_page
+    from armillary.views.compare.comparison_page import comparison_page
 
     files = {
         "rows.csv": table_csv(row_table(comparison.pairs)),

@@ -52,7 +52,7 @@ def drawing_svg(sheet: Sheet, both: bool = True) -> tuple[str, int]:
 def drawing_page(sheet: Sheet, below: str) -> str:
     """One self-contained page: the drawing and the rest of the sheet."""
     if isinstance(sheet.drawing, Trajectory):
-        from armillary.views.travel.page import trajectory_page
+        from armillary.views.travel.trajectory_page import trajectory_page
 
         return trajectory_page(sheet.drawing)
     body = f"<div class='scroll'>{drawing_svg(sheet)[0]}</div><div class='save'>{SAVE_AS}</div>{below}"
