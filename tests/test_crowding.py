@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from armillary.geometry import crowding
-from armillary.geometry.crowding import crowded
+from armillary.geometry.clouds import crowding
+from armillary.geometry.clouds.crowding import crowded
 
 WORDS, D, OTHERS = 3000, 64, 20
 

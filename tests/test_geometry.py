@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from armillary.geometry.dimension import mle_dimension, pairwise_sq_distances, two_nn
-from armillary.geometry.local import Balls, contracted, pooled_slope, radial_to_tangential
-from armillary.geometry.resample import auc, benjamini_hochberg, bootstrap, jackknife_se, weighted_auc
-from armillary.geometry.spectrum import (
+from armillary.geometry.clouds.intrinsic_dimension import mle_dimension, pairwise_sq_distances, two_nn
+from armillary.geometry.clouds.local_spread import Balls, contracted, pooled_slope, radial_to_tangential
+from armillary.geometry.clouds.spectrum import (
     eigenvalues,
     entropy_rank,
     near_zero_count,
     null_vectors,
     participation_ratio,
 )
+from armillary.geometry.resample import auc, benjamini_hochberg, bootstrap, jackknife_se, weighted_auc
 from armillary.geometry.sphere import angle, cap_ratio, gaussian_shell_cv, monte_carlo_shell
 
 

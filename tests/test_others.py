@@ -13,7 +13,7 @@ from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
 from armillary.anatomy.space import Vectors
 from armillary.flow.passages import watched
-from armillary.geometry.hull import selectable
+from armillary.geometry.clouds.hull import selectable
 from armillary.probes import choose
 from armillary.probes.instruments.curvatures import CURVATURES
 from armillary.probes.instruments.samples import SAMPLES

@@ -13,8 +13,8 @@ from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.flow.controls import random_twin
+from armillary.geometry.clouds.spectrum import participation_ratio
 from armillary.geometry.resample import weighted_auc
-from armillary.geometry.spectrum import participation_ratio
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.shared_pass import gather

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from armillary.anatomy import Norm
 from armillary.flow.glimpse import ORDINARY, OUTLIER, PILOT_ROWS, Glimpse, Tokens, Typical, Workspace
-from armillary.geometry.fused.rows import FIELDS, row_statistics
+from armillary.geometry.fused.row_statistics import FIELDS, row_statistics
 
 
 class Sheet:

@@ -18,7 +18,7 @@ from armillary.errors import ModelError, TextError
 from armillary.flow.capture import still
 from armillary.flow.glimpse import FIRST, ORDINARY, Tokens
 from armillary.flow.tokens import Corpus
-from armillary.geometry.spectrum import eigenvalues, entropy_rank
+from armillary.geometry.clouds.spectrum import eigenvalues, entropy_rank
 from armillary.measures import Largest, Moments, Named, State
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.lengths import LENGTHS

@@ -6,7 +6,7 @@ The kernel's form of `probes.instruments.word_products`: the same numbers, witho
 import torch
 from torch import Tensor
 
-from armillary.geometry.fused.rows import warps
+from armillary.geometry.fused.row_statistics import warps
 
 PRODUCTS = ("own", "next", "other", "tilted", "stepped", "bend", "power")
 """As `word_products.PRODUCTS`."""

@@ -114,7 +114,7 @@ class CovarianceWatch(TokenWatch):
         """Rows of half precision on a GPU: their products are taken of directions in half precision, too."""
         import torch
 
-        from armillary.geometry.fused.rows import half_rows
+        from armillary.geometry.fused.row_statistics import half_rows
 
         moments, norm, raw = self.state.halves(site)[self._tokens.batch.fold], glimpse.norm, self._of(glimpse.raw)
         moments.settle_shift(len(raw), lambda some: norm.direction(raw[some]), raw.device)

@@ -12,7 +12,7 @@ from armillary.anatomy.norm import Norm
 from armillary.anatomy.space import Vectors
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
-from armillary.geometry.hull import selectable
+from armillary.geometry.clouds.hull import selectable
 from armillary.probes.machinery import MODEL, Floats, Ints, spread_layers
 from armillary.probes.machinery.bench import DOCUMENTS, QUICK_DOCUMENTS, Bench
 

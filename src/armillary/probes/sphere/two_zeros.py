@@ -155,7 +155,7 @@ def _table(evidence: Evidence, by_site: list[Spectrum], ends: Floats, zeros_y: F
 def _controls(evidence: Evidence) -> tuple[Control, ...]:
     import torch
 
-    from armillary.geometry.spectrum import near_zero_count
+    from armillary.geometry.clouds.spectrum import near_zero_count
 
     norm = next(iter(evidence.anatomy.norms.values()))
     generator = torch.Generator().manual_seed(evidence.seed)

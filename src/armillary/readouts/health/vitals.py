@@ -11,7 +11,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import run, still
 from armillary.flow.tokens import Corpus
-from armillary.geometry.crowding import crowded
+from armillary.geometry.clouds.crowding import crowded
 from armillary.probes.filter.activations.hidden import HiddenLayer, hidden_pass
 from armillary.probes.filter.activations.units import Units, find_units
 from armillary.probes.instruments.lengths import LENGTHS

@@ -11,7 +11,7 @@ from armillary.flow.capture import run, still, watching
 from armillary.flow.documents import sample
 from armillary.flow.glimpse import MASSIVE
 from armillary.flow.tokens import encode
-from armillary.geometry.spectrum import eigenvalues, participation_ratio
+from armillary.geometry.clouds.spectrum import eigenvalues, participation_ratio
 from armillary.probes.instruments.covariances import COVARIANCES, CovarianceSums
 from armillary.probes.machinery import T
 from armillary.probes.machinery.shared_pass import observe

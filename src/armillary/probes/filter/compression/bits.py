@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from armillary.anatomy.anatomy import FeedForward
+from armillary.geometry.clouds.spectrum import eigenvalues, entropy_rank
 from armillary.geometry.coding import encode, quantise
-from armillary.geometry.spectrum import eigenvalues, entropy_rank
 from armillary.probes.filter.activations.hidden import HiddenLayer, hidden_layers
 from armillary.probes.machinery import MODEL, Floats, Ints
 from armillary.probes.machinery.bench import Bench

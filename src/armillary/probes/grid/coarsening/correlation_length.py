@@ -9,7 +9,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy, Norm
 from armillary.flow.capture import Watcher, run, still, watching
-from armillary.geometry.spectrum import eigenvalues, entropy_rank, participation_ratio
+from armillary.geometry.clouds.spectrum import eigenvalues, entropy_rank, participation_ratio
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, TWINS, Floats, Ints, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 

@@ -12,7 +12,7 @@ from armillary.probes.machinery import MODEL, Evidence, Floats
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from armillary.geometry.local import Balls
+    from armillary.geometry.clouds.local_spread import Balls
 
 SCALES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
 NEIGHBOURS = 24
@@ -51,7 +51,7 @@ class SiteBalls:
 
 def slope(sums: Floats) -> Floats:
     """Slope of log(radial/tangential variance) on log α."""
-    from armillary.geometry.local import pooled_slope
+    from armillary.geometry.clouds.local_spread import pooled_slope
 
     return np.asarray(pooled_slope(sums))
 
@@ -94,7 +94,7 @@ def _outside(sample: Sampled) -> int:
 def _contracted(evidence: Evidence, sample: Sampled, onto: "Callable[[Tensor], Tensor]") -> Floats | None:
     import torch
 
-    from armillary.geometry.local import contracted
+    from armillary.geometry.clouds.local_spread import contracted
 
     if _outside(sample) < 2 * NEIGHBOURS:
         return None
@@ -114,7 +114,7 @@ def _own_balls(evidence: Evidence, sample: Sampled) -> Floats | None:
     """Sums in balls that hold the tokens themselves."""
     import torch
 
-    from armillary.geometry.local import radial_to_tangential
+    from armillary.geometry.clouds.local_spread import radial_to_tangential
 
     counts = [k for k in OWN_BALLS if k + 1 < _outside(sample)]
     if len(counts) < 3:

@@ -64,7 +64,7 @@ def neighbours(x: "Tensor", z: "Tensor", document: Ints, groups: int) -> Neighbo
     """Sums of tokens x [n, d] and z [n, d]; a token is compared with those of other documents."""
     import torch
 
-    from armillary.geometry.dimension import pairwise_sq_distances
+    from armillary.geometry.clouds.intrinsic_dimension import pairwise_sq_distances
 
     sums = np.zeros((groups, 3, 2)), np.zeros((groups, 3, 4))
     if len(x) <= 2 * NEAR:

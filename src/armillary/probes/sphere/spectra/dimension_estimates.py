@@ -64,7 +64,7 @@ def participations(evidence: Evidence, arm: str, sites: list[str]) -> Floats:
 
 
 def _dimensions(evidence: Evidence, site: str, spectrum: Spectrum) -> Dimensions:
-    from armillary.geometry.spectrum import entropy_rank
+    from armillary.geometry.clouds.spectrum import entropy_rank
 
     assert evidence.corpus is not None
     sample, groups = evidence[SAMPLES][MODEL].ordinary(evidence.anatomy, site), evidence.corpus.groups
@@ -112,7 +112,7 @@ def neighbour_sums(points: "Tensor", document: Ints, groups: int) -> Floats:
     """
     import torch
 
-    from armillary.geometry.dimension import pairwise_sq_distances
+    from armillary.geometry.clouds.intrinsic_dimension import pairwise_sq_distances
 
     sums = np.zeros((groups, 2, 2))
     if len(points) < 4 * NEIGHBOURS:

@@ -46,7 +46,7 @@ def spectra(evidence: Evidence, arm: str, halves: bool = True) -> dict[str, Spec
 
 
 def _spectrum(first: "Moments", second: "Moments", halves: bool) -> Spectrum:
-    from armillary.geometry.spectrum import eigenvalues
+    from armillary.geometry.clouds.spectrum import eigenvalues
 
     total = first + second
     cov = total.covariance()
@@ -71,7 +71,7 @@ def vanishing(cov: Floats, values: Floats) -> int:
     of the variance, this noise hides a zero. There the count is taken on the correlation matrix, whose noise is
     relative to each axis: scaling axes moves no eigenvalue to or from zero (Sylvester).
     """
-    from armillary.geometry.spectrum import eigenvalues, near_zero_count
+    from armillary.geometry.clouds.spectrum import eigenvalues, near_zero_count
 
     middle = float(np.median(values))
     if FLOAT32_NOISE * float(np.mean(values)) < T.zero_eigenvalue * middle / 10:
@@ -86,7 +86,7 @@ def vanishing(cov: Floats, values: Floats) -> int:
 def sampled_rank(points: "Tensor") -> float:
     """In how many directions a sample spreads: eigenvalues of its correlation matrix above 1e-6 of their mean, which
     is 1. NaN where there are so few points that their number may be the limit."""
-    from armillary.geometry.spectrum import eigenvalues
+    from armillary.geometry.clouds.spectrum import eigenvalues
 
     count, d = points.shape
     if count < T.rank_tokens * d:
@@ -106,7 +106,7 @@ def vanishing_after_gain(spectrum: Spectrum, gain: Floats) -> int:
     Ostrowski's inequality keeps each eigenvalue within [min γ², max γ²] of its own in Cov(z), which settles most sites
     without a second decomposition.
     """
-    from armillary.geometry.spectrum import eigenvalues
+    from armillary.geometry.clouds.spectrum import eigenvalues
 
     smallest, largest, middle = np.min(gain**2), np.max(gain**2), np.median(spectrum.values)
     surely_not = int((spectrum.values * smallest >= T.zero_eigenvalue * middle * largest).sum())

@@ -32,7 +32,7 @@ def letter_ids(evidence: Evidence) -> Ints:
 @once
 def trained_ids(evidence: Evidence) -> Ints:
     """The tokens made of letters, without those that were hardly trained."""
-    from armillary.geometry.crowding import crowded
+    from armillary.geometry.clouds.crowding import crowded
 
     ids, rows = letter_ids(evidence), vocabulary(evidence).outputs().values.float()
     return ids[~crowded(rows, T.crowd_cosine, T.crowd_others).cpu().numpy()[ids]]

@@ -1,0 +1,1 @@
+"""What shape does a cloud of points have? Its spectrum, dimension, hull, crowding and local spread."""
