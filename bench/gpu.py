@@ -25,7 +25,7 @@ from gpu_parts import SETS, SHAPES, Prepared, bare, corpus, counted, model, surv
 from gpu_reference import agreement
 
 from armillary.anatomy.read import read
-from armillary.flow.batch_size import batch_tokens
+from armillary.flow.machine.batch_size import batch_tokens
 from armillary.probes.machinery.shared_pass import observe
 
 # Of a work that is slow, fewer rounds are timed.

@@ -240,7 +240,7 @@ if __name__ == "__main__":
         serve_lens()
         sys.exit()
 
-    from armillary.flow.memory import keep_pages
+    from armillary.flow.machine.memory import keep_pages
 
     keep_pages()
     OURS = {name: factors(getattr(torch, name)) for name in ("float32", "float64")}

@@ -29,7 +29,7 @@ import armillary
 from armillary.anatomy.read import read
 from armillary.flow.capture import run, still
 from armillary.flow.documents import from_any
-from armillary.flow.memory import keep_pages
+from armillary.flow.machine.memory import keep_pages
 from armillary.flow.tokens import Corpus, Window, encode
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.head_samples import HEAD_SAMPLES

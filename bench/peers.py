@@ -89,7 +89,7 @@ def _nnsight(base: Any, ids: torch.Tensor) -> Callable[[], object]:
 
 def _ours(chapters: str, ids: torch.Tensor) -> Callable[[], object]:
     from armillary.anatomy.read import read
-    from armillary.flow.memory import keep_pages
+    from armillary.flow.machine.memory import keep_pages
     from armillary.flow.tokens import Corpus, Window
     from armillary.probes import choose
     from armillary.probes.machinery.shared_pass import observe

@@ -18,8 +18,8 @@ from armillary.anatomy.read import read
 from armillary.errors import ModelError, TextError
 from armillary.flow.capture import run, still, watching
 from armillary.flow.documents import SEPARATOR, Documents, from_any, from_dataset, from_path, sample
-from armillary.flow.files import split_pieces
 from armillary.flow.glimpse import FIRST, ORDINARY, OUTLIER, Glimpse, Tokens
+from armillary.flow.sources.text_files import split_pieces
 from armillary.flow.tokens import Corpus, collate, encode
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.lengths import ALL_KINDS, LENGTHS
@@ -175,7 +175,7 @@ def test_a_long_file_gives_the_documents_that_a_short_one_gives(tmp_path, monkey
         whole = from_path(path)
         with monkeypatch.context() as patch:
             patch.setattr("armillary.flow.documents.WHOLE", 16)
-            patch.setattr("armillary.flow.files.PIECE", size)
+            patch.setattr("armillary.flow.sources.text_files.PIECE", size)
             if name == "marks.txt" and size < 64:
                 # Whether a file has separators is seen in its first piece.
                 patch.setattr("armillary.flow.documents.BLANK", SEPARATOR)
@@ -197,7 +197,7 @@ def test_a_long_file_is_read_as_far_as_needed(tmp_path, monkeypatch):
 
 
 def test_one_endless_document_is_cut_and_the_next_is_found(monkeypatch):
-    monkeypatch.setattr("armillary.flow.files.LONGEST", 100)
+    monkeypatch.setattr("armillary.flow.sources.text_files.LONGEST", 100)
     text = ["a" * 60] * 5 + ["\n---\nb", "\n", "-" * 3, "\nc"]
     parts = [part.strip() for part in split_pieces(text, SEPARATOR)]
     assert parts == ["a" * 100, "b", "c"]

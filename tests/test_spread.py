@@ -9,8 +9,8 @@ import pytest
 import armillary
 from armillary.errors import TextError
 from armillary.flow.documents import Documents, from_any, from_dataset, from_path, sample
-from armillary.flow.files import Lazy
-from armillary.flow.spread import FEW, LEAST, PASSAGES, spread
+from armillary.flow.sources.spread import FEW, LEAST, PASSAGES, spread
+from armillary.flow.sources.text_files import Lazy
 from armillary.flow.tokens import encode
 
 INDEPENDENT = "cut into 20 passages; intervals treat passages as independent"

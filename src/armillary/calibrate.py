@@ -18,7 +18,7 @@ from armillary.anatomy.loading.load import locate
 from armillary.anatomy.loading.quiet import quiet
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import Documents, from_path, sample
-from armillary.flow.spread import spread
+from armillary.flow.sources.spread import spread
 from armillary.flow.tokens import encode
 from armillary.probes import claims as list_claims
 from armillary.probes.machinery import T

@@ -19,12 +19,12 @@ from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
 from armillary.errors import ArmillaryError, ModelError, TextError
-from armillary.flow.batch_size import batch_tokens
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
+from armillary.flow.machine.batch_size import batch_tokens
 from armillary.flow.media.corpus import budget_of, media_corpus, suited
 from armillary.flow.media.sources import Media, media_of
-from armillary.flow.spread import spread
+from armillary.flow.sources.spread import spread
 from armillary.flow.tokens import Corpus, encode
 from armillary.growing import GrowingSurvey
 from armillary.probes import AnyProbe, choose

@@ -171,7 +171,7 @@ def _surveyed(
     from armillary import run
     from armillary.anatomy.loading.load import locate
     from armillary.flow.documents import from_any, from_path
-    from armillary.flow.memory import keep_pages
+    from armillary.flow.machine.memory import keep_pages
     from armillary.readouts.similarity import PASSAGES, QUICK_PASSAGES, passages, sample_states
 
     keep_pages()

@@ -101,7 +101,7 @@ def _print_survey(
 ) -> None:
     """Make a survey, or read a part for one, and print it as it grows."""
     from armillary import run
-    from armillary.flow.memory import keep_pages
+    from armillary.flow.machine.memory import keep_pages
     from armillary.probes import choose
     from armillary.results.store import survey_json
 

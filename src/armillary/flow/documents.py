@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from armillary.errors import TextError
-from armillary.flow.columns import column_texts, parquet_rows, table_rows
-from armillary.flow.files import (
+from armillary.flow.sources.columns import column_texts, parquet_rows, table_rows
+from armillary.flow.sources.text_files import (
     PACKED,
     WHOLE,
     Lazy,

@@ -19,7 +19,7 @@ import numpy as np
 
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import SEPARATOR
-from armillary.flow.files import kind, opened
+from armillary.flow.sources.text_files import kind, opened
 from armillary.lab.forms import PREPARED, TOKENS, read_form
 from armillary.lab.recipe import Recipe
 from armillary.lab.required_words import NOUNS

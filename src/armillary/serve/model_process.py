@@ -65,7 +65,7 @@ def _opened(connection: "Connection", source: Source) -> Opened:
     # Not `armillary.run`, which also imports what surveys need: the first sentence would wait a second longer.
     from armillary.anatomy.loading.load import load_model
     from armillary.flow.laws import check
-    from armillary.flow.memory import keep_pages
+    from armillary.flow.machine.memory import keep_pages
 
     if not source.live:
         keep_pages()

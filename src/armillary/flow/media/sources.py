@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.errors import TextError
-from armillary.flow.columns import table_rows
-from armillary.flow.files import Lazy
+from armillary.flow.sources.columns import table_rows
+from armillary.flow.sources.text_files import Lazy
 
 Array = NDArray[np.float32]
 IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".webp", ".bmp")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Tokens
-    from armillary.flow.sheet import Sheet, SheetGlimpse
+    from armillary.flow.site_sheet import Sheet, SheetGlimpse
     from armillary.flow.tokens import Corpus
     from armillary.measures import Moments
 
@@ -98,7 +98,7 @@ class CovarianceWatch(TokenWatch):
 
     def see(self, site: str, view: View) -> None:
         from armillary.flow.glimpse import ORDINARY
-        from armillary.flow.sheet import SheetGlimpse
+        from armillary.flow.site_sheet import SheetGlimpse
 
         glimpse, tokens = view.norm, self._tokens
         if self._chosen is not None and not len(self._chosen):

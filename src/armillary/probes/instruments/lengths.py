@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Glimpse, Tokens
-    from armillary.flow.sheet import Sheet
+    from armillary.flow.site_sheet import Sheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import GroupedScalars, Largest, TopK
 
@@ -105,7 +105,7 @@ class LengthWatch(TokenWatch):
         self._seen, self._sheet = [], None
 
     def see(self, site: str, view: View) -> None:
-        from armillary.flow.sheet import SheetGlimpse
+        from armillary.flow.site_sheet import SheetGlimpse
 
         glimpse, tokens = view.norm, self._tokens
         if isinstance(glimpse, SheetGlimpse):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Tokens
-    from armillary.flow.sheet import Sheet
+    from armillary.flow.site_sheet import Sheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import Reservoir
 
@@ -126,7 +126,7 @@ class SampleWatch:
         return rank <= self._bar
 
     def see(self, site: str, view: View) -> None:
-        from armillary.flow.sheet import SheetGlimpse
+        from armillary.flow.site_sheet import SheetGlimpse
 
         glimpse, reservoir = view.norm, self.state.rows[site]
         if isinstance(glimpse, SheetGlimpse) and reservoir.kept + len(self._rows) <= reservoir.capacity:

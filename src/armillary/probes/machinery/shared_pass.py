@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.flow.capture import Watcher
     from armillary.flow.glimpse import Tokens, Typical
-    from armillary.flow.sheet import Sheet
+    from armillary.flow.site_sheet import Sheet
     from armillary.flow.tokens import Corpus, Segment
 
 
@@ -269,7 +269,7 @@ class _Sites:
         self._sheet: Sheet | None = None
 
     def begin(self, tokens: "Tokens") -> None:
-        from armillary.flow.sheet import Sheet
+        from armillary.flow.site_sheet import Sheet
         from armillary.geometry.fused import batched
 
         self.tokens = tokens
@@ -285,7 +285,7 @@ class _Sites:
 
     def _watcher(self, site: str, watches: list[Watch[Any]]) -> "Watcher":
         from armillary.flow.glimpse import Glimpse
-        from armillary.flow.sheet import SheetGlimpse
+        from armillary.flow.site_sheet import SheetGlimpse
 
         norm = self._anatomy.norms.get(site)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from armillary.anatomy import Norm
 from armillary.flow.glimpse import KINDS
-from armillary.flow.sheet import Sheet
+from armillary.flow.site_sheet import Sheet
 from armillary.measures import GroupedScalars, Largest
 from armillary.probes.instruments.lengths import SCALARS, TOP, LengthSums
 from armillary.probes.machinery import T

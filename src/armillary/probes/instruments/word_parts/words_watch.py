@@ -6,7 +6,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.norm import Norm
 from armillary.flow.glimpse import Glimpse, Tokens
-from armillary.flow.sheet import Sheet, SheetGlimpse
+from armillary.flow.site_sheet import Sheet, SheetGlimpse
 from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import batched, fused
 from armillary.geometry.fused.paths import Paths

@@ -276,7 +276,7 @@ class Holder(distributed.WorkerPlugin):
         import torch
 
         from armillary.flow.controls import Twins
-        from armillary.flow.memory import keep_pages
+        from armillary.flow.machine.memory import keep_pages
 
         keep_pages()
         torch.set_num_threads(self._threads or self._worker.state.nthreads)

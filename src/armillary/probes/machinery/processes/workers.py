@@ -16,7 +16,7 @@ from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from armillary.errors import ArmillaryError
-from armillary.flow.memory import keep_pages
+from armillary.flow.machine.memory import keep_pages
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import TextError
-from armillary.flow.files import Lazy, readable, whole_characters
+from armillary.flow.sources.text_files import Lazy, readable, whole_characters
 
 USUAL = ("text", "content", "document")
 SEVERAL = 100

@@ -1,0 +1,1 @@
+"""What does the machine allow? How many tokens at once, and which memory is kept."""
