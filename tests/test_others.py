@@ -22,16 +22,16 @@ from armillary.probes.machinery import MODEL
 from armillary.probes.machinery.layers import stream_states
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather, observe
-from armillary.probes.others.bare_attention import Bare, left
-from armillary.probes.others.bare_attention import share as left_share
-from armillary.probes.others.block_fits import block_fits, skip, write
-from armillary.probes.others.block_fits import whole as linear_share
-from armillary.probes.others.cones import contributions, rogue_share
 from armillary.probes.others.id_peak import by_half, middle, peak
 from armillary.probes.others.key_hulls import _keys, _layer, _received
-from armillary.probes.others.massive_places import SetOutliers, extremes
+from armillary.probes.others.largest.massive_places import SetOutliers, extremes
 from armillary.probes.others.straight import middle_third
-from armillary.probes.others.stream import sampled_streams
+from armillary.probes.others.streams.bare_attention import Bare, left
+from armillary.probes.others.streams.bare_attention import share as left_share
+from armillary.probes.others.streams.block_fits import block_fits, skip, write
+from armillary.probes.others.streams.block_fits import whole as linear_share
+from armillary.probes.others.streams.cones import contributions, rogue_share
+from armillary.probes.others.streams.sampled_stream import sampled_streams
 from armillary.results import Why
 from armillary.specimens.models.assembled import assembled
 from armillary.specimens.models.draws import normal

@@ -25,7 +25,7 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.layers import stream_states
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text
-from armillary.probes.others.cones import ROGUE, Cones, cones
+from armillary.probes.others.streams.cones import ROGUE, Cones, cones
 from armillary.probes.sphere.across_sites import decided, defined_median, drawn_interval
 from armillary.results import Claim, Control, Finding, Part, Quantity, Statistic, Table, Verdict, Why, say
 

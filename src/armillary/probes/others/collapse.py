@@ -78,7 +78,7 @@ class Collapse:
         return 4.0 + TWINS
 
     def experiment(self, bench: "Bench") -> "dict[str, Floats] | None":
-        from armillary.probes.others.bare_attention import ALONE, WAYS, left_over
+        from armillary.probes.others.streams.bare_attention import ALONE, WAYS, left_over
 
         if not bench.text.windows:
             return None
@@ -86,7 +86,7 @@ class Collapse:
         return ways | {twin: left_over(bench.arm(twin), ALONE) for twin in bench.twins[:TWINS]}
 
     def conclude(self, evidence: Evidence, result: "dict[str, Floats] | None") -> Finding:
-        from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, left, share
+        from armillary.probes.others.streams.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, left, share
 
         if result is None or not result[WHOLE].any():
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, "No document has three tokens. Give longer documents.")
@@ -161,7 +161,7 @@ def _prevents(value: Interval) -> Part:
 
 
 def _slows(evidence: Evidence, result: Mapping[str, Floats]) -> Part:
-    from armillary.probes.others.bare_attention import ALONE, FORWARDS, left
+    from armillary.probes.others.streams.bare_attention import ALONE, FORWARDS, left
 
     both = np.stack([result[FORWARDS], result[ALONE]], 1)
     more = evidence.interval(both, lambda sums: left(sums[:, 0])[:, -1] - left(sums[:, 1])[:, -1])
@@ -174,13 +174,13 @@ def _slows(evidence: Evidence, result: Mapping[str, Floats]) -> Part:
 
 
 def _names(result: Mapping[str, Floats]) -> list[str]:
-    from armillary.probes.others.bare_attention import WHOLE
+    from armillary.probes.others.streams.bare_attention import WHOLE
 
     return ["L0.resid_pre", *(f"L{layer}.resid_post" for layer in range(result[WHOLE].shape[1] - 1))]
 
 
 def _table(evidence: Evidence, result: Mapping[str, Floats]) -> Table:
-    from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, left, share
+    from armillary.probes.others.streams.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, left, share
 
     twins = [left(result[twin].sum(0)) for twin in evidence.twins[:TWINS] if twin in result]
     none = np.full(len(_names(result)), np.nan)
@@ -200,7 +200,7 @@ def _table(evidence: Evidence, result: Mapping[str, Floats]) -> Table:
 
 
 def _drawn(evidence: Evidence, result: Mapping[str, Floats]) -> Quantity:
-    from armillary.probes.others.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, left
+    from armillary.probes.others.streams.bare_attention import ALONE, FORWARDS, SKIPS, WHOLE, left
 
     others = {way: left(result[way].sum(0)) for way in (FORWARDS, SKIPS, WHOLE)}
     names = _names(result)

@@ -26,7 +26,7 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.layers import stream_states
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text, no_middle
-from armillary.probes.others.stream import sampled_streams
+from armillary.probes.others.streams.sampled_stream import sampled_streams
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
 from armillary.probes.sphere.spectra.dimension_estimates import NEIGHBOURS, POINTS, inverse, neighbour_sums
 from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Verdict, Why, say

@@ -23,7 +23,7 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.intervals import Statistic as Share
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text
-from armillary.probes.others.block_fits import BlockFits, block_fits, skip, whole, write
+from armillary.probes.others.streams.block_fits import BlockFits, block_fits, skip, whole, write
 from armillary.probes.sphere.across_sites import defined_median
 from armillary.results import Claim, Control, Finding, Part, Quantity, Statistic, Table, Verdict, Why, say
 

@@ -22,7 +22,7 @@ from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Wh
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.others.massive_parts import MassiveResult
+    from armillary.probes.others.largest.massive_parts import MassiveResult
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Massive:
     def experiment(self, bench: "Bench") -> "MassiveResult | None":
         from armillary.probes.grid.head_kinds import kind_scores
         from armillary.probes.instruments.patterns import LENGTH_LEAST
-        from armillary.probes.others.massive_parts import MassiveResult
-        from armillary.probes.others.massive_places import extremes, intervene
+        from armillary.probes.others.largest.massive_parts import MassiveResult
+        from armillary.probes.others.largest.massive_places import extremes, intervene
 
         if not bench.text.windows:
             return None
@@ -95,7 +95,7 @@ class Massive:
         return MassiveResult(found, kind_scores(bench, LENGTH_LEAST), intervene(bench, found[MODEL]), bench.scored)
 
     def conclude(self, evidence: Evidence, result: "MassiveResult | None") -> Finding:
-        from armillary.probes.others.massive_parts import massive_lines, massive_parts, massive_table
+        from armillary.probes.others.largest.massive_parts import massive_lines, massive_parts, massive_table
 
         if result is None or len(result.found[MODEL].document) < 2:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, "The text has fewer than two documents. Give more text.")

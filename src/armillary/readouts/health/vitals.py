@@ -20,9 +20,9 @@ from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, Evidence, Flags, Floats, T, mean
 from armillary.probes.machinery.bench import Bench, text_loss
 from armillary.probes.machinery.shared_pass import observe
-from armillary.probes.others.cones import Cones, cones
-from armillary.probes.others.massive_places import Extremes, extremes
-from armillary.probes.others.stream import Streams, sampled_streams
+from armillary.probes.others.largest.massive_places import Extremes, extremes
+from armillary.probes.others.streams.cones import Cones, cones
+from armillary.probes.others.streams.sampled_stream import Streams, sampled_streams
 from armillary.probes.sphere.ellipsoid import flat_axes, gain_axes
 from armillary.probes.sphere.spectra.clouds import membership, participation
 

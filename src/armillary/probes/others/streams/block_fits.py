@@ -7,7 +7,7 @@ import numpy as np
 from armillary.probes.instruments.stream_pairs import STREAM_PAIRS, block_states
 from armillary.probes.machinery import Evidence, Floats, over_sites
 from armillary.probes.machinery.intervals import ratio
-from armillary.probes.others.stream import sampled_streams
+from armillary.probes.others.streams.sampled_stream import sampled_streams
 
 # Ridge penalties, as shares of the mean variance. A penalty shrinks what the block adds towards nothing: towards the
 # skip alone. Which one is used for one half of the documents is decided on the other.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.probes.machinery import Evidence, Floats, over_sites
-from armillary.probes.others.stream import sampled_streams
+from armillary.probes.others.streams.sampled_stream import sampled_streams
 from armillary.probes.sphere.across_sites import document_weights
 from armillary.probes.sphere.spectra.clouds import mean_cosine, membership
 

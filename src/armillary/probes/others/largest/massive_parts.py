@@ -23,7 +23,7 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.bench import Trials
 from armillary.probes.machinery.tables import cells, line, table
-from armillary.probes.others.massive_places import MEAN, OTHERS, ZERO, Extremes
+from armillary.probes.others.largest.massive_places import MEAN, OTHERS, ZERO, Extremes
 from armillary.probes.sphere.across_sites import document_weights, drawn_interval
 from armillary.results import Part, Quantity, Statistic, Table, Verdict, Why, say
 
