@@ -34,8 +34,8 @@ from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather, observe
 from armillary.probes.words.context import Context
-from armillary.probes.words.neighbours import _others, _within, explained
-from armillary.probes.words.self_similarity import SampledStates, same_tokens, self_similarity
+from armillary.probes.words.contexts.adjacent_words import _others, _within, explained
+from armillary.probes.words.contexts.self_similarity import SampledStates, same_tokens, self_similarity
 from armillary.probes.words.senses.clusters import triplets
 from armillary.probes.words.senses.homographs import listed, readable, shuffled
 from armillary.results import Finding, Part, Why

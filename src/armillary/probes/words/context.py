@@ -10,7 +10,7 @@ from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Wh
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.words.context_measures import ContextMeasures, ContextPasses
+    from armillary.probes.words.contexts.context_measures import ContextMeasures, ContextPasses
 
 SENSE = "share of comparisons in which the same sense is nearer"
 
@@ -83,14 +83,14 @@ class Context:
         return 2 + ((2 + twins_for(anatomy)) * 5000 + 3000) / 1536
 
     def experiment(self, bench: "Bench") -> "ContextPasses":
-        from armillary.probes.words.context_measures import context_passes
+        from armillary.probes.words.contexts.context_measures import context_passes
 
         return context_passes(bench)
 
     def conclude(self, evidence: Evidence, result: "ContextPasses") -> Finding:
-        from armillary.probes.words.context_measures import ContextMeasures
-        from armillary.probes.words.context_parts import attention_limit, context_parts
-        from armillary.probes.words.context_tables import (
+        from armillary.probes.words.contexts.context_measures import ContextMeasures
+        from armillary.probes.words.contexts.context_parts import attention_limit, context_parts
+        from armillary.probes.words.contexts.context_tables import (
             context_notes,
             context_quantities,
             context_table,

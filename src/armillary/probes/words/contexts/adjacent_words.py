@@ -13,7 +13,7 @@ import torch
 from armillary.anatomy import Anatomy
 from armillary.flow.tokens import Corpus
 from armillary.probes.machinery import Floats, Ints
-from armillary.probes.words.self_similarity import SampledStates
+from armillary.probes.words.contexts.self_similarity import SampledStates
 
 # A causal model reads two words back; an encoder also one ahead.
 BACK, AHEAD = 2, 1

@@ -12,15 +12,15 @@ from armillary.probes.machinery import MODEL, NAN3, SHUFFLED, Evidence, Floats, 
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.intervals import interval, intervals, ratio
 from armillary.probes.machinery.shared_pass import observe
-from armillary.probes.words.neighbours import Predicted, predicted
-from armillary.probes.words.refinement import falling
-from armillary.probes.words.self_similarity import (
+from armillary.probes.words.contexts.adjacent_words import Predicted, predicted
+from armillary.probes.words.contexts.self_similarity import (
     SampledStates,
     SelfSimilarity,
     same_tokens,
     sampled_states,
     self_similarity,
 )
+from armillary.probes.words.refinement import falling
 from armillary.probes.words.senses.clusters import OFF, SenseScores, sense_scores, silence
 
 SITES = 7

@@ -9,7 +9,7 @@ from armillary.probes.machinery.verdicts import more_text
 from armillary.results import Limit, Part, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
-    from armillary.probes.words.context_measures import ContextMeasures
+    from armillary.probes.words.contexts.context_measures import ContextMeasures
 
 OWN = "own share of a word's state, later half of the depth"
 SENSE = "share of comparisons in which the same sense is nearer, later half of the depth"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, Floats, T, cells, interval_cells, line, table
-from armillary.probes.words.context_measures import ContextMeasures
+from armillary.probes.words.contexts.context_measures import ContextMeasures
 from armillary.probes.words.senses.clusters import NEAR, OFF
 from armillary.probes.words.senses.homographs import listed
 from armillary.results import Quantity, Table

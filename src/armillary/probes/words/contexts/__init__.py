@@ -1,0 +1,1 @@
+"""What does context change in the states of a word?"""
