@@ -15,7 +15,7 @@ import torch
 from command import refused, run, works
 
 import armillary
-from armillary.cli import errors
+from armillary.cli.terminal import failures as errors
 from armillary.errors import ModelError, OutputError, TextError
 from armillary.flow.documents import from_any
 from armillary.lab import forms

@@ -132,7 +132,7 @@ def test_the_glossary_is_that_of_the_docs():
 
 
 def test_completion_knows_claims_and_models():
-    from armillary.cli.options import complete_claims, complete_models
+    from armillary.cli.terminal.options import complete_claims, complete_models
 
     assert "sphere.radius" in complete_claims(None, None, "sphere.r")
     assert complete_claims(None, None, "A,sphere.rad") == ["A,sphere.radius"]

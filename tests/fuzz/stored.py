@@ -14,7 +14,7 @@ from fuzz.mutate import spelt, spoil_bytes, spoil_entry, spoil_json, spoil_json_
 from fuzz.shelf import Shelf, copied
 
 from armillary import learn
-from armillary.cli.errors import friendly
+from armillary.cli.terminal.failures import friendly
 
 SHOWN = (("--json",), ("--json",), ("--full",), ("--brief",), ("sphere.radius",), ("--format", "latex"), ("--methods",))
 

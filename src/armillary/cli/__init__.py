@@ -7,16 +7,16 @@ import click
 
 from armillary import __version__
 from armillary.cli.calibrate import calibrate
-from armillary.cli.errors import Commands
 from armillary.cli.explore import explore
 from armillary.cli.heads import heads, paper
 from armillary.cli.health import health
 from armillary.cli.lab import lab
 from armillary.cli.matrix import matrix
 from armillary.cli.models import anatomy, edits, models
-from armillary.cli.patches import patches
+from armillary.cli.patch_maps import patches
 from armillary.cli.report import compare, figures, report
 from armillary.cli.survey import claims, merge, show, survey
+from armillary.cli.terminal.failures import Commands
 from armillary.cli.travel import travel
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

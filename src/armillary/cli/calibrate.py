@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json
+from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.options import PATH, echo_json
 from armillary.errors import ArmillaryError
 
 if TYPE_CHECKING:

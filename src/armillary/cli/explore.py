@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, loading
+from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.options import PATH, loading
 
 
 @click.command()

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, complete_models, echo_json, loading
+from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.options import PATH, complete_models, echo_json, loading
 from armillary.errors import ArmillaryError
 
 BAD = 1

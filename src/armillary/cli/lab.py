@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, echo_json
+from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.options import PATH, echo_json
 
 if TYPE_CHECKING:
     from armillary.lab.study.queue import Spread

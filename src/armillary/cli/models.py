@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from armillary.cli.errors import friendly
-from armillary.cli.options import complete_models, echo_json, load, loading
+from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.options import complete_models, echo_json, load, loading
 
 
 @click.group(invoke_without_command=True)

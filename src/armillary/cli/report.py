@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, complete_claims, complete_models, echo_json
+from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.options import PATH, complete_claims, complete_models, echo_json
 from armillary.errors import ArmillaryError
 
 

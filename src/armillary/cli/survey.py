@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from armillary.cli.calibrate import show_calibration
-from armillary.cli.errors import friendly
-from armillary.cli.options import PATH, complete_claims, complete_models, echo_json, form_of, forms, loading
+from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.options import PATH, complete_claims, complete_models, echo_json, form_of, forms, loading
 from armillary.errors import ArmillaryError, nearest
 
 if TYPE_CHECKING:

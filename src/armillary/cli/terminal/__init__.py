@@ -1,0 +1,1 @@
+"""What do all commands share? Options, and how failures are reported."""
