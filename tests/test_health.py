@@ -15,7 +15,7 @@ from armillary.anatomy.read import read
 from armillary.cli import main
 from armillary.flow.documents import from_any
 from armillary.readouts.health.checks import BY_ID, usual_values
-from armillary.readouts.health.report import against, check_health
+from armillary.readouts.health.health_report import against, check_health
 from armillary.results.sheets.health import STATUSES
 from armillary.run import text_of
 from armillary.specimens.models.sick import HEAD, INJURIES, LAYER, TWIN, UNIT, injured

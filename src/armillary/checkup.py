@@ -7,8 +7,8 @@ from typing import Any
 from armillary.anatomy import Anatomy
 from armillary.errors import TextError
 from armillary.flow.documents import from_any
-from armillary.readouts.health.report import against as beside
-from armillary.readouts.health.report import check_health
+from armillary.readouts.health.health_report import against as beside
+from armillary.readouts.health.health_report import check_health
 from armillary.results.sheets.health import Health
 from armillary.run import DEFAULT_MODEL, DEFAULT_TOKENS, SEED, load, text_of
 from armillary.views.text.progress import progress_bar

@@ -11,7 +11,7 @@ from armillary.anatomy.folded import mlp_norm
 from armillary.anatomy.read import read
 from armillary.edits import EDITS, Ablate, Freeze, Scale, Shuffle, Silence, Slide, Turn, across, edited, within
 from armillary.edits.edit import changing
-from armillary.edits.resume import resuming, unchanged_blocks
+from armillary.edits.late_start import resuming, unchanged_blocks
 from armillary.errors import ArmillaryError, ModelError
 from armillary.flow.capture import run, still, watching
 

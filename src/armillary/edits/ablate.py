@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from armillary.anatomy import Anatomy
 from armillary.anatomy.sites import site_named
 from armillary.edits.edit import changing
-from armillary.edits.settings import check_finite, check_heads, check_layer, check_literal, check_whole
-from armillary.edits.tokens import Tokens, reading_tokens
+from armillary.edits.edit_settings import check_finite, check_heads, check_layer, check_literal, check_whole
+from armillary.edits.token_places import Tokens, reading_tokens
 from armillary.errors import ArmillaryError
 
 Choose = Callable[[Tensor, Tensor], Tensor]

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.sites import received, restored_rows, site_named
-from armillary.edits.settings import check_layer
-from armillary.edits.tokens import Tokens, own_caches, reading_tokens
+from armillary.edits.edit_settings import check_layer
+from armillary.edits.token_places import Tokens, own_caches, reading_tokens
 from armillary.errors import ArmillaryError, ModelError
 
 Change = Callable[[Tensor, Tensor | None], Tensor]

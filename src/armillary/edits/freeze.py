@@ -10,8 +10,8 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing
-from armillary.edits.settings import check_finite, check_number
-from armillary.edits.tokens import Tokens, reading_tokens
+from armillary.edits.edit_settings import check_finite, check_number
+from armillary.edits.token_places import Tokens, reading_tokens
 from armillary.errors import ArmillaryError, ModelError, nearest
 
 

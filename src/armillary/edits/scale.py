@@ -8,7 +8,7 @@ import torch
 
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing_stream
-from armillary.edits.settings import check_number, check_whole
+from armillary.edits.edit_settings import check_number, check_whole
 
 
 @dataclass(frozen=True)

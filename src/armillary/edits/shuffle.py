@@ -10,7 +10,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing, changing_heads
-from armillary.edits.settings import check_layer, check_literal, check_whole
+from armillary.edits.edit_settings import check_layer, check_literal, check_whole
 from armillary.errors import ArmillaryError
 
 Where = Literal["z", "q", "qk"]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import uncompiled
-from armillary.edits.settings import check_literal, check_whole
-from armillary.edits.tokens import around_blocks, first_real, is_flat, named, past_length, reader_of, slid_by
+from armillary.edits.edit_settings import check_literal, check_whole
+from armillary.edits.token_places import around_blocks, first_real, is_flat, named, past_length, reader_of, slid_by
 from armillary.errors import ArmillaryError, ModelError
 
 Positions = Literal["restart", "keep"]

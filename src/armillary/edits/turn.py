@@ -11,8 +11,8 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing_stream
-from armillary.edits.settings import check_number, check_whole
-from armillary.edits.tokens import Tokens
+from armillary.edits.edit_settings import check_number, check_whole
+from armillary.edits.token_places import Tokens
 
 
 @dataclass(frozen=True)

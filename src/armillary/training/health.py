@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError
 from armillary.flow.capture import still
-from armillary.readouts.health.report import check_health
+from armillary.readouts.health.health_report import check_health
 from armillary.results.sheets.health import Health
 from armillary.training.callback import as_corpus, unwrap
 from armillary.training.snapshot import plain

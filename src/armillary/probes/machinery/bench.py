@@ -19,7 +19,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits import Edit, edited
-from armillary.edits.resume import resuming, unchanged_blocks
+from armillary.edits.late_start import resuming, unchanged_blocks
 from armillary.errors import ModelError
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Corpus, Window

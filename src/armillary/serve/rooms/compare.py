@@ -20,7 +20,7 @@ def travelled(opened: Opened, ask: Ask) -> "Trajectory":
 
 
 def pair(both: "Sequence[Trajectory]", ask: Ask) -> Sequence[Block]:
-    from armillary.readouts.sentences.pair import pair_sheet
+    from armillary.readouts.sentences.model_pair import pair_sheet
 
     return sheet_blocks(pair_sheet(*both), ask["narrow"])
 
