@@ -26,7 +26,7 @@ from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.instrument import MODEL
 from armillary.probes.machinery.processes.cluster import Call, Cluster, cluster_of
 from armillary.probes.machinery.shared_pass import Arm, Passage
-from armillary.reading import SentModel
+from armillary.survey_states import SentModel
 
 SPHERE = (LENGTHS, COVARIANCES, SAMPLES)
 

@@ -710,7 +710,7 @@ def test_a_verdict_that_turns_with_the_text_says_so_in_its_reading(monkeypatch):
     assert turning(turns, radius, "undecided") == turning(turns, radius, "refuted", of_text=False) == ""
     lacking = _calibration({"sphere.radius": {"sample": "supported", "books": "undecided"}})
     assert turning(lacking, radius, "supported") == ""
-    monkeypatch.setattr("armillary.growing.shipped", lambda: turns)
+    monkeypatch.setattr("armillary.growing_survey.shipped", lambda: turns)
     radius, plane = survey("builtin:gpt", claims="sphere.radius,sphere.plane", tokens=1500, progress=False)
     assert radius.reading.endswith(told) and told not in plane.reading
 

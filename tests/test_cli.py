@@ -447,7 +447,7 @@ def test_an_end_from_outside(gpt2, out, monkeypatch, error, code, message):
     def end(*args: Any, **more: Any) -> None:
         raise error
 
-    monkeypatch.setattr("armillary.reading.gather", end)
+    monkeypatch.setattr("armillary.survey_states.gather", end)
     result = run("survey", gpt2, "--out", out, *QUICK)
     assert result.exit_code == code
     check_sentence(result.stderr, message)
@@ -485,7 +485,7 @@ def test_a_bug_is_one_sentence_and_its_traceback_is_kept(gpt2, out, monkeypatch)
     def bug(*args: Any, **more: Any) -> None:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr("armillary.reading.gather", bug)
+    monkeypatch.setattr("armillary.survey_states.gather", bug)
     result = run("survey", gpt2, "--out", out, *QUICK)
     assert result.exit_code == 1
     said = re.fullmatch(

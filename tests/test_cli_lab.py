@@ -14,7 +14,7 @@ from command import check_sentence, refused, run, works
 from runs import fill_disk, log, prose
 
 import armillary
-from armillary import learn
+from armillary import laboratory as learn
 from armillary.flow.laws import LAWS
 from armillary.lab.checkpoint import CHECKPOINT
 from armillary.lab.train import Trainer

@@ -22,8 +22,8 @@ from armillary.flow.tokens import encode
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED
 from armillary.probes.machinery.shared_pass import Arm, InstrumentError, Passage, gather
-from armillary.reading import SentModel
 from armillary.results.store import survey_json
+from armillary.survey_states import SentModel
 
 distributed = pytest.importorskip("distributed")
 from armillary.probes.machinery.processes import cluster  # noqa: E402

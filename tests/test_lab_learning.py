@@ -10,7 +10,7 @@ import torch
 from runs import RECIPES, finished, log, noise, prose, small, trainer
 
 import armillary
-from armillary import learn
+from armillary import laboratory as learn
 from armillary.lab.data import END, Stream
 from armillary.lab.exam import bits_per_byte
 from armillary.lab.model import build, unmasked

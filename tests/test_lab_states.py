@@ -6,7 +6,7 @@ import pytest
 import torch
 from command import refused, run
 
-from armillary import learn
+from armillary import laboratory as learn
 from armillary.errors import ArmillaryError, OutputError
 from armillary.lab import data
 from armillary.lab.study.arm_training import build_arm

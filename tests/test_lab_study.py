@@ -32,7 +32,7 @@ from armillary.lab.study.design import (
 from armillary.lab.study.end_states.robustness import robustness
 from armillary.lab.study.queue import Study, best_rate, read_runs
 from armillary.lab.study.small_tasks.lookup_task import Lookup
-from armillary.learn import SAMPLE
+from armillary.laboratory import SAMPLE
 from armillary.views.figures.lab.study import CURVES, FOREST, GAPS, PAIRS, figure_of, save_study
 from armillary.views.text.lab.study import study_text
 

@@ -13,7 +13,7 @@ import torch
 from runs import Killed, dies, fill_disk, log, outcome, prose, small, trainer
 from safetensors import safe_open
 
-from armillary import learn
+from armillary import laboratory as learn
 from armillary.errors import OutputError, TextError
 from armillary.lab.checkpoint import CHECKPOINT
 from armillary.lab.data import Text

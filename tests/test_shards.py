@@ -61,9 +61,9 @@ def content(folder):
 def states_of(monkeypatch, **how):
     """What a survey concludes from, as arrays by arm, instrument and measure."""
     seen = []
-    original = armillary.reading.gather
+    original = armillary.survey_states.gather
     with monkeypatch.context() as patch:
-        patch.setattr(armillary.reading, "gather", lambda *a, **k: seen.append(original(*a, **k)) or seen[-1])
+        patch.setattr(armillary.survey_states, "gather", lambda *a, **k: seen.append(original(*a, **k)) or seen[-1])
         survey(**how)
     (evidence,) = seen
     return {

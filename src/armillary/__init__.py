@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from armillary.checkup import health
     from armillary.edits import edited
-    from armillary.learn import examine, train
+    from armillary.health_check import health
+    from armillary.laboratory import examine, train
     from armillary.results import Finding, Ledger, Survey
     from armillary.results.store import read_survey as read
     from armillary.run import load, survey
@@ -29,13 +29,13 @@ _HOMES = {
     "Ledger": "armillary.results",
     "Survey": "armillary.results",
     "edited": "armillary.edits",
-    "examine": "armillary.learn",
-    "health": "armillary.checkup",
+    "examine": "armillary.laboratory",
+    "health": "armillary.health_check",
     "explore": "armillary.serve.start",
     "load": "armillary.run",
     "read": "armillary.results.store",
     "survey": "armillary.run",
-    "train": "armillary.learn",
+    "train": "armillary.laboratory",
 }
 __all__ = [
     "Finding",

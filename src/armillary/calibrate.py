@@ -25,7 +25,6 @@ from armillary.probes.machinery import T
 from armillary.probes.machinery.limits.thresholds import RULES_VERSION
 from armillary.probes.machinery.processes.jobs import MODULES
 from armillary.probes.machinery.processes.workers import on_one_thread, one_by_one, side_by_side
-from armillary.reading import check_dask
 from armillary.results import Finding
 from armillary.results.calibration import SAMPLE, Calibration, Outcome, Run, RunsFile, Study, Task
 from armillary.results.calibration.calibration_file import NAME, calibration_json
@@ -35,6 +34,7 @@ from armillary.results.store import check_writable, json_text, table_csv, write_
 from armillary.specimens import planted
 from armillary.specimens.planted.case import conclude
 from armillary.specimens.untrained import SHAPES, tokenizer, untrained
+from armillary.survey_states import check_dask
 from armillary.views.text.papers.trust import trust_page
 
 STUDY = "study.json"

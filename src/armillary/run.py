@@ -26,7 +26,7 @@ from armillary.flow.media.corpus import budget_of, media_corpus, suited
 from armillary.flow.media.sources import Media, media_of
 from armillary.flow.sources.spread import spread
 from armillary.flow.tokens import Corpus, encode
-from armillary.growing import GrowingSurvey
+from armillary.growing_survey import GrowingSurvey
 from armillary.probes import AnyProbe, choose
 from armillary.probes.instruments.covariances import ENOUGH, share
 from armillary.probes.machinery.bench import Bench, text_loss
@@ -38,12 +38,12 @@ from armillary.probes.machinery.plan import expected_costs, make_plan
 from armillary.probes.machinery.probe import reads_text
 from armillary.probes.machinery.processes.jobs import MODULES, jobs_for, prepare_jobs
 from armillary.probes.machinery.processes.shards import forget_shard
-from armillary.reading import Loader, Reading
 from armillary.results import Provenance, Survey, TextFacts
 from armillary.results.disk.files import check_writable, not_left_empty
 from armillary.results.disk.lock import locked
 from armillary.results.disk.resume import decided, forget_pass
 from armillary.results.store import read_survey
+from armillary.survey_states import Loader, Reading
 from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"

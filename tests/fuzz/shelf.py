@@ -9,7 +9,7 @@ import pytest
 import runs
 from command import works
 
-from armillary import learn
+from armillary import laboratory as learn
 
 MODELS = ("gpt2", "llama", "bert", "gpt_neox")
 

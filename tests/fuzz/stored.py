@@ -13,7 +13,7 @@ from fuzz.case import Case, same_output
 from fuzz.mutate import spelt, spoil_bytes, spoil_entry, spoil_json, spoil_json_file
 from fuzz.shelf import Shelf, copied
 
-from armillary import learn
+from armillary import laboratory as learn
 from armillary.cli.terminal.failures import friendly
 
 SHOWN = (("--json",), ("--json",), ("--full",), ("--brief",), ("sphere.radius",), ("--format", "latex"), ("--methods",))

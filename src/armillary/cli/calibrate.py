@@ -67,7 +67,7 @@ def calibrate(
     if workers is not None and dask is not None:
         raise ArmillaryError("--workers and --dask were both given; runs are made here or on a cluster: choose one.")
     if dask is not None:
-        from armillary.reading import check_dask
+        from armillary.survey_states import check_dask
 
         check_dask(dask)
     from armillary.calibrate import calibrate as make_runs

@@ -35,8 +35,8 @@ def health(model: str, out: Path | None, strict: bool, as_json: bool, **asked: A
     """
     if out is not None and out.suffix.lower() not in (".html", ".json", ".csv"):
         raise ArmillaryError(f"{out} ends in {out.suffix!r}; give a file in .html, .json or .csv.")
-    from armillary.checkup import health as check
     from armillary.flow.machine.memory import keep_pages
+    from armillary.health_check import health as check
     from armillary.run import DEFAULT_MODEL, DEFAULT_TOKENS
 
     keep_pages()

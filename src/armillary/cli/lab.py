@@ -58,7 +58,7 @@ def train(
     how: dict[str, Any] = {"heldout": heldout, "architecture": architecture, "device": device}
     with not_left_empty(out):
         check_writable(out)
-        from armillary import learn
+        from armillary import laboratory as learn
 
         folder = learn.train(preset, text, out, **how, **changes)
     click.echo(learn.summary(folder))
@@ -97,7 +97,7 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
     wanted = _arms(study, arms)
     size, seeds = _amount(jobs=jobs, **amount)
     if dask is not None:
-        from armillary.reading import check_dask
+        from armillary.survey_states import check_dask
 
         check_dask(dask)
     from armillary.lab.data import Text, check_source
@@ -108,7 +108,7 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
     from armillary.anatomy.loading.load import pick_device
     from armillary.lab.study.conclusions.outcome import outcome
     from armillary.lab.study.queue import Study
-    from armillary.learn import SAMPLE, survey_states
+    from armillary.laboratory import SAMPLE, survey_states
     from armillary.views.text.lab.study import study_text
 
     source, on = Text.of(SAMPLE if text is None else text, heldout), pick_device(device)
@@ -179,7 +179,7 @@ def _amount(preset: str, size: str | None, seeds: int | None, jobs: int) -> tupl
 def show(folder: Path, out: Path | None, survey: bool) -> None:
     """Show what the study in FOLDER has found so far."""
     if survey:
-        from armillary.learn import survey_states
+        from armillary.laboratory import survey_states
 
         survey_states(folder, lambda line: click.echo(line, err=True))
     from armillary.lab.study.conclusions.outcome import outcome
@@ -207,7 +207,7 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
     """
     import json
 
-    from armillary import learn
+    from armillary import laboratory as learn
     from armillary.lab.card import results
 
     answers = learn.examine(model, text, training=training, device=device)
@@ -230,7 +230,7 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
 @friendly
 def plot(model: str, out: Path) -> None:
     """Draw how a model's geometry changed during training: MODEL is the folder of a run, or a built-in model."""
-    from armillary import learn
+    from armillary import laboratory as learn
     from armillary.views.figures.lab.training import save_training
 
     click.echo(f"{save_training(learn.training(model), model, out)}")
