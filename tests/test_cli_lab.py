@@ -14,7 +14,7 @@ from command import check_sentence, refused, run, works
 from runs import fill_disk, log, prose
 
 import armillary
-from armillary import laboratory as learn
+from armillary import laboratory
 from armillary.flow.laws import LAWS
 from armillary.lab.checkpoint import CHECKPOINT
 from armillary.lab.train import Trainer
@@ -79,8 +79,8 @@ def test_the_exam(smoke):
     assert found["bits_per_byte"] < 3.1
     assert found["lens"]["depths"] == ["L0.resid_pre", "L0.resid_post", "L1.resid_post"]
     assert found["lens"]["nats"][-1] < found["lens"]["nats"][0]
-    assert len(found["samples"]) == len(learn.PROMPTS) and all(
-        text.startswith(prompt) for text, prompt in zip(found["samples"], learn.PROMPTS, strict=True)
+    assert len(found["samples"]) == len(laboratory.PROMPTS) and all(
+        text.startswith(prompt) for text, prompt in zip(found["samples"], laboratory.PROMPTS, strict=True)
     )
     assert {"education", "woman"} & set(found["nouns_split"]) and "time" not in found["nouns_split"]
 

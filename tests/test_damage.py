@@ -15,7 +15,7 @@ import torch
 from command import refused, run, works
 
 import armillary
-from armillary.cli.terminal import failures as errors
+from armillary.cli.terminal import failures
 from armillary.errors import ModelError, OutputError, TextError
 from armillary.flow.documents import from_any
 from armillary.lab import forms
@@ -306,7 +306,7 @@ def test_an_interrupt_tells_what_is_on_disk(survey: Survey, tmp_path: Path, monk
         patch.setattr("armillary.results.store.read_survey", interrupt)
         result = run("report", tmp_path)
         assert (result.exit_code, result.stderr) == (
-            errors.INTERRUPTED,
+            failures.INTERRUPTED,
             "armillary: interrupted; nothing was written.\n",
         )
     real = reporting.save_report

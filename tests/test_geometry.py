@@ -24,7 +24,9 @@ from armillary.geometry.resample import auc, benjamini_hochberg, bootstrap, jack
 from armillary.geometry.sphere import angle, cap_ratio, gaussian_shell_cv, monte_carlo_shell
 
 
-@pytest.mark.parametrize("name", ["dimension", "local", "resample", "spectrum", "sphere"])
+@pytest.mark.parametrize(
+    "name", ["clouds.intrinsic_dimension", "clouds.local_spread", "clouds.spectrum", "resample", "sphere"]
+)
 def test_examples_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"armillary.geometry.{name}"))
     assert result.attempted

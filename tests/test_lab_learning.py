@@ -10,7 +10,7 @@ import torch
 from runs import RECIPES, finished, log, noise, prose, small, trainer
 
 import armillary
-from armillary import laboratory as learn
+from armillary import laboratory
 from armillary.lab.data import END, Stream
 from armillary.lab.exam import bits_per_byte
 from armillary.lab.model import build, unmasked
@@ -31,7 +31,7 @@ def whole(text, tmp_path_factory):
 def test_exam_and_training_read_a_text_alike(whole, text):
     """Or their bits per byte would not compare."""
     run = whole["gpt"]
-    tokens, size = learn._tokens(armillary.load(str(run.out), progress=False), text)
+    tokens, size = laboratory._tokens(armillary.load(str(run.out), progress=False), text)
     parts = [run.train, run.valid]
     assert tokens[: len(run.train)].tolist() == run.train.window(0, len(run.train)).tolist()
     assert size == sum(part.bytes for part in parts)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from command import refused, run
 
-from armillary import laboratory as learn
+from armillary import laboratory
 from armillary.errors import ArmillaryError, OutputError
 from armillary.lab import data
 from armillary.lab.study.arm_training import build_arm
@@ -74,7 +74,7 @@ def study(tmp_path, monkeypatch):
     monkeypatch.setattr("armillary.lab.study.design.RATES", (1e-3,))
     chosen = tuple(arm for arm in arms_of("norms") if arm.name in ("layernorm", "dyt", "rmsnorm"))
     monkeypatch.setitem(STUDIES, "norms", chosen)
-    Study("norms", "smoke", data.Text.of(learn.SAMPLE), tmp_path, 1, "cpu").run()
+    Study("norms", "smoke", data.Text.of(laboratory.SAMPLE), tmp_path, 1, "cpu").run()
     return tmp_path
 
 
@@ -87,7 +87,7 @@ def test_end_states_are_surveyed_and_shown(study):
     assert "surveyed layernorm" in shown.stderr and "End states" in shown.stdout
     found = read_geometry(study)
     assert list(found) == ["layernorm", "rmsnorm", "dyt"]
-    assert set(found["layernorm"].claims) == set(learn.STATE_CLAIMS.split(","))
+    assert set(found["layernorm"].claims) == set(laboratory.STATE_CLAIMS.split(","))
     for state in found.values():
         assert bool(state.claims) != bool(state.refused), "verdicts, or a reason why there are none"
     assert found["dyt"].numbers["spread after the norm"] > found["layernorm"].numbers["spread after the norm"]
@@ -102,5 +102,5 @@ def test_without_end_states_there_is_nothing_to_survey(study):
     for path in (study / "states").iterdir():
         path.unlink()
     with pytest.raises(ArmillaryError, match="keeps no end states"):
-        learn.survey_states(study)
+        laboratory.survey_states(study)
     refused("keeps no end states; each arm's first paired run writes one", "lab", "show", study, "--survey")

@@ -13,7 +13,7 @@ import torch
 from runs import Killed, dies, fill_disk, log, outcome, prose, small, trainer
 from safetensors import safe_open
 
-from armillary import laboratory as learn
+from armillary import laboratory
 from armillary.errors import OutputError, TextError
 from armillary.lab.checkpoint import CHECKPOINT
 from armillary.lab.data import Text
@@ -150,7 +150,7 @@ def test_a_stream_that_only_the_geometry_finds_broken(text, tmp_path, monkeypatc
     with pytest.raises(
         TrainingError, match=r"the stream contains NaN or infinity at step 5; the stream grew most at L0.ln2"
     ):
-        learn.train("smoke", text, tmp_path / "run", progress=False, **_changes())
+        laboratory.train("smoke", text, tmp_path / "run", progress=False, **_changes())
     assert saved_step(tmp_path / "run") == 4
 
 

@@ -9,7 +9,7 @@ import pytest
 import runs
 from command import works
 
-from armillary import laboratory as learn
+from armillary import laboratory
 
 MODELS = ("gpt2", "llama", "bert", "gpt_neox")
 
@@ -74,10 +74,10 @@ def _train(shelf: Shelf) -> None:
     with pytest.MonkeyPatch.context() as patch:
         runs.dies(patch, "_update", lambda run: run.step == 9)
         with pytest.raises(runs.Killed):
-            learn.train("smoke", str(prose), shelf.stopped, progress=False, device="cpu", **runs.SMALL)
+            laboratory.train("smoke", str(prose), shelf.stopped, progress=False, device="cpu", **runs.SMALL)
     shutil.copytree(shelf.stopped, shelf.run)
-    learn.train("smoke", str(prose), shelf.run, progress=False, device="cpu", **runs.SMALL)
-    learn.examine(str(shelf.run), progress=False, device="cpu")
+    laboratory.train("smoke", str(prose), shelf.run, progress=False, device="cpu", **runs.SMALL)
+    laboratory.examine(str(shelf.run), progress=False, device="cpu")
     shutil.copytree(Path(__file__).parents[2] / "docs" / "lab" / "gate", shelf.study)
 
 

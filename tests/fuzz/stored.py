@@ -13,7 +13,7 @@ from fuzz.case import Case, same_output
 from fuzz.mutate import spelt, spoil_bytes, spoil_entry, spoil_json, spoil_json_file
 from fuzz.shelf import Shelf, copied
 
-from armillary import laboratory as learn
+from armillary import laboratory
 from armillary.cli.terminal.failures import friendly
 
 SHOWN = (("--json",), ("--json",), ("--full",), ("--brief",), ("sphere.radius",), ("--format", "latex"), ("--methods",))
@@ -165,7 +165,7 @@ def _study(rng: random.Random, place: Path, shelf: Shelf) -> Case:
 @click.argument("text", type=Path)
 @friendly
 def resume(out: Path, text: Path) -> None:
-    learn.train("smoke", str(text), out, progress=False, device="cpu", **runs.SMALL)
+    laboratory.train("smoke", str(text), out, progress=False, device="cpu", **runs.SMALL)
 
 
 def _resumed(rng: random.Random, place: Path, shelf: Shelf) -> Case:

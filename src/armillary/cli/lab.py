@@ -58,10 +58,10 @@ def train(
     how: dict[str, Any] = {"heldout": heldout, "architecture": architecture, "device": device}
     with not_left_empty(out):
         check_writable(out)
-        from armillary import laboratory as learn
+        from armillary import laboratory
 
-        folder = learn.train(preset, text, out, **how, **changes)
-    click.echo(learn.summary(folder))
+        folder = laboratory.train(preset, text, out, **how, **changes)
+    click.echo(laboratory.summary(folder))
 
 
 @lab.command("run")
@@ -207,10 +207,10 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
     """
     import json
 
-    from armillary import laboratory as learn
+    from armillary import laboratory
     from armillary.lab.card import results
 
-    answers = learn.examine(model, text, training=training, device=device)
+    answers = laboratory.examine(model, text, training=training, device=device)
     if as_json:
         echo_json(json.dumps(answers, indent=2, ensure_ascii=False) + "\n")
         return
@@ -230,10 +230,10 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
 @friendly
 def plot(model: str, out: Path) -> None:
     """Draw how a model's geometry changed during training: MODEL is the folder of a run, or a built-in model."""
-    from armillary import laboratory as learn
+    from armillary import laboratory
     from armillary.views.figures.lab.training import save_training
 
-    click.echo(f"{save_training(learn.training(model), model, out)}")
+    click.echo(f"{save_training(laboratory.training(model), model, out)}")
 
 
 @lab.command("card")

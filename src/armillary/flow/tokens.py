@@ -19,7 +19,7 @@ from torch import Tensor
 from armillary.errors import TextError
 from armillary.flow.documents import Documents
 
-# Of a CPU; `flow.batch_size.batch_tokens` says how many a GPU takes.
+# Of a CPU; `flow.machine.batch_size.batch_tokens` says how many a GPU takes.
 BATCH_TOKENS = 2048
 SEGMENT_TOKENS = 1 << 16
 WINDOW = 1024

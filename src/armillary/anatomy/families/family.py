@@ -170,7 +170,7 @@ class Family:
     rotary: str = ""
     rotary_in_block: bool = False
     rotary_reader: str = "called"
-    """One of the functions of `anatomy.rotary`."""
+    """One of the functions of `anatomy.positions.rotary`."""
     rotary_kind: str = ""
     """Which rotation, where one module has several."""
     pairs: Literal["halves", "neighbours"] = "halves"

@@ -1,6 +1,6 @@
 """What are the products of a token's states with each other and with words? One read of each row per state.
 
-The kernel's form of `probes.instruments.word_products`: the same numbers, without buffers in float32.
+The kernel's form of `probes.instruments.word_parts.word_products`: the same numbers, without buffers in float32.
 """
 
 import torch

@@ -95,7 +95,7 @@ def swap(
     name of `lab.parts.SCORES`; projections stay. `activation` is a name of `lab.parts.ACTIVATIONS`. In GPT-2 alone:
     `gate` gives every layer a gated feed-forward with random weights, and `head_width`, `n_heads` or `block_diagonal`
     a new attention with random weights (`lab.parts.WideAttention`);
-    `layout` is 'post-norm' or 'ngpt' (`lab.parts.blocks`).
+    `layout` is 'post-norm' or 'ngpt' (`lab.parts.reordered_blocks`).
     """
     wide = bool(head_width or n_heads or block_diagonal)
     if settings and not isinstance(norm, str):
