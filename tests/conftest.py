@@ -8,6 +8,8 @@ import os
 import random
 import zlib
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from jaxtyping import install_import_hook
 install_import_hook(["armillary.geometry", "armillary.measures"], "beartype.beartype")
 
 torch.set_num_threads(1)
+
+from armillary.geometry import projection  # noqa: E402 - the hook must come first
 
 # A file is run by one worker, so that what its tests share is computed once. The longest begin, longest first, so that
 # both workers end together; all others follow in their own order.
@@ -57,6 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
+def _find_without_extras(name: str) -> ModuleSpec | None:
+    """What `find_spec` finds where pacmap and umap are not installed."""
+    spec = find_spec(name)
+    return None if name in ("pacmap", "umap") and spec is not None and spec.origin is not None else spec
+
+
 def pytest_report_header() -> str:
     return SEEDED
 
@@ -71,6 +81,9 @@ def _seed(name: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    # pacmap and umap come with the slow suite. Where they are installed, every survey of a fast test would draw words
+    # with them too: half a minute of compilation per process, and findings that differ from one machine to the next.
+    projection.find_spec = find_spec if item.get_closest_marker("slow") else _find_without_extras
     # By module: a fixture of the module is the same whichever test asks for it first.
     _seed(item.nodeid.split("::")[0])
 
