@@ -24,6 +24,11 @@ TYPED = "The cat sat on the mat"
 AXE = Path(os.environ.get("ARMILLARY_AXE", Path(sys.prefix) / "axe" / "package" / "axe.min.js"))
 IDLE = {"selector": ".shown[aria-busy=true]", "state": "detached", "timeout": 120_000}
 
+# Elements whose content is wider than they are and can only be seen by scrolling; a sentence's box wraps.
+SIDEWAYS = """() => [...document.querySelectorAll(".page *")].filter(one => one.clientWidth
+  && one.tagName !== "TEXTAREA" && ["auto", "scroll"].includes(getComputedStyle(one).overflowX) && one.scrollWidth > one.clientWidth + 1)
+  .map(one => `${one.className}: ${one.scrollWidth} > ${one.clientWidth}`)"""
+
 
 class Running:
     """`armillary explore` in a process of its own."""
@@ -113,6 +118,9 @@ def test_a_room_opens(browser: Any, server: Running, room: str, width: int, sche
             ".figure .main-svg", "all => all.some(one => one.getBoundingClientRect().right > innerWidth + 1)"
         )
         assert not cut, "figures fit"
+        for details in page.locator("details:not([open]) > summary").all():
+            details.click()
+        assert page.evaluate(SIDEWAYS) == [], "tables and figures reflow"
         page.screenshot(path=tmp_path / f"{room}-{width}-{scheme}.png", full_page=True)
         assert seen.refused() == []
         assert not page.locator(".working:visible").count(), "nothing is at work any more"

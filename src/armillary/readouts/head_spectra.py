@@ -141,10 +141,12 @@ def spectrum_quantities(parts: Sequence[Decomposed], heads: Sequence[int]) -> tu
         index = [float(i) for i in range(1, values.shape[1] + 1)]
         what = f"singular values of folded {SHOWN[matrix]}"
         if len(names) == 1:
-            quantities.append(Quantity(what, f"of {names[0]}", "σ", ("index",), {"index": index}, values[0]))
+            quantities.append(
+                Quantity(what, f"of {names[0]}", "singular value", ("index",), {"index": index}, values[0])
+            )
         else:
             coords: dict[str, list[str] | list[float]] = {"head": names, "index": index}
-            quantities.append(Quantity(what, "one row per head", "σ", ("head", "index"), coords, values))
+            quantities.append(Quantity(what, "one row per head", "singular value", ("head", "index"), coords, values))
     return tuple(quantities)
 
 

@@ -25,7 +25,7 @@ from armillary.results.table import Cell
 COLUMNS = (
     Column("position", "position in the sentence, from 1"),
     Column("token", "the token"),
-    Column("kept", "share of the hidden coordinates that are kept"),
+    Column("kept_share", "share of the hidden coordinates that are kept"),
     Column("carried", "share of the squared length of what W_out receives that kept coordinates carry"),
     Column("write", "length of what the layer writes, over that of the stream before its block"),
     RANK,
@@ -90,7 +90,7 @@ def kept_words(anatomy: Anatomy, sentence: str, layer: int, top: int = 5) -> She
     write, stream = (seen[f"L{layer}.{names[part]}"][0].double().norm(dim=-1) for part in ("out", "stream"))
     power = post.double().square()
     numbers = {
-        "kept": keeps.double().mean(-1),
+        "kept_share": keeps.double().mean(-1),
         "carried": (power * keeps).sum(-1) / power.sum(-1).clamp_min(1e-300),
         "write": write / stream.clamp_min(1e-300),
     }
@@ -99,10 +99,10 @@ def kept_words(anatomy: Anatomy, sentence: str, layer: int, top: int = 5) -> She
         start: dict[str, Cell] = {"position": t + 1, "token": token_text(reader.vocabulary, token)}
         start |= {name: float(values[t]) for name, values in numbers.items()}
         rows += reader.ranked(start, kept=lists[0][t], discarded=lists[1][t])
-    size = float(numbers["write"].mean())
+    size, kept = (float(numbers[name].mean()) for name in ("write", "kept_share"))
     return Sheet(
         name=f"filter-L{layer}",
-        title=f"L{layer} keeps {float(numbers['kept'].mean()):.0%} of its coordinates; its write is {size:.2g} times "
+        title=f"L{layer} keeps {kept:.0%} of its coordinates; its write is {size:.2g} times "
         "as long as the stream before its block",
         caption=f"{anatomy.name} · {plural(len(window.ids), 'token')}",
         tables={"kept and discarded, in words": Table.of(COLUMNS, rows)},

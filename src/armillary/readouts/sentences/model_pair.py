@@ -27,7 +27,7 @@ def pair_sheet(first: Trajectory, second: Trajectory) -> Sheet:
     steps = [_travelled(path) for path in (first, second)]
     return Sheet(
         name="pair",
-        title=f"From start to end a word turns by {steps[0]:.0f}° in {names[0]} and by {steps[1]:.0f}° in {names[1]}",
+        title=f"A word's path over the sphere is {steps[0]:.0f}° long in {names[0]} and {steps[1]:.0f}° in {names[1]}",
         caption=f"{len(first.words)} and {len(second.words)} tokens · angles in each model's own space",
         tables={"next words": _predictions(first, second, names)},
         quantities=tuple(quantities),

@@ -2,14 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from textwrap import wrap
 from typing import Any
 
+import plotly.graph_objects as go
+
+from armillary.views.figures.marks import LIGHT
 from armillary.views.figures.panels import Cell, Panel
 
 TICKS = 20
 """Most ticks of names side by side."""
 ROOM = 38
 """Characters that fit side by side below an axis."""
+TITLE, TITLE_LINE = 46, 17
+"""Characters of a panel's title that fit on a line, and the pixels of a line."""
 
 
 def stacked(panels: Sequence[Panel]) -> list[Panel]:
@@ -53,3 +59,19 @@ def bar_below(bar: dict[str, Any], bottom: float, pixels: float) -> dict[str, An
     place = {"orientation": "h", "x": 0, "xanchor": "left", "len": 1, "yanchor": "top", "thickness": 9}
     kept = {name: value for name, value in bar.items() if name not in ("x", "xanchor", "y", "yanchor", "len")}
     return {**kept, **place, "title": title, "y": max(0.0, bottom - pixels), "outlinewidth": 0}
+
+
+def panel_title(canvas: go.Figure, axis: str, title: str, pixels: float, left: int | None = None) -> None:
+    """A title above the panel of axis '', '2' …; the panel, in a page of `pixels`, gives it the room of its lines.
+
+    On a narrow screen titles start at the left edge of the figure, whose margin is `left`.
+    """
+    lines = wrap(title, 90 if left is None else TITLE)
+    low, high = canvas.layout[f"yaxis{axis}"].domain
+    high -= (9 + TITLE_LINE * len(lines)) / pixels
+    canvas.layout[f"yaxis{axis}"].domain = [low, high]
+    canvas.add_annotation(
+        text="<br>".join(lines), x=0, y=high, xref=f"x{axis} domain", yref="paper", yshift=4, yanchor="bottom",
+        xshift=0 if left is None else 6 - left, xanchor="left", align="left", showarrow=False,
+        font={"size": 13, "color": LIGHT.ink},
+    )  # fmt: skip

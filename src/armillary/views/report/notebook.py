@@ -27,6 +27,8 @@ from armillary.views.text.summary import (
 
 # Rows of a table that is not folded: about a screen.
 _OPEN = 40
+# Characters of a table's line that a screen of 400 pixels shows.
+_NARROW = 48
 
 
 def ledger_html(survey: Survey) -> str:
@@ -97,14 +99,29 @@ def table_html(
         for column, kind in zip(table.columns, kinds, strict=True)
     )
     head += "".join(f"<th>{html_text(name)}</th>" for name in lists)
+    shown = [[show_cell(cell, c.name) for cell, c in zip(row, table.columns, strict=True)] for row in table.rows[:most]]
+    stacks = bool(lists) or too_wide([column.heading for column in table.columns], shown)
+    names = [html_text(name) if stacks else "" for name in (*(c.heading for c in table.columns), *lists)]
+    labels = [f" data-name='{name}'" if name else "" for name in names]
     body = ""
-    for i, row in enumerate(table.rows[:most]):
-        cells = [escape(show_cell(cell, column.name)) for cell, column in zip(row, table.columns, strict=True)]
-        plain = "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(cells, kinds, strict=True))
-        body += f"<tr>{plain}{''.join(f'<td>{cell}</td>' for cell in words[i]) if words else ''}</tr>"
+    for i, row in enumerate(shown):
+        cells = [*map(escape, row), *(words[i] if words else ())]
+        styles = zip(cells, [*kinds, *[""] * len(lists)], labels, strict=True)
+        body += f"<tr>{''.join(f'<td{kind}{label}>{cell}</td>' for cell, kind, label in styles)}</tr>"
     left = len(table.rows) - most
     rest = f"<p class='soft'>{count(left)} more {rows} in the saved table.</p>" if left > 0 else ""
-    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"
+    kind = " class='stacks'" if stacks else ""
+    return f"<div class='wide'><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"
+
+
+def too_wide(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a narrow screen cannot show the columns side by side; each row then stands as a list of terms.
+
+    >>> too_wide(["word", "share"], [["time", "0.5"]]), too_wide(["claim", "reading"], [["sphere", "long " * 20]])
+    (False, True)
+    """
+    columns = zip(headings, *rows, strict=True)
+    return sum(max(map(len, column)) + 2 for column in columns) > _NARROW
 
 
 def verdict_html(finding: Finding) -> str:
@@ -200,4 +217,19 @@ CSS = (
             "summary{cursor:pointer;color:var(--soft)}",
         ]
     )
+    # On a narrow screen a row of a wide table is a list of terms: nothing needs sideways scrolling.
+    + "@media screen and (max-width: 640px){\n"
+    + _rules(
+        [
+            ".stacks,.armillary .stacks tbody{display:block}",
+            ".stacks thead{display:none}",
+            ".stacks tr{display:flex;flex-wrap:wrap;gap:0 14px;padding:5px 0}",
+            # Beats the widths that pages give to cells of tables.
+            ".wide .stacks td{display:block;white-space:normal;overflow-wrap:anywhere;text-align:left;max-width:100%;"
+            "padding:1px 0}",
+            ".wide .stacks td:empty{display:none}",
+            ".wide .stacks td::before{content:attr(data-name) '\\00a0\\00a0';color:var(--soft)}",
+        ]
+    )
+    + "}\n"
 )

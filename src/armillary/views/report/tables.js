@@ -95,6 +95,13 @@ function fields(text) {
   return rows;
 }
 
+// Whether a narrow screen cannot show the columns side by side; each row then stands as a list of terms.
+function tooWide(table) {
+  const widths = table.columns.map((column, j) =>
+    table.rows.reduce((most, row) => Math.max(most, row[j].length), column.name.length) + 2);
+  return widths.reduce((sum, width) => sum + width, 0) > 48;
+}
+
 // Fills a folded table; `name` is the stem of its file.
 function paged(details, table, name) {
   const place = details.querySelector("div");
@@ -102,6 +109,7 @@ function paged(details, table, name) {
   const raw = fields(table.csv).slice(1), words = table.rows.map(row => row.join(" ").toLowerCase());
   const head = make("tr"), body = make("tbody"), shown = make("span", "", {class: "soft"});
   let sort = {column: null}, first = 0, found = table.rows.map((_, i) => i);
+  const stacks = tooWide(table);
 
   const buttons = table.columns.map(column => {
     const cell = make("th", "", {scope: "col", title: column.meaning, class: column.number ? "number" : ""});
@@ -129,7 +137,8 @@ function paged(details, table, name) {
     body.replaceChildren(...found.slice(first, first + PAGE).map(i => {
       const row = make("tr");
       row.append(...table.rows[i].map((cell, j) =>
-        make("td", cell, {class: table.columns[j].number ? "number" : "", title: cell.length > 40 ? cell : ""})));
+        make("td", cell, {class: table.columns[j].number ? "number" : "", title: cell.length > 40 ? cell : "",
+          "data-name": stacks ? table.columns[j].name : ""})));
       return row;
     }));
     const last = Math.min(first + PAGE, found.length), cut = table.rows.length < table.of;
@@ -152,7 +161,8 @@ function paged(details, table, name) {
 
   const bar = make("div", "", {class: "pager"}), wide = make("div", "", {class: "wide", tabindex: 0});
   bar.append(back, on, shown, ...(table.rows.length > PAGE ? [find] : []), save);
-  const drawn = make("table", "", {class: table.columns.length > 8 ? "many" : ""}), top = make("thead");
+  const kinds = [table.columns.length > 8 ? "many" : "", stacks ? "stacks" : ""].join(" ").trim();
+  const drawn = make("table", "", {class: kinds}), top = make("thead");
   top.append(head);
   drawn.append(top, body);
   wide.append(drawn);

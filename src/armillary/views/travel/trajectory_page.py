@@ -110,7 +110,9 @@ def _notes(trajectory: Trajectory) -> str:
 
 
 def _table(trajectory: Trajectory) -> str:
-    return f"<details><summary>words, {len(trajectory.drawn)} rows</summary>{table_html(summary(trajectory))}</details>"
+    rows = len(trajectory.drawn)
+    shown = table_html(summary(trajectory))
+    return f"<details><summary>words, {rows} row{'s' if rows != 1 else ''}</summary>{shown}</details>"
 
 
 def _below(trajectory: Trajectory) -> str:

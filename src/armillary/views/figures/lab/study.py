@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from statistics import median
-from textwrap import wrap
 
 import numpy as np
 import plotly.graph_objects as go
@@ -19,6 +18,7 @@ from armillary.results.numbers import interval, say
 from armillary.results.store import table_csv
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import COLOURS, LIGHT
+from armillary.views.figures.narrow import panel_title
 from armillary.views.save import save_figure
 from armillary.views.text.lab.study import study_table
 
@@ -35,24 +35,7 @@ ABOVE = 0.6
 def study_figure(study: StudyOutcome, narrow: bool = False) -> go.Figure:
     """A forest plot of the arms' differences above their learning rates and their curves."""
     panels = [FOREST, RATES, CURVES] if study.comparisons else [RATES]
-    canvas = figure_of(study, panels, headline(study), caption(study))
-    if narrow:
-        _narrowed(canvas)
-    return canvas
-
-
-def _narrowed(canvas: go.Figure) -> None:
-    """Smaller names in the margin, titles in two lines, and a legend with one arm per line."""
-    below = 84 + 20 * sum(bool(trace.showlegend) for trace in canvas.data)
-    canvas.update_layout(
-        height=canvas.layout.height - canvas.layout.margin.b + below,
-        margin={"l": 104, "r": 12, "b": below},
-        legend={"orientation": "v", "font": {"size": 11}, "tracegroupgap": 0},
-    )
-    canvas.update_yaxes(tickfont={"size": 10})
-    for note in canvas.layout.annotations:
-        if note.yshift == 22:
-            note.update(text="<br>".join(wrap(note.text, 38)), yanchor="bottom", yshift=3, font={"size": 12})
+    return figure_of(study, panels, headline(study), caption(study), narrow)
 
 
 @dataclass(frozen=True)
@@ -64,22 +47,18 @@ class Panel:
     height: Callable[[StudyOutcome], int]
 
 
-def figure_of(study: StudyOutcome, panels: Sequence[Panel], title: str, subtitle: str) -> go.Figure:
+def figure_of(
+    study: StudyOutcome, panels: Sequence[Panel], title: str, subtitle: str, narrow: bool = False
+) -> go.Figure:
     """Panels below each other; arms have one legend below all of them."""
     heights = [panel.height(study) for panel in panels]
-    total, gap = sum(heights), 88
+    total, gap = sum(heights), 72
     whole = total + gap * (len(panels) - 1)
     canvas = make_subplots(rows=len(panels), cols=1, row_heights=heights, vertical_spacing=gap / whole)
+    left = _left(study, 10 if narrow else 12)
     for index, panel in enumerate(panels):
         panel.draw(canvas, study, index + 1)
-        axis = str(index + 1) if index else ""
-        canvas.add_annotation(
-            text=panel.title, x=0, y=1, xref=f"x{axis} domain", yref=f"y{axis} domain", yshift=22, showarrow=False,
-            xanchor="left", font={"size": 13, "color": LIGHT.ink},
-        )  # fmt: skip
-        # Titles are inside the figure's height, where a page cannot cut them off.
-        low, high = canvas.layout[f"yaxis{axis}"].domain
-        canvas.update_yaxes(domain=[low, high - 26 / whole], row=index + 1, col=1)
+        panel_title(canvas, str(index + 1) if index else "", panel.title, whole, left if narrow else None)
     seen: set[str] = set()
     for trace in canvas.data:
         if trace.name:
@@ -87,14 +66,32 @@ def figure_of(study: StudyOutcome, panels: Sequence[Panel], title: str, subtitle
             seen.add(trace.name)
     above = heading(title, escape(subtitle))
     top = above.pop("top") + 8
-    below = 82 + 22 * -(-len(seen) // 4) if seen else 60
-    margin = {"t": top, "l": 150, "r": 24, "b": below}
+    lines = len(seen) if narrow else -(-len(seen) // 4)
+    below = 70 + (20 if narrow else 22) * lines if seen else 60
+    margin = {"t": top, "l": left, "r": 14 if narrow else 24, "b": below}
     canvas.update_layout(template="armillary", height=whole + below + top, margin=margin, showlegend=True, **above)
-    canvas.update_layout(
-        legend={"orientation": "h", "x": 0, "xref": "paper", "y": 0, "yref": "container", "yanchor": "bottom",
-                "font": {"size": 12}, "entrywidth": 150}
-    )  # fmt: skip
+    place = {"x": 0, "xref": "paper", "y": 0, "yref": "container", "yanchor": "bottom"}
+    look = {"orientation": "h", "font": {"size": 12}, "entrywidth": 150}
+    canvas.update_layout(legend={**place, **look})
+    if narrow:
+        canvas.update_layout(legend={"orientation": "v", "font": {"size": 11}, "tracegroupgap": 0})
+        canvas.update_yaxes(tickfont={"size": 10})
+        canvas.update_xaxes(tickangle=0, nticks=5)
+        _fewer(canvas)
     return canvas
+
+
+def _left(study: StudyOutcome, size: int) -> int:
+    """The margin that the names of the arms need, in pixels."""
+    return max(64, round(0.58 * size * max(len(arm.name) for arm in study.arms)) + 16)
+
+
+def _fewer(canvas: go.Figure) -> None:
+    """Ticks that were named one by one: as many as a narrow screen has room for, the last of them always."""
+    for axis in canvas.select_xaxes():
+        if axis.ticktext:
+            step = -(-len(axis.ticktext) // 4)
+            axis.update(tickvals=axis.tickvals[::-1][::step], ticktext=axis.ticktext[::-1][::step])
 
 
 def save_study(study: StudyOutcome, path: Path) -> Path:
@@ -131,6 +128,11 @@ def _tint(study: StudyOutcome, index: int) -> str:
     return ARM_TINTS[(index - 1) % len(ARM_TINTS)]
 
 
+def _dash(index: int) -> str:
+    """Arms beyond the tints have the same again, dashed."""
+    return "solid" if index <= len(ARM_TINTS) else "dot"
+
+
 def _forest(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     known = [c for c in study.comparisons if math.isfinite(c.difference)]
     near = [c for c in known if abs(c.difference) <= FAR * EFFECT]
@@ -149,7 +151,8 @@ def _forest(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     dots = go.Scatter(
         x=[c.difference if c in near else math.copysign(0.97 * reach, c.difference) for c in known],
         y=[escape(c.arm) for c in known], error_x=bars, mode="markers+text", marker=marker, showlegend=False,
-        text=["" if c in near else say(c.difference, "+.2f") for c in known], textposition="middle left",
+        text=["" if c in near else say(c.difference, "+.2f") for c in known],
+        textposition=["middle left" if c.difference > 0 else "middle right" for c in known],
         customdata=[f"{interval(c.difference, c.low, c.high)}, {c.outcome}, {c.seeds} seeds" for c in known],
         hovertemplate="%{y}: %{customdata}<extra></extra>",
     )  # fmt: skip
@@ -205,7 +208,7 @@ def _gaps(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
         gaps = np.array([[a - b for (_, a), (_, b) in zip(ours[s], base[s], strict=True)] for s in seeds])
         steps, mean = [step for step, _ in ours[seeds[0]]], gaps.mean(0)
         half = float(stats.t.ppf(0.975, len(seeds) - 1)) * gaps.std(0, ddof=1) / math.sqrt(len(seeds))
-        canvas.add_trace(_line(arm.name, steps, mean.tolist(), _tint(study, index), True), row, 1)
+        canvas.add_trace(_line(arm.name, steps, mean.tolist(), _tint(study, index), _dash(index)), row, 1)
         canvas.add_trace(_shade(arm.name, steps, mean - half, mean + half, _tint(study, index)), row, 1)
     canvas.add_hrect(y0=-EFFECT, y1=EFFECT, fillcolor=LIGHT.second_band, line_width=0, layer="below", row=row, col=1)
     canvas.update_yaxes(range=[-reach, reach], title="nats per token", row=row, col=1)
@@ -227,7 +230,9 @@ def _rates(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     for index, arm in enumerate(study.arms):
         if arm.rates:
             shown = {rate: loss for rate, loss in arm.rates.items() if math.isfinite(loss)}
-            canvas.add_trace(_line(arm.name, list(shown), list(shown.values()), _tint(study, index), True), row, 1)
+            canvas.add_trace(
+                _line(arm.name, list(shown), list(shown.values()), _tint(study, index), _dash(index)), row, 1
+            )
     ticks = sorted({rate for arm in study.arms for rate in arm.rates})
     labels = [say(rate, "g") for rate in ticks]
     canvas.update_xaxes(type="log", title="learning rate", tickvals=ticks, ticktext=labels, row=row, col=1)
@@ -245,7 +250,7 @@ def _curves(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
         steps, mean, spread = _band(arm)
         if steps:
             tint = _tint(study, index)
-            canvas.add_trace(_line(arm.name, steps, mean.tolist(), tint, True), row, 1)
+            canvas.add_trace(_line(arm.name, steps, mean.tolist(), tint, _dash(index)), row, 1)
             canvas.add_trace(_shade(arm.name, steps, mean - spread, mean + spread, tint), row, 1)
     _, reference, _ = _band(study.reference)
     if len(reference):
@@ -270,10 +275,10 @@ def _band(arm: ArmOutcome) -> tuple[list[int], np.ndarray, np.ndarray]:
     return [step for step, _ in whole[0]], losses.mean(0), spread
 
 
-def _line(name: str, x: Sequence[float], y: Sequence[float], tint: str, legend: bool) -> go.Scatter:
+def _line(name: str, x: Sequence[float], y: Sequence[float], tint: str, dash: str) -> go.Scatter:
     return go.Scatter(
-        x=x, y=y, mode="lines+markers", name=escape(name), legendgroup=escape(name), showlegend=legend,
-        line={"color": tint, "width": 1.6}, marker={"size": 5, "color": tint},
+        x=x, y=y, mode="lines+markers", name=escape(name), legendgroup=escape(name), showlegend=True,
+        line={"color": tint, "width": 1.6, "dash": dash}, marker={"size": 5, "color": tint},
         hovertemplate=f"{escape(name)}<br>%{{x:g}}: %{{y:.4f}}<extra></extra>",
     )  # fmt: skip
 

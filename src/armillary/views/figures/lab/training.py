@@ -5,7 +5,6 @@ import io
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -15,6 +14,7 @@ from plotly.subplots import make_subplots
 from armillary.results.disk.cells import as_text
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import LIGHT
+from armillary.views.figures.narrow import panel_title
 from armillary.views.figures.theme import SEQUENTIAL
 from armillary.views.page import drawn_page
 from armillary.views.save import save_figure
@@ -22,6 +22,8 @@ from armillary.views.save import save_figure
 Look = Mapping[str, Any]
 # Step 0 has no place on a log axis; it is drawn at step 1/2.
 BEFORE = 0.5
+# Margins, in pixels.
+LEFT, BELOW = 60, 60
 PANELS = (
     ("bits per byte of the held-out text", ""),
     ("effective rank of the directions, by norm site", "effective_rank/"),
@@ -32,9 +34,9 @@ PANELS = (
 
 def training_figure(looks: Sequence[Look], name: str, narrow: bool = False) -> go.Figure:
     """Four panels over steps: bits per byte, effective rank, stream length and attention entropy."""
-    columns = 1 if narrow else 2
+    columns, height = (1, 1040) if narrow else (2, 640)
     figure = make_subplots(
-        rows=4 // columns, cols=columns, horizontal_spacing=0.09, vertical_spacing=0.06 if narrow else 0.1
+        rows=4 // columns, cols=columns, horizontal_spacing=0.09, vertical_spacing=0.04 if narrow else 0.1
     )
     for index, (title, prefix) in enumerate(PANELS):
         place = {"row": index // columns + 1, "col": index % columns + 1}
@@ -42,18 +44,11 @@ def training_figure(looks: Sequence[Look], name: str, narrow: bool = False) -> g
         for depth, (label, values) in enumerate(lines.items()):
             figure.add_trace(_line(looks, label, values, depth / max(1, len(lines) - 1)), **place)
         axis = str(index + 1) if index else ""
-        figure.add_annotation(
-            text="<br>".join(wrap(title, 44 if narrow else 80)), x=0, y=1,
-            xref=f"x{axis} domain", yref=f"y{axis} domain", yshift=22, showarrow=False,
-            xanchor="left", font={"size": 13, "color": LIGHT.ink},
-        )  # fmt: skip
+        panel_title(figure, axis, title, height - BELOW, LEFT if narrow else None)
         figure.update_xaxes(
             type="log", tickvals=[BEFORE, 1, 10, 100, 1000, 10_000],
             ticktext=["0", "1", "10", "100", "1,000", "10,000"], title="step" if index > 3 - columns else None, **place,
         )  # fmt: skip
-        # Each panel's title is inside the figure's height, where a page cannot cut it off.
-        low, high = figure.layout[f"yaxis{axis}"].domain
-        figure.update_yaxes(domain=[low, high - 0.06], **place)
     figure.update_yaxes(
         type="log", tickvals=[n * 10.0**k for k in range(-3, 6) for n in (1, 3)], row=3 if narrow else 2, col=1
     )
@@ -61,8 +56,8 @@ def training_figure(looks: Sequence[Look], name: str, narrow: bool = False) -> g
     top = above.pop("top")
     figure.update_layout(
         template="armillary",
-        height=(1150 if narrow else 640) + top,
-        margin={"t": top, "l": 60, "r": 30, "b": 60},
+        height=height + top,
+        margin={"t": top, "l": LEFT, "r": 12 if narrow else 30, "b": BELOW},
         **above,
     )
     return figure
