@@ -6,7 +6,7 @@ threshold; a survey records it.
 
 from dataclasses import asdict, dataclass
 
-RULES_VERSION = "3"
+RULES_VERSION = "4"
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,9 @@ class Thresholds:
     generation_band: float = 2.0
     generation_most: float = 0.50
     # manifold.errors: scores add to what is known, or are as good as another score, from an AUC difference of 0.02 on:
-    # one pair in fifty.
+    # one pair in fifty. A next token that the model gives more than half of the probability is no error.
     errors_margin: float = 0.02
+    errors_predicted: float = 0.50
     # heads.axes: 'hurts more' means a quarter more: a fifth of the cost across heads is then due to crossing. The share
     # is withheld for a shuffle that costs less than a hundredth of a nat per token.
     crossing_share: float = 0.20

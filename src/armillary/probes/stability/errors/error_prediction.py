@@ -34,8 +34,8 @@ class ScoredTokens:
 
     @cached_property
     def hard(self) -> Flags:
-        """The quarter of the tokens with the largest loss."""
-        return np.asarray(self.loss > np.quantile(self.loss, 0.75))
+        """The quarter of the tokens with the largest loss, without those that were predicted after all."""
+        return np.asarray(self.loss > max(np.quantile(self.loss, 0.75), -np.log(T.errors_predicted)))
 
     @cached_property
     def known(self) -> Floats:
@@ -95,7 +95,8 @@ class ErrorPrediction:
         return float(values[0]), float(low), float(high)
 
     def adds(self, scores: Floats) -> Interval:
-        """By how much scores [n] or [n, score] raise the AUC of what is known; a negative weight adds nothing."""
+        """By how much scores [n] or [n, score] raise the AUC of what is known; those that the fit is not sure of
+        add nothing."""
         scores = scores.reshape(len(scores), -1)
         together = np.concatenate([self.tokens.known, scores], 1)
         return self.interval(self.auc(crossed(together, self.tokens, rising=scores.shape[1])) - self.known)
@@ -124,19 +125,57 @@ class ErrorPrediction:
 def crossed(features: Floats, tokens: ScoredTokens, rising: int = 0) -> Floats:
     """Log odds of `hard` by a logistic fit on features [n, f]: each half predicted by the other half's fit, as ranks.
 
-    The last `rising` features are used only with positive weights: others are left out, the most negative first.
+    Only features that the fit is sure of are used (`sure`), the last `rising` of them only with positive weights.
+    Others rank tokens by chance: in the half that they were not fitted on, the AUC of two such orders differs by more
+    than the margin.
     """
     scores = np.zeros(len(features))
     for half in (0, 1):
         mine = tokens.fold == half
-        x, y = _standardised(features, ~mine), tokens.hard[~mine]
-        used = np.arange(features.shape[1])
-        weights = logistic(x[~mine], y)
-        while (bound := used >= features.shape[1] - rising).any() and weights[1:][bound].min() <= 0:
-            used = np.delete(used, np.flatnonzero(bound)[weights[1:][bound].argmin()])
-            weights = logistic(x[~mine][:, used], y)
-        scores[mine] = ranked(x[mine][:, used] @ weights[1:])
+        x = _standardised(features, ~mine)
+        used, weights = sure(x[~mine], tokens.hard[~mine], tokens.group[~mine], rising)
+        scores[mine] = ranked(x[mine][:, used] @ weights)
     return scores
+
+
+def sure(x: Floats, y: Flags, group: Ints, rising: int) -> tuple[Ints, Floats]:
+    """Which features [n, f] a logistic fit is sure of, and their weights: the least sure is left out, again and again.
+
+    Sure means: the 95 % interval of the weight over documents lies beside 0. Of the last `rising` features it must lie
+    above 0, at a level that corrects for their number, because any of them may be sure by chance.
+    """
+    from scipy.stats import t as student
+
+    used, level = (
+        np.arange(x.shape[1]),
+        0.025 / np.where(np.arange(x.shape[1]) < x.shape[1] - rising, 1, max(1, rising)),
+    )
+    while True:
+        weights = logistic(x[:, used], y)
+        reach, documents = _errors_away(x[:, used], y, weights, group)
+        scored = used >= x.shape[1] - rising
+        spare = np.where(scored, reach, np.abs(reach)) - student.ppf(1 - level[used], documents - 1)
+        # Scores first: what is known at a place is left out only if it says nothing beside the scores that stay.
+        candidates = (
+            np.flatnonzero(scored & (spare <= 0)) if (scored & (spare <= 0)).any() else np.flatnonzero(spare <= 0)
+        )
+        if not len(candidates):
+            return used, weights[1:]
+        used = np.delete(used, candidates[spare[candidates].argmin()])
+
+
+def _errors_away(x: Floats, y: Flags, weights: Floats, group: Ints) -> tuple[Floats, int]:
+    """How many standard errors over documents each weight lies above 0, and the number of documents."""
+    design = np.column_stack([np.ones(len(x)), x])
+    likely = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
+    _, document = np.unique(group, return_inverse=True)
+    count = int(document.max()) + 1
+    # Tokens of one document are not independent: its slopes are added before they are squared.
+    slopes = np.zeros((count, design.shape[1]))
+    np.add.at(slopes, document, design * (y - likely)[:, None])
+    inverse = np.linalg.inv((design.T * (likely * (1 - likely))) @ design + _prior(x.shape[1]))
+    variance = np.square(slopes @ inverse).sum(0) * count / max(1, count - 1)
+    return weights[1:] / np.sqrt(np.maximum(variance[1:], 1e-300)), count
 
 
 def _standardised(features: Floats, fit: Flags) -> Floats:
@@ -152,13 +191,17 @@ def logistic(x: Floats, y: Flags) -> Floats:
     array([1., 2.])
     """
     design = np.column_stack([np.ones(len(x)), x])
-    ridge = np.diag([1e-6, *np.ones(x.shape[1])])
+    ridge = _prior(x.shape[1])
     weights = np.zeros(design.shape[1])
     for _ in range(25):
         likely = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
         slope = design.T @ (y - likely) - ridge @ weights
         weights = weights + np.linalg.solve((design.T * (likely * (1 - likely))) @ design + ridge, slope)
     return weights
+
+
+def _prior(features: int) -> Floats:
+    return np.diag([1e-6, *np.ones(features)])
 
 
 def ranked(values: Floats) -> Floats:
