@@ -7,10 +7,10 @@ import pytest
 from PIL import ImageFont
 from test_training_view import COLLAPSE
 
-from armillary.lab.study.outcome import outcome
+from armillary.lab.study.conclusions.outcome import outcome
 from armillary.results import Column, Table
-from armillary.views.figures.study import study_figure
-from armillary.views.figures.training import training_figure
+from armillary.views.figures.lab.study import study_figure
+from armillary.views.figures.lab.training import training_figure
 from armillary.views.report.notebook import CSS, table_html
 
 STUDIES = sorted(path.parent for path in (Path(__file__).parents[1] / "docs" / "lab").glob("*/runs.jsonl"))

@@ -18,7 +18,7 @@ from armillary.results.numbers import interval, say
 from armillary.results.store import table_csv
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import COLOURS, LIGHT
-from armillary.views.figures.narrow import panel_title
+from armillary.views.figures.narrow_layout import panel_title
 from armillary.views.save import save_figure
 from armillary.views.text.lab.study import study_table
 

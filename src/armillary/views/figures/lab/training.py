@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 from armillary.results.disk.cells import as_text
 from armillary.views.figures.figure import heading
 from armillary.views.figures.marks import LIGHT
-from armillary.views.figures.narrow import panel_title
+from armillary.views.figures.narrow_layout import panel_title
 from armillary.views.figures.theme import SEQUENTIAL
 from armillary.views.page import drawn_page
 from armillary.views.save import save_figure
