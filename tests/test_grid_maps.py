@@ -251,10 +251,14 @@ def test_the_shadow_leaves_what_the_cosine_varies_by():
 def test_few_matrices_near_the_limit_do_not_leave_it_open():
     far, near = (0.02, 0.01, 0.03), (0.1, 0.05, 0.15)
     none, some, most = (np.arange(20) < count for count in (2, 3, 18))
-    assert count_verdict(none, far, (0.0, -0.01, 0.005)) == ("refuted", None)
-    assert count_verdict(none, near, (0.0, -0.01, 0.005)) == ("refuted", None), "no more than a rotation"
-    assert count_verdict(none, near, (0.05, 0.0, 0.1)) == ("undecided", Why.SPANS_LIMIT)
-    assert count_verdict(some, far, far)[0] == "qualified" and count_verdict(most, near, near)[0] == "supported"
+    assert count_verdict(none, none, far, (0.0, -0.01, 0.005)) == ("refuted", None)
+    assert count_verdict(none, none, near, (0.0, -0.01, 0.005)) == ("refuted", None), "no more than a rotation"
+    assert count_verdict(none, none, near, (0.05, 0.0, 0.1)) == ("undecided", Why.SPANS_LIMIT)
+    assert count_verdict(some, ~none, far, far) == ("undecided", Why.SPANS_LIMIT), "all of them may hold"
+    assert (
+        count_verdict(some, some, far, far)[0] == "qualified"
+        and count_verdict(most, most, near, near)[0] == "supported"
+    )
 
 
 def test_matrices_of_zeros_are_left_out():

@@ -17,6 +17,7 @@ from armillary.probes.machinery import (
     Interval,
     T,
     above,
+    all_of,
     beats,
     cells,
     discoveries,
@@ -54,11 +55,11 @@ class PrincipalAxes:
             "A head leans to the data's axes if its overlap is significant (Benjamini–Hochberg, "
             f"{T.false_discovery:.0%}) and at least {T.axes_factor:.0f} times that of random heads. Supported if at "
             f"least {T.heads_many:.0%} of heads lean to them, the whole interval of the median head's ratio lies above "
-            f"that of untrained models, and the whole interval of its overlap above {T.axes_share:.0%}. Refuted if at "
-            f"most {T.sites_few:.0%} of heads lean to them, or the ratio's interval lies below the upper end of "
-            "untrained models. Qualified if heads lean to the axes but fewer than half of them, or by less than "
-            f"{T.axes_share:.0%} of their subspace. Undecided where an interval spans its limit, or without untrained "
-            "models."
+            f"{T.axes_factor:.0f} and above that of untrained models, and the whole interval of its overlap above "
+            f"{T.axes_share:.0%}. Refuted if at most {T.sites_few:.0%} of heads lean to them, or the ratio's interval "
+            f"lies below the upper end of untrained models. Qualified if the ratio's interval lies below "
+            f"{T.axes_factor:.0f}, so that fewer than half lean, or that of the overlap below {T.axes_share:.0%}. "
+            "Undecided where an interval spans its limit, or without untrained models."
         ),
         changes=(
             RuleChange(
@@ -72,6 +73,12 @@ class PrincipalAxes:
                 "every untrained model above 1. Both are now the larger of two sides. The control was not measured "
                 "but written down as 1; intervals were printed for three documents. Untrained models are part of the "
                 "rule.",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "The number of heads that lean decided without an interval: a planted model was supported with a "
+                "median ratio of 2.000 [1.995, 2.004]. The whole interval of the median head's ratio must now pass 2, "
+                "or stay below it.",
             ),
         ),
     )
@@ -118,13 +125,16 @@ class PrincipalAxes:
 
 def _verdict(leaning: Flags, overlaps: AxisOverlaps, untrained: Interval, twins: int) -> tuple[Verdict, Why | None]:
     learned, shares = beats(overlaps.median, untrained, twins), above(overlaps.shared, T.axes_share)
+    # Half of the heads have the ratio if the median head has it. Significance is a matter of each head by itself.
+    many = all_of(above(overlaps.median, T.axes_factor), bool(leaning.mean() >= T.heads_many) or None)
     if leaning.mean() <= T.sites_few or learned is False:
         return "refuted", None
     if np.isnan(untrained[2]):
         return "undecided", Why.NO_CONTROL
-    if learned is None or (shares is None and leaning.mean() >= T.heads_many):
-        return "undecided", missing_interval(*overlaps.median)
-    return ("supported" if shares and leaning.mean() >= T.heads_many else "qualified"), None
+    both = all_of(shares, many)
+    if learned is None or both is None:
+        return "undecided", missing_interval(*overlaps.median, *overlaps.shared)
+    return ("supported" if both else "qualified"), None
 
 
 def _reading(overlaps: AxisOverlaps, leaning: Flags, untrained: Interval) -> str:

@@ -23,6 +23,7 @@ from armillary.probes.attention.lexicon.themes.subject_parts import (
     Compared,
     among,
     cosine,
+    open_share,
     percent,
     reach,
     share_limits,
@@ -79,10 +80,11 @@ class Subjects:
             "heads of the last third have a subject. Supported if the whole interval of their mean excess lies above "
             f"that of untrained models, and that of the share of them with a subject at {T.heads_many:.0%} or above. "
             f"Refuted if the interval of the share ends at {T.sites_few:.0%} or below, or that of the mean excess "
-            f"below the upper end of untrained models. Qualified if more than {T.sites_few:.0%} have one, but not "
-            f"surely {T.heads_many:.0%}; the reading names them. Undecided if an interval spans the end of untrained "
-            f"models, or the share's spans {T.sites_few:.0%}. Part 2: more so than earlier ones. Supported if the "
-            "whole interval of the rise lies above 0 and above that of untrained models. Refuted if it lies below 0, "
+            f"below the upper end of untrained models. Qualified if the whole interval of the share lies between "
+            f"{T.sites_few:.0%} and {T.heads_many:.0%}; the reading names them. Undecided if an interval spans the end "
+            f"of untrained models, or the share's spans {T.sites_few:.0%} or {T.heads_many:.0%}. Part 2: more so "
+            "than earlier ones. Supported if the whole interval of the rise lies above 0 and above that of "
+            "untrained models. Refuted if it lies below 0, "
             f"or below the upper end of untrained models, or within ±{T.subject_excess} across 0. In this last case "
             "the share of the heads of the first third with a subject counts as well: qualified if its interval lies "
             f"above {T.sites_few:.0%}, undecided if it spans that. Undecided otherwise, and without untrained models, "
@@ -116,6 +118,11 @@ class Subjects:
                 "in the built-in models, of 91 and 93 in all. They are now left out. Five of eight deep heads of "
                 "builtin:gpt then have a subject, and whether that is surely half of them turned with the seed: small "
                 "models now have more random directions, and the share's interval 4000 draws instead of 400.",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "A share whose interval spans one half was called qualified, although it does not say whether many "
+                "heads have a subject. It is undecided now, as everywhere else.",
             ),
         ),
     )
@@ -203,7 +210,7 @@ def _deep_part(deep: Compared, share: Interval, have: Flags) -> Part:
     reading = (
         f"In the last third of layers the top tokens of a head are more similar than by chance by a mean cosine of "
         f"{cosine(deep.model)}, in an untrained model by {cosine(deep.untrained)}. Heads with a subject there: "
-        f"{among(have, thirds(len(have))[1])}, {percent(share)}."
+        f"{among(have, thirds(len(have))[1])}, {percent(share)}.{open_share(deep, share)}"
     )
     return Part(
         "heads of the last third have a subject", verdict, reading, Statistic(NAMES[DEEP], *deep.model), why=why

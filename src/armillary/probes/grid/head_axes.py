@@ -55,8 +55,9 @@ class HeadAxes:
             "layers with all axes moved, or all layers with all axes, half or a quarter of them; every document has "
             "two shuffles of its own. The share of a case is (across − within)/across. The statistic is the median of "
             "the cases' shares: no single case, and none that destroys the model, rules it. A case counts only if "
-            f"moving axes across heads has a cost: at least {T.crossing_cost} nats per token, and the whole interval "
-            "above 0. (The numbering of axes within a head is a convention: W_V and W_O, or W_Q and W_K, could be "
+            f"moving axes across heads has a cost: the whole interval lies above {T.crossing_cost} nats per token and "
+            f"above {T.crossing_steady:.0%} of the cost; the control's share has the same condition. (The "
+            "numbering of axes within a head is a convention: W_V and W_O, or W_Q and W_K, could be "
             "renumbered together. Here only one side is shuffled.)"
         ),
         control=(
@@ -93,6 +94,12 @@ class HeadAxes:
                 "0.44 had been printed, and −0.73 [−124, 170] as the control, beside 'there is no cost to share out'. "
                 "A cost that is not clearly above untrained models is told from one that is not above them. "
                 "Twins are five.",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "On the built-in GPT with its matrices permuted, --quick printed a control of 0.00 [−6.99, 0.49]: what "
+                "it is a share of was above 0, but by next to nothing in some draws. A cost now counts only if its "
+                "interval stays above a hundredth of a nat and above a quarter of the cost itself.",
             ),
         ),
     )

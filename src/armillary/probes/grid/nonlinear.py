@@ -198,13 +198,15 @@ def _gaussian_shadow(evidence: Evidence, result: "MapResult") -> Interval:
     return evidence.interval(sums, lambda drawn: np.median(unexplained(drawn), axis=-1))
 
 
-def count_verdict(certain: Flags, median: Interval, beyond: Interval) -> tuple[Verdict, Why | None]:
-    """From the matrices that hold with their whole interval, the share in the median matrix, and by how much it exceeds
-    that of a rotation."""
+def count_verdict(certain: Flags, possible: Flags, median: Interval, beyond: Interval) -> tuple[Verdict, Why | None]:
+    """From the matrices that hold with their whole interval, those that hold with a part of it, the share in the median
+    matrix, and by how much it exceeds that of a rotation."""
     if np.isnan([*median, *beyond]).any():
         return "undecided", Why.NO_INTERVAL
     if certain.mean() > T.sites_few:
-        return ("supported" if certain.mean() >= T.sites_most else "qualified"), None
+        if certain.mean() >= T.sites_most:
+            return "supported", None
+        return ("qualified", None) if possible.mean() < T.sites_most else ("undecided", Why.SPANS_LIMIT)
     fails = above(median, T.bent_share) is False or above(beyond, T.straight_share) is False
     return ("refuted", None) if fails else ("undecided", Why.SPANS_LIMIT)
 
@@ -231,9 +233,9 @@ def _weights(evidence: Evidence, result: "MapResult", shadow: Floats, statistic:
         return np.asarray(shares[..., 0] - shares[..., 1])
 
     apart = evidence.intervals(result.shadows(), beyond)
-    certain = (shadow[:, 1] > T.bent_share) & (apart[:, 1] > T.straight_share)
+    certain, possible = ((shadow[:, end] > T.bent_share) & (apart[:, end] > T.straight_share) for end in (1, 2))
     median = evidence.interval(result.shadows(), lambda drawn: np.median(beyond(drawn), axis=-1))
-    verdict, why = count_verdict(certain, statistic, median)
+    verdict, why = count_verdict(certain, possible, statistic, median)
     names = [matrix.name for matrix, holds in zip(result.matrices, certain, strict=True) if holds]
     which = f" ({name_sites(names)}), the others do not" if names and len(names) < len(certain) else ""
     return Part(

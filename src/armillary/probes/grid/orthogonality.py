@@ -187,7 +187,8 @@ def _beyond(statistic: Interval, centred: Interval, random: Interval, twins: int
     elif np.isnan([*statistic, *centred]).any():
         verdict = "undecided"
     elif False in sides:
-        verdict = "qualified" if pocket.mean() > T.sites_few and sides[2] else "refuted"
+        some = pocket.mean() > T.sites_few
+        verdict = "refuted" if not some or sides[2] is False else "qualified" if sides[2] else "undecided"
     which = f" ({name_heads(pocket)})" if pocket.any() else ""
     return Part(
         "heads go beyond fewer axes",

@@ -4,7 +4,7 @@ Measured on all tokens: the angles between successive states, to the token's own
 Measured on a sample, because all would cost too much: the states themselves, for the logit lens and for projections.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,27 +98,53 @@ class WordSums(State):
 
 # The logit lens may use this share of the pass's multiplications: with softmax and ranks 2.5 % of the time, measured.
 # Where a few hundred tokens are cheap (this many multiplications, a third of a second on one core), it reads ENOUGH:
-# the mean loss of 256 tokens is known to 0.2 nats. Fewest: five tokens for each document that an interval needs.
-SHARE, FEWEST, ENOUGH, MOST = 0.022, 40, 256, 512
+# the mean loss of 256 tokens is known to 0.2 nats. Of a text longer than USUAL, the default, it then reads in
+# proportion: its share of the time stays the same, and more text makes intervals narrower. Fewest: five tokens for each
+# document that an interval needs. States of MOST tokens fit into 64 MB per arm.
+SHARE, FEWEST, ENOUGH, USUAL = 0.022, 40, 256, 2500
 CHEAP = 1e10
+MOST, MOST_OF_LARGE, STATES = 4096, 512, 1 << 24
 
 
-def room(anatomy: "Anatomy", tokens: int) -> int:
-    """How many tokens the lens reads: what costs `SHARE` of the pass; more where it is cheap or intervals need it."""
+def most(anatomy: "Anatomy") -> int:
+    """How many tokens' states are kept at most, however long the text is."""
+    return int(min(MOST, max(MOST_OF_LARGE, STATES // ((2 * anatomy.layers + 1) * anatomy.d))))
+
+
+def _prices(anatomy: "Anatomy") -> tuple[float, float]:
+    """Multiplications per token, of the pass and of the lens."""
     d, n = anatomy.d, anatomy.layers
     if anatomy.opaque:
         forward = sum(p.numel() for p in anatomy.model.parameters()) - anatomy.W_E.numel()
     else:
         gates = 2 if anatomy.blocks[0].feed_forward.W_gate is None else 3
         forward = n * (2 * d * d + 2 * d * anatomy.k * anatomy.n_kv_heads + gates * d * anatomy.m)
-    lens = (2 * n + 1) * d * anatomy.vocabulary
+    return forward, (2 * n + 1) * d * anatomy.vocabulary
+
+
+def room(anatomy: "Anatomy", tokens: int) -> int:
+    """How many tokens the lens reads: what costs `SHARE` of the pass; more where it is cheap or intervals need it."""
+    forward, lens = _prices(anatomy)
     least = min(ENOUGH, max(FEWEST, CHEAP / lens))
-    return int(min(MOST, max(least, SHARE * tokens * forward / lens)))
+    if least == ENOUGH:
+        least *= max(1.0, tokens / USUAL)
+    return int(min(most(anatomy), max(least, SHARE * tokens * forward / lens)))
 
 
 def sampled_tokens(anatomy: "Anatomy", tokens: int) -> int:
     """How many tokens' states are kept: enough also for what reads the last state alone, which is cheap."""
     return max(ENOUGH, room(anatomy, tokens))
+
+
+def longer_text(anatomy: "Anatomy", tokens: int, count: Callable[["Anatomy", int], int]) -> str:
+    """What a longer text would do, as the last sentence of an undecided reading; `count` tokens of a text are read."""
+    now, limit = count(anatomy, tokens), most(anatomy)
+    if now >= limit:
+        return f" Of this model {limit:,} tokens are read at most: more text would not decide."
+    if count(anatomy, 2 * tokens) > now:
+        return " More text would decide."
+    forward, lens = _prices(anatomy)
+    return f" More text would decide from {now * lens / (SHARE * forward):,.0f} tokens on: of less, no more is read."
 
 
 @dataclass(frozen=True)
@@ -138,7 +164,7 @@ class Words:
         return state.tokens, "tokens between two others"
 
     def bytes(self, anatomy: "Anatomy") -> int:
-        return len(self.arms) * 4 * MOST * (2 * anatomy.layers + 1) * anatomy.d
+        return len(self.arms) * 4 * most(anatomy) * (2 * anatomy.layers + 1) * anatomy.d
 
 
 WORDS = Words()

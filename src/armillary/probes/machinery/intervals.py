@@ -146,6 +146,31 @@ def reached_by(control: Floats | Interval, twins: int) -> Floats:
     )
 
 
+def surely_reached(control: Floats | Interval, twins: int) -> Floats:
+    """[…]: what untrained models reach at the least, from [… (value, low, high)] of `over_twins`.
+
+    Where their upper end lies is itself known from a few twins only. This is the lower end of its interval (97.5 %):
+    another choice of twins hardly puts the upper end below it. A rule that supports above `reached_by` and refutes
+    below it turns from one to the other with the twins; between both ends it should not decide.
+
+    >>> round(float(surely_reached((1.0, 0.0, 2.0), 5)), 2), float(surely_reached((1.0, 0.0, 2.0), 1))
+    (1.3, 2.0)
+    """
+    value, _, high = np.moveaxis(np.asarray(control, dtype=np.float64), -1, 0)
+    factor = _least_factor(twins) / prediction_factor(twins) if twins > 1 else 1.0
+    return np.asarray(value + (high - value) * factor)
+
+
+@lru_cache(maxsize=64)
+def _least_factor(number: int, level: float = 0.95) -> float:
+    """How many standard deviations of `number` values above their mean the upper end lies at the least: the lower
+    confidence bound of a quantile of the normal law."""
+    from scipy.stats import nct, norm
+
+    high = (1 + level) / 2
+    return float(nct.ppf(1 - high, number - 1, norm.ppf(high) * np.sqrt(number)) / np.sqrt(number))
+
+
 def p_values(observed: Floats, null: Floats) -> Floats:
     """Share of draws [draw, …] that reach what was observed […], the observation counted among them.
 

@@ -170,9 +170,10 @@ def _uniform(evidence: Evidence, hulls: "KeyHulls") -> Part:
     _, low, high = by_head.T
     sure, possible = low > T.uniform_entropy, ~(high <= T.uniform_entropy)
     verdict = by_share(sure) if by_share(sure) == by_share(possible) else "undecided"
-    random = float(np.median(mean(hulls.sums["random"].sum(0))))
-    if verdict == "supported" and random > T.uniform_entropy:
-        verdict = "qualified"
+    of_random = evidence.interval(hulls.sums["random"], lambda sums: np.median(mean(sums), axis=-1))
+    random, special = of_random[0], above(of_random, T.uniform_entropy)
+    if verdict == "supported" and special is not False:
+        verdict = "qualified" if special else "undecided"
     entropy = evidence.interval(hulls.sums["normal"], lambda sums: np.median(mean(sums), axis=-1))
     without = float(np.median(mean(hulls.sums["unprojected"].sum(0))))
     reading = (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.instruments.words import WORDS
+from armillary.probes.instruments.words import WORDS, longer_text, sampled_tokens
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, Ints, T, above
 from armillary.probes.machinery.intervals import over_twins
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
@@ -79,6 +79,7 @@ class Output:
             finding = undecided(self.claim, Why.UNDEFINED, reading, _table(r2, same_word, random), len(document))
             return replace(finding, more_tables=tables)
         verdict, why = _verdict(_triple(r2[0]), _triple(same_word[0]))
+        longer = longer_text(anatomy, evidence.tokens, sampled_tokens) if more_text(why) else ""
         return Finding(
             claim=self.claim,
             verdict=verdict,
@@ -88,7 +89,7 @@ class Output:
             controls=(Control(RANDOM, *_triple(over_twins(twins[:, 0]))),),
             reading=f"The angle alone explains {cosine:.0%} of the variance of the logits over the vocabulary; the "
             f"words' lengths alone {length:.0%}, the bias β·e alone {bias:.0%}. The word at the smallest angle is the "
-            f"model's first word for {same_word[0, 0]:.0%} of tokens.{more_text(why)}",
+            f"model's first word for {same_word[0, 0]:.0%} of tokens.{longer}",
             headline=f"The angle alone explains {cosine:.0%} of the logits and names {same_word[0, 0]:.0%} of first "
             "words",
             table=_table(r2, same_word, random),

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from armillary.probes.instruments.words import WORDS
+from armillary.probes.instruments.words import ENOUGH, FEWEST, SHARE, USUAL, WORDS, longer_text, room
 from armillary.probes.machinery import (
     MODEL,
     RANDOM,
@@ -45,7 +45,9 @@ class Refinement:
         source="S0 S1",
         definition=(
             "The logit lens sends every state of a sampled token through the final norm and the unembedding: what "
-            "would the model predict from here? Two curves over depth, means over tokens, both from the end of the "
+            f"would the model predict from here? It reads {ENOUGH} of {USUAL:,} tokens of a small model and as large a "
+            f"share of a longer text; of a large model what costs {SHARE:.1%} of the pass, and {FEWEST} at least. Two "
+            "curves over depth, means over tokens, both from the end of the "
             "first block on: in that block a token leaves its own word, which lowers the loss by tens of nats on "
             "shuffled text too. (1) The divergence (Kullback–Leibler) of the model's final distribution from the "
             "state's; the last state is left out, where it is 0 by definition. (2) The loss of the true next word. Of "
@@ -85,6 +87,12 @@ class Refinement:
                 "every later rise. With all its matrices permuted it was undecided, because shuffled text fell by the "
                 "same 30 nats.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "The lens read 256 tokens of a small model however long the text was, and yet an undecided reading "
+                "said that more text would decide. It now reads in proportion to the text, and says so where it does "
+                "not.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
@@ -110,7 +118,7 @@ class Refinement:
             statistic=Statistic(GAIN, *gain, "nats"),
             n=count,
             controls=(Control(RANDOM, *twins), Control(SHUFFLED, *shuffled)),
-            reading=_reading(model, parts),
+            reading=_reading(evidence, model, parts),
             headline=f"The next word's loss goes from {loss[start, 0]:.3g} nats after the first block to "
             f"{loss[-1, 0]:.3g} at the last state",
             table=_table(model, names, kl, loss),
@@ -236,9 +244,10 @@ def _rises(names: tuple[str, ...], curve: Floats) -> str:
     return f" (it rises on the way to {name_sites(rising)})" if rising else ""
 
 
-def _reading(model: Lens, parts: tuple[Part, ...]) -> str:
+def _reading(evidence: Evidence, model: Lens, parts: tuple[Part, ...]) -> str:
     settled = (model.rank[:, ::-1] == 0).cumprod(1).mean(1)
-    more = more_text(next((part.why for part in parts[::-1] if part.why), None))
+    open_ = more_text(next((part.why for part in parts[::-1] if part.why), None))
+    more = longer_text(evidence.anatomy, evidence.tokens, room) if open_ else ""
     return (
         f"{parts[1].reading}. {parts[0].reading}. The final prediction ranks first during the last "
         f"{np.median(settled):.0%} of the states of the median token.{more}"

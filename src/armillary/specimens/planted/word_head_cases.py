@@ -175,10 +175,10 @@ CASES: tuple[Case, ...] = (
         model(topics, lambda seed: meeting((False, True), seed=seed)),
     ),
     certain(
-        "query subjects, a third of the layers",
+        "query subjects, a quarter of the heads",
         "qk.subjects",
         "qualified",
-        model(topics, lambda seed: meeting(layers=FIRST, seed=seed)),
+        model(topics, lambda seed: meeting(layers=FIRST, share=0.75, seed=seed)),
     ),
     certain(
         "query subjects, loud axes without meaning",

@@ -145,19 +145,26 @@ class ShuffleCosts:
     @property
     def has_cost(self) -> bool | None:
         """Does moving axes across heads cost anything? None where the interval does not say."""
-        value, low, high = self.cost("across")
-        if low > 0 and value >= T.crossing_cost:
-            return True
-        return False if high < T.crossing_cost else None
+        return _is_cost(self.cost("across"))
 
     @property
     def has_placebo(self) -> bool:
         """Does the second shuffle within heads cost anything, so that the control has a share?"""
         rows = self.rows("within")[1:]
-        return self.trials.interval(lambda loss, count: _above(loss, rows) / np.maximum(count, 1e-300))[1] > 0
+        cost = self.trials.interval(lambda loss, count: _above(loss, rows) / np.maximum(count, 1e-300))
+        return _is_cost(cost) is True
 
     def rows(self, kind: str) -> list[int]:
         return [1 + self.trials.names.index(self.case.trial(k, n)) for k, n in TRIALS if k == kind]
+
+
+def _is_cost(cost: Interval) -> bool | None:
+    """Can one speak of a share of this cost? Not where it may be nothing, or all but vanishes within its interval: the
+    share's interval would be as wide as one likes. None where the interval does not say."""
+    value, low, high = cost
+    if low >= max(T.crossing_cost, T.crossing_steady * value):
+        return True
+    return False if high < T.crossing_cost else None
 
 
 def crossing_share(costs: Sequence[ShuffleCosts], level: float | None = None) -> Interval:

@@ -166,9 +166,11 @@ class Thresholds:
     errors_margin: float = 0.02
     errors_predicted: float = 0.50
     # heads.axes: 'hurts more' means a quarter more: a fifth of the cost across heads is then due to crossing. The share
-    # is withheld for a shuffle that costs less than a hundredth of a nat per token.
+    # is withheld for a shuffle that costs less than a hundredth of a nat per token, or whose cost is known to no better
+    # than a factor of four downwards.
     crossing_share: float = 0.20
     crossing_cost: float = 0.01
+    crossing_steady: float = 0.25
     # axes.privileged: an axis says more than a rotated one from an AUC difference of 0.05 on: one pair in twenty. Axes
     # of a head are related if their |correlation| is a quarter larger than between heads; tails are heavier from a
     # tenth on.

@@ -50,7 +50,7 @@ def few_keys_verdict(stores: Flags, ratio: Interval, untrained: Interval, twins:
         return "refuted", None
     if np.isnan(untrained[2]):
         return "undecided", Why.NO_CONTROL
-    if verdict == "supported" and learned is None:
+    if learned is None:
         return "undecided", missing_interval(*ratio)
     return verdict, None
 

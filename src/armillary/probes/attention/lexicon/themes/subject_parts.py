@@ -42,14 +42,33 @@ def reach(excess: Floats, found: Flags, limit: float) -> float:
 def share_verdict(mean: Compared, share: Interval) -> tuple[Verdict, Why | None]:
     """From the mean excess of some heads and the share of them with a subject. The share has an interval, so that no
     count near a limit turns the verdict."""
-    learned, many, some = mean.learned, share[1] >= T.heads_many, above(share, T.sites_few)
+    learned, many, some = mean.learned, reaches(share, T.heads_many), above(share, T.sites_few)
     if share[2] <= T.sites_few or learned is False:
         return "refuted", None
     if np.isnan(mean.untrained[2]):
         return "undecided", Why.NO_CONTROL
-    if learned is None or not some:
+    if learned is None or not some or many is None:
         return "undecided", missing_interval(*mean.model, *share)
     return ("supported" if many else "qualified"), None
+
+
+def reaches(share: Interval, limit: float) -> bool | None:
+    """Does a whole interval lie at a limit or above it? A share of heads may be exactly one half. None where it spans.
+
+    >>> reaches((0.6, 0.5, 0.7), 0.5), reaches((0.4, 0.3, 0.5), 0.5), reaches((0.4, 0.3, 0.45), 0.5)
+    (True, None, False)
+    """
+    return True if share[1] >= limit else False if share[2] < limit else None
+
+
+def open_share(mean: Compared, share: Interval) -> str:
+    """What an undecided share means, as a sentence; '' where something else is open."""
+    if mean.learned and above(share, T.sites_few) and reaches(share, T.heads_many) is None:
+        return (
+            f" Whether these are many stays open: the interval spans {T.heads_many:.0%}. It covers the choice of "
+            "directions; no text is read, so more text would not decide."
+        )
+    return ""
 
 
 def share_limits(part: Part, mean: Compared, share: Interval) -> tuple[Limit, ...]:
