@@ -94,8 +94,8 @@ class Arm:
         layers = size.layers * 12 / (4 + 2 * self.expansion)
         if layers != round(layers):
             raise ArmillaryError(
-                f"a feed-forward {self.expansion:g} times as wide as the stream would need {layers:.2f} layers in place "
-                f"of {size.layers} at equal parameters; choose another size."
+                f"a feed-forward {self.expansion:g} times as wide as the stream would need {layers:.2f} layers "
+                f"in place of {size.layers} at equal parameters; choose another size."
             )
         return round(layers)
 
