@@ -7,12 +7,15 @@ over. A kill loses the runs under way and nothing else. `--mps` shares the GPU t
 
 import argparse
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import traceback
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -67,11 +70,12 @@ def shared_gpu() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("arms", nargs="+", help="study:arm, in order")
+    parser.add_argument("arms", nargs="+", help="study:arm or study:arm@seeds, in order")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--known", type=Path, default=Path("docs/lab"))
-    parser.add_argument("--text", required=True)
-    parser.add_argument("--heldout", required=True)
+    parser.add_argument("--text")
+    parser.add_argument("--heldout")
+    parser.add_argument("--tokens", type=Path, help="in place of both: a tar of the tokens of an earlier piece")
     parser.add_argument("--size", default="xs")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=4)
@@ -86,7 +90,7 @@ def main() -> None:
     for process in workers:
         process.start()
     environment = shared_gpu() if asked.mps else {}
-    text = data.Text.of(asked.text, asked.heldout)
+    text = unpacked(asked.tokens, asked.out) if asked.tokens else data.Text.of(asked.text, asked.heldout)
     if asked.tokenizer is not None:
         data.train_tokenizer = lambda text, vocabulary: Tokenizer.from_file(str(asked.tokenizer))
     say(f"text read, {text.size} bytes")
@@ -94,9 +98,11 @@ def main() -> None:
     wanted = []
     for name in asked.arms:
         study, arm = name.split(":", 1)
+        arm, _, seeds = arm.partition("@")
         if study not in studies:
             studies[study] = prepared(study, text, asked)
-        wanted.append((environment, studies[study], next(one for one in arms_of(study) if one.name == arm)))
+        chosen = replace(studies[study], seeds=int(seeds or asked.seeds))
+        wanted.append((environment, chosen, next(one for one in arms_of(study) if one.name == arm)))
     say(f"tokens are ready, {digest(asked.out / 'tokens')}")
     while asked.after is not None and not asked.after.exists():
         time.sleep(0.5)
@@ -104,6 +110,15 @@ def main() -> None:
         tasks.put(task)
     for process in workers:
         process.join()
+
+
+def unpacked(archive: Path, out: Path) -> data.Text:
+    """A text that was cut before: its tokens are put where a study looks for them, and nothing is read."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(out, filter="data")
+    done = json.loads((out / "tokens" / "done.json").read_text("utf-8"))
+    return data.Text(Path("unread"), None, 0, done["sha256"])
 
 
 def digest(tokens: Path) -> str:

@@ -20,6 +20,11 @@ def leaky(x: Tensor) -> Tensor:
     return functional.leaky_relu(x, 0.5)
 
 
+def leaky_tenth(x: Tensor) -> Tensor:
+    """Leaky ReLU with slope 0.1: it can be inverted, and bends nearly as ReLU does."""
+    return functional.leaky_relu(x, 0.1)
+
+
 def wave(x: Tensor) -> Tensor:
     """x + a·sin x: as far from a straight line as a function that can be inverted."""
     return x + WAVE * torch.sin(x)
@@ -43,6 +48,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": gelu,
     "relu2": relu2,
     "leaky": leaky,
+    "leaky 0.1": leaky_tenth,
     "wave": wave,
     "signed root": signed_root,
     "absolute": torch.abs,

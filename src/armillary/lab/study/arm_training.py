@@ -212,7 +212,7 @@ def allow_compiling() -> None:
 
 def build_arm(arm: Arm, size: Size, start: int) -> Any:
     """The arm's model at random initialisation."""
-    model = build(replace(recipe_of(size, start), feed_forward=arm.feed_forward(size)))
+    model = build(replace(recipe_of(size, start), layers=arm.layers(size), feed_forward=arm.feed_forward(size)))
     with torch.random.fork_rng(devices=[]):
         # Parts with random numbers of their own follow the run's start as well.
         torch.default_generator.manual_seed(start)

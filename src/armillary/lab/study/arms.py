@@ -98,6 +98,8 @@ ACTIVATIONS = (
     Arm("relu2", activation="relu2", prediction="equal, likewise"),
     Arm("absolute", activation="absolute", prediction="between: only the sign is destroyed"),
     Arm("leaky", activation="leaky", prediction="worse: it can be inverted"),
+    # Added after those that can be inverted had been seen: two are odd functions, and none bends as ReLU does.
+    Arm("leaky 0.1", activation="leaky 0.1", prediction="nearly as good as relu, if the bend is what counts"),
     Arm("wave", activation="wave", prediction="worse: it can be inverted, though it is far from linear"),
     Arm("signed root", activation="signed root", prediction="worse: it can be inverted"),
     Arm("identity", activation="identity", prediction="worst: nothing is destroyed and nothing is bent"),
@@ -156,6 +158,17 @@ RANK = (
         )
     ),
 )
+EXPANSION = (
+    replace(PLAIN, name="4 ×", prediction="the reference"),
+    *(
+        Arm(f"{times} ×", expansion=times, prediction=said)
+        for times, said in (
+            (1, "worse: too few units to sort, though twice as many layers"),
+            (2, "equal: what units lose, layers give"),
+            (10, "worse: half as many times to the sphere and back"),
+        )
+    ),
+)
 _BLOCKS = "better by its misfit, says S3, in robustness or in the gap; worse in loss: a head sees a sixth of the stream"
 GRID_MISFIT = (
     PLAIN,
@@ -175,6 +188,7 @@ STUDIES = {
     "norms": NORMS,
     "symmetriser": SYMMETRISER,
     "layout": LAYOUT,
+    "expansion": EXPANSION,
     "softheads": SOFT_HEADS,
     "activations": ACTIVATIONS,
     "implicit": IMPLICIT,

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from armillary.errors import ArmillaryError
+
 # The smallest difference in loss that counts, in nats per token.
 EFFECT = 0.01
 # The study whose outcome is the range of learning rates, not the loss at the best of them.
@@ -30,6 +32,9 @@ class Arm:
     head_width: int = 0
     """Axes per head; the feed-forward is cut so that the parameters stay the same."""
     n_heads: int = 0
+    expansion: float = 4.0
+    """Hidden width of the feed-forward over the stream's; there are fewer layers then, or more, so that the parameters
+    stay the same."""
     block_diagonal: bool = False
     """Queries, keys and values of a head are read from its own block of the stream's axes."""
     gain_rate: float = 1.0
@@ -82,7 +87,17 @@ class Arm:
 
         heads = self.n_heads or size.heads
         k = self.head_width or size.width // heads
-        return matched_feed_forward(size.width, 4 * size.width, heads, k)
+        return matched_feed_forward(size.width, round(self.expansion * size.width), heads, k)
+
+    def layers(self, size: "Size") -> int:
+        """A layer has 4d² weights in attention and 2·expansion·d² in the feed-forward."""
+        layers = size.layers * 12 / (4 + 2 * self.expansion)
+        if layers != round(layers):
+            raise ArmillaryError(
+                f"a feed-forward {self.expansion:g} times as wide as the stream would need {layers:.2f} layers "
+                f"in place of {size.layers} at equal parameters; choose another size."
+            )
+        return round(layers)
 
 
 @dataclass(frozen=True)
