@@ -6,6 +6,7 @@ import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,14 +44,20 @@ def tokenizer(vocabulary: int = 97) -> tr.PreTrainedTokenizerFast:
 
     Counted here, not by a trainer: those break ties differently from run to run.
     """
+    tokens, merges = _vocabulary(vocabulary)
+    made = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, list(merges), unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tr.PreTrainedTokenizerFast(tokenizer_object=made, **SPECIAL)
+
+
+@cache
+def _vocabulary(size: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Its tokens and its merges; counting takes longer than all else."""
     words = " ".join(sample().texts).split()
     letters = _commonest(Counter(letter for word in words for letter in word), 60)
     pairs = Counter(pair for word in words for pair in pairwise(word) if set(pair) <= set(letters))
-    merges = _commonest(pairs, vocabulary - len(SPECIAL) - len(letters))
-    tokens = [*SPECIAL.values(), *letters, *("".join(pair) for pair in merges)]
-    made = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    return tr.PreTrainedTokenizerFast(tokenizer_object=made, **SPECIAL)
+    merges = _commonest(pairs, size - len(SPECIAL) - len(letters))
+    return (*SPECIAL.values(), *letters, *("".join(pair) for pair in merges)), tuple(merges)
 
 
 def _commonest(counts: Counter[Any], most: int) -> list[Any]:

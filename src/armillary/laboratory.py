@@ -26,7 +26,6 @@ from armillary.lab.train import Trainer
 from armillary.results.claim import Verdict
 from armillary.results.numbers import interval_of
 from armillary.results.store import write_whole
-from armillary.training.callback import GeometryCallback
 from armillary.training.snapshot import DivergedError
 from armillary.views.text.progress import Bar, progress_bar
 
@@ -236,6 +235,9 @@ class _Geometry:
 
     def __call__(self, step: int, model: Any) -> dict[str, float]:
         if self._callback is None:
+            # Imported here: transformers' trainer takes seconds to import, and most commands of the lab never need it.
+            from armillary.training.callback import GeometryCallback
+
             stream, width = self._trainer.valid, min(LOOK_WIDTH, self._trainer.recipe.context)
             rows = max(1, min(LOOK_ROWS, len(stream) // width))
             tokens = stream.window(0, rows * width)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from scipy.stats import t as student
 
 from armillary.results.compare.claim_pair import Change, Number, Pair, Tally
 from armillary.results.survey import Survey
@@ -51,6 +50,9 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> Number:
     >>> [round(x, 3) for x in ratio([2.0, 4.0, 6.0], [2.0, 4.0, 6.0])]
     [1.0, 1.0, 1.0]
     """
+    # Imported here: half a second that commands without a comparison need not spend.
+    from scipy.stats import t as student
+
     x, w = np.asarray(above, float), np.asarray(below, float)
     n, total = len(x), float(w.sum())
     if not n or total <= 0:

@@ -6,7 +6,7 @@ Only what our own figures contain is drawn: lines, marks, filled outlines, maps,
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -36,6 +36,16 @@ def elements(figure: go.Figure, width: float) -> tuple[list[str], float]:
     return [*page.axes(), *page.traces(), *page.notes(), *page.bars()], page.height
 
 
+class _Scale(NamedTuple):
+    """An axis: the values at its ends, where on the page it begins and ends, and whether it is logarithmic."""
+
+    low: float
+    high: float
+    first: float
+    last: float
+    log: bool
+
+
 class _Page:
     """A figure's layout in pixels."""
 
@@ -45,6 +55,7 @@ class _Page:
         self.left, self.right, self.top = margin.l or 76, margin.r or 90, 12
         self.height = self.layout.height - (margin.t or 0) + self.top
         self.inner = self.height - self.top - (margin.b or 6)
+        self._scales: dict[str, _Scale] = {}
 
     def across(self, share: float) -> float:
         return self.left + share * (self.width - self.left - self.right)
@@ -54,15 +65,21 @@ class _Page:
 
     def place(self, axis: str, value: Any) -> float | None:
         """Where a value of an axis such as 'x2' is, in pixels; None for what has no place."""
-        record = self.layout[f"{axis[0]}axis{axis[1:]}"]
-        low, high = self.ends(axis)
-        if value is None or not math.isfinite(float(value)) or (record.type == "log" and float(value) <= 0):
+        low, high, first, last, log = self._scale(axis)
+        if value is None or not math.isfinite(float(value)) or (log and float(value) <= 0):
             return None
-        number = math.log10(float(value)) if record.type == "log" else float(value)
+        number = math.log10(float(value)) if log else float(value)
         share = (number - low) / (high - low or 1.0)
-        first, last = record.domain or (0, 1)
         at = first + share * (last - first)
         return self.across(at) if axis[0] == "x" else self.down(at)
+
+    def _scale(self, axis: str) -> "_Scale":
+        """Read once per axis: every look into a layout of plotly's costs as much as hundreds of points."""
+        if axis not in self._scales:
+            record = self.layout[f"{axis[0]}axis{axis[1:]}"]
+            first, last = record.domain or (0, 1)
+            self._scales[axis] = _Scale(*self.ends(axis), first, last, record.type == "log")
+        return self._scales[axis]
 
     def ends(self, axis: str) -> tuple[float, float]:
         record = self.layout[f"{axis[0]}axis{axis[1:]}"]
