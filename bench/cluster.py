@@ -25,7 +25,7 @@ from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.instrument import MODEL
 from armillary.probes.machinery.processes.cluster import Call, Cluster, cluster_of
-from armillary.probes.machinery.shared_pass import Arm, Passage
+from armillary.probes.machinery.shared_pass import Passage, PassArm
 from armillary.survey_states import SentModel
 
 SPHERE = (LENGTHS, COVARIANCES, SAMPLES)
@@ -37,7 +37,7 @@ def processors(cluster: Cluster) -> list[float]:
     return [sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids]
 
 
-def timed(cluster: Cluster, arm: Arm) -> tuple[float, float]:
+def timed(cluster: Cluster, arm: PassArm) -> tuple[float, float]:
     """Seconds by the clock, and processor seconds of the busiest worker and of this process."""
     with cluster.holding(SentModel.of(arm.anatomy), arm.corpus, 0) as observe:
         # Every worker makes the model: as many short segments as there are workers, twice.
@@ -68,7 +68,7 @@ def main() -> None:
     anatomy = armillary.load("builtin:gpt", device="cpu", progress=False)
     texts = list(sample().texts)
     documents = from_any(texts * (1 + asked.tokens // 20000))
-    arm = Arm(MODEL, anatomy, encode(documents, anatomy.tokenizer, anatomy.context, asked.tokens), 0)
+    arm = PassArm(MODEL, anatomy, encode(documents, anatomy.tokenizer, anatomy.context, asked.tokens), 0)
     print(f"{arm.corpus.tokens} tokens in {len(arm.corpus.segments())} segments")
     found: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
     with cluster_of("local:1") as one, cluster_of("local:2") as two:

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import torch
 
-from armillary.lab.study.small_tasks.lookup_task import Lookup
+from armillary.lab.study.small_tasks.lookup_task import LookupTask
 
 ARMS = {
     "ordinary heads": ("block", None),
@@ -26,7 +26,7 @@ ARMS = {
 
 def main(seeds: int) -> None:
     torch.set_num_threads(1)
-    task = Lookup()
+    task = LookupTask()
     k = task.width // task.heads
     print(f"| {task.heads} heads of width {k} | right answers, mean of {seeds} | lowest | highest |")
     print("|---|---|---|---|")

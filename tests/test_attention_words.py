@@ -75,7 +75,7 @@ def crowds(noise: float, words: int) -> torch.Tensor:
     return rows
 
 
-def writing_crowds(layer: int, head: int) -> heads.Head:
+def writing_crowds(layer: int, head: int) -> heads.PlantedHead:
     """The last layer's heads write the eight points."""
     other = heads.random_head(10 * layer + head + 1)
     strength = torch.cat([torch.linspace(2, 1, 8), torch.full((8,), 0.01)])
@@ -326,7 +326,7 @@ def test_topics_are_named_by_their_own_tokens():
 def tied_heads() -> heads.Plant:
     """Odd heads write all directions with the same strength, even ones each with another."""
 
-    def plant(layer: int, head: int) -> heads.Head:
+    def plant(layer: int, head: int) -> heads.PlantedHead:
         store = heads.storing()(layer, head)
         return replace(store, W_V=store.W_V.sign()) if head % 2 else store
 

@@ -25,7 +25,7 @@ from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.controls import Twins, twin_seed
 from armillary.probes import claims as list_claims
 from armillary.probes.machinery.processes.workers import side_by_side
-from armillary.results.calibration import Outcome, Planted, Run, RunsFile, Study, Task, wilson
+from armillary.results.calibration import CalibrationRun, CalibrationStudy, Outcome, Planted, RunsFile, Task, wilson
 from armillary.results.calibration.aims import agreement, aims, by_text, turned, turning
 from armillary.results.calibration.calibration_file import calibration_json, read_calibration, shipped
 from armillary.results.calibration.counts import Calibration, count_runs, in_words, joined
@@ -72,7 +72,9 @@ def test_wilson_ends_are_the_rates_that_a_score_test_just_accepts(share):
 
 
 def test_the_plan():
-    study = Study(untrained=12, seeds=10, tokens=(2500, 1000), texts=("sample", "books"), claims=("a.b",), planted=3)
+    study = CalibrationStudy(
+        untrained=12, seeds=10, tokens=(2500, 1000), texts=("sample", "books"), claims=("a.b",), planted=3
+    )
     cases = [Planted("one", "a.b", "supported"), Planted("two", "c.d", "refuted")]
     tasks = study.tasks(cases)
     assert len({task.key for task in tasks}) == len(tasks)
@@ -89,7 +91,7 @@ def test_the_plan():
     # A case of a claim that is not measured is left out.
     assert {(task.subject, task.strength) for task in parts["planted"]} == {("one", s) for s in (0.25, 0.5, 0.75, 1)}
     assert len(parts["planted"]) == 12
-    assert Study.from_dict(json.loads(json.dumps(study.to_dict()))) == study
+    assert CalibrationStudy.from_dict(json.loads(json.dumps(study.to_dict()))) == study
 
 
 def test_untrained_models_never_meet_a_twin():
@@ -116,7 +118,7 @@ def test_the_weights_are_no_twins(architecture):
 # A study that is stopped, with runs that take no time
 
 
-SMALL = Study(untrained=4, seeds=2, planted=0, claims=("sphere.radius", "sphere.plane"))
+SMALL = CalibrationStudy(untrained=4, seeds=2, planted=0, claims=("sphere.radius", "sphere.plane"))
 
 
 class Killed(BaseException):
@@ -129,14 +131,16 @@ class Fake:
     def __init__(self, killed_at: int = 10**9, raises: int = 10**9) -> None:
         self.calls, self.killed_at, self.raises = 0, killed_at, raises
 
-    def __call__(self, task: Task, study: Study, texts: dict[str, str]) -> Run:
+    def __call__(self, task: Task, study: CalibrationStudy, texts: dict[str, str]) -> CalibrationRun:
         self.calls += 1
         if self.calls == self.killed_at:
             raise Killed
         if self.calls == self.raises:
-            return Run(task, {}, 0.1, "ValueError: a run that raised")
+            return CalibrationRun(task, {}, 0.1, "ValueError: a run that raised")
         verdict = "supported" if (task.seed + len(task.subject)) % 3 else "qualified"
-        return Run(task, {claim: Outcome(verdict, None, 1.5, reading="One.\u2028Two.") for claim in study.claims}, 0.1)
+        return CalibrationRun(
+            task, {claim: Outcome(verdict, None, 1.5, reading="One.\u2028Two.") for claim in study.claims}, 0.1
+        )
 
 
 def fake(monkeypatch, **how):
@@ -215,7 +219,7 @@ def test_what_a_run_raises_becomes_its_error():
     measured = study_module.measure(Task("seeds", "builtin:none", 0, "sample", 100), SMALL, {})
     assert measured.error.startswith("ModelError: there is no builtin:none")
     assert not measured.claims
-    assert Run.parse(measured.line()) == measured
+    assert CalibrationRun.parse(measured.line()) == measured
 
 
 def test_progress_says_how_long_is_left(tmp_path, monkeypatch):
@@ -314,7 +318,7 @@ def line(part, subject, seed, verdicts, why=None, **more):
     return json.dumps({"task": task, "claims": claims, "seconds": 1, "error": ""}) + "\n"
 
 
-HAND = Study(untrained=20, seeds=4, planted=5, tokens=(2500, 1000), texts=("sample", "books"), models=("m",),
+HAND = CalibrationStudy(untrained=20, seeds=4, planted=5, tokens=(2500, 1000), texts=("sample", "books"), models=("m",),
              claims=("learned.one", "plain.two"))  # fmt: skip
 KINDS = {"learned.one": "learned", "plain.two": "behaviour"}
 CASE = Planted("a strong one", "learned.one", "supported", (0.5, 1.0), size="share of heads")
@@ -405,7 +409,7 @@ def test_one_in_twenty_is_allowed_and_nothing_measured_is_no_success(tmp_path):
 
 def few_documents(texts=("sample", "books"), seeds=10) -> Calibration:
     """On sample the claim is refuted 5 and undecided 5; on books no run could decide; 3 of 4 models decided nothing."""
-    study = Study(untrained=4, seeds=seeds, planted=1, models=("m",), texts=texts, claims=("learned.one",))
+    study = CalibrationStudy(untrained=4, seeds=seeds, planted=1, models=("m",), texts=texts, claims=("learned.one",))
     case = Planted("weak", "learned.one", "supported", (1.0,))
     none = Outcome("undecided", "NO_INTERVAL")
 
@@ -416,7 +420,7 @@ def few_documents(texts=("sample", "books"), seeds=10) -> Calibration:
             return none
         return Outcome("refuted") if task.seed < 5 else Outcome("undecided", "SPANS_LIMIT")
 
-    runs = [Run(task, {"learned.one": outcome(task)}) for task in study.tasks([case])]
+    runs = [CalibrationRun(task, {"learned.one": outcome(task)}) for task in study.tasks([case])]
     return count_runs(runs, study, {"learned.one": "learned"}, [case])
 
 
@@ -551,7 +555,7 @@ def drawn(case: Case, seed: int) -> torch.Tensor:
 
 def test_planted_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(planted_module, "CASES", (RADIUS,))
-    study = Study(untrained=0, seeds=0, planted=1, claims=("sphere.radius",))
+    study = CalibrationStudy(untrained=0, seeds=0, planted=1, claims=("sphere.radius",))
     calibration, _ = calibrate(study, tmp_path)
     assert not calibration.errors
     found = calibration.planted("radius, a large ε")
@@ -617,7 +621,7 @@ def test_work_in_processes():
 def test_workers_give_the_same(tmp_path):
     """Processes of their own, started by the command as a user would."""
     claims = ("sphere.radius", "sphere.concentration")
-    calibrate(Study(untrained=2, seeds=0, planted=0, tokens=(1200,), claims=claims), tmp_path / "one")
+    calibrate(CalibrationStudy(untrained=2, seeds=0, planted=0, tokens=(1200,), claims=claims), tmp_path / "one")
     options = [*FEW[:-1], ",".join(claims), "--tokens", 1200, "--workers", 2, "--out", tmp_path / "two"]
     subprocess.run([sys.executable, "-m", "armillary", "calibrate", *map(str, options)], check=True)
     one, two = (RunsFile(tmp_path / name).runs for name in ("one", "two"))
@@ -684,8 +688,8 @@ def test_a_claim_says_how_often_it_was_right(monkeypatch):
 def _calibration(verdicts: dict[str, dict[str, str]], rules_version: str = "2") -> Calibration:
     """Claim → text → verdict, on one model with three seeds."""
     texts = tuple(next(iter(verdicts.values())))
-    study = Study(models=("m",), untrained=0, seeds=3, planted=0, texts=texts, claims=tuple(verdicts))
-    runs = [Run(task, {c: Outcome(by[task.text]) for c, by in verdicts.items()}) for task in study.tasks()]
+    study = CalibrationStudy(models=("m",), untrained=0, seeds=3, planted=0, texts=texts, claims=tuple(verdicts))
+    runs = [CalibrationRun(task, {c: Outcome(by[task.text]) for c, by in verdicts.items()}) for task in study.tasks()]
     rules = {claim.id: claim.rule_digest for claim in list_claims()}
     return replace(
         count_runs(runs, study, dict.fromkeys(verdicts, "learned")), rules_version=rules_version, rules=rules
@@ -751,8 +755,8 @@ def test_planted_models_alone_can_be_joined():
     case = Planted("a case", "a.a", "supported", (1.0,))
 
     def calibration(verdict: str, untrained: int, seeds: int) -> Calibration:
-        study = Study(models=("m",), untrained=untrained, seeds=seeds, planted=2, claims=("a.a",))
-        runs = [Run(task, {"a.a": Outcome(verdict)}) for task in study.tasks([case])]
+        study = CalibrationStudy(models=("m",), untrained=untrained, seeds=seeds, planted=2, claims=("a.a",))
+        runs = [CalibrationRun(task, {"a.a": Outcome(verdict)}) for task in study.tasks([case])]
         return replace(count_runs(runs, study, {"a.a": "learned"}, [case]), rules_version="2")
 
     early, late = calibration("supported", 3, 2), calibration("refuted", 0, 0)

@@ -12,7 +12,7 @@ from armillary.geometry.alignment import cka, mutual_neighbours
 from armillary.results import Column, Statistic, Table, TextLoss
 from armillary.results.compare import Change, Number, compare
 from armillary.results.compare.changes import ratio
-from armillary.results.compare.similarity import Measured, Similarity
+from armillary.results.compare.similarity import Similarity, SimilarityMaps
 from armillary.results.store import read_survey, write_survey
 from armillary.views.compare.comparison import comparison_json, comparison_text
 from armillary.views.compare.comparison_page import comparison_page
@@ -149,7 +149,7 @@ def test_unrelated_streams_pass_for_alike_in_one_case_of_twenty():
 def test_the_map_of_likeness_is_in_every_form():
     layers = (("L0.resid_pre", "L0.resid_post"), ("L0.resid_pre", "L0.resid_post", "L1.resid_post"))
     score = np.array([[0.9, 0.2, 0.1], [0.2, 0.5, 0.8]])
-    entry = Measured("CKA", "linear CKA", score, np.full((2, 3), 0.1), 0.9, 0.2)
+    entry = SimilarityMaps("CKA", "linear CKA", score, np.full((2, 3), 0.1), 0.9, 0.2)
     made = compare(survey(), survey(0.1, "tuned"), similarity=Similarity(layers, 64, (entry,)))
     assert "CKA 0.83 in the median layer, lowest 0.78 at L0.resid_post" in " ".join(comparison_text(made).split())
     assert '"similarity"' in comparison_json(made)

@@ -21,7 +21,7 @@ from armillary.flow.documents import from_any, sample
 from armillary.flow.tokens import encode
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED
-from armillary.probes.machinery.shared_pass import Arm, InstrumentError, Passage, gather
+from armillary.probes.machinery.shared_pass import InstrumentError, Passage, PassArm, gather
 from armillary.results.store import survey_json
 from armillary.survey_states import SentModel
 
@@ -100,7 +100,7 @@ def test_a_worker_that_is_killed_is_survived(model, workers, tmp_path):
 def test_all_workers_may_die_at_once(model, workers):
     anatomy = armillary.load(model, progress=False)
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 1000)
-    arm = Arm(MODEL, anatomy, corpus, 0)
+    arm = PassArm(MODEL, anatomy, corpus, 0)
     with workers.holding(SentModel.of(anatomy), corpus, 0) as observe:
         for pid in workers.client.run(os.getpid).values():
             os.kill(pid, signal.SIGKILL)

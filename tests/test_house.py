@@ -76,6 +76,92 @@ def test_a_long_function_is_noticed():
         assert (_length(function) > LONGEST) == (lines == 51)
 
 
+MOST_FILES = 13
+# A command's file is named for the command, a room's for what the page calls it: both are what the user types or reads.
+NAMED_BY_USERS = {"cli", "serve/rooms"}
+# One noun in several forms, measured, stored or shown; every other name stands for one file.
+ONE_NOUN = {
+    "__init__": "Python's name for a folder",
+    "anatomy": "a model in canonical form, and its text",
+    "changes": "what changed between two surveys, and its text",
+    "health": "a model's health: lines, text, page, and the check during training",
+    "lab_claims": "the claims that the laboratory decides, and their text",
+    "ledger": "a survey's ledger in a terminal and in a page",
+    "matrix": "a matrix of surveys, and its views",
+    "patch_maps": "largest activations on images: measured, stored, drawn",
+    "schematic": "a circle of directions through norm and head: computed, stored, drawn",
+    "sheet": "a table or picture that belongs to no claim, and its views",
+    "similarity": "the likeness of two models' representations: measured, stored",
+    "study": "a study of the laboratory as text, figure and page",
+    "survey": "a survey, and its text",
+    "trajectory": "the trajectory of one sentence: measured, stored",
+}
+
+
+def _folders(root: Path) -> dict[str, list[str]]:
+    """Folder → the names of its Python files."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(root.rglob("*.py")):
+        found.setdefault(path.parent.relative_to(root).as_posix(), []).append(path.stem)
+    return found
+
+
+def _crowded(folders: dict[str, list[str]]) -> dict[str, int]:
+    return {folder: len(names) for folder, names in folders.items() if len(names) > MOST_FILES}
+
+
+def _ambiguous(folders: dict[str, list[str]]) -> dict[str, list[str]]:
+    """File name → its folders, where one name stands for several files without one noun."""
+    homes: dict[str, list[str]] = {}
+    for folder, names in folders.items():
+        for name in names if folder not in NAMED_BY_USERS else ():
+            homes.setdefault(name, []).append(folder)
+    return {name: where for name, where in homes.items() if len(where) > 1 and name not in ONE_NOUN}
+
+
+def _repeated_classes(sources: dict[str, str]) -> dict[str, list[str]]:
+    """Class name → the files that define it, where several do."""
+    homes: dict[str, list[str]] = {}
+    for path, source in sources.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(path)
+    return {name: where for name, where in homes.items() if len(where) > 1}
+
+
+def test_a_folder_has_about_a_dozen_files():
+    assert not _crowded(_folders(ROOT)), "give these folders rooms, each with its question"
+
+
+def test_a_file_name_means_one_thing():
+    folders = _folders(ROOT)
+    assert not _ambiguous(folders), "name these files for what they hold"
+    names = [name for folder, stems in folders.items() if folder not in NAMED_BY_USERS for name in stems]
+    assert not [name for name in ONE_NOUN if names.count(name) < 2], "these need no exception any more"
+
+
+def test_a_class_name_means_one_thing():
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in ROOT.rglob("*.py")}
+    assert not _repeated_classes(sources), "name these classes by their role"
+
+
+def test_crowds_and_namesakes_are_noticed(tmp_path):
+    for number in range(MOST_FILES):
+        path = tmp_path / "views" / f"file{number}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("", "utf-8")
+    assert not _crowded(_folders(tmp_path))
+    (tmp_path / "views" / "ledger.py").write_text("class Row:\n    pass\n", "utf-8")
+    assert _crowded(_folders(tmp_path)) == {"views": MOST_FILES + 1}
+    for folder, name in (("flow", "file3.py"), ("cli", "file4.py"), ("flow", "ledger.py")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / name).write_text("class Row:\n    pass\n", "utf-8")
+    assert _ambiguous(_folders(tmp_path)) == {"file3": ["flow", "views"]}
+    one, other = "class Row:\n    pass\n", "class Row:\n    width: int\n"
+    assert _repeated_classes({"a.py": one, "b.py": "class Line:\n    pass\n"}) == {}
+    assert _repeated_classes({"a.py": one, "b.py": other}) == {"Row": ["a.py", "b.py"]}
+
+
 LIGHT = [
     "armillary",
     "armillary.cli",

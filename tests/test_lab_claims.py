@@ -11,7 +11,7 @@ from command import refused, works
 
 from armillary.errors import ArmillaryError
 from armillary.lab.study.arms import STUDIES, arms_of
-from armillary.lab.study.conclusions.decisions import Evidence
+from armillary.lab.study.conclusions.decisions import StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
 from armillary.lab.study.conclusions.stored_verdicts import PATH, stored
 from armillary.lab.study.design import EFFECT, Arm
@@ -24,7 +24,9 @@ DOCS = Path(__file__).parent.parent / "docs"
 SPREAD = 0.004
 
 
-def planted(study: str, effects: dict[str, float | None], seeds: int = 8, spread: float = SPREAD, **more) -> Evidence:
+def planted(
+    study: str, effects: dict[str, float | None], seeds: int = 8, spread: float = SPREAD, **more
+) -> StudyEvidence:
     """Runs of every arm whose loss differs from the reference's by its effect (0 unless given; None diverges).
 
     `more` maps further numbers of a run to such effects.
@@ -46,7 +48,7 @@ def planted(study: str, effects: dict[str, float | None], seeds: int = 8, spread
                 row["train"] = loss - row.pop("gap")
             rows.append(row)
     arms = {arm.name: asdict(arm) for arm in arms_of(study)}
-    return Evidence(reference, rows, arms)
+    return StudyEvidence(reference, rows, arms)
 
 
 WORSE, BETTER = 0.03, -0.03
@@ -104,16 +106,16 @@ def test_an_arm_that_is_still_to_be_run_leaves_the_claim_open_and_one_that_diver
     evidence = planted("norms", {})
     rows = [row for row in evidence.rows if row["arm"] != "dyt"]
     decide = CLAIMS["lab.norms"].decide
-    assert decide(Evidence("layernorm", rows, evidence.arms)).verdict == "undecided"
+    assert decide(StudyEvidence("layernorm", rows, evidence.arms)).verdict == "undecided"
     tuned = {"arm": "dyt", "tuning": True, "loss": None, "diverged": True, "seed": 1000}
-    closed = decide(Evidence("layernorm", [*rows, tuned], evidence.arms))
+    closed = decide(StudyEvidence("layernorm", [*rows, tuned], evidence.arms))
     assert closed.verdict == "supported" and "Diverged: dyt" in closed.reading
 
 
 def test_a_floor_that_was_not_run_with_both_starts_leaves_the_norm_undecided():
     evidence = planted("implicit", {**FLOORS, NORM: 0.2, LOUD_NORM: 1.0})
     rows = [row for row in evidence.rows if row["arm"] != LOUD_FLOOR]
-    decision = CLAIMS["lab.implicit"].decide(Evidence(evidence.reference, rows, evidence.arms))
+    decision = CLAIMS["lab.implicit"].decide(StudyEvidence(evidence.reference, rows, evidence.arms))
     assert decision.verdict == "undecided"
     assert f"Still to be run: {LOUD_FLOOR}." in decision.reading
 
@@ -155,7 +157,7 @@ def test_noise_decides_nothing_and_says_how_many_seeds_would(claim):
 @pytest.mark.parametrize("claim", LAB_CLAIMS, ids=lambda claim: claim.id)
 def test_without_runs_nothing_is_decided(claim):
     evidence = planted(claim.study, {})
-    empty = Evidence(evidence.reference, [], evidence.arms)
+    empty = StudyEvidence(evidence.reference, [], evidence.arms)
     assert claim.decide(empty).verdict == "undecided"
 
 
@@ -165,7 +167,7 @@ def test_identical_twins_do_not_decide_a_claim_wrongly():
     evidence = planted("metric", {})
     for _ in range(200):
         rows = [{**row, "loss": 4 + draw.normal(0, 0.02)} for row in evidence.rows]
-        wrong += CLAIMS["lab.metric"].decide(Evidence("dot", rows, {})).verdict in ("supported", "qualified")
+        wrong += CLAIMS["lab.metric"].decide(StudyEvidence("dot", rows, {})).verdict in ("supported", "qualified")
     # Three standard errors above 5 %.
     assert wrong / 200 < 0.097
 

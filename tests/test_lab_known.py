@@ -11,7 +11,7 @@ from command import run
 from armillary.errors import ArmillaryError
 from armillary.lab import data
 from armillary.lab.parts.initial_weights import prepare
-from armillary.lab.study.arm_training import ArmTrainer, Corpus, build_arm
+from armillary.lab.study.arm_training import ArmTrainer, StudyCorpus, build_arm
 from armillary.lab.study.arms import NORMS
 from armillary.lab.study.design import LOUD, RATES, SIZES, Run, Size
 from armillary.lab.study.queue import Study, read_runs
@@ -110,7 +110,7 @@ def chain():
         tokens.append(
             int(follow[tokens[-1], coin]) if draws.random() > 0.05 else int(draws.integers(0, CHAIN.vocabulary))
         )
-    corpus = Corpus.__new__(Corpus)
+    corpus = StudyCorpus.__new__(StudyCorpus)
     corpus.train, corpus.valid = torch.tensor(tokens[:54_000]), torch.tensor(tokens[54_000:])
     corpus._order = None, torch.zeros(0)
     counts = np.bincount(tokens, minlength=CHAIN.vocabulary) / len(tokens)

@@ -14,7 +14,7 @@ from scipy import stats
 from armillary.errors import ArmillaryError
 from armillary.lab import data
 from armillary.lab.study import queue
-from armillary.lab.study.arm_training import ArmTrainer, Corpus, allow_compiling, recipe_of
+from armillary.lab.study.arm_training import ArmTrainer, StudyCorpus, allow_compiling, recipe_of
 from armillary.lab.study.arms import GATE, STUDIES, arms_of
 from armillary.lab.study.conclusions.outcome import outcome
 from armillary.lab.study.conclusions.paired_runs import compare
@@ -31,7 +31,7 @@ from armillary.lab.study.design import (
 )
 from armillary.lab.study.end_states.robustness import robustness
 from armillary.lab.study.queue import Study, best_rate, read_runs
-from armillary.lab.study.small_tasks.lookup_task import Lookup
+from armillary.lab.study.small_tasks.lookup_task import LookupTask
 from armillary.laboratory import SAMPLE
 from armillary.views.figures.lab.study import CURVES, FOREST, GAPS, PAIRS, figure_of, save_study
 from armillary.views.text.lab.study import study_text
@@ -52,7 +52,7 @@ def text(tmp_path_factory):
 def corpus(text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokens")
     data.prepare(recipe_of(SMOKE, 0), text, folder)
-    return Corpus(folder, "cpu")
+    return StudyCorpus(folder, "cpu")
 
 
 def test_the_order_of_the_text_depends_on_the_seed_alone(corpus):
@@ -262,7 +262,7 @@ def test_robustness_of_every_arm(arm, corpus):
 
 def test_scarce_text_is_read_more_often(text, tmp_path):
     data.prepare(recipe_of(SMOKE, 0), text, tmp_path)
-    whole, scarce = Corpus(tmp_path, "cpu"), Corpus(tmp_path, "cpu", 0.25)
+    whole, scarce = StudyCorpus(tmp_path, "cpu"), StudyCorpus(tmp_path, "cpu", 0.25)
     assert len(scarce.train) == len(whole.train) // 4
     assert len(scarce.valid) == len(whole.valid)
 
@@ -538,15 +538,15 @@ def test_a_folder_without_a_study_is_refused(tmp_path):
 
 def test_overlap_solves_what_ordinary_heads_of_the_same_width_do_not():
     """Heads of one axis can only find the largest or the smallest key; heads that share all axes find any."""
-    task = Lookup(heads=8, width=8, keys=16, pairs=8, steps=500)
+    task = LookupTask(heads=8, width=8, keys=16, pairs=8, steps=500)
     ordinary, shared = (task.accuracy(name) for name in ("block", "uniform"))
     assert ordinary < 0.9
     assert shared > 0.95
 
 
 def test_the_answer_to_a_lookup_is_the_value_of_its_key():
-    keys, values, answers = Lookup().rows(50, torch.Generator().manual_seed(1))
+    keys, values, answers = LookupTask().rows(50, torch.Generator().manual_seed(1))
     for row, value, answer in zip(keys.tolist(), values.tolist(), answers.tolist(), strict=True):
         assert len(set(row[:-1])) == len(row) - 1
         assert value[row.index(row[-1])] == answer
-        assert value[-1] == Lookup().values
+        assert value[-1] == LookupTask().values

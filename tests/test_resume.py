@@ -304,7 +304,7 @@ def test_killed_at_random_moments(tmp_path):
 SLOWED = """
 import sys
 from armillary.flow import tokens
-from armillary.probes.machinery import kept_pass
+from armillary.probes.machinery.processes import kept_pass
 tokens.BATCH_TOKENS, tokens.SEGMENT_TOKENS = 256, 600
 kept_pass.KeptPass.__init__.__defaults__ = (0.0,)
 from armillary.cli import main

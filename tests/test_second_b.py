@@ -21,7 +21,7 @@ from armillary.probes.sphere.shared import Shared
 from armillary.probes.sphere.symmetry import cycle_parts
 from armillary.probes.sphere.symmetry.cycle import WRITE, X, Y, cycle, sublayers
 from armillary.probes.sphere.symmetry.rotations import rotation, sublayer_errors
-from armillary.probes.stability.positions import Positions
+from armillary.probes.stability.positions import PositionRules
 from armillary.results import Why
 from armillary.specimens.models import texts
 from armillary.specimens.models.assembled import STEEP, WIDE, D, assembled, cycling, gained, one_axis, uneven
@@ -30,7 +30,7 @@ from armillary.specimens.planted import CASES
 
 # Fused and split projections, grouped heads, soft caps and norms around sublayers, parallel sublayers, post-norm.
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "phi", "opt-post", "bert")
-PROBES = (Isotropy(), Contrast(), Shared(), Positions(), Privileged())
+PROBES = (Isotropy(), Contrast(), Shared(), PositionRules(), Privileged())
 
 
 def text(documents: int = 20, length: int = 40, words: int = 60) -> Corpus:
@@ -103,7 +103,7 @@ def test_a_gain_that_symmetrises_is_not_the_projection():
 
 def test_the_headline_says_where_both_steps_happen():
     """Each of the two steps at two of four sublayers, beyond untrained models at none together."""
-    raised = cycle_parts.Change(
+    raised = cycle_parts.StationChange(
         np.array([[2.0, 1.5, 2.5]] * 2 + [[0.5, 0.4, 0.6]] * 2), np.full((4, 3), np.nan), 0, True
     )
     lowered = replace(raised, intervals=1 / raised.intervals[:, [0, 2, 1]], rises=False)
@@ -335,7 +335,7 @@ def test_positions_beyond_the_trained_length():
     """A rotary model goes on; one that adds something to every token past its length is told apart."""
     rotary = tiny("llama")
     corpus = text(24, 60, words=97)
-    finding = tried(Positions(), read(rotary), corpus)
+    finding = tried(PositionRules(), read(rotary), corpus)
     part = finding.parts[2]
     assert part.verdict == "supported" and not part.asserted and "trained length of 64" in part.reading
 
@@ -343,9 +343,9 @@ def test_positions_beyond_the_trained_length():
         return torch.cat((output[:, :64], output[:, 64:] + 2), 1)
 
     rotary.model.embed_tokens.register_forward_hook(beyond)
-    changed = tried(Positions(), read(rotary), corpus)
+    changed = tried(PositionRules(), read(rotary), corpus)
     assert changed.parts[2].verdict == "refuted" and changed.verdict == finding.verdict
-    table = tried(Positions(), read(tiny("gpt2")), corpus).parts[2]
+    table = tried(PositionRules(), read(tiny("gpt2")), corpus).parts[2]
     assert table.why is Why.NOT_APPLICABLE and "table of positions ends at 64" in table.reading
 
 
@@ -353,7 +353,7 @@ def test_what_keeps_positions_beyond_the_trained_length_out_of_reach_is_said():
     from armillary.probes.stability.places.beyond import obstacle
 
     anatomy = read(tiny("llama"))
-    short = tried(Positions(), anatomy, text(10, 32, words=97)).parts[2]
+    short = tried(PositionRules(), anatomy, text(10, 32, words=97)).parts[2]
     assert short.why is Why.TOO_LITTLE_TEXT and "too short for windows of 80 tokens" in short.reading
     long = obstacle(replace(anatomy, context=4096), 10**6)
     assert long is not None and long.why is Why.NOT_AFFORDED and "windows of 4160 tokens" in long.reason
@@ -361,13 +361,13 @@ def test_what_keeps_positions_beyond_the_trained_length_out_of_reach_is_said():
 
 def test_without_the_earliest_range_nothing_is_compared():
     """Eight documents have 56 tokens at positions 1–7, where 64 are needed; later ranges have enough."""
-    few, enough = (tried(Positions(), read(tiny("llama")), text(count, 40, words=97)) for count in (8, 10))
+    few, enough = (tried(PositionRules(), read(tiny("llama")), text(count, 40, words=97)) for count in (8, 10))
     assert few.why is Why.TOO_LITTLE_TEXT and few.reading.startswith("Positions 1–7") and not few.parts
     assert enough.why is not Why.TOO_LITTLE_TEXT and "Between positions 1–7 and 32–127" in enough.reading
 
 
 def test_windows_too_short_for_two_ranges_decide_nothing():
-    finding = tried(Positions(), read(tiny("gpt2")), text(30, 8, words=97))
+    finding = tried(PositionRules(), read(tiny("gpt2")), text(30, 8, words=97))
     assert finding.why is Why.TOO_LITTLE_TEXT and "longer documents" in finding.reading
 
 

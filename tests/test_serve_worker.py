@@ -11,7 +11,7 @@ from tiny import tiny
 
 from armillary import load
 from armillary.serve.model_process import Source
-from armillary.serve.room import Part, Room
+from armillary.serve.room import Room, RoomPart
 from armillary.serve.rooms import ROOMS
 from armillary.serve.worker import WAITING, BusyError, Worker
 
@@ -34,7 +34,7 @@ def counted(monkeypatch):
             time.sleep(0.02)
         return []
 
-    room = Room("slow", "Slow", "", (), (Part("count", "", (), slow),))
+    room = Room("slow", "Slow", "", (), (RoomPart("count", "", (), slow),))
     monkeypatch.setattr("armillary.serve.rooms.ROOMS", (*ROOMS, room))
     return seen
 

@@ -26,7 +26,7 @@ from armillary.probes.machinery.limits.thresholds import RULES_VERSION
 from armillary.probes.machinery.processes.jobs import MODULES
 from armillary.probes.machinery.processes.workers import on_one_thread, one_by_one, side_by_side
 from armillary.results import Finding
-from armillary.results.calibration import SAMPLE, Calibration, Outcome, Run, RunsFile, Study, Task
+from armillary.results.calibration import SAMPLE, Calibration, CalibrationRun, CalibrationStudy, Outcome, RunsFile, Task
 from armillary.results.calibration.calibration_file import NAME, calibration_json
 from armillary.results.calibration.counts import count_runs
 from armillary.results.calibration.rate_tables import rates_table
@@ -46,7 +46,7 @@ Tell = Callable[[int, int, float], None]
 
 
 def calibrate(
-    study: Study,
+    study: CalibrationStudy,
     out: Path,
     texts: Mapping[str, str] | None = None,
     workers: int = 1,
@@ -90,7 +90,7 @@ def calibrate(
     return calibration, runs.damaged
 
 
-def _check_texts(study: Study, texts: Mapping[str, str]) -> None:
+def _check_texts(study: CalibrationStudy, texts: Mapping[str, str]) -> None:
     """Refuse a text on which no run could decide anything."""
     for name in study.texts if study.untrained or study.seeds else ():
         documents = _documents(name, texts)
@@ -104,7 +104,7 @@ def _check_texts(study: Study, texts: Mapping[str, str]) -> None:
             )
 
 
-def claim_folder(out: Path, study: Study, texts: Mapping[str, str]) -> dict[str, str]:
+def claim_folder(out: Path, study: CalibrationStudy, texts: Mapping[str, str]) -> dict[str, str]:
     """Refuse a folder with something else in it. A study may grow there; what its finished runs depend on may not
     change. Returns the digests of its texts."""
     record = {
@@ -138,7 +138,7 @@ def claim_folder(out: Path, study: Study, texts: Mapping[str, str]) -> dict[str,
     return digests
 
 
-def _shapes(study: Study) -> dict[str, dict[str, int]]:
+def _shapes(study: CalibrationStudy) -> dict[str, dict[str, int]]:
     return {name: dict(SHAPES[name]) for name in study.architectures}
 
 
@@ -149,7 +149,7 @@ def code_digest() -> str:
     return _digest("\f".join(path.read_text("utf-8") for path in files))
 
 
-def measure(task: Task, study: Study, texts: Mapping[str, str]) -> Run:
+def measure(task: Task, study: CalibrationStudy, texts: Mapping[str, str]) -> CalibrationRun:
     """One run; what it raises becomes its error."""
     began = time.perf_counter()
     try:
@@ -157,25 +157,27 @@ def measure(task: Task, study: Study, texts: Mapping[str, str]) -> Run:
         claims, error = {finding.id: Outcome.of(finding) for finding in findings}, ""
     except Exception as raised:
         claims, error = {}, f"{type(raised).__name__}: {' '.join(str(raised).split()) or 'no message'}"
-    return Run(task, claims, round(time.perf_counter() - began, 2), error)
+    return CalibrationRun(task, claims, round(time.perf_counter() - began, 2), error)
 
 
-def _survey_untrained(task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
+def _survey_untrained(task: Task, study: CalibrationStudy, texts: Mapping[str, str]) -> list[Finding]:
     model = untrained(task.subject, task.seed).to(study.device)
     return _survey(model, tokenizer(task.subject), task, study, texts)
 
 
-def _survey_model(task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
+def _survey_model(task: Task, study: CalibrationStudy, texts: Mapping[str, str]) -> list[Finding]:
     return _survey(_anatomy(task.subject, study.device), None, task, study, texts)
 
 
-def _survey(model: object, words: object, task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
+def _survey(
+    model: object, words: object, task: Task, study: CalibrationStudy, texts: Mapping[str, str]
+) -> list[Finding]:
     text, claims = _documents(task.text, texts), ",".join(study.claims)
     survey = partial(run.survey, model, text, tokenizer=words, claims=claims, quick=study.quick, progress=False)
     return list(survey(tokens=task.tokens, seed=task.seed))
 
 
-def _plant(task: Task, study: Study, texts: Mapping[str, str]) -> list[Finding]:
+def _plant(task: Task, study: CalibrationStudy, texts: Mapping[str, str]) -> list[Finding]:
     case = next(case for case in planted.CASES if case.planted.name == task.subject)
     # Planted text contains every token number, the padding's too, which Hugging Face warns of.
     with quiet():
@@ -204,14 +206,16 @@ def _digest(text: str) -> str:
 
 
 def _results(
-    missing: Sequence[Task], work: Callable[[Task], Run], workers: int, dask: str | None
-) -> Generator[Run, None, None]:
+    missing: Sequence[Task], work: Callable[[Task], CalibrationRun], workers: int, dask: str | None
+) -> Generator[CalibrationRun, None, None]:
     if dask is not None:
         return _on_cluster(missing, work, dask)
     return one_by_one(missing, work) if workers == 1 else side_by_side(missing, work, workers, MODULES)
 
 
-def _on_cluster(missing: Sequence[Task], work: Callable[[Task], Run], dask: str) -> Generator[Run, None, None]:
+def _on_cluster(
+    missing: Sequence[Task], work: Callable[[Task], CalibrationRun], dask: str
+) -> Generator[CalibrationRun, None, None]:
     check_dask(dask)
     from armillary.probes.machinery.processes.cluster import cluster_of
 
@@ -220,7 +224,12 @@ def _on_cluster(missing: Sequence[Task], work: Callable[[Task], Run], dask: str)
 
 
 def _make(
-    runs: RunsFile, tasks: Sequence[Task], work: Callable[[Task], Run], workers: int, tell: Tell, dask: str | None
+    runs: RunsFile,
+    tasks: Sequence[Task],
+    work: Callable[[Task], CalibrationRun],
+    workers: int,
+    tell: Tell,
+    dask: str | None,
 ) -> None:
     """Make and store the runs that are missing."""
     missing = runs.missing(tasks)

@@ -184,7 +184,7 @@ def training(model: str | Path) -> list[dict[str, Any]]:
 
 def survey_states(folder: Path, report: Callable[[str], None] = lambda line: None) -> dict[str, EndState]:
     """Survey the kept end state of every arm of a study, and write geometry.json into its folder."""
-    from armillary.lab.study.arm_training import Corpus, build_arm
+    from armillary.lab.study.arm_training import StudyCorpus, build_arm
     from armillary.lab.study.arms import arms_of
     from armillary.lab.study.conclusions.outcome import outcome
     from armillary.lab.study.design import size_of
@@ -197,7 +197,7 @@ def survey_states(folder: Path, report: Callable[[str], None] = lambda line: Non
         raise ArmillaryError(
             f"{folder} keeps no end states; each arm's first paired run writes one, so run the study on this machine."
         )
-    held_out, found = Corpus(folder / "tokens", "cpu").valid, {}
+    held_out, found = StudyCorpus(folder / "tokens", "cpu").valid, {}
     rows = min(ROWS, len(held_out) // size.context)
     windows = held_out[: rows * size.context].view(rows, size.context).long()
     for arm in arms:

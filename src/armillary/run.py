@@ -43,7 +43,7 @@ from armillary.results.disk.files import check_writable, not_left_empty
 from armillary.results.disk.lock import locked
 from armillary.results.disk.resume import decided, forget_pass
 from armillary.results.store import read_survey
-from armillary.survey_states import Loader, Reading
+from armillary.survey_states import Loader, StateSource
 from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
@@ -116,7 +116,7 @@ def survey(
     probes = choose(claims)
     _check_tokens(tokens)
     _check_jobs(jobs, resume, out)
-    reading = Reading.of(shard, shards, dask, out)
+    reading = StateSource.of(shard, shards, dask, out)
     folder = None if out is None else Path(out)
     with (
         not_left_empty(folder),
@@ -167,7 +167,7 @@ def _check_jobs(jobs: int | None, resume: bool, out: str | Path | None) -> None:
         raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
 
 
-def _save(survey: Survey, folder: Path, reading: Reading) -> None:
+def _save(survey: Survey, folder: Path, reading: StateSource) -> None:
     if reading.shard is None:
         survey.save(folder)
     forget_pass(folder)

@@ -22,7 +22,7 @@ from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.plan import arms_of
 from armillary.probes.machinery.processes.kept_pass import KeptPass, pass_key
 from armillary.probes.machinery.processes.shards import Shard, Shards, write_shard
-from armillary.probes.machinery.shared_pass import Passage, Reader, gather
+from armillary.probes.machinery.shared_pass import Passage, StateReader, gather
 from armillary.results.disk.resume import PASS
 from armillary.views.text.progress import Bar
 
@@ -69,7 +69,7 @@ class SentModel:
 
 
 @dataclass(frozen=True)
-class Reading:
+class StateSource:
     """How a survey gets its evidence."""
 
     folder: Path | None = None
@@ -86,7 +86,7 @@ class Reading:
         shards: Sequence[str | Path],
         dask: str | None,
         out: str | Path | None,
-    ) -> "Reading":
+    ) -> "StateSource":
         """What can be refused is refused before a model is loaded."""
         asked = [name for name, value in (("shard", shard), ("shards", shards), ("dask", dask)) if value]
         if len(asked) > 1:
@@ -153,7 +153,7 @@ class Reading:
         seed: int,
         source: Loader | None,
         stack: ExitStack,
-    ) -> Reader | None:
+    ) -> StateReader | None:
         if corpus is None or not instruments:
             return None
         if self.shards is not None:

@@ -46,7 +46,7 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
         )
     for name in _SIZES:
         if isinstance(size := getattr(config, name, None), int) and size < 1:
-            raise ModelError(f"config attribute {name} is {size}, and no model has less than 1; check config.json.")
+            raise ModelError(f"config attribute {name} is {size}, and no model has less than 1; check its config.json.")
     given, default = config.to_dict(), type(config)().to_dict()
     understood = family.understood | NEUTRAL
     strange = [key for key in given if key not in understood and key in default and given[key] != default[key]]

@@ -100,7 +100,7 @@ class Site:
         return (value if self.cut is None else self.cut.put(value, x)).reshape(x.shape)
 
 
-class Rows:
+class RowLayout:
     """Tensors as [b, t, …], also where a module works on flattened rows (OPT's feed-forward) or on a plane of pixels
     [b, d, h, w] or [b, h, w, d] (ConvNeXt)."""
 
@@ -131,9 +131,9 @@ class Rows:
 
 
 @contextmanager
-def restored_rows(model: nn.Module, sites: Mapping[str, Site]) -> Iterator[Rows]:
+def restored_rows(model: nn.Module, sites: Mapping[str, Site]) -> Iterator[RowLayout]:
     """What gives tensors as [b, t, …] while the model runs."""
-    rows = Rows()
+    rows = RowLayout()
     handle = model.get_submodule(sites["L0.resid_pre"].path).register_forward_pre_hook(rows.see, with_kwargs=True)
     try:
         yield rows

@@ -14,7 +14,7 @@ from armillary.cli.terminal.options import PATH, echo_json
 from armillary.errors import ArmillaryError
 
 if TYPE_CHECKING:
-    from armillary.results.calibration import Calibration, Study
+    from armillary.results.calibration import Calibration, CalibrationStudy
     from armillary.views.text.progress import Bar
 
 FAILED = 3
@@ -121,9 +121,9 @@ def _named(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _study(texts: tuple[str, ...], models: tuple[str, ...], claims: str, quick: bool, device: str,
-           tokens: tuple[int, ...], **numbers: int | None) -> "Study":  # fmt: skip
+           tokens: tuple[int, ...], **numbers: int | None) -> "CalibrationStudy":  # fmt: skip
     from armillary.probes import choose
-    from armillary.results.calibration import Study
+    from armillary.results.calibration import CalibrationStudy
 
     defaults = {"untrained": 4, "seeds": 2, "planted": 1} if quick else {}
     given = {name: number for name, number in numbers.items() if number is not None}
@@ -142,7 +142,7 @@ def _study(texts: tuple[str, ...], models: tuple[str, ...], claims: str, quick: 
         settings["models"] = tuple(dict.fromkeys(models))
     if tokens or quick:
         settings["tokens"] = tuple(dict.fromkeys(tokens)) or (1000,)
-    return Study(quick=quick, device=device, **settings)
+    return CalibrationStudy(quick=quick, device=device, **settings)
 
 
 class _Progress:

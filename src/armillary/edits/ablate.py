@@ -12,7 +12,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.sites import site_named
 from armillary.edits.edit import changing
 from armillary.edits.edit_settings import check_finite, check_heads, check_layer, check_literal, check_whole
-from armillary.edits.token_places import Tokens, reading_tokens
+from armillary.edits.token_places import PassTokens, reading_tokens
 from armillary.errors import ArmillaryError
 
 Choose = Callable[[Tensor, Tensor], Tensor]
@@ -87,7 +87,7 @@ class Ablate:
         got = f"{chosen.dtype} {list(chosen.shape)}" if isinstance(chosen, Tensor) else type(chosen).__name__
         raise ArmillaryError(f"`choose` must give one truth value per coordinate, {list(post.shape)}; it gave {got}.")
 
-    def _instead(self, post: Tensor, tokens: Callable[[], Tokens]) -> Tensor:
+    def _instead(self, post: Tensor, tokens: Callable[[], PassTokens]) -> Tensor:
         if self.how == "zero":
             return torch.zeros_like(post)
         if self.how == "mean" and self.means is not None:
@@ -98,7 +98,7 @@ class Ablate:
         other = real[torch.randint(len(real), (len(rows),), generator=draw)]
         return rows[other.to(rows.device)].reshape(post.shape)
 
-    def _lenders(self, post: Tensor, tokens: Tokens) -> Tensor:
+    def _lenders(self, post: Tensor, tokens: PassTokens) -> Tensor:
         """The numbers, in a flat list of all tokens [b, t], of those whose values may be drawn."""
         b, t = post.shape[:2]
         if tokens.past:

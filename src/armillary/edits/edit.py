@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from armillary.anatomy import Anatomy
 from armillary.anatomy.sites import received, restored_rows, site_named
 from armillary.edits.edit_settings import check_layer
-from armillary.edits.token_places import Tokens, own_caches, reading_tokens
+from armillary.edits.token_places import PassTokens, own_caches, reading_tokens
 from armillary.errors import ArmillaryError, ModelError
 
 Change = Callable[[Tensor, Tensor | None], Tensor]
@@ -106,7 +106,7 @@ def _writing_hook(module: nn.Module, side: str, changed: Change) -> Any:
 
 @contextmanager
 def changing_stream(
-    anatomy: Anatomy, layer: int, start: int, change: Callable[[Tensor, Tokens], Tensor]
+    anatomy: Anatomy, layer: int, start: int, change: Callable[[Tensor, PassTokens], Tensor]
 ) -> Iterator[None]:
     """Let `change` decide on the stream after block `layer` (−1: before the first), from position `start` on."""
     check_layer(anatomy, layer, first=-1)

@@ -11,7 +11,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing
 from armillary.edits.edit_settings import check_finite, check_number
-from armillary.edits.token_places import Tokens, reading_tokens
+from armillary.edits.token_places import PassTokens, reading_tokens
 from armillary.errors import ArmillaryError, ModelError, nearest
 
 
@@ -62,7 +62,7 @@ class Freeze:
             with changing(anatomy, self.site, change):
                 yield
 
-    def _scale(self, x: Tensor, tokens: Callable[[], Tokens]) -> float | Tensor:
+    def _scale(self, x: Tensor, tokens: Callable[[], PassTokens]) -> float | Tensor:
         """What these tokens [b, t, d] are multiplied by."""
         if not isinstance(self.scale, Tensor):
             return self.scale

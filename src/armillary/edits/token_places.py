@@ -20,7 +20,7 @@ from armillary.errors import ModelError
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
+class PassTokens:
     """The tokens of one pass, as the model was given them."""
 
     past: int
@@ -36,7 +36,7 @@ class Tokens:
     """How many columns of the text a window that slid has left out before the first."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], slid: int = 0) -> "Tokens":
+    def of(cls, given: Mapping[str, Any], slid: int = 0) -> "PassTokens":
         """The tokens in the arguments, by name, of the module that reads them."""
         mask = given.get("attention_mask")
         return cls(
@@ -152,14 +152,14 @@ def slid_by(reader: nn.Module, columns: int) -> Iterator[None]:
 
 
 @contextmanager
-def reading_tokens(anatomy: Anatomy) -> Iterator[Callable[[], Tokens]]:
+def reading_tokens(anatomy: Anatomy) -> Iterator[Callable[[], PassTokens]]:
     """A function that gives the tokens of the pass under way."""
-    latest: list[Tokens] = []
+    latest: list[PassTokens] = []
 
     def see(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        latest[:] = [Tokens.of(named(module, args, kwargs), _slides.get(module, 0))]
+        latest[:] = [PassTokens.of(named(module, args, kwargs), _slides.get(module, 0))]
 
-    def tokens() -> Tokens:
+    def tokens() -> PassTokens:
         if not latest:
             raise ModelError("a block was run by itself, so its tokens' positions are not known: run the whole model.")
         return latest[0]

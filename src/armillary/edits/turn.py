@@ -12,7 +12,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.edits.edit import changing_stream
 from armillary.edits.edit_settings import check_number, check_whole
-from armillary.edits.token_places import Tokens
+from armillary.edits.token_places import PassTokens
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Turn:
     def on(self, anatomy: Anatomy) -> AbstractContextManager[None]:
         centred = anatomy.centred
 
-        def change(stream: Tensor, tokens: Tokens) -> Tensor:
+        def change(stream: Tensor, tokens: PassTokens) -> Tensor:
             x = stream.double()
             mean = x.mean(-1, keepdim=True) if centred else torch.zeros_like(x[..., :1])
             radial = x - mean
@@ -58,7 +58,7 @@ class Turn:
 
         return changing_stream(anatomy, self.layer, self.start, change)
 
-    def _drawn(self, tokens: Tokens, x: Tensor) -> Tensor:
+    def _drawn(self, tokens: PassTokens, x: Tensor) -> Tensor:
         """Normal numbers [b, t, d], the same for one token at one position whatever else the pass holds."""
         b, t, d = x.shape
         positions = tokens.positions(b, t, x.device).clamp_min(0)

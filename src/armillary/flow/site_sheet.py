@@ -14,7 +14,7 @@ from armillary.flow.glimpse import ORDINARY, OUTLIER, PILOT_ROWS, Glimpse, Token
 from armillary.geometry.fused.row_statistics import FIELDS, row_statistics
 
 
-class Sheet:
+class SiteSheet:
     """The statistics [site, FIELDS, n] of a batch's rows, in the order in which sites passed."""
 
     def __init__(self, tokens: Tokens, sites: int, dtype: torch.dtype) -> None:
@@ -65,7 +65,7 @@ class SheetGlimpse(Glimpse):
     """One norm site's rows for one batch, read once into a sheet. What needs more than that is computed on request."""
 
     def __init__(
-        self, site: str, norm: Norm, x: Tensor, y: Tensor, sheet: Sheet, space: Workspace, typical: Typical | None
+        self, site: str, norm: Norm, x: Tensor, y: Tensor, sheet: SiteSheet, space: Workspace, typical: Typical | None
     ) -> None:
         self.norm, self.tokens, self.sheet, self._space = norm, sheet.tokens, sheet, space
         self.raw, self.output = x.reshape(-1, norm.d), y.reshape(-1, norm.d)

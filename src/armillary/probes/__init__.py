@@ -51,7 +51,7 @@ from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.stability.drift import Drift
 from armillary.probes.stability.generation import Generation
 from armillary.probes.stability.manifold_errors import ManifoldErrors
-from armillary.probes.stability.positions import Positions
+from armillary.probes.stability.positions import PositionRules
 from armillary.probes.stability.prefix import Prefix
 from armillary.probes.stability.reprojection import Reprojection
 from armillary.probes.words.artifact import Artifact
@@ -94,7 +94,7 @@ PROBES: tuple[AnyProbe, ...] = (
     Reprojection(),
     Generation(),
     ManifoldErrors(),
-    Positions(),
+    PositionRules(),
     Discard(),
     Compress(),
     Select(),

@@ -21,7 +21,7 @@ from armillary.flow.documents import Documents
 from armillary.flow.tokens import Window, collate
 from armillary.geometry.alignment import FEWEST, Alignment, cka, mutual_neighbours
 from armillary.probes.machinery.layers import stream_states
-from armillary.results.compare.similarity import Measured, Similarity
+from armillary.results.compare.similarity import Similarity, SimilarityMaps
 
 PASSAGES, QUICK_PASSAGES = 256, 128
 WORDS = 24
@@ -34,7 +34,7 @@ BATCH = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Sampled:
+class SampledStream:
     """One model's stream at words' ends: state → [word, d], and which passage each word is of."""
 
     passages: tuple[int, ...]
@@ -59,7 +59,7 @@ def _texts(texts: Iterable[str]) -> list[str]:
     return list(islice(texts, DOCUMENTS))
 
 
-def sample_states(anatomy: Anatomy, cut: list[tuple[str, int]]) -> Sampled:
+def sample_states(anatomy: Anatomy, cut: list[tuple[str, int]]) -> SampledStream:
     """The stream before the first block and after each, at the token that ends where the sampled word does."""
     windows, places, kept = [], [], []
     for number, (text, end) in enumerate(cut):
@@ -88,7 +88,7 @@ def sample_states(anatomy: Anatomy, cut: list[tuple[str, int]]) -> Sampled:
         watchers = {state.norm: watcher(state.name, state.output) for state in states}
         with still(anatomy.model), watching(anatomy, watchers):
             run(anatomy, batch.ids, batch.mask)
-    return Sampled(tuple(kept), {name: torch.cat(parts).numpy() for name, parts in rows.items()})
+    return SampledStream(tuple(kept), {name: torch.cat(parts).numpy() for name, parts in rows.items()})
 
 
 def _token_at(anatomy: Anatomy, text: str, end: int) -> tuple[list[int], int] | None:
@@ -102,7 +102,7 @@ def _token_at(anatomy: Anatomy, text: str, end: int) -> tuple[list[int], int] | 
     return (ids, places[-1]) if places and places[-1] > 0 else None
 
 
-def compare_states(a: Sampled, b: Sampled, seed: int = 0) -> Similarity:
+def compare_states(a: SampledStream, b: SampledStream, seed: int = 0) -> Similarity:
     """CKA and mutual nearest neighbours of every pair of states, with a null by permuting words."""
     shared = sorted(set(a.passages) & set(b.passages))
     if len(shared) < FEWEST:
@@ -120,7 +120,7 @@ def compare_states(a: Sampled, b: Sampled, seed: int = 0) -> Similarity:
         ),
     }
     measured = tuple(
-        Measured(name, meaning, found.score, found.chance, found.best, found.best_chance)
+        SimilarityMaps(name, meaning, found.score, found.chance, found.best, found.best_chance)
         for name, (meaning, found) in measures.items()
     )
     return Similarity((tuple(a.states), tuple(b.states)), len(shared), measured)

@@ -19,7 +19,7 @@ from armillary.serve.blocks import encoded
 from armillary.serve.fields import clean
 from armillary.serve.library import Library
 from armillary.serve.model_process import message
-from armillary.serve.room import MODELS, Part, Room
+from armillary.serve.room import MODELS, Room, RoomPart
 from armillary.serve.rooms import ROOMS
 from armillary.serve.worker import BusyError, Key, Worker
 
@@ -87,7 +87,7 @@ class Server:
         for worker in self.workers.values():
             worker.stop("the server stops")
 
-    async def events(self, room: Room, part: Part, given: Mapping[str, Any]) -> AsyncIterator[tuple[Any, ...]]:
+    async def events(self, room: Room, part: RoomPart, given: Mapping[str, Any]) -> AsyncIterator[tuple[Any, ...]]:
         """What happens until a part is there: ('state' | 'progress' | 'restarted' | 'result' | 'refused', …)."""
         ask = room.asked(part, given)
         if part.by == "library":
@@ -245,7 +245,7 @@ async def _export(request: Request) -> Response:
     return Response(page, media_type="text/html", headers=headers)
 
 
-def _found(given: Mapping[str, Any]) -> tuple[Room, Part]:
+def _found(given: Mapping[str, Any]) -> tuple[Room, RoomPart]:
     rooms = {room.name: room for room in ROOMS}
     name, of = given.get("room"), given.get("part")
     if name not in rooms:

@@ -30,7 +30,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Part:
+class RoomPart:
     """One thing that a room shows.
 
     `show` computes it: from an opened model (`by` is 'model'), from stored results ('library'), or from what the part
@@ -61,13 +61,13 @@ class Room:
     title: str
     about: str
     fields: tuple[Field, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[RoomPart, ...]
     offered: Callable[["Library"], bool] = lambda library: True
 
-    def part(self, name: str) -> Part | None:
+    def part(self, name: str) -> RoomPart | None:
         return next((part for part in self.parts if part.name == name), None)
 
-    def asked(self, part: Part, given: Ask) -> dict[str, Any]:
+    def asked(self, part: RoomPart, given: Ask) -> dict[str, Any]:
         """The values that a part depends on, checked and under the names that it knows."""
         values = clean([*self.fields, NARROW, *MODELS], given)
         mine = {name: values[name] for name in (*part.fields, NARROW.name)}

@@ -68,7 +68,7 @@ def bound(host: str, port: int, said: Callable[[str], None]) -> socket.socket:
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class PageServer:
     """A server that is ready to run, and its address."""
 
     server: Any
@@ -88,7 +88,7 @@ def make_site(
     token: str = "",
     framed: bool = False,
     said: Callable[[str], None] = print,
-) -> Site:
+) -> PageServer:
     """The server on its socket; `framed` lets notebooks on this machine show it."""
     check_installed()
     import uvicorn
@@ -122,7 +122,7 @@ def make_site(
         timeout_keep_alive=30, server_header=False, h11_max_incomplete_event_size=32 * 1024,
     )  # fmt: skip
     shown = "127.0.0.1" if host in ("0.0.0.0", "localhost") else f"[{host}]" if ":" in host else host
-    return Site(_stopping(uvicorn.Server)(config), listener, f"http://{shown}:{number}/?token={token}", app)
+    return PageServer(_stopping(uvicorn.Server)(config), listener, f"http://{shown}:{number}/?token={token}", app)
 
 
 def _warm() -> None:
@@ -143,7 +143,7 @@ def _addresses() -> set[str]:
         return set()
 
 
-def open_browser(site: Site) -> None:
+def open_browser(site: PageServer) -> None:
     """Open the page once the server answers; in a thread, because a browser may block."""
     threading.Thread(target=webbrowser.open, args=(site.address,), daemon=True).start()
 
@@ -153,7 +153,7 @@ class Explorer:
     """A running server in a notebook: it draws itself as a frame with the page in it."""
 
     address: str
-    site: Site
+    site: PageServer
     thread: threading.Thread
     height: int = 900
 

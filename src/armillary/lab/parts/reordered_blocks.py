@@ -28,7 +28,7 @@ def unit(x: Tensor, dim: int = -1) -> Tensor:
     return wide * torch.rsqrt(wide.square().sum(dim, keepdim=True).clamp_min(1e-24))
 
 
-class Scale(nn.Module):
+class LearnedScale(nn.Module):
     """Learned numbers that begin at `first`, stored as 1/√width so that they learn at the matrices' speed."""
 
     def __init__(self, n: int, first: float, width: int) -> None:
@@ -70,8 +70,8 @@ class NGPTBlock(nn.Module):
             for layer in (old.attn.c_attn, old.attn.c_proj, old.mlp.c_fc, old.mlp.c_proj)
         )
         self.act, self.heads, self.d = old.mlp.act, heads, d
-        self.towards_attention, self.towards_mlp = Scale(d, STEP, d), Scale(d, STEP, d)
-        self.query_scale, self.hidden_scale = Scale(d, 1.0, d), Scale(self.up.shape[1], 1.0, 1)
+        self.towards_attention, self.towards_mlp = LearnedScale(d, STEP, d), LearnedScale(d, STEP, d)
+        self.query_scale, self.hidden_scale = LearnedScale(d, 1.0, d), LearnedScale(self.up.shape[1], 1.0, 1)
 
     def forward(
         self, hidden_states: Tensor, past: Any = None, mask: Tensor | None = None, *_: Any, **more: Any
@@ -128,7 +128,7 @@ class UnitUnembedding(nn.Module):
 
     def __init__(self, rows: nn.Parameter) -> None:
         super().__init__()
-        self.weight, self.scale = rows, Scale(rows.shape[0], 1.0, rows.shape[1])
+        self.weight, self.scale = rows, LearnedScale(rows.shape[0], 1.0, rows.shape[1])
 
     def forward(self, state: Tensor) -> Tensor:
         return linear(state, unit(self.weight).to(state.dtype)) * self.scale()

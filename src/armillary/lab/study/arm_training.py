@@ -30,7 +30,7 @@ EVALUATION_ROWS = 256
 ROBUSTNESS_ROWS = 512
 
 
-class Corpus:
+class StudyCorpus:
     """The tokens of a text on the device, cut into windows by seed and step."""
 
     def __init__(self, folder: Path, device: str, share: float = 1.0) -> None:
@@ -86,7 +86,7 @@ class ArmTrainer:
 
     arm: Arm
     size: Size
-    corpus: Corpus
+    corpus: StudyCorpus
     device: str
     tick: Callable[[int, int], None] = lambda step, steps: None
     model: Any = field(init=False)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from armillary.lab.study.conclusions.paired_runs import Comparison, Contrast, Row, contrasts
+from armillary.lab.study.conclusions.paired_runs import PairedComparison, PairedContrast, Row, contrasts
 
 COSTS: dict[str, str] = {"flops": "FLOPs per token", "step_seconds": "seconds per step"}
 
@@ -51,7 +51,7 @@ def at_share(curve: Sequence[Sequence[Any]], share: float) -> float | None:
     return None
 
 
-def at_equal(rows: Sequence[Row], reference: str, cost: str) -> list[Comparison]:
+def at_equal(rows: Sequence[Row], reference: str, cost: str) -> list[PairedComparison]:
     """Every arm against the reference, both at the cost of the cheaper one's whole training."""
     base = median_cost(rows, reference, cost)
     arms = dict.fromkeys(row["arm"] for row in rows if row["arm"] != reference and not row["tuning"])
@@ -67,15 +67,15 @@ def at_equal(rows: Sequence[Row], reference: str, cost: str) -> list[Comparison]
                 if loss is None and not row["diverged"]:
                     continue  # before the first look
                 shortened.append({"arm": name, "seed": row["seed"], "tuning": False, "loss": loss})
-    return contrasts(shortened, [Contrast(arm, arm, _partner(arm)) for arm in known])
+    return contrasts(shortened, [PairedContrast(arm, arm, _partner(arm)) for arm in known])
 
 
 def _partner(arm: str) -> str:
     return f"the reference of {arm}"
 
 
-def by_best(rows: Sequence[Row], reference: str) -> list[Comparison]:
+def by_best(rows: Sequence[Row], reference: str) -> list[PairedComparison]:
     """Every arm against the reference by its best checkpoint: scarce text is learned by heart, and ends worse."""
     value: Callable[[Row], float | None] = lambda row: row["best"]  # noqa: E731
     arms = dict.fromkeys(row["arm"] for row in rows if row["arm"] != reference and not row["tuning"])
-    return contrasts(rows, [Contrast(arm, arm, reference, value) for arm in arms])
+    return contrasts(rows, [PairedContrast(arm, arm, reference, value) for arm in arms])

@@ -19,7 +19,7 @@ from armillary.lab.study.time_left import Progress
 from armillary.results.disk.files import check_writable, read_bytes, strict_json, write_whole
 
 if TYPE_CHECKING:
-    from armillary.lab.study.arm_training import Corpus
+    from armillary.lab.study.arm_training import StudyCorpus
 
 MANIFEST, RUNS = "manifest.json", "runs.jsonl"
 Report = Callable[[str], None]
@@ -131,10 +131,10 @@ class Study:
                     process.terminate()
                 raise
 
-    def _corpus(self) -> "Corpus":
-        from armillary.lab.study.arm_training import Corpus
+    def _corpus(self) -> "StudyCorpus":
+        from armillary.lab.study.arm_training import StudyCorpus
 
-        return Corpus(self.out / "tokens", self.device, self.shape.share)
+        return StudyCorpus(self.out / "tokens", self.device, self.shape.share)
 
     def _tuning(self, arm: Arm, done: dict[str, Any]) -> Iterable[Run]:
         return tuning_runs(self.name, self.size, arm)

@@ -27,7 +27,7 @@ from armillary.results import Claim, Control, Finding, Part, RuleChange, Statist
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.grid.bending.map_tables import MapResult
-    from armillary.probes.grid.bending.maps import Matrix, Unexplained
+    from armillary.probes.grid.bending.maps import SiteMatrix, Unexplained
     from armillary.probes.machinery.bench import Bench
 
 LAYERS, WIDE = 3, 1024
@@ -105,10 +105,10 @@ class Nonlinear:
         middle = chosen[len(chosen) // 2].layer
         random = {m.name: _gaussian(m, rng) for m in chosen if m.layer == middle}
 
-        def at_own(matrix: "Matrix") -> "Unexplained":
+        def at_own(matrix: "SiteMatrix") -> "Unexplained":
             return unexplained_at(matrix.values.cpu(), points[matrix.site], matrix.polar)
 
-        def at_uniform(matrix: "Matrix") -> "Unexplained":
+        def at_uniform(matrix: "SiteMatrix") -> "Unexplained":
             return unexplained_at_uniform(matrix.values.cpu(), bench.seed, matrix.polar)
 
         def of_gaussian(name: str) -> "Unexplained":
@@ -165,7 +165,7 @@ def measured_layers(anatomy: "Anatomy", quick: bool) -> tuple[int, ...]:
     return (layers[len(layers) // 2],) if quick or anatomy.d > WIDE else layers
 
 
-def _gaussian(matrix: "Matrix", rng: np.random.Generator) -> Floats:
+def _gaussian(matrix: "SiteMatrix", rng: np.random.Generator) -> Floats:
     """Of the same shape; of a head's d × d matrix also of the rank that its k axes leave."""
     shape, rank = matrix.values.shape, len(matrix.singular_values)
     if rank > min(shape) // 2:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Tokens
-    from armillary.flow.site_sheet import Sheet, SheetGlimpse
+    from armillary.flow.site_sheet import SheetGlimpse, SiteSheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import Moments
 
@@ -76,7 +76,7 @@ class CovarianceWatch(TokenWatch):
     def begin(self, tokens: "Tokens") -> None:
         super().begin(tokens)
         self._seen: list[str] = []
-        self._sheet: Sheet | None = None
+        self._sheet: SiteSheet | None = None
         if self._bar is not None:
             self._chosen = self._choose(tokens, self._bar)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Glimpse, Tokens
-    from armillary.flow.site_sheet import Sheet
+    from armillary.flow.site_sheet import SiteSheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import GroupedScalars, Largest, TopK
 
@@ -92,7 +92,7 @@ class LengthWatch(TokenWatch):
         self.sites = tuple(anatomy.norms)
         self._norms = anatomy.norms
         self._seen: list[tuple[Tensor, Tensor]] = []
-        self._sheet: Sheet | None = None
+        self._sheet: SiteSheet | None = None
         self.state = LengthSums(
             corpus.groups,
             Named.of(self.sites, lambda: GroupedScalars.empty(len(KINDS) * corpus.groups, SCALARS)),

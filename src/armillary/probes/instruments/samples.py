@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Tokens
-    from armillary.flow.site_sheet import Sheet
+    from armillary.flow.site_sheet import SiteSheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import Reservoir
 
@@ -120,7 +120,7 @@ class SampleWatch:
         self._rows, self._payload, self._rank = places[chosen], payload[chosen], rank[chosen]
         self._device_rows = self._rows.to(tokens.device, non_blocking=True)
         self._unmarked: list[tuple[str, Reservoir, int]] = []
-        self._sheet: Sheet | None = None
+        self._sheet: SiteSheet | None = None
 
     def _chosen(self, payload: "Tensor", rank: "Tensor") -> "Tensor":
         return rank <= self._bar

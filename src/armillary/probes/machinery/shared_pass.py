@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.flow.capture import Watcher
     from armillary.flow.glimpse import Tokens, Typical
-    from armillary.flow.site_sheet import Sheet
+    from armillary.flow.site_sheet import SiteSheet
     from armillary.flow.tokens import Corpus, Segment
 
 
 @dataclass(frozen=True, eq=False)
-class Arm:
+class PassArm:
     """One model reading one text."""
 
     name: str
@@ -36,11 +36,11 @@ class Arm:
 
 Tick = Callable[[int], None]
 """Called with the tokens of every batch that was read."""
-Observe = Callable[[Arm, Sequence[AnyInstrument], Sequence["Segment"], Tick], Iterator[States]]
+Observe = Callable[[PassArm, Sequence[AnyInstrument], Sequence["Segment"], Tick], Iterator[States]]
 """The states of one segment after another."""
 
 
-class Reader(Protocol):
+class StateReader(Protocol):
     """Where the states of an arm come from, and which instruments raised."""
 
     def expect(self, arm: str, instruments: Sequence[AnyInstrument], corpus: "Corpus") -> None:
@@ -48,7 +48,7 @@ class Reader(Protocol):
         ...
 
     def __call__(
-        self, arm: Arm, instruments: Sequence[AnyInstrument], tick: Tick
+        self, arm: PassArm, instruments: Sequence[AnyInstrument], tick: Tick
     ) -> tuple[States, dict[AnyInstrument, Exception]]: ...
 
 
@@ -59,7 +59,7 @@ def gather(
     seed: int = 0,
     tick: Tick = lambda tokens: None,
     begin: Callable[[str], None] = lambda arm: None,
-    reader: Reader | None = None,
+    reader: StateReader | None = None,
 ) -> Evidence:
     """Evidence of all arms; `begin` is called with each arm's name, `tick` with every batch's tokens.
 
@@ -86,7 +86,7 @@ def gather(
         if not present[name]:
             tick(corpus.tokens)
             continue
-        arm = Arm(name, evidence.model(name), texts.get(name, corpus), seed)
+        arm = PassArm(name, evidence.model(name), texts.get(name, corpus), seed)
         observed, raised = read(arm, [i for i in present[name] if i not in lost], tick)
         for instrument, state in observed.items():
             states[instrument][name] = state
@@ -95,7 +95,7 @@ def gather(
 
 
 def observe_here(
-    arm: Arm, instruments: Sequence[AnyInstrument], segments: Sequence["Segment"], tick: Tick
+    arm: PassArm, instruments: Sequence[AnyInstrument], segments: Sequence["Segment"], tick: Tick
 ) -> Iterator[States]:
     """In this process, one segment after another."""
     parts = [segment.batches for segment in segments]
@@ -118,7 +118,7 @@ class Passage:
             self.ahead(arm, instruments, self.shard.segments(corpus)[done:])
 
     def __call__(
-        self, arm: Arm, instruments: Sequence[AnyInstrument], tick: Tick
+        self, arm: PassArm, instruments: Sequence[AnyInstrument], tick: Tick
     ) -> tuple[States, dict[AnyInstrument, Exception]]:
         segments = self.shard.segments(arm.corpus)
         raised: dict[AnyInstrument, Exception] = {}
@@ -130,7 +130,9 @@ class Passage:
         except Exception:
             return self._one_by_one(arm, instruments, segments, raised), raised
 
-    def _sum(self, arm: Arm, instruments: Sequence[AnyInstrument], segments: Sequence["Segment"], tick: Tick) -> States:
+    def _sum(
+        self, arm: PassArm, instruments: Sequence[AnyInstrument], segments: Sequence["Segment"], tick: Tick
+    ) -> States:
         total: States = {}
         done = 0
         if self.kept is not None:
@@ -147,7 +149,7 @@ class Passage:
 
     def _one_by_one(
         self,
-        arm: Arm,
+        arm: PassArm,
         instruments: Sequence[AnyInstrument],
         segments: Sequence["Segment"],
         raised: dict[AnyInstrument, Exception],
@@ -266,14 +268,14 @@ class _Sites:
         self._norms = [site for site in self._watches if site in anatomy.norms]
         self.counting = True
         self.tokens: Tokens
-        self._sheet: Sheet | None = None
+        self._sheet: SiteSheet | None = None
 
     def begin(self, tokens: "Tokens") -> None:
-        from armillary.flow.site_sheet import Sheet
+        from armillary.flow.site_sheet import SiteSheet
         from armillary.geometry.fused import batched
 
         self.tokens = tokens
-        self._sheet = Sheet(tokens, len(self._norms), self._anatomy.dtype) if batched(tokens.device) else None
+        self._sheet = SiteSheet(tokens, len(self._norms), self._anatomy.dtype) if batched(tokens.device) else None
 
     @property
     def first(self) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from armillary.probes.sphere.across_sites import drawn_interval
 from armillary.probes.sphere.symmetry.cycle import WRITE, Cycle, X, Y, Z, cycle, sublayers
 from armillary.probes.sphere.symmetry.cycle_parts import (
     SHARE,
-    Change,
+    StationChange,
     both_part,
     both_shares,
     change_part,
@@ -182,23 +182,23 @@ def _factors(evidence: Evidence, of: Cycle, after: int, before: int) -> Floats:
     return np.array([drawn_interval(evidence, column) for column in _ratio(of, after, before).T])
 
 
-def _change(evidence: Evidence, model: Cycle, twins: Sequence[Cycle], after: int, before: int) -> Change:
+def _change(evidence: Evidence, model: Cycle, twins: Sequence[Cycle], after: int, before: int) -> StationChange:
     changes = _factors(evidence, model, after, before)
     untrained = np.full_like(changes, np.nan)
     if twins:
         # A factor varies by factors: as a plain number, twins of 0.2 and 0.6 would let the next one be below 0.
         with np.errstate(invalid="ignore"):
             untrained = np.exp(over_twins(np.log([_factors(evidence, twin, after, before) for twin in twins])))
-    return Change(changes, untrained, len(twins), rises=before == X)
+    return StationChange(changes, untrained, len(twins), rises=before == X)
 
 
-def _shares(evidence: Evidence, of: Cycle, raised: Change, lowered: Change, read: int = Y) -> Interval:
+def _shares(evidence: Evidence, of: Cycle, raised: StationChange, lowered: StationChange, read: int = Y) -> Interval:
     """The statistic, of the model or of a control."""
     return both_shares(raised, lowered, _factors(evidence, of, read, X), _factors(evidence, of, WRITE, read))
 
 
 def _controls(
-    evidence: Evidence, model: Cycle, twins: Sequence[Cycle], raised: Change, lowered: Change
+    evidence: Evidence, model: Cycle, twins: Sequence[Cycle], raised: StationChange, lowered: StationChange
 ) -> tuple[Control, ...]:
     def share(of: Cycle, read: int = Y) -> Interval:
         return _shares(evidence, of, raised, lowered, read)
@@ -210,11 +210,11 @@ def _controls(
     return (*controls, Control("γ = 1, β = 0", *share(model, Z)))
 
 
-def _gained(bare: Change, raised: Change) -> str:
+def _gained(bare: StationChange, raised: StationChange) -> str:
     return " The gain symmetrises, not the projection." if bare.median < 1 < raised.median else ""
 
 
-def headline(raised: Change, bare: Change, lowered: Change) -> str:
+def headline(raised: StationChange, bare: StationChange, lowered: StationChange) -> str:
     """Each step may be common where both together are rare: the number of sublayers that do both comes first."""
     up, alone, down = (change.sure_and_possible[0] for change in (raised, bare, lowered))
     beyond = " beyond untrained models" if raised.twins else ""

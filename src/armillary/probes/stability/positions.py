@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Positions:
+class PositionRules:
     """Energy distances between ranges of positions, at every norm."""
 
     claim: ClassVar[Claim] = Claim(

@@ -9,8 +9,8 @@ from typing import Any
 
 from armillary import __version__
 from armillary.errors import OutputError
-from armillary.results.calibration.counts import Calibration, Counts, Reading
-from armillary.results.calibration.run_list import Planted, Study
+from armillary.results.calibration.counts import Calibration, Counts, UntrainedReading
+from armillary.results.calibration.run_list import CalibrationStudy, Planted
 from armillary.results.store import json_text
 
 SCHEMA = 1
@@ -39,10 +39,10 @@ def read_calibration(path: Path) -> Calibration:
         raise OutputError(f"{path} is not a calibration of schema {SCHEMA}; run armillary calibrate again.")
     try:
         return Calibration(
-            study=Study.from_dict(record["study"]),
+            study=CalibrationStudy.from_dict(record["study"]),
             counts=tuple(Counts(**entry) for entry in record["counts"]),
             cases=tuple(_case(entry) for entry in record["cases"]),
-            readings=tuple(Reading(**entry) for entry in record["readings"]),
+            readings=tuple(UntrainedReading(**entry) for entry in record["readings"]),
             texts=record.get("texts", {}),
             **{**{key: record[key] for key in _FACTS}, "errors": tuple(record["errors"])},
         )

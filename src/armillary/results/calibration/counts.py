@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from armillary.errors import OutputError
-from armillary.results.calibration.run_list import PartName, Planted, Study, Task
-from armillary.results.calibration.runs import Run
+from armillary.results.calibration.run_list import CalibrationStudy, PartName, Planted, Task
+from armillary.results.calibration.runs import CalibrationRun
 from armillary.results.calibration.wilson import wilson
 from armillary.results.claim import VERDICTS, Claim, Verdict, Why
 
@@ -83,7 +83,7 @@ def summed(several: Sequence[Counts]) -> Counts:
 
 
 @dataclass(frozen=True)
-class Reading:
+class UntrainedReading:
     """What the reading of a claim about training says where there was no training."""
 
     claim: str
@@ -97,12 +97,12 @@ class Reading:
 class Calibration:
     """The counts of a study, and how it was made."""
 
-    study: Study
+    study: CalibrationStudy
     counts: tuple[Counts, ...]
     kinds: Mapping[str, str]
     """Claim → kind, in the order of the chapters."""
     cases: tuple[Planted, ...] = ()
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[UntrainedReading, ...] = ()
     runs: int = 0
     errors: tuple[str, ...] = ()
     """Runs that raised: the task, and what it raised."""
@@ -149,7 +149,7 @@ class Calibration:
 
 
 def count_runs(
-    runs: Sequence[Run], study: Study, kinds: Mapping[str, str], cases: Sequence[Planted] = ()
+    runs: Sequence[CalibrationRun], study: CalibrationStudy, kinds: Mapping[str, str], cases: Sequence[Planted] = ()
 ) -> Calibration:
     """The calibration that follows from runs; `kinds` and `cases` say what the claims and planted models are."""
     seen: dict[tuple[str, PartName, str, str, int, float], Counter[Verdict]] = {}
@@ -240,7 +240,7 @@ def _setting(task: Task) -> tuple[PartName, str, str, int, float]:
     return task.part, task.subject, task.text, task.tokens, task.strength
 
 
-def _readings(runs: Sequence[Run], kinds: Mapping[str, str]) -> Iterator[Reading]:
+def _readings(runs: Sequence[CalibrationRun], kinds: Mapping[str, str]) -> Iterator[UntrainedReading]:
     """The first reading of every verdict in favour of a learned claim on an untrained model."""
     known: set[tuple[str, Verdict]] = set()
     for claim in (claim for claim, kind in kinds.items() if kind == "learned"):
@@ -250,4 +250,4 @@ def _readings(runs: Sequence[Run], kinds: Mapping[str, str]) -> Iterator[Reading
                 continue
             if (claim, outcome.verdict) not in known:
                 known.add((claim, outcome.verdict))
-                yield Reading(claim, outcome.verdict, run.task.subject, run.task.seed, outcome.reading)
+                yield UntrainedReading(claim, outcome.verdict, run.task.subject, run.task.seed, outcome.reading)

@@ -57,7 +57,7 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Study:
+class CalibrationStudy:
     """The settings of a calibration."""
 
     models: tuple[str, ...] = ("builtin:gpt", "builtin:llama")
@@ -106,6 +106,6 @@ class Study:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, record: dict[str, Any]) -> "Study":
+    def from_dict(cls, record: dict[str, Any]) -> "CalibrationStudy":
         lists = {key: tuple(value) for key, value in record.items() if isinstance(value, list)}
         return replace(cls(), **{**record, **lists})

@@ -35,7 +35,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Run:
+class CalibrationRun:
     """A finished run."""
 
     task: Task
@@ -52,7 +52,7 @@ class Run:
         return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
-    def parse(cls, line: str) -> "Run":
+    def parse(cls, line: str) -> "CalibrationRun":
         """Raises KeyError, TypeError or ValueError of anything else than a run's line."""
         record = json.loads(line)
         claims = {claim: _outcome(entry) for claim, entry in record["claims"].items()}
@@ -76,13 +76,13 @@ class RunsFile:
         self.path = folder / RUNS
         self.damaged: list[str] = []
         """A sentence for every line that is not a run."""
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, CalibrationRun] = {}
         """By the key of their task; of several runs of one task the last counts."""
         # Not splitlines: a reading may contain a character that it takes for the end of a line.
         *lines, rest = self._content().split("\n")
         for number, line in enumerate([*lines, rest] if rest else lines, 1):
             try:
-                run = Run.parse(line)
+                run = CalibrationRun.parse(line)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
                 self.damaged.append(f"{self.path} line {number} is not a run ({reason}); that run is made again.")
@@ -98,7 +98,7 @@ class RunsFile:
         except OSError as error:
             raise OutputError(f"{self.path} cannot be read ({error.strerror}); check its permissions.") from error
 
-    def finished(self, tasks: Iterable[Task]) -> list[Run]:
+    def finished(self, tasks: Iterable[Task]) -> list[CalibrationRun]:
         """The runs of these tasks, those that ended in an error too."""
         known = (self.runs.get(task.key) for task in tasks)
         return [run for run in known if run is not None]
@@ -115,7 +115,7 @@ class RunsFile:
                 self._stream.write("\n")
         return self
 
-    def add(self, run: Run) -> None:
+    def add(self, run: CalibrationRun) -> None:
         """Write a run to disk at once."""
         with self._disk_errors():
             self._stream.write(run.line())

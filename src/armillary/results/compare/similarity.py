@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class SimilarityMaps:
     """One measure of likeness: maps [layer of A, layer of B], and the best pair of layers."""
 
     name: str
@@ -37,7 +37,7 @@ class Similarity:
     layers: tuple[tuple[str, ...], tuple[str, ...]]
     """Names of the states of A and of B."""
     words: int
-    measured: tuple[Measured, ...]
+    measured: tuple[SimilarityMaps, ...]
 
     def matched(self) -> list[tuple[int, int]]:
         """For each state of A the state of B at the same relative depth."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from armillary.serve.blocks import Block, sheet_blocks
-from armillary.serve.room import SENTENCE, Ask, Opened, Part, Room
+from armillary.serve.room import SENTENCE, Ask, Opened, Room, RoomPart
 from armillary.serve.rooms.sphere import plain_path
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ COMPARE = Room(
     "Two models read one sentence: where their words go, and what they predict next.",
     (SENTENCE,),
     (
-        Part("pair", "Both", ("sentence",), pair, by="pair", raw=travelled, needs=("sentence", "second")),
-        Part("first", "", ("sentence",), plain_path, needs=("sentence", "second")),
-        Part(
+        RoomPart("pair", "Both", ("sentence",), pair, by="pair", raw=travelled, needs=("sentence", "second")),
+        RoomPart("first", "", ("sentence",), plain_path, needs=("sentence", "second")),
+        RoomPart(
             "second", "", ("sentence",), plain_path, model="second", needs=("sentence", "second"),
             beside="first",
         ),

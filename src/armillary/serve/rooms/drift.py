@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from armillary.serve.blocks import Block, sheet_blocks, travel_block
 from armillary.serve.fields import Field
-from armillary.serve.room import Ask, Opened, Part, Room
+from armillary.serve.room import Ask, Opened, Room, RoomPart
 
 TEXT = (
     "The old clock on the wall had stopped years ago, but nobody in the house ever thought of taking it down, because "
@@ -29,5 +29,5 @@ DRIFT = Room(
     "A window slides over the text: what stood before a token is forgotten, and the token's last state moves. Play it, "
     "or slide.",
     FIELDS,
-    (Part("drift", "", ("text", "token"), drift, needs=("text",)),),
+    (RoomPart("drift", "", ("text", "token"), drift, needs=("text",)),),
 )

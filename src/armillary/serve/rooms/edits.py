@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from armillary.errors import ArmillaryError
 from armillary.serve.blocks import Block, sheet_blocks, travel_block
 from armillary.serve.fields import Field
-from armillary.serve.room import SENTENCE, Ask, Opened, Part, Room
+from armillary.serve.room import SENTENCE, Ask, Opened, Room, RoomPart
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -84,7 +84,7 @@ EDITS = Room(
     "Change the running model; nothing is stored, and the untouched model stands beside it.",
     FIELDS,
     (
-        Part("words", "The next word", DECIDING, words, needs=("sentence",), quick=True),
-        Part("paths", "The sphere, untouched and edited", DECIDING, paths, needs=("sentence",)),
+        RoomPart("words", "The next word", DECIDING, words, needs=("sentence",), quick=True),
+        RoomPart("paths", "The sphere, untouched and edited", DECIDING, paths, needs=("sentence",)),
     ),
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from armillary.serve.blocks import Block, sheet_blocks
 from armillary.serve.fields import Field
-from armillary.serve.room import SENTENCE, Ask, Opened, Part, Room
+from armillary.serve.room import SENTENCE, Ask, Opened, Room, RoomPart
 
 FIELDS = (SENTENCE, Field("layer", "whole", "Layer", 0, of="layers"))
 
@@ -29,7 +29,7 @@ FILTER = Room(
     "A feed-forward layer keeps the coordinates that its activation lets through, token by token. Click a layer.",
     FIELDS,
     (
-        Part("shares", "All layers", ("sentence",), shares, needs=("sentence",), quick=True),
-        Part("words", "One layer, token by token", ("sentence", "layer"), words, needs=("sentence",)),
+        RoomPart("shares", "All layers", ("sentence",), shares, needs=("sentence",), quick=True),
+        RoomPart("words", "One layer, token by token", ("sentence", "layer"), words, needs=("sentence",)),
     ),
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from armillary.errors import ArmillaryError, nearest
 from armillary.serve.blocks import Block, choices_block, html_block, sheet_blocks
 from armillary.serve.fields import Field
-from armillary.serve.room import SENTENCE, Ask, Opened, Part, Room
+from armillary.serve.room import SENTENCE, Ask, Opened, Room, RoomPart
 
 if TYPE_CHECKING:
     from armillary.results.sheets.sheet import Sheet
@@ -108,10 +108,10 @@ HEADS = Room(
     "Every head of the model. Click one in the atlas, or choose layer and head, to see it on your sentence.",
     FIELDS,
     (
-        Part("atlas", "The atlas", ("statistic", "layer", "head"), atlas),
-        Part("pattern", "Its pattern on the sentence", ("sentence", "layer", "head"), pattern, needs=("sentence",),
+        RoomPart("atlas", "The atlas", ("statistic", "layer", "head"), atlas),
+        RoomPart("pattern", "Its pattern on the sentence", ("sentence", "layer", "head"), pattern, needs=("sentence",),
              beside="atlas", quick=True),
-        Part("head", "Its spectrum, and the words at both sides", ("layer", "head"), head),
-        Part("word", "Keys and values of a word", ("word", "layer", "head"), word, needs=("word",)),
+        RoomPart("head", "Its spectrum, and the words at both sides", ("layer", "head"), head),
+        RoomPart("word", "Keys and values of a word", ("word", "layer", "head"), word, needs=("word",)),
     ),
 )  # fmt: skip

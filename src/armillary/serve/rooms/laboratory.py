@@ -7,7 +7,7 @@ from armillary.errors import ArmillaryError, nearest
 from armillary.serve.blocks import Block, choices_block, figure_block, html_block
 from armillary.serve.fields import Field
 from armillary.serve.library import Library
-from armillary.serve.room import Ask, Part, Room
+from armillary.serve.room import Ask, Room, RoomPart
 
 if TYPE_CHECKING:
     from armillary.lab.study.conclusions.outcome import StudyOutcome
@@ -62,5 +62,5 @@ LABORATORY = Room(
     "Laboratory",
     "Models trained to try what the papers propose: differences to the reference, learning rates and curves.",
     FIELDS,
-    (Part("study", "", ("study",), study, by="library"),),
+    (RoomPart("study", "", ("study",), study, by="library"),),
 )

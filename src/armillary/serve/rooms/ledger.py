@@ -7,7 +7,7 @@ from armillary.errors import ArmillaryError, nearest
 from armillary.serve.blocks import Block, choices_block, html_block
 from armillary.serve.fields import Field
 from armillary.serve.library import Library
-from armillary.serve.room import Ask, Part, Room
+from armillary.serve.room import Ask, Room, RoomPart
 
 if TYPE_CHECKING:
     from armillary.results import Survey
@@ -79,7 +79,7 @@ LEDGER = Room(
     "What is claimed about transformers, and what was measured on this model. Choose a claim to see its evidence.",
     FIELDS,
     (
-        Part("claim", "", ("survey", "claim"), claim, by="library", needs=("claim",)),
-        Part("ledger", "", ("survey",), ledger, by="library"),
+        RoomPart("claim", "", ("survey", "claim"), claim, by="library", needs=("claim",)),
+        RoomPart("ledger", "", ("survey",), ledger, by="library"),
     ),
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from armillary.serve.blocks import Block, sheet_blocks
 from armillary.serve.fields import Field
-from armillary.serve.room import SENTENCE, Ask, Opened, Part, Room
+from armillary.serve.room import SENTENCE, Ask, Opened, Room, RoomPart
 
 FIELDS = (SENTENCE, Field("norm", "choice", "Norm", "L0.ln1", of="norms"))
 
@@ -29,8 +29,8 @@ NORMS = Room(
     "A norm puts every token on a sphere; its gain makes the sphere an ellipsoid, its shift moves the centre.",
     FIELDS,
     (
-        Part("lengths", "Lengths on the sentence, and massive tokens", ("sentence", "norm"), lengths,
+        RoomPart("lengths", "Lengths on the sentence, and massive tokens", ("sentence", "norm"), lengths,
              needs=("sentence", "norm"), quick=True),
-        Part("shape", "Its ellipsoid and its spectrum", ("norm",), shape, needs=("norm",)),
+        RoomPart("shape", "Its ellipsoid and its spectrum", ("norm",), shape, needs=("norm",)),
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from armillary.serve.blocks import Block, figure_block
 from armillary.serve.library import Library
-from armillary.serve.room import Ask, Part, Room
+from armillary.serve.room import Ask, Room, RoomPart
 
 
 def shear(library: Library, ask: Ask) -> Sequence[Block]:
@@ -19,5 +19,5 @@ SHEAR = Room(
     "Shear",
     "A linear map of space is not linear on the shadow that a sphere casts. Drag the strength of the shear.",
     (),
-    (Part("shear", "", (), shear, by="library"),),
+    (RoomPart("shear", "", (), shear, by="library"),),
 )

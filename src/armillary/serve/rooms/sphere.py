@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from armillary.serve.blocks import Block, travel_block
 from armillary.serve.fields import Field
-from armillary.serve.room import SENTENCE, Ask, Opened, Part, Room
+from armillary.serve.room import SENTENCE, Ask, Opened, Room, RoomPart
 
 FIELDS = (
     SENTENCE,
@@ -39,9 +39,11 @@ SPHERE = Room(
     "Each word starts at its own vector and moves over the sphere, layer by layer, towards the word that follows.",
     FIELDS,
     (
-        Part("path", "", ("sentence", *SHARED), path, needs=("sentence",)),
-        Part("other", "Second sentence", SHARED, path, given={"sentence": "other"}, needs=("other",), beside="path"),
-        Part(
+        RoomPart("path", "", ("sentence", *SHARED), path, needs=("sentence",)),
+        RoomPart(
+            "other", "Second sentence", SHARED, path, given={"sentence": "other"}, needs=("other",), beside="path",
+        ),
+        RoomPart(
             "second", "Second model", ("sentence", *SHARED), path, model="second", needs=("sentence", "second"),
             beside="path",
         ),

@@ -7,7 +7,7 @@ from armillary.errors import ArmillaryError, nearest
 from armillary.serve.blocks import Block, choices_block, figure_block
 from armillary.serve.fields import Field
 from armillary.serve.library import Library
-from armillary.serve.room import Ask, Part, Room
+from armillary.serve.room import Ask, Room, RoomPart
 
 FIELDS = (Field("training", "choice", "Training"),)
 
@@ -49,7 +49,7 @@ TRAINING = Room(
     "How rank, length and attention change while a model learns. Play the steps, or slide.",
     FIELDS,
     (
-        Part("steps", "Step by step", ("training",), steps, by="library"),
-        Part("curves", "All steps", ("training",), curves, by="library"),
+        RoomPart("steps", "Step by step", ("training",), steps, by="library"),
+        RoomPart("curves", "All steps", ("training",), curves, by="library"),
     ),
 )

@@ -39,7 +39,7 @@ from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import table_html, verdict_html
-from armillary.views.report.payload import Part, bare, thinned
+from armillary.views.report.payload import ClaimData, bare, thinned
 from armillary.views.report.report import assembled, masthead
 from armillary.views.report.strip import strip_html
 from armillary.views.text.quoting import html_text as e
@@ -71,7 +71,7 @@ def comparison_page(comparison: Comparison) -> str:
     return assembled(f"Armillary: {title(comparison)}", above, places, body, foot, parts)
 
 
-def _overview(comparison: Comparison, parts: list[Part]) -> str:
+def _overview(comparison: Comparison, parts: list[ClaimData]) -> str:
     """What changed, in words, and the map of the streams' likeness, which becomes one more part."""
     drawing = ""
     similarity = comparison.similarity
@@ -79,7 +79,7 @@ def _overview(comparison: Comparison, parts: list[Part]) -> str:
         subtitle = in_html(show_text(f"{comparison.names[1]} (B, across) against {comparison.names[0]} (A, down)"))
         quantities = similarity.quantities()
         headline = "How alike are the streams, layer by layer?"
-        part = Part(
+        part = ClaimData(
             "compare.similarity",
             bare(drawn(list(quantities), headline, subtitle)),
             quantities_csv(quantities),
@@ -117,7 +117,7 @@ def _briefly(pair: Pair) -> str:
     return interval(*gap) if gap is not None and gap.is_interval else pair.outcome
 
 
-def _chapters(comparison: Comparison, chapters: Sequence[str], parts: Sequence[Part]) -> str:
+def _chapters(comparison: Comparison, chapters: Sequence[str], parts: Sequence[ClaimData]) -> str:
     sections = []
     for index, chapter in enumerate(chapters):
         claims = "".join(
@@ -127,7 +127,7 @@ def _chapters(comparison: Comparison, chapters: Sequence[str], parts: Sequence[P
     return "".join(sections)
 
 
-def _article(pair: Pair, index: int, part: Part) -> str:
+def _article(pair: Pair, index: int, part: ClaimData) -> str:
     verdicts = " → ".join(map(verdict_html, (pair.a, pair.b)))
     head = f"<p class='kind'>{SIGNS[pair.outcome]} <b>{pair.outcome}</b> · {verdicts} · {link(pair.id)}</p>"
     sides = [f"{side}: {interval_of(f.statistic)}, n = {count(f.n)}" for side, f in (("A", pair.a), ("B", pair.b))]
@@ -148,7 +148,7 @@ def _article(pair: Pair, index: int, part: Part) -> str:
     )
 
 
-def _part(pair: Pair, names: tuple[str, str]) -> Part:
+def _part(pair: Pair, names: tuple[str, str]) -> ClaimData:
     tables = {}
     if pair.tallies:
         tables["columns compared"] = _tallies(pair.tallies)
@@ -163,7 +163,7 @@ def _part(pair: Pair, names: tuple[str, str]) -> Part:
     else:
         drawing = figure(replace(against(pair, names[0]), quantities=(), headline=headline(pair)))
         numbers_csv = table_csv(pair.table)
-    return Part(file_name(f"compare.{pair.id}", ""), bare(drawing), numbers_csv, tables, {})
+    return ClaimData(file_name(f"compare.{pair.id}", ""), bare(drawing), numbers_csv, tables, {})
 
 
 def pair_quantities(pair: Pair, names: tuple[str, str]) -> tuple[Quantity, ...]:

@@ -13,7 +13,7 @@ from armillary.results.table import Column, Table
 from armillary.views.page import SAVE_AS
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import decided_html, mark_html, table_html, verdict_html
-from armillary.views.report.payload import Part
+from armillary.views.report.payload import ClaimData
 from armillary.views.report.strip import strip_html
 from armillary.views.text.glossary import PLAIN, explained
 from armillary.views.text.quoting import html_text as e
@@ -75,7 +75,7 @@ def _key(value: float) -> str | float:
     return value if math.isfinite(value) else ""
 
 
-def survey_chapters(survey: Survey, parts: Sequence[Part]) -> str:
+def survey_chapters(survey: Survey, parts: Sequence[ClaimData]) -> str:
     """Every chapter with its claims in full; `parts` are in the survey's order."""
     sections, places = [], {finding.id: i for i, finding in enumerate(survey)}
     for index, (chapter, findings) in enumerate(chapters(survey).items()):
@@ -85,14 +85,14 @@ def survey_chapters(survey: Survey, parts: Sequence[Part]) -> str:
     return "".join(sections)
 
 
-def finding_article(finding: Finding, index: int, part: Part) -> str:
+def finding_article(finding: Finding, index: int, part: ClaimData) -> str:
     """A claim in full; `index` names its part in the page's data."""
     caption = f" · {e(finding.caption)}" if finding.caption else ""
     head = f"<p class='kind'>{verdict_html(finding)} · {link(finding.id)}{caption}</p>"
     return article(finding.id, finding.headline, head, index, part, _facts(finding), finding.reading)
 
 
-def article(claim_id: str, headline: str, head: str, index: int, part: Part, facts: str, reading: str) -> str:
+def article(claim_id: str, headline: str, head: str, index: int, part: ClaimData, facts: str, reading: str) -> str:
     """A claim's article: headline, figure beside its facts, save buttons, tables."""
     figure = ""
     if part.figure is not None:
@@ -109,7 +109,7 @@ def article(claim_id: str, headline: str, head: str, index: int, part: Part, fac
     )
 
 
-def _tables(part: Part, index: int) -> str:
+def _tables(part: ClaimData, index: int) -> str:
     return "".join(
         f'<details class="paged" data-part="{index}" data-table="{i}">'
         f"<summary>{e(name) if name else 'Table'}, {counted(len(table.rows), 'row')}</summary><div></div></details>"

@@ -32,7 +32,7 @@ _SAMPLE = 50
 
 
 @dataclass(frozen=True)
-class Part:
+class ClaimData:
     """The data of one claim: `figure` is a plotly figure without its template."""
 
     name: str
@@ -56,7 +56,7 @@ class Part:
 TOP = 10
 
 
-def finding_part(finding: Finding, drawing: Any = None, narrow: bool = False) -> Part:
+def finding_part(finding: Finding, drawing: Any = None, narrow: bool = False) -> ClaimData:
     """`drawing` is the finding's figure, if it was drawn before; `narrow`: for a narrow screen."""
     drawn = replace(finding, quantities=tuple(map(thinned, finding.quantities)))
     if drawing is None or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
@@ -64,7 +64,7 @@ def finding_part(finding: Finding, drawing: Any = None, narrow: bool = False) ->
     tables = {"": finding.table} if finding.table.rows else {}
     tables |= {name: table for name, table in finding.more_tables.items() if table.rows}
     files = {name: file_name(f"{finding.id}.{name}" if name else finding.id) for name in tables}
-    return Part(file_name(finding.id, ""), bare(drawing), finding_csv(finding), tables, files)
+    return ClaimData(file_name(finding.id, ""), bare(drawing), finding_csv(finding), tables, files)
 
 
 def bare(drawing: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _picks(quantity: Quantity, axis: int) -> NDArray[np.int64] | None:
     return np.array(sorted(picked), dtype=np.int64)
 
 
-def blocks_html(parts: Sequence[Part], common: Mapping[str, Any], limit: int = LIMIT, least: int = LEAST) -> str:
+def blocks_html(parts: Sequence[ClaimData], common: Mapping[str, Any], limit: int = LIMIT, least: int = LEAST) -> str:
     """The parts as JSON in inert script elements `part-0`, `part-1` …, and `common` once, in at most `limit` bytes."""
     figures = [_json({"name": part.name, "figure": part.figure, "csv": part.csv}) for part in parts]
     room = max(least, limit - sum(len(text.encode()) for text in figures))
@@ -167,7 +167,7 @@ def blocks_html(parts: Sequence[Part], common: Mapping[str, Any], limit: int = L
     return "".join(blocks)
 
 
-def part_record(part: Part, rows: int = 2000) -> dict[str, Any]:
+def part_record(part: ClaimData, rows: int = 2000) -> dict[str, Any]:
     """One claim's data for a page that asks for it alone; tables are cut to `rows`."""
     tables = [_table_record(name, table, part.files.get(name, ""), rows) for name, table in part.tables.items()]
     return {"name": part.name, "figure": part.figure, "csv": part.csv, "tables": tables}

@@ -16,7 +16,7 @@ from armillary.views.figures import theme  # noqa: F401  (registers the template
 from armillary.views.figures.marks import DARK, LIGHT
 from armillary.views.page import library_script, whole_page
 from armillary.views.report.claims import model_section, settings_section, survey_chapters, survey_ledger
-from armillary.views.report.payload import LIMIT, TOP, Part, blocks_html, finding_part
+from armillary.views.report.payload import LIMIT, TOP, ClaimData, blocks_html, finding_part
 from armillary.views.text.papers.methods import CITATION, methods_text
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import chapter_title, chapters, law_line, model_line, text_line
@@ -62,7 +62,7 @@ def masthead(title: str, lines: Sequence[str], last: str = "") -> str:
 
 
 def assembled(
-    title: str, above: str, places: Sequence[tuple[str, str]], body: str, foot: str, parts: Sequence[Part]
+    title: str, above: str, places: Sequence[tuple[str, str]], body: str, foot: str, parts: Sequence[ClaimData]
 ) -> str:
     """The page around a ledger and its claims, for reports and comparisons."""
     links = "".join(f'<a href="#{escape(place)}">{e(name)}</a>' for place, name in places)

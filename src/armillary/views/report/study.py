@@ -12,12 +12,22 @@ from armillary.lab.study.conclusions.outcome import ArmOutcome, StudyOutcome
 from armillary.lab.study.design import EFFECT, Arm
 from armillary.results.numbers import count, interval, say
 from armillary.results.store import table_csv
-from armillary.views.figures.lab.study import CURVES, FOREST, GAPS, PAIRS, RATES, Panel, caption, figure_of, headline
+from armillary.views.figures.lab.study import (
+    CURVES,
+    FOREST,
+    GAPS,
+    PAIRS,
+    RATES,
+    StudyPanel,
+    caption,
+    figure_of,
+    headline,
+)
 from armillary.views.figures.marks import COLOURS, LIGHT
 from armillary.views.report.claims import article, terms
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section
 from armillary.views.report.notebook import mark_html, table_html
-from armillary.views.report.payload import Part, bare
+from armillary.views.report.payload import ClaimData, bare
 from armillary.views.report.report import assembled, masthead
 from armillary.views.text.lab.study import OUTCOME_MARKS, cost_table, geometry_table, study_table
 from armillary.views.text.quoting import html_text as e
@@ -39,7 +49,7 @@ HEADINGS = {"outcome": True, "arm": False, "difference": True, "loss at its rate
 
 def study_page(study: StudyOutcome) -> str:
     """The study as one self-contained page."""
-    parts: list[Part] = []
+    parts: list[ClaimData] = []
     sections = [verdicts_html(study), arms_html(study), *_figures(study, parts), _arms(study), _geometry(study)]
     sections.append(_manifest(study))
     places = [("ledger", "Arms"), *((name, title) for name, title, *_ in _articles(study))]
@@ -115,9 +125,9 @@ def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else ""
 
 
-def _articles(study: StudyOutcome) -> list[tuple[str, str, str, tuple[Panel, ...]]]:
+def _articles(study: StudyOutcome) -> list[tuple[str, str, str, tuple[StudyPanel, ...]]]:
     """Anchor, name, sentence and panels of every figure that the study has runs for."""
-    listed: list[tuple[str, str, str, tuple[Panel, ...]]] = []
+    listed: list[tuple[str, str, str, tuple[StudyPanel, ...]]] = []
     if study.comparisons:
         listed.append(("differences", "Differences", headline(study), (FOREST, PAIRS)))
         listed.append(("curves", "Curves", _curve_line(study), (CURVES, GAPS)))
@@ -126,12 +136,12 @@ def _articles(study: StudyOutcome) -> list[tuple[str, str, str, tuple[Panel, ...
     return listed
 
 
-def _figures(study: StudyOutcome, parts: list[Part]) -> list[str]:
+def _figures(study: StudyOutcome, parts: list[ClaimData]) -> list[str]:
     drawn = []
     table = table_csv(study_table(study))
     for name, _, title, panels in _articles(study):
         figure = figure_of(study, panels, title, caption(study))
-        parts.append(Part(f"{study.name}-{name}", bare(figure), table, {}, {}))
+        parts.append(ClaimData(f"{study.name}-{name}", bare(figure), table, {}, {}))
         drawn.append(article(name, title, "", len(parts) - 1, parts[-1], terms(*_facts(name)), _reading(study, name)))
     return drawn
 

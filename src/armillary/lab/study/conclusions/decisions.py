@@ -12,9 +12,9 @@ from scipy import stats
 from armillary.lab.study.conclusions.paired_runs import (
     LEAST,
     LEVEL,
-    Comparison,
-    Contrast,
     Outcome,
+    PairedComparison,
+    PairedContrast,
     Row,
     Value,
     compare,
@@ -30,7 +30,7 @@ SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Evidence:
+class StudyEvidence:
     """A study's runs, its reference arm, and the description of every arm from its manifest."""
 
     reference: str
@@ -38,10 +38,10 @@ class Evidence:
     arms: Mapping[str, Mapping[str, Any]]
 
     @cached_property
-    def outcomes(self) -> dict[str, Comparison]:
+    def outcomes(self) -> dict[str, PairedComparison]:
         return {found.arm: found for found in compare(self.rows, self.reference)}
 
-    def of(self, arms: Sequence[str]) -> list[Comparison]:
+    def of(self, arms: Sequence[str]) -> list[PairedComparison]:
         """The comparisons of these arms; an arm without paired runs is undecided, or diverged at every rate."""
         return [self.outcomes.get(arm) or missing(arm, self._hopeless(arm)) for arm in arms]
 
@@ -56,19 +56,19 @@ class Decision:
 
     verdict: Verdict
     reading: str
-    rests_on: tuple[Comparison, ...]
+    rests_on: tuple[PairedComparison, ...]
 
 
-Decide = Callable[[Evidence], Decision]
+Decide = Callable[[StudyEvidence], Decision]
 
 
-def missing(name: str, diverged: bool) -> Comparison:
+def missing(name: str, diverged: bool) -> PairedComparison:
     nan = math.nan
     outcome: Outcome = "diverged" if diverged else "undecided"
-    return Comparison(name, 0, nan, nan, nan, nan, nan, 0, outcome, 0 if diverged else LEAST)
+    return PairedComparison(name, 0, nan, nan, nan, nan, nan, 0, outcome, 0 if diverged else LEAST)
 
 
-def reading(comparisons: Sequence[Comparison]) -> str:
+def reading(comparisons: Sequence[PairedComparison]) -> str:
     """'Better: sphere (−0.035 [−0.040, −0.029]). Undecided: ring (0.006 [−0.005, 0.017], 128 seeds would decide).'"""
     groups: dict[str, list[str]] = {}
     for found in comparisons:
@@ -81,14 +81,14 @@ def reading(comparisons: Sequence[Comparison]) -> str:
     return " ".join(f"{kind.capitalize()}: {', '.join(groups[kind])}." for kind in ordered) or "No arm of it was run."
 
 
-def decided(verdict: Verdict, rests_on: Sequence[Comparison], more: str = "") -> Decision:
+def decided(verdict: Verdict, rests_on: Sequence[PairedComparison], more: str = "") -> Decision:
     return Decision(verdict, " ".join(filter(None, (reading(rests_on), more))), tuple(rests_on))
 
 
 def some_better(arms: Sequence[str], controls: Sequence[str] = ()) -> Decide:
     """Supported if an arm is better; qualified if a control is better too; refuted if none can be."""
 
-    def decide(evidence: Evidence) -> Decision:
+    def decide(evidence: StudyEvidence) -> Decision:
         found, also = evidence.of(arms), evidence.of(controls)
         if any(c.outcome == "better" for c in found):
             shared = any(c.outcome == "better" for c in also)
@@ -99,7 +99,7 @@ def some_better(arms: Sequence[str], controls: Sequence[str] = ()) -> Decide:
     return decide
 
 
-def none_better(evidence: Evidence) -> Decision:
+def none_better(evidence: StudyEvidence) -> Decision:
     """Refuted if any other norm is better than the reference; supported if every one is decided and none is."""
     # The reference's own norm by another schedule is no other norm.
     others = [name for name, arm in evidence.arms.items() if arm.get("norm") or arm.get("layout")]
@@ -110,7 +110,7 @@ def none_better(evidence: Evidence) -> Decision:
     return decided("undecided" if open_ else "supported", found)
 
 
-def some_symmetriser(evidence: Evidence) -> Decision:
+def some_symmetriser(evidence: StudyEvidence) -> Decision:
     """Supported if a Symmetriser that is not LayerNorm by definition is as good, qualified if another one is not."""
     names = [name for name, arm in evidence.arms.items() if _restricted(arm)]
     found = evidence.of(names)
@@ -130,7 +130,7 @@ def _restricted(arm: Mapping[str, Any]) -> bool:
 def all_worse(arms: Sequence[str]) -> Decide:
     """Supported if every arm is worse, refuted if every arm is as good, qualified if some are each."""
 
-    def decide(evidence: Evidence) -> Decision:
+    def decide(evidence: StudyEvidence) -> Decision:
         found = evidence.of(arms)
         worse, fine = ([c for c in found if c.outcome in kinds] for kinds in (BAD, FINE))
         verdict: Verdict = "undecided"
@@ -148,7 +148,7 @@ def all_worse(arms: Sequence[str]) -> Decide:
 def lossy_needed(lossy: Sequence[str], invertible: Sequence[str]) -> Decide:
     """Refuted if an invertible activation is as good; supported if all are worse and no lossy one is."""
 
-    def decide(evidence: Evidence) -> Decision:
+    def decide(evidence: StudyEvidence) -> Decision:
         kept, destroyed = evidence.of(invertible), evidence.of(lossy)
         found = [*kept, *destroyed]
         if any(c.outcome in FINE for c in kept):
@@ -170,9 +170,9 @@ def norm_bends(floors: Sequence[str], norms: Sequence[str], tops: Sequence[str])
     run, because a floor that starts badly flatters the norm.
     """
 
-    def decide(evidence: Evidence) -> Decision:
+    def decide(evidence: StudyEvidence) -> Decision:
         floor, norm, top = (lowest(evidence.rows, arms) for arms in (floors, norms, tops))
-        found = contrasts(evidence.rows, [Contrast(f"{norm} against {floor}", norm, floor)])
+        found = contrasts(evidence.rows, [PairedContrast(f"{norm} against {floor}", norm, floor)])
         waiting = [arm for arm in floors if not enough(evidence.rows, arm)]
         if waiting and enough(evidence.rows, floor):
             return decided("undecided", found, f"Still to be run: {', '.join(waiting)}.")
@@ -202,7 +202,7 @@ def enough(rows: Sequence[Row], arm: str) -> list[float]:
     return known if len(known) >= LEAST else []
 
 
-def _share(evidence: Evidence, floor: str, norm: str, top: str) -> tuple[float, float, float]:
+def _share(evidence: StudyEvidence, floor: str, norm: str, top: str) -> tuple[float, float, float]:
     """Mean over seeds of (floor − norm) / (floor − top), with its t interval."""
     losses = [values(evidence.rows, arm, lambda row: row["loss"]) for arm in (floor, norm, top)]
     shares = []
@@ -220,10 +220,10 @@ def _share(evidence: Evidence, floor: str, norm: str, top: str) -> tuple[float, 
 def misfit_helps(arm: str, reference: str) -> Decide:
     """The arm with the misfit against the one without: gap, loss with axes dropped, loss with noise."""
 
-    def decide(evidence: Evidence) -> Decision:
+    def decide(evidence: StudyEvidence) -> Decision:
         measures: dict[str, Value] = {"gap": _gap, "dropped": partial(_extra, name="dropped")}
         measures["noisy"] = partial(_extra, name="noisy")
-        wanted = [Contrast(f"{name} of {arm}", arm, reference, value) for name, value in measures.items()]
+        wanted = [PairedContrast(f"{name} of {arm}", arm, reference, value) for name, value in measures.items()]
         found = contrasts(evidence.rows, wanted)
         better, worse = (any(c.outcome in kinds for c in found) for kinds in (("better",), BAD))
         if better:

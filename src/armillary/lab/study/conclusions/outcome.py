@@ -13,9 +13,9 @@ import numpy as np
 from armillary.errors import ArmillaryError
 from armillary.lab import forms
 from armillary.lab.forms import read_form
-from armillary.lab.study.conclusions.decisions import Decision, Evidence
+from armillary.lab.study.conclusions.decisions import Decision, StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
-from armillary.lab.study.conclusions.paired_runs import Comparison, compare
+from armillary.lab.study.conclusions.paired_runs import PairedComparison, compare
 from armillary.lab.study.cost import at_equal, by_best, median_cost
 from armillary.lab.study.end_states.state_folders import EndState, read_geometry
 from armillary.lab.study.queue import MANIFEST, read_runs
@@ -78,7 +78,7 @@ class StudyOutcome:
     name: str
     manifest: dict[str, Any]
     arms: tuple[ArmOutcome, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[PairedComparison, ...]
     rows: tuple[dict[str, Any], ...] = ()
     """All finished runs."""
     notes: tuple[str, ...] = ()
@@ -90,25 +90,25 @@ class StudyOutcome:
     def paired(self) -> list[dict[str, Any]]:
         return [row for row in self.rows if not row["tuning"]]
 
-    def at_equal(self, cost: str) -> dict[str, Comparison]:
+    def at_equal(self, cost: str) -> dict[str, PairedComparison]:
         """Arm → its difference at equal cost, 'flops' or 'step_seconds'; without arms that have not recorded it."""
         return {found.arm: found for found in at_equal(self.paired, self.reference.name, cost)}
 
-    def by_best(self) -> dict[str, Comparison]:
+    def by_best(self) -> dict[str, PairedComparison]:
         """Arm → its difference by the best checkpoints."""
         return {found.arm: found for found in by_best(self.paired, self.reference.name)}
 
     def verdicts(self) -> dict[str, Decision]:
         """Claim → what this study says about it; empty for a study that decides none."""
         claims = [claim for claim in LAB_CLAIMS if self.name in (claim.study, *claim.also)]
-        evidence = Evidence(self.reference.name, self.rows, self.manifest["arms"])
+        evidence = StudyEvidence(self.reference.name, self.rows, self.manifest["arms"])
         return {claim.id: claim.decide(evidence) for claim in claims}
 
     @property
     def reference(self) -> ArmOutcome:
         return self.arms[0]
 
-    def compared(self, arm: str) -> Comparison | None:
+    def compared(self, arm: str) -> PairedComparison | None:
         return next((comparison for comparison in self.comparisons if comparison.arm == arm), None)
 
     def pairing(self, arm: str) -> float:

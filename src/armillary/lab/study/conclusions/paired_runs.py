@@ -21,7 +21,7 @@ MOST = 999
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """One arm against the reference, over the seeds that both have."""
 
     arm: str
@@ -40,14 +40,14 @@ class Comparison:
     """Seeds that would decide with 80 % power if the true difference is the one seen; 0 where it is decided."""
 
 
-def compare(rows: Sequence[Row], reference: str, effect: float = EFFECT) -> list[Comparison]:
+def compare(rows: Sequence[Row], reference: str, effect: float = EFFECT) -> list[PairedComparison]:
     """Every arm against the reference arm, from the rows of paired runs."""
     arms = dict.fromkeys(row["arm"] for row in rows if not row["tuning"] and row["arm"] != reference)
-    return contrasts(rows, [Contrast(arm, arm, reference) for arm in arms], effect)
+    return contrasts(rows, [PairedContrast(arm, arm, reference) for arm in arms], effect)
 
 
 @dataclass(frozen=True)
-class Contrast:
+class PairedContrast:
     """Two arms to be compared by one number of their runs; less is better."""
 
     name: str
@@ -56,7 +56,7 @@ class Contrast:
     value: Value = lambda row: row["loss"]
 
 
-def contrasts(rows: Sequence[Row], wanted: Sequence[Contrast], effect: float = EFFECT) -> list[Comparison]:
+def contrasts(rows: Sequence[Row], wanted: Sequence[PairedContrast], effect: float = EFFECT) -> list[PairedComparison]:
     """Each contrast as a comparison of its name; Holm's correction is over all of them."""
     comparisons = []
     for contrast in wanted:
@@ -72,13 +72,13 @@ def values(rows: Sequence[Row], arm: str, value: Value) -> dict[int, float | Non
 
 def _compared(
     arm: str, losses: Mapping[int, float | None], base: Mapping[int, float | None], effect: float, arms: int
-) -> Comparison:
+) -> PairedComparison:
     pairs = [(losses[seed], base[seed]) for seed in sorted(losses.keys() & base.keys())]
     differences = np.array([ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None])
     diverged = sum(ours is None for ours, _ in pairs)
     n, nan = len(differences), float("nan")
     if n < LEAST:
-        return Comparison(arm, n, nan, nan, nan, nan, nan, diverged, "undecided", LEAST)
+        return PairedComparison(arm, n, nan, nan, nan, nan, nan, diverged, "undecided", LEAST)
     mean, error = float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(n))
     half = float(stats.t.ppf(1 - LEVEL / 2, n - 1)) * error
     # Runs that agree to the bit have no spread; their difference is certain.
@@ -86,7 +86,7 @@ def _compared(
     p = 1.0 if mean == 0 == error else float(2 * stats.t.sf(t, n - 1))
     margin = np.inf if error == 0 else (effect - abs(mean)) / error
     equivalence_p = float(stats.t.sf(margin, n - 1)) if error else float(abs(mean) >= effect)
-    return Comparison(
+    return PairedComparison(
         arm,
         n,
         mean,
@@ -110,7 +110,7 @@ def _needed(differences: np.ndarray, effect: float, arms: int) -> int:
     return min(MOST, max(len(differences) + 1, int(np.ceil(wanted))))
 
 
-def _corrected(comparisons: Sequence[Comparison], effect: float) -> list[Comparison]:
+def _corrected(comparisons: Sequence[PairedComparison], effect: float) -> list[PairedComparison]:
     """Outcomes: p values of differences and of equivalence are each corrected by Holm over the study's arms."""
     different = holm([c.p for c in comparisons])
     equivalent = holm([c.equivalence_p for c in comparisons])

@@ -16,7 +16,7 @@ from armillary.lab.parts.attention.membership import Membership
 
 
 @dataclass(frozen=True)
-class Lookup:
+class LookupTask:
     """The task's size, and the training of one layer of attention on it."""
 
     heads: int = 4
@@ -34,7 +34,7 @@ class Lookup:
         draws = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            model = _Layer(self, membership, results)
+            model = _LookupLayer(self, membership, results)
         optimizer = torch.optim.Adam(model.parameters(), self.rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.rate, self.steps)
         for _ in range(self.steps):
@@ -57,10 +57,10 @@ class Lookup:
         return torch.cat([keys, keys.gather(1, asked)], 1), torch.cat([values, question], 1), answers
 
 
-class _Layer(nn.Module):
+class _LookupLayer(nn.Module):
     """Embedded keys and values, one layer of attention, answers from its last token."""
 
-    def __init__(self, task: Lookup, membership: str, results: str | None) -> None:
+    def __init__(self, task: LookupTask, membership: str, results: str | None) -> None:
         super().__init__()
         d = task.width
         self.keys, self.values = nn.Embedding(task.keys, d), nn.Embedding(task.values + 1, d)

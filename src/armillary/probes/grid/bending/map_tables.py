@@ -10,8 +10,8 @@ import torch
 from armillary.geometry.induced import induced, shear, sheared_angle
 from armillary.geometry.shadow import sheared_shadow, turned_shadow
 from armillary.probes.grid.bending.maps import (
-    Matrix,
     Points,
+    SiteMatrix,
     Unexplained,
     shadow_sums,
     unexplained,
@@ -130,7 +130,7 @@ class MapResult:
     """Matrices; what is left unexplained at the model's own directions, at uniform ones, and of Gaussian matrices; and
     what a rotation of each site's points leaves of its shadow."""
 
-    matrices: tuple[Matrix, ...]
+    matrices: tuple[SiteMatrix, ...]
     own: Mapping[str, Unexplained]
     uniform: Mapping[str, Unexplained]
     gaussian: Mapping[str, Unexplained]
@@ -154,7 +154,7 @@ class MapResult:
 def map_table(result: MapResult, shadow: Floats, left: Floats) -> Table:
     """One row per matrix; `shadow` and `left` [matrix, (value, low, high)]."""
 
-    def law(matrix: Matrix) -> float:
+    def law(matrix: SiteMatrix) -> float:
         values = matrix.singular_values
         return float(1 - values.mean() ** 2 / values.square().mean())
 

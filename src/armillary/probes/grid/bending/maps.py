@@ -24,7 +24,7 @@ HEADS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Matrix:
+class SiteMatrix:
     """A matrix [n, m] that acts on rows, and the site whose directions it reads."""
 
     layer: int
@@ -49,28 +49,28 @@ class Matrix:
         return values[values > NOTHING * values[0]]
 
 
-def matrices(anatomy: Anatomy, layer: int) -> list[Matrix]:
+def matrices(anatomy: Anatomy, layer: int) -> list[SiteMatrix]:
     """Folded where a norm precedes them, raw elsewhere. Biases are left out, and so are matrices of zeros."""
     return [matrix for matrix in _matrices(anatomy, layer) if bool(matrix.values.any())]
 
 
-def _matrices(anatomy: Anatomy, layer: int) -> Iterator[Matrix]:
+def _matrices(anatomy: Anatomy, layer: int) -> Iterator[SiteMatrix]:
     folded, block = fold(anatomy, layer), anatomy.blocks[layer]
     site, gauge = f"L{layer}.q", "folded" if folded.norm is not None else "raw"
     group = block.attention.group
     for name, heads in (("W_Q", folded.A_Q), ("W_K", folded.A_K[::group]), ("W_V", folded.A_V[::group])):
-        yield Matrix(layer, name, heads.permute(1, 0, 2).flatten(1), site, gauge)
+        yield SiteMatrix(layer, name, heads.permute(1, 0, 2).flatten(1), site, gauge)
     for head in sorted({0, anatomy.n_heads - 1})[:HEADS]:
-        yield Matrix(layer, f"H{head} W_QK", folded.qk().dense()[head], site, gauge)
-        yield Matrix(layer, f"H{head} W_VO", folded.vo().dense()[head], site, gauge)
-    yield Matrix(layer, "W_O", folded.W_O.flatten(0, 1), f"L{layer}.z", "raw")
+        yield SiteMatrix(layer, f"H{head} W_QK", folded.qk().dense()[head], site, gauge)
+        yield SiteMatrix(layer, f"H{head} W_VO", folded.vo().dense()[head], site, gauge)
+    yield SiteMatrix(layer, "W_O", folded.W_O.flatten(0, 1), f"L{layer}.z", "raw")
     ffn, norm = block.feed_forward, block.ln2 if anatomy.order == "pre" else block.ln1
     for name, weight in (("W_gate", ffn.W_gate), ("W_in", ffn.W_in)):
         if weight is not None:
             inward = weight.double() if norm is None else norm.gain.double()[:, None] * weight.double()
             inward = inward - inward.mean(0) if norm is not None and norm.kind == "layernorm" else inward
-            yield Matrix(layer, name, inward, f"L{layer}.mlp_pre", "raw" if norm is None else "folded")
-    yield Matrix(layer, "W_out", ffn.W_out.double(), f"L{layer}.mlp_post", "raw")
+            yield SiteMatrix(layer, name, inward, f"L{layer}.mlp_pre", "raw" if norm is None else "folded")
+    yield SiteMatrix(layer, "W_out", ffn.W_out.double(), f"L{layer}.mlp_post", "raw")
 
 
 def directions(bench: Bench, sites: Sequence[str]) -> tuple[Mapping[str, Tensor], Ints]:

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from armillary.anatomy import Norm
 from armillary.flow.glimpse import KINDS
-from armillary.flow.site_sheet import Sheet
+from armillary.flow.site_sheet import SiteSheet
 from armillary.measures import GroupedScalars, Largest
 from armillary.probes.instruments.lengths import SCALARS, TOP, LengthSums
 from armillary.probes.machinery import T
 
 
-def include_sheet(state: LengthSums, sheet: Sheet, norms: Sequence[Norm]) -> None:
+def include_sheet(state: LengthSums, sheet: SiteSheet, norms: Sequence[Norm]) -> None:
     """Add what a sheet holds of the given norms' sites, which are all of its sites."""
     tokens = sheet.tokens
     rows, width = tokens.batch.mask.shape
@@ -39,7 +39,7 @@ def include_sheet(state: LengthSums, sheet: Sheet, norms: Sequence[Norm]) -> Non
     _massive(state, sheet)
 
 
-def _columns(sheet: Sheet, norms: Sequence[Norm]) -> Tensor:
+def _columns(sheet: SiteSheet, norms: Sequence[Norm]) -> Tensor:
     """[site, row, SCALARS], float64."""
     d = norms[0].d
     eps = torch.tensor([norm.eps for norm in norms], dtype=torch.float64)[:, None]
@@ -64,7 +64,7 @@ def _columns(sheet: Sheet, norms: Sequence[Norm]) -> Tensor:
     )
 
 
-def _massive(state: LengthSums, sheet: Sheet) -> None:
+def _massive(state: LengthSums, sheet: SiteSheet) -> None:
     """The largest massive activations of every site. Equal ones are taken in the order of the batch's rows."""
     tokens, peak = sheet.tokens, sheet["peak"]
     count = peak.shape[1]

@@ -6,7 +6,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.norm import Norm
 from armillary.flow.glimpse import Glimpse, Tokens
-from armillary.flow.site_sheet import Sheet, SheetGlimpse
+from armillary.flow.site_sheet import SheetGlimpse, SiteSheet
 from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import batched, fused
 from armillary.geometry.fused.paths import Paths
@@ -58,7 +58,7 @@ class WordWatch:
         draw = torch.Generator().manual_seed(self.seed * 1_000_003 + tokens.batch.number)
         other = torch.zeros_like(own)
         other[rows] = following[torch.randperm(len(following), generator=draw)]
-        self._sheet: Sheet | None = None
+        self._sheet: SiteSheet | None = None
         if len(rows) and self._paths is None:
             self._prepare(own, other)
         elif len(rows) and self._paths is not None:

@@ -26,7 +26,7 @@ from armillary.errors import ClusterError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import SHUFFLED, AnyInstrument
 from armillary.probes.machinery.processes.kept_pass import States, fill, packed
-from armillary.probes.machinery.shared_pass import Arm, Tick, observe
+from armillary.probes.machinery.shared_pass import PassArm, Tick, observe
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -191,7 +191,7 @@ class OnCluster:
         self._ahead.extend(Call(arm, tuple(instruments), segment.batches) for segment in segments)
 
     def __call__(
-        self, arm: Arm, instruments: Sequence[AnyInstrument], segments: "Sequence[Segment]", tick: Tick
+        self, arm: PassArm, instruments: Sequence[AnyInstrument], segments: "Sequence[Segment]", tick: Tick
     ) -> Iterator[States]:
         from safetensors.torch import load
 

@@ -23,7 +23,7 @@ from armillary.results.store import file_name, json_text, write_whole
 
 if TYPE_CHECKING:
     from armillary.flow.tokens import Corpus, Segment
-    from armillary.probes.machinery.shared_pass import Arm, Tick
+    from armillary.probes.machinery.shared_pass import PassArm, Tick
 
 FOLDER, FACTS = "shard", "shard.json"
 
@@ -174,7 +174,7 @@ class MergedShards:
         pass
 
     def __call__(
-        self, arm: "Arm", instruments: Sequence[AnyInstrument], tick: "Tick"
+        self, arm: "PassArm", instruments: Sequence[AnyInstrument], tick: "Tick"
     ) -> tuple[States, dict[AnyInstrument, Exception]]:
         raised = {
             self.wanted[place]: RuntimeError(f"{reason} (shard {part.shard})")

@@ -38,7 +38,7 @@ SOME = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class StationChange:
     """By which factor the participation ratio changes from one station to the next, at every sublayer."""
 
     intervals: Floats
@@ -84,7 +84,7 @@ class Change:
         return np.asarray(high < self.limit), ~(low >= np.fmin(1.0, reached))
 
 
-def both_shares(raised: Change, lowered: Change, up: Floats, down: Floats) -> Interval:
+def both_shares(raised: StationChange, lowered: StationChange, up: Floats, down: Floats) -> Interval:
     """The share of sublayers where both intervals lie beyond an untrained model, and where they could: (that share, it
     again, the share that could); NaN of none. `up` and `down` are the intervals of the two factors."""
     known = np.isfinite(up[:, 0]) & np.isfinite(down[:, 0])
@@ -95,7 +95,7 @@ def both_shares(raised: Change, lowered: Change, up: Floats, down: Floats) -> In
     return share, share, float(possible[known].mean())
 
 
-def both_part(raised: Change, lowered: Change, parts: tuple[Sublayer, ...]) -> Part:
+def both_part(raised: StationChange, lowered: StationChange, parts: tuple[Sublayer, ...]) -> Part:
     """What the claim says of a block: one step, then the other."""
     name, known = "both at one sublayer", raised.known & lowered.known
     shares = both_shares(raised, lowered, raised.intervals, lowered.intervals)
@@ -116,7 +116,7 @@ def both_part(raised: Change, lowered: Change, parts: tuple[Sublayer, ...]) -> P
     return Part(name, verdict, reading, statistic, why=missing_interval(*ends) if verdict == "undecided" else None)
 
 
-def change_part(name: str, change: Change, parts: tuple[Sublayer, ...], what: str, more: str = "") -> Part:
+def change_part(name: str, change: StationChange, parts: tuple[Sublayer, ...], what: str, more: str = "") -> Part:
     """`what` names the step in a sentence: 'The norm raises isotropy before'."""
     known = change.known
     median = change.median

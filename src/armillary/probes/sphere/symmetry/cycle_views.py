@@ -8,7 +8,7 @@ import numpy as np
 from armillary.probes.machinery import MODEL, NAN3, Evidence, Floats, cells, interval_cells, line, over_twins, table
 from armillary.probes.sphere.across_sites import drawn_interval
 from armillary.probes.sphere.symmetry.cycle import ATTENTION, FEED_FORWARD, STATIONS, Cycle, sublayers
-from armillary.probes.sphere.symmetry.cycle_parts import AFFINE, BARE, Change, norm_error, sublayer_error
+from armillary.probes.sphere.symmetry.cycle_parts import AFFINE, BARE, StationChange, norm_error, sublayer_error
 from armillary.results import Quantity, Table
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ def _intervals(evidence: Evidence, model: Cycle) -> Floats:
     return np.array(flat).reshape(parts, stations, 3)
 
 
-def cycle_table(evidence: Evidence, model: Cycle, raised: Change, bare: Change, lowered: Change) -> Table:
+def cycle_table(
+    evidence: Evidence, model: Cycle, raised: StationChange, bare: StationChange, lowered: StationChange
+) -> Table:
     isotropy, parts = _intervals(evidence, model), sublayers(evidence.anatomy)
     others = {
         "cosine": ("mean cosine of two tokens", model.cosine),

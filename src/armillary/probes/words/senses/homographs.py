@@ -17,7 +17,7 @@ from armillary.flow.tokens import Corpus, Window
 SENTENCES_LEAST = 5
 
 
-class Listed(NamedTuple):
+class ListedSentence(NamedTuple):
     """One sentence of the committed list."""
 
     word: str
@@ -31,14 +31,14 @@ class Listed(NamedTuple):
 class SenseSentence:
     """A sentence as a model reads it."""
 
-    listed: Listed
+    listed: ListedSentence
     window: Window
     place: int
     """Where the word stands in the window."""
 
 
 @cache
-def listed() -> tuple[Listed, ...]:
+def listed() -> tuple[ListedSentence, ...]:
     """The committed list (data/homographs.tsv says how it was made).
 
     >>> listed()[0][:3], len({row.word for row in listed()}), len(listed())
@@ -50,7 +50,9 @@ def listed() -> tuple[Listed, ...]:
     for word, meaning, _ in rows:
         known = senses.setdefault(word, [])
         known += [] if meaning in known else [meaning]
-    return tuple(Listed(word, senses[word].index(meaning), meaning, sentence) for word, meaning, sentence in rows)
+    return tuple(
+        ListedSentence(word, senses[word].index(meaning), meaning, sentence) for word, meaning, sentence in rows
+    )
 
 
 def readable(anatomy: Anatomy, corpus: Corpus) -> list[SenseSentence]:
@@ -68,7 +70,9 @@ def readable(anatomy: Anatomy, corpus: Corpus) -> list[SenseSentence]:
     return [s for s in found if min(count[s.listed.word, 0], count[s.listed.word, 1]) >= SENTENCES_LEAST]
 
 
-def _read(anatomy: Anatomy, texts: Sequence[str], row: Listed, number: int, example: Window) -> SenseSentence | None:
+def _read(
+    anatomy: Anatomy, texts: Sequence[str], row: ListedSentence, number: int, example: Window
+) -> SenseSentence | None:
     tokenizer = anatomy.tokenizer
     ids = list(tokenizer(row.sentence, add_special_tokens=False)["input_ids"])
     unknown = getattr(tokenizer, "unk_token_id", None)

@@ -37,7 +37,7 @@ def tokenizer(vocabulary: tuple[str, ...]) -> Any:
 
 
 @dataclass(frozen=True)
-class Head:
+class PlantedHead:
     """On directions z: W_Q, W_K, W_V [d, k] and W_O [k, d]."""
 
     W_Q: Tensor
@@ -46,13 +46,13 @@ class Head:
     W_O: Tensor
 
 
-Plant = Callable[[int, int], Head]
+Plant = Callable[[int, int], PlantedHead]
 """From layer and head to the planted matrices."""
 
 
-def random_head(stream: int, seed: int = 0) -> Head:
+def random_head(stream: int, seed: int = 0) -> PlantedHead:
     W_Q, W_K, W_V = (0.2 * normal(D, K, stream=100 * stream + i, seed=seed) for i in range(3))
-    return Head(W_Q, W_K, W_V, 0.2 * normal(K, D, stream=100 * stream + 3, seed=seed))
+    return PlantedHead(W_Q, W_K, W_V, 0.2 * normal(K, D, stream=100 * stream + 3, seed=seed))
 
 
 def randoms(seed: int = 0) -> Plant:
@@ -179,7 +179,7 @@ def clustered(topics: int = 40, seed: int = 0) -> Tensor:
 def matching(layers: range = range(LAYERS), share: float = 1.0, seed: int = 0) -> Plant:
     """In a share of the heads of these layers, queries read the code of first words and keys that of second ones."""
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         rotation = frame(_place(layer, head), K, seed)
         first, second = torch.zeros(D, K), torch.zeros(D, K)
         first[:K], second[K : 2 * K] = rotation, rotation
@@ -199,7 +199,7 @@ def _some(plant: Plant, layers: range, share: float, seed: int) -> Plant:
 def same_code(seed: int = 0) -> Plant:
     """Queries and keys both read the coordinates of the code: words that lie together before do so after."""
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         side = torch.zeros(D, K)
         side[:K] = frame(_place(layer, head), K, seed)
         return replace(random_head(_place(layer, head) + 1, seed), W_Q=side, W_K=side)
@@ -213,7 +213,7 @@ def copying(layers: range, share: float = 1.0, seed: int = 0) -> Plant:
     Queries and keys agree by a `share` of their matrices; the rest of each is random and as large.
     """
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         other = random_head(_place(layer, head) + 1, seed)
         side = frame(100 + 10 * layer + head // 2, seed=seed)[:, :K]
         W_Q, W_K = (share * side + (1 - share) * random / random.norm(dim=0) for random in (other.W_Q, other.W_K))
@@ -225,7 +225,7 @@ def copying(layers: range, share: float = 1.0, seed: int = 0) -> Plant:
 def storing(seed: int = 0) -> Plant:
     """Each head's keys are sixteen of the coordinates, each with a value of its own."""
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         keys = torch.eye(D)[:, head * K : (head + 1) * K] * torch.linspace(2, 1, K)
         updates = frame(20 + layer * HEADS + head, seed=seed)[:K]
         return replace(random_head(head + 1, seed), W_V=keys, W_O=updates)
@@ -236,7 +236,7 @@ def storing(seed: int = 0) -> Plant:
 def shared_key(seed: int = 0) -> Plant:
     """The strongest left vector is what all words share: every word matches it, and nothing is looked up."""
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         rest = frame(30 + _place(layer, head), seed=seed)[:, : K - 1]
         shared = frame(5, seed=seed)[0]
         keys = torch.cat([shared[:, None], rest - shared[:, None] * (shared @ rest)], 1)
@@ -255,7 +255,7 @@ def half_early(seed: int = 0) -> Plant:
 def behind_random_keys(plant: Plant, seed: int = 0) -> Plant:
     """The same written directions and strengths, read by random left vectors."""
 
-    def turned(layer: int, head: int) -> Head:
+    def turned(layer: int, head: int) -> PlantedHead:
         planted = plant(layer, head)
         strength = planted.W_V.norm(dim=0)
         left = frame(7000 + _place(layer, head), seed=seed)[:, :K]
@@ -267,7 +267,7 @@ def behind_random_keys(plant: Plant, seed: int = 0) -> Plant:
 def on_loud_axes(axes: int, layers: range, seed: int = 0) -> Plant:
     """In the given layers a head writes the loud axes of `loud` most, mixed at random; elsewhere it is random."""
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         turn = frame(9, seed=seed)
         inside = frame(300 + _place(layer, head), axes, seed) @ turn[:axes]
         strength = torch.cat([torch.linspace(2, 1, axes), torch.full((K - axes,), 0.1)])
@@ -284,7 +284,7 @@ def on_topic(layers: range, share: float = 1.0, seed: int = 0, alike: bool = Fal
     Every head has topics of its own, or those of the head of the same number in all layers (`alike`).
     """
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         other = random_head(_place(layer, head) + 1, seed)
         drawn = torch.randperm(40, generator=generator(_place(0 if alike else layer, head), seed))[:K]
         chosen = frame(9, seed=seed)[drawn]

@@ -14,9 +14,9 @@ from armillary.specimens.models.heads.word_heads import (
     HEADS,
     LAYERS,
     D,
-    Head,
     K,
     Plant,
+    PlantedHead,
     frame,
     gpt2,
     random_head,
@@ -32,7 +32,7 @@ def meeting(
     order = torch.randperm(HEADS, generator=generator(90, seed)).tolist()
     chosen = set(order[: round(share * HEADS)])
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         other = random_head(10 * layer + head + 1, seed)
         if layer not in layers or head not in chosen:
             return other
@@ -51,7 +51,7 @@ def meeting(
 def along_loud_axes(axes: int, seed: int = 0) -> Plant:
     """Both sides read the loud axes of `loud` most, mixed at random."""
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         turn = frame(9, seed=seed)
         sides = []
         for which in range(2):
@@ -77,7 +77,7 @@ def classed(order: tuple[int, ...] | None) -> Anatomy:
     classes = torch.tensor([SPEECH.index(part_of_speech(word) or "noun") for word in classed_words()])
     embedding = 4 * frame(9)[classes] + 0.4 * normal(len(classes), D, stream=1)
 
-    def plant(layer: int, head: int) -> Head:
+    def plant(layer: int, head: int) -> PlantedHead:
         rest = frame(9)[len(SPEECH) : len(SPEECH) + K - 8].T * 0.01
         axes = frame(9)[: len(SPEECH)].T
         right = frame(20 + layer)[:, :8] if order is None else axes[:, list(order)]

@@ -39,7 +39,7 @@ def study_figure(study: StudyOutcome, narrow: bool = False) -> go.Figure:
 
 
 @dataclass(frozen=True)
-class Panel:
+class StudyPanel:
     """One panel of a figure: its title, how it is drawn, and how high it is."""
 
     title: str
@@ -48,7 +48,7 @@ class Panel:
 
 
 def figure_of(
-    study: StudyOutcome, panels: Sequence[Panel], title: str, subtitle: str, narrow: bool = False
+    study: StudyOutcome, panels: Sequence[StudyPanel], title: str, subtitle: str, narrow: bool = False
 ) -> go.Figure:
     """Panels below each other; arms have one legend below all of them."""
     heights = [panel.height(study) for panel in panels]
@@ -287,11 +287,11 @@ def _by_arm(study: StudyOutcome) -> int:
     return ROW * max(3, len(study.comparisons)) + 40
 
 
-FOREST = Panel("loss less the reference's, with its 95 % interval; shaded: too small to count", _forest, _by_arm)
-PAIRS = Panel("the same, one dot per pair of runs with the same order of the text", _pairs, _by_arm)
-RATES = Panel("loss of the worst tuning seed by learning rate", _rates, lambda study: PANEL)
-CURVES = Panel(
+FOREST = StudyPanel("loss less the reference's, with its 95 % interval; shaded: too small to count", _forest, _by_arm)
+PAIRS = StudyPanel("the same, one dot per pair of runs with the same order of the text", _pairs, _by_arm)
+RATES = StudyPanel("loss of the worst tuning seed by learning rate", _rates, lambda study: PANEL)
+CURVES = StudyPanel(
     "held-out loss, mean of the paired seeds; shaded: ± one standard deviation", _curves, lambda study: PANEL
 )
-GAPS = Panel("the same less the reference's; shaded: 95 % interval, and what is too small to count", _gaps,
+GAPS = StudyPanel("the same less the reference's; shaded: 95 % interval, and what is too small to count", _gaps,
              lambda study: PANEL)  # fmt: skip

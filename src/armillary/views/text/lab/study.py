@@ -4,7 +4,7 @@ import math
 import textwrap
 
 from armillary.lab.study.conclusions.outcome import StudyOutcome
-from armillary.lab.study.conclusions.paired_runs import LEAST, Comparison
+from armillary.lab.study.conclusions.paired_runs import LEAST, PairedComparison
 from armillary.results.claim import Verdict
 from armillary.results.numbers import interval, say
 from armillary.results.table import Cell, Column, Table
@@ -87,7 +87,7 @@ MEANINGS = {
 }
 
 
-def _difference(compared: Comparison | None) -> str | None:
+def _difference(compared: PairedComparison | None) -> str | None:
     if compared is None or compared.seeds < LEAST:
         return None
     return f"{OUTCOME_MARKS[compared.outcome]} {interval(compared.difference, compared.low, compared.high)}"
