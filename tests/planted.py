@@ -102,6 +102,45 @@ def disagreeing(finding: Finding) -> list[str]:
     return wrong + [f"{name or finding.id} is refuted, and no limit says so" for name in refuted]
 
 
+def resting_on_open_intervals(finding: Finding) -> list[str]:
+    """Verdicts that rest on an interval across its limit; the law is that there are none.
+
+    Supported needs every limit passed with the whole interval. Refuted needs one that fails, or one that refutes, with
+    the whole interval. Qualified needs one that fails so, unless places are counted: then each of them has its own.
+    """
+    verdicts = {"": finding.verdict} | {part.name: part.verdict for part in finding.parts}
+    sides: dict[str, list[tuple[str, bool | None]]] = {}
+    for limit in finding.limits:
+        measured = finding.statistic if limit.measured is None else limit.measured
+        if limit.side == "at" or math.isnan(measured.low):
+            continue
+        ends = [bool(limit.holds(end)) for end in (measured.low, measured.high)]
+        side = ends[0] if ends[0] == ends[1] else None
+        sides.setdefault(limit.part, []).append((limit.decides, side))
+    wrong = []
+    for part, compared_ in sides.items():
+        passed = [side for decides, side in compared_ if decides == "supported"]
+        against = False in passed or ("refuted", True) in compared_
+        verdict, places = verdicts[part], f"{finding.id} {part}".strip() in BY_PLACE
+        if (
+            (verdict == "supported" and None in passed and not places)
+            or (verdict == "refuted" and not against and not places)
+            or (verdict == "qualified" and not against and None in passed and not places)
+        ):
+            wrong.append(f"{finding.id}, {part or 'as a whole'}: {verdict} although an interval spans its limit")
+    return wrong
+
+
+BY_PLACE = {
+    # Sites, heads or pairs of layers are compared one by one, each with its own interval, and counted; the statistic
+    # shown beside the limit is that of the median one.
+    "sphere.shared neighbours can exchange gains and shifts",
+    "others.brody one query attends to all keys alike",
+    # No rise of the size that matters: the whole interval lies within ±0.05, and early heads are counted.
+    "vo.subjects more so than earlier heads",
+}
+
+
 def whole(finding: Finding) -> None:
     """Every cell is a number or a word, every column is described, and the interval contains the value."""
     assert finding.verdict in VERDICTS and finding.reading and finding.headline
@@ -115,4 +154,5 @@ def whole(finding: Finding) -> None:
         assert finding.statistic.low <= finding.statistic.value + 1e-9
         assert finding.statistic.value <= finding.statistic.high + 1e-9
     assert not disagreeing(finding)
+    assert not resting_on_open_intervals(finding)
     assert finding.plot() is not None

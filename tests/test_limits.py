@@ -5,14 +5,18 @@ import re
 from dataclasses import replace
 
 import pytest
-from planted import disagreeing, finding_of
+from planted import disagreeing, finding_of, resting_on_open_intervals
 from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.probes import PROBES
+from armillary.probes.attention.lexicon.themes.subject_parts import Compared, share_verdict
+from armillary.probes.machinery import NAN3, reached_by
+from armillary.probes.machinery.intervals import surely_reached
 from armillary.probes.machinery.limits import with_limits
 from armillary.probes.machinery.limits.comparisons import OWN, predictions, rules
-from armillary.results import Control, Limit, Prediction, Statistic
+from armillary.probes.others.anisotropy import _learned
+from armillary.results import Control, Limit, Prediction, Statistic, Why
 from armillary.results.disk.finding_records import check_claim, finding_from
 from armillary.results.store import finding_json, table_csv
 from armillary.views.report.strip import strip_html
@@ -63,6 +67,33 @@ def test_an_interval_across_a_limit_is_said_to_span_it():
     exact = replace(finding, limits=(Limit(2.0, "at", "two"),), statistic=Statistic("zeros", 1, 1, 1))
     assert comparison(exact) == "1 ≠ 2 (limit: two)"
     assert comparison(replace(finding, limits=())) == ""
+
+
+def test_a_verdict_on_an_open_interval_is_noticed():
+    """The mutation of the law: the same verdicts with intervals that span the limits."""
+    for name in (SUPPORTED, REFUTED):
+        finding = finding_of(name)
+        assert not resting_on_open_intervals(finding)
+        limit = next(each for each in finding.limits if each.part == "straightens")
+        around = replace(finding.statistic, value=limit.value, low=limit.value - 1, high=limit.value + 1)
+        assert resting_on_open_intervals(replace(finding, statistic=around, limits=(replace(limit, measured=None),)))
+
+
+def test_a_share_across_one_half_is_undecided():
+    clear, none = Compared((0.2, 0.15, 0.25), (0.0, -0.01, 0.01), 5), Compared((0.0, -0.02, 0.0), (0.0, -0.01, 0.01), 5)
+    verdicts = [share_verdict(clear, share)[0] for share in ((0.6, 0.5, 0.7), (0.5, 0.4, 0.6), (0.3, 0.2, 0.4))]
+    assert verdicts == ["supported", "undecided", "qualified"]
+    assert share_verdict(none, (0.6, 0.5, 0.7))[0] == "refuted"
+
+
+def test_untrained_models_that_differ_leave_it_open():
+    """Supported above their upper end, refuted below what they surely reach, undecided between both."""
+    untrained = (0.2, 0.1, 0.3)
+    least = float(surely_reached(untrained, 5))
+    assert untrained[0] < least < float(reached_by(untrained, 5)) == untrained[2]
+    values = ((0.35, 0.31, 0.4), (0.27, 0.26, 0.28), (0.21, 0.2, least - 0.001))
+    assert [_learned(value, untrained, 5).verdict for value in values] == ["supported", "undecided", "refuted"]
+    assert _learned(values[0], NAN3, 0).why is Why.NO_CONTROL
 
 
 def test_limits_are_stored_and_older_files_have_none(tmp_path):

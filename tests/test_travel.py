@@ -30,6 +30,8 @@ from armillary.probes.instruments.words import (
     STATE,
     WORDS,
     WordSums,
+    longer_text,
+    most,
     room,
     sampled_tokens,
     states,
@@ -287,12 +289,23 @@ def test_the_sample_is_bounded_by_its_price():
     blocks = read(tiny("gpt2")).blocks
     cheap, dear = (Shape(32, 3, 8, 4, 64, words, blocks) for words in (97, 2_000_000))
     assert room(cheap, 1) == ENOUGH
-    assert room(cheap, 10**9) == 512
+    assert room(cheap, 10_000) == 4 * ENOUGH, "more text is read, not only paid for"
+    assert room(cheap, 10**9) == most(cheap) == 4096
     # Multiplications per token: three layers of width 32 with 64 hidden units; seven states times all words.
     once, look = 3 * (4 * 32 * 32 + 2 * 32 * 64), 7 * 32 * 2_000_000
     assert room(dear, 1) == FEWEST >= 5 * THRESHOLDS.documents_least
     assert FEWEST < room(dear, 10**8) == int(0.022 * 10**8 * once / look) < ENOUGH
     assert sampled_tokens(dear, 1) == ENOUGH
+
+
+def test_more_text_decides_only_where_more_is_read():
+    blocks = read(tiny("gpt2")).blocks
+    cheap, dear = (Shape(32, 3, 8, 4, 64, words, blocks) for words in (97, 2_000_000))
+    assert longer_text(cheap, 2500, room) == " More text would decide."
+    assert "4,096 tokens are read at most" in longer_text(cheap, 10**9, room)
+    said = longer_text(dear, 2500, room)
+    enough = int(said.split("from ")[1].split(" tokens")[0].replace(",", ""))
+    assert room(dear, enough // 2) == FEWEST < room(dear, 2 * enough)
 
 
 def test_the_lens_of_gpt2_costs_no_more_than_its_share():

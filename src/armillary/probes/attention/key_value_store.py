@@ -78,6 +78,11 @@ class Store:
                 "word matches few keys is our addition, and had decided the claim. The two are now apart, and "
                 "untrained models are part of the rule.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Few keys (our part, which decides nothing) is undecided wherever the ratio spans the end of untrained "
+                "models; where few heads store it had been qualified.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

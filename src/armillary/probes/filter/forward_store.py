@@ -44,7 +44,7 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.verdicts import name_sites, weakest
-from armillary.results import Claim, Control, Finding, Part, Statistic, Table, say
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, say
 
 LAYERS = 8
 
@@ -82,6 +82,13 @@ class ForwardStore:
         rule=(
             f"Part 1 decides. {RULE} Part 2 is ours and decides nothing. {few_keys_rule('layers')}, or without "
             "untrained models."
+        ),
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                "Few keys (our part, which decides nothing) is undecided wherever the ratio spans the end of untrained "
+                "models; where few layers store it had been qualified.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

@@ -74,6 +74,11 @@ class Nonlinear:
                 "The verdict is about xA in the sphere's own coordinates, as S3 says, and a rotation is the control. "
                 "It had been about xA/|xA|, which is now a part of our own.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Matrices whose interval spans a limit count as open: with enough of them to reach nine tenths, the "
+                "first part is undecided; it had been qualified.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

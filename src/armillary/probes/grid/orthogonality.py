@@ -71,6 +71,11 @@ class Orthogonality:
                 "Random projections of the same vectors decide, with several untrained models: they had shown as much "
                 "as heads (SmolLM2 5.9 and 5.6 times random directions), and untrained models had been qualified.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "Where some heads go beyond and the median one spans the end of untrained models, the second part is "
+                "undecided; it had been refuted.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -25,7 +25,7 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text
-from armillary.results import Claim, Control, Finding, Part, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -81,6 +81,13 @@ class Selectable:
             "of a random direction along 1, and more than in untrained models."
         ),
         kind="behaviour",
+        changes=(
+            RuleChange(
+                "2026-11-18",
+                "The entropy of a random query was compared without its interval. Where that spans the limit, the part "
+                "is undecided.",
+            ),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
