@@ -1,53 +1,76 @@
-"""The benchmark of parts: every other model once, in turn, and one that fails costs no other."""
+"""The benchmark of parts: each part beside its reference, and one that fails costs no other."""
 
 import json
 import runpy
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from armillary.lab.study.arms import NORMS, PLAIN
+from armillary.lab.parts.attention.membership import block
 from armillary.lab.study.design import SIZES
 
 PATH = Path(__file__).parent.parent / "bench" / "parts.py"
 BENCH = runpy.run_path(str(PATH))
+Part = BENCH["Part"]
 SMOKE = SIZES["smoke"]
 
 
-def test_arms_that_are_the_same_model_are_timed_once():
-    names = [name for name, _ in BENCH["chosen"]("norms,heads,scores,activations")]
-    assert names[0] == BENCH["REFERENCE"]
-    assert len(set(names)) == len(names)
-    # A slower gain and other rates are the same computation.
-    assert not {"norms: layernorm", "norms: slow gain", "norms: dyt, low rates", "heads: ordinary heads"} & set(names)
-    assert {"norms: dyt", "heads: free", "scores: cosine", "activations: relu"} <= set(names)
-    with pytest.raises(SystemExit, match="no part 'norm'; known: norms"):
-        list(BENCH["chosen"]("norm"))
+def test_every_part_can_be_called_and_has_a_reference():
+    parts = BENCH["chosen"](["smoke"])
+    assert len({part.label for part in parts}) == len(parts) == 1 + len(BENCH["NORMS"]) + 7
+    ready, facts = BENCH["build"](parts, "cpu", time.time() + 60)
+    assert facts == {}
+    assert {part.reference for part in parts[1:]} <= set(ready) and set(parts) <= set(ready)
 
 
-def test_an_arm_that_fails_is_named_and_the_rest_timed():
-    arms = [("plain", PLAIN), ("broken", replace(PLAIN, norm="no such norm")), ("sphere", NORMS[4]), ("late", NORMS[1])]
-    ready, facts = BENCH["built"](arms[:3], SMOKE, "cpu", time.perf_counter() + 60)
-    assert list(ready) == ["plain", "sphere"] and "no such norm" in facts["broken"]["error"]
-    _, late = BENCH["built"]([arms[0], arms[3]], SMOKE, "cpu", 0.0)
-    assert late["late"] == {"left_out": "no time left to build it"}
-    order = []
-    watched = {name: lambda count, name=name: order.append(name) or 1.0 for name in ready}
-    found = BENCH["timed"](watched, 0.0, 1)
-    assert order[:4] == ["plain", "sphere", "sphere", "plain"], "each round begins with another arm"
-    assert [len(seconds) for seconds in found.values()] == [BENCH["LEAST_ROUNDS"]] * 2
+def test_the_reference_of_heads_is_what_block_memberships_compute():
+    q, k, v = torch.randn(3, 2, 5, SMOKE.width).unbind()
+    ours = BENCH["module"](Part("heads", "block", "smoke"), SMOKE)(q, k, v)
+    torch.testing.assert_close(ours, BENCH["Sdpa"](SMOKE.heads)(q, k, v))
+    assert block(SMOKE.heads, SMOKE.width).sum() == SMOKE.width
+
+
+def test_a_part_that_fails_or_comes_too_late_is_named_and_the_rest_is_built():
+    good, broken = Part("norm", "sphere", "smoke"), Part("norm", "no such norm", "smoke")
+    ready, facts = BENCH["build"]([good, broken], "cpu", time.time() + 60)
+    assert good in ready and good.reference in ready and "no such norm" in facts[broken.label]["error"]
+    ready, facts = BENCH["build"]([good], "cpu", 0.0)
+    assert ready == {} and facts[good.label] == {"left_out": "no time left to build it"}
+
+
+def test_what_a_part_adds_to_a_step_is_its_excess_as_often_as_the_model_has_it():
+    step, norm = Part("step", "step", "smoke"), Part("norm", "sphere", "smoke")
+    heads, other = Part("heads", "block", "smoke"), Part("norm", "sphere", "cpu")
+    found = {"ms": 3.0, "reference_ms": 1.0}
+    facts = {step.label: {"ms": 100.0}} | {part.label: dict(found) for part in (norm, heads, other)}
+    BENCH["with_shares"](facts, [step, norm, heads, other])
+    assert facts[norm.label]["added_share_of_step"] == pytest.approx(0.02 * (2 * SMOKE.layers + 1))
+    assert facts[heads.label]["added_share_of_step"] == pytest.approx(0.02 * SMOKE.layers)
+    assert "added_share_of_step" not in facts[other.label], "the step was timed at another size"
+
+
+def test_no_part_is_lost_between_workers():
+    parts = BENCH["chosen"](["smoke", "cpu"])
+    for jobs in (1, 2, 3, 8):
+        tasks = BENCH["shared_out"](parts, jobs)
+        assert [part for task in tasks for part in task] == parts and len(tasks) <= jobs
 
 
 def test_the_whole_benchmark(tmp_path, monkeypatch, capsys):
     out = tmp_path / "parts.json"
-    asked = ["parts.py", "--parts", "activations", "--size", "smoke", "--seconds", "1", "--out", str(out)]
+    asked = ["parts.py", "--sizes", "smoke", "--only", "sphere", "--jobs", "1", "--rounds", "3", "--out", str(out)]
     monkeypatch.setattr(sys, "argv", asked)
+    # Processes of its own would import this file, not the one that runpy has read.
+    monkeypatch.setitem(BENCH["main"].__globals__, "measured", in_one_process)
     BENCH["main"]()
-    record = json.loads(out.read_text())
-    reference = record["arms"][BENCH["REFERENCE"]]
-    assert reference["ratio"] == 1 and reference["step_ms"] > 0
-    assert record["tokens_per_step"] == SMOKE.batch * SMOKE.context
-    assert BENCH["REFERENCE"] in capsys.readouterr().out
+    facts = json.loads(out.read_text())["parts"]
+    assert facts["norm: sphere, smoke"]["ratio"] > 0 and facts["step: step, smoke"]["ms"] > 0
+    assert "× LayerNorm" in capsys.readouterr().out
+
+
+def in_one_process(parts, device, until, how):
+    ready, facts = BENCH["build"](parts, device, until)
+    return facts | {part.label: BENCH["timed"](part, ready, device, how.rounds) for part in parts}

@@ -14,7 +14,7 @@ from scipy import stats
 from armillary.errors import ArmillaryError
 from armillary.lab import data
 from armillary.lab.study import queue
-from armillary.lab.study.arm_training import ArmTrainer, StudyCorpus, allow_compiling, recipe_of
+from armillary.lab.study.arm_training import ArmTrainer, StudyCorpus, allow_compiling, build_arm, recipe_of
 from armillary.lab.study.arms import GATE, STUDIES, arms_of
 from armillary.lab.study.conclusions.outcome import outcome
 from armillary.lab.study.conclusions.paired_runs import compare
@@ -25,6 +25,7 @@ from armillary.lab.study.design import (
     STABILITY,
     TUNING_SEEDS,
     WIDE_RATES,
+    Arm,
     paired_runs,
     size_of,
     tuning_runs,
@@ -235,6 +236,21 @@ def test_an_arm_of_another_width_has_as_many_parameters(corpus):
         assert abs(count(arm) / whole - 1) < 0.01, arm.name
 
 
+@pytest.mark.parametrize("size", ["smoke", "xs", "s"])
+def test_a_wider_feed_forward_has_fewer_layers_and_as_many_weights(size):
+    """Biases and norms differ: a layer has few of them, and there are more layers or fewer."""
+    plain, *others = (build_arm(arm, SIZES[size], 0) for arm in arms_of("expansion"))
+    weights = [sum(p.numel() for p in model.parameters() if p.dim() > 1) for model in (plain, *others)]
+    assert len(set(weights)) == 1
+    hidden = [model.base_model.h[0].mlp.c_fc.weight.shape[1] / SIZES[size].width for model in (plain, *others)]
+    assert hidden == [arm.expansion for arm in arms_of("expansion")] == [4, 1, 2, 10]
+
+
+def test_a_feed_forward_that_needs_part_of_a_layer_is_refused():
+    with pytest.raises(ArmillaryError, match=r"6 times as wide as the stream would need 1.50 layers in place of 2"):
+        Arm("6 ×", expansion=6).layers(SIZES["smoke"])
+
+
 def test_robustness_costs_nothing_where_nothing_is_lost(corpus):
     trainer = ArmTrainer(GATE[0], SMOKE, corpus, "cpu")
     run, *_ = paired_runs("any", "smoke", GATE[0], 4e-3, 1)
@@ -277,7 +293,8 @@ def test_damage_is_named_and_the_rest_kept(tmp_path):
         path.write_text("\n".join([lines[0], damage, *lines[1:]]) + "\n")
         reports = []
         assert read_runs(tmp_path, reports.append) == whole
-        assert reports == [f"line 2 of {path} is damaged; its run is made again"]
+        said = "is damaged and left out; `lab run` makes its run again if that is missing"
+        assert reports == [f"line 2 of {path} {said}"]
         assert "line 2 of" in study_text(outcome(tmp_path))
 
 
@@ -301,7 +318,7 @@ def test_another_study_is_refused(text, tmp_path, monkeypatch):
         Study("gate", "smoke", text, tmp_path, 1, "cuda:0")._claim()
     with pytest.raises(ArmillaryError, match="another study: text"):
         Study("gate", "smoke", replace(text, sha256="0"), tmp_path, 1, "cpu")._claim()
-    with pytest.raises(ArmillaryError, match="another study: study"):
+    with pytest.raises(ArmillaryError, match=r"another study: study \(gate, now stability\) differ"):
         Study("stability", "smoke", text, tmp_path, 1, "cpu")._claim()
     with monkeypatch.context() as changed:
         changed.setattr("armillary.lab.study.arm_training.DECAY", 0.0)
@@ -429,6 +446,7 @@ def test_a_study_from_the_command_line(text, tmp_path):
     done = run(*asked, "--arms", "layernorm,identical twin", "--device", "cpu")
     assert done.exit_code == 0, done.stderr
     assert "identical twin" in done.stdout and "undecided" in done.stdout
+    assert "no difference of losses and no verdict means anything" in done.stdout
     assert "of 12 runs, about" in done.stderr
 
 

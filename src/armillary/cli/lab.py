@@ -88,8 +88,8 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
               **amount: Any) -> None:  # fmt: skip
     """Train the arms of STUDY in pairs and compare their losses.
 
-    gate, stability, norms, symmetriser, softheads, activations, implicit, metric, rank or mismatch (docs/lab.md), or
-    all: each in its own folder of --out.
+    gate, stability, norms, symmetriser, layout, expansion, softheads, activations, implicit, metric, rank or mismatch
+    (docs/lab.md), or all: each in its own folder of --out.
     """
     from armillary.lab.study.arms import STUDIES
 

@@ -131,6 +131,11 @@ SIZES = {
     "s": Size("s", 6, 256, 8, tokens=100_000_000),
     "m": Size("m", 8, 512, 8, tokens=300_000_000),
 }
+# What a study of a small size says about itself.
+CAUTIONS = {
+    "smoke": "Size smoke tests the machinery: no difference of losses and no verdict means anything.",
+    "cpu": "Size cpu sees differences of tenths of a nat; verdicts that count rest on size xs or a larger one.",
+}
 # Studies whose arms need the width of size xs: one layer and half of the text keep them as fast as the others.
 WIDE_STUDIES = ("rank",)
 

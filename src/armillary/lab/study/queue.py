@@ -56,6 +56,7 @@ class Study:
 
         check_writable(self.out)
         self._claim()
+        read_runs(self.out, self.report)
         data.prepare(recipe_of(self.shape, 0), self.text, self.out / "tokens")
         wanted = set(arms) or {arm.name for arm in arms_of(self.name)}
         chosen = [arm for arm in arms_of(self.name) if arm.name in wanted]
@@ -71,14 +72,14 @@ class Study:
             else:
                 for arm in stage:
                     self.run_arm(arm)
-        return read_runs(self.out, self.report)
+        return read_runs(self.out)
 
     def run_arm(self, arm: Arm) -> None:
         """One arm's missing runs, in this process: the model is compiled once."""
         from armillary.lab.study.arm_training import ArmTrainer
         from armillary.lab.study.end_states.state_geometry import keep
 
-        done = {row["key"]: row for row in read_runs(self.out, self.report)}
+        done = {row["key"]: row for row in read_runs(self.out)}
         known = KnownRuns.of(self.known, _manifest(self.out / MANIFEST))
         trainer: ArmTrainer | None = None
         for runs in (self._tuning, self._paired):
@@ -177,9 +178,11 @@ class Study:
             # Earlier studies do not say how they were trained; it was as now.
             stored.setdefault("training", wanted["training"])
             plain = [key for key in wanted if key not in ("arms", "size") and stored.get(key) != wanted[key]]
-            other = [f"{key} ({stored.get(key)}, now {wanted[key]})" if key == "device" else key for key in plain]
-            other += ["size"] if differ(stored.get("size", {}), wanted["size"], Size) else []
-            other += [f"arm {name}" for name in known if differ(known[name], wanted["arms"].get(name, {}), Arm)]
+            told = ("study", "device")
+            other = [f"{key} ({stored.get(key)}, now {wanted[key]})" if key in told else key for key in plain]
+            if "study" not in plain:
+                other += ["size"] if differ(stored.get("size", {}), wanted["size"], Size) else []
+                other += [f"arm {name}" for name in known if differ(known[name], wanted["arms"].get(name, {}), Arm)]
             if other:
                 raise ArmillaryError(
                     f"{self.out} holds another study: {', '.join(other)} differ; give another --out or the same "
@@ -265,7 +268,7 @@ def read_runs(folder: Path, report: Report = lambda line: None) -> list[dict[str
             row = strict_json(line)
             forms.run(row, "")
         except ValueError:
-            report(f"line {number} of {path} is damaged; its run is made again")
+            report(f"line {number} of {path} is damaged and left out; `lab run` makes its run again if that is missing")
             continue
         rows.setdefault(row["key"], row)
     return list(rows.values())

@@ -25,7 +25,8 @@ from armillary.results.claim import Verdict
 from armillary.results.numbers import interval
 
 FINE, BAD = ("better", "equivalent"), ("worse", "diverged")
-# Of what GELU and norm together gain over neither: norms alone must bring half to be called a source of power.
+# Of what GELU and norm together gain over neither: norms alone must bring half to be called a source of power. Likewise
+# of what GELU gains over the identity: an activation that can be inverted and brings half of it shows another reason.
 SHARE = 0.5
 
 
@@ -65,7 +66,7 @@ Decide = Callable[[StudyEvidence], Decision]
 def missing(name: str, diverged: bool) -> PairedComparison:
     nan = math.nan
     outcome: Outcome = "diverged" if diverged else "undecided"
-    return PairedComparison(name, 0, nan, nan, nan, nan, nan, 0, outcome, 0 if diverged else LEAST)
+    return PairedComparison(name, 0, nan, nan, nan, nan, nan, 0, outcome, 0 if diverged else LEAST, not_better=diverged)
 
 
 def reading(comparisons: Sequence[PairedComparison]) -> str:
@@ -75,7 +76,9 @@ def reading(comparisons: Sequence[PairedComparison]) -> str:
         number = interval(found.difference, found.low, found.high) if found.seeds >= LEAST else f"{found.seeds} pairs"
         needed = f"{found.seeds_needed} seeds would decide" if found.seeds_needed else ""
         lost = f"{found.diverged} diverged" if found.diverged else ""
-        said = ", ".join(part for part in (number, lost, needed) if part)
+        sides = [side for side, shown in (("not better", found.not_better), ("not worse", found.not_worse)) if shown]
+        side = ", ".join(sides) if found.outcome == "undecided" else ""
+        said = ", ".join(part for part in (number, lost, side, needed) if part)
         groups.setdefault(found.outcome, []).append(f"{found.arm} ({said})")
     ordered = [kind for kind in get_args(Outcome) if kind in groups]
     return " ".join(f"{kind.capitalize()}: {', '.join(groups[kind])}." for kind in ordered) or "No arm of it was run."
@@ -93,21 +96,21 @@ def some_better(arms: Sequence[str], controls: Sequence[str] = ()) -> Decide:
         if any(c.outcome == "better" for c in found):
             shared = any(c.outcome == "better" for c in also)
             return decided("qualified" if shared else "supported", [*found, *also])
-        open_ = not found or any(c.outcome == "undecided" for c in found)
-        return decided("undecided" if open_ else "refuted", [*found, *also])
+        closed = bool(found) and all(c.not_better for c in found)
+        return decided("refuted" if closed else "undecided", [*found, *also])
 
     return decide
 
 
 def none_better(evidence: StudyEvidence) -> Decision:
-    """Refuted if any other norm is better than the reference; supported if every one is decided and none is."""
+    """Refuted if any other norm is better than the reference; supported if each is shown not to be."""
     # The reference's own norm by another schedule is no other norm.
     others = [name for name, arm in evidence.arms.items() if arm.get("norm") or arm.get("layout")]
     found = evidence.of([name for name in others if name != evidence.reference])
     if any(c.outcome == "better" for c in found):
         return decided("refuted", found)
-    open_ = not found or any(c.outcome == "undecided" for c in found)
-    return decided("undecided" if open_ else "supported", found)
+    closed = bool(found) and all(c.not_better for c in found)
+    return decided("supported" if closed else "undecided", found)
 
 
 def some_symmetriser(evidence: StudyEvidence) -> Decision:
@@ -132,7 +135,7 @@ def all_worse(arms: Sequence[str]) -> Decide:
 
     def decide(evidence: StudyEvidence) -> Decision:
         found = evidence.of(arms)
-        worse, fine = ([c for c in found if c.outcome in kinds] for kinds in (BAD, FINE))
+        worse, fine = [c for c in found if c.outcome in BAD], [c for c in found if c.not_worse]
         verdict: Verdict = "undecided"
         if worse and fine:
             verdict = "qualified"
@@ -145,20 +148,27 @@ def all_worse(arms: Sequence[str]) -> Decide:
     return decide
 
 
-def lossy_needed(lossy: Sequence[str], invertible: Sequence[str]) -> Decide:
-    """Refuted if an invertible activation is as good; supported if all are worse and no lossy one is."""
+def lossy_needed(lossy: Sequence[str], invertible: Sequence[str], straight: str) -> Decide:
+    """Refuted if an invertible activation is as good; supported if all are worse, bring less than half of the
+    reference's gain over the straight line, and no lossy one is worse."""
 
     def decide(evidence: StudyEvidence) -> Decision:
         kept, destroyed = evidence.of(invertible), evidence.of(lossy)
         found = [*kept, *destroyed]
-        if any(c.outcome in FINE for c in kept):
-            return decided("refuted", found)
+        shares = {arm: _share(evidence, straight, arm, evidence.reference) for arm in invertible}
+        known = {arm: share for arm, share in shares.items() if share[1] == share[1]}
+        listed = ", ".join(f"{arm} {interval(*share)}" for arm, share in known.items())
+        said = f"Share of the gain of {evidence.reference} over {straight}: {listed}." if known else ""
+        if any(c.not_worse for c in kept):
+            return decided("refuted", found, said)
         if all(c.outcome in BAD for c in kept):
-            if any(c.outcome in BAD for c in destroyed):
-                return decided("qualified", found)
-            if all(c.outcome in FINE for c in destroyed):
-                return decided("supported", found)
-        return decided("undecided", found)
+            if any(c.outcome in BAD for c in destroyed) or any(low >= SHARE for _, low, _ in known.values()):
+                return decided("qualified", found, said)
+            # An arm that diverged has no share.
+            small = all(c.outcome == "diverged" or (c.arm in known and known[c.arm][2] < SHARE) for c in kept)
+            if small and all(c.not_worse for c in destroyed):
+                return decided("supported", found, said)
+        return decided("undecided", found, said)
 
     return decide
 
@@ -179,7 +189,7 @@ def norm_bends(floors: Sequence[str], norms: Sequence[str], tops: Sequence[str])
         share, low, high = _share(evidence, floor, norm, top)
         said = f"Share of the gain of {top} over {floor}: {interval(share, low, high)}." if low == low else ""
         outcome = found[0].outcome
-        if outcome in ("equivalent", "worse", "diverged"):
+        if found[0].not_better:
             return decided("refuted", found, said)
         if outcome == "better" and low >= SHARE:
             return decided("supported", found, said)
@@ -228,8 +238,8 @@ def misfit_helps(arm: str, reference: str) -> Decide:
         better, worse = (any(c.outcome in kinds for c in found) for kinds in (("better",), BAD))
         if better:
             return decided("qualified" if worse else "supported", found)
-        open_ = any(c.outcome == "undecided" for c in found)
-        return decided("undecided" if open_ else "refuted", found)
+        closed = all(c.not_better for c in found)
+        return decided("refuted" if closed else "undecided", found)
 
     return decide
 

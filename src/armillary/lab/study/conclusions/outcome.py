@@ -17,6 +17,7 @@ from armillary.lab.study.conclusions.decisions import Decision, StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
 from armillary.lab.study.conclusions.paired_runs import PairedComparison, compare
 from armillary.lab.study.cost import at_equal, by_best, median_cost
+from armillary.lab.study.design import CAUTIONS
 from armillary.lab.study.end_states.state_folders import EndState, read_geometry
 from armillary.lab.study.queue import MANIFEST, read_runs
 
@@ -129,7 +130,8 @@ def outcome(folder: Path) -> StudyOutcome:
     manifest = read_form(path, forms.MANIFEST, "run the study again")
     name = manifest["study"]
     predictions = {arm: said["prediction"] for arm, said in manifest["arms"].items()}
-    notes: list[str] = []
+    caution = CAUTIONS.get(manifest.get("size", {}).get("name", ""))
+    notes = [caution] if caution else []
     rows = read_runs(folder, notes.append)
     guess = math.log(manifest.get("size", {}).get("vocabulary", 8192))
     found = [_arm(arm, said, [row for row in rows if row["arm"] == arm], guess) for arm, said in predictions.items()]

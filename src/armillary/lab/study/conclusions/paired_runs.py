@@ -38,6 +38,12 @@ class PairedComparison:
     outcome: Outcome
     seeds_needed: int
     """Seeds that would decide with 80 % power if the true difference is the one seen; 0 where it is decided."""
+    not_better_p: float = float("nan")
+    """Of the one-sided test that the arm is better by the smallest effect."""
+    not_worse_p: float = float("nan")
+    not_better: bool = False
+    """Shown not to be better by the smallest effect, with Holm's correction; also where it is worse or diverged."""
+    not_worse: bool = False
 
 
 def compare(rows: Sequence[Row], reference: str, effect: float = EFFECT) -> list[PairedComparison]:
@@ -84,8 +90,7 @@ def _compared(
     # Runs that agree to the bit have no spread; their difference is certain.
     t = np.inf if error == 0 else abs(mean) / error
     p = 1.0 if mean == 0 == error else float(2 * stats.t.sf(t, n - 1))
-    margin = np.inf if error == 0 else (effect - abs(mean)) / error
-    equivalence_p = float(stats.t.sf(margin, n - 1)) if error else float(abs(mean) >= effect)
+    not_better_p, not_worse_p = (_beyond(effect - one, error, n) for one in (-mean, mean))
     return PairedComparison(
         arm,
         n,
@@ -93,11 +98,18 @@ def _compared(
         mean - half,
         mean + half,
         p,
-        equivalence_p,
+        max(not_better_p, not_worse_p),
         diverged,
         "undecided",
         _needed(differences, effect, arms),
+        not_better_p,
+        not_worse_p,
     )
+
+
+def _beyond(margin: float, error: float, n: int) -> float:
+    """p of the one-sided test that a mean, this far on the right side of its limit, lies beyond it."""
+    return float(stats.t.sf(margin / error, n - 1)) if error else float(margin <= 0)
 
 
 def _needed(differences: np.ndarray, effect: float, arms: int) -> int:
@@ -114,8 +126,9 @@ def _corrected(comparisons: Sequence[PairedComparison], effect: float) -> list[P
     """Outcomes: p values of differences and of equivalence are each corrected by Holm over the study's arms."""
     different = holm([c.p for c in comparisons])
     equivalent = holm([c.equivalence_p for c in comparisons])
+    sides = holm([c.not_better_p for c in comparisons]), holm([c.not_worse_p for c in comparisons])
     decided = []
-    for c, apart, same in zip(comparisons, different, equivalent, strict=True):
+    for c, apart, same, *shown in zip(comparisons, different, equivalent, *sides, strict=True):
         outcome: Outcome = "undecided"
         if c.diverged and c.diverged >= c.seeds:
             outcome = "diverged"
@@ -123,7 +136,15 @@ def _corrected(comparisons: Sequence[PairedComparison], effect: float) -> list[P
             outcome = "equivalent"
         elif apart and abs(c.difference) >= effect:
             outcome = "better" if c.difference < 0 else "worse"
-        decided.append(replace(c, outcome=outcome, seeds_needed=c.seeds_needed if outcome == "undecided" else 0))
+        decided.append(
+            replace(
+                c,
+                outcome=outcome,
+                seeds_needed=c.seeds_needed if outcome == "undecided" else 0,
+                not_better=outcome in ("worse", "equivalent", "diverged") or (outcome == "undecided" and shown[0]),
+                not_worse=outcome in ("better", "equivalent") or (outcome == "undecided" and shown[1]),
+            )
+        )
     return decided
 
 
