@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from planted import finding_of, tried, whole
+from planted import finding_of, name_of, tried, whole
 from test_grid import FAMILIES
 from tiny import tiny
 
@@ -24,6 +24,14 @@ from armillary.probes.machinery import T
 from armillary.results import Why
 from armillary.specimens.models.heads.grid_models import averaging, gpt2
 from armillary.specimens.models.texts import corpus, two_words
+from armillary.specimens.planted.grid import CASES
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.planted.claim == "flow.coarse"], ids=name_of)
+def test_planted_truth_comes_back(case):
+    finding = finding_of(name_of(case))
+    whole(finding)
+    assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
