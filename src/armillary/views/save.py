@@ -40,21 +40,21 @@ def save_survey(survey: Survey, folder: Path) -> Path:
     written = write_survey(survey, Path(folder))
     drawings = {finding.id: draw(finding) for finding in survey}
     pages = {f"figures/{file_name(claim, '.html')}": page for claim, (_, page) in drawings.items()}
-    report = report_html(survey, {claim: figure for claim, (figure, _) in drawings.items()})
+    report = report_html(survey, {claim: forms for claim, (forms, _) in drawings.items()})
     add_files(Path(folder), {f"figures/{LIBRARY}": library_script(), **pages, REPORT: report})
     return written
 
 
-def draw(finding: Finding) -> tuple[Any, str]:
-    """A finding's figure, and its page in figures/; made once, and before a survey is saved by whoever has time."""
+def draw(finding: Finding) -> tuple[list[Any], str]:
+    """A finding's figure, wide and narrow, and its page in figures/; made once, by whoever has time before a save."""
     from armillary.views.figures.figure import figure
     from armillary.views.page import figure_html
 
     # A finding is frozen, and tables make it unhashable: what is drawn is kept with it.
     if "_drawn" not in vars(finding):
-        drawn = figure(finding)
-        vars(finding)["_drawn"] = drawn, figure_html(drawn, finding, shared=True)
-    drawing: tuple[Any, str] = vars(finding)["_drawn"]
+        forms = [figure(finding, narrow) for narrow in (False, True)]
+        vars(finding)["_drawn"] = forms, figure_html(forms, finding, shared=True)
+    drawing: tuple[list[Any], str] = vars(finding)["_drawn"]
     return drawing
 
 
@@ -65,7 +65,7 @@ def save_finding(finding: Finding, path: Path, columns: int = 2) -> Path:
     from armillary.views.text.exports import table_export
 
     makers: Makers = {
-        ".html": lambda: figure_html(figure(finding), finding),
+        ".html": lambda: figure_html([figure(finding, narrow) for narrow in (False, True)], finding),
         **_pictures(lambda narrow: figure(finding, narrow), columns),
         ".csv": lambda: table_csv(finding.table),
         ".tex": lambda: table_export(finding, "latex"),

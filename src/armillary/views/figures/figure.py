@@ -25,7 +25,7 @@ from armillary.views.text.summary import chapter_title, chapters, model_line, te
 
 _HEADER, _FOOTER = 34, 66
 _LABEL_MARGIN, _BAR_MARGIN = 150, 90
-_ROW = 46
+_ROW, _NARROW_ROW = 46, 130
 # Characters of a panel's meaning side by side.
 _WIDE, _NARROW = 100, 44
 
@@ -33,7 +33,7 @@ _WIDE, _NARROW = 100, 44
 def figure(finding: Finding, narrow: bool = False) -> go.Figure:
     """The finding's quantities, one panel each, under its headline; without quantities, its number on a line."""
     if not finding.quantities:
-        return _rows_figure([finding], finding.headline, _subtitle(finding))
+        return _rows_figure([finding], finding.headline, _subtitle(finding), narrow)
     return drawn(finding.quantities, finding.headline, _subtitle(finding), passage_panels(finding), narrow)
 
 
@@ -153,7 +153,8 @@ def _header(part: Panel) -> int:
     return _HEADER if part.title else 12
 
 
-def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Figure:
+def _rows_figure(findings: list[Finding], headline: str, subtitle: str, narrow: bool = False) -> go.Figure:
+    """Strips with their words beside them; on a narrow screen, of one finding, above and below."""
     canvas = go.Figure()
     notes: list[dict[str, Any]] = []
     headed = len({f.claim.chapter for f in findings}) > 1
@@ -165,12 +166,13 @@ def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Fi
             level -= 0.75
         for trace in _row_traces(finding, level):
             canvas.add_trace(trace)
-        notes += _row_notes(finding, level)
+        notes += _row_notes(finding, level, narrow)
         level -= 1
     key = "each row on its own scale; hollow: controls; upright: limits; dotted: prediction; bars: 95 % intervals"
     titles = heading(headline, f"{subtitle}<br>{key}")
-    margin = {"l": 310, "r": 270, "t": titles.pop("top"), "b": 16}
-    height = round(_ROW * -level) + margin["t"] + margin["b"]
+    left, right, row = (14, 14, _NARROW_ROW) if narrow else (310, 270, _ROW)
+    margin = {"l": left, "r": right, "t": titles.pop("top"), "b": 16}
+    height = round(row * -level) + margin["t"] + margin["b"]
     canvas.update_layout(
         template="armillary",
         xaxis={"visible": False, "range": [0, 1], "fixedrange": True},
@@ -247,18 +249,25 @@ def _point(x: float | None, level: float, hover: str, **style: Any) -> Any:
     return go.Scatter(x=[x], y=[level], hovertext=[hover], hovertemplate="%{hovertext}<extra></extra>", **style)
 
 
-def _row_notes(finding: Finding, level: float) -> list[dict[str, Any]]:
+def _row_notes(finding: Finding, level: float, narrow: bool) -> list[dict[str, Any]]:
     mark = f'<span style="color:{COLOURS[finding.verdict]}">{MARKS[finding.verdict]}</span>'
     statistic = finding.statistic
     value = interval_of(statistic)
     unit = f" {in_html(show_text(statistic.unit, 16))}" if statistic.unit else ""
     against = [f"{in_html(show_text(c.name, 28))}: {number(c.value)}" for c in finding.controls]
     more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
+    name = f"{mark}  <b>{in_html(finding.id)}</b>  {finding.verdict}"
+    beside = f"against {against[0]}{more}" if against else "no control"
+    if narrow:
+        lines = ((name, 46, LIGHT.ink, 13), (in_html(show_text(statistic.name, 52)), 28, LIGHT.soft, 11),
+                 (f"<b>{value}</b>{unit}", -28, LIGHT.ink, 13), (beside, -46, LIGHT.control, 11))  # fmt: skip
+        return [_note(text, 0, level, size, colour, yshift=at, yref="y", yanchor="middle")
+                for text, at, colour, size in lines]  # fmt: skip
     return [
-        _at(f"{mark}  <b>{in_html(finding.id)}</b>  {finding.verdict}", level, "left", LIGHT.ink, 13, 8),
+        _at(name, level, "left", LIGHT.ink, 13, 8),
         _at(in_html(show_text(statistic.name, 44)), level, "left", LIGHT.soft, 11, -9),
         _at(f"<b>{value}</b>{unit}", level, "right", LIGHT.ink, 13, 8),
-        _at(f"against {against[0]}{more}" if against else "no control", level, "right", LIGHT.control, 11, -9),
+        _at(beside, level, "right", LIGHT.control, 11, -9),
     ]
 
 
