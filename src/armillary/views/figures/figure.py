@@ -48,7 +48,7 @@ def drawn(
     panels = stacked(panels) if narrow else panels
     titles = heading(headline, subtitle)
     wide = _NARROW if narrow else _WIDE
-    above = [_header(p) + LINE_HEIGHT * len(_meaning(p, wide)) + _cell_titles(p) for p in panels]
+    above = [_header(p, wide) + LINE_HEIGHT * len(_meaning(p, wide)) + _cell_titles(p) for p in panels]
     below = [_FOOTER + p.depth + (_under(p) if narrow else 0) for p in panels]
     total = sum(above) + sum(below) + sum(p.height for p in panels)
     canvas = go.Figure()
@@ -66,6 +66,10 @@ def drawn(
     right = _LABEL_MARGIN if any(p.labels for p in panels) else _BAR_MARGIN
     left = max(62 if narrow else 76, *(_left(cell.yaxis) for p in panels for cell in p.cells[:1]))
     margin = {"l": left, "r": 14 if narrow else right, "t": titles.pop("top"), "b": 6}
+    if narrow:
+        # Beside long names of rows there would be no room for words.
+        for note in layout["annotations"]:
+            note["xshift"] = 6 - left
     size = {"height": total + margin["t"] + margin["b"], "margin": margin}
     # Set at once: `update_layout` takes as long as all traces together.
     canvas.layout = {"template": "armillary", **titles, **layout, **size}
@@ -113,7 +117,8 @@ def _add(
         bar |= {"y": domain[0], "yanchor": "bottom", "outlinewidth": 0}
         layout[f"coloraxis{index + 1 if index else ''}"] = {**part.coloraxis, "colorbar": bar}
     if part.title:
-        title = "<br>".join([f"<b>{html_text(part.title)}</b>", *map(in_html, _meaning(part, wide))])
+        bold = (f"<b>{in_html(line)}</b>" for line in _title(part, wide))
+        title = "<br>".join([*bold, *map(in_html, _meaning(part, wide))])
         shift = 6 + _cell_titles(part)
         layout["annotations"].append(_note(title, 0, domain[1], 13, LIGHT.ink, yshift=shift, yanchor="bottom"))
     return axes
@@ -149,8 +154,8 @@ def _under(part: Panel) -> int:
     return bar + LINE_HEIGHT * sum(len(_wrapped(label.text)) for label in part.labels)
 
 
-def _header(part: Panel) -> int:
-    return _HEADER if part.title else 12
+def _header(part: Panel, wide: int) -> int:
+    return _HEADER + LINE_HEIGHT * (len(_title(part, wide)) - 1) if part.title else 12
 
 
 def _rows_figure(findings: list[Finding], headline: str, subtitle: str, narrow: bool = False) -> go.Figure:
@@ -292,6 +297,10 @@ def _left(yaxis: Mapping[str, Any]) -> int:
 
 def _cell_titles(part: Panel) -> int:
     return 18 if any(cell.title for cell in part.cells) else 0
+
+
+def _title(part: Panel, wide: int) -> list[str]:
+    return wrap(show_text(part.title), wide - 4)
 
 
 def _meaning(part: Panel, wide: int) -> list[str]:
