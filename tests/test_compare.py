@@ -2,6 +2,7 @@
 
 import json
 import math
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from command import refused, works
 from test_report import NASTY, Page, renamed
 
+from armillary import load
 from armillary.errors import OutputError
 from armillary.results import (
     Claim,
@@ -446,3 +448,20 @@ def test_two_models_are_surveyed_alike(tmp_path: Path, monkeypatch: pytest.Monke
     assert {where for where, _ in changed} == {"L0.ln1"}, "only the site whose gain was changed"
     said = works("compare", out / "a", second).stdout
     assert "second against first" in said
+
+
+def test_the_gguf_of_the_docs_is_the_model_rounded(tmp_path):
+    """The pair 'float32 against a 4-bit GGUF' of docs/compare.md: same tokens, and weights rounded as Q4_0 says."""
+    script = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "compare.py"))
+    script["quantise"](tmp_path)
+    whole, read = (load(name, progress=False) for name in ("builtin:llama", tmp_path / "bits" / "q4_0.gguf"))
+    text = "The old clock's hands — 12:45, “stopped” —\n\tdidn't move…  Ça va? 東京"
+    assert whole.tokenizer(text)["input_ids"] == read.tokenizer(text)["input_ids"]
+    kind, rounded = script["GGMLQuantizationType"].Q4_0, 0
+    theirs = dict(read.model.named_parameters())
+    for name, weight in whole.model.named_parameters():
+        values = weight.detach().float().numpy()
+        if weight.ndim == 2 and ".layers." in name:
+            values, rounded = script["quants"].dequantize(script["quants"].quantize(values, kind), kind), rounded + 1
+        assert (theirs[name].detach().float().numpy() == values).all(), name
+    assert rounded == 7 * whole.layers

@@ -24,7 +24,7 @@ from armillary.probes.machinery import T
 from armillary.results import Why
 from armillary.specimens.models.heads.grid_models import averaging, gpt2
 from armillary.specimens.models.texts import corpus, two_words
-from armillary.specimens.planted.grid import CASES
+from armillary.specimens.planted.grid_cases import CASES
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.planted.claim == "flow.coarse"], ids=name_of)

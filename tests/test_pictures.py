@@ -17,8 +17,10 @@ from armillary.probes import claims
 from armillary.results import Quantity
 from armillary.results.store import write_survey
 from armillary.views.figures.figure import drawn, figure
+from armillary.views.figures.paint import DPI, painted
 from armillary.views.figures.panels import panel
 from armillary.views.figures.print.picture import DPI, SIZES, picture, picture_svg
+from armillary.views.figures.picture import SIZES, picture, picture_svg
 from armillary.views.text.glossary import PLAIN, SYNONYMS, TERMS, explained
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
@@ -137,3 +139,25 @@ def test_completion_knows_claims_and_models():
     assert "sphere.radius" in complete_claims(None, None, "sphere.r")
     assert complete_claims(None, None, "A,sphere.rad") == ["A,sphere.radius"]
     assert "builtin:gpt" in [item.value for item in complete_models(None, None, "built")]
+
+
+def test_groups_hand_down_their_place_and_their_style():
+    """A square of a group that is moved, coloured and half transparent; a disc with a gradient; nothing else."""
+    svg = (
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 100 100' width='100' height='100'>"
+        "<defs><radialGradient id='g' cx='.5' cy='.5' r='.5'><stop offset='0' stop-color='#ff0000'/>"
+        "<stop offset='1' stop-color='#0000ff'/></radialGradient></defs>"
+        "<rect x='0' y='0' width='100' height='100' fill='#ffffff'/>"
+        "<g transform='translate(10 20)' fill='#00ff00' opacity='.5'><path d='M0 0H20V20H0Z'/></g>"
+        "<circle cx='70' cy='70' r='20' fill='url(#g)'/></svg>"
+    )
+    image = np.asarray(Image.open(io.BytesIO(painted(svg, "png", 1.0))).convert("RGB"), dtype=int)
+
+    def at(x, y):
+        return image[round(y * image.shape[0] / 100), round(x * image.shape[1] / 100)]
+
+    assert np.abs(at(20, 30) - [128, 255, 128]).max() <= 2, "moved in both directions, and half transparent"
+    assert np.abs(at(5, 10) - 255).max() <= 2
+    assert at(70, 70)[0] > 240 > 60 > at(70, 70)[2]
+    assert at(87, 70)[2] > 180
+    assert np.abs(at(86, 86) - 255).max() <= 2, "outside the disc"

@@ -15,6 +15,7 @@ import torch
 import transformers as tr
 from command import refused, works
 from folders import CONTEXT, SPECIAL, model_folder, once, tokenizer
+from PIL import Image
 from tiny import tiny
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -379,7 +380,8 @@ def test_the_page_is_small_and_whole(made):
 
 
 def test_files_that_cannot_be_written_are_refused_at_once(made, tmp_path, monkeypatch):
-    for name, said in (("t.gif", "ends in '.gif'; choose one of .html .svg .png .csv .json"), ("t", "has no ending")):
+    endings = "ends in '.gif'; choose one of .html .svg .pdf .png .csv .json"
+    for name, said in (("t.gif", endings), ("t", "has no ending")):
         with pytest.raises(OutputError, match=said):
             check_out(tmp_path / name)
         with pytest.raises(OutputError, match=said):
@@ -391,8 +393,21 @@ def test_files_that_cannot_be_written_are_refused_at_once(made, tmp_path, monkey
     with pytest.raises(OutputError, match="a file stands where a folder should be"):
         check_out(tmp_path / "file" / "t.html")
     monkeypatch.setattr("armillary.views.travel.formats.find_spec", lambda name: None)
-    with pytest.raises(OutputError, match=r"pip install 'armillary\[png\]', or save as .svg or .html"):
+    with pytest.raises(OutputError, match=r"pip install 'armillary\[paper\]', or save as .svg"):
         check_out(tmp_path / "t.png")
+
+
+def test_the_globe_is_painted_without_a_browser(made, tmp_path):
+    """Its colours and its shading are on the picture; the PDF has the same bytes again."""
+    image = Image.open(made.save(tmp_path / "t.png")).convert("RGB")
+    pixels = np.asarray(image, dtype=int)
+    assert pixels.shape[1] == 2100
+    for colour in ((0x2C, 0x6E, 0x9B), (0xB8, 0x86, 0x2B), (0x1C, 0x23, 0x30)):
+        assert (np.abs(pixels - np.array(colour)).sum(-1) < 12).sum() > 100, colour
+    globe = (np.abs(pixels - np.array([0xF6, 0xF3, 0xEB])).sum(-1) < 12).mean()
+    assert globe > 0.02, "the sphere is shaded"
+    first, second = (made.save(tmp_path / name).read_bytes() for name in ("a.pdf", "b.pdf"))
+    assert first.startswith(b"%PDF") and first == second
 
 
 def test_the_notebooks_figure_plays_every_state(made):
@@ -431,7 +446,7 @@ def test_the_command_answers_bad_input(folder, tmp_path, monkeypatch):
     refused("only 'builtin:gpt' was given, which looks like a model", "travel", "builtin:gpt")
     refused("the sentence is empty", "travel", folder, "")
     refused("did you mean 'pca'", "travel", folder, SENTENCE, "--projection", "pac")
-    refused("choose one of .html", "travel", folder, SENTENCE, "--out", "t.pdf")
+    refused("choose one of .html", "travel", folder, SENTENCE, "--out", "t.gif")
     (tmp_path / "file").touch()
     refused("cannot be written", "travel", folder, SENTENCE, "--out", "file/t.html")
     refused("--word 40 was asked for", "travel", folder, SENTENCE, "--word", 40)
@@ -441,7 +456,7 @@ def test_the_command_answers_bad_input(folder, tmp_path, monkeypatch):
     assert not Path("travel.html").exists()
 
 
-@pytest.mark.parametrize("args", [("", "pca"), (SENTENCE, "pcaa"), (SENTENCE, "pca", "--out", "t.pdf")])
+@pytest.mark.parametrize("args", [("", "pca"), (SENTENCE, "pcaa"), (SENTENCE, "pca", "--out", "t.gif")])
 def test_a_mistake_is_answered_before_torch_is_loaded(args, tmp_path):
     import subprocess
 

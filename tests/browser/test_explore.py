@@ -25,8 +25,9 @@ AXE = Path(os.environ.get("ARMILLARY_AXE", Path(sys.prefix) / "axe" / "package" 
 IDLE = {"selector": ".shown[aria-busy=true]", "state": "detached", "timeout": 120_000}
 
 # Elements whose content is wider than they are and can only be seen by scrolling; a sentence's box wraps.
-SIDEWAYS = """() => [...document.querySelectorAll(".page *")].filter(one => one.clientWidth
-  && one.tagName !== "TEXTAREA" && ["auto", "scroll"].includes(getComputedStyle(one).overflowX) && one.scrollWidth > one.clientWidth + 1)
+SIDEWAYS = """() => [...document.querySelectorAll(".page *")].filter(one => one.tagName !== "TEXTAREA"
+  && ["auto", "scroll"].includes(getComputedStyle(one).overflowX)
+  && one.clientWidth && one.scrollWidth > one.clientWidth + 1)
   .map(one => `${one.className}: ${one.scrollWidth} > ${one.clientWidth}`)"""
 
 

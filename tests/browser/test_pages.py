@@ -192,9 +192,9 @@ class Page(HTMLParser):
 
 
 def test_the_page_needs_nothing_and_lets_nothing_in(hostile: Survey) -> None:
-    clean = Page(figure_html(figure(SYNTHETIC["synthetic_survey"]().findings[4]), hostile.findings[4]))
+    clean = Page(figure_html([figure(SYNTHETIC["synthetic_survey"]().findings[4])], hostile.findings[4]))
     for finding in hostile:
-        page = Page(figure_html(figure(finding), finding))
+        page = Page(figure_html([figure(finding)], finding))
         assert page.loads() == []
         scripts = [attrs for tag, attrs in page.tags if tag == "script"]
         assert len(scripts) == len([1 for tag, _ in clean.tags if tag == "script"]) == 5
@@ -212,7 +212,7 @@ def test_plotly_gets_no_markup_from_data(hostile: Survey) -> None:
 
 def test_the_page_has_reading_rule_table_and_buttons(survey: Survey) -> None:
     finding = survey["sphere.direction"]
-    page = Page(figure_html(figure(finding), finding))
+    page = Page(figure_html([figure(finding)], finding))
     assert [attrs["value"] for tag, attrs in page.tags if tag == "button"] == ["png", "svg", "csv"]
     assert finding.reading in page.shown
     assert finding.claim.rule in page.shown

@@ -206,16 +206,3 @@ def test_the_svg_follows_the_readers_ground(browser: Any, tmp_path: Path, scheme
     page = opened(browser, path, [], color_scheme=scheme)
     assert page.evaluate("getComputedStyle(document.querySelector('rect')).fill") == GROUND[scheme]
     page.context.close()
-
-
-def test_png_through_the_installed_browser(tmp_path: Path) -> None:
-    pytest.importorskip("kaleido")
-    from tiny import tiny
-
-    from armillary import load
-    from armillary.readouts.trajectory import trajectory
-
-    plain = load(tiny("gpt2"), tokenizer=TRAVEL["tokenizer"](), progress=False)
-    content = trajectory(plain, "to kill two").save(tmp_path / "t.png").read_bytes()
-    assert content.startswith(b"\x89PNG")
-    assert len(content) > 50_000

@@ -27,7 +27,7 @@ from armillary.errors import ArmillaryError
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N",
               help="Seed of the projection and of the sampled words.")  # fmt: skip
 @click.option("--out", type=PATH, default=Path("travel.html"), show_default=True, metavar="FILE",
-              help="An .html page, an .svg or .png picture, the numbers as .csv, or everything as .json.")  # fmt: skip
+              help="A page (.html), a picture (.svg .pdf .png), the numbers (.csv) or everything (.json).")  # fmt: skip
 @loading
 @partial(friendly, smaller="use a smaller model, a shorter sentence or a smaller --dtype")
 def travel(model: str | None, sentence: str | None, out: Path, **asked: Any) -> None:

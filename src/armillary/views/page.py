@@ -23,6 +23,8 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'{more}; style-src 'unsa
 
 # Pages of one folder share this file, which has five megabytes.
 LIBRARY = "plotly.min.js"
+Forms = Sequence[go.Figure]
+"""A figure for a wide screen, then the same for a narrow one."""
 
 _KINDS = ("png", "svg", "csv")
 SAVE_AS = "save as " + "".join(f'<button type="button" value="{kind}">{kind}</button>' for kind in _KINDS)
@@ -34,6 +36,7 @@ body {{ margin: 0; }}
 .page {{ max-width: 1180px; margin: 0 auto; }}
 .scroll {{ overflow-x: auto; }}
 #figure {{ min-width: 620px; }}
+@media (max-width: 639.9px) {{ #figure.reflows {{ min-width: 0; }} }}
 #figure text {{ font-variant-numeric: tabular-nums; }}
 .save {{ display: flex; gap: 8px; align-items: center; color: var(--soft); }}
 .save button {{ font: inherit; color: var(--ink); background: none; border: 1px solid var(--grid);
@@ -44,11 +47,11 @@ body {{ margin: 0; }}
 # The heading is HTML, so that it wraps with the window; the saved picture gets it back as plotly's title.
 _SCRIPT = """
 const read = id => JSON.parse(document.getElementById(id).textContent);
-const figures = {light: read("light"), dark: read("dark")}, data = read("data");
-const night = matchMedia("(prefers-color-scheme: dark)");
-const chosen = () => structuredClone(night.matches ? figures.dark : figures.light);
+const data = read("data"), night = matchMedia("(prefers-color-scheme: dark)");
+const small = matchMedia("(max-width: 639.9px)");
+const chosen = form => read(form + (night.matches ? "dark" : "light"));
 function draw() {
-  const {data: traces, layout} = chosen(), top = 10;
+  const {data: traces, layout} = chosen(small.matches && data.reflows ? "narrow-" : ""), top = 10;
   layout.height -= layout.margin.t - top;
   layout.margin.t = top;
   layout.title = {text: ""};
@@ -63,7 +66,7 @@ function saveText(text, name, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 function savePicture(format) {
-  const figure = chosen();
+  const figure = chosen("");
   const size = {width: 1100, height: figure.layout.height, scale: 2};
   Plotly.downloadImage(figure, {format, filename: data.name, ...size});
 }
@@ -72,31 +75,34 @@ for (const button of document.querySelectorAll(".save button")) {
     ? saveText(data.csv, data.name + ".csv", "text/csv") : savePicture(button.value));
 }
 night.addEventListener("change", draw);
+small.addEventListener("change", draw);
 draw();
 """
 
 
-def figure_html(figure: go.Figure, finding: Finding, shared: bool = False) -> str:
+def figure_html(forms: Forms, finding: Finding, shared: bool = False) -> str:
     """One self-contained page: figure, reading, rule, table, and buttons to save png, svg and csv."""
     below = f"{fields_html(finding)}{tables_html(finding)}"
-    return drawn_page(finding.headline, figure, finding.id, finding_csv(finding), headline_html(finding), below, shared)
+    return drawn_page(finding.headline, forms, finding.id, finding_csv(finding), headline_html(finding), below, shared)
 
 
 def drawn_page(
-    title: str, figure: go.Figure, name: str, table: str, above: str = "", below: str = "", shared: bool = False
+    title: str, forms: Forms, name: str, table: str, above: str = "", below: str = "", shared: bool = False
 ) -> str:
     """A page around a figure, with buttons to save it and its numbers as `name`.png, .svg and .csv.
 
-    With `shared`, the page loads the drawing library from the file `LIBRARY` beside it.
+    `forms` is the figure, and its form for a narrow screen if it has one. With `shared`, the page loads the drawing
+    library from the file `LIBRARY` beside it.
     """
-    data = {"name": name, "csv": table}
-    light, dark = both_themes(figure)
-    embedded = {"light": light, "dark": dark, "data": json.dumps(data)}
+    data = {"name": name, "csv": table, "reflows": len(forms) > 1}
+    embedded = {"data": json.dumps(data)}
+    for prefix, figure in zip(("", "narrow-"), forms, strict=False):
+        embedded |= dict(zip((f"{prefix}light", f"{prefix}dark"), both_themes(figure), strict=True))
     blocks = [f'<script type="application/json" id="{name}">{inert(text)}</script>' for name, text in embedded.items()]
     library = f"<script src='{LIBRARY}'></script>" if shared else f"<script>{library_script()}</script>"
     hint = "; the table below has its numbers" if below else ""
     body = (
-        f"{above}<div class='scroll'><div id='figure'></div></div>"
+        f"{above}<div class='scroll'><div id='figure'{' class=reflows' if len(forms) > 1 else ''}></div></div>"
         f"<noscript><p>The figure needs JavaScript{hint}.</p></noscript>"
         f"<div class='save'>{SAVE_AS}</div>{below}"
     )

@@ -1,7 +1,6 @@
 """Save a result: the ending of the path decides what is written."""
 
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ def picture(draw: Callable[[bool], Any], kind: str, columns: int = 2) -> bytes:
 
 Makers = dict[str, Callable[[], str | bytes]]
 """Ending → what makes the file's content."""
-_WIDTH = 1100
 
 
 def save_survey(survey: Survey, folder: Path) -> Path:
@@ -40,21 +38,21 @@ def save_survey(survey: Survey, folder: Path) -> Path:
     written = write_survey(survey, Path(folder))
     drawings = {finding.id: draw(finding) for finding in survey}
     pages = {f"figures/{file_name(claim, '.html')}": page for claim, (_, page) in drawings.items()}
-    report = report_html(survey, {claim: figure for claim, (figure, _) in drawings.items()})
+    report = report_html(survey, {claim: forms for claim, (forms, _) in drawings.items()})
     add_files(Path(folder), {f"figures/{LIBRARY}": library_script(), **pages, REPORT: report})
     return written
 
 
-def draw(finding: Finding) -> tuple[Any, str]:
-    """A finding's figure, and its page in figures/; made once, and before a survey is saved by whoever has time."""
+def draw(finding: Finding) -> tuple[list[Any], str]:
+    """A finding's figure, wide and narrow, and its page in figures/; made once, by whoever has time before a save."""
     from armillary.views.figures.figure import figure
     from armillary.views.page import figure_html
 
     # A finding is frozen, and tables make it unhashable: what is drawn is kept with it.
     if "_drawn" not in vars(finding):
-        drawn = figure(finding)
-        vars(finding)["_drawn"] = drawn, figure_html(drawn, finding, shared=True)
-    drawing: tuple[Any, str] = vars(finding)["_drawn"]
+        forms = [figure(finding, narrow) for narrow in (False, True)]
+        vars(finding)["_drawn"] = forms, figure_html(forms, finding, shared=True)
+    drawing: tuple[list[Any], str] = vars(finding)["_drawn"]
     return drawing
 
 
@@ -65,7 +63,7 @@ def save_finding(finding: Finding, path: Path, columns: int = 2) -> Path:
     from armillary.views.text.papers.exports import table_export
 
     makers: Makers = {
-        ".html": lambda: figure_html(figure(finding), finding),
+        ".html": lambda: figure_html([figure(finding, narrow) for narrow in (False, True)], finding),
         **_pictures(lambda narrow: figure(finding, narrow), columns),
         ".csv": lambda: table_csv(finding.table),
         ".tex": lambda: table_export(finding, "latex"),
@@ -122,7 +120,7 @@ def save_comparison(comparison: Comparison, path: Path) -> Path:
 
 def save_sheet(sheet: Sheet, path: Path) -> Path:
     """The main table (.csv), all tables (.tex), the page (.html), the picture (.svg .pdf .png), all (.json)."""
-    from armillary.views.sheets.drawing import drawing_svg, painted
+    from armillary.views.sheets.drawing import drawing_svg
     from armillary.views.sheets.latex import sheet_latex
     from armillary.views.sheets.sheet import sheet_figure, sheet_json, sheet_page
 
@@ -134,9 +132,7 @@ def save_sheet(sheet: Sheet, path: Path) -> Path:
         ".json": lambda: sheet_json(sheet),
     }
     if sheet.drawing is not None:
-        makers[".png"] = lambda: _browser_png(painted(*drawing_svg(sheet, both=False)))
-        makers[".svg"] = lambda: drawing_svg(sheet)[0]
-        del makers[".pdf"]
+        makers |= _drawn_pictures(lambda both: drawing_svg(sheet, both)[0])
     return _save(path, makers)
 
 
@@ -167,16 +163,14 @@ def save_sheets(sheets: Sheets, folder: Path) -> Path:
 
 
 def save_trajectory(trajectory: Trajectory, path: Path) -> Path:
-    """The page (.html), the picture (.svg .png), the table (.csv) or everything (.json)."""
-    from armillary.views.sheets.drawing import painted
+    """The page (.html), the picture (.svg .pdf .png), the table (.csv) or everything (.json)."""
     from armillary.views.travel.formats import trajectory_json
     from armillary.views.travel.svg import picture_svg
     from armillary.views.travel.trajectory_page import trajectory_page
 
     makers: Makers = {
         ".html": lambda: trajectory_page(trajectory),
-        ".svg": lambda: picture_svg(trajectory)[0],
-        ".png": lambda: _browser_png(painted(*picture_svg(trajectory, both=False))),
+        **_drawn_pictures(lambda both: picture_svg(trajectory, both)[0]),
         ".csv": lambda: table_csv(trajectory.table),
         ".json": lambda: trajectory_json(trajectory),
     }
@@ -200,28 +194,19 @@ def _save(path: Path, makers: Makers) -> Path:
     return path
 
 
+def _drawn_pictures(svg: Callable[[bool], str]) -> Makers:
+    """A drawing that is SVG from the start, a globe or a schema; its PDF and PNG are two columns of a paper wide."""
+    from armillary.views.figures.paint import painted
+    from armillary.views.figures.picture import SIZES
+
+    def maker(kind: str) -> Callable[[], bytes]:
+        return lambda: painted(svg(False), kind, SIZES[2][1])
+
+    return {".svg": lambda: svg(True), ".pdf": maker("pdf"), ".png": maker("png")}
+
+
 def _pictures(draw: Callable[[bool], Any], columns: int = 2) -> Makers:
     def maker(kind: str) -> Callable[[], bytes]:
         return lambda: picture(draw, kind, columns)
 
     return {f".{kind}": maker(kind) for kind in ("svg", "pdf", "png")}
-
-
-def _browser_png(figure: Any) -> bytes:
-    """A drawing of a globe or a schema as PNG; its SVG has styles that only a browser knows."""
-    otherwise = "or save as .svg or .html, which need no extra"
-    try:
-        kaleido = import_module("kaleido")
-    except ImportError as error:
-        raise OutputError(f"a .png needs kaleido: pip install 'armillary[png]', {otherwise}.") from error
-    size = {"width": _WIDTH, "height": figure.layout.height, "scale": 2}
-    # Not through plotly, which would fetch MathJax from the network and typeset a token like $x$ with it.
-    options = {"opts": {"format": "png", **size}, "kopts": {"mathjax": False}}
-    try:
-        return bytes(kaleido.calc_fig_sync(figure.to_dict(), **options))
-    except Exception as error:
-        # kaleido runs its own Chrome and passes its errors on.
-        message = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise OutputError(
-            f"kaleido could not draw the .png ({message[:160]}); install Chrome or Chromium, {otherwise}."
-        ) from error

@@ -46,7 +46,7 @@ def claim(library: Library, ask: Ask) -> Sequence[Block]:
     except KeyError:
         known = [finding.id for finding in survey]
         raise ArmillaryError(f"this survey has no claim {ask['claim']!r}; {nearest(ask['claim'], known)}") from None
-    part = finding_part(finding, narrow=ask["narrow"])
+    part = finding_part(finding)
     return [{"kind": "article", "html": finding_article(finding, 0, part), "part": part_record(part)}]
 
 

@@ -2,7 +2,6 @@
 "use strict";
 
 const $ = id => document.getElementById(id);
-const NARROW = 640;
 const state = {token: "", inAddress: false, room: "", model: "", second: "", values: {}, facts: null};
 let house = null, current = null, shownParts = new Map();
 
@@ -348,16 +347,7 @@ addEventListener("popstate", () => {
 });
 
 // A figure for a wide window does not fit a narrow one: it is asked for again when the window crosses the limit.
-let wasNarrow = innerWidth < NARROW, resized = null;
-addEventListener("resize", () => {
-  clearTimeout(resized);
-  // Screenshots and rotating phones change the size for a moment only.
-  resized = setTimeout(() => {
-    if (wasNarrow === (innerWidth < NARROW) || !current) return;
-    wasNarrow = !wasNarrow;
-    for (const shown of shownParts.values()) shown.update();
-  }, 200);
-});
+whenReshaped(() => { for (const shown of shownParts.values()) shown.update(); });
 
 $("controls").addEventListener("submit", event => event.preventDefault());
 $("export").addEventListener("click", async () => {

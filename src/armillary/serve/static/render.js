@@ -36,7 +36,7 @@ function sketch(place, part) {
   const drawn = [part.figure.data, ...(part.figure.frames ?? []).map(frame => frame.data)];
   for (const data of drawn) for (const trace of data) unfold(trace);
   const draw = () => arrived.then(() => place.isConnected
-    ? drawFigure(place, part.figure, common(), night.matches) : null);
+    ? drawFigure(place, fitting(part), common(), night.matches) : null);
   const entry = {place, part, draw};
   figures.add(entry);
   return entry;

@@ -40,6 +40,7 @@ from armillary.views.report.claims import article, settings, terms
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import table_html, verdict_html
 from armillary.views.report.payload import ClaimData, bare, thinned
+from armillary.views.report.payload import Part, bare, changed, thinned
 from armillary.views.report.report import assembled, masthead
 from armillary.views.report.strip import strip_html
 from armillary.views.text.quoting import html_text as e
@@ -158,12 +159,14 @@ def _part(pair: Pair, names: tuple[str, str]) -> ClaimData:
     quantities = pair_quantities(pair, names)
     subtitle = "<br>".join(map(in_html, wrap(show_text(f"{names[1]} (B) against {names[0]} (A)"), 110)))
     if quantities:
-        drawing = drawn([thinned(quantity) for quantity in quantities], headline(pair), subtitle)
+        shown = [thinned(quantity) for quantity in quantities]
+        wide, narrow = (bare(drawn(shown, headline(pair), subtitle, narrow=narrow)) for narrow in (False, True))
         numbers_csv = quantities_csv(quantities)
     else:
-        drawing = figure(replace(against(pair, names[0]), quantities=(), headline=headline(pair)))
+        finding = replace(against(pair, names[0]), quantities=(), headline=headline(pair))
+        wide, narrow = (bare(figure(finding, narrow)) for narrow in (False, True))
         numbers_csv = table_csv(pair.table)
-    return ClaimData(file_name(f"compare.{pair.id}", ""), bare(drawing), numbers_csv, tables, {})
+    return Part(file_name(f"compare.{pair.id}", ""), wide, numbers_csv, tables, {}, changed(wide, narrow))
 
 
 def pair_quantities(pair: Pair, names: tuple[str, str]) -> tuple[Quantity, ...]:

@@ -25,7 +25,7 @@ from armillary.views.text.summary import chapter_title, chapters, model_line, te
 
 _HEADER, _FOOTER = 34, 66
 _LABEL_MARGIN, _BAR_MARGIN = 150, 90
-_ROW = 46
+_ROW, _NARROW_ROW = 46, 130
 # Characters of a panel's meaning side by side.
 _WIDE, _NARROW = 100, 44
 
@@ -33,7 +33,7 @@ _WIDE, _NARROW = 100, 44
 def figure(finding: Finding, narrow: bool = False) -> go.Figure:
     """The finding's quantities, one panel each, under its headline; without quantities, its number on a line."""
     if not finding.quantities:
-        return _rows_figure([finding], finding.headline, _subtitle(finding))
+        return _rows_figure([finding], finding.headline, _subtitle(finding), narrow)
     return drawn(finding.quantities, finding.headline, _subtitle(finding), passage_panels(finding), narrow)
 
 
@@ -48,7 +48,7 @@ def drawn(
     panels = stacked(panels) if narrow else panels
     titles = heading(headline, subtitle)
     wide = _NARROW if narrow else _WIDE
-    above = [_header(p) + LINE_HEIGHT * len(_meaning(p, wide)) + _cell_titles(p) for p in panels]
+    above = [_header(p, wide) + LINE_HEIGHT * len(_meaning(p, wide)) + _cell_titles(p) for p in panels]
     below = [_FOOTER + p.depth + (_under(p) if narrow else 0) for p in panels]
     total = sum(above) + sum(below) + sum(p.height for p in panels)
     canvas = go.Figure()
@@ -66,6 +66,10 @@ def drawn(
     right = _LABEL_MARGIN if any(p.labels for p in panels) else _BAR_MARGIN
     left = max(62 if narrow else 76, *(_left(cell.yaxis) for p in panels for cell in p.cells[:1]))
     margin = {"l": left, "r": 14 if narrow else right, "t": titles.pop("top"), "b": 6}
+    if narrow:
+        # Beside long names of rows there would be no room for words.
+        for note in layout["annotations"]:
+            note["xshift"] = 6 - left
     size = {"height": total + margin["t"] + margin["b"], "margin": margin}
     # Set at once: `update_layout` takes as long as all traces together.
     canvas.layout = {"template": "armillary", **titles, **layout, **size}
@@ -113,7 +117,8 @@ def _add(
         bar |= {"y": domain[0], "yanchor": "bottom", "outlinewidth": 0}
         layout[f"coloraxis{index + 1 if index else ''}"] = {**part.coloraxis, "colorbar": bar}
     if part.title:
-        title = "<br>".join([f"<b>{html_text(part.title)}</b>", *map(in_html, _meaning(part, wide))])
+        bold = (f"<b>{in_html(line)}</b>" for line in _title(part, wide))
+        title = "<br>".join([*bold, *map(in_html, _meaning(part, wide))])
         shift = 6 + _cell_titles(part)
         layout["annotations"].append(_note(title, 0, domain[1], 13, LIGHT.ink, yshift=shift, yanchor="bottom"))
     return axes
@@ -149,11 +154,12 @@ def _under(part: Panel) -> int:
     return bar + LINE_HEIGHT * sum(len(_wrapped(label.text)) for label in part.labels)
 
 
-def _header(part: Panel) -> int:
-    return _HEADER if part.title else 12
+def _header(part: Panel, wide: int) -> int:
+    return _HEADER + LINE_HEIGHT * (len(_title(part, wide)) - 1) if part.title else 12
 
 
-def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Figure:
+def _rows_figure(findings: list[Finding], headline: str, subtitle: str, narrow: bool = False) -> go.Figure:
+    """Strips with their words beside them; on a narrow screen, of one finding, above and below."""
     canvas = go.Figure()
     notes: list[dict[str, Any]] = []
     headed = len({f.claim.chapter for f in findings}) > 1
@@ -165,12 +171,13 @@ def _rows_figure(findings: list[Finding], headline: str, subtitle: str) -> go.Fi
             level -= 0.75
         for trace in _row_traces(finding, level):
             canvas.add_trace(trace)
-        notes += _row_notes(finding, level)
+        notes += _row_notes(finding, level, narrow)
         level -= 1
     key = "each row on its own scale; hollow: controls; upright: limits; dotted: prediction; bars: 95 % intervals"
     titles = heading(headline, f"{subtitle}<br>{key}")
-    margin = {"l": 310, "r": 270, "t": titles.pop("top"), "b": 16}
-    height = round(_ROW * -level) + margin["t"] + margin["b"]
+    left, right, row = (14, 14, _NARROW_ROW) if narrow else (310, 270, _ROW)
+    margin = {"l": left, "r": right, "t": titles.pop("top"), "b": 16}
+    height = round(row * -level) + margin["t"] + margin["b"]
     canvas.update_layout(
         template="armillary",
         xaxis={"visible": False, "range": [0, 1], "fixedrange": True},
@@ -247,18 +254,25 @@ def _point(x: float | None, level: float, hover: str, **style: Any) -> Any:
     return go.Scatter(x=[x], y=[level], hovertext=[hover], hovertemplate="%{hovertext}<extra></extra>", **style)
 
 
-def _row_notes(finding: Finding, level: float) -> list[dict[str, Any]]:
+def _row_notes(finding: Finding, level: float, narrow: bool) -> list[dict[str, Any]]:
     mark = f'<span style="color:{COLOURS[finding.verdict]}">{MARKS[finding.verdict]}</span>'
     statistic = finding.statistic
     value = interval_of(statistic)
     unit = f" {in_html(show_text(statistic.unit, 16))}" if statistic.unit else ""
     against = [f"{in_html(show_text(c.name, 28))}: {number(c.value)}" for c in finding.controls]
     more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
+    name = f"{mark}  <b>{in_html(finding.id)}</b>  {finding.verdict}"
+    beside = f"against {against[0]}{more}" if against else "no control"
+    if narrow:
+        lines = ((name, 46, LIGHT.ink, 13), (in_html(show_text(statistic.name, 52)), 28, LIGHT.soft, 11),
+                 (f"<b>{value}</b>{unit}", -28, LIGHT.ink, 13), (beside, -46, LIGHT.control, 11))  # fmt: skip
+        return [_note(text, 0, level, size, colour, yshift=at, yref="y", yanchor="middle")
+                for text, at, colour, size in lines]  # fmt: skip
     return [
-        _at(f"{mark}  <b>{in_html(finding.id)}</b>  {finding.verdict}", level, "left", LIGHT.ink, 13, 8),
+        _at(name, level, "left", LIGHT.ink, 13, 8),
         _at(in_html(show_text(statistic.name, 44)), level, "left", LIGHT.soft, 11, -9),
         _at(f"<b>{value}</b>{unit}", level, "right", LIGHT.ink, 13, 8),
-        _at(f"against {against[0]}{more}" if against else "no control", level, "right", LIGHT.control, 11, -9),
+        _at(beside, level, "right", LIGHT.control, 11, -9),
     ]
 
 
@@ -283,6 +297,10 @@ def _left(yaxis: Mapping[str, Any]) -> int:
 
 def _cell_titles(part: Panel) -> int:
     return 18 if any(cell.title for cell in part.cells) else 0
+
+
+def _title(part: Panel, wide: int) -> list[str]:
+    return wrap(show_text(part.title), wide - 4)
 
 
 def _meaning(part: Panel, wide: int) -> list[str]:

@@ -99,7 +99,7 @@ def article(claim_id: str, headline: str, head: str, index: int, part: ClaimData
         figure = (
             f'<div class="drawing{" tall" if part.height > _SHEET else ""}">'
             '<div class="scroll" tabindex="0" role="group" aria-label="figure">'
-            f'<div class="figure" style="height:{part.height}px" data-part="{index}"></div></div>'
+            f'<div class="figure" style="{part.heights}" data-part="{index}"></div></div>'
             f'<div class="save" data-part="{index}">{SAVE_AS}</div></div>'
         )
     return (

@@ -2,6 +2,8 @@
 // A figure is a plotly record without its template; `common` has both templates and the dark palette.
 "use strict";
 
+// Windows below this width get a figure's narrow form.
+const NARROW = 640;
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const night = matchMedia("(prefers-color-scheme: dark)");
 
@@ -33,6 +35,33 @@ function themed(figure, dark, common) {
   const made = dark ? darker(figure, common.darker) : structuredClone(figure);
   made.layout.template = common.templates[dark ? "dark" : "light"];
   return made;
+}
+
+// The part's figure for this window. A narrow form holds its layout and what differs in its traces; null: gone.
+function fitting(part) {
+  if (!part.narrow || innerWidth >= NARROW) return part.figure;
+  if (!part.fitted) {
+    const {layout, data, whole} = part.narrow;
+    part.fitted = {layout, data: whole ? data : data.map((trace, i) => ({...part.figure.data[i], ...trace}))};
+    for (const trace of part.fitted.data) {
+      for (const [key, value] of Object.entries(trace)) if (value === null) delete trace[key];
+      unfold(trace);
+    }
+  }
+  return part.fitted;
+}
+
+// Calls `redraw` when the window becomes narrow or wide. Screenshots and rotating phones change it for a moment only.
+function whenReshaped(redraw) {
+  let narrow = innerWidth < NARROW, waiting = null;
+  addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      if (narrow === innerWidth < NARROW) return;
+      narrow = !narrow;
+      redraw();
+    }, 200);
+  });
 }
 
 // The heading is HTML, so that it wraps with the window; a saved picture gets it back as plotly's title.

@@ -22,8 +22,8 @@ def health_page(health: Health) -> str:
     above += _table(health)
     if not health.quantities:
         return whole_page(health.title, above)
-    figure = sheet_figure(health.sheet())
-    return drawn_page(health.title, figure, "health", quantities_csv(health.quantities), above)
+    forms = [sheet_figure(health.sheet(), narrow) for narrow in (False, True)]
+    return drawn_page(health.title, forms, "health", quantities_csv(health.quantities), above)
 
 
 def _table(health: Health) -> str:

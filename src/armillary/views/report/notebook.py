@@ -218,7 +218,7 @@ CSS = (
         ]
     )
     # On a narrow screen a row of a wide table is a list of terms: nothing needs sideways scrolling.
-    + "@media screen and (max-width: 640px){\n"
+    + "@media screen and (max-width: 639.9px){\n"
     + _rules(
         [
             ".stacks,.armillary .stacks tbody{display:block}",

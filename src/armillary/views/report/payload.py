@@ -42,29 +42,56 @@ class ClaimData:
     tables: Mapping[str, Table]
     files: Mapping[str, str]
     """The file of each table, beside the report."""
+    narrow: Mapping[str, Any] | None = None
+    """The figure for a narrow screen: its layout, and what differs in its traces."""
 
     @property
     def height(self) -> int:
         """Pixels of the figure without its title."""
-        if self.figure is None:
-            return 0
-        layout = self.figure["layout"]
-        return int(layout["height"] - layout["margin"]["t"] + TOP)
+        return 0 if self.figure is None else _height(self.figure)
+
+    @property
+    def heights(self) -> str:
+        """The figure's heights as a style, for either width of the screen."""
+        narrow = "" if self.narrow is None else f";--narrow:{_height(self.narrow)}px"
+        return f"--wide:{self.height}px{narrow}"
 
 
 # The margin above a figure whose title is in the page's HTML.
 TOP = 10
 
 
-def finding_part(finding: Finding, drawing: Any = None, narrow: bool = False) -> ClaimData:
-    """`drawing` is the finding's figure, if it was drawn before; `narrow`: for a narrow screen."""
+def _height(record: Mapping[str, Any]) -> int:
+    layout = record["layout"]
+    return int(layout["height"] - layout["margin"]["t"] + TOP)
+
+
+def finding_part(finding: Finding, forms: Sequence[Any] = ()) -> ClaimData:
+    """`forms` are the finding's figure, wide and narrow, if it was drawn before."""
     drawn = replace(finding, quantities=tuple(map(thinned, finding.quantities)))
-    if drawing is None or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
-        drawing = figure(drawn, narrow)
+    if not forms or any(a is not b for a, b in zip(drawn.quantities, finding.quantities, strict=True)):
+        forms = [figure(drawn, narrow) for narrow in (False, True)]
     tables = {"": finding.table} if finding.table.rows else {}
     tables |= {name: table for name, table in finding.more_tables.items() if table.rows}
     files = {name: file_name(f"{finding.id}.{name}" if name else finding.id) for name in tables}
-    return ClaimData(file_name(finding.id, ""), bare(drawing), finding_csv(finding), tables, files)
+    wide, narrow = map(bare, forms)
+    return ClaimData(file_name(finding.id, ""), wide, finding_csv(finding), tables, files, changed(wide, narrow))
+
+
+def changed(wide: Mapping[str, Any], narrow: Mapping[str, Any]) -> dict[str, Any]:
+    """A figure's form for a narrow screen without what the wide one holds: traces have the same numbers.
+
+    >>> changed({"layout": {}, "data": [{"x": [1, 2], "xaxis": "x"}]}, {"layout": {}, "data": [{"x": [1, 2]}]})
+    {'layout': {}, 'data': [{'xaxis': None}]}
+    """
+    ours, theirs = narrow["data"], wide["data"]
+    if len(ours) != len(theirs):
+        return {"layout": narrow["layout"], "data": ours, "whole": True}
+    traces = [
+        {key: a.get(key) for key in [*a, *(key for key in b if key not in a)] if a.get(key) != b.get(key)}
+        for a, b in zip(ours, theirs, strict=True)
+    ]
+    return {"layout": narrow["layout"], "data": traces}
 
 
 def bare(drawing: Any) -> dict[str, Any]:
@@ -153,7 +180,9 @@ def _picks(quantity: Quantity, axis: int) -> NDArray[np.int64] | None:
 
 def blocks_html(parts: Sequence[ClaimData], common: Mapping[str, Any], limit: int = LIMIT, least: int = LEAST) -> str:
     """The parts as JSON in inert script elements `part-0`, `part-1` …, and `common` once, in at most `limit` bytes."""
-    figures = [_json({"name": part.name, "figure": part.figure, "csv": part.csv}) for part in parts]
+    figures = [
+        _json({"name": part.name, "figure": part.figure, "narrow": part.narrow, "csv": part.csv}) for part in parts
+    ]
     room = max(least, limit - sum(len(text.encode()) for text in figures))
     sizes = [[_size(table) for table in part.tables.values()] for part in parts]
     level = fair_share([size for row in sizes for size in row], room)
@@ -170,7 +199,8 @@ def blocks_html(parts: Sequence[ClaimData], common: Mapping[str, Any], limit: in
 def part_record(part: ClaimData, rows: int = 2000) -> dict[str, Any]:
     """One claim's data for a page that asks for it alone; tables are cut to `rows`."""
     tables = [_table_record(name, table, part.files.get(name, ""), rows) for name, table in part.tables.items()]
-    return {"name": part.name, "figure": part.figure, "csv": part.csv, "tables": tables}
+    figures = {"figure": part.figure, "narrow": part.narrow}
+    return {"name": part.name, **figures, "csv": part.csv, "tables": tables}
 
 
 def fair_share(sizes: Sequence[float], room: float) -> float:

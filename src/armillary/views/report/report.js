@@ -20,7 +20,11 @@ function part(index) {
 // ---- figures ------------------------------------------------------------------------------------------
 
 const isDark = () => night.matches && !printing;
-const draw = place => drawFigure(place, part(place.dataset.part).figure, common, isDark(), printing ? PAPER : 0);
+const draw = place => {
+  const shown = part(place.dataset.part);
+  return drawFigure(place, printing ? shown.figure : fitting(shown), common, isDark(), printing ? PAPER : 0);
+};
+const redraw = () => places.filter(place => place.classList.contains("drawn")).forEach(draw);
 
 const places = all(".figure");
 const watcher = new IntersectionObserver(seen => {
@@ -31,7 +35,8 @@ const watcher = new IntersectionObserver(seen => {
   }
 }, {rootMargin: "300px"});
 places.forEach(place => watcher.observe(place));
-night.addEventListener("change", () => places.filter(place => place.classList.contains("drawn")).forEach(draw));
+night.addEventListener("change", redraw);
+whenReshaped(redraw);
 
 for (const button of all(".save button")) {
   button.addEventListener("click", () =>

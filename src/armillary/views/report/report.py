@@ -14,7 +14,7 @@ from armillary.results.store import write_whole
 from armillary.results.survey import Survey
 from armillary.views.figures import theme  # noqa: F401  (registers the templates)
 from armillary.views.figures.marks import DARK, LIGHT
-from armillary.views.page import library_script, whole_page
+from armillary.views.page import Forms, library_script, whole_page
 from armillary.views.report.claims import model_section, settings_section, survey_chapters, survey_ledger
 from armillary.views.report.payload import LIMIT, TOP, ClaimData, blocks_html, finding_part
 from armillary.views.text.papers.methods import CITATION, methods_text
@@ -29,8 +29,8 @@ _LOGO = (
 )
 
 
-def save_report(survey: Survey, path: Path, figures: Mapping[str, go.Figure] | None = None) -> Path:
-    """Write the report as one file; `figures` are figures of claims that were drawn before."""
+def save_report(survey: Survey, path: Path, figures: Mapping[str, Forms] | None = None) -> Path:
+    """Write the report as one file; `figures` are figures of claims, wide and narrow, that were drawn before."""
     content, home = report_html(survey, figures), Path(path).parent
     if Path(path).name == REPORT and SURVEY in listed(home):
         add_files(home, {REPORT: content})
@@ -39,10 +39,10 @@ def save_report(survey: Survey, path: Path, figures: Mapping[str, go.Figure] | N
     return Path(path)
 
 
-def report_html(survey: Survey, figures: Mapping[str, go.Figure] | None = None) -> str:
+def report_html(survey: Survey, figures: Mapping[str, Forms] | None = None) -> str:
     """The survey as one self-contained page."""
     name = survey.model.name
-    parts = [finding_part(finding, (figures or {}).get(finding.id)) for finding in survey]
+    parts = [finding_part(finding, (figures or {}).get(finding.id, ())) for finding in survey]
     laws = law_line(survey)
     lines = [model_line(survey), text_line(survey)]
     above = masthead(f"Verdicts on {name}", lines, f'<a href="#model">Laws</a>: {e(laws)}' if laws else "")

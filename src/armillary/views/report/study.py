@@ -28,6 +28,7 @@ from armillary.views.report.claims import article, terms
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section
 from armillary.views.report.notebook import mark_html, table_html
 from armillary.views.report.payload import ClaimData, bare
+from armillary.views.report.payload import Part, bare, changed
 from armillary.views.report.report import assembled, masthead
 from armillary.views.text.lab.study import OUTCOME_MARKS, cost_table, geometry_table, study_table
 from armillary.views.text.quoting import html_text as e
@@ -140,8 +141,8 @@ def _figures(study: StudyOutcome, parts: list[ClaimData]) -> list[str]:
     drawn = []
     table = table_csv(study_table(study))
     for name, _, title, panels in _articles(study):
-        figure = figure_of(study, panels, title, caption(study))
-        parts.append(ClaimData(f"{study.name}-{name}", bare(figure), table, {}, {}))
+        wide, narrow = (bare(figure_of(study, panels, title, caption(study), narrow)) for narrow in (False, True))
+        parts.append(ClaimData(f"{study.name}-{name}", wide, table, {}, {}, changed(wide, narrow)))
         drawn.append(article(name, title, "", len(parts) - 1, parts[-1], terms(*_facts(name)), _reading(study, name)))
     return drawn
 

@@ -1,16 +1,11 @@
 """Sheets that are drawings, as a picture and as a page; no browser is needed."""
 
-import base64
 import json
-from typing import TYPE_CHECKING
 
 from armillary.results.sheets.sheet import Sheet
 from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.store import table_csv
 from armillary.views.page import SAVE_AS, inert, whole_page
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 _SCRIPT = """
 const data = JSON.parse(document.getElementById("data").textContent), svg = document.querySelector("svg");
@@ -60,20 +55,3 @@ def drawing_page(sheet: Sheet, below: str) -> str:
     return whole_page(
         sheet.title, body, f'<script type="application/json" id="data">{data}</script><script>{_SCRIPT}</script>'
     )
-
-
-def painted(svg: str, height: int) -> "go.Figure":
-    """An SVG as a figure that contains nothing else, for kaleido, which has the system's fonts."""
-    import plotly.graph_objects as go
-
-    source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode("utf-8", "replace")).decode()
-    place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "sizex": 1, "sizey": 1, "sizing": "stretch"}
-    hidden, margin = {"visible": False}, {"l": 0, "r": 0, "t": 0, "b": 0}
-    layout = {
-        "images": [{"source": source, **place}],
-        "xaxis": hidden,
-        "yaxis": hidden,
-        "margin": margin,
-        "height": height,
-    }
-    return go.Figure(layout=layout)

@@ -152,7 +152,8 @@ def sheet_page(sheet: Sheet) -> str:
     if sheet.drawing is not None:
         return drawing_page(sheet, below_html(replace(sheet, notes=())))
     head, body = _above(sheet), below_html(sheet)
-    return drawn_page(sheet.title, sheet_figure(sheet), sheet.name, quantities_csv(sheet.quantities), head, body)
+    forms = [sheet_figure(sheet, narrow) for narrow in (False, True)]
+    return drawn_page(sheet.title, forms, sheet.name, quantities_csv(sheet.quantities), head, body)
 
 
 def sheet_html(sheet: Sheet) -> str:

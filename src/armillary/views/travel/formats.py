@@ -10,12 +10,14 @@ from rich.text import Text
 from armillary.errors import OutputError
 from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.store import check_writable, json_text
+from armillary.results.trajectory import Trajectory
+from armillary.views.figures.paint import MISSING
 from armillary.views.save import check_ending
 from armillary.views.text.quoting import show_text
 from armillary.views.text.survey import as_text, paragraphs, print_lines, table_lines
 from armillary.views.travel.captions import caption, notes, score_lines, summary, title
 
-_ENDINGS = (".html", ".svg", ".png", ".csv", ".json")
+_ENDINGS = (".html", ".svg", ".pdf", ".png", ".csv", ".json")
 
 
 def check_out(path: Path) -> None:
@@ -23,10 +25,9 @@ def check_out(path: Path) -> None:
     check_ending(path, _ENDINGS)
     if path.is_dir():
         raise OutputError(f"{path} is a folder; name a file in it, such as {path / 'travel.html'}.")
-    if path.suffix.lower() == ".png" and find_spec("kaleido") is None:
-        raise OutputError(
-            "a .png needs kaleido: pip install 'armillary[png]', or save as .svg or .html, which need no extra."
-        )
+    kind = path.suffix.lower().removeprefix(".")
+    if kind in ("png", "pdf") and find_spec("matplotlib") is None:
+        raise OutputError(MISSING.format(kind=kind))
     check_writable(path.parent)
 
 

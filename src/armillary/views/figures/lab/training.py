@@ -65,11 +65,11 @@ def training_figure(looks: Sequence[Look], name: str, narrow: bool = False) -> g
 
 def save_training(looks: Sequence[Look], name: str, path: Path) -> Path:
     """The figure as .html, .png or .svg, or its numbers as .csv."""
-    figure = training_figure(looks, name)
+    forms = [training_figure(looks, name, narrow) for narrow in (False, True)]
     table = training_csv(looks)
     head = f"<h1>{escape(training_headline(looks))}</h1><p class='soft'>{escape(training_caption(name))}</p>"
     return save_figure(
-        figure, lambda: drawn_page(training_headline(looks), figure, "training", table, head), table, path
+        forms[0], lambda: drawn_page(training_headline(looks), forms, "training", table, head), table, path
     )
 
 
