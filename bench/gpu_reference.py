@@ -58,12 +58,12 @@ def _small(family: str) -> nn.Module:
     torch.manual_seed(1)
     sizes = {"vocab_size": WORDS_AT_MOST, "bos_token_id": 0, "eos_token_id": 0}
     if family == "gpt2":
-        made = tr.GPT2LMHeadModel(tr.GPT2Config(n_embd=192, n_layer=4, n_head=6, **sizes))
+        made = tr.GPT2LMHeadModel(tr.GPT2Config(n_embd=128, n_layer=2, n_head=4, **sizes))
     elif family == "bert":
-        config = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 384}
+        config = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
         made = tr.BertForMaskedLM(tr.BertConfig(**config, **sizes))
     else:
-        made = llama(192, 384, 4, 6, 3, WORDS_AT_MOST)()
+        made = llama(128, 256, 2, 4, 2, WORDS_AT_MOST)()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)

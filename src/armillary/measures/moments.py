@@ -19,7 +19,7 @@ mean. `exact=True` squares every row in float64, at about twice the cost, and su
 1e-11.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import torch
 from jaxtyping import Bool, Float
@@ -56,8 +56,6 @@ class Moments:
         self._sum = torch.zeros(d, dtype=torch.float64)
         # Created by the first rows: 2.7 MB at d = 768 that need no zeros.
         self._strips: list[Tensor] = []
-        # Where strips lie one after another; None where each has memory of its own.
-        self._flat: Tensor | None = None
 
     @classmethod
     def empty(cls, d: int, exact: bool = False, even: bool = False) -> "Moments":
@@ -117,36 +115,6 @@ class Moments:
         for start in range(0, len(rows), CHUNK):
             self._add(rows[start : start + CHUNK].detach())
 
-    def settle_shift(self, rows: int, some: Callable[[slice], Tensor], device: torch.device) -> None:
-        """Set the shift before `rows` rows that `include_half` will get; `some` gives a few of them. Moves it as
-        `include` does."""
-        self._settle(device)
-        if self._offered < PILOT and rows > self._offered // 2:
-            self._move(some(slice(None, None, (rows // 64) | 1)).to(torch.float32).mean(dim=0))
-
-    def include_half(self, rows: Float[Tensor, "n d"]) -> None:
-        """Add rows of half precision from which `shift` was taken; those that do not count are 0. Say how many count
-        by `count_each`. Products are exact in float32 and summed in float32 over some thousand rows, then in
-        float64."""
-        from armillary.geometry.fused.gram import add_gram, strip_shapes
-
-        self._check(rows)
-        self._offered += len(rows)
-        if self._flat is None:
-            shapes = strip_shapes(self.d, STRIP)
-            self._flat = torch.zeros(sum(a * b for a, b in shapes), dtype=torch.float64, device=rows.device)
-            pieces = torch.split(self._flat, [a * b for a, b in shapes])
-            views = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
-            for view, strip in zip(views, self._strips, strict=False):
-                view += strip
-            self._strips = views
-        add_gram(rows, self._flat, self._sum, STRIP)
-
-    @staticmethod
-    def count_each(moments: "Sequence[Moments]", counts: "Sequence[Tensor]") -> None:
-        """How many rows of `include_half` counted, for several moments in one kernel."""
-        torch._foreach_add_([m._count for m in moments], list(counts))
-
     def __add__(self, other: "Moments") -> "Moments":
         if self.d != other.d:
             raise ValueError(f"cannot add moments of {self.d} and of {other.d} columns")
@@ -173,7 +141,7 @@ class Moments:
         self._count, self._offered = arrays["counts"][0].clone(), int(arrays["counts"][1])
         self.shift, self._sum = arrays["shift"].clone(), arrays["sum"].clone()
         count = sum(name.startswith("strip") for name in arrays)
-        self._strips, self._flat = [arrays[f"strip{i}"].clone() for i in range(count)], None
+        self._strips = [arrays[f"strip{i}"].clone() for i in range(count)]
 
     def mean(self) -> Float[Tensor, " d"]:
         self._readable()
@@ -231,12 +199,10 @@ class Moments:
                 part.to(device, non_blocking=True) for part in (self._count, self._sum, self.shift)
             )
             self._strips = [strip.to(device) for strip in self._strips]
-            self._flat = None
 
     def _move(self, shift: Tensor) -> None:
         if self._offered:
             self._sum, self._strips = self._about(shift)
-            self._flat = None
         self.shift = shift
 
     def _about(self, shift: Tensor) -> tuple[Tensor, list[Tensor]]:

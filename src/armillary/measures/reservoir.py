@@ -5,7 +5,7 @@ uniform sample without replacement that depends on which tokens were seen, and n
 their batches. Sites that share a seed keep the same tokens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,14 +67,12 @@ class Reservoir:
         among: Int[Tensor, " m"] | None = None,
         rank: Int[Tensor, " m"] | None = None,
         marks: Int[Tensor, " m"] | None = None,
-        there: Int[Tensor, " m"] | None = None,
     ) -> None:
         """Offer rows; payload's first two columns are document and position. Only rows that enter are read.
 
         `among` says where in `rows` the rows of this payload are, so that no copy of them need be made first; `rank` is
         their `priority`, for a caller who offers the same tokens to many reservoirs; `marks` are integers that only the
-        device knows; `there` is `among` on the device of the rows, which saves copying it again. With payload, `among`
-        and `rank` on the CPU nothing waits for the device.
+        device knows. With payload, `among` and `rank` on the CPU nothing waits for the device.
         """
         if (rows.shape[1], payload.shape[1]) != (self.d, self.width):
             raise ValueError(
@@ -83,8 +81,6 @@ class Reservoir:
         where = payload.detach().cpu().to(torch.int64)
         priority = _hash(self.seed, where) if rank is None else rank
         self.seen += len(where)
-        if there is not None and self.kept + len(where) <= self.capacity:
-            return self._append(rows.detach(), there, where, priority, marks)
         bar = int(self._priority[: self.kept].max()) if self.kept == self.capacity else None
         entering = torch.arange(len(where)) if bar is None else (priority <= bar).nonzero()[:, 0]
         if len(entering) > self.capacity:
@@ -94,22 +90,6 @@ class Reservoir:
             places = entering if among is None else among.cpu()[entering]
             marked = torch.zeros(1, dtype=torch.int64).expand(len(where)) if marks is None else marks
             self._enter(rows.detach(), places, where[entering], priority[entering], marked, entering)
-
-    @staticmethod
-    def mark_each(marked: "Sequence[tuple[Reservoir, int, Tensor]]") -> None:
-        """Set the marks of rows that have entered without, from a place on, in one kernel for all reservoirs."""
-        places = [reservoir._marks[start : start + len(marks)] for reservoir, start, marks in marked]
-        torch._foreach_copy_(places, [marks for _, _, marks in marked])
-
-    def _append(self, rows: Tensor, there: Tensor, payload: Tensor, priority: Tensor, marks: Tensor | None) -> None:
-        """Put rows[there] into the next free slots; there is room for all."""
-        self._settle(rows.device)
-        slots = slice(self.kept, self.kept + len(there))
-        self._rows[slots] = rows.index_select(0, there)
-        if marks is not None:
-            self._marks[slots] = marks
-        self._payload[slots], self._priority[slots] = payload, priority
-        self.kept += len(there)
 
     def _settle(self, device: torch.device) -> None:
         """Keep the rows where they come from; an empty reservoir has nothing to copy."""
@@ -182,6 +162,14 @@ def priority(seed: int, payload: Int[Tensor, "n w"]) -> Int[Tensor, " n"]:
     return _hash(seed, payload)
 
 
+def hashed(seed: int, document: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """The same of two columns: splitmix64's finaliser over seed, document and position. Any order of the bits will do:
+    int64's."""
+    first, second = (column.astype(np.uint64) for column in (document, position))
+    state: np.ndarray = _mix(_mix(_mix(np.array([seed % 2**64], dtype=np.uint64)) ^ first) ^ second)
+    return state.view(np.int64)
+
+
 def _order(priority: Tensor, payload: Tensor) -> Tensor:
     """By priority; the payload settles a collision of hashes, or a token that was offered twice."""
     keys = [column.numpy() for column in reversed(payload.unbind(dim=1))]
@@ -189,10 +177,7 @@ def _order(priority: Tensor, payload: Tensor) -> Tensor:
 
 
 def _hash(seed: int, payload: Tensor) -> Tensor:
-    """Splitmix64's finaliser over seed, document and position; any order of the bits will do: int64's."""
-    document, position = (payload[:, i].numpy().astype(np.uint64) for i in (0, 1))
-    state = _mix(_mix(_mix(np.array([seed % 2**64], dtype=np.uint64)) ^ document) ^ position)
-    return torch.from_numpy(state.view(np.int64))
+    return torch.from_numpy(hashed(seed, payload[:, 0].numpy(), payload[:, 1].numpy()))
 
 
 def _mix(x: np.ndarray) -> np.ndarray:

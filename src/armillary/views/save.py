@@ -197,7 +197,7 @@ def _save(path: Path, makers: Makers) -> Path:
 def _drawn_pictures(svg: Callable[[bool], str]) -> Makers:
     """A drawing that is SVG from the start, a globe or a schema; its PDF and PNG are two columns of a paper wide."""
     from armillary.views.figures.paint import painted
-    from armillary.views.figures.picture import SIZES
+    from armillary.views.figures.print.picture import SIZES
 
     def maker(kind: str) -> Callable[[], bytes]:
         return lambda: painted(svg(False), kind, SIZES[2][1])

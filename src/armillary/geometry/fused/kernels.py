@@ -1,16 +1,22 @@
-"""Triton kernels: one program per row, or per tile of a product. `rows`, `gram` and `paths` say what they compute."""
+"""Triton kernels: one program per row. `rows` and `paths` say what they compute.
+
+X0 to X7 are the rows of up to eight sites. Each kernel picks its own by two lines: a helper of ours would not be found
+by Triton's interpreter where tests instrument this module.
+"""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def row_kernel(X, OUT, n, d, stride, eps, CENTRED: tl.constexpr, B: tl.constexpr):
-    """OUT [7, n] of rows X: what `rows.FIELDS` names."""
-    r = tl.program_id(0).to(tl.int64)
+def row_kernel(X0, X1, X2, X3, X4, X5, X6, X7, OUT, n, d, eps, CENTRED: tl.constexpr, B: tl.constexpr):
+    """OUT [site, 7, n] of rows: what `rows.FIELDS` names."""
+    r, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = tl.arange(0, B)
     inside = column < d
-    x = tl.load(X + r * stride + column, mask=inside, other=0.0).to(tl.float32)
+    low = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
+    high = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
+    x = tl.load(tl.where(g < 4, low, high) + r * d + column, mask=inside, other=0.0).to(tl.float32)
     length2 = tl.sum(x * x, 0)
     mean = tl.sum(x, 0) / d
     power = length2 / d
@@ -20,89 +26,86 @@ def row_kernel(X, OUT, n, d, stride, eps, CENTRED: tl.constexpr, B: tl.constexpr
         power = tl.sum(z * z, 0) / d
     z = z * tl.div_rn(1.0, tl.sqrt_rn(power + eps))
     size = tl.where(inside, tl.abs(x), -1.0)
-    tl.store(OUT + r, length2)
-    tl.store(OUT + n + r, mean)
-    tl.store(OUT + 2 * n + r, power)
-    tl.store(OUT + 3 * n + r, tl.sum(z * z, 0))
-    tl.store(OUT + 4 * n + r, tl.sum(z, 0))
-    tl.store(OUT + 5 * n + r, tl.max(size, 0))
-    tl.store(OUT + 6 * n + r, tl.argmax(size, 0).to(tl.float32))
+    place = OUT + g.to(tl.int64) * 7 * n + r
+    tl.store(place, length2)
+    tl.store(place + n, mean)
+    tl.store(place + 2 * n, power)
+    tl.store(place + 3 * n, tl.sum(z * z, 0))
+    tl.store(place + 4 * n, tl.sum(z, 0))
+    tl.store(place + 5 * n, tl.max(size, 0))
+    tl.store(place + 6 * n, tl.argmax(size, 0).to(tl.float32))
 
 
 @triton.jit
-def half_kernel(X, ROWS, COUNTS, BOUND, SHIFT, OUT, n, d, stride, eps, CENTRED: tl.constexpr, B: tl.constexpr):
-    """OUT [n, d] in half precision: z − shift where the row counts and is not massive, else 0."""
-    r = tl.program_id(0).to(tl.int64)
+def direction_kernel(
+    X0,
+    X1,
+    X2,
+    X3,
+    X4,
+    X5,
+    X6,
+    X7,
+    STATS,
+    CHOSEN,
+    BOUND,
+    SHIFT,
+    OUT,
+    n,
+    d,
+    count,
+    room,
+    eps,
+    CENTRED: tl.constexpr,
+    B: tl.constexpr,
+):
+    """OUT [site, room, d]: z − shift of the chosen rows that are not massive, else 0."""
+    i, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    there = i < count
+    r = tl.load(CHOSEN + i, mask=there, other=0)
     column = tl.arange(0, B)
     inside = column < d
-    x = tl.load(X + r * stride + column, mask=inside, other=0.0).to(tl.float32)
+    low = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
+    high = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
+    x = tl.load(tl.where(g < 4, low, high) + r * d + column, mask=inside & there, other=0.0)
+    x = x.to(tl.float32)
+    stats = STATS + g.to(tl.int64) * 7 * n + r
     if CENTRED:
-        x -= tl.load(ROWS + n + r)
-    scale = tl.div_rn(1.0, tl.sqrt_rn(tl.load(ROWS + 2 * n + r) + eps))
-    z = x * scale - tl.load(SHIFT + column, mask=inside, other=0.0)
-    peak = tl.load(ROWS + 5 * n + r)
-    ordinary = (tl.load(COUNTS + r) != 0) & (peak < tl.load(BOUND))
+        x -= tl.load(stats + n)
+    scale = tl.div_rn(1.0, tl.sqrt_rn(tl.load(stats + 2 * n) + eps))
+    z = x * scale - tl.load(SHIFT + g * d + column, mask=inside, other=0.0)
+    peak = tl.load(stats + 5 * n)
     # A NaN is no massive coordinate: it stays, and is found when the sums are read.
-    ordinary = ordinary | ((tl.load(COUNTS + r) != 0) & (peak != peak))
-    tl.store(OUT + r * d + column, tl.where(ordinary, z, 0.0).to(tl.float16), mask=inside)
+    ordinary = there & ((peak < tl.load(BOUND + g)) | (peak != peak))
+    place = OUT + (g.to(tl.int64) * room + i) * d + column
+    tl.store(place, tl.where(ordinary, z, 0.0).to(OUT.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def gram_kernel(Z, FIRST, SECOND, OUT, n, d, tiles, PER: tl.constexpr, M: tl.constexpr, K: tl.constexpr):
-    """OUT [split, tile, M, M]: products of columns over one part of the rows."""
-    tile, split = tl.program_id(0), tl.program_id(1)
-    i, j = tl.load(FIRST + tile), tl.load(SECOND + tile)
-    left, right = i * M + tl.arange(0, M), j * M + tl.arange(0, M)
-    row = split * PER + tl.arange(0, K)
-    end = tl.minimum(n, (split + 1) * PER)
-    total = tl.zeros((M, M), dtype=tl.float32)
-    for _ in range(0, PER, K):
-        here = (row < end)[:, None]
-        start = Z + row.to(tl.int64)[:, None] * d
-        a = tl.load(start + left[None, :], mask=here & (left < d)[None, :], other=0.0)
-        b = tl.load(start + right[None, :], mask=here & (right < d)[None, :], other=0.0)
-        total = tl.dot(tl.trans(a), b, total)
-        row += K
-    place = OUT + (split * tiles + tile).to(tl.int64) * M * M
-    tl.store(place + tl.arange(0, M)[:, None] * M + tl.arange(0, M)[None, :], total)
-
-
-@triton.jit
-def fold_kernel(
-    PARTS, SUMS, FIRST, SECOND, FLAT, TOTAL, d, splits, tiles, M: tl.constexpr, STRIP: tl.constexpr, ROWS: tl.constexpr
-):
-    """Add the parts of each tile, in order and in float64, to the strips of the triangle; and SUMS [d] to TOTAL."""
-    tile, some = tl.program_id(0), tl.program_id(1)
-    i, j = tl.load(FIRST + tile), tl.load(SECOND + tile)
-    inner = some * ROWS + tl.arange(0, ROWS)
-    row, column = i * M + inner, j * M + tl.arange(0, M)
-    strip = row // STRIP
-    # Strips before this one have STRIP rows each, of d, d − STRIP, … columns.
-    before = STRIP * (strip * d - STRIP * (strip * (strip - 1) // 2))
-    place = before[:, None] + (row - strip * STRIP)[:, None] * (d - strip * STRIP)[:, None]
-    place += column[None, :] - (strip * STRIP)[:, None]
-    inside = (row < d)[:, None] & (column < d)[None, :] & (column[None, :] >= (strip * STRIP)[:, None])
-    total = tl.load(FLAT + place, mask=inside, other=0.0)
-    split = 0
-    while split < splits:
-        part = PARTS + (split * tiles + tile).to(tl.int64) * M * M
-        total += tl.load(part + inner[:, None] * M + tl.arange(0, M)[None, :]).to(tl.float64)
-        split += 1
-    tl.store(FLAT + place, total, mask=inside)
-    if i == j:
-        sums = tl.load(SUMS + row, mask=row < d, other=0.0).to(tl.float64)
-        tl.store(TOTAL + row, tl.load(TOTAL + row, mask=row < d, other=0.0) + sums, mask=row < d)
+def gather_kernel(X0, X1, X2, X3, X4, X5, X6, X7, ROWS, OUT, d, count, B: tl.constexpr):
+    """OUT [site, count, d]: copies of the given rows."""
+    i, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    r = tl.load(ROWS + i)
+    column = tl.arange(0, B)
+    inside = column < d
+    low = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
+    high = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
+    x = tl.load(tl.where(g < 4, low, high) + r * d + column, mask=inside, other=0.0)
+    tl.store(OUT + (g.to(tl.int64) * count + i) * d + column, x, mask=inside)
 
 
 @triton.jit
 def path_kernel(
-    X,
+    X0,
+    X1,
+    X2,
+    X3,
+    X4,
+    X5,
+    X6,
+    X7,
     ROWS,
-    LAST,
-    BEFORE,
-    HERE,
-    START,
-    STATS,
+    CARRIED,
     WORDS,
     OWN,
     NEXT,
@@ -113,62 +116,59 @@ def path_kernel(
     ENDS,
     n,
     d,
-    stride,
     words_stride,
     eps,
-    here,
-    last,
-    before,
+    COUNT: tl.constexpr,
     CENTRED: tl.constexpr,
-    PAST: tl.constexpr,
-    END: tl.constexpr,
+    FIRST: tl.constexpr,
+    LAST: tl.constexpr,
     B: tl.constexpr,
 ):
-    """OUT [7, n]: products of a state's step with words and with the step before, as `paths.PRODUCTS` names them.
-
-    HERE gets a copy of the row; LAST, BEFORE and START hold those of the two states before and of the first. STATS
-    [4, 2, n] has the mean and 1/√(power + ε) of each of these copies, the last of the first state.
-    """
+    """OUT [state, 7, n]: products of a state's step with words and with the step before, as `paths.PRODUCTS` names
+    them. ROWS [state, 7, n] are the rows' statistics. CARRIED [3, n, d] has the last state, the last step and the first
+    state of the groups before."""
     r = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, B)
     inside = column < d
-    raw = tl.load(X + r * stride + column, mask=inside, other=0.0)
-    tl.store(HERE + r * d + column, raw, mask=inside)
-    mean, scale = tl.load(ROWS + n + r), tl.div_rn(1.0, tl.sqrt_rn(tl.load(ROWS + 2 * n + r) + eps))
-    tl.store(STATS + 2 * here * n + r, mean)
-    tl.store(STATS + (2 * here + 1) * n + r, scale)
-    z = raw.to(tl.float32)
-    if CENTRED:
-        z = tl.where(inside, z - mean, 0.0)
-    z = z * scale
-    gain = tl.load(GAIN + column, mask=inside, other=0.0)
-    step, bend = z, 0.0
-    if PAST > 0:
-        one = tl.load(LAST + r * d + column, mask=inside, other=0.0).to(tl.float32)
-        if CENTRED:
-            one = tl.where(inside, one - tl.load(STATS + 2 * last * n + r), 0.0)
-        one *= tl.load(STATS + (2 * last + 1) * n + r)
-        step = z - one
-        if PAST > 1:
-            two = tl.load(BEFORE + r * d + column, mask=inside, other=0.0).to(tl.float32)
-            if CENTRED:
-                two = tl.where(inside, two - tl.load(STATS + 2 * before * n + r), 0.0)
-            one -= two * tl.load(STATS + (2 * before + 1) * n + r)
-        bend = tl.sum(step * one, 0)
-    warped = step * gain
     own = tl.load(WORDS + tl.load(OWN + r) * words_stride + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(OUT + r, tl.sum(warped * own, 0))
     following = tl.load(WORDS + tl.load(NEXT + r) * words_stride + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(OUT + n + r, tl.sum(warped * following, 0))
     other = tl.load(WORDS + tl.load(OTHER + r) * words_stride + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(OUT + 2 * n + r, tl.sum(warped * other, 0))
-    tl.store(OUT + 3 * n + r, tl.sum(step * tl.load(TILT + column, mask=inside, other=0.0), 0))
-    tl.store(OUT + 4 * n + r, tl.sum(step * step, 0))
-    tl.store(OUT + 5 * n + r, bend)
-    tl.store(OUT + 6 * n + r, tl.sum(z * z * gain * gain, 0))
-    if END:
-        first = tl.load(START + r * d + column, mask=inside, other=0.0).to(tl.float32)
+    gain = tl.load(GAIN + column, mask=inside, other=0.0)
+    tilt = tl.load(TILT + column, mask=inside, other=0.0)
+    carried = CARRIED + r * d + column
+    size = n.to(tl.int64) * d
+    # Before the first state there is nothing: its step is the state itself.
+    state = tl.zeros((B,), dtype=tl.float32)
+    step = tl.zeros((B,), dtype=tl.float32)
+    if not FIRST:
+        state = tl.load(carried, mask=inside, other=0.0)
+        step = tl.load(carried + size, mask=inside, other=0.0)
+    rows, out = ROWS + r, OUT + r
+    for g in range(COUNT):
+        low = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
+        high = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
+        z = tl.load(tl.where(g < 4, low, high) + r * d + column, mask=inside, other=0.0).to(tl.float32)
         if CENTRED:
-            first = tl.where(inside, first - tl.load(STATS + 6 * n + r), 0.0)
-        first = z - first * tl.load(STATS + 7 * n + r)
-        tl.store(ENDS + r, tl.sum(first * first, 0))
+            z = tl.where(inside, z - tl.load(rows + n), 0.0)
+        z *= tl.div_rn(1.0, tl.sqrt_rn(tl.load(rows + 2 * n) + eps))
+        new = z - state
+        bend = tl.sum(new * step, 0)
+        state, step = z, new
+        if FIRST and g == 0:
+            tl.store(carried + 2 * size, z, mask=inside)
+        warped = step * gain
+        tl.store(out, tl.sum(warped * own, 0))
+        tl.store(out + n, tl.sum(warped * following, 0))
+        tl.store(out + 2 * n, tl.sum(warped * other, 0))
+        tl.store(out + 3 * n, tl.sum(step * tilt, 0))
+        tl.store(out + 4 * n, tl.sum(step * step, 0))
+        tl.store(out + 5 * n, bend)
+        tl.store(out + 6 * n, tl.sum(z * z * gain * gain, 0))
+        rows += 7 * n
+        out += 7 * n
+    if LAST:
+        moved = state - tl.load(carried + 2 * size, mask=inside, other=0.0)
+        tl.store(ENDS + r, tl.sum(moved * moved, 0))
+    else:
+        tl.store(carried, state, mask=inside)
+        tl.store(carried + size, step, mask=inside)

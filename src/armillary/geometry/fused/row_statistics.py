@@ -1,4 +1,9 @@
-"""What are a row's length, mean, power and largest entry, and how long is its direction? One read of the row."""
+"""What are the lengths, means, powers and largest entries of the rows at several sites, and their directions?
+
+Sites of one kind are read together: a launch of a kernel takes the host as long as a small kernel takes the device.
+"""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -8,62 +13,98 @@ from armillary.geometry.fused import fused
 FIELDS = ("length2", "mean", "power", "radius2", "total", "peak", "place")
 """‖x‖²; the mean of x; what a norm divides out, squared (variance or mean square); ‖z‖² and Σz of the direction z; the
 largest |x| of a coordinate, and which one it is."""
+# How many sites a kernel reads at once: it takes a pointer to the rows of each.
+AT_ONCE = 8
 
 
-def row_statistics(x: Tensor, centred: bool, eps: float, out: Tensor | None = None) -> Tensor:
-    """[FIELDS, n] of rows [n, d], float32 (float64 of float64 rows); `centred`: by LayerNorm, else by RMSNorm.
+def row_statistics(sites: Sequence[Tensor], centred: bool, eps: float, out: Tensor) -> Tensor:
+    """[site, FIELDS, n] of the rows [n, d] of at most `AT_ONCE` sites; `centred`: by LayerNorm, else by RMSNorm.
 
-    >>> row_statistics(torch.tensor([[3.0, -4.0]]), False, 0.0)[:, 0].tolist()[:3]
+    >>> out = torch.empty(1, 7, 1)
+    >>> row_statistics([torch.tensor([[3.0, -4.0]])], False, 0.0, out)[0, :3, 0].tolist()
     [25.0, -0.5, 12.5]
     """
-    if not fused(x):
-        found = _plain(x, centred, eps)
-        return found if out is None else out.copy_(found)
-    from triton import next_power_of_2
-
+    if not fused(sites[0]):
+        for x, found in zip(sites, out, strict=True):
+            _plain(x, centred, eps, found)
+        return out
     from armillary.geometry.fused.kernels import row_kernel
 
-    n, d = x.shape
-    x = x if x.stride(1) == 1 else x.contiguous()
-    out = x.new_empty(len(FIELDS), n, dtype=torch.float32) if out is None else out
-    row_kernel[(n,)](x, out, n, d, x.stride(0), eps, CENTRED=centred, B=next_power_of_2(d), num_warps=warps(d))
+    n, d = sites[0].shape
+    row_kernel[(n, len(sites))](*pointers(sites), out, n, d, eps, CENTRED=centred, B=block(d), num_warps=warps(d))
     return out
 
 
-def half_rows(
-    x: Tensor, rows: Tensor, centred: bool, eps: float, counts: Tensor, bound: Tensor, shift: Tensor, out: Tensor
+def directions(
+    sites: Sequence[Tensor],
+    statistics: Tensor,
+    chosen: Tensor,
+    centred: bool,
+    eps: float,
+    bounds: Tensor,
+    shifts: Tensor,
+    out: Tensor,
 ) -> Tensor:
-    """z − shift [n, d] in half precision; 0 where a row does not count or its peak reaches the bound.
+    """z − shift [site, m, d] of the chosen rows; 0 where a row's peak reaches its site's bound, and behind the chosen.
 
-    `rows` are the statistics of x. z has no entry beyond √d, so half precision keeps eleven bits of each.
+    `statistics` are those of the rows. z has no entry beyond √d, so half precision keeps eleven bits of each.
     """
-    if not fused(x):
-        power, mean, peak = (rows[FIELDS.index(name)] for name in ("power", "mean", "peak"))
-        z = (x.float() - mean[:, None] if centred else x.float()) * torch.rsqrt(power + eps)[:, None]
-        ordinary = (counts != 0) & ~(peak >= bound)
-        return out.copy_(torch.where(ordinary[:, None], z - shift, 0.0))
-    from triton import next_power_of_2
+    if not fused(sites[0]):
+        out[:, len(chosen) :] = 0
+        for x, found, bound, shift, place in zip(sites, statistics, bounds, shifts, out, strict=True):
+            some = found.index_select(1, chosen)
+            power, mean, peak = (some[FIELDS.index(name)] for name in ("power", "mean", "peak"))
+            x = x.index_select(0, chosen).to(found.dtype)
+            z = (x - mean[:, None] if centred else x) * torch.rsqrt(power + eps)[:, None]
+            place[: len(chosen)] = torch.where((peak >= bound)[:, None], 0.0, z - shift)
+        return out
+    from armillary.geometry.fused.kernels import direction_kernel
 
-    from armillary.geometry.fused.kernels import half_kernel
-
-    n, d = x.shape
-    x = x if x.stride(1) == 1 else x.contiguous()
-    half_kernel[(n,)](
-        x,
-        rows,
-        counts,
-        bound,
-        shift,
+    n, d = sites[0].shape
+    direction_kernel[(out.shape[1], len(sites))](
+        *pointers(sites),
+        statistics,
+        chosen,
+        bounds,
+        shifts,
         out,
         n,
         d,
-        x.stride(0),
+        len(chosen),
+        out.shape[1],
         eps,
         CENTRED=centred,
-        B=next_power_of_2(d),
+        B=block(d),
         num_warps=warps(d),
     )
     return out
+
+
+def gathered(sites: Sequence[Tensor], rows: Tensor, out: Tensor) -> Tensor:
+    """The given rows [site, m, d] of every site, as they are."""
+    if not fused(sites[0]):
+        for x, place in zip(sites, out, strict=True):
+            torch.index_select(x, 0, rows, out=place)
+        return out
+    from armillary.geometry.fused.kernels import gather_kernel
+
+    d = out.shape[2]
+    gather_kernel[(len(rows), len(sites))](*pointers(sites), rows, out, d, len(rows), B=block(d), num_warps=warps(d))
+    return out
+
+
+def dense(x: Tensor, d: int) -> Tensor:
+    """Rows [n, d] that lie one after another, as kernels read them."""
+    return x.reshape(-1, d).contiguous()
+
+
+def pointers(sites: Sequence[Tensor]) -> list[Tensor]:
+    """As many as the kernels take; the last again where there are fewer."""
+    return [*sites, *[sites[-1]] * (AT_ONCE - len(sites))]
+
+
+def block(d: int) -> int:
+    return 1 << (d - 1).bit_length()
 
 
 def warps(d: int) -> int:
@@ -71,8 +112,8 @@ def warps(d: int) -> int:
     return 1 if d <= 1024 else 2 if d <= 2048 else 4 if d <= 4096 else 8
 
 
-def _plain(x: Tensor, centred: bool, eps: float) -> Tensor:
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
+def _plain(x: Tensor, centred: bool, eps: float, out: Tensor) -> None:
+    x = x.to(out.dtype)
     length2, mean = x.square().sum(-1), x.mean(-1)
     z, power = x, length2 / x.shape[-1]
     if centred:
@@ -80,4 +121,4 @@ def _plain(x: Tensor, centred: bool, eps: float) -> Tensor:
         power = z.square().mean(-1)
     z = z * torch.rsqrt(power + eps)[:, None]
     peak, place = x.abs().max(-1)
-    return torch.stack((length2, mean, power, z.square().sum(-1), z.sum(-1), peak, place.to(x.dtype)))
+    torch.stack((length2, mean, power, z.square().sum(-1), z.sum(-1), peak, place.to(x.dtype)), out=out)

@@ -8,13 +8,17 @@ from armillary.probes.machinery import MODEL, RANDOM, View
 from armillary.probes.machinery.instrument import TokenWatch
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from collections.abc import Sequence
 
-    from armillary.anatomy import Anatomy
+    from torch import Tensor, dtype
+
+    from armillary.anatomy import Anatomy, Norm
     from armillary.flow.glimpse import Tokens
     from armillary.flow.site_sheet import SheetGlimpse, SiteSheet
+    from armillary.flow.sheet import Group, Sheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import Moments
+    from armillary.measures.stacks import MomentStack
 
 
 # Other than the samples' seed: a sample must not consist of the tokens that a covariance reads.
@@ -62,21 +66,24 @@ def share(anatomy: "Anatomy", corpus: "Corpus") -> float:
 
 class CovarianceWatch(TokenWatch):
     def __init__(self, anatomy: "Anatomy", share: float) -> None:
+        from armillary.geometry.fused import batched
         from armillary.measures import Moments
 
         self.sites = tuple(anatomy.norms)
+        self.in_groups = batched(anatomy.device)
         # No coordinate of z exceeds √d, and massive tokens are left out: no entry is far from its column.
         even, odd = (Named.of(self.sites, lambda: Moments.empty(anatomy.d, even=True)) for _ in range(2))
         self.state = CovarianceSums(even, odd)
-        self._half: Tensor | None = None
+        self._order = {site: place for place, site in enumerate(self.sites)}
+        self._stacks: dict[int, tuple[CovarianceSums, MomentStack]] = {}
+        self._buffer: Tensor | None = None
         # Up to which priority a token is read; by its document and place, so that parts of a text add up to the whole.
         self._bar = None if share >= 1 else int(share * 2**64) - 2**63
         self._chosen: Tensor | None = None
 
     def begin(self, tokens: "Tokens") -> None:
         super().begin(tokens)
-        self._seen: list[str] = []
-        self._sheet: SiteSheet | None = None
+        self._sheet: Sheet | None = None
         if self._bar is not None:
             self._chosen = self._choose(tokens, self._bar)
 
@@ -84,66 +91,80 @@ class CovarianceWatch(TokenWatch):
         """Rows of a seeded share of the tokens, first positions left out."""
         import torch
 
-        from armillary.measures.reservoir import priority
+        from armillary.measures.reservoir import hashed
 
-        batch = tokens.batch
-        rows, width = batch.ids.shape
-        places = torch.arange(rows * width).reshape(rows, width)[:, 1:][batch.mask[:, 1:]]
-        rank = priority(SEED, torch.stack((batch.documents[places // width], places % width), 1))
-        return places[rank <= bar].to(tokens.device, non_blocking=True)
-
-    def _of(self, rows: "Tensor", dim: int = 0) -> "Tensor":
-        """The rows that are read."""
-        return rows if self._chosen is None else rows.index_select(dim, self._chosen)
+        places = tokens.places
+        rank = hashed(SEED, places.document, places.position)
+        return torch.from_numpy(places.rows[rank <= bar]).to(tokens.device, non_blocking=True)
 
     def see(self, site: str, view: View) -> None:
         from armillary.flow.glimpse import ORDINARY
         from armillary.flow.site_sheet import SheetGlimpse
 
-        glimpse, tokens = view.norm, self._tokens
-        if self._chosen is not None and not len(self._chosen):
+        glimpse, tokens, chosen = view.norm, self._tokens, self._chosen
+        if chosen is not None and not len(chosen):
             return
-        if isinstance(glimpse, SheetGlimpse) and finfo_bits(glimpse.raw) < 32:
-            return self._see_half(site, glimpse)
         left_out = glimpse.kind != ORDINARY
         if not tokens.whole:
             left_out |= ~tokens.real
-        self.state.halves(site)[tokens.batch.fold].include(self._of(glimpse.z), self._of(left_out), consume=True)
+        z, left_out = (part if chosen is None else part.index_select(0, chosen) for part in (glimpse.z, left_out))
+        self.state.halves(site)[tokens.batch.fold].include(z, left_out, consume=True)
 
-    def _see_half(self, site: str, glimpse: "SheetGlimpse") -> None:
-        """Rows of half precision on a GPU: their products are taken of directions in half precision, too."""
+    def see_group(self, group: "Group") -> None:
+        """On a GPU: products of several sites at once. Those of a model of half precision are of directions in half
+        precision, too."""
+        from armillary.geometry.fused.rows import directions
+        from armillary.measures.stacks import padded
+
+        chosen = self._tokens.later if self._chosen is None else self._chosen
+        if not len(chosen):
+            return
+        stack, self._sheet = self._stack(group), group.sheet
+        for here, there in group.runs(self._order):
+            raw = group.raw[here]
+            if stack.unsettled(there, len(chosen)):
+                stack.move(there, self._middles(raw, chosen, group.norm))
+            z = self._space(len(raw), padded(len(chosen)), raw[0], group.statistics.dtype)
+            known = (group.statistics[here], chosen, group.centred, group.norm.eps)
+            directions(raw, *known, group.bounds[here], stack.shift[there], z)
+            stack.include(there, z, len(chosen))
+
+    def _stack(self, group: "Group") -> "MomentStack":
+        """The sums of this half of the documents, side by side."""
+        from armillary.measures.stacks import MomentStack
+
+        fold = self._tokens.batch.fold
+        if fold not in self._stacks or self._stacks[fold][0] is not self.state:
+            moments = [self.state.halves(site)[fold] for site in self.sites]
+            self._stacks[fold] = self.state, MomentStack(moments, group.raw[0].device)
+        return self._stacks[fold][1]
+
+    def _middles(self, raw: "Sequence[Tensor]", chosen: "Tensor", norm: "Norm") -> "Tensor":
+        """The mean direction of some 64 rows, per site."""
+        from armillary.geometry.fused.rows import gathered
+
+        some = chosen[:: (len(chosen) // 64) | 1]
+        rows = gathered(raw, some, raw[0].new_empty(len(raw), len(some), raw[0].shape[1]))
+        return norm.direction(rows).mean(1).float()
+
+    def _space(self, sites: int, rows: int, like: "Tensor", wide: "dtype") -> "Tensor":
+        """A buffer for directions that all groups use in turn."""
         import torch
 
-        from armillary.geometry.fused.row_statistics import half_rows
-
-        moments, norm, raw = self.state.halves(site)[self._tokens.batch.fold], glimpse.norm, self._of(glimpse.raw)
-        moments.settle_shift(len(raw), lambda some: norm.direction(raw[some]), raw.device)
-        if self._half is None or self._half.numel() < raw.numel():
-            self._half = torch.empty(raw.numel(), dtype=torch.float16, device=raw.device)
-        half = self._half[: raw.numel()].view(raw.shape)
-        counts, bound, rows = self._of(self._tokens.counts), glimpse.typical.bound, self._of(glimpse.rows, 1)
-        half_rows(raw, rows, norm.kind == "layernorm", norm.eps, counts, bound, moments.shift, half)
-        moments.include_half(half)
-        self._seen.append(site)
-        self._sheet = glimpse.sheet
+        kind = torch.float16 if torch.finfo(like.dtype).bits < 32 else wide
+        size = sites * rows * like.shape[1]
+        if self._buffer is None or self._buffer.numel() < size or self._buffer.dtype != kind:
+            self._buffer = torch.empty(size, dtype=kind, device=like.device)
+        return self._buffer[:size].view(sites, rows, like.shape[1])
 
     def end(self) -> None:
-        """How many rows counted, for all sites together."""
+        """On a GPU: how many rows counted, for all sites together."""
         if self._sheet is None:
             return
-        from armillary.flow.glimpse import ORDINARY
-        from armillary.measures import Moments
-
-        counts = self._of((self._sheet.kind == ORDINARY) & self._tokens.real, 1).sum(1)
-        halves = [self.state.halves(site)[self._tokens.batch.fold] for site in self._seen]
-        order = [self._sheet.sites.index(site) for site in self._seen]
-        Moments.count_each(halves, [counts[i] for i in order])
-
-
-def finfo_bits(rows: "Tensor") -> int:
-    import torch
-
-    return torch.finfo(rows.dtype).bits
+        sheet, stack = self._sheet, self._stacks[self._tokens.batch.fold][1]
+        chosen, order = self._tokens.later if self._chosen is None else self._chosen, self._sheet.order(self.sites)
+        massive = sheet.massive if order is None else sheet.massive.index_select(0, order)
+        stack.count += len(chosen) - massive.index_select(1, chosen).sum(1)
 
 
 COVARIANCES = Covariances()

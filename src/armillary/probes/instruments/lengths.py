@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Glimpse, Tokens
     from armillary.flow.site_sheet import SiteSheet
+    from armillary.flow.sheet import Group
     from armillary.flow.tokens import Corpus
     from armillary.measures import GroupedScalars, Largest, TopK
 
@@ -87,12 +88,12 @@ class Lengths:
 class LengthWatch(TokenWatch):
     def __init__(self, anatomy: "Anatomy", corpus: "Corpus") -> None:
         from armillary.flow.glimpse import KINDS
+        from armillary.geometry.fused import batched
         from armillary.measures import GroupedScalars, Largest, TopK
 
         self.sites = tuple(anatomy.norms)
         self._norms = anatomy.norms
-        self._seen: list[tuple[Tensor, Tensor]] = []
-        self._sheet: SiteSheet | None = None
+        self.in_groups = batched(anatomy.device)
         self.state = LengthSums(
             corpus.groups,
             Named.of(self.sites, lambda: GroupedScalars.empty(len(KINDS) * corpus.groups, SCALARS)),
@@ -102,16 +103,12 @@ class LengthWatch(TokenWatch):
 
     def begin(self, tokens: "Tokens") -> None:
         super().begin(tokens)
-        self._seen, self._sheet = [], None
+        self._seen: list[tuple[Group, Tensor, Tensor]] = []
 
     def see(self, site: str, view: View) -> None:
         from armillary.flow.site_sheet import SheetGlimpse
 
         glimpse, tokens = view.norm, self._tokens
-        if isinstance(glimpse, SheetGlimpse):
-            self._sheet = glimpse.sheet
-            self._seen += [glimpse.spread()] if len(tokens.spread) else []
-            return
         columns = _columns(glimpse)
         index = glimpse.kind * self.state.groups + tokens.group
         if not tokens.whole:
@@ -120,16 +117,31 @@ class LengthWatch(TokenWatch):
         self.state.deviation[site].include(glimpse.deviation())
         _massive(glimpse, self.state.massive[site])
 
+    def see_group(self, group: "Group") -> None:
+        """On a GPU: what the modules received and returned at a few rows."""
+        from armillary.geometry.fused.rows import gathered
+
+        chosen, raw = self._tokens.spread, group.raw[0]
+        shape = (len(group.sites), len(chosen), raw.shape[1])
+        given = gathered(group.raw, chosen, raw.new_empty(shape))
+        returned = gathered(group.outputs, chosen, group.outputs[0].new_empty(shape))
+        self._seen.append((group, given, returned))
+
     def end(self) -> None:
         """On a GPU: evaluate all sites together."""
-        if self._sheet is None:
+        if not self._seen:
             return
         from armillary.probes.instruments.batched.lengths_sheet import include_deviations, include_sheet
+        import torch
 
-        norms = [self._norms[site] for site in self._sheet.sites]
-        include_sheet(self.state, self._sheet, norms)
-        if self._seen:
-            include_deviations(self.state, self._sheet.sites, norms, self._seen)
+        from armillary.probes.instruments.lengths_sheet import include_deviations, include_sheet
+
+        groups, given, returned = zip(*self._seen, strict=True)
+        sheet, self._seen = groups[0].sheet, []
+        norms = [self._norms[site] for site in sheet.sites]
+        include_sheet(self.state, sheet, norms)
+        if len(self._tokens.spread):
+            include_deviations(self.state, sheet.sites, norms, torch.cat(given), torch.cat(returned))
 
 
 def _columns(glimpse: "Glimpse") -> "Tensor":

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from armillary.probes.instruments.samples import SampleWatch, TokenSamples
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED
 
@@ -50,8 +53,11 @@ class PositionWatch(SampleWatch):
         super().__init__(anatomy, corpus, each * len(EDGES), tuple(anatomy.norms))
         self._bars = _bars(corpus, each)
 
-    def _chosen(self, payload: "Tensor", rank: "Tensor") -> "Tensor":
-        return rank <= self._bars[range_of(payload[:, 1])]
+    def _chosen(self, position: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.bool_]:
+        import torch
+
+        chosen: NDArray[np.bool_] = rank <= self._bars.numpy()[range_of(torch.from_numpy(position)).numpy()]
+        return chosen
 
 
 def range_of(position: "Tensor") -> "Tensor":

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Tokens
     from armillary.flow.site_sheet import SiteSheet
+    from armillary.flow.sheet import Group, Sheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import Reservoir
+    from armillary.measures.stacks import ReservoirStack
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,54 +101,67 @@ class Samples:
 
 class SampleWatch:
     def __init__(self, anatomy: "Anatomy", corpus: "Corpus", capacity: int, sites: tuple[str, ...]) -> None:
+        from armillary.geometry.fused import batched
         from armillary.measures import Reservoir
 
         self.sites = sites
+        self.in_groups = batched(anatomy.device)
         self.state = TokenSamples(Named.of(self.sites, lambda: Reservoir.empty(capacity, anatomy.d, 4)))
+        self._order = {site: place for place, site in enumerate(sites)}
         self._bar = bar(corpus, capacity)
+        self._stack: tuple[TokenSamples, ReservoirStack] | None = None
 
     def begin(self, tokens: "Tokens") -> None:
         import torch
 
-        from armillary.measures.reservoir import priority
+        from armillary.measures.reservoir import hashed
 
-        batch = tokens.batch
-        rows, width = batch.ids.shape
-        places = torch.arange(rows * width).reshape(rows, width)[:, 1:][batch.mask[:, 1:]]
-        columns = (batch.documents[places // width], places % width)
-        payload = torch.stack((*columns, batch.ids.reshape(-1)[places], batch.following.reshape(-1)[places]), 1)
-        rank = priority(0, payload)
-        chosen = self._chosen(payload, rank)
-        self._rows, self._payload, self._rank = places[chosen], payload[chosen], rank[chosen]
+        places = tokens.places
+        rank = hashed(0, places.document, places.position)
+        chosen = self._chosen(places.position, rank)
+        columns = (places.document, places.position, places.token, places.following)
+        payload = np.stack([column[chosen] for column in columns], 1)
+        found = (places.rows[chosen], payload, rank[chosen])
+        self._rows, self._payload, self._rank = (torch.from_numpy(part) for part in found)
         self._device_rows = self._rows.to(tokens.device, non_blocking=True)
-        self._unmarked: list[tuple[str, Reservoir, int]] = []
-        self._sheet: SiteSheet | None = None
+        # On a GPU: the rows of this batch [site, row, d], made by the first site.
+        self._batch: Tensor | None = None
+        self._sheet: Sheet | None = None
 
-    def _chosen(self, payload: "Tensor", rank: "Tensor") -> "Tensor":
+    def _chosen(self, position: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.bool_]:
         return rank <= self._bar
 
     def see(self, site: str, view: View) -> None:
-        from armillary.flow.site_sheet import SheetGlimpse
-
-        glimpse, reservoir = view.norm, self.state.rows[site]
-        if isinstance(glimpse, SheetGlimpse) and reservoir.kept + len(self._rows) <= reservoir.capacity:
-            # The kind of token is known for all sites together, at the end.
-            self._sheet = glimpse.sheet
-            self._unmarked.append((site, reservoir, reservoir.kept))
-            self._include(site, glimpse.raw)
-            return
+        glimpse = view.norm
         marks = glimpse.kind.index_select(0, self._device_rows)
-        reservoir.include(glimpse.raw, self._payload, self._rows, self._rank, marks)
+        self.state.rows[site].include(glimpse.raw, self._payload, self._rows, self._rank, marks)
 
-    def _include(self, site: str, rows: "Tensor") -> None:
-        self.state.rows[site].include(rows, self._payload, self._rows, self._rank, there=self._device_rows)
+    def see_group(self, group: "Group") -> None:
+        """On a GPU: the sampled rows of several sites; what kind of token they are is known at the end."""
+        from armillary.geometry.fused.rows import gathered
+
+        for here, there in group.runs(self._order):
+            if len(self._rows):
+                self._sheet = group.sheet
+                gathered(group.raw[here], self._device_rows, self._room(group.raw[0])[there])
+
+    def _room(self, like: "Tensor") -> "Tensor":
+        if self._batch is None:
+            self._batch = like.new_empty(len(self.sites), len(self._rows), like.shape[-1])
+        return self._batch
 
     def end(self) -> None:
-        from armillary.measures import Reservoir
+        if self._batch is None:
+            return
+        from armillary.measures.stacks import ReservoirStack
 
-        if self._sheet is not None and len(self._rows):
-            kinds = dict(zip(self._sheet.sites, self._sheet.kind.index_select(1, self._device_rows), strict=True))
-            Reservoir.mark_each([(reservoir, start, kinds[site]) for site, reservoir, start in self._unmarked])
+        if self._stack is None or self._stack[0] is not self.state:
+            self._stack = self.state, ReservoirStack(list(self.state.rows.values()), self._batch.device)
+        marks = None
+        if self._sheet is not None:
+            marks, order = self._sheet.kind.index_select(1, self._device_rows), self._sheet.order(self.sites)
+            marks = marks if order is None else marks.index_select(0, order)
+        self._stack[1].append(self._batch, self._payload, self._rank, marks)
 
 
 def bar(corpus: "Corpus", capacity: int, last: int = 0) -> int:

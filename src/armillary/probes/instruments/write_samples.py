@@ -36,7 +36,11 @@ class WriteSamples:
 
 class WriteWatch(SampleWatch):
     def see(self, site: str, view: View) -> None:
-        self._include(site, view.value.reshape(-1, view.value.shape[-1]))
+        rows = view.value.reshape(-1, view.value.shape[-1])
+        if not self.in_groups:
+            self.state.rows[site].include(rows, self._payload, self._rows, self._rank)
+        elif len(self._rows):
+            self._room(rows)[self._order[site]] = rows.index_select(0, self._device_rows)
 
 
 WRITE_SAMPLES = WriteSamples()

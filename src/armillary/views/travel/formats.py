@@ -10,7 +10,6 @@ from rich.text import Text
 from armillary.errors import OutputError
 from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.store import check_writable, json_text
-from armillary.results.trajectory import Trajectory
 from armillary.views.figures.paint import MISSING
 from armillary.views.save import check_ending
 from armillary.views.text.quoting import show_text

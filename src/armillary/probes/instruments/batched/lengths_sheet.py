@@ -82,10 +82,9 @@ def _massive(state: LengthSums, sheet: SiteSheet) -> None:
 
 
 def include_deviations(
-    state: LengthSums, sites: Sequence[str], norms: Sequence[Norm], seen: Sequence[tuple[Tensor, Tensor]]
+    state: LengthSums, sites: Sequence[str], norms: Sequence[Norm], given: Tensor, theirs: Tensor
 ) -> None:
-    """How far the modules' outputs are from gain ⊙ z + shift; `seen` [few rows, d] given and returned at every site."""
-    given, theirs = (torch.stack(side) for side in zip(*seen, strict=True))
+    """How far the modules' outputs are from gain ⊙ z + shift; a few rows [site, row, d] given and returned."""
     ours = torch.empty_like(theirs, dtype=torch.promote_types(theirs.dtype, torch.float32))
     for like in {(norm.kind, norm.eps, norm.shift is None): norm for norm in norms}.values():
         which = [

@@ -1,5 +1,6 @@
 """Follows every token of a batch from state to state, and adds its angles to a `WordSums`."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -7,12 +8,14 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.norm import Norm
 from armillary.flow.glimpse import Glimpse, Tokens
 from armillary.flow.site_sheet import SheetGlimpse, SiteSheet
+from armillary.flow.sheet import Group, Sheet
 from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import batched, fused
 from armillary.geometry.fused.paths import Paths
+from armillary.geometry.fused.rows import gathered
 from armillary.measures import GroupedScalars
 from armillary.measures.device import home
-from armillary.measures.reservoir import priority
+from armillary.measures.reservoir import hashed
 from armillary.probes.instruments.samples import bar
 from armillary.probes.instruments.word_parts.word_angles import TokenPath, WordReadout, arc, chord, moves, to_words
 from armillary.probes.instruments.word_parts.word_products import Products
@@ -40,6 +43,7 @@ class WordWatch:
         self._products = Products(plain if norm is None else norm.gain.to(plain), shift, len(self.states))
         # On a GPU with Triton the products are taken by a kernel; states of post-norm models are no directions.
         self._paths: Paths | None = None
+        self.in_groups = False
         self._places_in_sheet: Tensor | None = None
         alike = len({anatomy.norms[site].kind for site in self.sites}) == 1
         if batched(self._words.device) and fused(self._words) and anatomy.order == "pre" and alike:
@@ -47,27 +51,31 @@ class WordWatch:
             tilt = torch.zeros_like(gain) if shift is None else gain * shift
             self._paths = Paths(self._words, gain, tilt, len(self.states))
             self._vocabulary = _vocabulary(self._words, norm)
+            self.in_groups = True
 
     def begin(self, tokens: Tokens) -> None:
-        batch, device = tokens.batch, tokens.device
-        following, width = batch.following.reshape(-1), batch.ids.shape[1]
-        rows = ((following >= 0) & (torch.arange(width).repeat(len(batch.ids)) > 0)).nonzero()[:, 0]
-        self._rows, self._group = rows.to(device, non_blocking=True), tokens.group
-        own, following = batch.ids.reshape(-1), following[rows]
+        batch, device, places = tokens.batch, tokens.device, tokens.places
+        counted = places.following >= 0
+        rows, following = places.rows[counted], torch.from_numpy(places.following[counted])
+        self._rows, self._group = torch.from_numpy(rows).to(device, non_blocking=True), tokens.group
+        own = batch.ids.reshape(-1)
         # The random word is another token's next word, so that both are equally frequent.
         draw = torch.Generator().manual_seed(self.seed * 1_000_003 + tokens.batch.number)
-        other = torch.zeros_like(own)
-        other[rows] = following[torch.randperm(len(following), generator=draw)]
-        self._sheet: SiteSheet | None = None
+        mixed = following.numpy()[torch.randperm(len(following), generator=draw).numpy()]
+        other = np.zeros(len(own), dtype=np.int64)
+        other[rows] = mixed
+        self._sheet: Sheet | None = None
         if len(rows) and self._paths is None:
-            self._prepare(own, other)
+            self._prepare(own, torch.from_numpy(other))
         elif len(rows) and self._paths is not None:
-            self._prepare_paths(self._paths, tokens, other.to(device, non_blocking=True))
-        places = torch.stack((batch.documents.repeat_interleave(width)[rows], rows % width, own[rows], following), 1)
-        rank = priority(0, places)
+            self._prepare_paths(self._paths, tokens, torch.from_numpy(other).to(device, non_blocking=True))
+        document, position = places.document[counted], places.position[counted]
+        rank = hashed(0, document, position)
         sampled = rank <= self._bar
-        self._places, self._rank = places[sampled], rank[sampled]
-        self._sampled = rows[sampled].to(device, non_blocking=True)
+        columns = (document, position, places.token[counted], places.following[counted])
+        self._places = torch.from_numpy(np.stack([column[sampled] for column in columns], 1))
+        self._rank = torch.from_numpy(rank[sampled])
+        self._sampled = torch.from_numpy(rows[sampled]).to(device, non_blocking=True)
         self._trace: list[Tensor] = []
         self._seen: list[tuple[Tensor, ...]] = []
 
@@ -88,7 +96,7 @@ class WordWatch:
         """The same for the kernel, which reads the word vectors where they are."""
         own, norm = tokens.token, self.anatomy.ln_final
         ids = (own, own.roll(-1), other)
-        paths.begin(len(own), self.anatomy.dtype, *ids)
+        paths.begin(len(own), *ids)
         at = self._numbers(torch.stack([self._vocabulary[:, each] for each in ids], 1))
         shift2 = at.new_zeros(()) if norm is None or norm.shift is None else norm.shift.double().square().sum()
         self._readout = WordReadout(at[0], at[1], shift2, norm is not None, self.anatomy.d, norm.eps if norm else 0.0)
@@ -96,13 +104,6 @@ class WordWatch:
     def see(self, site: str, view: View) -> None:
         """Take one state. States come in order; the shared z is read, not kept."""
         if not len(self._rows):
-            return
-        if self._paths is not None:
-            glimpse = view.norm
-            assert isinstance(glimpse, SheetGlimpse), "the batched path has a sheet"
-            norm, self._sheet = glimpse.norm, glimpse.sheet
-            self._paths.take(glimpse.raw, glimpse.rows, norm.kind == "layernorm", norm.eps)
-            self._trace.append(glimpse.raw.index_select(0, self._sampled))
             return
         x, z, length, mean, stretch, radius = self._state(view.norm)
         self._products.take(z)
@@ -112,6 +113,18 @@ class WordWatch:
         self._trace.append(x[self._sampled])
         if self._order[site] == len(self._order) - 1:
             self._squared = (z - self._first).square().sum(-1)
+
+    def see_group(self, group: Group) -> None:
+        """On a GPU: take the states of several sites."""
+        if not len(self._rows):
+            return
+        assert self._paths is not None
+        for here, _ in group.runs(self._order):
+            self._sheet = group.sheet
+            raw = group.raw[here]
+            self._paths.take(raw, group.statistics[here], group.centred, group.norm.eps)
+            out = raw[0].new_empty(len(raw), len(self._sampled), raw[0].shape[1])
+            self._trace += gathered(raw, self._sampled, out)
 
     def _state(self, glimpse: Glimpse) -> tuple[Tensor, ...]:
         """The stream x, its direction z (centred where norms centre), ‖x‖, the mean, the length without it, and ‖z‖."""

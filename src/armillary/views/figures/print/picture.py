@@ -11,9 +11,8 @@ from typing import Any
 
 from armillary.errors import OutputError
 from armillary.views.figures.marks import FONT, LIGHT
-from armillary.views.figures.print.static_svg import elements
 from armillary.views.figures.paint import painted
-from armillary.views.figures.static import elements
+from armillary.views.figures.print.static_svg import elements
 
 Draw = Callable[[bool], Any]
 """From 'narrow or not' to a figure."""
