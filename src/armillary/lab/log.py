@@ -3,14 +3,12 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
 from armillary.lab.forms import check_rows, logged
-from armillary.results.disk.files import read_bytes, strict_json, why_not, write_whole
+from armillary.results.disk.files import disk_errors, read_bytes, strict_json, write_whole
 
 LOG = "log.jsonl"
 
@@ -23,12 +21,12 @@ class Log:
         self.path = folder / LOG
         check_rows(self.path, _read(self.path))
         self._digest = hashlib.sha256(cut(self.path, step).encode())
-        with self._disk_errors():
+        with disk_errors(self.path):
             self._file = self.path.open("a", encoding="utf-8", buffering=1)
 
     def write(self, row: dict[str, Any]) -> None:
         line = json.dumps(row, allow_nan=False) + "\n"
-        with self._disk_errors():
+        with disk_errors(self.path):
             self._file.write(line)
         self._digest.update(line.encode())
 
@@ -41,15 +39,8 @@ class Log:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with self._disk_errors():
+        with disk_errors(self.path):
             self._file.close()
-
-    @contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OutputError(why_not(self.path, error)) from error
 
 
 def cut(path: Path, step: int) -> str:

@@ -16,6 +16,7 @@ from armillary.probes.machinery import (
     T,
     above,
     beats,
+    by_side,
     missing_interval,
     spread_layers,
     undecided,
@@ -231,7 +232,7 @@ def _norms(evidence: Evidence, steps: "FlowSteps") -> Part:
     side = above(lead, 1.0)
     return Part(
         "norms coarsen more than sublayers",
-        "undecided" if side is None else "supported" if side else "refuted",
+        by_side(side),
         f"One norm changes the length by a factor of {say(norm, '.2f')}, attention by {say(attention, '.2f')}, a "
         f"feed-forward by {say(feed_forward, '.2f')}. S3 calls norms 'coarse-graining or regularization operators', so "
         "this part decides nothing.",

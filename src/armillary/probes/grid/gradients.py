@@ -13,7 +13,7 @@ from armillary.probes.machinery import (
     Floats,
     Interval,
     T,
-    above,
+    between,
     cells,
     interval_cells,
     missing_interval,
@@ -23,7 +23,7 @@ from armillary.probes.machinery import (
     undecided,
     weakest,
 )
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -175,12 +175,7 @@ def _independent(coupling: Interval, random: float, each: Floats, model: "Coupli
     if np.isnan(coupling[0]):
         reading = "No silenced head writes anything, so no coupling can be computed."
         return Part(name, "undecided", reading, Statistic("coupling", *coupling), why=Why.UNDEFINED)
-    strong, some = above(coupling, T.coupling_half), above(coupling, T.coupling_none)
-    verdict: Verdict = "undecided"
-    if strong or some is False:
-        verdict = "refuted" if strong else "supported"
-    elif some and strong is False:
-        verdict = "qualified"
+    verdict = between(coupling, refuted=T.coupling_half, supported=T.coupling_none)
     strongest = int(np.nanargmax(each))
     text = (
         f"Silencing one neighbour changes the loss gradient of a head by {say(coupling[0], '.2g')} times the share of "

@@ -33,12 +33,14 @@ from armillary.probes.machinery import (
     above,
     all_of,
     beats,
+    by_side,
+    by_sides,
     median_defined,
     missing_interval,
     weakest,
 )
 from armillary.probes.machinery.verdicts import more_text
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Why, say
 
 ADAM = (
     "Adam takes its steps axis by axis, which can favour axes without any heads: even a support would not show that "
@@ -144,15 +146,9 @@ def _tell_part(name: str, where: str, meanings: Meanings, excess: Interval, untr
         f"{say(rotated, '.2f')}: {value} at the median site ({low} to {high}); in an untrained model "
         f"{say(untrained[0], '+.2f')}, at most {say(untrained[2], '+.2f')}."
     )
-    verdict = _verdict(above(excess, T.axis_auc), beats(excess, untrained, twins))
+    verdict = by_side(all_of(above(excess, T.axis_auc), beats(excess, untrained, twins)))
     why = missing_interval(*excess[1:], *untrained[1:]) if verdict == "undecided" else None
     return Part(name, verdict, reading, statistic, why=why)
-
-
-def _verdict(*sides: bool | None) -> Verdict:
-    if False in sides:
-        return "refuted"
-    return "supported" if all(sides) else "undecided"
 
 
 def _block_part(blocks: Blocks, untrained: Mapping[str, Interval], twins: int) -> Part:
@@ -171,13 +167,7 @@ def _block_part(blocks: Blocks, untrained: Mapping[str, Interval], twins: int) -
     ]
     reading = f"|Correlations| of axes of one head, over those of different heads: {', '.join(texts)}. Results of a "
     reading += "head share one pattern of attention."
-    verdict: Verdict = "undecided"
-    if all(sides):
-        verdict = "supported"
-    elif all(side is False for side in sides):
-        verdict = "refuted"
-    elif True in sides and False in sides:
-        verdict = "qualified"
+    verdict = by_sides(sides)
     middle = sorted(ratios.values())[len(ratios) // 2]
     statistic = Statistic("|correlation| of axes within a head over across, median of q, k, v and z", *middle)
     ends = [end for ratio in ratios.values() for end in ratio[1:]]
@@ -194,7 +184,7 @@ def _tails_part(stream: Meanings, tails: Interval, untrained: Interval, twins: i
     own, rotated = _medians(stream, "kurtosis"), _medians(stream, "rotated_kurtosis")
     reading = f"The mean kurtosis of axes of z is {say(own, '.2f')}, of rotated ones {say(rotated, '.2f')} (a Gaussian "
     reading += "has 3)."
-    verdict = _verdict(above(tails, T.axis_tails), beats(tails, untrained, twins))
+    verdict = by_side(all_of(above(tails, T.axis_tails), beats(tails, untrained, twins)))
     statistic = Statistic("kurtosis of axes of z over that of rotated axes, median norm", *tails)
     why = missing_interval(*tails[1:], *untrained[1:]) if verdict == "undecided" else None
     return Part("axes have heavier tails", verdict, reading, statistic, asserted=False, why=why)

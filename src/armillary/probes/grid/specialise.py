@@ -16,13 +16,14 @@ from armillary.probes.machinery import (
     Interval,
     T,
     above,
-    beats,
+    by_side,
     missing_interval,
     name_heads,
     undecided,
     weakest,
 )
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+from armillary.probes.machinery.verdicts import learned_between
+from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -121,18 +122,8 @@ class HeadSpecialisation:
         )
 
 
-def _between(interval: Interval, low: float, high: float, control: Interval, twins: int) -> Verdict:
-    """Supported above `high` and untrained models, refuted below `low` or untrained models, qualified between."""
-    learned = beats(interval, control, twins)
-    if above(interval, low) is False or learned is False:
-        return "refuted"
-    if not learned or above(interval, low) is None or above(interval, high) is None:
-        return "undecided"
-    return "supported" if above(interval, high) else "qualified"
-
-
 def _specialities(shares: dict[str, Interval], special: Flags, common: tuple[str, ...], twins: int) -> Part:
-    verdict = _between(shares[MODEL], T.sites_few, T.heads_many, shares[RANDOM], twins)
+    verdict = learned_between(shares[MODEL], T.sites_few, T.heads_many, shares[RANDOM], twins)
     which = f" ({name_heads(special)}), the others have none" if 0 < special.mean() < T.sites_most else ""
     text = (
         f"{special.sum()} of {special.size} heads have a speciality{which}; at random initialisation "
@@ -146,7 +137,7 @@ def _specialities(shares: dict[str, Interval], special: Flags, common: tuple[str
 def _differences(evidence: Evidence, result: "KindScores") -> Part:
     model, shuffled = (result.difference(evidence, arm) for arm in (MODEL, SHUFFLED))
     random = evidence.over_twins(lambda arm: result.difference(evidence, arm))
-    verdict = _between(model, T.heads_alike, T.heads_differ, random, len(evidence.twins))
+    verdict = learned_between(model, T.heads_alike, T.heads_differ, random, len(evidence.twins))
     return Part(
         "heads of a layer differ",
         verdict,
@@ -161,7 +152,7 @@ def _on_text(beyond: Interval, shuffled: Interval) -> Part:
     side = above(beyond, -T.sites_few)
     return Part(
         "on text, not only on disorder",
-        "undecided" if side is None else "supported" if side else "refuted",
+        by_side(side),
         f"On shuffled text {say(shuffled[0], '.0%')} of heads have a speciality, "
         f"{'fewer' if beyond[0] > 0 else 'as many or more'}: heads that go by position keep theirs.",
         Statistic("share of heads on text less that on shuffled text", *beyond),

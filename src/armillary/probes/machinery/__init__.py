@@ -35,7 +35,10 @@ from armillary.probes.machinery.verdicts import (
     above,
     all_of,
     beats,
+    between,
     by_share,
+    by_side,
+    by_sides,
     missing_interval,
     name_heads,
     name_sites,
@@ -44,7 +47,22 @@ from armillary.probes.machinery.verdicts import (
 )
 
 __all__ = ["ARMS", "MODEL", "NAN3", "RANDOM", "SHUFFLED", "TWINS", "AnyInstrument", "Cells", "Evidence", "Flags"]
-__all__ += ["Floats", "Interval", "Ints", "T", "View", "above", "all_of", "beats", "by_share", "cells", "discoveries"]
+__all__ += [
+    "Floats",
+    "Interval",
+    "Ints",
+    "T",
+    "View",
+    "above",
+    "all_of",
+    "beats",
+    "between",
+    "by_share",
+    "by_side",
+    "by_sides",
+    "cells",
+    "discoveries",
+]
 __all__ += ["head_map", "head_table", "interval_cells", "layer_table", "line", "mean", "median_defined"]
 __all__ += [
     "missing_interval",

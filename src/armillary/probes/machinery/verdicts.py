@@ -1,6 +1,6 @@
 """How does a rule end? One `undecided` and one `failed` for every probe, and how names are listed in a sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +64,50 @@ def beats(interval: Interval, control: Interval, twins: int, margin: float = 0.0
 def all_of(*sides: bool | None) -> bool | None:
     """False if any is, True if all are, None otherwise."""
     return False if False in sides else True if all(sides) else None
+
+
+def by_side(side: bool | None) -> Verdict:
+    """The verdict of a rule with one limit."""
+    return "undecided" if side is None else "supported" if side else "refuted"
+
+
+def by_sides(sides: Collection[bool | None]) -> Verdict:
+    """Supported where all sides agree, refuted where all disagree, qualified where some do either.
+
+    >>> by_sides([True, True]), by_sides([False, False]), by_sides([True, False, None]), by_sides([True, None])
+    ('supported', 'refuted', 'qualified', 'undecided')
+    """
+    if all(sides):
+        return "supported"
+    if all(side is False for side in sides):
+        return "refuted"
+    return "qualified" if True in sides and False in sides else "undecided"
+
+
+def between(interval: Interval, refuted: float, supported: float) -> Verdict:
+    """The verdict of a rule with two limits, either of which may be the upper one; qualified between them.
+
+    >>> between((3.0, 2.5, 3.5), refuted=1.0, supported=2.0), between((3.0, 2.5, 3.5), refuted=2.0, supported=1.0)
+    ('supported', 'refuted')
+    >>> between((3.0, 2.5, 3.5), refuted=2.0, supported=4.0), between((3.0, 2.5, 3.5), refuted=2.0, supported=3.0)
+    ('qualified', 'undecided')
+    """
+    over_low, over_high = above(interval, min(refuted, supported)), above(interval, max(refuted, supported))
+    if over_high:
+        return "supported" if supported > refuted else "refuted"
+    if over_low is False:
+        return "refuted" if supported > refuted else "supported"
+    return "qualified" if over_low and over_high is False else "undecided"
+
+
+def learned_between(value: Interval, low: float, high: float, untrained: Interval, twins: int) -> Verdict:
+    """Supported above `high` and untrained models, refuted below `low` or below them, qualified between."""
+    learned = beats(value, untrained, twins) if twins else None
+    if above(value, low) is False or learned is False:
+        return "refuted"
+    if not learned or above(value, low) is None or above(value, high) is None:
+        return "undecided"
+    return "supported" if above(value, high) else "qualified"
 
 
 def weakest(parts: Sequence[Part]) -> tuple[Verdict, Why | None]:

@@ -14,13 +14,15 @@ from armillary.probes.machinery import (
     Interval,
     T,
     above,
+    between,
+    by_side,
     missing_interval,
     undecided,
     weakest,
 )
 from armillary.probes.machinery.tables import Cells, cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -128,33 +130,15 @@ class Collapse:
         )
 
 
-def _between(value: Interval) -> tuple[bool | None, bool | None]:
-    return above(value, T.collapse_left), above(value, T.collapse_none)
-
-
 def _collapses(value: Interval) -> Part:
-    some, much = _between(value)
-    verdict: Verdict = "undecided"
-    if some is False:
-        verdict = "supported"
-    elif much:
-        verdict = "refuted"
-    elif some and much is False:
-        verdict = "qualified"
+    verdict = between(value, refuted=T.collapse_none, supported=T.collapse_left)
     reading = f"Without skips and feed-forwards, {say(value[0], '.2f')} of what was beside the mean vector is left."
     why = missing_interval(*value) if verdict == "undecided" else None
     return Part("attention alone collapses", verdict, reading, Statistic("left of the start", *value), why=why)
 
 
 def _prevents(value: Interval) -> Part:
-    some, much = _between(value)
-    verdict: Verdict = "undecided"
-    if much:
-        verdict = "supported"
-    elif some is False:
-        verdict = "refuted"
-    elif some and much is False:
-        verdict = "qualified"
+    verdict = between(value, refuted=T.collapse_left, supported=T.collapse_none)
     reading = f"With skips it is {say(value[0], '.2f')}."
     why = missing_interval(*value) if verdict == "undecided" else None
     return Part("skips prevent it", verdict, reading, Statistic("left of the start", *value), why=why)
@@ -166,7 +150,7 @@ def _slows(evidence: Evidence, result: Mapping[str, Floats]) -> Part:
     both = np.stack([result[FORWARDS], result[ALONE]], 1)
     more = evidence.interval(both, lambda sums: left(sums[:, 0])[:, -1] - left(sums[:, 1])[:, -1])
     side = above(more, T.collapse_slowed)
-    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    verdict = by_side(side)
     reading = f"With feed-forwards and without skips, {say(more[0], '+.2f')} against attention alone."
     statistic = Statistic("left with feed-forwards less without", *more)
     why = missing_interval(*more) if side is None else None

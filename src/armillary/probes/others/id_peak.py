@@ -17,6 +17,7 @@ from armillary.probes.machinery import (
     T,
     above,
     beats,
+    by_side,
     missing_interval,
     once,
     over_sites,
@@ -29,7 +30,7 @@ from armillary.probes.machinery.verdicts import more_text, no_middle
 from armillary.probes.others.streams.sampled_stream import sampled_streams
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
 from armillary.probes.sphere.spectra.dimension_estimates import NEIGHBOURS, POINTS, inverse, neighbour_sums
-from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Why, say
 
 TWO_NN, MLE = 0, 1
 FEW_WORDS = (
@@ -170,17 +171,13 @@ def peak(sums: Floats) -> Floats:
     return np.asarray((highest(inside) / highest(~inside)).mean(-1))
 
 
-def _verdict(side: bool | None) -> Verdict:
-    return "undecided" if side is None else "supported" if side else "refuted"
-
-
 def _peaks(value: Interval, by_state: Floats, names: list[str]) -> Part:
     dimensions = np.nan_to_num(by_state[:, 0], nan=-1.0)
     top = int(dimensions.argmax())
     side = above(value, T.peak_ratio)
     return Part(
         "peaks",
-        _verdict(side),
+        by_side(side),
         f"The dimension is {say(by_state[0, 0], '.1f')} before the first block, {say(by_state[-1, 0], '.1f')} at the "
         f"end, and largest at {names[top]} with {say(by_state[top, 0], '.1f')}.",
         Statistic("height of the middle over the highest outside", *value),
@@ -192,7 +189,7 @@ def _learned(value: Interval, untrained: Interval, twins: int) -> Part:
     side = beats(value, untrained, twins) if twins else None
     return Part(
         "by training",
-        _verdict(side),
+        by_side(side),
         f"The highest state in the middle is {say(value[0], '.2f')} times the highest outside; in an untrained model "
         f"{say(untrained[0], '.2f')} times.",
         Statistic("height of the middle over the highest outside", *value),
@@ -210,7 +207,7 @@ def _from_text(evidence: Evidence) -> Part:
     side = above(more, 0.0)
     return Part(
         name,
-        _verdict(side),
+        by_side(side),
         f"On shuffled words it differs by {say(-more[0], '+.2f')}.",
         Statistic("height on text less that on shuffled text", *more),
         asserted=False,

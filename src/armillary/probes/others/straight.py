@@ -16,6 +16,7 @@ from armillary.probes.machinery import (
     T,
     above,
     beats,
+    by_side,
     mean,
     missing_interval,
     undecided,
@@ -24,7 +25,7 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import more_text, no_middle
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
-from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Why, say
 
 # Three independent points of one cloud make a turn of arccos(−½) between the steps from one to the next.
 INDEPENDENT = 120.0
@@ -136,7 +137,7 @@ def fallen(sums: Floats) -> Floats:
 
 
 def _part(name: str, side: bool | None, reading: str, measured: Interval, why: Why | None = None) -> Part:
-    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    verdict = by_side(side)
     reason = (why or missing_interval(*measured)) if side is None else None
     return Part(name, verdict, reading, Statistic(f"{name}: degrees", *measured, unit="°"), why=reason)
 

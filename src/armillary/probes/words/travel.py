@@ -19,6 +19,7 @@ from armillary.probes.machinery import (
     above,
     all_of,
     beats,
+    by_side,
 )
 from armillary.probes.machinery.tables import cells, line, table
 from armillary.probes.machinery.verdicts import missing_interval, more_text, weakest
@@ -108,7 +109,7 @@ def _share(evidence: Evidence, arm: str, name: str) -> Interval:
 
 def _leaving(share: Interval) -> Part:
     clear = above(share, MARGIN)
-    verdict: Verdict = "undecided" if clear is None else "supported" if clear else "refuted"
+    verdict = by_side(clear)
     why = missing_interval(*share) if clear is None else None
     reading = f"{share[0]:.0%} of tokens leave their own word by more than a random word"
     return Part("away from its own word", verdict, reading, Statistic(LEAVE, *share), why=why)

@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from armillary.errors import OutputError
 from armillary.results.calibration.run_list import Task
 from armillary.results.claim import VERDICTS, Finding, Verdict
-from armillary.results.store import why_not
+from armillary.results.disk.files import disk_errors
 
 RUNS = "runs.jsonl"
 
@@ -108,7 +107,7 @@ class RunsFile:
         return [task for task in tasks if task.key not in self.runs or self.runs[task.key].error]
 
     def __enter__(self) -> "RunsFile":
-        with self._disk_errors():
+        with disk_errors(self.path):
             self._stream = self.path.open("a", encoding="utf-8", errors="backslashreplace")
             if self._torn:
                 # A killed write left half a line: the next run must not be glued to it.
@@ -117,18 +116,11 @@ class RunsFile:
 
     def add(self, run: CalibrationRun) -> None:
         """Write a run to disk at once."""
-        with self._disk_errors():
+        with disk_errors(self.path):
             self._stream.write(run.line())
             self._stream.flush()
         self.runs[run.task.key] = run
 
     def __exit__(self, *error: object) -> None:
-        with self._disk_errors():
+        with disk_errors(self.path):
             self._stream.close()
-
-    @contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OutputError(why_not(self.path, error)) from error

@@ -124,6 +124,15 @@ def remove_parts(folder: Path, names: re.Pattern[str]) -> None:
             path.unlink(missing_ok=True)
 
 
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """What a disk refuses while `path` is written, as an error that a user can put right."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(why_not(path, error)) from error
+
+
 def why_not(path: Path, error: OSError) -> str:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:

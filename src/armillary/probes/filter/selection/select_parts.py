@@ -15,6 +15,7 @@ from armillary.probes.machinery import (
     above,
     all_of,
     beats,
+    by_side,
     mean,
     missing_interval,
     over_twins,
@@ -151,7 +152,7 @@ def context_part(result: "AblationCosts") -> Part:
         text = "The loss hardly changes whichever coordinates are zeroed, so a choice cannot show."
         return Part(name, "undecided", text, statistic, why=Why.UNDEFINED)
     depends = above(more, T.select_cost)
-    verdict: Verdict = "undecided" if depends is None else "supported" if depends else "refuted"
+    verdict = by_side(depends)
     text = (
         f"Zeroing the same units for every token costs {say(fixed[0], '.2g')} nats per token, zeroing the discarded "
         f"ones {say(zero[0], '.2g')}: "

@@ -18,10 +18,10 @@ from armillary.probes.grid.checkpoints.emerge_ranks import (
     point,
 )
 from armillary.probes.grid.checkpoints.emergence import Emergence
-from armillary.probes.machinery import Floats, Interval, T, above
+from armillary.probes.machinery import Floats, Interval, T, above, by_side
 from armillary.probes.machinery.tables import cells as column
 from armillary.probes.machinery.tables import head_names, line, table
-from armillary.results import Part, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.results import Part, Quantity, Statistic, Table, Why, say
 
 Found = Mapping[str, Sequence[RankedHeads]]
 
@@ -36,7 +36,7 @@ def beyond_role(found: Sequence[RankedHeads], seed: int) -> Part:
     side = above(ends, T.emerge_rho)
     text = f"With the role that the head has taken out too, it is {say(ends[0], '.2f')} until the next checkpoint."
     why = None if side is not None else Why.NO_INTERVAL if np.isnan(ends[1]) else Why.SPANS_LIMIT
-    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    verdict = by_side(side)
     return Part(name, verdict, text, statistic, asserted=False, why=why)
 
 

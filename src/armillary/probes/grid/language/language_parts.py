@@ -17,11 +17,12 @@ from armillary.probes.machinery import (
     above,
     all_of,
     beats,
+    by_sides,
     missing_interval,
     over_twins,
 )
 from armillary.probes.machinery.verdicts import largest_head, name_sites
-from armillary.results import Part, Statistic, Verdict, Why, say
+from armillary.results import Part, Statistic, Why, say
 
 
 class LanguageEffects:
@@ -75,13 +76,7 @@ def _group(effects: LanguageEffects, group: str, names: tuple[str, ...]) -> Part
     if not measured:
         return Part(group, "undecided", f"Nothing was measured.{left_out}", why=Why.UNDEFINED)
     sides = {name: effects.resolved(name) for name in measured}
-    verdict: Verdict = "undecided"
-    if all(sides.values()):
-        verdict = "supported"
-    elif all(side is False for side in sides.values()):
-        verdict = "refuted"
-    elif True in sides.values() and False in sides.values():
-        verdict = "qualified"
+    verdict = by_sides(sides.values())
     weak = min(measured, key=lambda name: effects.gaps[name][0])
     more = " More items would decide." if verdict == "undecided" else ""
     told, most = [_told(effects, name) for name in measured], max(effects.untrained[name][0] for name in measured)
@@ -117,13 +112,7 @@ def _use(effects: LanguageEffects) -> Part:
         return Part(name, "undecided", reading, asserted=False, why=Why.UNDEFINED)
     beyond = {group: cost.beyond(effects.seed) for group, cost in effects.passes.costs.items() if group in found}
     sides = [above(value, T.language_cost) for value in beyond.values()]
-    verdict: Verdict = "undecided"
-    if all(sides):
-        verdict = "supported"
-    elif all(side is False for side in sides):
-        verdict = "refuted"
-    elif True in sides and False in sides:
-        verdict = "qualified"
+    verdict = by_sides(sides)
     weak = min(beyond, key=lambda group: beyond[group][0])
     told = [f"{group} {say(value[0], '+.2f')}" for group, value in beyond.items()]
     return Part(

@@ -17,12 +17,13 @@ from armillary.probes.machinery import (
     Interval,
     T,
     above,
-    beats,
+    between,
     mean,
     missing_interval,
 )
 from armillary.probes.machinery.bench import Trials
 from armillary.probes.machinery.tables import cells, line, table
+from armillary.probes.machinery.verdicts import learned_between
 from armillary.probes.others.largest.massive_places import MEAN, OTHERS, ZERO, Extremes
 from armillary.probes.sphere.across_sites import document_weights, drawn_interval
 from armillary.results import Part, Quantity, Statistic, Table, Verdict, Why, say
@@ -89,13 +90,10 @@ def massive_parts(evidence: Evidence, result: MassiveResult) -> tuple[Part, ...]
 
 
 def _between(value: Interval, low: float, high: float, untrained: Interval, twins: int) -> tuple[Verdict, Why | None]:
-    """Supported above `high` and untrained models, refuted below `low` or below them, qualified between."""
-    learned = beats(value, untrained, twins) if twins else None
-    if above(value, low) is False or learned is False:
-        return "refuted", None
-    if not learned or above(value, low) is None or above(value, high) is None:
-        return "undecided", missing_interval(*value, *untrained) if twins else Why.NO_CONTROL
-    return ("supported" if above(value, high) else "qualified"), None
+    verdict = learned_between(value, low, high, untrained, twins)
+    if verdict != "undecided":
+        return verdict, None
+    return verdict, missing_interval(*value, *untrained) if twins else Why.NO_CONTROL
 
 
 def _values(evidence: Evidence, result: MassiveResult) -> Part:
@@ -154,14 +152,7 @@ def _few(evidence: Evidence, result: MassiveResult) -> Part:
         return Part(name, "undecided", "There are no outliers whose tokens could be counted.", why=Why.UNDEFINED)
     shares = result.found[MODEL].elsewhere[:, result.peak(MODEL)]
     share = result.over_documents(evidence, MODEL, lambda rows: float(shares[rows].mean()))
-    some, half = above(share, T.sites_few), above(share, 0.5)
-    verdict: Verdict = "undecided"
-    if half:
-        verdict = "refuted"
-    elif some is False:
-        verdict = "supported"
-    elif some and half is False:
-        verdict = "qualified"
+    verdict = between(share, refuted=0.5, supported=T.sites_few)
     return Part(
         name,
         verdict,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.machinery import T, above
+from armillary.probes.machinery import T, above, by_side
 from armillary.probes.sphere.gains.shared_axes import AxisOverlap, GainLikeness
 from armillary.results import Part, Statistic, Verdict, Why, say
 
@@ -83,7 +83,7 @@ def axes_part(overlap: AxisOverlap | None) -> Part:
     )
     value, low, high = (near / ceiling).tolist()
     side = above((value, low, high), T.shared_half)
-    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    verdict = by_side(side)
     statistic = Statistic("overlap of neighbours' axes over that of one layer's halves", value, low, high)
     return Part(name, verdict, reading, statistic, asserted=False, why=Why.SPANS_LIMIT if side is None else None)
 

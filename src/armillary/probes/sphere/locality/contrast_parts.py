@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from armillary.probes.machinery import Evidence, Floats, Interval, T, above, median_defined, missing_interval
+from armillary.probes.machinery import Evidence, Floats, Interval, T, above, by_side, median_defined, missing_interval
 from armillary.probes.sphere.across_sites import across_sites, defined_median
 from armillary.probes.sphere.locality.neighbours import ANGLE, DISTANCE, NEAR, Neighbours, contrast, skewness
 from armillary.results import Part, Statistic, Verdict, Why, say
@@ -50,7 +50,7 @@ def more_than_distances(more: Interval, near: Sequence[Neighbours], random: Floa
     )
     if side is False:
         reading += " Distances are as informative."
-    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    verdict = by_side(side)
     statistic = Statistic("contrast of angles over that of distances, each over chance, median norm", *more)
     return Part(name, verdict, reading, statistic, why=_missing(more) if side is None else None)
 
@@ -69,7 +69,7 @@ def fewer_hubs(evidence: Evidence, near: Sequence[Neighbours]) -> Part:
         f"Hubs: the skewness of how often a token is among the {NEAR} nearest is {say(angle, '.2g')} by angle and "
         f"{say(distance, '.2g')} by distance (median norm)."
     )
-    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    verdict = by_side(side)
     statistic = Statistic("skewness of the neighbour count, by distance less by angle, median norm", *fewer)
     why = _missing(fewer) if side is None else None
     return Part("angles have fewer hubs than distances", verdict, reading, statistic, asserted=False, why=why)

@@ -17,6 +17,7 @@ from armillary.probes.machinery import (
     T,
     above,
     by_share,
+    by_side,
     median_defined,
     missing_interval,
     name_sites,
@@ -199,5 +200,5 @@ def maps_part(evidence: Evidence, errors: "Mapping[str, RotationErrors]") -> Par
     statistic = Statistic("error under a rotation, median sublayer", *model)
     if np.isnan(model[0]):
         return Part(name, "undecided", "Attention and the feed-forward write nothing.", statistic, why=Why.UNDEFINED)
-    verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
+    verdict = by_side(side)
     return Part(name, verdict, reading, statistic, why=missing_interval(*model) if side is None else None)
