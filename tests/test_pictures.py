@@ -19,7 +19,7 @@ from armillary.results.store import write_survey
 from armillary.views.figures.figure import drawn, figure
 from armillary.views.figures.paint import DPI, painted
 from armillary.views.figures.panels import panel
-from armillary.views.figures.print.picture import DPI, SIZES, picture, picture_svg
+from armillary.views.figures.print.picture import SIZES, picture, picture_svg
 from armillary.views.text.glossary import PLAIN, SYNONYMS, TERMS, explained
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))

@@ -15,7 +15,7 @@ from torch import Tensor
 from armillary.anatomy import Norm
 from armillary.errors import ModelError
 from armillary.flow.glimpse import MASSIVE, ORDINARY, OUTLIER, PILOT_ROWS, Glimpse, Tokens, Typical, Workspace
-from armillary.geometry.fused.rows import AT_ONCE, FIELDS, dense, gathered, row_statistics
+from armillary.geometry.fused.row_statistics import AT_ONCE, FIELDS, dense, gathered, row_statistics
 
 
 @dataclass(frozen=True, eq=False)

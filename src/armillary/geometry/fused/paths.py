@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from armillary.geometry.fused.row_statistics import warps
-from armillary.geometry.fused.rows import block, pointers, warps
+from armillary.geometry.fused.row_statistics import block, pointers, warps
 
 PRODUCTS = ("own", "next", "other", "tilted", "stepped", "bend", "power")
 """As `word_products.PRODUCTS`."""

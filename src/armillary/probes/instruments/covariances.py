@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy, Norm
     from armillary.flow.glimpse import Tokens
-    from armillary.flow.site_sheet import SheetGlimpse, SiteSheet
-    from armillary.flow.sheet import Group, Sheet
+    from armillary.flow.site_sheet import Group, SiteSheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import Moments
     from armillary.measures.stacks import MomentStack
@@ -83,7 +82,7 @@ class CovarianceWatch(TokenWatch):
 
     def begin(self, tokens: "Tokens") -> None:
         super().begin(tokens)
-        self._sheet: Sheet | None = None
+        self._sheet: SiteSheet | None = None
         if self._bar is not None:
             self._chosen = self._choose(tokens, self._bar)
 
@@ -99,7 +98,6 @@ class CovarianceWatch(TokenWatch):
 
     def see(self, site: str, view: View) -> None:
         from armillary.flow.glimpse import ORDINARY
-        from armillary.flow.site_sheet import SheetGlimpse
 
         glimpse, tokens, chosen = view.norm, self._tokens, self._chosen
         if chosen is not None and not len(chosen):
@@ -113,7 +111,7 @@ class CovarianceWatch(TokenWatch):
     def see_group(self, group: "Group") -> None:
         """On a GPU: products of several sites at once. Those of a model of half precision are of directions in half
         precision, too."""
-        from armillary.geometry.fused.rows import directions
+        from armillary.geometry.fused.row_statistics import directions
         from armillary.measures.stacks import padded
 
         chosen = self._tokens.later if self._chosen is None else self._chosen
@@ -141,7 +139,7 @@ class CovarianceWatch(TokenWatch):
 
     def _middles(self, raw: "Sequence[Tensor]", chosen: "Tensor", norm: "Norm") -> "Tensor":
         """The mean direction of some 64 rows, per site."""
-        from armillary.geometry.fused.rows import gathered
+        from armillary.geometry.fused.row_statistics import gathered
 
         some = chosen[:: (len(chosen) // 64) | 1]
         rows = gathered(raw, some, raw[0].new_empty(len(raw), len(some), raw[0].shape[1]))

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Glimpse, Tokens
-    from armillary.flow.site_sheet import SiteSheet
-    from armillary.flow.sheet import Group
+    from armillary.flow.site_sheet import Group
     from armillary.flow.tokens import Corpus
     from armillary.measures import GroupedScalars, Largest, TopK
 
@@ -106,7 +105,6 @@ class LengthWatch(TokenWatch):
         self._seen: list[tuple[Group, Tensor, Tensor]] = []
 
     def see(self, site: str, view: View) -> None:
-        from armillary.flow.site_sheet import SheetGlimpse
 
         glimpse, tokens = view.norm, self._tokens
         columns = _columns(glimpse)
@@ -119,7 +117,7 @@ class LengthWatch(TokenWatch):
 
     def see_group(self, group: "Group") -> None:
         """On a GPU: what the modules received and returned at a few rows."""
-        from armillary.geometry.fused.rows import gathered
+        from armillary.geometry.fused.row_statistics import gathered
 
         chosen, raw = self._tokens.spread, group.raw[0]
         shape = (len(group.sites), len(chosen), raw.shape[1])
@@ -131,10 +129,9 @@ class LengthWatch(TokenWatch):
         """On a GPU: evaluate all sites together."""
         if not self._seen:
             return
-        from armillary.probes.instruments.batched.lengths_sheet import include_deviations, include_sheet
         import torch
 
-        from armillary.probes.instruments.lengths_sheet import include_deviations, include_sheet
+        from armillary.probes.instruments.batched.lengths_sheet import include_deviations, include_sheet
 
         groups, given, returned = zip(*self._seen, strict=True)
         sheet, self._seen = groups[0].sheet, []

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Tokens
-    from armillary.flow.site_sheet import SiteSheet
-    from armillary.flow.sheet import Group, Sheet
+    from armillary.flow.site_sheet import Group, SiteSheet
     from armillary.flow.tokens import Corpus
     from armillary.measures import Reservoir
     from armillary.measures.stacks import ReservoirStack
@@ -126,7 +125,7 @@ class SampleWatch:
         self._device_rows = self._rows.to(tokens.device, non_blocking=True)
         # On a GPU: the rows of this batch [site, row, d], made by the first site.
         self._batch: Tensor | None = None
-        self._sheet: Sheet | None = None
+        self._sheet: SiteSheet | None = None
 
     def _chosen(self, position: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.bool_]:
         return rank <= self._bar
@@ -138,7 +137,7 @@ class SampleWatch:
 
     def see_group(self, group: "Group") -> None:
         """On a GPU: the sampled rows of several sites; what kind of token they are is known at the end."""
-        from armillary.geometry.fused.rows import gathered
+        from armillary.geometry.fused.row_statistics import gathered
 
         for here, there in group.runs(self._order):
             if len(self._rows):

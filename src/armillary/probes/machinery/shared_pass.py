@@ -259,7 +259,7 @@ class _Sites:
 
     def __init__(self, anatomy: "Anatomy", watches: list[Watch[Any]]) -> None:
         from armillary.flow.glimpse import Workspace
-        from armillary.flow.sheet import Scales
+        from armillary.flow.site_sheet import Scales
         from armillary.geometry.fused import batched
 
         self._anatomy, self._space = anatomy, Workspace()
@@ -271,17 +271,17 @@ class _Sites:
         self._norms = {site: norm for site, norm in anatomy.norms.items() if site in self._watches}
         self.counting = True
         self.tokens: Tokens
-        self._sheet: Sheet | None = None
+        self._sheet: SiteSheet | None = None
         self._scales = Scales(len(self._norms), anatomy.device) if batched(anatomy.device) else None
-        self._readers = [watch for watch in watches if getattr(watch, "in_groups", False)]
+        self._readers: list[Any] = [watch for watch in watches if getattr(watch, "in_groups", False)]
 
     def begin(self, tokens: "Tokens") -> None:
-        from armillary.flow.sheet import Sheet
+        from armillary.flow.site_sheet import SiteSheet
 
         self.tokens = tokens
         if self._scales is not None:
             readers = self._readers if self.counting else []
-            self._sheet = Sheet(tokens, len(self._norms), self._anatomy.dtype, self._scales, readers)
+            self._sheet = SiteSheet(tokens, len(self._norms), self._anatomy.dtype, self._scales, readers)
 
     def end(self) -> None:
         """The batch has passed."""
@@ -302,7 +302,6 @@ class _Sites:
     def _watcher(self, site: str, watches: list[Watch[Any]]) -> "Watcher":
         """Shows a site to its watches as it passes."""
         from armillary.flow.glimpse import Glimpse
-        from armillary.flow.site_sheet import SheetGlimpse
 
         norm = self._norms.get(site)
 
@@ -323,7 +322,7 @@ class _Sites:
 
     def _gatherer(self, site: str, watches: list[Watch[Any]]) -> "Watcher":
         """The same where norm sites are read in groups: watches that take part are shown those, once they are full."""
-        from armillary.flow.sheet import SheetGlimpse
+        from armillary.flow.site_sheet import SheetGlimpse
 
         norm = self._norms.get(site)
         # At a norm site, those that are shown groups; elsewhere all watches see the site itself.

@@ -39,8 +39,7 @@ from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
 from armillary.views.report.notebook import table_html, verdict_html
-from armillary.views.report.payload import ClaimData, bare, thinned
-from armillary.views.report.payload import Part, bare, changed, thinned
+from armillary.views.report.payload import ClaimData, bare, changed, thinned
 from armillary.views.report.report import assembled, masthead
 from armillary.views.report.strip import strip_html
 from armillary.views.text.quoting import html_text as e
@@ -166,7 +165,7 @@ def _part(pair: Pair, names: tuple[str, str]) -> ClaimData:
         finding = replace(against(pair, names[0]), quantities=(), headline=headline(pair))
         wide, narrow = (bare(figure(finding, narrow)) for narrow in (False, True))
         numbers_csv = table_csv(pair.table)
-    return Part(file_name(f"compare.{pair.id}", ""), wide, numbers_csv, tables, {}, changed(wide, narrow))
+    return ClaimData(file_name(f"compare.{pair.id}", ""), wide, numbers_csv, tables, {}, changed(wide, narrow))
 
 
 def pair_quantities(pair: Pair, names: tuple[str, str]) -> tuple[Quantity, ...]:

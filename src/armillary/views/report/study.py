@@ -27,8 +27,7 @@ from armillary.views.figures.marks import COLOURS, LIGHT
 from armillary.views.report.claims import article, terms
 from armillary.views.report.ledger import Chip, LedgerRow, ledger_section
 from armillary.views.report.notebook import mark_html, table_html
-from armillary.views.report.payload import ClaimData, bare
-from armillary.views.report.payload import Part, bare, changed
+from armillary.views.report.payload import ClaimData, bare, changed
 from armillary.views.report.report import assembled, masthead
 from armillary.views.text.lab.study import OUTCOME_MARKS, cost_table, geometry_table, study_table
 from armillary.views.text.quoting import html_text as e

@@ -7,12 +7,11 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.norm import Norm
 from armillary.flow.glimpse import Glimpse, Tokens
-from armillary.flow.site_sheet import SheetGlimpse, SiteSheet
-from armillary.flow.sheet import Group, Sheet
+from armillary.flow.site_sheet import Group, SiteSheet
 from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import batched, fused
 from armillary.geometry.fused.paths import Paths
-from armillary.geometry.fused.rows import gathered
+from armillary.geometry.fused.row_statistics import gathered
 from armillary.measures import GroupedScalars
 from armillary.measures.device import home
 from armillary.measures.reservoir import hashed
@@ -64,7 +63,7 @@ class WordWatch:
         mixed = following.numpy()[torch.randperm(len(following), generator=draw).numpy()]
         other = np.zeros(len(own), dtype=np.int64)
         other[rows] = mixed
-        self._sheet: Sheet | None = None
+        self._sheet: SiteSheet | None = None
         if len(rows) and self._paths is None:
             self._prepare(own, torch.from_numpy(other))
         elif len(rows) and self._paths is not None:
