@@ -271,7 +271,7 @@ class _Sites:
         self.tokens: Tokens
         self._sheet: Sheet | None = None
         self._scales = Scales(len(self._norms), anatomy.device) if batched(anatomy.device) else None
-        self._readers = [watch for watch in watches if getattr(watch, "in_groups", False)]
+        self._readers: list[Any] = [watch for watch in watches if getattr(watch, "in_groups", False)]
 
     def begin(self, tokens: "Tokens") -> None:
         from armillary.flow.sheet import Sheet
