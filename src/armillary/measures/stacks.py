@@ -68,10 +68,10 @@ class MomentStack:
         self.sum[place] += split.sum(2, dtype=wide).sum(1, dtype=torch.float64)
         flat = split.flatten(0, 1)
         for top in range(0, self.d, TOGETHER):
-            product = _product(flat[:, :, top : top + TOGETHER].mT, flat[:, :, top:])
-            product = product.view(*split.shape[:2], *product.shape[1:])
+            products = product(flat[:, :, top : top + TOGETHER].mT, flat[:, :, top:])
+            products = products.view(*split.shape[:2], *products.shape[1:])
             for i in range(top, min(top + TOGETHER, self.d), STRIP):
-                block = product[:, :, i - top : i - top + STRIP, i - top :]
+                block = products[:, :, i - top : i - top + STRIP, i - top :]
                 self.strips[i // STRIP][place] += block.sum(1, dtype=torch.float64)
 
 
@@ -85,7 +85,7 @@ def padded(rows: int) -> int:
     return count * (-(-rows // (16 * count)) * 16)
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
+def product(a: Tensor, b: Tensor) -> Tensor:
     """Products in float32 at least; of half precision they are exact."""
     if a.dtype in (torch.float16, torch.bfloat16):
         if a.is_cuda and torch.version.hip is None:

@@ -44,13 +44,13 @@ class HeadSampleWatch(SampleWatch):
         from armillary.measures import Reservoir
 
         super().__init__(anatomy, corpus, capacity, sites)
-        # Groups are of norm sites.
         self.in_groups = False
         widths = {"q": anatomy.n_heads, "k": anatomy.n_kv_heads, "v": anatomy.n_kv_heads, "z": anatomy.n_heads}
         heads = {site: widths[site.rpartition(".")[2]] for site in sites}
         self.state = TokenSamples(Named({s: Reservoir.empty(capacity, n * anatomy.k, 4) for s, n in heads.items()}))
 
     def see(self, site: str, view: View) -> None:
+        # Sites have different widths, so that they are not kept side by side.
         rows = view.value.flatten(0, 1).flatten(1)
         self.state.rows[site].include(rows, self._payload, self._rows, self._rank)
 

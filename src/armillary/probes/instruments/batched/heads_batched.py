@@ -1,60 +1,101 @@
-"""The statistics of several layers' sampled queries at once: for GPUs, where a layer alone is many small kernels."""
+"""Several layers' heads at once: for GPUs, where a layer alone is many small kernels. On a CPU, one layer at a time."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of
 from armillary.probes.instruments.heads import FIELDS
+from armillary.anatomy import Attention
+from armillary.anatomy.norm import Norm
+from armillary.anatomy.rotary import Rotation
+from armillary.measures.stacks import product
+from armillary.probes.instruments.head_nullspaces import NullShare
 
 # Numbers in the scores of the layers that are evaluated together; some twenty such arrays are alive at a time.
 TOGETHER = 1 << 25
-Shares = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What a batch showed at one layer: x [b, t, d] of the sampled windows; q, k, v and results of all."""
+
+    layer: int
+    attention: Attention
+    norm: Norm | None
+    rotation: Rotation | None
+    x: Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    result: Tensor
+
+    def alike(self, other: "Held") -> bool:
+        """Can both be evaluated as one layer with more windows? Not where heads add biases, sinks or norms of their
+        own."""
+        a, b = self.attention, other.attention
+        own = [part for one in (a, b) for part in (one.bias, one.sinks, one.q_norm, one.k_norm)]
+        shapes = [(held.x.shape, held.q.shape, held.k.shape, held.v.shape) for held in (self, other)]
+        kinds = [None if held.norm is None else (held.norm.kind, held.norm.eps) for held in (self, other)]
+        same = (a.scale, a.softcap, a.window, a.group) == (b.scale, b.softcap, b.window, b.group)
+        return (
+            same
+            and all(part is None for part in own)
+            and shapes[0] == shapes[1]
+            and kinds[0] == kinds[1]
+            and self.rotation is other.rotation
+        )
 
 
 class Layers:
-    """Collects layers until there are enough of them."""
+    """Holds layers until there are enough of them to be evaluated together."""
 
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, QueryScores, Shares]] = []
+    def __init__(self, evaluate: Callable[[Sequence[Held]], None], scores: int) -> None:
+        """`scores`: how many numbers the scores of a layer have; 0 where layers are evaluated one by one."""
+        self._evaluate, self._waiting = evaluate, list[Held]()
+        self._most = max(1, TOGETHER // scores) if scores else 1
 
-    def add(self, layer: int, scores: QueryScores, shares: Shares) -> Iterator[tuple[int, Tensor]]:
-        """Yields [b, n, h, FIELDS] of layers that were evaluated."""
-        if self._waiting and not _alike(self._waiting[0][1], scores):
-            yield from self.flush()
-        self._waiting.append((layer, scores, shares))
-        if len(self._waiting) * _size(scores) >= TOGETHER:
-            yield from self.flush()
+    def add(self, held: Held) -> None:
+        if self._waiting and not self._waiting[0].alike(held):
+            self.flush()
+        self._waiting.append(held)
+        if len(self._waiting) == self._most:
+            self.flush()
 
-    def flush(self) -> Iterator[tuple[int, Tensor]]:
+    def flush(self) -> None:
         waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
-        layers, scores, shares = zip(*waiting, strict=True)
-        query, key, value = (torch.cat(side) for side in zip(*shares, strict=True))
-        fields = fields_of(_joined(scores), (query, key, value), FIELDS)
-        yield from zip(layers, fields.chunk(len(layers)), strict=True)
+        if waiting:
+            self._evaluate(waiting)
 
 
-def _size(scores: QueryScores) -> int:
-    b, h, n, _ = scores.q.shape
-    return b * h * n * scores.k.shape[2]
+def stacked(parts: Sequence[Tensor]) -> Tensor:
+    """[layer, …]; of one layer no copy is made."""
+    return parts[0][None] if len(parts) == 1 else torch.stack(list(parts))
 
 
-def _alike(one: QueryScores, other: QueryScores) -> bool:
-    """Can both be evaluated as one layer with more windows? Not where heads add biases or sinks of their own."""
-    a, b = one.attention, other.attention
-    plain = all(part is None for part in (a.bias, b.bias, a.sinks, b.sinks))
-    return plain and (a.scale, a.softcap) == (b.scale, b.softcap) and one.q.shape == other.q.shape
+class SharesOfLayers:
+    """What the heads of several layers cannot see, on one side."""
 
+    def __init__(self, shares: Sequence[NullShare]) -> None:
+        self._shares = shares
+        self._spans: Tensor | None = None
+        if len(shares) > 1 and all(share.matrix is not None for share in shares):
+            # Columns of A·(AᵀA)^-½ are orthonormal: z has as much of its length inside the span as its product with
+            # them, and half precision suits them as it suits directions.
+            spans = [(s.matrix.double() @ s.root.double()) for s in shares if s.matrix is not None]
+            kind = torch.float16 if spans[0].is_cuda else torch.float32
+            self._spans = torch.stack([span.permute(1, 0, 2).flatten(1).to(kind) for span in spans])
 
-def _joined(scores: tuple[QueryScores, ...]) -> QueryScores:
-    """Layers as windows of one layer."""
-    if len(scores) == 1:
-        return scores[0]
-    names = ("q", "k", "z", "update", "query", "sees", "bare_q", "bare_k", "distinct")
-    joined: dict[str, Any] = {name: torch.cat([getattr(each, name) for each in scores]) for name in names}
-    return replace(scores[0], **joined)
+    def of(self, projection: Tensor, z: Tensor) -> Tensor:
+        """[layer · b, h, t] for `projection` [layer · b, t, h or groups, k] of z [layer · b, t, d]."""
+        first, count = self._shares[0], len(self._shares)
+        if self._spans is None:
+            pairs = zip(self._shares, projection.chunk(count), z.chunk(count), strict=True)
+            return torch.cat([share.of(some, rows) for share, some, rows in pairs])
+        rows = z.view(count, -1, z.shape[-1])
+        seen = product(rows.to(self._spans.dtype), self._spans)
+        seen = seen.view(*z.shape[:2], len(first.root), -1).square().sum(-1)
+        unseen = 1 - seen / z.square().sum(-1)[..., None].clamp_min(1e-30)
+        return unseen.clamp(0, 1).transpose(1, 2).repeat_interleave(first.group, 1)

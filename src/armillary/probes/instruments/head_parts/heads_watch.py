@@ -1,6 +1,7 @@
 """Watches heads during a pass: q, k, v and results come from the model's modules; scores are computed from q and k."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,10 +19,12 @@ from armillary.probes.instruments.head_parts.head_nullspaces import null_shares
 from armillary.probes.instruments.head_parts.head_rebuilding import Rebuilding
 from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of
 from armillary.probes.instruments.heads import ERRORS, EXACT, FIELDS, HeadRows, Sampling
+from armillary.probes.instruments.heads_batched import Held, Layers, SharesOfLayers, stacked
 from armillary.probes.machinery import View
 
 # Rebuilding scores in float64 is a proof, not a statistic: a few windows are enough.
 REBUILT = 2
+Shares = tuple[Tensor, Tensor, Tensor]
 
 
 class HeadWatch:
@@ -43,6 +46,8 @@ class HeadWatch:
         first = sorted(self.sampling.chosen, key=lambda w: (w.document % 2, -len(w.ids), w.document))
         self._rebuilt = set(first[:REBUILT])
         self._sides: dict[str, Tensor] = {}
+        self._batched = batched(anatomy.device)
+        self._known: dict[tuple[int, ...], _Unseen] = {}
         rounded = torch.finfo(anatomy.dtype).bits < 32
         folded = [fold(anatomy, layer) for layer in range(anatomy.layers)]
         self._null = [null_shares(heads, rounded) for heads in folded]
@@ -69,8 +74,10 @@ class HeadWatch:
             part.to(device, non_blocking=True)
             for part in (torch.tensor(rows).long(), query, torch.tensor(unique).long(), distinct)
         )
-        self._layers = Layers() if batched(device) else None
+        scores = len(rows) * most * batch.ids.shape[1] * self.anatomy.n_heads
+        self._layers = Layers(self._evaluate, max(1, scores) if self._batched else 0)
         self._columns: list[tuple[str, Tensor]] = []
+        self._every = len(rows) == len(batch.ids)
         self._rebuild = [(i, rows[i], len(w.ids)) for i, w in enumerate(windows) if w in self._rebuilt]
         if rows:
             pairs = [(window.document, t) for window, p in zip(windows, places, strict=True) for t in p]
@@ -79,50 +86,55 @@ class HeadWatch:
     def see(self, site: str, view: View) -> None:
         if site in self._stream:
             assert view.given is not None, "a norm takes a tensor"
-            self._x = view.given.reshape(*self._shape, -1)[self._rows]
+            x = view.given.reshape(*self._shape, -1)
+            self._x = x if self._every else x[self._rows]
         layer, _, part = site.partition(".")
         if part in ("q", "k", "v"):
-            self._sides[part] = view.value.float() if self._layers is None else view.value
+            self._sides[part] = view.value if self._batched else view.value.float()
         elif part == "z":
             self._see_results(int(layer[1:]), view.value)
 
     def end(self) -> None:
         """On a GPU: evaluate what is left of all layers together."""
-        if self._layers is not None:
-            self._include(self._layers.flush())
-            self._add_lengths()
+        self._layers.flush()
+        self._add_lengths()
 
     def _see_results(self, layer: int, result: Tensor) -> None:
-        self._lengths(layer)
+        attention, norm = self.anatomy.blocks[layer].attention, reading_norm(self.anatomy, layer)[1]
+        self._layers.add(Held(layer, attention, norm, self._rotation[layer], self._x, **self._sides, result=result))
         if len(self._rows):
-            scores, shares = self._sampled(layer, result)
-            if self._layers is None:
-                self._include([(layer, fields_of(scores, shares, FIELDS))])
-            else:
-                self._include(self._layers.add(layer, scores, shares))
             self._compare(layer, result)
 
-    def _include(self, found: Iterable[tuple[int, Tensor]]) -> None:
-        """[b, n, h, FIELDS] of some layers."""
-        for layer, fields in found:
-            self.state.rows[f"L{layer}"].include(fields.flatten(0, 1).index_select(0, self._unique))
+    def _evaluate(self, held: Sequence[Held]) -> None:
+        """Layers that are alike, as windows of one."""
+        q, k = (stacked([getattr(each, side) for each in held]) for side in "qk")
+        self._lengths(held, q, k)
+        if len(self._rows):
+            scores, shares = self._sampled(held, q, k)
+            fields = fields_of(scores, shares, FIELDS)
+            for each, found in zip(held, fields.chunk(len(held)), strict=True):
+                self.state.rows[f"L{each.layer}"].include(found.flatten(0, 1).index_select(0, self._unique))
 
-    def _lengths(self, layer: int) -> None:
+    def _lengths(self, held: Sequence[Held], q: Tensor, k: Tensor) -> None:
         """Lengths at all tokens. A rotation does not change them (YaRN's factor does, but not their spread)."""
-        attention = self.anatomy.blocks[layer].attention
-        q, k = (
-            torch.linalg.vector_norm(turned(attention, side, self._sides[side], None), dim=-1, dtype=torch.float32)
-            for side in "qk"
+        attention = held[0].attention
+        lengths = (
+            torch.linalg.vector_norm(turned(attention, side, x.flatten(0, 1), None), dim=-1, dtype=torch.float32)
+            for side, x in (("q", q), ("k", k))
         )
-        columns = torch.cat((q, k.repeat_interleave(attention.group, -1)), -1).flatten(0, 1)
-        if self._layers is not None:
-            self._columns.append((f"L{layer}", columns))
-            return
-        later = self._tokens.later
-        self.state.lengths[f"L{layer}"].include(self._tokens.group[later], columns.index_select(0, later))
+        of_queries, of_keys = lengths
+        columns = torch.cat((of_queries, of_keys.repeat_interleave(attention.group, -1)), -1).flatten(0, 1)
+        for each, some in zip(held, columns.chunk(len(held)), strict=True):
+            if self._batched:
+                self._columns.append((f"L{each.layer}", some))
+            else:
+                later = self._tokens.later
+                self.state.lengths[f"L{each.layer}"].include(self._tokens.group[later], some.index_select(0, later))
 
     def _add_lengths(self) -> None:
         """The lengths of all layers, in a few products. Layers with other numbers of heads are apart."""
+        if not self._columns:
+            return
         tokens, groups = self._tokens, self.state.groups
         counts = tokens.counts.to(torch.float64)
         member = (tokens.group == torch.arange(groups, device=tokens.device)[:, None]).to(torch.float64) * counts
@@ -140,33 +152,54 @@ class HeadWatch:
                 torch.where(inside, values, -torch.inf).amax(1),
             )
 
-    def _sampled(self, layer: int, result: Tensor) -> tuple[QueryScores, Shares]:
-        """The scores of the sampled queries of the sampled windows, and what their heads cannot see."""
-        attention, null = self.anatomy.blocks[layer].attention, self._null[layer]
-        at = (self._rows[:, None], self._query)
-        q, k = (self._sides[side][at].float() for side in "qk")
-        keys, values = (self._sides[side].index_select(0, self._rows).float() for side in "kv")
-        z = _direction(reading_norm(self.anatomy, layer)[1], self._x.float())
-        query_z = z[torch.arange(len(z), device=z.device)[:, None], self._query]
-        whole = self._rotation[layer]
-        at_queries = None if whole is None else whole.at(self._query)
+    def _sampled(self, held: Sequence[Held], q: Tensor, k: Tensor) -> tuple[QueryScores, Shares]:
+        """The scores of the sampled queries of the sampled windows, and what their heads cannot see; layers as
+        windows."""
+        attention, whole, count = held[0].attention, held[0].rotation, len(held)
+        at = (slice(None), self._rows[:, None], self._query)
+        every, values = k, stacked([each.v for each in held])
+        results = stacked([each.result for each in held])[at].float()
+        q, k = (side[at].flatten(0, 1).float() for side in (q, k))
+        keys, values = (self._windows(side).flatten(0, 1).float() for side in (every, values))
+        z = _direction(held[0].norm, stacked([each.x for each in held]).flatten(0, 1).float())
+        query = self._query.repeat(count, 1)
+        query_z = z[torch.arange(len(z), device=z.device)[:, None], query]
+        at_queries = None if whole is None else whole.at(query)
         sees = visible(attention, z.shape[1], self.anatomy.causal, z.device)[self._query]
         real = self._tokens.real.reshape(self._shape)[self._rows]
-        bare_q, bare_k = (side.to(z) for side in self._bare[layer])
+        null = self._null_of([each.layer for each in held])
+        bare_q, bare_k = (
+            side.to(z)[:, None, None].expand(count, len(self._rows), rows, -1, -1).flatten(0, 1)
+            for side, rows in ((null.bare_q, q.shape[1]), (null.bare_k, z.shape[1]))
+        )
         scores = QueryScores(
             attention=attention,
             q=turned(attention, "q", q, at_queries).transpose(1, 2),
             k=turned(attention, "k", keys, whole).repeat_interleave(attention.group, 2).transpose(1, 2),
             z=z,
-            update=(result[at].float().transpose(1, 2) @ null.writes.to(z)).norm(dim=-1),
-            query=self._query,
-            sees=sees & real[:, None],
-            bare_q=turned(attention, "q", bare_q.expand_as(q), at_queries).transpose(1, 2),
-            bare_k=turned(attention, "k", bare_k.expand(*z.shape[:2], -1, -1), whole).transpose(1, 2),
-            distinct=self._distinct,
+            update=(results.transpose(2, 3) @ null.writes.to(z)[:, None]).norm(dim=-1).flatten(0, 1),
+            query=query,
+            sees=(sees & real[:, None]).repeat(count, 1, 1),
+            bare_q=turned(attention, "q", bare_q, at_queries).transpose(1, 2),
+            bare_k=turned(attention, "k", bare_k, whole).transpose(1, 2),
+            distinct=self._distinct.repeat(count, 1),
         )
-        shares = (null.query.of(q, query_z), null.key.of(k, query_z), null.value.of(values, z))
-        return scores, shares
+        return scores, (null.query.of(q, query_z), null.key.of(k, query_z), null.value.of(values, z))
+
+    def _windows(self, x: Tensor) -> Tensor:
+        """[layer, sampled window, …]."""
+        return x if self._every else x.index_select(1, self._rows)
+
+    def _null_of(self, layers: Sequence[int]) -> "_Unseen":
+        """What is known of these layers' weights, side by side."""
+        if tuple(layers) not in self._known:
+            shares, bare = [self._null[layer] for layer in layers], [self._bare[layer] for layer in layers]
+            query, key, value = (
+                SharesOfLayers([getattr(each, side) for each in shares]) for side in ("query", "key", "value")
+            )
+            writes, bare_q, bare_k = (stacked(p) for p in ([s.writes for s in shares], *zip(*bare, strict=True)))
+            self._known[tuple(layers)] = _Unseen(query, key, value, writes, bare_q, bare_k)
+        return self._known[tuple(layers)]
 
     def _compare(self, layer: int, result: Tensor) -> None:
         folded = fold(self.anatomy, layer) if self._rebuild else None
@@ -176,6 +209,18 @@ class HeadWatch:
             q, k = (self._sides[side][row, :t].float() for side in "qk")
             window = Rebuilding(z, q, k, result[row, :t], self._rotation[layer], self.anatomy.causal)
             self.state.errors[f"L{layer}"].include(window.errors(folded))
+
+
+@dataclass(frozen=True, eq=False)
+class _Unseen:
+    """Null shares, and of every layer the lengths of writes and what biases alone give."""
+
+    query: SharesOfLayers
+    key: SharesOfLayers
+    value: SharesOfLayers
+    writes: Tensor
+    bare_q: Tensor
+    bare_k: Tensor
 
 
 def _direction(norm: Norm | None, x: Tensor) -> Tensor:
