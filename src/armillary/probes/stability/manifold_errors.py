@@ -7,7 +7,6 @@ import numpy as np
 
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, undecided, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import FIVE_TWINS
 from armillary.probes.stability.errors.error_parts import Gains, error_parts
 from armillary.probes.stability.errors.error_prediction import (
     ENTROPY,
@@ -72,7 +71,11 @@ class ManifoldErrors:
                 "score to compare with. Unusual heads, which the source names as well, are scored too. Untrained "
                 "models are part of the rule, and intervals are expanded percentiles.",
             ),
-            FIVE_TWINS,
+            RuleChange(
+                "2026-11-18",
+                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
+                "the interval of three is five standard deviations wide on either side, that of five is three.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
