@@ -11,10 +11,10 @@ from armillary.probes.attention.lexicon.keys.rebuilt_updates import rebuilding_e
 from armillary.probes.attention.lexicon.keys.store_parts import (
     RULE,
     definition_part,
-    exchanged,
     few_keys_reading,
     few_keys_rule,
     few_keys_verdict,
+    rebuilding_controls,
     worst_error,
 )
 from armillary.probes.attention.lexicon.known_words import sampled_words, unreadable, whole, word_notes
@@ -32,11 +32,11 @@ from armillary.probes.attention.lexicon.word_statistics import (
     word_interval,
 )
 from armillary.probes.attention.spaces.decomposed_heads import tie_note
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, Ints, T
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, Interval, Ints, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
 from armillary.probes.machinery.verdicts import name_heads, weakest
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, say
+from armillary.results import Claim, Finding, Part, Quantity, RuleChange, Statistic, Table, say
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,9 @@ class Store:
             parts=parts,
             statistic=worst_error(errors),
             n=len(ids),
-            controls=_controls(evidence, errors, ids),
+            controls=rebuilding_controls(
+                evidence, errors, lambda arm, some: rebuilding_errors(evidence, arm, ids, some)
+            ),
             reading=" ".join(part.reading for part in parts),
             headline=(
                 f"Updates are sums over keys and values to {say(errors[:, 0].max(), '.1g')}, by definition; a word "
@@ -152,19 +154,6 @@ def _untrained(evidence: Evidence, arm: str, ids: Ints) -> Interval:
 
 def _median_ratio(means: Floats) -> Floats:
     return median_over_heads(ratios(means))
-
-
-def _controls(evidence: Evidence, errors: Floats, ids: Ints) -> tuple[Control, ...]:
-    some = range(min(TWIN_LAYERS, evidence.anatomy.layers))
-
-    def untrained(arm: str) -> Interval:
-        worst = float(rebuilding_errors(evidence, arm, ids, some)[:, 0].max())
-        return worst, worst, worst
-
-    controls = [exchanged(errors)]
-    if evidence.twins:
-        controls.append(Control(RANDOM, *evidence.over_twins(untrained)))
-    return tuple(controls)
 
 
 def _quantities(matches: KeyMatches) -> tuple[Quantity, ...]:

@@ -10,10 +10,10 @@ from armillary.probes.attention.lexicon.keys.key_matches import ratios
 from armillary.probes.attention.lexicon.keys.store_parts import (
     RULE,
     definition_part,
-    exchanged,
     few_keys_reading,
     few_keys_rule,
     few_keys_verdict,
+    rebuilding_controls,
     times,
     worst_error,
 )
@@ -32,19 +32,18 @@ from armillary.probes.filter.storing.unit_words import unit_table
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import (
     MODEL,
-    RANDOM,
     AnyInstrument,
     Evidence,
     Flags,
     Floats,
     Interval,
-    Ints,
     T,
     spread_layers,
 )
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.verdicts import name_sites, weakest
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, say
+from armillary.results import Claim, Finding, Part, Statistic, Table, say
 
 LAYERS = 8
 
@@ -121,7 +120,7 @@ class ForwardStore:
             parts=parts,
             statistic=worst_error(errors),
             n=len(matches.document),
-            controls=_controls(evidence, errors, ids),
+            controls=rebuilding_controls(evidence, errors, lambda arm, some: forward_errors(evidence, arm, ids, some)),
             reading=" ".join(part.reading for part in parts),
             headline=(
                 f"Writes are sums over keys and values to {say(errors[:, 0].max(), '.1g')}, by definition; a token "
@@ -175,19 +174,6 @@ def _untrained(evidence: Evidence) -> Interval:
         return word_interval(evidence, twin.forward.values, _median_ratio, twin.document)
 
     return evidence.over_twins(median)
-
-
-def _controls(evidence: Evidence, errors: Floats, ids: Ints) -> tuple[Control, ...]:
-    some = range(min(TWIN_LAYERS, evidence.anatomy.layers))
-
-    def untrained(arm: str) -> Interval:
-        worst = float(forward_errors(evidence, arm, ids, some)[:, 0].max())
-        return worst, worst, worst
-
-    controls = [exchanged(errors)]
-    if evidence.twins:
-        controls.append(Control(RANDOM, *evidence.over_twins(untrained)))
-    return tuple(controls)
 
 
 def _notes(evidence: Evidence, layers: Sequence[int], tokens: int) -> tuple[str, ...]:

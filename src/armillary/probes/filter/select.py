@@ -16,6 +16,7 @@ from armillary.probes.machinery import (
     undecided,
     weakest,
 )
+from armillary.probes.machinery.verdicts import FIVE_TWINS
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
@@ -72,11 +73,7 @@ class Select:
                 "over all layers was that of the first. Relevance is now measured before the activation, by decoding "
                 "and by letting the values through, layer by layer. The former measure is a part of our own.",
             ),
-            RuleChange(
-                "2026-11-18",
-                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
-                "the interval of three is five standard deviations wide on either side, that of five is three.",
-            ),
+            FIVE_TWINS,
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -12,6 +12,7 @@ from armillary.probes.filter.writes.write_parts import WriteSavings, write_parts
 from armillary.probes.filter.writes.write_tables import write_lines, write_table
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, spread_layers, undecided, weakest
+from armillary.probes.machinery.verdicts import FIVE_TWINS
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 LAYERS, TWINS, TWIN_LAYERS = 8, 5, 3
@@ -52,11 +53,7 @@ class ForwardWrite:
             "The claim's verdict is that of the weaker of parts 1 and 2."
         ),
         changes=(
-            RuleChange(
-                "2026-11-18",
-                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
-                "the interval of three is five standard deviations wide on either side, that of five is three.",
-            ),
+            FIVE_TWINS,
             RuleChange(
                 "2026-11-18",
                 "Two or three untrained models, as a large model has, refute part 2 only below what five would show, "

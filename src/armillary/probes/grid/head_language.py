@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, T, undecided, weakest
+from armillary.probes.machinery.verdicts import FIVE_TWINS
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
@@ -58,11 +59,7 @@ class HeadLanguage:
                 "had a mean gap of 0.37 for subjects: it gave 0.81 more to the nearer noun after a comma, and 0.07 "
                 "less to the subject where no comma stood between.",
             ),
-            RuleChange(
-                "2026-11-18",
-                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
-                "the interval of three is five standard deviations wide on either side, that of five is three.",
-            ),
+            FIVE_TWINS,
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

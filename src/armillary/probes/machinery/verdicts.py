@@ -8,9 +8,14 @@ from numpy.typing import NDArray
 
 from armillary.probes.machinery.intervals import NAN3, Floats, Interval, reached_by
 from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
-from armillary.results import Claim, Column, Finding, Part, Statistic, Table, Verdict, Why
+from armillary.results import Claim, Column, Finding, Part, RuleChange, Statistic, Table, Verdict, Why
 
 Flags = NDArray[np.bool_]
+FIVE_TWINS = RuleChange(
+    "2026-11-18",
+    "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; the interval "
+    "of three is five standard deviations wide on either side, that of five is three.",
+)
 
 
 def undecided(claim: Claim, why: Why, reading: str, table: Table | None = None, n: int = 0) -> Finding:

@@ -8,6 +8,7 @@ import numpy as np
 from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, T, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table, table
+from armillary.probes.machinery.verdicts import FIVE_TWINS
 from armillary.probes.sphere.across_sites import arm_controls
 from armillary.probes.sphere.directions.direction_parts import (
     Separations,
@@ -64,11 +65,7 @@ class Direction:
                 "Euclidean distance, the untrained twins, and equal displacements along and across the stream are in "
                 "the rule; the last replaces a limit on the cost of scaling alone",
             ),
-            RuleChange(
-                "2026-11-18",
-                "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; "
-                "the interval of three is five standard deviations wide on either side, that of five is three.",
-            ),
+            FIVE_TWINS,
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, LAST_SAMPLES)

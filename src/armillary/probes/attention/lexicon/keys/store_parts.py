@@ -1,9 +1,12 @@
 """What does 'a key–value store' mean? That keys and values give the write, by definition; and, ours, that few do."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from armillary.probes.attention.lexicon.keys.key_matches import KeyMatches
-from armillary.probes.machinery import Evidence, Flags, Floats, Interval, T
+from armillary.probes.attention.lexicon.word_statistics import TWIN_LAYERS
+from armillary.probes.machinery import RANDOM, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.verdicts import beats, by_share, missing_interval
 from armillary.results import Control, Part, Statistic, Verdict, Why, say
 
@@ -38,9 +41,21 @@ def worst_error(errors: Floats) -> Statistic:
     return Statistic(ERROR, worst, worst, worst)
 
 
-def exchanged(errors: Floats) -> Control:
+def rebuilding_controls(
+    evidence: Evidence, errors: Floats, untrained: Callable[[str, range], Floats]
+) -> tuple[Control, ...]:
+    """Keys and updates exchanged; and the errors that `untrained` gives for the first layers of each twin."""
+    some = range(min(TWIN_LAYERS, evidence.anatomy.layers))
+
+    def largest(arm: str) -> Interval:
+        worst = float(untrained(arm, some)[:, 0].max())
+        return worst, worst, worst
+
     worst = float(errors[:, 1].max())
-    return Control("keys and updates exchanged", worst, worst, worst)
+    controls = [Control("keys and updates exchanged", worst, worst, worst)]
+    if evidence.twins:
+        controls.append(Control(RANDOM, *evidence.over_twins(largest)))
+    return tuple(controls)
 
 
 def few_keys_verdict(stores: Flags, ratio: Interval, untrained: Interval, twins: int) -> tuple[Verdict, Why | None]:
