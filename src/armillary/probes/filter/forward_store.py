@@ -42,8 +42,7 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.verdicts import name_sites, weakest
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, say
-from armillary.results import Claim, Finding, Part, Statistic, Table, say
+from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Table, say
 
 LAYERS = 8
 

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of
-from armillary.probes.instruments.heads import FIELDS
 from armillary.anatomy import Attention
 from armillary.anatomy.norm import Norm
-from armillary.anatomy.rotary import Rotation
+from armillary.anatomy.positions.rotary import Rotation
 from armillary.measures.stacks import product
-from armillary.probes.instruments.head_nullspaces import NullShare
+from armillary.probes.instruments.head_parts.head_nullspaces import NullShare
 
 # Numbers in the scores of the layers that are evaluated together; some twenty such arrays are alive at a time.
 TOGETHER = 1 << 25

@@ -14,12 +14,11 @@ from armillary.flow.glimpse import Tokens
 from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import batched
 from armillary.measures import GroupedScalars, Largest, Named, Rows
-from armillary.probes.instruments.batched.heads_batched import Layers, Shares
+from armillary.probes.instruments.batched.heads_batched import Held, Layers, SharesOfLayers, stacked
 from armillary.probes.instruments.head_parts.head_nullspaces import null_shares
 from armillary.probes.instruments.head_parts.head_rebuilding import Rebuilding
 from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of
 from armillary.probes.instruments.heads import ERRORS, EXACT, FIELDS, HeadRows, Sampling
-from armillary.probes.instruments.heads_batched import Held, Layers, SharesOfLayers, stacked
 from armillary.probes.machinery import View
 
 # Rebuilding scores in float64 is a proof, not a statistic: a few windows are enough.
