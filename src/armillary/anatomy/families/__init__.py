@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from armillary.anatomy.families import bert, encoders, experts, mixers, own_kinds, stacks, vision
+from armillary.anatomy.families import bert, encoders, experts, mixers, own_kinds, two_stacks, vision
 from armillary.anatomy.families.decoders import alibi, gemma, gpt2, gpt_kin, gpt_neox, llama, llama_kin, opt, phi, phi3
 from armillary.anatomy.families.family import Family
 from armillary.errors import ModelError
@@ -33,7 +33,7 @@ FAMILIES: tuple[Family, ...] = (
     *encoders.FAMILIES,
     *vision.FAMILIES,
     *own_kinds.FAMILIES,
-    *stacks.FAMILIES,
+    *two_stacks.FAMILIES,
 )
 GROUP = "armillary.families"
 # Architectures of several parts that are read one at a time, the first unless another is asked for: name → path.
@@ -41,7 +41,7 @@ PARTS: dict[str, dict[str, str]] = {
     "clip": {"vision": "vision_model", "text": "text_model"},
     **{
         family.model_type.partition(".")[0]: {"encoder": "encoder model.encoder"}
-        for family in stacks.FAMILIES
+        for family in two_stacks.FAMILIES
         if family.stack is not None
     },
 }

@@ -15,7 +15,7 @@ from armillary.probes.attention.scores.sampled_queries import (
 )
 from armillary.probes.attention.scores.stream_scale import (
     WIDTHS,
-    Scales,
+    StreamScales,
     away,
     growth_line,
     logarithm,
@@ -151,7 +151,7 @@ def _variances(evidence: Evidence, arm: str) -> Floats:
     return rows.sums(np.ones_like(variance), variance)
 
 
-def _with_norm(scales: Scales, growth: dict[int, Floats]) -> Part:
+def _with_norm(scales: StreamScales, growth: dict[int, Floats]) -> Part:
     exponent, error = random_exponent(growth)
     verdict, why = by_sure_share(near(logarithm(scales.normed), 0.0), -np.log(T.scale_unit))
     if abs(exponent - 1) > T.scale_exponent_within:
@@ -165,7 +165,7 @@ def _with_norm(scales: Scales, growth: dict[int, Floats]) -> Part:
     return Part("with the norm, Var(q·k) = k", verdict, reading, statistic, why=why)
 
 
-def _without_norm(scales: Scales) -> Part:
+def _without_norm(scales: StreamScales) -> Part:
     distances = away(logarithm(scales.bare), 0.0)
     verdict, why = by_sure_share(distances, np.log(T.scale_norm))
     same = [layer for layer, low in zip(scales.layers, distances[:, 1], strict=True) if not low > np.log(T.scale_norm)]

@@ -14,7 +14,7 @@ DRAWS, PAIRS = 24, 256
 
 
 @dataclass(frozen=True, eq=False)
-class Scales:
+class StreamScales:
     """Var(q·k)/k behind Gaussian weights [layer, (value, low, high)], of z and of the stream x."""
 
     layers: tuple[str, ...]
@@ -42,18 +42,18 @@ class Scales:
         )
 
 
-def scales_of(evidence: Evidence) -> Scales:
+def scales_of(evidence: Evidence) -> StreamScales:
     """For Gaussian W of variance 1/d, E(q·k)² = k · (|z_i|²/d)(|z_j|²/d): over pairs, the mean of |z|²/d squared."""
     squares = {layer: _mean_squares(evidence, site) for layer, site in _sites(evidence).items()}
     if not squares:
-        return Scales((), np.zeros((0, 3)), np.zeros((0, 3)))
+        return StreamScales((), np.zeros((0, 3)), np.zeros((0, 3)))
     groups = 1 + max(int(document.max(initial=0)) for document, _, _ in squares.values())
     sums = np.zeros((2, groups, len(squares), 2))
     for row, (document, z, x) in enumerate(squares.values()):
         for side, values in enumerate((z, x)):
             np.add.at(sums[side, :, row], document, np.stack([np.ones_like(values), values], -1))
     normed, bare = (evidence.intervals(side, lambda stats: mean(stats) ** 2) for side in sums)
-    return Scales(tuple(squares), normed, bare)
+    return StreamScales(tuple(squares), normed, bare)
 
 
 def _sites(evidence: Evidence) -> dict[str, str]:
