@@ -119,8 +119,8 @@ def test_a_room_opens(browser: Any, server: Running, room: str, width: int, sche
             ".figure .main-svg", "all => all.some(one => one.getBoundingClientRect().right > innerWidth + 1)"
         )
         assert not cut, "figures fit"
-        for details in page.locator("details:not([open]) > summary").all():
-            details.click()
+        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        page.wait_for_timeout(100)
         assert page.evaluate(SIDEWAYS) == [], "tables and figures reflow"
         page.screenshot(path=tmp_path / f"{room}-{width}-{scheme}.png", full_page=True)
         assert seen.refused() == []
@@ -134,7 +134,8 @@ def test_typing_changes_what_is_shown(browser: Any, server: Running, room: str) 
         seen.settle()
         before = seen.page.locator("#parts").inner_text()
         seen.page.fill("#field-sentence", TYPED)
-        seen.page.wait_for_timeout(500)
+        seen.page.wait_for_url("**sentence=The+cat+sat**")
+        seen.page.wait_for_function("/␣sat|cat sat/.test(document.getElementById('parts').innerText)", timeout=60_000)
         seen.settle()
         after = seen.page.locator("#parts").inner_text()
         typed = re.compile("␣sat|cat sat")
