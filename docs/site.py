@@ -31,6 +31,13 @@ from armillary.views.text.glossary import PLAIN
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 FIGURES = DOCS / "figures" / "claims"
+# At 400 pixels the theme's cells are so wide that tables of four columns would have to be scrolled.
+NARROW_CSS = """@media (max-width: 600px) {
+  .md-typeset table:not([class]) th, .md-typeset table:not([class]) td { min-width: 0; padding: .5em .4em;
+    overflow-wrap: anywhere; }
+  .md-typeset pre > code { font-size: .72em; }
+}
+"""
 CHAPTER_PAGES = dict(zip("ABCDEFGH", "sphere attention words stability filter grid lab others".split(), strict=True))
 MODULES = ("armillary", "armillary.edits", "armillary.results", "armillary.results.compare", "armillary.lab.parts")
 NAV: dict[str, dict[str, str]] = {
@@ -83,6 +90,7 @@ def assemble(work: Path) -> dict[str, dict[str, str]]:
         _write(pages / "claims" / f"{claim.id}.md", claim_page(claim))
     _write(pages / "claims" / "index.md", claims_page(known))
     _write(pages / "gallery.md", gallery(known))
+    _write(pages / "narrow.css", NARROW_CSS)
     _write(pages / "api.md", reference())
     nav = {name: dict(entries) for name, entries in NAV.items()}
     for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
@@ -114,7 +122,9 @@ def claim_page(claim: Claim) -> str:
         parts.append(_plain(PLAIN[claim.id]))
     picture = figure_of(claim.id)
     if picture is not None:
-        parts.append(f"![{claim.id} on builtin:gpt](../figures/claims/{picture.name})")
+        # On a small screen the picture is small; a tap opens it alone, where it can be enlarged.
+        place = f"../figures/claims/{picture.name}"
+        parts.append(f"[![{claim.id} on builtin:gpt]({place})]({place})")
     sources = [f"{key}: {SOURCES[key]}" for key in SOURCES if re.search(rf"\b{key}\b", claim.source)]
     parts += [
         f"| | |\n|---|---|\n| chapter | [{claim.chapter}. {CHAPTERS[claim.chapter]}]"
@@ -266,6 +276,7 @@ def configuration(nav: dict[str, dict[str, str]]) -> str:
         "theme": {"name": "material", "font": False, "palette": _palette(), "features": ["navigation.tabs"]},
         # Not the plugin `offline`, whose pages ask the network for a script.
         "plugins": ["search"],
+        "extra_css": ["narrow.css"],
         "markdown_extensions": ["tables", "toc", "pymdownx.superfences", "attr_list", "md_in_html"],
         "validation": {"links": {"not_found": "warn", "anchors": "warn"}, "omitted_files": "ignore"},
         "nav": [{name: [{title: page} for title, page in entries.items()]} for name, entries in nav.items()],

@@ -119,8 +119,8 @@ def test_a_room_opens(browser: Any, server: Running, room: str, width: int, sche
             ".figure .main-svg", "all => all.some(one => one.getBoundingClientRect().right > innerWidth + 1)"
         )
         assert not cut, "figures fit"
-        for details in page.locator("details:not([open]) > summary").all():
-            details.click()
+        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        page.wait_for_timeout(100)
         assert page.evaluate(SIDEWAYS) == [], "tables and figures reflow"
         page.screenshot(path=tmp_path / f"{room}-{width}-{scheme}.png", full_page=True)
         assert seen.refused() == []
@@ -134,10 +134,10 @@ def test_typing_changes_what_is_shown(browser: Any, server: Running, room: str) 
         seen.settle()
         before = seen.page.locator("#parts").inner_text()
         seen.page.fill("#field-sentence", TYPED)
-        seen.page.wait_for_timeout(500)
+        typed = re.compile("␣sat|cat sat")
+        seen.page.locator("#parts", has_text=typed).wait_for(timeout=60_000)
         seen.settle()
         after = seen.page.locator("#parts").inner_text()
-        typed = re.compile("␣sat|cat sat")
         assert typed.search(after)
         assert not typed.search(before)
         assert "sentence=The+cat+sat" in seen.page.url
@@ -181,6 +181,18 @@ def test_the_evidence_of_a_claim_is_one_click_away(browser: Any, server: Running
         seen.page.click("text=Back to the ledger")
         assert not seen.page.locator("article").count()
         assert seen.page.evaluate("document.activeElement.textContent") == "sphere.radius"
+        assert seen.problems == []
+
+
+def test_an_empty_sentence_is_said_to_be_one(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "norms") as seen:
+        seen.settle()
+        seen.page.fill("#field-sentence", "")
+        seen.page.fill("#field-sentence", " ")
+        seen.page.wait_for_selector("section[aria-label^='Lengths']", state="hidden")
+        assert seen.page.locator("section[aria-label^='Its ellipsoid']").is_visible(), "weights need no words"
+        seen.page.click("nav a[data-room=sphere]")
+        seen.page.wait_for_selector("#status:has-text('type a sentence')")
         assert seen.problems == []
 
 

@@ -81,6 +81,23 @@ def test_it_opens_from_disk_at_any_width_in_either_theme(browser: Any, report: P
         assert drawn == ground
 
 
+def test_figures_reflow_on_a_narrow_screen_and_back(browser: Any, report: Path) -> None:
+    """Nothing scrolls sideways at 400 pixels; a figure gets its wide form back when the window grows."""
+    with Watched(browser, report, viewport={"width": 400, "height": 800}) as seen:
+        place = seen.page.locator(".figure").first
+        place.scroll_into_view_if_needed()
+        place.locator(".main-svg").first.wait_for()
+        wide = """() => [...document.querySelectorAll(".scroll, .wide, nav")]
+          .filter(one => one.clientWidth && one.scrollWidth > one.clientWidth + 1).length"""
+        assert seen.page.evaluate(wide) == 0
+        assert place.bounding_box()["width"] <= 400
+        narrow = place.bounding_box()["height"]
+        seen.page.set_viewport_size({"width": 1200, "height": 800})
+        seen.page.wait_for_timeout(600)
+        assert place.bounding_box()["width"] >= 600
+        assert place.bounding_box()["height"] < narrow, "labels stand beside the lines again"
+
+
 def test_a_chapter_of_the_ledger_fits_a_laptop_screen(browser: Any, tmp_path: Path) -> None:
     path = save_report(SYNTHETIC["synthetic_survey"](), tmp_path / "report.html")
     with Watched(browser, path, viewport={"width": 1280, "height": 720}) as seen:

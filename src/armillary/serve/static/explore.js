@@ -194,6 +194,7 @@ function refresh(push = false) {
   notify("");
   const parts = [...shownParts.values()];
   for (const shown of [...parts.filter(one => one.part.quick), ...parts.filter(one => !one.part.quick)]) shown.update();
+  if (parts.every(one => one.root.hidden)) notify("Nothing to show yet: type a sentence.");
 }
 
 function enter(name, push = true) {
