@@ -1,5 +1,9 @@
 """The batched path of GPUs gives the numbers of the path that reads site by site; here both run on the CPU."""
 
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tiny import tiny
@@ -8,7 +12,8 @@ from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.measures import GroupedScalars, Largest, Moments, Named, Reservoir, Rows, TopK
 from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.instruments.heads import HEADS
+from armillary.probes.instruments.head_scores import QueryScores, fields_of
+from armillary.probes.instruments.heads import FIELDS, HEADS
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES
 from armillary.probes.instruments.words import WORDS
@@ -16,14 +21,16 @@ from armillary.probes.instruments.write_samples import WRITE_SAMPLES
 from armillary.probes.machinery.shared_pass import observe
 from armillary.specimens.models.texts import chained
 
+# Triton reads the variable when it is imported, and torch imports it.
+INTERPRETED = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="run with Triton installed and TRITON_INTERPRET=1"
+)
 SPHERE = (LENGTHS, COVARIANCES, SAMPLES, LAST_SAMPLES, WRITE_SAMPLES)
 PATHS = (HEADS, WORDS)
 
 
 def text() -> Corpus:
     """Documents of different lengths, so that batches hold padding."""
-    from dataclasses import replace
-
     whole = chained(24, 40, vocabulary=90)
     windows = tuple(replace(w, ids=w.ids[: 40 - w.document % 7]) for w in whole.windows)
     return replace(whole, windows=windows, tokens=sum(len(w.ids) for w in windows))
@@ -84,9 +91,9 @@ def test_batched_states_are_those_of_the_plain_path(family, dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
+@INTERPRETED
 def test_kernels_give_what_plain_torch_gives(family, dtype, monkeypatch):
     pytest.importorskip("triton", reason="kernels are tested where Triton is")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
     few = Corpus(text().windows[:6], "planted", 24, 200, ())
     anatomy = read(tiny(family).to(dtype))
     plain = observe(anatomy, few, (*SPHERE, WORDS))
@@ -96,6 +103,33 @@ def test_kernels_give_what_plain_torch_gives(family, dtype, monkeypatch):
     for instrument in plain:
         for field, measure in plain[instrument]._measures().items():
             compare(measure, getattr(kernels[instrument], field), loose)
+
+
+@INTERPRETED
+def test_kernels_of_queries_give_what_plain_torch_gives(monkeypatch):
+    """All fields of sampled queries, with keys that are equal, so that ranks are tied."""
+    pytest.importorskip("triton", reason="kernels are tested where Triton is")
+    b, h, n, t, k = 2, 2, 3, 21, 4
+    query = torch.tensor([[8, 12, 20], [9, 15, 19]])
+    keys = torch.randn(b, h, t, k)
+    keys[:, :, 5] = keys[:, :, 6] = keys[:, :, 3]
+    keys[:, 0, 0] = keys[:, 0, 1]
+    seen = QueryScores(
+        attention=SimpleNamespace(scale=0.5, softcap=None, bias=None, sinks=None),
+        q=torch.randn(b, h, n, k),
+        k=keys,
+        z=torch.randn(b, t, 8),
+        update=torch.rand(b, h, n),
+        query=query,
+        sees=torch.arange(t) <= query[..., None],
+        bare_q=torch.randn(b, h, n, k),
+        bare_k=torch.randn(b, h, t, k),
+        distinct=torch.ones(b, n, dtype=torch.bool),
+    )
+    null = (torch.rand(b, h, n), torch.rand(b, h, n), torch.rand(b, h, t))
+    plain = fields_of(replace(seen), null, FIELDS)
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", True)
+    torch.testing.assert_close(fields_of(replace(seen), null, FIELDS), plain, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
