@@ -10,6 +10,7 @@ from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
+from armillary.geometry.fused import rows
 from armillary.measures import GroupedScalars, Largest, Moments, Named, Reservoir, Rows, TopK
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.head_scores import QueryScores, fields_of
@@ -103,6 +104,27 @@ def test_kernels_give_what_plain_torch_gives(family, dtype, monkeypatch):
     for instrument in plain:
         for field, measure in plain[instrument]._measures().items():
             compare(measure, getattr(kernels[instrument], field), loose)
+
+
+@INTERPRETED
+@pytest.mark.parametrize("centred", [False, True])
+def test_kernels_of_many_sites_give_what_plain_torch_gives(centred, monkeypatch):
+    """Eleven sites, each with rows of its own: statistics, directions of chosen rows, and copies."""
+    pytest.importorskip("triton", reason="kernels are tested where Triton is")
+    sites = [torch.randn(5, 12).to(torch.bfloat16) for _ in range(11)]
+    chosen, bounds, shifts = torch.tensor([1, 2, 4]), torch.full((11,), 1.5), torch.randn(11, 12)
+
+    def found() -> list[torch.Tensor]:
+        statistics = rows.row_statistics(sites, centred, 1e-5, torch.empty(11, 7, 5))
+        out = torch.full((11, 4, 12), 9.0, dtype=torch.float16)
+        directed = rows.directions(sites, statistics, chosen, centred, 1e-5, bounds, shifts, out)
+        return [statistics, directed, rows.gathered(sites, chosen, torch.empty(11, 3, 12, dtype=torch.bfloat16))]
+
+    kernels = found()
+    monkeypatch.setattr(rows, "fused", lambda x: False)
+    for ours, plain in zip(kernels, found(), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-3)
+    assert (kernels[1] == 0).all(-1).any()
 
 
 @INTERPRETED
