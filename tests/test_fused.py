@@ -9,6 +9,7 @@ import torch
 from tiny import tiny
 
 from armillary.anatomy.read import read
+from armillary.errors import ModelError
 from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import rows
 from armillary.measures import GroupedScalars, Largest, Moments, Named, Reservoir, Rows, TopK
@@ -178,3 +179,16 @@ def test_massive_tokens_were_there_to_be_found(monkeypatch):
     plain, batched = both("gpt2", torch.float32, monkeypatch, (LENGTHS,))
     assert max(plain[LENGTHS].massive_counts()) > 0
     assert batched[LENGTHS].massive_counts() == plain[LENGTHS].massive_counts()
+
+
+def test_a_model_that_changes_what_a_norm_received_is_refused(monkeypatch):
+    """Groups are read after their sites have passed, so such a model would give wrong numbers."""
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", True)
+    live = tiny("llama")
+    anatomy, block, received = read(live), live.model.layers[0], []
+    block.post_attention_layernorm.register_forward_pre_hook(lambda module, args: received.append(args[0]))
+    handle = block.mlp.register_forward_hook(lambda *rest: bool(received[-1].add_(1.0).numel()) and None)
+    with pytest.raises(ModelError, match=r"changes in place what .*L0\.ln2"):
+        observe(anatomy, text(), (LENGTHS,))
+    handle.remove()
+    observe(anatomy, text(), (LENGTHS,))
