@@ -1,14 +1,21 @@
 """The batched path of GPUs gives the numbers of the path that reads site by site; here both run on the CPU."""
 
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tiny import tiny
 
 from armillary.anatomy.read import read
+from armillary.errors import ModelError
 from armillary.flow.tokens import Corpus
+from armillary.geometry.fused import rows
 from armillary.measures import GroupedScalars, Largest, Moments, Named, Reservoir, Rows, TopK
 from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.instruments.heads import HEADS
+from armillary.probes.instruments.head_scores import QueryScores, fields_of
+from armillary.probes.instruments.heads import FIELDS, HEADS
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES
 from armillary.probes.instruments.words import WORDS
@@ -16,14 +23,16 @@ from armillary.probes.instruments.write_samples import WRITE_SAMPLES
 from armillary.probes.machinery.shared_pass import observe
 from armillary.specimens.models.texts import chained
 
+# Triton reads the variable when it is imported, and torch imports it.
+INTERPRETED = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="run with Triton installed and TRITON_INTERPRET=1"
+)
 SPHERE = (LENGTHS, COVARIANCES, SAMPLES, LAST_SAMPLES, WRITE_SAMPLES)
 PATHS = (HEADS, WORDS)
 
 
 def text() -> Corpus:
     """Documents of different lengths, so that batches hold padding."""
-    from dataclasses import replace
-
     whole = chained(24, 40, vocabulary=90)
     windows = tuple(replace(w, ids=w.ids[: 40 - w.document % 7]) for w in whole.windows)
     return replace(whole, windows=windows, tokens=sum(len(w.ids) for w in windows))
@@ -84,9 +93,9 @@ def test_batched_states_are_those_of_the_plain_path(family, dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
+@INTERPRETED
 def test_kernels_give_what_plain_torch_gives(family, dtype, monkeypatch):
     pytest.importorskip("triton", reason="kernels are tested where Triton is")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
     few = Corpus(text().windows[:6], "planted", 24, 200, ())
     anatomy = read(tiny(family).to(dtype))
     plain = observe(anatomy, few, (*SPHERE, WORDS))
@@ -96,6 +105,54 @@ def test_kernels_give_what_plain_torch_gives(family, dtype, monkeypatch):
     for instrument in plain:
         for field, measure in plain[instrument]._measures().items():
             compare(measure, getattr(kernels[instrument], field), loose)
+
+
+@INTERPRETED
+@pytest.mark.parametrize("centred", [False, True])
+def test_kernels_of_many_sites_give_what_plain_torch_gives(centred, monkeypatch):
+    """Eleven sites, each with rows of its own: statistics, directions of chosen rows, and copies."""
+    pytest.importorskip("triton", reason="kernels are tested where Triton is")
+    sites = [torch.randn(5, 12).to(torch.bfloat16) for _ in range(11)]
+    chosen, bounds, shifts = torch.tensor([1, 2, 4]), torch.full((11,), 1.5), torch.randn(11, 12)
+
+    def found() -> list[torch.Tensor]:
+        statistics = rows.row_statistics(sites, centred, 1e-5, torch.empty(11, 7, 5))
+        out = torch.full((11, 4, 12), 9.0, dtype=torch.float16)
+        directed = rows.directions(sites, statistics, chosen, centred, 1e-5, bounds, shifts, out)
+        return [statistics, directed, rows.gathered(sites, chosen, torch.empty(11, 3, 12, dtype=torch.bfloat16))]
+
+    kernels = found()
+    monkeypatch.setattr(rows, "fused", lambda x: False)
+    for ours, plain in zip(kernels, found(), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-3)
+    assert (kernels[1] == 0).all(-1).any()
+
+
+@INTERPRETED
+def test_kernels_of_queries_give_what_plain_torch_gives(monkeypatch):
+    """All fields of sampled queries, with keys that are equal, so that ranks are tied."""
+    pytest.importorskip("triton", reason="kernels are tested where Triton is")
+    b, h, n, t, k = 2, 2, 3, 21, 4
+    query = torch.tensor([[8, 12, 20], [9, 15, 19]])
+    keys = torch.randn(b, h, t, k)
+    keys[:, :, 5] = keys[:, :, 6] = keys[:, :, 3]
+    keys[:, 0, 0] = keys[:, 0, 1]
+    seen = QueryScores(
+        attention=SimpleNamespace(scale=0.5, softcap=None, bias=None, sinks=None),
+        q=torch.randn(b, h, n, k),
+        k=keys,
+        z=torch.randn(b, t, 8),
+        update=torch.rand(b, h, n),
+        query=query,
+        sees=torch.arange(t) <= query[..., None],
+        bare_q=torch.randn(b, h, n, k),
+        bare_k=torch.randn(b, h, t, k),
+        distinct=torch.ones(b, n, dtype=torch.bool),
+    )
+    null = (torch.rand(b, h, n), torch.rand(b, h, n), torch.rand(b, h, t))
+    plain = fields_of(replace(seen), null, FIELDS)
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", True)
+    torch.testing.assert_close(fields_of(replace(seen), null, FIELDS), plain, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -122,3 +179,16 @@ def test_massive_tokens_were_there_to_be_found(monkeypatch):
     plain, batched = both("gpt2", torch.float32, monkeypatch, (LENGTHS,))
     assert max(plain[LENGTHS].massive_counts()) > 0
     assert batched[LENGTHS].massive_counts() == plain[LENGTHS].massive_counts()
+
+
+def test_a_model_that_changes_what_a_norm_received_is_refused(monkeypatch):
+    """Groups are read after their sites have passed, so such a model would give wrong numbers."""
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", True)
+    live = tiny("llama")
+    anatomy, block, received = read(live), live.model.layers[0], []
+    block.post_attention_layernorm.register_forward_pre_hook(lambda module, args: received.append(args[0]))
+    handle = block.mlp.register_forward_hook(lambda *rest: bool(received[-1].add_(1.0).numel()) and None)
+    with pytest.raises(ModelError, match=r"changes in place what .*L0\.ln2"):
+        observe(anatomy, text(), (LENGTHS,))
+    handle.remove()
+    observe(anatomy, text(), (LENGTHS,))

@@ -1,6 +1,7 @@
 """The control models: the same architecture with untrained weights, several times."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, overload
 
 import numpy as np
@@ -13,8 +14,13 @@ from armillary.anatomy.read import read
 # How many initialisations a survey compares with, by the model's parameters: a pass of each costs as much as the
 # model's own.
 TWINS = ((50e6, 5), (1e9, 3), (float("inf"), 2))
-# Twins are kept while all of them take less memory than this; beyond it only the one in use is.
+# Twins are kept while all of them take less memory than this; beyond it only the one in use is. On a GPU, this share of
+# its memory.
 KEPT_BYTES = 2 << 30
+KEPT_SHARE = 1 / 4
+# A GPU draws the weights of a larger model itself: a CPU takes 18 s for a billion. They are other draws of the same
+# distribution than a CPU's.
+DRAWN_THERE = 200e6
 # Tells the seeds of twins from all other seeds that a survey draws.
 _STREAM = 0x7717
 
@@ -26,7 +32,7 @@ class Twins(Sequence[Anatomy]):
         self._anatomy, self._seed = anatomy, seed
         self._number = twins_for(anatomy) if number is None else number
         size = sum(p.numel() * p.element_size() for p in anatomy.model.parameters())
-        self._most = self._number if self._number * size <= KEPT_BYTES else 1
+        self._most = self._number if self._number * size <= _room(anatomy.device) else 1
         self._twins: dict[int, Anatomy] = {}
 
     def __len__(self) -> int:
@@ -63,7 +69,9 @@ def twin_seed(seed: int, index: int) -> int:
 def random_twin(anatomy: Anatomy, seed: int) -> Anatomy:
     """The same architecture at Hugging Face's own random initialisation, on the same device and dtype."""
     model: Any = anatomy.model
-    with torch.random.fork_rng(devices=[]):
+    there = anatomy.device.type == "cuda" and sum(p.numel() for p in model.parameters()) > DRAWN_THERE
+    devices = [anatomy.device] if there else []
+    with torch.random.fork_rng(devices=devices), _drawn_by(anatomy) if there else nullcontext():
         torch.manual_seed(seed)
         twin = type(model)(model.config)
         # A model with swapped parts is compared with untrained models that have them, too.
@@ -72,3 +80,22 @@ def random_twin(anatomy: Anatomy, seed: int) -> Anatomy:
     name = f"{anatomy.name} at random initialisation"
     made = read(twin.to(device=anatomy.device, dtype=anatomy.dtype).eval(), name)
     return made if anatomy.signal is None else with_table(made, anatomy.signal.table)
+
+
+def _room(device: torch.device) -> float:
+    """How much memory twins may take."""
+    if device.type != "cuda":
+        return KEPT_BYTES
+    return max(KEPT_BYTES, KEPT_SHARE * torch.cuda.get_device_properties(device).total_memory)
+
+
+@contextmanager
+def _drawn_by(anatomy: Anatomy) -> Iterator[None]:
+    """New parameters are made on the model's device and in its dtype: a float32 copy of a large one would not fit."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(anatomy.dtype)
+    try:
+        with anatomy.device:
+            yield
+    finally:
+        torch.set_default_dtype(before)

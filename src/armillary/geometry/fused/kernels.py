@@ -1,7 +1,7 @@
 """Triton kernels: one program per row. `rows` and `paths` say what they compute.
 
-X0 to X7 are the rows of up to eight sites. Each kernel picks its own by two lines: a helper of ours would not be found
-by Triton's interpreter where tests instrument this module.
+X0 to X15 are the rows of up to sixteen sites. Each kernel picks its own by five lines: Triton's interpreter would not
+find a helper of ours where tests instrument this module.
 """
 
 import triton
@@ -9,14 +9,40 @@ import triton.language as tl
 
 
 @triton.jit
-def row_kernel(X0, X1, X2, X3, X4, X5, X6, X7, OUT, n, d, eps, CENTRED: tl.constexpr, B: tl.constexpr):
+def row_kernel(
+    X0,
+    X1,
+    X2,
+    X3,
+    X4,
+    X5,
+    X6,
+    X7,
+    X8,
+    X9,
+    X10,
+    X11,
+    X12,
+    X13,
+    X14,
+    X15,
+    OUT,
+    n,
+    d,
+    eps,
+    CENTRED: tl.constexpr,
+    B: tl.constexpr,
+):
     """OUT [site, 7, n] of rows: what `rows.FIELDS` names."""
     r, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = tl.arange(0, B)
     inside = column < d
-    low = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
-    high = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
-    x = tl.load(tl.where(g < 4, low, high) + r * d + column, mask=inside, other=0.0).to(tl.float32)
+    first = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
+    second = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
+    third = tl.where(g < 10, tl.where(g == 8, X8, X9), tl.where(g == 10, X10, X11))
+    fourth = tl.where(g < 14, tl.where(g == 12, X12, X13), tl.where(g == 14, X14, X15))
+    X = tl.where(g < 8, tl.where(g < 4, first, second), tl.where(g < 12, third, fourth))
+    x = tl.load(X + r * d + column, mask=inside, other=0.0).to(tl.float32)
     length2 = tl.sum(x * x, 0)
     mean = tl.sum(x, 0) / d
     power = length2 / d
@@ -46,6 +72,14 @@ def direction_kernel(
     X5,
     X6,
     X7,
+    X8,
+    X9,
+    X10,
+    X11,
+    X12,
+    X13,
+    X14,
+    X15,
     STATS,
     CHOSEN,
     BOUND,
@@ -65,9 +99,12 @@ def direction_kernel(
     r = tl.load(CHOSEN + i, mask=there, other=0)
     column = tl.arange(0, B)
     inside = column < d
-    low = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
-    high = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
-    x = tl.load(tl.where(g < 4, low, high) + r * d + column, mask=inside & there, other=0.0)
+    first = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
+    second = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
+    third = tl.where(g < 10, tl.where(g == 8, X8, X9), tl.where(g == 10, X10, X11))
+    fourth = tl.where(g < 14, tl.where(g == 12, X12, X13), tl.where(g == 14, X14, X15))
+    X = tl.where(g < 8, tl.where(g < 4, first, second), tl.where(g < 12, third, fourth))
+    x = tl.load(X + r * d + column, mask=inside & there, other=0.0)
     x = x.to(tl.float32)
     stats = STATS + g.to(tl.int64) * 7 * n + r
     if CENTRED:
@@ -82,15 +119,20 @@ def direction_kernel(
 
 
 @triton.jit
-def gather_kernel(X0, X1, X2, X3, X4, X5, X6, X7, ROWS, OUT, d, count, B: tl.constexpr):
+def gather_kernel(
+    X0, X1, X2, X3, X4, X5, X6, X7, X8, X9, X10, X11, X12, X13, X14, X15, ROWS, OUT, d, count, B: tl.constexpr
+):
     """OUT [site, count, d]: copies of the given rows."""
     i, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
     r = tl.load(ROWS + i)
     column = tl.arange(0, B)
     inside = column < d
-    low = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
-    high = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
-    x = tl.load(tl.where(g < 4, low, high) + r * d + column, mask=inside, other=0.0)
+    first = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
+    second = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
+    third = tl.where(g < 10, tl.where(g == 8, X8, X9), tl.where(g == 10, X10, X11))
+    fourth = tl.where(g < 14, tl.where(g == 12, X12, X13), tl.where(g == 14, X14, X15))
+    X = tl.where(g < 8, tl.where(g < 4, first, second), tl.where(g < 12, third, fourth))
+    x = tl.load(X + r * d + column, mask=inside, other=0.0)
     tl.store(OUT + (g.to(tl.int64) * count + i) * d + column, x, mask=inside)
 
 
@@ -104,6 +146,14 @@ def path_kernel(
     X5,
     X6,
     X7,
+    X8,
+    X9,
+    X10,
+    X11,
+    X12,
+    X13,
+    X14,
+    X15,
     ROWS,
     CARRIED,
     WORDS,
@@ -145,9 +195,12 @@ def path_kernel(
         step = tl.load(carried + size, mask=inside, other=0.0)
     rows, out = ROWS + r, OUT + r
     for g in range(COUNT):
-        low = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
-        high = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
-        z = tl.load(tl.where(g < 4, low, high) + r * d + column, mask=inside, other=0.0).to(tl.float32)
+        first = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))
+        second = tl.where(g < 6, tl.where(g == 4, X4, X5), tl.where(g == 6, X6, X7))
+        third = tl.where(g < 10, tl.where(g == 8, X8, X9), tl.where(g == 10, X10, X11))
+        fourth = tl.where(g < 14, tl.where(g == 12, X12, X13), tl.where(g == 14, X14, X15))
+        X = tl.where(g < 8, tl.where(g < 4, first, second), tl.where(g < 12, third, fourth))
+        z = tl.load(X + r * d + column, mask=inside, other=0.0).to(tl.float32)
         if CENTRED:
             z = tl.where(inside, z - tl.load(rows + n), 0.0)
         z *= tl.div_rn(1.0, tl.sqrt_rn(tl.load(rows + 2 * n) + eps))

@@ -14,7 +14,7 @@ FIELDS = ("length2", "mean", "power", "radius2", "total", "peak", "place")
 """‖x‖²; the mean of x; what a norm divides out, squared (variance or mean square); ‖z‖² and Σz of the direction z; the
 largest |x| of a coordinate, and which one it is."""
 # How many sites a kernel reads at once: it takes a pointer to the rows of each.
-AT_ONCE = 8
+AT_ONCE = 16
 
 
 def row_statistics(sites: Sequence[Tensor], centred: bool, eps: float, out: Tensor) -> Tensor:

@@ -46,6 +46,8 @@ class Watch(Protocol[S]):
     """One instrument during one pass: `begin`, then `see` at each of its sites, then `end`, batch by batch.
 
     The state is replaced by an empty one when a part of the text has been read: a watch keeps no other reference to it.
+    A watch with `in_groups = True` has a method `see_group`, too: on a GPU it is called with several norm sites at once
+    (`flow.sheet.Group`) instead of `see` at each of them.
     """
 
     state: S

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from armillary.anatomy import Attention
 from armillary.flow.attention import capped
+from armillary.geometry.fused import batched, fused
+from armillary.geometry.fused.queries import MOST_KEYS, correlations, query_statistics
 
 # Subtracted from a score it leaves no attention; the score itself is lost to rounding.
 HIDDEN = 1e30
@@ -90,6 +92,9 @@ class QueryScores:
 
 def fields_of(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor], fields: tuple[str, ...]) -> Tensor:
     """[b, n, h, fields]; `null` holds null shares of queries and keys [b, h, n] and of values [b, h, t]."""
+    if _kernel_reads(seen):
+        columns = _by_kernel(seen, null)
+        return torch.stack([columns[name] for name in fields], -1).transpose(1, 2)
     pattern, unscaled = (seen.attended(values, seen.among) for values in (seen.scores, seen.products))
     sinks = seen.attention.sinks
     count = seen.among.sum(-1)
@@ -109,6 +114,40 @@ def fields_of(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor], fields: tu
         "update": seen.update,
     }
     return torch.stack([columns[name] for name in fields], -1).transpose(1, 2)
+
+
+def _kernel_reads(seen: QueryScores) -> bool:
+    """Are scores products times a scale, and in one piece?"""
+    plain = seen.attention.softcap is None and seen.attention.bias is None and seen.attention.sinks is None
+    return plain and fused(seen.q) and batched(seen.q.device) and seen.k.shape[2] <= MOST_KEYS
+
+
+def _by_kernel(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
+    """The columns of `fields_of`, on a GPU: what needs whole rows of scores is one read of them."""
+    count, length = seen.among.sum(-1), seen.q.norm(dim=-1).clamp_min(LEAST)
+    largest, null_query, null_key, null_value = count.log().clamp_min(1e-9), *null
+    bare = torch.zeros_like(seen.products) if seen.bare_q is None else seen.bare_q @ seen.k.mT
+    found = query_statistics(seen.products, bare, seen.k_length, null_value, seen.sees, seen.attention.scale)
+    near, itself = _nearness(seen)
+    rho, rho_later = correlations(seen.scores, (seen.among - itself)[:, 0], near[:, 0])
+    product_power = found["score_power"] / seen.attention.scale**2
+    named = ("mean_score", "score_power", "score_power_later", "variation", "variation_later")
+    return {
+        **{name: found[name] for name in named},
+        **{f"cosine_power{side}": found[f"along_power{side}"] / length.square() for side in ("", "_later")},
+        **{f"score_cosine{side}": found[f"score_along{side}"] / length for side in ("", "_later")},
+        **{name: found[name] / largest for name in ("entropy", "entropy_unscaled", "entropy_bare")},
+        **_key_spread(seen),
+        "keys": count.expand(seen.q.shape[:3]),
+        "product_power": product_power,
+        "axis_power": _axis_power(seen, product_power),
+        "null_query": null_query,
+        "null_key": null_key,
+        "null_value": found["null_value"],
+        "update": seen.update,
+        "rho": rho,
+        "rho_later": rho_later,
+    }
 
 
 def attended(scores: Tensor, among: Tensor, sinks: Tensor | None = None) -> Tensor:
@@ -228,6 +267,11 @@ def _unseen(seen: QueryScores, largest: Tensor) -> dict[str, Tensor]:
     """The pattern of a query of which only biases are left, and how a token's score as a key varies over queries."""
     bare_q = torch.zeros_like(seen.q) if seen.bare_q is None else seen.bare_q
     scores, sinks = seen.scored(bare_q @ seen.k.mT), seen.attention.sinks
+    bare = entropy_of(seen.attended(scores, seen.among), scores, seen.among, sinks) / largest
+    return {"entropy_bare": bare, **_key_spread(seen)}
+
+
+def _key_spread(seen: QueryScores) -> dict[str, Tensor]:
     rows = torch.arange(len(seen.z), device=seen.z.device)[:, None]
     keys = seen.k if seen.bare_k is None else seen.k - seen.bare_k
     keys = keys.transpose(1, 2)[rows, seen.query].transpose(1, 2)
@@ -238,25 +282,27 @@ def _unseen(seen: QueryScores, largest: Tensor) -> dict[str, Tensor]:
     products = seen.q @ keys.mT * seen.attention.scale
     mean = (products * among).sum(-2, keepdim=True) / count.clamp_min(1)[..., None, :]
     spread = ((products - mean).square() * among).sum(-2) / count.clamp_min(1)
-    return {
-        "entropy_bare": entropy_of(seen.attended(scores, seen.among), scores, seen.among, sinks) / largest,
-        "key_queries": count.expand(spread.shape),
-        "key_spread": spread,
-    }
+    return {"key_queries": count.expand(spread.shape), "key_spread": spread}
 
 
 def _geodesic(seen: QueryScores) -> dict[str, Tensor]:
     """Spearman's ρ of score and −angle over the other keys: at the token itself the angle is 0 by definition."""
-    rows = torch.arange(len(seen.z), device=seen.z.device)[:, None]
-    # −angle and the cosine have the same ranks, whatever the query's own length.
-    cosines = seen.z[rows, seen.query] @ seen.z.mT / seen.z.norm(dim=-1)[:, None].clamp_min(LEAST)
-    itself = torch.zeros_like(cosines).scatter_(-1, seen.query[..., None], 1.0)[:, None]
+    nearness, itself = _nearness(seen)
     others, rest = seen.among - itself, seen.later - itself
-    nearness, score = ranks(cosines[:, None], others), ranks(seen.scores, others)
+    score = ranks(seen.scores, others)
     return {
         "rho": _correlation(nearness, score, others),
         "rho_later": _correlation(_without_first(nearness) * rest, _without_first(score) * rest, rest),
     }
+
+
+def _nearness(seen: QueryScores) -> tuple[Tensor, Tensor]:
+    """[b, 1, n, t]: ranks of the other keys' cosines with the query; and 1 where the key is the query itself."""
+    rows = torch.arange(len(seen.z), device=seen.z.device)[:, None]
+    # −angle and the cosine have the same ranks, whatever the query's own length.
+    cosines = seen.z[rows, seen.query] @ seen.z.mT / seen.z.norm(dim=-1)[:, None].clamp_min(LEAST)
+    itself = torch.zeros_like(cosines).scatter_(-1, seen.query[..., None], 1.0)[:, None]
+    return ranks(cosines[:, None], seen.among - itself), itself
 
 
 def _correlation(a: Tensor, b: Tensor, among: Tensor) -> Tensor:
