@@ -437,6 +437,7 @@ def test_activations_equal_their_formulas():
         "relu": x * (x > 0),
         "relu2": x * x * (x > 0),
         "leaky": torch.where(x > 0, x, x / 2),
+        "leaky 0.1": torch.where(x > 0, x, x / 10),
         "wave": x + 0.9 * x.sin(),
         "signed root": x.sign() * 2 * ((1 + x.abs()) ** 0.5 - 1),
         "absolute": x * x.sign(),

@@ -123,8 +123,12 @@ def test_the_best_rate_is_not_one_that_diverged():
 
 
 def test_of_rates_that_are_as_good_the_smallest_is_taken():
-    rows = [{"rate": r, "loss": loss, "diverged": False} for r, loss in [(1, 4.5), (4, 4.415), (8, 4.40), (16, 4.7)]]
+    rows = [{"rate": r, "loss": loss, "diverged": False} for r, loss in [(1, 4.5), (4, 4.409), (8, 4.40), (16, 4.7)]]
     assert best_rate(rows) == 4
+    # More than the smallest effect must not be given away.
+    rows[1]["loss"] = 4.415
+    assert best_rate(rows) == 8
+    rows[1]["loss"] = 4.409
     assert best_rate([row for row in rows if row["rate"] != 4]) == 8
 
 
@@ -480,9 +484,10 @@ def written(folder, arms: dict[str, list[float | None]], rates: dict[str, dict[f
         for rate, loss in by_rate.items():
             row = {"key": f"{arm}/{rate}", "arm": arm, "rate": rate, "seed": 1000, "tuning": True, "curve": []}
             queue.append(folder / "runs.jsonl", {**common, **row, "loss": loss, "best": loss, "diverged": loss is None})
+        best = min(by_rate, key=lambda rate: math.inf if by_rate[rate] is None else by_rate[rate])
         for seed, loss in enumerate(arms.get(arm, [])):
             curve = [[1, None if loss is None else loss + 1], [2, loss]]
-            row = {"key": f"{arm}/p/{seed}", "arm": arm, "rate": 0.1, "seed": seed, "tuning": False, "curve": curve}
+            row = {"key": f"{arm}/p/{seed}", "arm": arm, "rate": best, "seed": seed, "tuning": False, "curve": curve}
             queue.append(folder / "runs.jsonl", {**common, **row, "loss": loss, "best": loss, "diverged": loss is None})
 
 
