@@ -14,7 +14,18 @@ from armillary.results.numbers import interval, say
 
 FOLDER = Path(__file__).parent / "lab"
 PAGE = FOLDER / "README.md"
-ORDER = ("gate", "stability", "norms", "softheads", "implicit", "activations", "metric", "rank", "mismatch")
+ORDER = (
+    "gate",
+    "stability",
+    "norms",
+    "softheads",
+    "implicit",
+    "activations",
+    "metric",
+    "rank",
+    "mismatch",
+    "expansion",
+)
 HEAD = """# Studies of the laboratory
 
 [The laboratory](../lab.md) says how arms are tuned, paired and compared. All runs are in this folder, those that failed

@@ -566,3 +566,6 @@ def test_what_cannot_be_swapped_is_refused_and_nothing_is_left_behind():
     with pytest.raises(ArmillaryError, match="no membership"):
         swap(gpt, norm="rmsnorm", heads="blocks")
     assert torch.equal(logits_of(gpt), before)
+    with pytest.raises(ArmillaryError, match=r"3 heads do not divide a width of \d+; choose another n_heads, or give"):
+        swap(gpt, n_heads=3)
+    assert torch.equal(logits_of(gpt), before)
