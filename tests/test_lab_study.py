@@ -520,6 +520,8 @@ def test_a_folder_says_what_its_study_found(tmp_path):
     assert "No arm is found better than layernorm, which ends at 3.087 nats per token" in page
     assert page.count('id="part-') == 3 and "http" not in re.findall(r"<main.*?</main>", page, re.DOTALL)[0]
     assert save_study(found, tmp_path / "study.csv").read_text().count("\n") == 4
+    drawn = save_study(found, tmp_path / "study.svg").read_text()
+    assert ">dyt</text>" in drawn and "left is better" in drawn
 
 
 def test_figures_show_every_pair_and_the_interval(tmp_path):
@@ -527,6 +529,7 @@ def test_figures_show_every_pair_and_the_interval(tmp_path):
     written(tmp_path, {"layernorm": base, "dyt": [x + 0.02 for x in base], "far": [x + 2 for x in base]},
             {"layernorm": {1e-3: 3.0}, "dyt": {1e-3: 3.0}, "far": {1e-3: 3.0}})  # fmt: skip
     found = outcome(tmp_path)
+    assert ">far (+2.00)</text>" in save_study(found, tmp_path / "study.svg").read_text()
     drawn = figure_of(found, (FOREST, PAIRS, CURVES, GAPS), "title", "caption")
     forest, *pairs = (trace for trace in drawn.data if trace.mode in ("markers+text", "markers"))
     assert forest.x[0] == pytest.approx(found.compared("dyt").difference)
@@ -543,6 +546,7 @@ def test_a_study_of_rates_alone_has_a_page(tmp_path):
     page = save_study(outcome(tmp_path), tmp_path / "study.html").read_text()
     assert re.findall(r'<article id="(\w+)"', page) == ["rates"]
     assert "tuning runs only" in page and "--seeds" not in page
+    assert "learning rate" in save_study(outcome(tmp_path), tmp_path / "study.svg").read_text()
 
 
 def test_a_folder_without_a_study_is_refused(tmp_path):
