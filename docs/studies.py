@@ -10,11 +10,26 @@ from pathlib import Path
 
 from armillary.lab.study.conclusions.outcome import StudyOutcome, outcome
 from armillary.lab.study.conclusions.stored_verdicts import PATH, StoredVerdict, stored_json
+from armillary.lab.study.arms import STUDIES, arms_of
+from armillary.lab.study.design import CAUTIONS, SIZES, STABILITY
+from armillary.lab.study.outcome import StudyOutcome, outcome
+from armillary.lab.study.stored import PATH, StoredVerdict, stored_json
 from armillary.results.numbers import interval, say
 
 FOLDER = Path(__file__).parent / "lab"
 PAGE = FOLDER / "README.md"
-ORDER = ("gate", "stability", "norms", "softheads", "implicit", "activations", "metric", "rank", "mismatch")
+ORDER = (
+    "gate",
+    "stability",
+    "norms",
+    "softheads",
+    "implicit",
+    "activations",
+    "metric",
+    "rank",
+    "mismatch",
+    "expansion",
+)
 HEAD = """# Studies of the laboratory
 
 [The laboratory](../lab.md) says how arms are tuned, paired and compared. All runs are in this folder, those that failed
@@ -28,7 +43,25 @@ all tried rates of the loss beyond the best one's.
 
 def page() -> str:
     """All studies, in order."""
-    return HEAD + "".join(f"\n{section(name)}" for name in ORDER)
+    return HEAD + "".join(f"\n{section(name)}" for name in ORDER) + f"\n{untouched()}"
+
+
+def untouched() -> str:
+    """Studies and sizes that have code and no runs."""
+    studies = [f"`{name}` ({len(arms) - 1} arms beside the reference)" for name, arms in STUDIES.items()
+               if name not in ORDER]  # fmt: skip
+    ran = {outcome(FOLDER / name).manifest["size"]["name"] for name in ORDER}
+    sizes = [f"`{name}`" for name in SIZES if name not in (*ran, *CAUTIONS)]
+    return f"## Without any run\n\nStudies: {', '.join(studies)}. Sizes: {', '.join(sizes)}.\n"
+
+
+def to_be_run(study: StudyOutcome) -> list[str]:
+    """Arms that have no runs, and those that have tuning runs only."""
+    known = {arm.name for arm in study.arms}
+    none = [arm.name for arm in arms_of(study.name) if arm.name not in known]
+    tuned = [arm.name for arm in study.arms if not arm.losses] if study.name != STABILITY else []
+    lines = [f"{what}: {'; '.join(names)}." for what, names in (("Without runs", none), ("Tuned only", tuned)) if names]
+    return [" ".join(lines), ""] if lines else []
 
 
 def section(name: str) -> str:
@@ -43,6 +76,7 @@ def section(name: str) -> str:
         "",
         *table(study),
         "",
+        *to_be_run(study),
         *verdicts(study),
         (FOLDER / name / "reading.md").read_text("utf-8").strip(),
         "",

@@ -16,6 +16,8 @@ from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
 from armillary.lab.study.conclusions.paired_runs import compare
 from armillary.lab.study.conclusions.stored_verdicts import PATH, stored
 from armillary.lab.study.design import EFFECT, Arm
+from armillary.lab.study.stored import PATH, stored
+from armillary.lab.study.verdicts import at_last_rate, compare
 from armillary.probes import PROBES, choose
 from armillary.views.text.lab.lab_claims import lab_list_text
 
@@ -237,3 +239,28 @@ def test_not_better_is_rarely_said_of_an_arm_that_is_better_by_the_smallest_effe
         rows += [{"arm": "b", "seed": i, "tuning": False, "loss": losses[i]} for i in range(8)]
         wrong += compare(rows, "a")[0].not_better
     assert wrong <= 20
+
+
+def test_an_arm_that_was_paired_at_another_rate_than_its_best_decides_nothing():
+    evidence = planted("rank", {"6 heads of 4": WORSE, "6 heads of 16": WORSE})
+    for row in evidence.rows:
+        row["rate"] = 4e-3
+    losses = {4e-3: 4.0, 8e-3: 4.0, 1.6e-2: 4.3}
+    tuned = [
+        {"arm": arm, "seed": 1000, "tuning": True, "rate": rate, "loss": loss, "diverged": False}
+        for arm, best in (("6 heads of 4", 4e-3), ("6 heads of 16", 8e-3))
+        for rate, loss in {**losses, best: 3.9}.items()
+    ]
+    decide = CLAIMS["lab.rank"].decide
+    assert decide(Evidence(evidence.reference, [*evidence.rows, *tuned], evidence.arms)).verdict == "undecided"
+    for row in evidence.rows:
+        row["rate"] = 8e-3 if row["arm"] == "6 heads of 16" else 4e-3
+    assert decide(Evidence(evidence.reference, [*evidence.rows, *tuned], evidence.arms)).verdict == "supported"
+
+
+def test_paired_runs_at_a_rate_that_an_arm_has_no_longer_are_set_aside():
+    first = [{"arm": "a", "seed": i, "tuning": False, "rate": 1e-3, "loss": 4.0} for i in range(3)]
+    later = [{"arm": "a", "seed": i, "tuning": False, "rate": 2e-3, "loss": 3.0} for i in range(2)]
+    other = [{"arm": "b", "seed": 0, "tuning": False, "rate": 1e-3, "loss": 3.5}]
+    tuning = [{"arm": "a", "seed": 1000, "tuning": True, "rate": 1e-3, "loss": 4.0}]
+    assert at_last_rate([*tuning, *first, *other, *later]) == [*tuning, *other, *later]

@@ -437,6 +437,7 @@ def test_activations_equal_their_formulas():
         "relu": x * (x > 0),
         "relu2": x * x * (x > 0),
         "leaky": torch.where(x > 0, x, x / 2),
+        "leaky 0.1": torch.where(x > 0, x, x / 10),
         "wave": x + 0.9 * x.sin(),
         "signed root": x.sign() * 2 * ((1 + x.abs()) ** 0.5 - 1),
         "absolute": x * x.sign(),
@@ -564,4 +565,7 @@ def test_what_cannot_be_swapped_is_refused_and_nothing_is_left_behind():
     before = logits_of(gpt)
     with pytest.raises(ArmillaryError, match="no membership"):
         swap(gpt, norm="rmsnorm", heads="blocks")
+    assert torch.equal(logits_of(gpt), before)
+    with pytest.raises(ArmillaryError, match=r"3 heads do not divide a width of \d+; choose another n_heads, or give"):
+        swap(gpt, n_heads=3)
     assert torch.equal(logits_of(gpt), before)

@@ -123,8 +123,12 @@ def test_the_best_rate_is_not_one_that_diverged():
 
 
 def test_of_rates_that_are_as_good_the_smallest_is_taken():
-    rows = [{"rate": r, "loss": loss, "diverged": False} for r, loss in [(1, 4.5), (4, 4.415), (8, 4.40), (16, 4.7)]]
+    rows = [{"rate": r, "loss": loss, "diverged": False} for r, loss in [(1, 4.5), (4, 4.409), (8, 4.40), (16, 4.7)]]
     assert best_rate(rows) == 4
+    # More than the smallest effect must not be given away.
+    rows[1]["loss"] = 4.415
+    assert best_rate(rows) == 8
+    rows[1]["loss"] = 4.409
     assert best_rate([row for row in rows if row["rate"] != 4]) == 8
 
 
@@ -480,9 +484,10 @@ def written(folder, arms: dict[str, list[float | None]], rates: dict[str, dict[f
         for rate, loss in by_rate.items():
             row = {"key": f"{arm}/{rate}", "arm": arm, "rate": rate, "seed": 1000, "tuning": True, "curve": []}
             queue.append(folder / "runs.jsonl", {**common, **row, "loss": loss, "best": loss, "diverged": loss is None})
+        best = min(by_rate, key=lambda rate: math.inf if by_rate[rate] is None else by_rate[rate])
         for seed, loss in enumerate(arms.get(arm, [])):
             curve = [[1, None if loss is None else loss + 1], [2, loss]]
-            row = {"key": f"{arm}/p/{seed}", "arm": arm, "rate": 0.1, "seed": seed, "tuning": False, "curve": curve}
+            row = {"key": f"{arm}/p/{seed}", "arm": arm, "rate": best, "seed": seed, "tuning": False, "curve": curve}
             queue.append(folder / "runs.jsonl", {**common, **row, "loss": loss, "best": loss, "diverged": loss is None})
 
 
@@ -515,6 +520,8 @@ def test_a_folder_says_what_its_study_found(tmp_path):
     assert "No arm is found better than layernorm, which ends at 3.087 nats per token" in page
     assert page.count('id="part-') == 3 and "http" not in re.findall(r"<main.*?</main>", page, re.DOTALL)[0]
     assert save_study(found, tmp_path / "study.csv").read_text().count("\n") == 4
+    drawn = save_study(found, tmp_path / "study.svg").read_text()
+    assert ">dyt</text>" in drawn and "left is better" in drawn
 
 
 def test_figures_show_every_pair_and_the_interval(tmp_path):
@@ -522,6 +529,7 @@ def test_figures_show_every_pair_and_the_interval(tmp_path):
     written(tmp_path, {"layernorm": base, "dyt": [x + 0.02 for x in base], "far": [x + 2 for x in base]},
             {"layernorm": {1e-3: 3.0}, "dyt": {1e-3: 3.0}, "far": {1e-3: 3.0}})  # fmt: skip
     found = outcome(tmp_path)
+    assert ">far (+2.00)</text>" in save_study(found, tmp_path / "study.svg").read_text()
     drawn = figure_of(found, (FOREST, PAIRS, CURVES, GAPS), "title", "caption")
     forest, *pairs = (trace for trace in drawn.data if trace.mode in ("markers+text", "markers"))
     assert forest.x[0] == pytest.approx(found.compared("dyt").difference)
@@ -538,6 +546,7 @@ def test_a_study_of_rates_alone_has_a_page(tmp_path):
     page = save_study(outcome(tmp_path), tmp_path / "study.html").read_text()
     assert re.findall(r'<article id="(\w+)"', page) == ["rates"]
     assert "tuning runs only" in page and "--seeds" not in page
+    assert "learning rate" in save_study(outcome(tmp_path), tmp_path / "study.svg").read_text()
 
 
 def test_a_folder_without_a_study_is_refused(tmp_path):

@@ -173,7 +173,9 @@ def _amount(preset: str, size: str | None, seeds: int | None, jobs: int) -> tupl
 
 @lab.command()
 @click.argument("folder", type=PATH)
-@click.option("--out", type=PATH, metavar="FILE", help="Also its page as .html, figure as .png or .svg, table as .csv.")
+@click.option(
+    "--out", type=PATH, metavar="FILE", help="Also its page as .html, forest plot as .png, .svg or .pdf, table as .csv."
+)
 @click.option("--survey", is_flag=True, help="First survey the end states that the study has kept.")
 @friendly
 def show(folder: Path, out: Path | None, survey: bool) -> None:

@@ -221,6 +221,10 @@ def _swap_heads(swapped: Swap, anatomy: Anatomy, new: Callable[[int, int, bool],
 def _swap_widths(swapped: Swap, anatomy: Anatomy, width: int | None, heads: int | None, block_diagonal: bool) -> None:
     _must_be_gpt2(anatomy, "heads of another width")
     heads = heads or anatomy.n_heads
+    if not width and (heads < 1 or anatomy.d % heads):
+        raise ArmillaryError(
+            f"{heads} heads do not divide a width of {anatomy.d}; choose another n_heads, or give head_width as well."
+        )
     for layer in range(anatomy.layers):
         new = WideAttention(anatomy.d, heads, width or anatomy.d // heads, anatomy.layers, block_diagonal)
         swapped.replace(anatomy.sites[f"L{layer}.attn_out"].path, new)

@@ -17,6 +17,11 @@ from armillary.lab.study.end_states.state_folders import state_path
 from armillary.lab.study.finished_runs import KnownRuns
 from armillary.lab.study.time_left import Progress
 from armillary.results.disk.files import check_writable, read_bytes, strict_json, write_whole
+from armillary.lab.study.known import KnownRuns
+from armillary.lab.study.progress import Progress
+from armillary.lab.study.states import state_path
+from armillary.lab.study.verdicts import best_rate
+from armillary.results.files import check_writable, read_bytes, strict_json, write_whole
 
 if TYPE_CHECKING:
     from armillary.lab.study.arm_training import StudyCorpus
@@ -213,19 +218,6 @@ def differ(stored: Mapping[str, Any], wanted: Mapping[str, Any], kind: type[Arm]
     later = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
     defaults = json.loads(json.dumps(later))
     return {**defaults, **stored} != {**defaults, **wanted}
-
-
-def best_rate(tuning: Iterable[dict[str, Any]]) -> float:
-    """The smallest rate whose worst tuning seed is within two smallest effects of the best one's.
-
-    Rates near the edge of stability are as good as half of them in two seeds, and fail in one of ten (LOG.md).
-    """
-    losses: dict[float, float] = {}
-    for row in tuning:
-        loss = float("inf") if row["diverged"] else row["loss"]
-        losses[row["rate"]] = max(loss, losses.get(row["rate"], loss))
-    best = min(losses.values())
-    return min(rate for rate, loss in losses.items() if loss <= best + 2 * EFFECT)
 
 
 def _run_arm(study: Study, arm: Arm, threads: int) -> None:

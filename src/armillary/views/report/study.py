@@ -169,7 +169,7 @@ def _reading(study: StudyOutcome, name: str) -> str:
         return f"Differences of less than {EFFECT:g} nats per token do not count, however certain they are."
     if name == "curves":
         return "An arm that is ahead early may have been overtaken at the end: only the end was decided on."
-    return "The rate of the paired runs is the smallest whose worst tuning seed is within 0.02 nats of the best."
+    return "The rate of the paired runs is the smallest whose worst tuning seed is within 0.01 nats of the best."
 
 
 def _facts(name: str) -> Sequence[tuple[str, Sequence[str]]]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, get_args
 
@@ -17,6 +17,7 @@ from armillary.lab.study.conclusions.paired_runs import (
     PairedContrast,
     Row,
     Value,
+    best_rate,
     compare,
     contrasts,
     values,
@@ -44,7 +45,16 @@ class StudyEvidence:
 
     def of(self, arms: Sequence[str]) -> list[PairedComparison]:
         """The comparisons of these arms; an arm without paired runs is undecided, or diverged at every rate."""
-        return [self.outcomes.get(arm) or missing(arm, self._hopeless(arm)) for arm in arms]
+        return [self._judged(arm) or missing(arm, self._hopeless(arm)) for arm in arms]
+
+    def _judged(self, arm: str) -> Comparison | None:
+        """An arm whose paired runs were made at another rate than its tuning gives decides nothing."""
+        found = self.outcomes.get(arm)
+        tuned = [row for row in self.rows if row["arm"] == arm and row["tuning"]]
+        rates = {row["rate"] for row in self.rows if row["arm"] == arm and not row["tuning"] and "rate" in row}
+        if found is None or not tuned or all(row["diverged"] for row in tuned) or rates <= {best_rate(tuned)}:
+            return found
+        return replace(found, outcome="undecided", seeds_needed=found.seeds, not_better=False, not_worse=False)
 
     def _hopeless(self, arm: str) -> bool:
         tuned = [row for row in self.rows if row["arm"] == arm and row["tuning"]]

@@ -103,7 +103,15 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
         "Supported: heads of 4 and of 16 axes, at the same number of heads, are worse than heads of 32. Qualified: one "
         "of them is, and the other is not. Refuted: neither is.",
         all_worse(("6 heads of 4", "6 heads of 16")),
-        changes=(_ONE_SIDED,),
+        changes=(
+            _ONE_SIDED,
+            RuleChange(
+                "2026-11-18",
+                "an arm takes the smallest rate within 0.01 nats of its best one, not within 0.02: heads of 16 axes "
+                "had been given a rate at which they lose 0.018 nats against twice that rate, all of their difference "
+                "to heads of 32. The outcome had been seen (supported); runs at the other rate had not.",
+            ),
+        ),
     ),
     _claim(
         "lab.mismatch", "mismatch", "S3",

@@ -20,6 +20,8 @@ from armillary.lab.study.cost import at_equal, by_best, median_cost
 from armillary.lab.study.design import CAUTIONS
 from armillary.lab.study.end_states.state_folders import EndState, read_geometry
 from armillary.lab.study.queue import MANIFEST, read_runs
+from armillary.lab.study.states import EndState, read_geometry
+from armillary.lab.study.verdicts import Comparison, at_last_rate, compare
 
 # A learning rate is usable if its worst seed is within this many nats of the arm's best rate.
 USABLE = 0.1
@@ -132,7 +134,10 @@ def outcome(folder: Path) -> StudyOutcome:
     predictions = {arm: said["prediction"] for arm, said in manifest["arms"].items()}
     caution = CAUTIONS.get(manifest.get("size", {}).get("name", ""))
     notes = [caution] if caution else []
-    rows = read_runs(folder, notes.append)
+    made = read_runs(folder, notes.append)
+    rows = at_last_rate(made)
+    if len(rows) < len(made):
+        notes.append(f"{len(made) - len(rows)} paired runs are set aside: tuning gives their arms another rate now.")
     guess = math.log(manifest.get("size", {}).get("vocabulary", 8192))
     found = [_arm(arm, said, [row for row in rows if row["arm"] == arm], guess) for arm, said in predictions.items()]
     known = tuple(arm for arm in found if arm.rates or arm.losses)

@@ -1,8 +1,8 @@
 """What do paired runs say? Differences in loss with t intervals, Holm within a study, equivalence by two tests."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -10,6 +10,7 @@ from scipy import stats
 from armillary.lab.study.design import EFFECT
 
 Row = Mapping[str, Any]
+R = TypeVar("R", bound=Row)
 Value = Callable[[Row], float | None]
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "diverged"]
@@ -44,6 +45,25 @@ class PairedComparison:
     not_better: bool = False
     """Shown not to be better by the smallest effect, with Holm's correction; also where it is worse or diverged."""
     not_worse: bool = False
+
+
+def best_rate(tuning: Iterable[Row]) -> float:
+    """The smallest rate whose worst tuning seed is within the smallest effect of the best one's.
+
+    Rates near the edge of stability are as good as half of them in two seeds, and fail in one of ten (LOG.md).
+    """
+    losses: dict[float, float] = {}
+    for row in tuning:
+        loss = float("inf") if row["diverged"] else row["loss"]
+        losses[row["rate"]] = max(loss, losses.get(row["rate"], loss))
+    best = min(losses.values())
+    return min(rate for rate, loss in losses.items() if loss <= best + EFFECT)
+
+
+def at_last_rate(rows: Sequence[R]) -> list[R]:
+    """The runs, without paired ones at a rate that their arm has no longer: that of its last paired run counts."""
+    rate = {row["arm"]: row["rate"] for row in rows if not row["tuning"]}
+    return [row for row in rows if row["tuning"] or row["rate"] == rate[row["arm"]]]
 
 
 def compare(rows: Sequence[Row], reference: str, effect: float = EFFECT) -> list[PairedComparison]:

@@ -95,10 +95,30 @@ def _fewer(canvas: go.Figure) -> None:
 
 
 def save_study(study: StudyOutcome, path: Path) -> Path:
-    """The page (.html), the figure (.png .svg) or the table of arms (.csv)."""
+    """The page (.html), the forest plot (.png .svg .pdf) or the table of arms (.csv)."""
     from armillary.views.report.study import study_page
 
-    return save_figure(study_figure(study), lambda: study_page(study), table_csv(study_table(study)), path)
+    return save_figure(forest_figure(study), lambda: study_page(study), table_csv(study_table(study)), path)
+
+
+def forest_figure(study: StudyOutcome) -> go.Figure:
+    """What a picture shows of a study: each arm's difference, or its learning rates where nothing else was run.
+
+    Pictures are drawn without a browser, which knows neither shapes nor panel titles nor legends.
+    """
+    panel = FOREST if study.comparisons else RATES
+    canvas = figure_of(study, [panel], headline(study), f"{panel.title.split(';')[0]}; {caption(study)}")
+    canvas.layout.annotations = ()
+    if study.comparisons:
+        known = [c for c in study.comparisons if math.isfinite(c.difference)]
+        arms = len(known)
+        # An arm beyond the axis has its number beside its name.
+        far = ["" if abs(c.difference) <= FAR * EFFECT else f" ({say(c.difference, '+.2f')})" for c in known]
+        canvas.update_yaxes(ticktext=[f"{escape(c.arm)}{number}" for c, number in zip(known, far, strict=True)])
+        for limit in (-EFFECT, EFFECT):
+            line = {"color": LIGHT.soft, "width": 1, "dash": "dot"}
+            canvas.add_scatter(x=[limit] * 2, y=[-0.5, arms - 0.5], mode="lines", line=line, showlegend=False)
+    return canvas
 
 
 def headline(study: StudyOutcome) -> str:
@@ -137,12 +157,12 @@ def _forest(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     known = [c for c in study.comparisons if math.isfinite(c.difference)]
     near = [c for c in known if abs(c.difference) <= FAR * EFFECT]
     reach = _reach(study)
-    bars = {
-        "array": [c.high - c.difference if c in near else 0 for c in known],
-        "arrayminus": [c.difference - c.low if c in near else 0 for c in known],
-        "color": LIGHT.soft,
-        "thickness": 1.4,
-    }
+    # Intervals are lines, and arms numbered places: the drawing of pictures knows neither error bars nor categories.
+    ends = [(end, place) for place, c in enumerate(known) if c in near for end in (c.low, c.high, None)]
+    bars = go.Scatter(
+        x=[end for end, _ in ends], y=[place for _, place in ends], mode="lines", hoverinfo="skip", showlegend=False,
+        line={"color": LIGHT.soft, "width": 1.4},
+    )  # fmt: skip
     marker = {
         "size": 10,
         "color": [TINTS.get(c.outcome, LIGHT.control) for c in known],
@@ -150,15 +170,17 @@ def _forest(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     }
     dots = go.Scatter(
         x=[c.difference if c in near else math.copysign(0.97 * reach, c.difference) for c in known],
-        y=[escape(c.arm) for c in known], error_x=bars, mode="markers+text", marker=marker, showlegend=False,
-        text=["" if c in near else say(c.difference, "+.2f") for c in known],
-        textposition=["middle left" if c.difference > 0 else "middle right" for c in known],
-        customdata=[f"{interval(c.difference, c.low, c.high)}, {c.outcome}, {c.seeds} seeds" for c in known],
-        hovertemplate="%{y}: %{customdata}<extra></extra>",
+        y=list(range(len(known))), mode="markers+text", marker=marker, showlegend=False,
+        text=["" if c in near else say(c.difference, "+.2f") for c in known], textposition="middle left",
+        customdata=[
+            f"{escape(c.arm)}: {interval(c.difference, c.low, c.high)}, {c.outcome}, {c.seeds} seeds" for c in known
+        ],
+        hovertemplate="%{customdata}<extra></extra>",
     )  # fmt: skip
+    canvas.add_trace(bars, row=row, col=1)
     canvas.add_trace(dots, row=row, col=1)
     _zone(canvas, reach, row)
-    canvas.update_yaxes(autorange="reversed", row=row, col=1)
+    _arms_down(canvas, [c.arm for c in known], row)
     canvas.update_xaxes(title="difference, nats per token (left is better)", row=row, col=1)
 
 
@@ -174,9 +196,15 @@ def _zone(canvas: go.Figure, reach: float, row: int) -> None:
     canvas.update_xaxes(range=[-reach, reach], zeroline=True, zerolinecolor=LIGHT.soft, row=row, col=1)
 
 
+def _arms_down(canvas: go.Figure, names: Sequence[str], row: int) -> None:
+    """One place per arm, the first one on top."""
+    places, labels = list(range(len(names))), [escape(name) for name in names]
+    canvas.update_yaxes(tickvals=places, ticktext=labels, range=[len(names) - 0.5, -0.5], row=row, col=1)
+
+
 def _pairs(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     """One dot per seed and arm; the mean as a line."""
-    reach, base = _reach(study), study.reference.losses
+    reach, base, names = _reach(study), study.reference.losses, list[str]()
     for index, arm in enumerate(study.arms):
         shared = sorted(arm.losses.keys() & base.keys())
         pairs = [(seed, arm.losses[seed], base[seed]) for seed in shared]
@@ -185,15 +213,16 @@ def _pairs(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
             continue
         at = [math.copysign(min(abs(gap), 0.97 * reach), gap) for _, gap in known]
         dots = go.Scatter(
-            x=at, y=[escape(arm.name)] * len(known), mode="markers", showlegend=False,
+            x=at, y=[len(names)] * len(known), mode="markers", showlegend=False,
             marker={"size": 9, "color": _tint(study, index), "opacity": 0.55,
                     "symbol": [_symbol(abs(gap) <= 0.97 * reach, gap) for _, gap in known]},
-            customdata=[f"seed {seed}: {say(gap, '+.4f')}" for seed, gap in known],
-            hovertemplate="%{y}, %{customdata}<extra></extra>",
+            customdata=[f"{escape(arm.name)}, seed {seed}: {say(gap, '+.4f')}" for seed, gap in known],
+            hovertemplate="%{customdata}<extra></extra>",
         )  # fmt: skip
         canvas.add_trace(dots, row=row, col=1)
+        names.append(arm.name)
     _zone(canvas, reach, row)
-    canvas.update_yaxes(autorange="reversed", row=row, col=1)
+    _arms_down(canvas, names, row)
     canvas.update_xaxes(title="difference of one pair of runs, nats per token", row=row, col=1)
 
 
@@ -236,6 +265,8 @@ def _rates(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     ticks = sorted({rate for arm in study.arms for rate in arm.rates})
     labels = [say(rate, "g") for rate in ticks]
     canvas.update_xaxes(type="log", title="learning rate", tickvals=ticks, ticktext=labels, row=row, col=1)
+    if ticks:
+        canvas.update_xaxes(range=[math.log10(ticks[0]) - 0.05, math.log10(ticks[-1]) + 0.05], row=row, col=1)
     canvas.update_yaxes(title="nats per token", row=row, col=1)
     if math.isfinite(lowest):
         middle = median(loss for arm in study.arms for loss in arm.rates.values())
