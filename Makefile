@@ -33,10 +33,10 @@ bench: $(VENV)/.developers
 	$(BIN)/python bench/heads.py
 	$(BIN)/python bench/peers.py
 
-docs-numbers: $(VENV)/.users      ## measure four models anew and write every verdict in the docs
+docs-numbers: $(VENV)/.users      ## measure four models anew (CHANGED=1: only what changed rules ask) and write every verdict in the docs
 	$(BIN)/armillary models get smollm2
 	$(BIN)/armillary models get minilm
-	$(BIN)/python docs/verdicts.py
+	$(BIN)/python docs/verdicts.py $(if $(CHANGED),--changed)
 
 docs-coverage: $(VENV)/.users     ## write where every statement of the sources is answered
 	$(BIN)/python docs/coverage.py

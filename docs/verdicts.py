@@ -2,6 +2,7 @@
 
     python docs/verdicts.py [MODEL …]     survey these models (by default all four), then write every page
     python docs/verdicts.py --claims=LIST [MODEL …]   survey these claims, and keep what is stored of the others
+    python docs/verdicts.py --changed [MODEL …]       survey the claims whose rule has changed since they were measured
     python docs/verdicts.py --folder DIR MODEL        take what `armillary survey MODEL --out DIR` wrote
     python docs/verdicts.py --write       write the pages from docs/verdicts.json alone
 
@@ -62,6 +63,7 @@ def survey_record(model: str, chosen: str = "all", folder: Path | None = None) -
             "headline": finding.headline,
             "n": finding.n,
             "rule": finding.claim.rule_digest,
+            "changes": len(finding.claim.changes),
             **({} if finding.of_text else {"of_text": False}),
             "reading": TURNS.sub("", finding.reading),
         }
@@ -153,7 +155,19 @@ def today() -> dict[str, Claim]:
 
 def stale(claim: str, entry: Record) -> str:
     """What is said beside a verdict that another rule than today's gave."""
-    return "" if entry["rule"] == today()[claim].rule_digest else "(measured by an earlier rule)"
+    return "" if current(claim, entry) else "(measured by an earlier rule)"
+
+
+def current(claim: str, entry: Record | None) -> bool:
+    """Did the rule of today give this verdict? A change that left the rule's words as they were is on its list."""
+    rule = today()[claim]
+    return entry is not None and (entry["rule"], entry["changes"]) == (rule.rule_digest, len(rule.changes))
+
+
+def outdated(record: Record | None) -> str:
+    """The claims that today's rules have not decided, as `--claims` takes them; '' where there are none."""
+    known = record["claims"] if record else {}
+    return ",".join(claim for claim in today() if not current(claim, known.get(claim)))
 
 
 def ledger(ids: Iterable[str], record: Record) -> Iterable[str]:
@@ -226,6 +240,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="models to measure; without any, all four")
     parser.add_argument("--claims", default="all", help="measure these claims alone and keep the others")
+    parser.add_argument("--changed", action="store_true", help="measure claims whose rule has changed, keep the others")
     parser.add_argument("--folder", type=Path, help="measure nothing; take one model's survey from this folder")
     parser.add_argument("--write", action="store_true", help="measure nothing; write the pages from what is stored")
     given = parser.parse_args(arguments)
@@ -236,7 +251,11 @@ def main(arguments: list[str]) -> None:
     store = json.loads(STORE.read_text("utf-8")) if STORE.exists() else {}
     if not given.write:
         for model in given.models or MODELS:
-            store[model] = added(store.get(model), clean(survey_record(model, given.claims, given.folder)))
+            chosen = outdated(store.get(model)) if given.changed else given.claims
+            if not chosen:
+                print(f"{model}: the rules of today decided every claim")
+                continue
+            store[model] = added(store.get(model), clean(survey_record(model, chosen, given.folder)))
             store = {name: store[name] for name in MODELS if name in store}
             STORE.write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n", "utf-8")
     assert {entry["verdict"] for record in store.values() for entry in record["claims"].values()} <= set(VERDICTS)

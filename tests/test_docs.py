@@ -44,8 +44,8 @@ def test_some_claims_measured_anew_leave_the_others():
 def test_a_verdict_of_an_earlier_rule_is_marked():
     """Wherever it is shown: in the table, in the readings, in a ledger and in a finding shown in full."""
     changed, current = json.loads(json.dumps(STORE)), json.loads(json.dumps(STORE))
-    today = {probe.claim.id: probe.claim.rule_digest for probe in PROBES}
-    for store, rule in ((changed, "another"), (current, today["sphere.radius"])):
+    today = {probe.claim.id: (probe.claim.rule_digest, len(probe.claim.changes)) for probe in PROBES}
+    for store, rule in ((changed, "another"), (current, today["sphere.radius"][0])):
         for record in store.values():
             record["claims"]["sphere.radius"]["rule"] = rule
     for what, times in (("A", 2 * len(STORE)), ("ledger sphere.radius", 1), ("finding sphere.radius", 1)):
@@ -56,7 +56,21 @@ def test_a_verdict_of_an_earlier_rule_is_marked():
         assert record["text"] and not re.search(r"\b0 (documents|tokens)", record["text"])
         for claim, entry in record["claims"].items():
             marked = "measured by an earlier rule" in NUMBERS["cell"](claim, entry)
-            assert marked == (entry["rule"] != today[claim]), f"{model} {claim}"
+            assert marked == ((entry["rule"], entry["changes"]) != today[claim]), f"{model} {claim}"
+
+
+def test_what_is_measured_again_after_a_change_are_the_claims_whose_rule_changed():
+    """In its words, or on its list of changes alone; and a claim that was never measured."""
+    record = json.loads(json.dumps(STORE["builtin:gpt"]))
+    for probe in PROBES:
+        claim = probe.claim
+        record["claims"][claim.id] |= {"rule": claim.rule_digest, "changes": len(claim.changes)}
+    assert NUMBERS["outdated"](record) == ""
+    record["claims"]["words.travel"]["rule"] = "another"
+    record["claims"]["sphere.plane"]["changes"] += 1
+    del record["claims"]["ffn.store"]
+    assert NUMBERS["outdated"](record) == "sphere.plane,words.travel,ffn.store"
+    assert NUMBERS["outdated"](None).split(",") == [probe.claim.id for probe in PROBES]
 
 
 def test_every_chapter_has_a_page():

@@ -28,10 +28,10 @@ from armillary.probes.stability.errors.error_prediction import (
     ErrorPrediction,
     ScoredTokens,
     crossed,
-    logistic,
 )
 from armillary.probes.stability.errors.head_anomalies import anomalies
 from armillary.probes.stability.errors.manifold_scores import DOCUMENTS, TOKENS, mahalanobis, neighbour, score_tokens
+from armillary.probes.stability.errors.sure_weights import logistic
 from armillary.probes.stability.manifold_errors import SCORES, ManifoldErrors
 from armillary.probes.stability.nudges import perturbation
 from armillary.probes.stability.nudges.growth_parts import in_all
@@ -424,14 +424,39 @@ def test_a_score_with_a_negative_weight_adds_nothing():
     prediction = ErrorPrediction(tokens, 0)
     score = tokens.scores[tokens.sites[0], SCORES[0]]
     assert prediction.adds(score)[1] > 0.3
+    # The weight is clearly negative: there is nothing left that it may add.
     assert prediction.adds(-score) == (0, 0, 0)
+
+
+def test_a_score_of_unclear_weight_adds_nothing_and_the_interval_says_what_it_may_add():
+    """A gain of 0.05 is hidden by noise in a few documents and told in many; in neither does the interval deny it."""
+    few, many = (told_by_a_score(documents) for documents in (16, 400))
+    assert few.adds(few.tokens.matrix())[:2] == (0, 0)
+    assert few.adds(few.tokens.matrix())[2] > 0.05
+    value, low, high = many.adds(many.tokens.matrix())
+    assert 0.02 < low < value < high
+    noise = told_by_a_score(400, weight=0.0)
+    value, low, high = noise.adds(noise.tokens.matrix())
+    assert value == low == 0 and 0 < high < 0.02
+
+
+def told_by_a_score(documents, weight=0.5, length=16):
+    """Tokens of which rarity tells errors by a weight of 0.5, and one score by the weight given."""
+    draw = np.random.default_rng(3)
+    rare, score = draw.standard_normal((2, documents * length))
+    loss = np.where(draw.random(len(rare)) < 1 / (1 + np.exp(2 - 0.5 * rare - weight * score)), 5.0, 0.1)
+    group = np.repeat(np.arange(documents), length)
+    blank = np.zeros(len(rare))
+    return ErrorPrediction(
+        ScoredTokens(("s",), {("s", SCORES[0]): score}, loss, blank, rare, blank, blank, blank, group, group % 2), 0
+    )
 
 
 def test_a_fit_on_the_half_it_predicts_would_overestimate_itself():
     """200 features of noise: crossed, they predict nothing; fitted and tested on the same half, something."""
     tokens = scored(*pushed_off(0))
     noise = np.random.default_rng(0).standard_normal((len(tokens.loss), 200))
-    held_out, fitted = crossed(noise, tokens), noise @ logistic(noise, tokens.hard)[1:]
+    held_out, fitted = crossed(noise, tokens).order, noise @ logistic(noise, tokens.hard)[1:]
     scores = [auc(score[tokens.hard], score[~tokens.hard]) for score in (held_out, fitted)]
     assert abs(scores[0] - 0.5) < 0.05 < 0.1 < scores[1] - 0.5
 

@@ -45,10 +45,12 @@ def _part(name: str, subject: str, gains: Gains, heads: bool | None, asserted: b
     verdict, why = decide(adds, beside, untrained, len(gains.twins))
     value, low, high = (say(number, ".3f") for number in adds)
     text = f"{subject} raise the AUC of what is known by {value} [{low}, {high}]"
+    if adds[0] == adds[1] == 0:
+        # Not a small effect but none that could be told: the upper end is what the text leaves open.
+        text = f"{subject} add nothing to what is known: none has a clear weight, and one may add at most {high} of AUC"
     if untrained[0] == untrained[0]:
-        text += (
-            f", in untrained models by {say(untrained[0], '.3f')} (another one by at most {say(untrained[2], '.3f')})"
-        )
+        text += f"; in untrained models they add {say(untrained[0], '.3f')} (in another one at most "
+        text += f"{say(untrained[2], '.3f')})"
     text += f"; alone they tell errors by an AUC {say(abs(beside[0]), '.3f')} "
     text += f"{'below' if beside[0] < 0 else 'above'} that of the entropy of the prediction."
     end = {

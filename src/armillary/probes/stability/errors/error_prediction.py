@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from armillary.probes.machinery import NAN3, Flags, Floats, Interval, Ints, T
+from armillary.probes.stability.errors.sure_weights import SureFit, left_out, sure
 
 DRAWS = 400
 KNOWN, ENTROPY = "rarity and place", "entropy of the prediction"
@@ -76,7 +77,7 @@ class ErrorPrediction:
         counts = np.concatenate([np.ones((1, len(groups))), drawn])
         self.weights = counts[:, np.searchsorted(groups, tokens.group)]
         self.groups = len(groups)
-        self.known = self.auc(crossed(tokens.known, tokens))
+        self.known = self.auc(crossed(tokens.known, tokens).order)
         self.uncertain = self.auc(tokens.entropy)
 
     def auc(self, score: Floats) -> Floats:
@@ -95,15 +96,18 @@ class ErrorPrediction:
         return float(values[0]), float(low), float(high)
 
     def adds(self, scores: Floats) -> Interval:
-        """By how much scores [n] or [n, score] raise the AUC of what is known; those that the fit is not sure of
-        add nothing."""
+        """By how much scores [n] or [n, score] raise the AUC of what is known. Those that the fit is not sure of add
+        nothing; the interval reaches up to what they may add."""
         scores = scores.reshape(len(scores), -1)
         together = np.concatenate([self.tokens.known, scores], 1)
-        return self.interval(self.auc(crossed(together, self.tokens, rising=scores.shape[1])) - self.known)
+        fit = crossed(together, self.tokens, rising=scores.shape[1])
+        value, low, high = self.interval(self.auc(fit.order) - self.known)
+        # Draws of documents know nothing of scores that were left out: without this the interval could be [0, 0].
+        return value, low, value + float(np.hypot(high - value, fit.may_add))
 
     def beside_entropy(self, scores: Floats) -> Interval:
         """AUC of scores [n, score] in one fit, minus the AUC of the entropy."""
-        return self.interval(self.auc(crossed(scores, self.tokens, rising=scores.shape[1])) - self.uncertain)
+        return self.interval(self.auc(crossed(scores, self.tokens, rising=scores.shape[1]).order) - self.uncertain)
 
     def rows(self) -> list[ScoreRow]:
         """Every score, then the entropy, then what is known."""
@@ -114,7 +118,7 @@ class ErrorPrediction:
             auc = self.auc(values)
             beside = self.interval(auc - self.uncertain) if name in scores else NAN3
             rows.append(ScoreRow(name, self.interval(auc), beside, self.adds(values), spearman(values, tokens.rare)))
-        fit = crossed(tokens.known, tokens)
+        fit = crossed(tokens.known, tokens).order
         beside = self.interval(self.known - self.uncertain)
         return [*rows, ScoreRow(KNOWN, self.interval(self.known), beside, NAN3, spearman(fit, tokens.rare))]
 
@@ -122,86 +126,36 @@ class ErrorPrediction:
         return list(self.tokens.scores.items())
 
 
-def crossed(features: Floats, tokens: ScoredTokens, rising: int = 0) -> Floats:
-    """Log odds of `hard` by a logistic fit on features [n, f]: each half predicted by the other half's fit, as ranks.
+@dataclass(frozen=True, eq=False)
+class Crossed:
+    """Tokens in the order of their log odds of being hard, each half by the other half's fit."""
 
-    Only features that the fit is sure of are used (`sure`), the last `rising` of them only with positive weights.
+    order: Floats
+    """[n]: ranks within the half."""
+    may_add: float
+    """AUC that one of the scores left out may add at most."""
+
+
+def crossed(features: Floats, tokens: ScoredTokens, rising: int = 0) -> Crossed:
+    """A logistic fit of `hard` on features [n, f], in which only those that it is sure of are used (`sure`), the last
+    `rising` of them only with positive weights.
+
     Others rank tokens by chance: in the half that they were not fitted on, the AUC of two such orders differs by more
     than the margin.
     """
-    scores = np.zeros(len(features))
+    order, fits = np.zeros(len(features)), []
     for half in (0, 1):
         mine = tokens.fold == half
         x = _standardised(features, ~mine)
-        used, weights = sure(x[~mine], tokens.hard[~mine], tokens.group[~mine], rising)
-        scores[mine] = ranked(x[mine][:, used] @ weights)
-    return scores
-
-
-def sure(x: Floats, y: Flags, group: Ints, rising: int) -> tuple[Ints, Floats]:
-    """Which features [n, f] a logistic fit is sure of, and their weights: the least sure is left out, again and again.
-
-    Sure means: the 95 % interval of the weight over documents lies beside 0. Of the last `rising` features it must lie
-    above 0, at a level that corrects for their number, because any of them may be sure by chance.
-    """
-    from scipy.stats import t as student
-
-    used, level = (
-        np.arange(x.shape[1]),
-        0.025 / np.where(np.arange(x.shape[1]) < x.shape[1] - rising, 1, max(1, rising)),
-    )
-    while True:
-        weights = logistic(x[:, used], y)
-        reach, documents = _errors_away(x[:, used], y, weights, group)
-        scored = used >= x.shape[1] - rising
-        spare = np.where(scored, reach, np.abs(reach)) - student.ppf(1 - level[used], documents - 1)
-        # Scores first: what is known at a place is left out only if it says nothing beside the scores that stay.
-        candidates = (
-            np.flatnonzero(scored & (spare <= 0)) if (scored & (spare <= 0)).any() else np.flatnonzero(spare <= 0)
-        )
-        if not len(candidates):
-            return used, weights[1:]
-        used = np.delete(used, candidates[spare[candidates].argmin()])
-
-
-def _errors_away(x: Floats, y: Flags, weights: Floats, group: Ints) -> tuple[Floats, int]:
-    """How many standard errors over documents each weight lies above 0, and the number of documents."""
-    design = np.column_stack([np.ones(len(x)), x])
-    likely = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
-    _, document = np.unique(group, return_inverse=True)
-    count = int(document.max()) + 1
-    # Tokens of one document are not independent: its slopes are added before they are squared.
-    slopes = np.zeros((count, design.shape[1]))
-    np.add.at(slopes, document, design * (y - likely)[:, None])
-    inverse = np.linalg.inv((design.T * (likely * (1 - likely))) @ design + _prior(x.shape[1]))
-    variance = np.square(slopes @ inverse).sum(0) * count / max(1, count - 1)
-    return weights[1:] / np.sqrt(np.maximum(variance[1:], 1e-300)), count
+        fitted = x[~mine], tokens.hard[~mine], tokens.group[~mine]
+        used, weights = sure(*fitted, rising)
+        order[mine] = ranked(x[mine][:, used] @ weights)
+        fits.append(SureFit(*fitted, used))
+    return Crossed(order, left_out(fits, rising))
 
 
 def _standardised(features: Floats, fit: Flags) -> Floats:
     return np.asarray((features - features[fit].mean(0)) / np.maximum(features[fit].std(0), 1e-12))
-
-
-def logistic(x: Floats, y: Flags) -> Floats:
-    """Intercept and weights of a logistic fit of y [n] on x [n, f], with a prior worth one token per feature.
-
-    >>> x = np.random.default_rng(0).standard_normal((4000, 1))
-    >>> y = np.random.default_rng(1).random(4000) < 1 / (1 + np.exp(-1 - 2 * x[:, 0]))
-    >>> np.round(logistic(x, y), 1)
-    array([1., 2.])
-    """
-    design = np.column_stack([np.ones(len(x)), x])
-    ridge = _prior(x.shape[1])
-    weights = np.zeros(design.shape[1])
-    for _ in range(25):
-        likely = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
-        slope = design.T @ (y - likely) - ridge @ weights
-        weights = weights + np.linalg.solve((design.T * (likely * (1 - likely))) @ design + ridge, slope)
-    return weights
-
-
-def _prior(features: int) -> Floats:
-    return np.diag([1e-6, *np.ones(features)])
 
 
 def ranked(values: Floats) -> Floats:
