@@ -8,12 +8,10 @@ of it. The verdicts on the laboratory's claims go into the package as well, wher
 import math
 from pathlib import Path
 
+from armillary.lab.study.arms import STUDIES, arms_of
 from armillary.lab.study.conclusions.outcome import StudyOutcome, outcome
 from armillary.lab.study.conclusions.stored_verdicts import PATH, StoredVerdict, stored_json
-from armillary.lab.study.arms import STUDIES, arms_of
 from armillary.lab.study.design import CAUTIONS, SIZES, STABILITY
-from armillary.lab.study.outcome import StudyOutcome, outcome
-from armillary.lab.study.stored import PATH, StoredVerdict, stored_json
 from armillary.results.numbers import interval, say
 
 FOLDER = Path(__file__).parent / "lab"

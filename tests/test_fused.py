@@ -11,10 +11,10 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.errors import ModelError
 from armillary.flow.tokens import Corpus
-from armillary.geometry.fused import rows
+from armillary.geometry.fused import row_statistics as rows
 from armillary.measures import GroupedScalars, Largest, Moments, Named, Reservoir, Rows, TopK
 from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.instruments.head_scores import QueryScores, fields_of
+from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of
 from armillary.probes.instruments.heads import FIELDS, HEADS
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES

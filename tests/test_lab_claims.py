@@ -13,11 +13,9 @@ from armillary.errors import ArmillaryError
 from armillary.lab.study.arms import STUDIES, arms_of
 from armillary.lab.study.conclusions.decisions import StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
-from armillary.lab.study.conclusions.paired_runs import compare
+from armillary.lab.study.conclusions.paired_runs import at_last_rate, compare
 from armillary.lab.study.conclusions.stored_verdicts import PATH, stored
 from armillary.lab.study.design import EFFECT, Arm
-from armillary.lab.study.stored import PATH, stored
-from armillary.lab.study.verdicts import at_last_rate, compare
 from armillary.probes import PROBES, choose
 from armillary.views.text.lab.lab_claims import lab_list_text
 
@@ -252,10 +250,10 @@ def test_an_arm_that_was_paired_at_another_rate_than_its_best_decides_nothing():
         for rate, loss in {**losses, best: 3.9}.items()
     ]
     decide = CLAIMS["lab.rank"].decide
-    assert decide(Evidence(evidence.reference, [*evidence.rows, *tuned], evidence.arms)).verdict == "undecided"
+    assert decide(StudyEvidence(evidence.reference, [*evidence.rows, *tuned], evidence.arms)).verdict == "undecided"
     for row in evidence.rows:
         row["rate"] = 8e-3 if row["arm"] == "6 heads of 16" else 4e-3
-    assert decide(Evidence(evidence.reference, [*evidence.rows, *tuned], evidence.arms)).verdict == "supported"
+    assert decide(StudyEvidence(evidence.reference, [*evidence.rows, *tuned], evidence.arms)).verdict == "supported"
 
 
 def test_paired_runs_at_a_rate_that_an_arm_has_no_longer_are_set_aside():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from armillary.learn import SAMPLE
+from armillary.laboratory import SAMPLE
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ The kernel's form of `probes.instruments.head_scores`: the same numbers, without
 import torch
 from torch import Tensor
 
-from armillary.geometry.fused.rows import block
+from armillary.geometry.fused.row_statistics import block
 
 PATTERN = ("entropy", "null_value", "variation", "variation_later")
 STATISTICS = (

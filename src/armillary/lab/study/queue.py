@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Any
 from armillary.errors import ArmillaryError, OutputError
 from armillary.lab import data, forms
 from armillary.lab.study.arms import arms_of
+from armillary.lab.study.conclusions.paired_runs import best_rate
 from armillary.lab.study.design import EFFECT, RATES, TUNING_SEEDS, Arm, Run, Size, paired_runs, size_of, tuning_runs
 from armillary.lab.study.end_states.state_folders import state_path
 from armillary.lab.study.finished_runs import KnownRuns
 from armillary.lab.study.time_left import Progress
 from armillary.results.disk.files import check_writable, read_bytes, strict_json, write_whole
-from armillary.lab.study.known import KnownRuns
-from armillary.lab.study.progress import Progress
-from armillary.lab.study.states import state_path
-from armillary.lab.study.verdicts import best_rate
-from armillary.results.files import check_writable, read_bytes, strict_json, write_whole
 
 if TYPE_CHECKING:
     from armillary.lab.study.arm_training import StudyCorpus

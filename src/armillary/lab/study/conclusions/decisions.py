@@ -47,7 +47,7 @@ class StudyEvidence:
         """The comparisons of these arms; an arm without paired runs is undecided, or diverged at every rate."""
         return [self._judged(arm) or missing(arm, self._hopeless(arm)) for arm in arms]
 
-    def _judged(self, arm: str) -> Comparison | None:
+    def _judged(self, arm: str) -> PairedComparison | None:
         """An arm whose paired runs were made at another rate than its tuning gives decides nothing."""
         found = self.outcomes.get(arm)
         tuned = [row for row in self.rows if row["arm"] == arm and row["tuning"]]

@@ -15,13 +15,11 @@ from armillary.lab import forms
 from armillary.lab.forms import read_form
 from armillary.lab.study.conclusions.decisions import Decision, StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
-from armillary.lab.study.conclusions.paired_runs import PairedComparison, compare
+from armillary.lab.study.conclusions.paired_runs import PairedComparison, at_last_rate, compare
 from armillary.lab.study.cost import at_equal, by_best, median_cost
 from armillary.lab.study.design import CAUTIONS
 from armillary.lab.study.end_states.state_folders import EndState, read_geometry
 from armillary.lab.study.queue import MANIFEST, read_runs
-from armillary.lab.study.states import EndState, read_geometry
-from armillary.lab.study.verdicts import Comparison, at_last_rate, compare
 
 # A learning rate is usable if its worst seed is within this many nats of the arm's best rate.
 USABLE = 0.1

@@ -171,7 +171,8 @@ def _forest(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     dots = go.Scatter(
         x=[c.difference if c in near else math.copysign(0.97 * reach, c.difference) for c in known],
         y=list(range(len(known))), mode="markers+text", marker=marker, showlegend=False,
-        text=["" if c in near else say(c.difference, "+.2f") for c in known], textposition="middle left",
+        text=["" if c in near else say(c.difference, "+.2f") for c in known],
+        textposition=["middle left" if c.difference > 0 else "middle right" for c in known],
         customdata=[
             f"{escape(c.arm)}: {interval(c.difference, c.low, c.high)}, {c.outcome}, {c.seeds} seeds" for c in known
         ],
