@@ -161,8 +161,18 @@ def crossing(family: Family) -> Family:
     """The table of a block's cross attention as if it were its mixer: no distances between two texts are counted."""
     cross = family.cross
     assert cross is not None
-    paths = {"attention": cross.attention, "query": cross.query, "key": cross.key, "value": cross.value}
-    return replace(family, **paths, output=cross.output, attn_write=cross.attention, bias=None, fused="", cross=None)
+    return replace(
+        family,
+        attention=cross.attention,
+        query=cross.query,
+        key=cross.key,
+        value=cross.value,
+        output=cross.output,
+        attn_write=cross.attention,
+        bias=None,
+        fused="",
+        cross=None,
+    )
 
 
 def qkv_cuts(family: Family, heads: int, kv_heads: int, k: int) -> tuple[Cut | None, Cut | None, Cut | None]:

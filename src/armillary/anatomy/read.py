@@ -90,9 +90,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     sites = _sites(tables, at, blocks, k, outlet["ln_final"] is not None)
     return Anatomy(
         model=model,
-        # A decoder is run by itself, on states that its encoder gave before.
-        backbone=base if family.cross is None else inner,
-        encoder=encoder_of(base, family, config),
+        **_run(base, inner, family, config),
         family=family.model_type,
         name=name or type(model).__name__,
         **entrance,
@@ -117,6 +115,12 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         window_built_in=family.window_built_in,
         head_edits=_head_edits(stack, tables),
     )
+
+
+def _run(base: nn.Module, inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
+    """What is run: a decoder by itself, on states that its encoder gave before."""
+    encoder = encoder_of(base, family, config)
+    return {"backbone": base if encoder is None else inner, "encoder": encoder}
 
 
 def _entrance(inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
@@ -267,7 +271,11 @@ def _cross_parts(family: Family, block: Block, k: int) -> list[Part]:
     table = crossing(family)
     inside = [(f"cross_{name}", path, side, cut, width) for name, path, side, cut, width in
               _mixer_parts(table, replace(block, mixer=block.cross), k)]  # fmt: skip
-    return [("ln_cross", family.cross.norm, "output", None, 0), *inside, ("cross_out", table.attn_write, "output", None, 0)]
+    return [
+        ("ln_cross", family.cross.norm, "output", None, 0),
+        *inside,
+        ("cross_out", table.attn_write, "output", None, 0),
+    ]
 
 
 def _channel_parts(family: Family, block: Block) -> list[Part]:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from armillary.anatomy import Anatomy
+from armillary.anatomy.encoder import hearing
 from armillary.anatomy.read import read
 from armillary.anatomy.signal import with_table
 
@@ -71,4 +72,6 @@ def random_twin(anatomy: Anatomy, seed: int) -> Anatomy:
             again(twin)
     name = f"{anatomy.name} at random initialisation"
     made = read(twin.to(device=anatomy.device, dtype=anatomy.dtype).eval(), name)
+    if anatomy.encoder is not None and anatomy.encoder.sound is not None:
+        made = hearing(made, anatomy.encoder.sound)
     return made if anatomy.signal is None else with_table(made, anatomy.signal.table)

@@ -23,6 +23,7 @@ from armillary.flow.attention import (
     folded_scores,
     placed,
     rotation,
+    scores_of,
     softmax,
     visible,
 )
@@ -194,10 +195,17 @@ def _attention(seen: Seen) -> Errors:
     """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's pattern and result."""
     a = seen.anatomy
     for i, attention in attentions(a):
-        pattern, z = attend(attention, _read_by(seen, i), rotation(a, i, seen.ids.shape[1]), a.causal)
+        y, turn = _read_by(seen, i), rotation(a, i, seen.ids.shape[1])
+        pattern, z = attend(attention, y, turn, a.causal)
+        size = _size(scores_of(attention, y, turn)[..., visible(attention, y.shape[1], a.causal, y.device)])
         if f"L{i}.pattern" in a.sites:
-            yield f"L{i}.pattern", _error(pattern, seen.y(f"L{i}.pattern"))
-        yield f"L{i}.z", _error(z, seen.y(f"L{i}.z"))
+            yield f"L{i}.pattern", _error(pattern, seen.y(f"L{i}.pattern")) / size
+        yield f"L{i}.z", _error(z, seen.y(f"L{i}.z")) / size
+
+
+def _size(scores: Tensor) -> float:
+    """The model rounds a score to a share of its size, and softmax turns that into the same share of an attention."""
+    return max(1.0, float(scores.abs().max()))
 
 
 def _cross(seen: Seen) -> Errors:
@@ -210,8 +218,9 @@ def _cross(seen: Seen) -> Errors:
             continue
         reads = seen.y(f"L{i}.ln_cross" if a.order == "pre" else f"L{i}.ln1")
         pattern, z = cross_attend(block.cross, _wide(reads), states)
-        yield f"L{i}.cross_pattern", _error(pattern, seen.y(f"L{i}.cross_pattern"))
-        yield f"L{i}.cross_z", _error(z, seen.y(f"L{i}.cross_z"))
+        size = _size(scores_of(block.cross, _wide(reads), None, _wide(states)))
+        yield f"L{i}.cross_pattern", _error(pattern, seen.y(f"L{i}.cross_pattern")) / size
+        yield f"L{i}.cross_z", _error(z, seen.y(f"L{i}.cross_z")) / size
         summed = _wide(seen.heads(f"L{i}.cross_z")) @ _wide(block.cross.W_O).flatten(0, 1)
         summed = summed if block.cross.b_O is None else summed + _wide(block.cross.b_O)
         yield f"L{i}.cross_out", _error(summed, seen.y(f"L{i}.cross_out"))
@@ -247,8 +256,7 @@ def _two_views(seen: Seen) -> Errors:
         pairs = visible(attention, t, a.causal, z.device)
         yield f"L{i} scores", _error(ours[..., pairs], theirs[..., pairs])
         pattern = softmax(attention, ours.masked_fill(~pairs, -torch.inf))
-        # The model rounds a score to a share of its size, and softmax turns that into the same share of an attention.
-        size = max(1.0, float(theirs[..., pairs].abs().max()))
+        size = _size(theirs[..., pairs])
         yield f"L{i} results", _error(folded_results(folded, pattern, z), seen.y(f"L{i}.z")) / size
 
 

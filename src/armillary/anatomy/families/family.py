@@ -73,7 +73,7 @@ class Cross:
     key: str
     value: str
     output: str
-    start: Callable[[Config], int | None] = lambda config: config.decoder_start_token_id
+    start: Callable[[Config], int | None] = lambda config: getattr(config, "decoder_start_token_id", None)
     """The token that the decoder's text begins with."""
     sound: str = ""
     """The config attribute that says how many frames of sound the encoder takes; '' where it reads text."""

@@ -24,6 +24,8 @@ BESIDE_HEADS = ("ffn.store",)
 OF_HIDDEN = ("ffn.", "map.")
 # Claims that take feed-forward layers out of a model.
 OF_TWO_SUBLAYERS = ("others.collapse",)
+# Claims about what attention and the feed-forward layer do one after the other, with no third sublayer between them.
+OF_TWO_STEPS = ("words.travel", "flow.coarse", "others.collapse", "ffn.write")
 # Claims that edit queries and keys after their rotation.
 OF_HEAD_EDITS = ("heads.axes",)
 # Claims that follow the stream from norm to norm, or fold a norm into what reads it.
@@ -99,6 +101,10 @@ def _missing(claim: Claim, anatomy: "Anatomy") -> str:
         return (
             "The claim compares two sublayers, and blocks of this model have one write: no feed-forward of their own."
         )
+    if anatomy.encoder is not None and claim.id in OF_TWO_STEPS:
+        return "The claim is about blocks of two sublayers; this decoder attends to its encoder between them."
+    if anatomy.encoder is not None and claim.id in (*OF_LENGTHS, "manifold.errors"):
+        return "The claim is about texts that grow or slide; this decoder's encoder would read another text each time."
     if not anatomy.head_edits and claim.id in OF_HEAD_EDITS:
         return f"{anatomy.family} models attend by code of their own, in which queries and keys cannot be edited."
     if anatomy.unnormed and claim.id in OF_READING_NORMS:
