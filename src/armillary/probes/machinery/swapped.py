@@ -22,6 +22,8 @@ OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors", "oth
 BESIDE_HEADS = ("ffn.store",)
 # Claims that read the hidden values of feed-forward layers.
 OF_HIDDEN = ("ffn.", "map.")
+# Of those, claims that read experts one by one and together.
+OF_EXPERTS = ("ffn.discard",)
 # Claims that take feed-forward layers out of a model.
 OF_TWO_SUBLAYERS = ("others.collapse",)
 # Claims about what attention and the feed-forward layer do one after the other, with no third sublayer between them.
@@ -88,6 +90,8 @@ def _without_text(claim: Claim, reads: str) -> str:
 
 def _missing(claim: Claim, anatomy: "Anatomy") -> str:
     """Why a claim says nothing about a model of this kind; '' where it does."""
+    from armillary.anatomy import FeedForward, Routed
+
     opaque = anatomy.opaque
     if anatomy.signal is not None and (reading := _without_text(claim, anatomy.reads)):
         return reading
@@ -95,7 +99,8 @@ def _missing(claim: Claim, anatomy: "Anatomy") -> str:
         return f"Layers of this model mix tokens by {opaque['heads']}: it has no heads with matrices W_QK and W_VO."
     if "heads" in opaque and claim.id in OF_CACHES:
         return f"Layers of this model mix tokens by {opaque['heads']}: no patterns, and no cache of keys and values."
-    if "hidden" in opaque and claim.id.startswith(OF_HIDDEN):
+    routed = claim.id in OF_EXPERTS and all(isinstance(b.channels, FeedForward | Routed) for b in anatomy.blocks)
+    if "hidden" in opaque and claim.id.startswith(OF_HIDDEN) and not routed:
         return f"The claim is about the hidden values of dense feed-forward layers; here: {opaque['hidden']}."
     if claim.id in OF_TWO_SUBLAYERS and any(block.channels is None for block in anatomy.blocks):
         return (
