@@ -18,7 +18,7 @@ from armillary.anatomy.families import FAMILIES, MISSING, family_of
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.signal import random_ids
 from armillary.errors import ArmillaryError
-from armillary.flow.attention import attend, rotation
+from armillary.flow.attention import attend, cross_attend, rotation
 from armillary.flow.capture import run, still, watching
 from armillary.flow.laws import check
 from armillary.specimens.models.perturbed import perturbed
@@ -41,11 +41,23 @@ def pattern_difference(anatomy: Anatomy) -> float | None:
         return f"L{i}.ln1" if f"L{i}.ln1" in anatomy.sites and anatomy.order == "pre" else f"L{i}.resid_pre"
 
     sites = [site for i in layers for site in (reads(i), f"L{i}.pattern")]
+    if anatomy.encoder is not None:
+        sites += [site for i in layers for site in (_asked(anatomy, i), f"L{i}.cross_pattern")]
     ids = random_ids(anatomy, 1, TOKENS, seed=5)
+    states = None if anatomy.encoder is None else anatomy.encoder.states(ids)[0]
     with still(anatomy.model):
         with watching(anatomy, {s: lambda given, y, s=s: seen.update({s: y.clone()}) for s in sites}):
             run(anatomy, ids)
-        return max(
+        crossed = [
+            float(
+                (cross_attend(block.cross, seen[_asked(anatomy, i)], states)[0] - seen[f"L{i}.cross_pattern"])
+                .abs()
+                .max()
+            )
+            for i, block in enumerate(anatomy.blocks)
+            if block.cross is not None
+        ]
+        own = max(
             (
                 float(
                     (
@@ -60,6 +72,12 @@ def pattern_difference(anatomy: Anatomy) -> float | None:
             ),
             default=None,
         )
+        return max([*crossed, own]) if own is not None else None
+
+
+def _asked(anatomy: Anatomy, layer: int) -> str:
+    """Where the queries of a layer's cross attention are read."""
+    return f"L{layer}.{'ln_cross' if anatomy.order == 'pre' else 'ln1'}"
 
 
 def row(name: str) -> tuple[str, str, str, str, str]:
