@@ -86,6 +86,7 @@ _T5: dict[str, Any] = {
 _ALBERT: dict[str, Any] = {**SMALL, **SPECIAL, "intermediate_size": 48, "max_position_embeddings": 64}
 
 
+LONG_CLIPS: dict[str, Any] = {**_BART, "num_mel_bins": 12, "max_source_positions": 300}
 # Models of two stacks, by the part that is read.
 WHOLE: dict[str, Callable[[], nn.Module]] = {
     "bart.encoder": _of("BartModel", _BART),

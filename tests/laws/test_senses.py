@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_senses import SENSES
+import transformers as tr
+from tiny_senses import LONG_CLIPS, SENSES
 
 from armillary.anatomy import Anatomy, Attention
 from armillary.anatomy.encoder import Encoder
@@ -13,6 +14,7 @@ from armillary.anatomy.signal import random_ids, with_table
 from armillary.errors import LawError
 from armillary.flow.attention import attend, cross_attend, rotation, scores_of, visible
 from armillary.flow.capture import run, still, watching
+from armillary.flow.law_passes import QUERIES, look
 from armillary.flow.laws import LAWS, _size, check
 from armillary.specimens.models.perturbed import perturbed
 
@@ -197,3 +199,15 @@ def test_a_law_sees_the_mistake(mistake):
         broken = replace(broken, signal=a.signal)
     with pytest.raises(LawError, match="law '"):
         check(broken)
+
+
+def test_patterns_of_a_long_clip_are_checked_at_some_queries():
+    """All patterns of 1500 frames in all layers would take gigabytes; a mistake is still seen."""
+    a = read(perturbed(lambda: tr.WhisperModel(tr.WhisperConfig(**LONG_CLIPS))).encoder)
+    assert a.context == 300
+    seen = look(a)
+    assert len(seen.ids) == 1
+    assert seen.y("L0.pattern").shape == (1, a.n_heads, QUERIES, 300)
+    assert all(law.error <= law.tolerance for law in check(a))
+    with pytest.raises(LawError, match="law 'attention'"):
+        check(_layer(a, "mixer", W_Q=a.blocks[1].attention.W_Q.flip(0), b_Q=a.blocks[1].attention.b_Q))

@@ -107,10 +107,10 @@ def _shapes(seen: Seen) -> Errors:
     a, (b, t) = seen.anatomy, seen.ids.shape
     query, key = (b, t, a.n_heads, a.k), (b, t, a.n_kv_heads, a.k)
     promised: dict[str, tuple[int, ...]] = {"q": query, "z": query, "k": key, "v": key}
-    promised |= {"pattern": (b, a.n_heads, t, t)}
+    promised |= {"pattern": (b, a.n_heads, len(seen.queries), t)}
     if a.encoder is not None:
         s = a.encoder.states(seen.ids)[0].shape[1]
-        promised |= {"cross_q": query, "cross_z": query, "cross_pattern": (b, a.n_heads, t, s)}
+        promised |= {"cross_q": query, "cross_z": query, "cross_pattern": (b, a.n_heads, len(seen.queries), s)}
         promised |= dict.fromkeys(("cross_k", "cross_v"), (b, s, a.n_heads, a.k))
     for name, site in a.sites.items():
         part = name.rpartition(".")[2]
@@ -199,7 +199,7 @@ def _attention(seen: Seen) -> Errors:
         pattern, z = attend(attention, y, turn, a.causal)
         size = _size(scores_of(attention, y, turn)[..., visible(attention, y.shape[1], a.causal, y.device)])
         if f"L{i}.pattern" in a.sites:
-            yield f"L{i}.pattern", _error(pattern, seen.y(f"L{i}.pattern")) / size
+            yield f"L{i}.pattern", _error(pattern[:, :, seen.queries], seen.y(f"L{i}.pattern")) / size
         yield f"L{i}.z", _error(z, seen.y(f"L{i}.z")) / size
 
 
@@ -219,7 +219,7 @@ def _cross(seen: Seen) -> Errors:
         reads = seen.y(f"L{i}.ln_cross" if a.order == "pre" else f"L{i}.ln1")
         pattern, z = cross_attend(block.cross, _wide(reads), states)
         size = _size(scores_of(block.cross, _wide(reads), None, _wide(states)))
-        yield f"L{i}.cross_pattern", _error(pattern, seen.y(f"L{i}.cross_pattern")) / size
+        yield f"L{i}.cross_pattern", _error(pattern[:, :, seen.queries], seen.y(f"L{i}.cross_pattern")) / size
         yield f"L{i}.cross_z", _error(z, seen.y(f"L{i}.cross_z")) / size
         summed = _wide(seen.heads(f"L{i}.cross_z")) @ _wide(block.cross.W_O).flatten(0, 1)
         summed = summed if block.cross.b_O is None else summed + _wide(block.cross.b_O)
