@@ -18,7 +18,7 @@ from armillary.anatomy.entries.signal import random_ids
 from armillary.anatomy.families import FAMILIES, MISSING, family_of
 from armillary.anatomy.loading.load import load_model
 from armillary.errors import ArmillaryError
-from armillary.flow.attention import attend, rotation
+from armillary.flow.attention import attend, cross_attend, rotation
 from armillary.flow.capture import run, still, watching
 from armillary.flow.laws import check
 from armillary.specimens.models.perturbed import perturbed
@@ -41,11 +41,23 @@ def pattern_difference(anatomy: Anatomy) -> float | None:
         return f"L{i}.ln1" if f"L{i}.ln1" in anatomy.sites and anatomy.order == "pre" else f"L{i}.resid_pre"
 
     sites = [site for i in layers for site in (reads(i), f"L{i}.pattern")]
+    if anatomy.encoder is not None:
+        sites += [site for i in layers for site in (_asked(anatomy, i), f"L{i}.cross_pattern")]
     ids = random_ids(anatomy, 1, TOKENS, seed=5)
+    states = None if anatomy.encoder is None else anatomy.encoder.states(ids)[0]
     with still(anatomy.model):
         with watching(anatomy, {s: lambda given, y, s=s: seen.update({s: y.clone()}) for s in sites}):
             run(anatomy, ids)
-        return max(
+        crossed = [
+            float(
+                (cross_attend(block.cross, seen[_asked(anatomy, i)], states)[0] - seen[f"L{i}.cross_pattern"])
+                .abs()
+                .max()
+            )
+            for i, block in enumerate(anatomy.blocks)
+            if block.cross is not None
+        ]
+        own = max(
             (
                 float(
                     (
@@ -60,6 +72,12 @@ def pattern_difference(anatomy: Anatomy) -> float | None:
             ),
             default=None,
         )
+        return max([*crossed, own]) if own is not None else None
+
+
+def _asked(anatomy: Anatomy, layer: int) -> str:
+    """Where the queries of a layer's cross attention are read."""
+    return f"L{layer}.{'ln_cross' if anatomy.order == 'pre' else 'ln1'}"
 
 
 def row(name: str) -> tuple[str, str, str, str, str]:
@@ -67,7 +85,7 @@ def row(name: str) -> tuple[str, str, str, str, str]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             perturbed(WHOLE.get(name, EVERY[name])).save_pretrained(folder)
-            anatomy = load_model(folder)
+            anatomy = load_model(folder, part="decoder" if "decoder" in name and name in SENSES else "")
         laws = check(anatomy)
     except ArmillaryError as error:
         return name, "refused", str(error)[:160], "", ""

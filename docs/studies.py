@@ -5,13 +5,16 @@ of it. The verdicts on the laboratory's claims go into the package as well, wher
 `tests/test_docs.py` checks that page and verdicts are what this file writes.
 """
 
+import json
 import math
 from pathlib import Path
 
 from armillary.lab.study.arms import STUDIES, arms_of
+from armillary.lab.study.conclusions.decisions import StudyEvidence
 from armillary.lab.study.conclusions.outcome import StudyOutcome, outcome
 from armillary.lab.study.conclusions.stored_verdicts import PATH, StoredVerdict, stored_json
 from armillary.lab.study.design import CAUTIONS, SIZES, STABILITY
+from armillary.lab.study.generalise import GENERALISE, REFERENCE, carries_over
 from armillary.results.numbers import interval, say
 
 FOLDER = Path(__file__).parent / "lab"
@@ -93,11 +96,27 @@ def verdicts(study: StudyOutcome) -> list[str]:
 
 def stored() -> tuple[StoredVerdict, ...]:
     """Every verdict of every folder, for the package."""
-    return tuple(
-        StoredVerdict(claim, decision.verdict, decision.reading, name, study.manifest["size"]["name"], len(study.rows))
-        for name, study in ((name, outcome(FOLDER / name)) for name in ORDER)
-        for claim, decision in study.verdicts().items()
+    return (
+        tuple(
+            StoredVerdict(
+                claim, decision.verdict, decision.reading, name, study.manifest["size"]["name"], len(study.rows)
+            )
+            for name, study in ((name, outcome(FOLDER / name)) for name in ORDER)
+            for claim, decision in study.verdicts().items()
+        )
+        + generalised()
     )
+
+
+def generalised() -> tuple[StoredVerdict, ...]:
+    """The verdict on all kinds of models, from the verdicts of their surveys (bench/generalise.py)."""
+    path = FOLDER / "generalise" / "verdicts.jsonl"
+    if not path.exists():
+        return ()
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    said = carries_over(StudyEvidence(REFERENCE, rows, {}))
+    models = len({(row["arm"], row["seed"]) for row in rows})
+    return (StoredVerdict(GENERALISE.id, said.verdict, said.reading, "generalise", "small", models),)
 
 
 def table(study: StudyOutcome) -> list[str]:

@@ -16,6 +16,7 @@ from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
 from armillary.lab.study.conclusions.paired_runs import at_last_rate, compare
 from armillary.lab.study.conclusions.stored_verdicts import PATH, stored
 from armillary.lab.study.design import EFFECT, Arm
+from armillary.lab.study.generalise import GENERALISE, agreement, carries_over
 from armillary.probes import PROBES, choose
 from armillary.views.text.lab.lab_claims import lab_list_text
 
@@ -224,7 +225,58 @@ def test_the_shipped_verdicts_follow_from_the_stored_runs():
     assert json.loads(PATH.read_text("utf-8")) == json.loads(studies["stored_json"](studies["stored"]())), (
         "run python docs/studies.py"
     )
-    assert {said.claim for said in stored()} <= set(CLAIMS)
+    assert {said.claim for said in stored()} <= {*CLAIMS, GENERALISE.id}
+
+
+KINDS = ("llama", "bert", "lstm", "mamba2", "vit", "mixer", "convnext")
+
+
+def surveyed(differs=lambda kind, claim: False, seeds: int = 3, claims: int = 20, holds=lambda claim: claim % 2 == 0):
+    """Verdicts of all kinds that are GPT's but where `differs`."""
+    rows = []
+    for kind in ("gpt", *KINDS):
+        for claim in range(claims):
+            side = holds(claim) != (kind != "gpt" and differs(kind, claim))
+            for seed in range(seeds):
+                verdict = ("supported" if seed else "qualified") if side else "refuted"
+                rows.append(
+                    {"arm": kind, "seed": seed, "claim": f"c{claim}", "claim_kind": "learned", "verdict": verdict}
+                )
+    return rows
+
+
+def generalised(rows) -> str:
+    return carries_over(StudyEvidence("gpt", rows, {})).verdict
+
+
+def test_verdicts_carry_over_or_not():
+    coin = np.random.default_rng(3).random((len(KINDS), 20)) < 0.5
+    assert generalised(surveyed()) == "supported"
+    assert generalised(surveyed(lambda kind, claim: kind == "mamba2" and claim < 12)) == "qualified"
+    assert generalised(surveyed(lambda kind, claim: coin[KINDS.index(kind), claim])) == "refuted"
+    assert generalised(surveyed(lambda kind, claim: claim % 4 == 1)) == "undecided"
+
+
+def test_what_every_model_shows_tells_nothing():
+    """If all claims hold everywhere, verdicts are alike by chance; claims by definition do not count."""
+    assert generalised(surveyed(holds=lambda claim: True)) == "undecided"
+    certain = [{**row, "claim_kind": "definition"} for row in surveyed()]
+    assert agreement(certain).claims == ()
+    assert generalised(certain) == "undecided"
+
+
+def test_one_seed_or_seeds_that_disagree_decide_nothing():
+    assert generalised(surveyed(seeds=1)) == "undecided"
+    torn = [{**row, "verdict": ("supported", "refuted", "undecided")[row["seed"]]} for row in surveyed()]
+    assert generalised(torn) == "undecided"
+
+
+def test_the_reading_names_what_does_not_carry_over():
+    said = carries_over(StudyEvidence("gpt", surveyed(lambda kind, claim: claim == 3), {}))
+    assert said.verdict == "supported" and said.reading.endswith("19 of 20 claims carry over; not c3.")
+    shown = works("claims", "lab.generalise").stdout
+    assert "python bench/generalise.py" in shown and "by chance" not in GENERALISE.claim.rule
+    refused("decided by training models", "survey", "builtin:gpt", "--claims", "lab.generalise")
 
 
 def test_not_better_is_rarely_said_of_an_arm_that_is_better_by_the_smallest_effect():

@@ -5,6 +5,7 @@ import torch
 import transformers as tr
 from tiny_senses import SENSES, SMALL, SPECIAL
 
+import armillary
 from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.read import read
@@ -77,3 +78,26 @@ def test_an_untrained_twin_is_lawful_and_reads_the_same_table(name):
     if anatomy.signal is not None:
         assert torch.equal(twin.signal.table, anatomy.signal.table)
     assert twin.W_E.shape == anatomy.W_E.shape
+
+
+def test_a_decoder_is_surveyed_beside_its_encoder(tmp_path):
+    """The encoder reads the decoder's tokens; claims about two sublayers, or about texts that grow, do not apply."""
+    from armillary.results import Why
+    from armillary.specimens.untrained import tokenizer
+
+    config = tr.BartConfig(
+        vocab_size=8192, d_model=32, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=48, decoder_ffn_dim=48,
+        encoder_attention_heads=4, decoder_attention_heads=4, max_position_embeddings=256, decoder_start_token_id=5,
+        pad_token_id=1, bos_token_id=0, eos_token_id=2, forced_eos_token_id=2,
+    )  # fmt: skip
+    perturbed(lambda: tr.BartForConditionalGeneration(config)).save_pretrained(tmp_path)
+    tokenizer("gpt").save_pretrained(tmp_path)
+    claims = "sphere.radius,attention.two-views,words.travel,stability.prefix,others.collapse"
+    survey = armillary.survey(f"{tmp_path}#decoder", claims=claims, quick=True, progress=False)
+    assert survey["sphere.radius"].verdict == survey["attention.two-views"].verdict == "supported"
+    others = [survey[name] for name in ("words.travel", "stability.prefix", "others.collapse")]
+    assert all(finding.why is Why.NOT_APPLICABLE for finding in others)
+    assert "the encoder is given the same tokens, for every document" in survey.text.notes
+    anatomy = armillary.load(tr.BartForConditionalGeneration.from_pretrained(tmp_path), part="decoder", progress=False)
+    assert "L1.cross_out" in anatomy.sites and "L1.ln_cross" in anatomy.norms
+    assert anatomy.encoder.start == 5

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import transformers as tr
 from torch import nn
 
@@ -85,6 +86,7 @@ _T5: dict[str, Any] = {
 _ALBERT: dict[str, Any] = {**SMALL, **SPECIAL, "intermediate_size": 48, "max_position_embeddings": 64}
 
 
+LONG_CLIPS: dict[str, Any] = {**_BART, "num_mel_bins": 12, "max_source_positions": 300}
 # Models of two stacks, by the part that is read.
 WHOLE: dict[str, Callable[[], nn.Module]] = {
     "bart.encoder": _of("BartModel", _BART),
@@ -99,6 +101,37 @@ WHOLE: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+def _biased(make: Callable[[], Any]) -> Callable[[], nn.Module]:
+    """Hugging Face starts the bias of logits at 0, which would hide that it is forgotten."""
+
+    def made() -> nn.Module:
+        model = make()
+        model.final_logits_bias.copy_(torch.linspace(-1, 1, 97)[None])
+        return model
+
+    return made
+
+
+# Decoders are read with their whole model.
+DECODERS: dict[str, Callable[[], nn.Module]] = {
+    "bart.decoder": _biased(_of("BartForConditionalGeneration", {**_BART, "decoder_layers": 3})),
+    "bart.decoder-headless": _of("BartModel", {**_BART, "decoder_layers": 3}),
+    "mbart.decoder": _of("MBartForConditionalGeneration", {**_BART, "decoder_layers": 3}),
+    "pegasus.decoder": _of("PegasusForConditionalGeneration", {**_BART, "decoder_layers": 3}),
+    "marian.decoder": _of("MarianMTModel", {**_BART, "decoder_layers": 3}),
+    "t5.decoder": _of("T5ForConditionalGeneration", _T5, num_decoder_layers=3),
+    "t5.decoder-gated": _of(
+        "T5ForConditionalGeneration", _T5, feed_forward_proj="gated-gelu", relative_attention_max_distance=30,
+        scale_decoder_outputs=False, tie_word_embeddings=False,
+    ),
+    "mt5.decoder": _of("MT5ForConditionalGeneration", _T5),
+    "umt5.decoder": _of("UMT5ForConditionalGeneration", _T5),
+    "whisper.decoder": _of(
+        "WhisperForConditionalGeneration", {**_BART, "decoder_layers": 3}, num_mel_bins=12, max_source_positions=30
+    ),
+}  # fmt: skip
+
+
 def _encoder(make: Callable[[], Any]) -> Callable[[], nn.Module]:
     return lambda: make().get_encoder()
 
@@ -109,4 +142,4 @@ STACKS: dict[str, Callable[[], nn.Module]] = {
     "albert-groups": _of("AlbertModel", _ALBERT, embedding_size=32, num_hidden_groups=3),
     "electra-narrow": _of("ElectraForMaskedLM", _ALBERT, embedding_size=16),
 }
-SENSES = {**VISION, **CONVOLUTIONS, **OWN, **TOWERS, **STACKS}
+SENSES = {**VISION, **CONVOLUTIONS, **OWN, **TOWERS, **STACKS, **DECODERS}

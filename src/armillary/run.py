@@ -15,6 +15,7 @@ import transformers
 
 import armillary
 from armillary.anatomy import Anatomy
+from armillary.anatomy.encoder import hearing
 from armillary.anatomy.facts import describe
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
@@ -22,7 +23,8 @@ from armillary.errors import ArmillaryError, ModelError, TextError
 from armillary.flow.documents import Documents, from_any
 from armillary.flow.laws import check
 from armillary.flow.machine.batch_size import batch_tokens
-from armillary.flow.media.corpus import budget_of, media_corpus, suited
+from armillary.flow.media.corpus import budget_of, home_of, media_corpus, spectrum, suited
+from armillary.flow.media.sample import sample_sound
 from armillary.flow.media.sources import Media, media_of
 from armillary.flow.sources.spread import spread
 from armillary.flow.tokens import Corpus, encode
@@ -60,14 +62,15 @@ def load(
     dtype: str | None = None,
     trust_remote_code: bool = False,
     progress: bool = True,
+    part: str = "",
 ) -> Anatomy:
     """The canonical form of a model, with every law checked and its error recorded.
 
     `source`: a live transformers model, a folder in the hub's layout, a .gguf file, a hub id, or a short name
-    (`armillary models` lists them).
+    (`armillary models` lists them). `part` is 'encoder' or 'decoder', or a tower, of a model that has several.
     """
     with progress_bar(progress) as bar:
-        return _load(source, tokenizer, device, dtype, trust_remote_code, 1, bar)
+        return _load(source, tokenizer, device, dtype, trust_remote_code, 1, bar, part)
 
 
 def survey(
@@ -245,11 +248,18 @@ def _asked(begun: Survey, probes: Sequence[AnyProbe]) -> dict[str, Any]:
 
 
 def _load(
-    source: Any, tokenizer: Any, device: str | None, dtype: str | None, trust: bool, copies: int, bar: Bar
+    source: Any,
+    tokenizer: Any,
+    device: str | None,
+    dtype: str | None,
+    trust: bool,
+    copies: int,
+    bar: Bar,
+    part: str = "",
 ) -> Anatomy:
     if source is None:
         raise ModelError("no model was given; pass a transformers model, a folder, a .gguf file or a name.")
-    return _lawful(load_model(source, tokenizer, device, dtype, trust, copies, bar.bytes))
+    return _lawful(load_model(source, tokenizer, device, dtype, trust, copies, bar.bytes, part))
 
 
 def _lawful(anatomy: Anatomy) -> Anatomy:
@@ -262,6 +272,8 @@ def corpus_of(anatomy: Anatomy, documents: Documents | Media, tokens: int, seed:
     """What is read, as tokens of this model; images and clips bring the model a table of their patches."""
     if isinstance(documents, Media):
         return media_corpus(anatomy, documents, tokens)
+    if anatomy.encoder is not None and anatomy.encoder.sound is not None:
+        anatomy = hearing(anatomy, spectrum(sample_sound(), anatomy.encoder.sound, home_of(anatomy)))
     return anatomy, text_of(anatomy, documents, tokens, seed)
 
 
@@ -272,8 +284,9 @@ def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
             f"{anatomy.name} has no tokenizer, so text cannot be read; pass tokenizer=… (Python) or a folder that "
             "contains tokenizer.json."
         )
+    start = None if anatomy.encoder is None else anatomy.encoder.start
     corpus = encode(
-        spread(documents, anatomy.tokenizer, tokens, seed), anatomy.tokenizer, anatomy.context, tokens, seed
+        spread(documents, anatomy.tokenizer, tokens, seed), anatomy.tokenizer, anatomy.context, tokens, seed, start
     )
     top = max(max(window.ids) for window in corpus.windows)
     if top >= anatomy.vocabulary:
@@ -282,6 +295,9 @@ def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
             "pass the model's own tokenizer."
         )
     notes, read = corpus.notes, share(anatomy, corpus)
+    if anatomy.encoder is not None:
+        beside = "the same tokens" if anatomy.encoder.sound is None else "one built-in clip of sound"
+        notes = (*notes, f"the encoder is given {beside}, for every document")
     if read < 1:
         notes = (*notes, f"covariances read a seeded {read:.2g} of the tokens: {ENOUGH} per dimension are enough")
     return dataclasses.replace(corpus, batch=batch_tokens(anatomy), notes=notes)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from armillary.anatomy.encoder import Encoder
 from armillary.anatomy.entries.narrow_embeddings import Entry
 from armillary.anatomy.entries.signal import Signal
 from armillary.anatomy.loading.steps import Checkpoints
@@ -86,6 +87,8 @@ class Anatomy:
     tokenizer: Any = None
     entry: Entry | None = None
     """How tokens become the stream, where a projection stands between the two."""
+    encoder: Encoder | None = None
+    """What a decoder reads by cross attention; None of a model that has none."""
     signal: Signal | None = None
     """How it takes images or sound; None where it reads text."""
     laws: tuple[LawCheck, ...] = ()
@@ -119,9 +122,11 @@ class Anatomy:
         """What it is given."""
         return "text" if self.signal is None else self.signal.sense
 
-    def inputs(self, ids: Tensor, mask: Tensor | None = None) -> dict[str, Tensor | None]:
-        """What the model is called with to read these token ids."""
+    def inputs(self, ids: Tensor, mask: Tensor | None = None, whole: bool = False) -> dict[str, Any]:
+        """What the backbone is called with to read these token ids, or the `whole` model."""
         ids = ids.to(self.device, non_blocking=True)
+        if self.encoder is not None:
+            return self.encoder.inputs(ids, mask, whole)
         if self.signal is not None:
             return {self.signal.argument: self.signal.whole(ids)}
         attention = None if mask is None or bool(mask.all()) else mask.to(self.device, non_blocking=True).long()
@@ -176,6 +181,7 @@ class Anatomy:
             found |= {
                 f"L{i}.ln1": block.ln1,
                 f"L{i}.ln1_post": block.ln1_post,
+                f"L{i}.ln_cross": block.ln_cross,
                 # One norm for both sublayers is one site.
                 f"L{i}.ln2": None if block.ln2 is block.ln1 else block.ln2,
                 f"L{i}.ln2_post": block.ln2_post,

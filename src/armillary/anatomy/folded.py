@@ -146,6 +146,8 @@ def mlp_norm(anatomy: Anatomy, layer: int) -> tuple[str, Norm | None]:
         return f"L{layer}.resid_mid", None
     if anatomy.order == "pre" and block.ln2 is not block.ln1:
         return f"L{layer}.ln2", block.ln2
+    if block.cross is not None:
+        return f"L{layer}.ln_cross", block.ln_cross
     return f"L{layer}.ln1", block.ln1
 
 

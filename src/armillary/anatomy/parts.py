@@ -218,6 +218,9 @@ class Block:
     """The feed-forward layer; None in a block that has none."""
     ln1_post: Norm | None = None
     ln2_post: Norm | None = None
+    ln_cross: Norm | None = None
+    cross: Attention | None = None
+    """Attention whose keys and values come from an encoder's states; it writes between mixer and feed-forward."""
 
     @property
     def attention(self) -> Attention:

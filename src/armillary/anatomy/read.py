@@ -7,18 +7,21 @@ import hashlib
 import json
 import math
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Opaque, Positions
+from armillary.anatomy.encoder import encoder_of
 from armillary.anatomy.entries.narrow_embeddings import projected_entry
 from armillary.anatomy.entries.patches import position_table, signal_of
 from armillary.anatomy.families import Family, family_for
 from armillary.anatomy.families.family import NEUTRAL
 from armillary.anatomy.reading.modules import (
     block_of,
+    crossing,
     gate_cuts,
     norm_at,
     optional,
@@ -87,7 +90,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     sites = _sites(tables, at, blocks, k, outlet["ln_final"] is not None)
     return Anatomy(
         model=model,
-        backbone=base,
+        **_run(base, inner, family, config),
         family=family.model_type,
         name=name or type(model).__name__,
         **entrance,
@@ -114,6 +117,12 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     )
 
 
+def _run(base: nn.Module, inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
+    """What is run: a decoder by itself, on states that its encoder gave before."""
+    encoder = encoder_of(base, family, config)
+    return {"backbone": base if encoder is None else inner, "encoder": encoder}
+
+
 def _entrance(inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
     """What turns tokens, patches or frames into the stream, by the names of an anatomy's fields."""
     signal = signal_of(inner, family, config)
@@ -136,6 +145,8 @@ def _entrance(inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
 def _outlet(model: nn.Module, inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
     """What turns the stream into logits, by the names of an anatomy's fields."""
     W_U, b_U = _unembedding(model, family)
+    if W_U is not None and family.logit_bias and optional(model, family.logit_bias) is not None:
+        b_U = optional(model, family.logit_bias).detach()[0]
     return {
         "ln_final": norm_at(inner, family.ln_final, family) if _has_final(inner, family) else None,
         "W_U": W_U,
@@ -253,6 +264,20 @@ def _mixer_parts(family: Family, block: Block, k: int) -> list[Part]:
     ]
 
 
+def _cross_parts(family: Family, block: Block, k: int) -> list[Part]:
+    """The sites of the attention to an encoder; keys and values have the encoder's length."""
+    if family.cross is None or block.cross is None:
+        return []
+    table = crossing(family)
+    inside = [(f"cross_{name}", path, side, cut, width) for name, path, side, cut, width in
+              _mixer_parts(table, replace(block, mixer=block.cross), k)]  # fmt: skip
+    return [
+        ("ln_cross", family.cross.norm, "output", None, 0),
+        *inside,
+        ("cross_out", table.attn_write, "output", None, 0),
+    ]
+
+
 def _channel_parts(family: Family, block: Block) -> list[Part]:
     """The sites inside a feed-forward layer, where it is one dense layer."""
     if not isinstance(block.channels, FeedForward):
@@ -279,6 +304,7 @@ def _sites(tables: list[Family], at: str, blocks: tuple[Block, ...], k: int, has
             *_mixer_parts(family, block, k),
             ("ln1_post", family.ln1_post, "output", None, 0),
             ("attn_out", family.attn_write, "output", None, 0),
+            *_cross_parts(family, block, k),
             ("ln2", own_ln2, "output", None, 0),
         ]
         if block.channels is not None:

@@ -290,6 +290,7 @@ def claims(claim: str | None) -> None:
     Claims of chapter G are decided by training models (armillary lab run), and are no part of a survey.
     """
     from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
+    from armillary.lab.study.generalise import GENERALISE
     from armillary.probes import claims as list_claims
     from armillary.probes import origin
     from armillary.results.calibration.calibration_file import shipped
@@ -298,10 +299,10 @@ def claims(claim: str | None) -> None:
     from armillary.views.text.survey import claim_text, claims_list_text
 
     known = {entry.id: entry for entry in list_claims()}
-    trained = {entry.id: entry for entry in LAB_CLAIMS}
+    trained = {entry.id: entry for entry in (*LAB_CLAIMS, GENERALISE)}
     if claim is None:
         click.echo(claims_list_text(known.values(), packages={entry: origin(entry) for entry in known}))
-        click.echo("\n" + lab_list_text(LAB_CLAIMS))
+        click.echo("\n" + lab_list_text(trained.values()))
     elif claim in trained:
         click.echo(lab_claim_text(trained[claim]))
     elif claim in known:

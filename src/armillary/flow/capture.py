@@ -145,7 +145,7 @@ def run(anatomy: Anatomy, ids: Tensor, mask: Tensor | None = None, logits: bool 
     """One forward pass of Hugging Face's own module: the last hidden state, or the logits."""
     model = anatomy.model if logits else anatomy.backbone
     more = {} if anatomy.signal is not None else {"use_cache": False}
-    output = model(**anatomy.inputs(ids, mask), **more)
+    output = model(**anatomy.inputs(ids, mask, whole=logits), **more)
     if logits:
         return output.logits
     last: Tensor = output.last_hidden_state

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from armillary.anatomy import Anatomy
+from armillary.anatomy.encoder import hearing
 from armillary.anatomy.entries.signal import with_table
 from armillary.anatomy.read import read
 
@@ -79,6 +80,8 @@ def random_twin(anatomy: Anatomy, seed: int) -> Anatomy:
             again(twin)
     name = f"{anatomy.name} at random initialisation"
     made = read(twin.to(device=anatomy.device, dtype=anatomy.dtype).eval(), name)
+    if anatomy.encoder is not None and anatomy.encoder.sound is not None:
+        made = hearing(made, anatomy.encoder.sound)
     return made if anatomy.signal is None else with_table(made, anatomy.signal.table)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
@@ -17,6 +18,9 @@ TOKENS = 12
 # Windows are shrunk to so many tokens, and a text of so many shows what they hide; windows that cannot be shrunk are
 # shown by a text that is longer than they, up to LONGEST tokens.
 WINDOW, WINDOWED, LONGEST = 6, 16, 1024
+# Images and clips have a fixed size. Patterns of a long one would take gigabytes: of those one row is read, and of its
+# patterns so many queries are kept.
+LONG, QUERIES = 256, 64
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Seen:
     again: Tensor
     """The stream after the last block, once every edit was undone."""
     logits: Tensor | None
+    queries: Tensor
+    """The queries whose patterns were kept: all but of long inputs."""
     windowed: "Windowed | None" = None
 
     def x(self, site: str) -> Tensor:
@@ -64,11 +70,15 @@ class Seen:
 def look(anatomy: Anatomy) -> Seen:
     """Passes over a tiny batch of fixed random tokens; it is small enough to keep everything."""
     ids = random_ids(anatomy, 2, TOKENS, seed=0)
+    queries = torch.arange(ids.shape[1])
+    if ids.shape[1] > LONG:
+        ids, queries = ids[:1], torch.linspace(0, ids.shape[1] - 1, QUERIES).long()
     at: dict[str, tuple[Tensor | None, Tensor]] = {}
 
     def keep(name: str) -> Watcher:
         def watcher(given: Tensor | None, value: Tensor) -> None:
-            at[name] = (None if given is None else given.detach().clone(), value.detach().clone())
+            some = value[:, :, queries.to(value.device)] if anatomy.sites[name].side == "pattern" else value.clone()
+            at[name] = (None if given is None else given.detach().clone(), some.detach())
 
         return watcher
 
@@ -88,7 +98,8 @@ def look(anatomy: Anatomy) -> Seen:
         output = run(anatomy, ids, logits=has_head)
     again, at[end] = at[end][1], before
     windowed = None if "heads" in anatomy.swapped else _look_at_windows(anatomy)
-    return Seen(anatomy, ids.to(anatomy.device), at, last, doubled, again, output if has_head else None, windowed)
+    logits = output if has_head else None
+    return Seen(anatomy, ids.to(anatomy.device), at, last, doubled, again, logits, queries.to(anatomy.device), windowed)
 
 
 def _look_at_windows(anatomy: Anatomy) -> Windowed | None:

@@ -18,10 +18,12 @@ from armillary.flow.attention import (
     attend,
     biases,
     capped,
+    cross_attend,
     folded_results,
     folded_scores,
     placed,
     rotation,
+    scores_of,
     softmax,
     visible,
 )
@@ -105,7 +107,11 @@ def _shapes(seen: Seen) -> Errors:
     a, (b, t) = seen.anatomy, seen.ids.shape
     query, key = (b, t, a.n_heads, a.k), (b, t, a.n_kv_heads, a.k)
     promised: dict[str, tuple[int, ...]] = {"q": query, "z": query, "k": key, "v": key}
-    promised |= {"pattern": (b, a.n_heads, t, t)}
+    promised |= {"pattern": (b, a.n_heads, len(seen.queries), t)}
+    if a.encoder is not None:
+        s = a.encoder.states(seen.ids)[0].shape[1]
+        promised |= {"cross_q": query, "cross_z": query, "cross_pattern": (b, a.n_heads, len(seen.queries), s)}
+        promised |= dict.fromkeys(("cross_k", "cross_v"), (b, s, a.n_heads, a.k))
     for name, site in a.sites.items():
         part = name.rpartition(".")[2]
         wanted = promised.get(part, (b, t, a.d))
@@ -147,10 +153,18 @@ def _stream(seen: Seen) -> Errors:
         pre, post = _wide(seen.y(f"L{i}.resid_pre")), seen.y(f"L{i}.resid_post")
         attn = _wide(seen.y(f"L{i}.attn_out"))
         mlp = torch.zeros_like(attn) if block.channels is None else _wide(seen.y(f"L{i}.mlp_out"))
+        if block.cross is not None:
+            crossed = _wide(seen.y(f"L{i}.cross_out"))
+            if a.order == "post":
+                yield f"L{i}.ln_cross", _error(_wide(seen.y(f"L{i}.ln1")) + crossed, seen.x(f"L{i}.ln_cross"))
+            else:
+                yield f"L{i}.ln_cross", _error(pre + attn, seen.x(f"L{i}.ln_cross"))
+                attn = attn + crossed
         total = total + attn + mlp
         if a.order == "post":
+            middle = f"L{i}.ln1" if block.cross is None else f"L{i}.ln_cross"
             yield f"L{i}.ln1", _error(pre + attn, seen.x(f"L{i}.ln1"))
-            yield f"L{i}.ln2", _error(_wide(seen.y(f"L{i}.ln1")) + mlp, seen.x(f"L{i}.ln2"))
+            yield f"L{i}.ln2", _error(_wide(seen.y(middle)) + mlp, seen.x(f"L{i}.ln2"))
             yield f"L{i}.resid_post", _error(seen.y(f"L{i}.ln2"), post)
             continue
         if not a.parallel and block.channels is not None:
@@ -181,10 +195,35 @@ def _attention(seen: Seen) -> Errors:
     """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's pattern and result."""
     a = seen.anatomy
     for i, attention in attentions(a):
-        pattern, z = attend(attention, _read_by(seen, i), rotation(a, i, seen.ids.shape[1]), a.causal)
+        y, turn = _read_by(seen, i), rotation(a, i, seen.ids.shape[1])
+        pattern, z = attend(attention, y, turn, a.causal)
+        size = _size(scores_of(attention, y, turn)[..., visible(attention, y.shape[1], a.causal, y.device)])
         if f"L{i}.pattern" in a.sites:
-            yield f"L{i}.pattern", _error(pattern, seen.y(f"L{i}.pattern"))
-        yield f"L{i}.z", _error(z, seen.y(f"L{i}.z"))
+            yield f"L{i}.pattern", _error(pattern[:, :, seen.queries], seen.y(f"L{i}.pattern")) / size
+        yield f"L{i}.z", _error(z, seen.y(f"L{i}.z")) / size
+
+
+def _size(scores: Tensor) -> float:
+    """The model rounds a score to a share of its size, and softmax turns that into the same share of an attention."""
+    return max(1.0, float(scores.abs().max()))
+
+
+def _cross(seen: Seen) -> Errors:
+    """Queries of the decoder and the encoder's own states give every head's pattern and result, which sum to the
+    write."""
+    a = seen.anatomy
+    states = None if a.encoder is None else a.encoder.states(seen.ids)[0]
+    for i, block in enumerate(a.blocks):
+        if block.cross is None or states is None:
+            continue
+        reads = seen.y(f"L{i}.ln_cross" if a.order == "pre" else f"L{i}.ln1")
+        pattern, z = cross_attend(block.cross, _wide(reads), states)
+        size = _size(scores_of(block.cross, _wide(reads), None, _wide(states)))
+        yield f"L{i}.cross_pattern", _error(pattern[:, :, seen.queries], seen.y(f"L{i}.cross_pattern")) / size
+        yield f"L{i}.cross_z", _error(z, seen.y(f"L{i}.cross_z")) / size
+        summed = _wide(seen.heads(f"L{i}.cross_z")) @ _wide(block.cross.W_O).flatten(0, 1)
+        summed = summed if block.cross.b_O is None else summed + _wide(block.cross.b_O)
+        yield f"L{i}.cross_out", _error(summed, seen.y(f"L{i}.cross_out"))
 
 
 def _windows(seen: Seen) -> Errors:
@@ -217,8 +256,7 @@ def _two_views(seen: Seen) -> Errors:
         pairs = visible(attention, t, a.causal, z.device)
         yield f"L{i} scores", _error(ours[..., pairs], theirs[..., pairs])
         pattern = softmax(attention, ours.masked_fill(~pairs, -torch.inf))
-        # The model rounds a score to a share of its size, and softmax turns that into the same share of an attention.
-        size = max(1.0, float(theirs[..., pairs].abs().max()))
+        size = _size(theirs[..., pairs])
         yield f"L{i} results", _error(folded_results(folded, pattern, z), seen.y(f"L{i}.z")) / size
 
 
@@ -272,6 +310,7 @@ LAWS: dict[str, tuple[str, Callable[[Seen], Errors]]] = {
     "embedding": ("token, position and type embeddings start the stream", _embedding),
     "norm": ("Norm(x) is the module's output", _norms),
     "attention": ("W_Q, W_K, W_V give every head's own result", _attention),
+    "cross attention": ("the encoder's states give every head's own result, and these sum to the write", _cross),
     "windows": ("a query sees the keys within its layer's window, and no others", _windows),
     "two views": ("per-head W_QK and W_VO on directions give the model's scores and results", _two_views),
     "heads": ("the heads' results through W_O sum to attention's write", _heads),

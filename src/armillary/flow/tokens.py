@@ -196,11 +196,16 @@ def collate(windows: Sequence[Window], fold: int, number: int = 0) -> Batch:
     return Batch(ids, mask, torch.tensor([w.document for w in windows]), following, fold, tuple(windows), number)
 
 
-def encode(documents: Documents, tokenizer: Tokenizer, context: int, budget: int, seed: int = 0) -> Corpus:
-    """Tokenize documents until the budget is spent; say what was cut, dropped or too short."""
+def encode(
+    documents: Documents, tokenizer: Tokenizer, context: int, budget: int, seed: int = 0, start: int | None = None
+) -> Corpus:
+    """Tokenize documents until the budget is spent; say what was cut, dropped or too short. Every window of a decoder
+    begins with its `start` token."""
     if budget < 1:
         raise TextError(f"--tokens {budget} leaves nothing to read; give at least 1, better 2000 or more.")
     added = _added(tokenizer)
+    if start is not None and added[0][:1] != [start]:
+        added = ([start, *added[0]], added[1])
     prefix, suffix = len(added[0]), len(added[1])
     room = min(context, WINDOW) - prefix - suffix
     texts: Iterable[str] = documents.texts

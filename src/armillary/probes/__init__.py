@@ -188,9 +188,10 @@ def choose(asked: str) -> tuple[AnyProbe, ...]:
     ['sphere.radius', 'sphere.plane']
     """
     from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
+    from armillary.lab.study.generalise import GENERALISE
 
     wanted: set[str] = set()
-    trained = {claim.id: claim for claim in LAB_CLAIMS}
+    trained = {claim.id: claim for claim in (*LAB_CLAIMS, GENERALISE)}
     known = {claim.id: claim.chapter for claim in claims()}
     for word in (part.strip() for part in asked.split(",")):
         if word in known:

@@ -40,11 +40,13 @@ GROUP = "armillary.families"
 PARTS: dict[str, dict[str, str]] = {
     "clip": {"vision": "vision_model", "text": "text_model"},
     **{
-        family.model_type.partition(".")[0]: {"encoder": "encoder model.encoder"}
+        family.model_type.partition(".")[0]: {"encoder": "encoder model.encoder", "decoder": "decoder model.decoder"}
         for family in two_stacks.FAMILIES
         if family.stack is not None
     },
 }
+# Parts that need the whole model beside them: a decoder reads its encoder.
+WITH_WHOLE = frozenset({"decoder"})
 # Architectures that are known and cannot be read, by the concept that is missing.
 MISSING = {
     **dict.fromkeys(("wav2vec2", "hubert"), "sound as input"),
@@ -88,8 +90,7 @@ def family_of(model_type: str) -> Family:
     if model_type in PARTS:
         raise ModelError(
             f"{model_type!r} models have several parts, which are read one at a time ({', '.join(PARTS[model_type])}); "
-            "pass the part itself, or add # and its name to the model's. Decoders that read an encoder by cross "
-            "attention are not understood yet."
+            "add # and its name to the model's, or pass part=… to `armillary.load`."
         )
     if model_type in MISSING:
         raise ModelError(

@@ -64,6 +64,22 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class Cross:
+    """Where a decoder's block keeps the attention that reads the encoder's states; paths are relative to the block."""
+
+    norm: str
+    attention: str
+    query: str
+    key: str
+    value: str
+    output: str
+    start: Callable[[Config], int | None] = lambda config: getattr(config, "decoder_start_token_id", None)
+    """The token that the decoder's text begins with."""
+    sound: str = ""
+    """The config attribute that says how many frames of sound the encoder takes; '' where it reads text."""
+
+
+@dataclass(frozen=True)
 class Patches:
     """How a model that reads images or sound starts its stream; paths are relative to the backbone."""
 
@@ -144,6 +160,8 @@ class Family:
     """`gate_up` is [up | gate]."""
     experts: Experts | None = None
     """In place of one feed-forward layer."""
+    cross: Cross | None = None
+    """The attention to an encoder's states, between self-attention and the feed-forward layer."""
     channels: bool = True
     """Does a block have a feed-forward layer at all?"""
     opaque_channels: str = ""
@@ -165,6 +183,8 @@ class Family:
     logit_scale: float = 1.0
     logit_softcap: str = "final_logit_softcapping"
     """The config attribute at which logits are capped."""
+    logit_bias: str = ""
+    """A buffer of the model [1, v] that is added to logits."""
     plain_head: bool = True
     """Logits are a linear readout of the last state; BERT's come after a transform of their own."""
     rotary: str = ""

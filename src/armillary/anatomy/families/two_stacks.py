@@ -1,7 +1,7 @@
-"""Stacks of models that have two: the encoders of BART, mBART, Pegasus, Marian, T5, mT5, UMT5 and Whisper, each opened
-by itself; and ALBERT, whose layers share their weights.
+"""Stacks of models that have two: encoders and decoders of BART, mBART, Pegasus, Marian, T5, mT5, UMT5 and Whisper; and
+ALBERT, whose layers share their weights.
 
-A decoder reads its encoder by cross attention, which is not understood yet.
+An encoder is opened by itself. A decoder reads its encoder by cross attention, so it is opened with the whole model.
 """
 
 from copy import deepcopy
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from armillary.anatomy.families import bert
-from armillary.anatomy.families.family import SIZES, Family, Patches
+from armillary.anatomy.families.family import SIZES, Cross, Family, Patches
 
 _ENCODER = frozenset(
     "d_model encoder_layers encoder_attention_heads encoder_ffn_dim encoder_layerdrop activation_function "
@@ -144,6 +144,81 @@ UMT5 = replace(
 )
 
 
+def _decoder(encoder: Family, stem: str, **more: Any) -> Family:
+    """The decoder's table: the encoder's, with cross attention. `stem` begins the names of the model's classes."""
+    name = encoder.model_type.replace(".encoder", ".decoder")
+    return replace(
+        encoder,
+        model_type=name,
+        stack=lambda named, config: named in (f"{stem}Model", f"{stem}ForConditionalGeneration", f"{stem}MTModel"),
+        whole=False,
+        backbone="decoder",
+        plain_head=True,
+        causal=lambda config: True,
+        **more,
+    )
+
+
+_BART: dict[str, Any] = {
+    "cross": Cross(
+        norm="encoder_attn_layer_norm",
+        attention="encoder_attn",
+        query="encoder_attn.q_proj",
+        key="encoder_attn.k_proj",
+        value="encoder_attn.v_proj",
+        output="encoder_attn.out_proj",
+    ),
+    "heads": lambda config: int(config.decoder_attention_heads),
+    "kv_heads": lambda config: int(config.decoder_attention_heads),
+    "logit_bias": "final_logits_bias",
+}
+_FORWARD = "layer.2.DenseReluDense"
+_T5: dict[str, Any] = {
+    "ln2": "layer.2.layer_norm",
+    "mlp_write": _FORWARD,
+    "mlp_in": f"{_FORWARD}.wi",
+    "mlp_out": f"{_FORWARD}.wo",
+    "cross": Cross(
+        norm="layer.1.layer_norm",
+        attention="layer.1.EncDecAttention",
+        query="layer.1.EncDecAttention.q",
+        key="layer.1.EncDecAttention.k",
+        value="layer.1.EncDecAttention.v",
+        output="layer.1.EncDecAttention.o",
+        # T5's texts begin with padding.
+        start=lambda config: getattr(config, "decoder_start_token_id", None) or config.pad_token_id or 0,
+    ),
+    "bias": lambda inner, attention, config: replace(_relative(inner, attention, config), both_ways=False),
+    "of": lambda family, config: _gated(family, config, False),
+}
+
+
+def _gated(family: Family, config: Any, scaled: bool) -> Family:
+    """The table of one config: with a gate, and with logits of states that are `scaled` by their width."""
+    gate: dict[str, Any] = {"mlp_in": f"{_FORWARD}.wi_1", "mlp_gate": f"{_FORWARD}.wi_0"} if config.is_gated_act else {}
+    return replace(family, logit_scale=config.d_model**-0.5 if scaled else 1.0, **gate)
+
+
+DECODERS = (
+    _decoder(BART, "Bart", **_BART),
+    _decoder(MBART, "MBart", **_BART),
+    _decoder(PEGASUS, "Pegasus", **_BART),
+    _decoder(MARIAN, "Marian", **_BART),
+    _decoder(
+        WHISPER,
+        "Whisper",
+        **{**_BART, "cross": replace(_BART["cross"], sound="max_source_positions"), "logit_bias": ""},
+        embed="embed_tokens",
+        positions="embed_positions",
+        position_offset=0,
+        patches=None,
+    ),
+    _decoder(T5, "T5", **_T5 | {"of": lambda family, config: _gated(family, config, config.scale_decoder_outputs)}),
+    _decoder(MT5, "MT5", **_T5),
+    _decoder(UMT5, "UMT5", **_T5 | {"of": lambda family, config: _gated(family, config, config.tie_word_embeddings)}),
+)
+
+
 def _unrolled(model: Any) -> Any:
     """An ALBERT with one module per layer, all of which hold the same parameters; the model itself stays as it is.
 
@@ -186,4 +261,4 @@ ALBERT = replace(
     understood=SIZES | {"embedding_size", "num_hidden_groups", "inner_group_num", "classifier_dropout_prob"},
     unsupported=lambda config: "inner_group_num" if config.inner_group_num != 1 else "",
 )
-FAMILIES = (BART, MBART, PEGASUS, MARIAN, WHISPER, T5, MT5, UMT5, ALBERT)
+FAMILIES = (BART, MBART, PEGASUS, MARIAN, WHISPER, T5, MT5, UMT5, ALBERT, *DECODERS)

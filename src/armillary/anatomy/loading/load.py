@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from armillary.anatomy.anatomy import Anatomy
-from armillary.anatomy.families import PARTS, family_of
+from armillary.anatomy.families import PARTS, WITH_WHOLE, family_of
 from armillary.anatomy.loading import cache, catalogue
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
 from armillary.anatomy.loading.live_models import held_model
@@ -34,7 +34,16 @@ from armillary.anatomy.reading.modules import optional
 from armillary.errors import ModelError, nearest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-HEADS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForImageClassification", "WithTeacher")
+HEADS = (
+    "ForCausalLM",
+    "LMHeadModel",
+    "ForMaskedLM",
+    "ForPreTraining",
+    "ForImageClassification",
+    "WithTeacher",
+    "ForConditionalGeneration",
+    "MTModel",
+)
 # Classes of one stack alone, whose folders lack the other's weights.
 HALVES = ("EncoderModel",)
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
@@ -48,12 +57,13 @@ def load_model(
     trust_remote_code: bool = False,
     copies: int = 1,
     progress: cache.Progress = lambda what, done, total: None,
+    part: str = "",
 ) -> Anatomy:
-    """The canonical form of a model from any source; the caller checks the laws."""
+    """The canonical form of a model from any source, or of one `part` of it; the caller checks the laws."""
     where = pick_device(device)
     live, own_tokenizer, how = held_model(source)
     if live is not None:
-        anatomy = _live(live, tokenizer or own_tokenizer, device, dtype)
+        anatomy = _live(live, tokenizer or own_tokenizer, device, dtype, part)
         return replace(anatomy, provenance={**anatomy.provenance, "kind": how}) if how else anatomy
     wanted = pick_dtype(dtype)
     if where == "cpu" and wanted is torch.bfloat16:
@@ -61,7 +71,8 @@ def load_model(
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     text = str(source)
     with quiet():
-        named, part = split_part(text)
+        named, behind = split_part(text)
+        part = part or behind
         path, kind = locate(named, progress, trust_remote_code)
         progress(f"loading {text}", 0, 0)
         before = state_of(path) if kind == "gguf" or read_config(path) else ()
@@ -221,7 +232,7 @@ def _tokenizer(where: dict[str, Any]) -> Any:
         return None
 
 
-def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | None) -> Anatomy:
+def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | None, part: str) -> Anatomy:
     asked: dict[str, Any] = {}
     if device is not None:
         asked["device"] = pick_device(device)
@@ -230,7 +241,7 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
     _check_whole(model)
     # The model is the caller's and stays as it is: a copy is moved.
     model = deepcopy(model).to(**asked) if asked else model
-    anatomy = _finish(model, "")
+    anatomy = _finish(model, "", part)
     home = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
     if tokenizer is None and home:
         with quiet():
@@ -259,7 +270,8 @@ def _part_of(model: Any, asked: str) -> tuple[Any, tuple[str, ...]]:
     if not found:
         return model, ()
     chosen = asked or next(iter(found))
-    return optional(model, found[chosen]), tuple(name for name in found if name != chosen)
+    whole = chosen in WITH_WHOLE
+    return model if whole else optional(model, found[chosen]), tuple(name for name in found if name != chosen)
 
 
 def _finish(model: Any, name: str, part: str = "") -> Anatomy:

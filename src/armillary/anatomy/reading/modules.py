@@ -106,7 +106,8 @@ def swapped_parts(inner: nn.Module, blocks: Iterable[nn.Module], family: Family)
                 raise ModelError(
                     f"this model has {what} in place of its own; they have no canonical form, so undo the swap."
                 )
-        places += [(block, path) for path in (family.ln1, family.ln2, family.ln1_post, family.ln2_post)]
+        crossed = family.cross.norm if family.cross else None
+        places += [(block, path) for path in (family.ln1, crossed, family.ln2, family.ln1_post, family.ln2_post)]
         if getattr(optional(block, family.attention), "swapped_heads", False):
             found["heads"] = repr_of(optional(block, family.attention).heads)
     for module, path in places:
@@ -151,6 +152,26 @@ def block_of(module: nn.Module, inner: nn.Module, family: Family, config: Any) -
         channels=_channels(module, family, config),
         ln1_post=norm_at(module, family.ln1_post, family),
         ln2_post=norm_at(module, family.ln2_post, family),
+        ln_cross=norm_at(module, family.cross.norm, family) if family.cross else None,
+        cross=_attention(module, inner, crossing(family), config) if family.cross else None,
+    )
+
+
+def crossing(family: Family) -> Family:
+    """The table of a block's cross attention as if it were its mixer: no distances between two texts are counted."""
+    cross = family.cross
+    assert cross is not None
+    return replace(
+        family,
+        attention=cross.attention,
+        query=cross.query,
+        key=cross.key,
+        value=cross.value,
+        output=cross.output,
+        attn_write=cross.attention,
+        bias=None,
+        fused="",
+        cross=None,
     )
 
 

@@ -44,7 +44,8 @@ def media_corpus(anatomy: Anatomy, media: Media, tokens: int) -> tuple[Anatomy, 
     assert signal is not None
     number = max(1, tokens // signal.tokens)
     items = some(media, number)
-    prepare = _Images(signal, home_of(anatomy)) if signal.sense == "images" else _Sounds(signal, home_of(anatomy))
+    home, frames = home_of(anatomy), signal.grid[1] * signal.patch[1]
+    prepare = _Images(signal, home) if signal.sense == "images" else _Sounds(signal.channels, frames, home)
     rows = torch.cat([signal.rows(prepare(item)[None]) for item in items])
     documents, count, width = rows.shape
     anatomy = with_table(anatomy, rows.reshape(-1, width))
@@ -58,6 +59,12 @@ def media_corpus(anatomy: Anatomy, media: Media, tokens: int) -> tuple[Anatomy, 
         *prepare.notes,
     )
     return anatomy, Corpus(windows, media.source, documents, documents * signal.tokens, notes, whole=True)
+
+
+def spectrum(media: Media, like: Tensor, home: Path) -> Tensor:
+    """The first clip as a spectrum shaped `like` [1, bands, frames]."""
+    clip = next(iter(some(media, 1)))
+    return _Sounds(like.shape[1], like.shape[2], home)(clip)[None, :, 0]
 
 
 def home_of(anatomy: Anatomy) -> Path:
@@ -108,13 +115,13 @@ class _Images:
 class _Sounds:
     """Clips as logarithmic mel spectra, by Hugging Face's own extractor, as long as the model's context."""
 
-    def __init__(self, signal: Signal, home: Path) -> None:
+    def __init__(self, bands: int, frames: int, home: Path) -> None:
         from transformers import WhisperFeatureExtractor
 
-        self.frames = signal.grid[1] * signal.patch[1]
+        self.frames = frames
         seconds = -(-self.frames // 100)
         settings = {name: value for name, value in _processor(home).items() if name in ("n_fft", "hop_length")}
-        self.extract = WhisperFeatureExtractor(feature_size=signal.channels, chunk_length=seconds, **settings)
+        self.extract = WhisperFeatureExtractor(feature_size=bands, chunk_length=seconds, **settings)
         self.notes = (f"the first {self.frames / 100:g} s of each clip, with silence behind shorter ones",)
 
     def __call__(self, samples: Array) -> Tensor:

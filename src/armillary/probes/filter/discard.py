@@ -69,15 +69,18 @@ class Discard:
 
     def experiment(self, bench: "Bench") -> "tuple[HiddenLayers, list[Units]]":
         from armillary.probes.filter.activations.hidden import hidden_layers
+        from armillary.probes.filter.activations.mixtures import whole
         from armillary.probes.filter.activations.units import find_units
 
         layers = hidden_layers(bench)
         blocks = bench.anatomy.blocks
-        units = [find_units(layer, blocks[i].feed_forward, bench.seed) for i, layer in enumerate(layers.arms[MODEL])]
+        found = enumerate(layers.arms[MODEL])
+        units = [find_units(layer, whole(blocks[i].channels), bench.seed) for i, layer in found]
         return layers, units
 
     def conclude(self, evidence: Evidence, result: "tuple[HiddenLayers, list[Units]]") -> Finding:
         from armillary.probes.filter.activations.hidden import NO_TOKENS
+        from armillary.probes.filter.activations.mixtures import expert_table
         from armillary.probes.filter.activations.units import unit_table
 
         layers, units = result
@@ -97,6 +100,7 @@ class Discard:
         notes.append(f"random initialisation: {len(layers.twins)} untrained models")
         if count > LISTED:
             notes.append(f"the list of units shows {LISTED} of {count}; the counts in the table include all")
+        experts = expert_table(evidence, layers.arms[MODEL])
         where = "of the gate's coordinates" if layers.gated else "of hidden coordinates"
         shuffled = evidence.interval(layers.sums(SHUFFLED, "below"), _mean_layer)
         return Finding(
@@ -116,7 +120,7 @@ class Discard:
             table=_table(layers, units, shares, untrained),
             quantities=_quantities(layers, shares, untrained),
             notes=tuple(notes),
-            more_tables={"units": listed} if count else {},
+            more_tables=({"units": listed} if count else {}) | ({} if experts is None else {"experts": experts}),
             limits=_beyond_untrained(quiet, parts[1]),
         )
 

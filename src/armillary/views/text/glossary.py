@@ -13,6 +13,8 @@ TERMS = {
     "resid_pre": "the residual stream before a block",
     "resid_mid": "the residual stream between attention and feed-forward",
     "resid_post": "the residual stream after a block",
+    "ln_cross": "the norm before attention to the encoder, or behind it where norms follow writes",
+    "cross_out": "what attention to the encoder adds to the decoder's stream",
     "attn_out": "what attention adds to the stream",
     "mlp_out": "what the feed-forward layer adds to the stream",
     "mlp_post": "the feed-forward layer's values after the activation",

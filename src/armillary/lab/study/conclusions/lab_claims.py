@@ -48,6 +48,8 @@ class LabClaim:
     decide: Decide
     also: tuple[str, ...] = ()
     """Other studies that have arms of it."""
+    how: str = ""
+    """The command that decides it, where it is not a study of arms."""
 
     @property
     def id(self) -> str:
@@ -55,7 +57,7 @@ class LabClaim:
 
     @property
     def command(self) -> str:
-        return f"armillary lab run {self.study} --out {self.study}/"
+        return self.how or f"armillary lab run {self.study} --out {self.study}/"
 
 
 def _claim(

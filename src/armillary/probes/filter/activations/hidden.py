@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from armillary.anatomy import Anatomy
+from armillary.anatomy import Routed
+from armillary.anatomy.folded import mlp_norm
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
 from armillary.probes.machinery import MODEL, SHUFFLED, Floats, Ints, T, once, spread_layers
@@ -62,6 +63,8 @@ class HiddenLayer:
     """[definition, m]: the sum of post over those tokens."""
     sample_groups: list[Tensor] = field(default_factory=list)
     sample_rows: dict[str, list[Tensor]] = field(default_factory=dict)
+    experts: dict[str, Floats] = field(default_factory=dict)
+    """Of a mixture: expert → `sums` over the tokens that it gets."""
 
     @property
     def tokens(self) -> int:
@@ -102,6 +105,8 @@ class HiddenLayers:
 @once
 def hidden_layers(bench: Bench) -> HiddenLayers:
     """The chapter's passes, made once per bench."""
+    from armillary.probes.filter.activations.mixtures import gates
+
     coded = spread_layers(bench.anatomy, QUICK_LAYERS if bench.quick else CODED_LAYERS)
     some = bench.twins[: QUICK_TWINS if bench.quick else CODED_TWINS]
     coded_twins = dict.fromkeys(some, spread_layers(bench.anatomy, TWIN_LAYERS))
@@ -109,20 +114,26 @@ def hidden_layers(bench: Bench) -> HiddenLayers:
     layers = {
         arm: hidden_pass(bench.arm(arm), stored.get(arm, ()), arm == MODEL) for arm in (MODEL, *bench.twins, SHUFFLED)
     }
-    gated = bench.anatomy.blocks[0].feed_forward.W_gate is not None
+    gated = gates(bench.anatomy.blocks[0].channels)
     return HiddenLayers(layers, tuple(bench.twins), coded, coded_twins, gated)
 
 
 def hidden_pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[HiddenLayer]:
     """All layers of one arm. `y`, `pre` and `post` are stored in the coded ones, `post` in all of them if `every`."""
+    from armillary.probes.filter.activations.mixtures import routed_watcher, units_of
+
     anatomy = bench.anatomy
-    layers = [_empty(anatomy, bench.corpus.groups) for _ in anatomy.blocks]
+    layers = [_empty(units_of(block.channels), bench.corpus.groups) for block in anatomy.blocks]
     for batch in bench.batches():
-        tokens = _Tokens(bench, batch)
+        tokens = Tokens(bench, batch)
         watchers: dict[str, Watcher] = {}
         for i, layer in enumerate(layers):
             before: dict[str, Tensor] = {}
             names = ("y", "pre", "post") if i in coded else ("post",) if every else ()
+            mixture = anatomy.blocks[i].channels
+            if isinstance(mixture, Routed):
+                watchers[mlp_norm(anatomy, i)[0]] = routed_watcher(layer, mixture, tokens, names)
+                continue
             watchers[f"L{i}.mlp_pre"] = _see(before)
             watchers[f"L{i}.mlp_post"] = _reduce(layer, before, tokens, names)
         with still(anatomy.model), watching(anatomy, watchers):
@@ -131,7 +142,7 @@ def hidden_pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[Hidde
     return layers
 
 
-class _Tokens:
+class Tokens:
     """Which flat rows of a batch are tokens, which of these are not first, and which are sampled."""
 
     def __init__(self, bench: Bench, batch: Batch) -> None:
@@ -146,8 +157,7 @@ class _Tokens:
         self.sampled = sampled.flatten()
 
 
-def _empty(anatomy: Anatomy, groups: int) -> HiddenLayer:
-    m = anatomy.m
+def _empty(m: int, groups: int) -> HiddenLayer:
     inf = torch.full((m,), torch.inf, dtype=torch.float64)
     none = torch.zeros(len(DISCARDS), m, dtype=torch.float64)
     peak = torch.zeros(m, dtype=torch.float64)
@@ -162,7 +172,7 @@ def _see(before: dict[str, Tensor]) -> Watcher:
     return watch
 
 
-def _reduce(layer: HiddenLayer, before: dict[str, Tensor], tokens: _Tokens, names: tuple[str, ...]) -> Watcher:
+def _reduce(layer: HiddenLayer, before: dict[str, Tensor], tokens: Tokens, names: tuple[str, ...]) -> Watcher:
     def watch(given: Tensor | None, value: Tensor) -> None:
         rows = {name: x.reshape(-1, x.shape[-1]).float() for name, x in (*before.items(), ("post", value.detach()))}
         before.clear()
@@ -171,7 +181,7 @@ def _reduce(layer: HiddenLayer, before: dict[str, Tensor], tokens: _Tokens, name
         layer.peak = torch.maximum(layer.peak, post.abs().amax(0).double().cpu())
         layer.least = torch.minimum(layer.least, pre.amin(0).double().cpu())
         layer.most = torch.maximum(layer.most, pre.amax(0).double().cpu())
-        _count(layer, rows["pre"][ordinary], rows["post"][ordinary], tokens.group[tokens.ordinary].numpy())
+        count(layer, rows["pre"][ordinary], rows["post"][ordinary], tokens.group[tokens.ordinary].numpy())
         if names:
             layer.sample_groups.append(tokens.group[tokens.sampled])
         for name in names:
@@ -180,13 +190,22 @@ def _reduce(layer: HiddenLayer, before: dict[str, Tensor], tokens: _Tokens, name
     return watch
 
 
-def _count(layer: HiddenLayer, pre: Tensor, post: Tensor, group: Ints) -> None:
+def shares_of(pre: Tensor, post: Tensor, present: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+    """[token, field], and what each definition discards [token, m]; `present` marks coordinates that a token has."""
     chosen = [choose(pre, post) for choose in DISCARDS.values()]
+    if present is not None:
+        chosen = [mask & present for mask in chosen]
     power = post.square()
     # A token whose coordinates are all 0 has no squared length to share out.
     carried = (power * chosen[0]).sum(-1) / power.sum(-1).clamp_min(1e-30)
-    shares = [torch.ones(len(post)), *(c.float().mean(-1) for c in chosen), carried]
-    np.add.at(layer.sums, group, torch.stack([s.double().cpu() for s in shares], 1).numpy())
+    count = post.shape[-1] if present is None else present.sum(-1)
+    shares = [torch.ones(len(post), device=post.device), *(mask.sum(-1) / count for mask in chosen), carried]
+    return torch.stack([share.double().cpu() for share in shares], 1), chosen
+
+
+def count(layer: HiddenLayer, pre: Tensor, post: Tensor, group: Ints, present: Tensor | None = None) -> None:
+    shares, chosen = shares_of(pre, post, present)
+    np.add.at(layer.sums, group, shares.numpy())
     for row, mask in enumerate(chosen):
         layer.off[row] += mask.sum(0).double().cpu()
         layer.off_sum[row] += (post * mask).sum(0, dtype=torch.float64).cpu()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.folded import fold, reading_norm
+from armillary.anatomy.folded import fold, mlp_norm, reading_norm
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.geometry.induced import NOTHING, differential, exp_map, induced, log_map, polar_factor, procrustes
 from armillary.probes.machinery import Floats, Ints
@@ -64,7 +64,7 @@ def _matrices(anatomy: Anatomy, layer: int) -> Iterator[SiteMatrix]:
         yield SiteMatrix(layer, f"H{head} W_QK", folded.qk().dense()[head], site, gauge)
         yield SiteMatrix(layer, f"H{head} W_VO", folded.vo().dense()[head], site, gauge)
     yield SiteMatrix(layer, "W_O", folded.W_O.flatten(0, 1), f"L{layer}.z", "raw")
-    ffn, norm = block.feed_forward, block.ln2 if anatomy.order == "pre" else block.ln1
+    ffn, norm = block.feed_forward, mlp_norm(anatomy, layer)[1]
     for name, weight in (("W_gate", ffn.W_gate), ("W_in", ffn.W_in)):
         if weight is not None:
             inward = weight.double() if norm is None else norm.gain.double()[:, None] * weight.double()
@@ -100,10 +100,10 @@ def _watcher(anatomy: Anatomy, site: str, ordinary: Tensor, rows: list[Tensor]) 
         assert given is not None, f"{site} takes no tensor"
         x = given.reshape(*ordinary.shape, -1)[ordinary].double()
         layer, _, part = site.partition(".")
-        number, block = int(layer[1:]), anatomy.blocks[int(layer[1:])]
+        number = int(layer[1:])
         norm = reading_norm(anatomy, number)[1] if part == "q" else None
         if part == "mlp_pre":
-            norm = block.ln2 if anatomy.order == "pre" else block.ln1
+            norm = mlp_norm(anatomy, number)[1]
         if norm is not None:
             # Back to the point on the sphere: gain and shift belong to the folded matrix.
             shift = 0.0 if norm.shift is None else norm.shift.double()

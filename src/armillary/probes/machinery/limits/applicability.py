@@ -22,8 +22,12 @@ OF_CACHES = ("stability.prefix", "stability.generation", "manifold.errors", "oth
 BESIDE_HEADS = ("ffn.store",)
 # Claims that read the hidden values of feed-forward layers.
 OF_HIDDEN = ("ffn.", "map.")
+# Of those, claims that read experts one by one and together.
+OF_EXPERTS = ("ffn.discard",)
 # Claims that take feed-forward layers out of a model.
 OF_TWO_SUBLAYERS = ("others.collapse",)
+# Claims about what attention and the feed-forward layer do one after the other, with no third sublayer between them.
+OF_TWO_STEPS = ("words.travel", "flow.coarse", "others.collapse", "ffn.write")
 # Claims that edit queries and keys after their rotation.
 OF_HEAD_EDITS = ("heads.axes",)
 # Claims that follow the stream from norm to norm, or fold a norm into what reads it.
@@ -86,6 +90,8 @@ def _without_text(claim: Claim, reads: str) -> str:
 
 def _missing(claim: Claim, anatomy: "Anatomy") -> str:
     """Why a claim says nothing about a model of this kind; '' where it does."""
+    from armillary.anatomy import FeedForward, Routed
+
     opaque = anatomy.opaque
     if anatomy.signal is not None and (reading := _without_text(claim, anatomy.reads)):
         return reading
@@ -93,12 +99,17 @@ def _missing(claim: Claim, anatomy: "Anatomy") -> str:
         return f"Layers of this model mix tokens by {opaque['heads']}: it has no heads with matrices W_QK and W_VO."
     if "heads" in opaque and claim.id in OF_CACHES:
         return f"Layers of this model mix tokens by {opaque['heads']}: no patterns, and no cache of keys and values."
-    if "hidden" in opaque and claim.id.startswith(OF_HIDDEN):
+    routed = claim.id in OF_EXPERTS and all(isinstance(b.channels, FeedForward | Routed) for b in anatomy.blocks)
+    if "hidden" in opaque and claim.id.startswith(OF_HIDDEN) and not routed:
         return f"The claim is about the hidden values of dense feed-forward layers; here: {opaque['hidden']}."
     if claim.id in OF_TWO_SUBLAYERS and any(block.channels is None for block in anatomy.blocks):
         return (
             "The claim compares two sublayers, and blocks of this model have one write: no feed-forward of their own."
         )
+    if anatomy.encoder is not None and claim.id in OF_TWO_STEPS:
+        return "The claim is about blocks of two sublayers; this decoder attends to its encoder between them."
+    if anatomy.encoder is not None and claim.id in (*OF_LENGTHS, "manifold.errors"):
+        return "The claim is about texts that grow or slide; this decoder's encoder would read another text each time."
     if not anatomy.head_edits and claim.id in OF_HEAD_EDITS:
         return f"{anatomy.family} models attend by code of their own, in which queries and keys cannot be edited."
     if anatomy.unnormed and claim.id in OF_READING_NORMS:
