@@ -125,7 +125,7 @@ def hidden_pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[Hidde
     anatomy = bench.anatomy
     layers = [_empty(units_of(block.channels), bench.corpus.groups) for block in anatomy.blocks]
     for batch in bench.batches():
-        tokens = Tokens(bench, batch)
+        tokens = DocumentTokens(bench, batch)
         watchers: dict[str, Watcher] = {}
         for i, layer in enumerate(layers):
             before: dict[str, Tensor] = {}
@@ -142,7 +142,7 @@ def hidden_pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[Hidde
     return layers
 
 
-class Tokens:
+class DocumentTokens:
     """Which flat rows of a batch are tokens, which of these are not first, and which are sampled."""
 
     def __init__(self, bench: Bench, batch: Batch) -> None:

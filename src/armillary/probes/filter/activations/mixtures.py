@@ -12,7 +12,7 @@ from torch import Tensor
 
 from armillary.anatomy import FeedForward, Routed
 from armillary.flow.capture import Watcher
-from armillary.probes.filter.activations.hidden import FIELDS, HiddenLayer, Tokens, count, shares_of
+from armillary.probes.filter.activations.hidden import FIELDS, DocumentTokens, HiddenLayer, count, shares_of
 from armillary.probes.machinery import Evidence, cells
 from armillary.probes.machinery.tables import interval_cells, table
 from armillary.results import Table
@@ -54,7 +54,7 @@ def whole(channels: Any) -> FeedForward:
     )
 
 
-def routed_watcher(layer: HiddenLayer, mixture: Routed, tokens: Tokens, names: tuple[str, ...]) -> Watcher:
+def routed_watcher(layer: HiddenLayer, mixture: Routed, tokens: DocumentTokens, names: tuple[str, ...]) -> Watcher:
     """Reduce what a mixture reads to sums of the routed sum and of every expert."""
 
     def watch(given: Tensor | None, value: Tensor) -> None:
