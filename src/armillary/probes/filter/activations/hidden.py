@@ -172,7 +172,7 @@ def _see(before: dict[str, Tensor]) -> Watcher:
     return watch
 
 
-def _reduce(layer: HiddenLayer, before: dict[str, Tensor], tokens: Tokens, names: tuple[str, ...]) -> Watcher:
+def _reduce(layer: HiddenLayer, before: dict[str, Tensor], tokens: DocumentTokens, names: tuple[str, ...]) -> Watcher:
     def watch(given: Tensor | None, value: Tensor) -> None:
         rows = {name: x.reshape(-1, x.shape[-1]).float() for name, x in (*before.items(), ("post", value.detach()))}
         before.clear()
