@@ -33,7 +33,7 @@ bench: $(VENV)/.developers
 	$(BIN)/python bench/heads.py
 	$(BIN)/python bench/peers.py
 
-docs-numbers: $(VENV)/.users      ## measure four models anew (CHANGED=1: only what changed rules ask) and write every verdict in the docs
+docs-numbers: $(VENV)/.users      ## measure four models anew and write every verdict in the docs; CHANGED=1: changed rules only
 	$(BIN)/armillary models get smollm2
 	$(BIN)/armillary models get minilm
 	$(BIN)/python docs/verdicts.py $(if $(CHANGED),--changed)

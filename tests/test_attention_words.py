@@ -113,7 +113,8 @@ NEVER = (math.nan,) * 3
     [
         (LEARNED, ABSENT, (0.75, 0.5, 0.9), "supported"),
         # A count at the limit: half of the heads, and an interval across.
-        (LEARNED, ABSENT, (0.5, 0.4, 0.6), "qualified"),
+        (LEARNED, ABSENT, (0.5, 0.4, 0.6), "undecided"),
+        (LEARNED, ABSENT, (0.3, 0.2, 0.4), "qualified"),
         (LEARNED, ABSENT, (0.2, 0.05, 0.3), "undecided"),
         (LEARNED, ABSENT, (0.05, 0.0, 0.1), "refuted"),
         (NONE, ABSENT, (0.75, 0.5, 0.9), "undecided"),

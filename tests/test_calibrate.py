@@ -115,6 +115,19 @@ def test_the_weights_are_no_twins(architecture):
         assert not torch.equal(other.W_E, read(model).W_E)
 
 
+@pytest.mark.parametrize("architecture", list(SHAPES))
+def test_large_random_weights_are_not_learned(architecture):
+    """Five times as large: attention is sharp and blocks write much. (All learned claims: tests/slow.)"""
+    plain, large = untrained(architecture, 7), untrained(architecture, 7, times=5.0)
+    for before, after in zip(plain.parameters(), large.parameters(), strict=True):
+        assert torch.equal(after, before * (5 if before.ndim > 1 else 1))
+    chosen = "sphere.direction,qk.related,qk.axes,rank.nullspace,heads.specialise,others.massive,others.anisotropy"
+    words = untrained_module.tokenizer(architecture)
+    findings = list(survey(large, tokenizer=words, claims=chosen, quick=True, progress=False))
+    assert {finding.claim.kind for finding in findings} == {"learned"}
+    assert not {finding.id: finding.verdict for finding in findings if finding.verdict in ("supported", "qualified")}
+
+
 # A study that is stopped, with runs that take no time
 
 

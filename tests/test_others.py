@@ -132,6 +132,16 @@ def test_noise_has_no_rogue_dimensions():
     assert rogue_share(sums, np.ones((1, 20)))[0] < 0.1
 
 
+def test_of_a_cosine_that_may_be_0_no_dimension_has_a_share():
+    finding = finding_of("anisotropy, no mean")
+    rogue = next(part for part in finding.parts if part.name == "by rogue dimensions")
+    assert (rogue.verdict, rogue.why, rogue.statistic) == ("undecided", Why.UNDEFINED, None)
+    assert "dimensions make" not in finding.headline + finding.reading
+    frame = finding.to_frame()
+    steady = frame.cosine_low > 0.5 * frame.cosine.clip(lower=0)
+    assert not steady.all() and (frame.rogue.notna() == steady).all()
+
+
 def test_the_linear_share_is_that_of_least_squares():
     """With many tokens and no penalty to speak of, the share is the textbook's; the authors' score is at least it."""
     anatomy, text = writing(0.5, 1.0)

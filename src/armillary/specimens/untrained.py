@@ -27,10 +27,19 @@ def untrained_seed(architecture: str, number: int) -> int:
     return int(np.random.SeedSequence(stream).generate_state(1, np.uint64)[0] >> 1)
 
 
-def untrained(architecture: str, number: int) -> Any:
-    """A causal language model at Hugging Face's own random initialisation; each number is another one."""
+def untrained(architecture: str, number: int, times: float = 1.0) -> Any:
+    """A causal language model at Hugging Face's own random initialisation; each number is another one.
+
+    With `times`, all its matrices are so many times as large. Large weights are not learned either, although attention
+    is sharp and blocks write much.
+    """
     settings = {**SHAPES[architecture], "dropout": 0.0, "seed": untrained_seed(architecture, number)}
-    return build(recipe("builtin", architecture, **settings)).eval()
+    model = build(recipe("builtin", architecture, **settings)).eval()
+    if times != 1:
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.data.mul_(times)
+    return model
 
 
 @cache

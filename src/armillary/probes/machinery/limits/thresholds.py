@@ -255,9 +255,11 @@ class Thresholds:
     sink_attention: float = 0.30
     massive_cost: float = 0.05
     # others.anisotropy: a narrow cone from a mean cosine of 0.25 on: the mean of unit vectors then has half the length
-    # of each. A few dimensions (three, as Timkey and van Schijndel say) dominate if they make half of the cosine.
+    # of each. A few dimensions (three, as Timkey and van Schijndel say) dominate if they make half of the cosine. A
+    # cosine has shares if its interval stays above half of it: the halves of the text that they come from vary more.
     cone_cosine: float = 0.25
     rogue_share: float = 0.50
+    rogue_steady: float = 0.50
     # others.linear: nearly linear if a linear map leaves a twentieth of the variance, not if it leaves a tenth, as in
     # map.nonlinear. The map and not the skip makes it so if it explains half of what the block adds.
     linear_most: float = 0.95

@@ -19,6 +19,8 @@ as any survey, and wrote this page.
 
 - **Untrained models** are small models of two architectures at Hugging Face's own initialisation, with seeds that no
   survey's twin has. Each reads its own choice of the text. A *learned* claim that is supported there is a false alarm.
+  Large weights are not learned either: the tests survey such models with all matrices five times as large, and fail if
+  a learned claim is supported or qualified.
 - **Planted models** have a known answer. Every draw has its own random weights and its own text. At strength 1 the
   planted effect has its full size, at 0.25 a quarter of it. Where it is small, a rule need not find it.
 - **Seeds** choose the documents, the untrained twins and every other draw of a survey. Agreement is the share of
