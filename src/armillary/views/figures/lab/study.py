@@ -83,7 +83,11 @@ def figure_of(
 
 def _left(study: StudyOutcome, size: int) -> int:
     """The margin that the names of the arms need, in pixels."""
-    return max(64, round(0.58 * size * max(len(arm.name) for arm in study.arms)) + 16)
+    return _margin([arm.name for arm in study.arms], size)
+
+
+def _margin(labels: Sequence[str], size: int) -> int:
+    return max(64, round(0.58 * size * max(map(len, labels))) + 16)
 
 
 def _fewer(canvas: go.Figure) -> None:
@@ -114,7 +118,9 @@ def forest_figure(study: StudyOutcome) -> go.Figure:
         arms = len(known)
         # An arm beyond the axis has its number beside its name.
         far = ["" if abs(c.difference) <= FAR * EFFECT else f" ({say(c.difference, '+.2f')})" for c in known]
-        canvas.update_yaxes(ticktext=[f"{escape(c.arm)}{number}" for c, number in zip(known, far, strict=True)])
+        labels = [f"{escape(c.arm)}{number}" for c, number in zip(known, far, strict=True)]
+        canvas.update_yaxes(ticktext=labels)
+        canvas.update_layout(margin_l=_margin(labels, 12))
         for limit in (-EFFECT, EFFECT):
             line = {"color": LIGHT.soft, "width": 1, "dash": "dot"}
             canvas.add_scatter(x=[limit] * 2, y=[-0.5, arms - 0.5], mode="lines", line=line, showlegend=False)
