@@ -33,7 +33,7 @@ from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.texts import corpus
 
 # Of the weights, of the pass, of edited passes, of untrained twins; with draws of each.
-CLAIMS = "sphere.ellipsoid,sphere.direction,qk.axes,words.artifact,stability.reprojection"
+CLAIMS = "sphere.ellipsoid,sphere.direction,qk.axes,words.output,stability.reprojection"
 
 
 @pytest.fixture
