@@ -87,7 +87,7 @@ def _left(study: StudyOutcome, size: int) -> int:
 
 
 def _margin(labels: Sequence[str], size: int) -> int:
-    return max(64, round(0.58 * size * max(map(len, labels))) + 16)
+    return max(64, round(0.58 * size * max(map(len, labels), default=0)) + 16)
 
 
 def _fewer(canvas: go.Figure) -> None:
