@@ -14,7 +14,7 @@ from runs import Killed, dies, fill_disk, log, outcome, prose, small, trainer
 from safetensors import safe_open
 
 from armillary import laboratory
-from armillary.errors import OutputError, TextError
+from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.lab.checkpoint import CHECKPOINT
 from armillary.lab.data import Text
 from armillary.lab.train import Trainer, TrainingError
@@ -272,3 +272,21 @@ def test_a_text_that_can_be_read_only_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(TextError, match="is a stream, and a text is read more than once; save it to a file first"):
         Text.of(tmp_path / "pipe")
+
+
+def test_a_study_of_odd_sizes_is_refused_and_its_name_is_shown_as_text(tmp_path):
+    from armillary.lab.study.conclusions.outcome import outcome as study_outcome
+    from armillary.views.text.lab.study import study_text
+
+    source = Path(__file__).parents[1] / "docs" / "lab" / "gate"
+    for name in ("manifest.json", "runs.jsonl"):
+        (tmp_path / name).write_bytes((source / name).read_bytes())
+    manifest = json.loads((tmp_path / "manifest.json").read_text("utf-8"))
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "study": "a\x00\u202eb"}), "utf-8")
+    shown = study_text(study_outcome(tmp_path))
+    assert "\x00" not in shown and "\u202e" not in shown
+    (tmp_path / "manifest.json").write_text(
+        json.dumps({**manifest, "size": {**manifest["size"], "width": "a\u202eb"}}), "utf-8"
+    )
+    with pytest.raises(ArmillaryError, match=r"manifest\.json"):
+        study_outcome(tmp_path)

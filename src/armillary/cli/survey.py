@@ -1,5 +1,6 @@
 """Commands that measure claims and print stored results: `armillary survey`, `show` and `claims`."""
 
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -244,7 +245,8 @@ def show(folder: Path, claim: str | None, as_json: bool, kind: Any, methods: boo
     from armillary.results.calibration.calibration_file import NAME, read_calibration
     from armillary.results.store import finding_json, read_survey, survey_json
 
-    if folder.name == NAME or (folder / NAME).exists():
+    # Not Path.exists, which raises an error for a name that is too long.
+    if folder.name == NAME or os.path.exists(folder / NAME):
         show_calibration(read_calibration(folder), folder, as_json, claim)
         return
     stored = read_survey(folder)

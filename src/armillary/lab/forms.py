@@ -46,7 +46,13 @@ PREPARED = s.record({"sha256": s.text, "vocabulary": s.whole(0)}, {"files": s.ma
 _ARM = s.record({"prediction": s.text}, closed=False)
 MANIFEST = s.record(
     {"study": s.text, "arms": s.mapped(_ARM)},
-    {"size": s.record({"name": s.text}, {"vocabulary": s.whole(2)}, closed=False)},
+    {
+        "size": s.record(
+            {"name": s.text},
+            {"vocabulary": s.whole(2), **dict.fromkeys(("layers", "width", "heads", "tokens"), s.whole(1))},
+            closed=False,
+        )
+    },
     closed=False,
 )
 _RUN = s.record(

@@ -9,6 +9,7 @@ from armillary.results.claim import Verdict
 from armillary.results.numbers import interval, say
 from armillary.results.table import Cell, Column, Table
 from armillary.views.figures.marks import MARKS
+from armillary.views.text.quoting import show_text
 from armillary.views.text.survey import as_text, print_lines, table_lines
 
 COLUMNS = (
@@ -118,9 +119,9 @@ def study_text(study: StudyOutcome, width: int | None = None) -> str:
     """The table of arms, what each was predicted to do, and what pairing gained."""
     size = study.manifest.get("size", {})
     shape = f"{size.get('layers', '?')} layers of width {size.get('width', '?')}"
+    name = f"{show_text(study.name)}, size {show_text(size.get('name', '?'))}"
     lines = [
-        f"{study.name}, size {size.get('name', '?')}: {shape}, {size.get('tokens', 0):,} tokens a run; "
-        f"{study.reference.name} is the reference",
+        f"{name}: {shape}, {size.get('tokens', 0):,} tokens a run; {study.reference.name} is the reference",
         "",
     ]
     table = as_text(lambda console: print_lines(table_lines(study_table(study), console.width), console), width).rstrip(
