@@ -13,6 +13,7 @@ from armillary.anatomy.norm import Norm
 from armillary.anatomy.read import fingerprint, read
 from armillary.errors import ModelError
 from armillary.flow.capture import run, still, watching
+from armillary.flow.laws import check
 
 
 def test_a_changed_attribute_that_no_table_knows_is_refused_by_name():
@@ -243,3 +244,11 @@ def test_a_live_model_is_not_cast_unasked():
     model = tiny("gpt2").to(torch.float64)
     armillary.load(model, device="cpu", progress=False)
     assert model.transformer.wte.weight.dtype == torch.float64
+
+
+def test_a_model_whose_own_pass_fails_is_refused_in_a_sentence():
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
+    rotary = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.5}
+    model = tr.GPTNeoXForCausalLM(tr.GPTNeoXConfig(vocab_size=20, rope_parameters=rotary, **sizes))
+    with pytest.raises(ModelError, match=r"own forward pass fails .* its config does not fit its weights"):
+        check(read(model))

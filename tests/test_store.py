@@ -268,3 +268,16 @@ def test_check_writable_without_permission(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tempfile, "TemporaryFile", FullDisk(None, 0, errno.EACCES))
     with pytest.raises(OutputError, match="permission denied; choose a folder that you may write to"):
         check_writable(tmp_path)
+
+
+def test_a_survey_keeps_the_version_that_measured_it(survey: Survey, tmp_path: Path) -> None:
+    write_survey(replace(survey, version="0.1.9"), tmp_path)
+    back = read_survey(tmp_path)
+    assert back.version == "0.1.9" and '"armillary": "0.1.9"' in survey_json(back)
+
+
+@pytest.mark.parametrize("version", ["../../../etc/passwd", "embedding", "-1"])
+def test_what_is_no_version_is_refused(survey: Survey, tmp_path: Path, version: str) -> None:
+    write_survey(replace(survey, version=version), tmp_path)
+    with pytest.raises(OutputError, match="a version"):
+        read_survey(tmp_path)

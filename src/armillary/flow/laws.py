@@ -13,7 +13,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.anatomy import Block, FeedForward, Routed
 from armillary.anatomy.folded import fold, mlp_norm, reading_norm
-from armillary.errors import LawError
+from armillary.errors import LawError, ModelError
 from armillary.flow.attention import (
     attend,
     biases,
@@ -54,7 +54,7 @@ def check(anatomy: Anatomy) -> tuple[LawCheck, ...]:
     """
     checks = []
     with still(anatomy.model):
-        seen = look(anatomy)
+        seen = _looked(anatomy)
         for name, (statement, law) in LAWS.items():
             other = next((part for part in OF_PARTS.get(name, ()) if part in anatomy.swapped), "")
             if other:
@@ -62,6 +62,19 @@ def check(anatomy: Anatomy) -> tuple[LawCheck, ...]:
             else:
                 checks.append(_judged(anatomy, _measure(anatomy, seen, name, statement, law)))
     return tuple(checks)
+
+
+def _looked(anatomy: Anatomy) -> Seen:
+    try:
+        return look(anatomy)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(
+            f"the model's own forward pass fails on a few tokens ({reason}): its config does not fit its weights; "
+            "compare config.json with the original."
+        ) from error
 
 
 def _judged(anatomy: Anatomy, law: LawCheck) -> LawCheck:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from armillary import __version__
 from armillary.errors import OutputError
 from armillary.results.claim import Finding, Part
 from armillary.results.disk.cells import column_records, plain
@@ -38,7 +37,7 @@ ATTEMPTS = 5
 
 def survey_json(survey: Survey) -> str:
     """The survey as deterministic JSON; NaN and infinities become null."""
-    record: dict[str, Any] = {"schema": SCHEMA, "armillary": __version__}
+    record: dict[str, Any] = {"schema": SCHEMA, "armillary": survey.version}
     record |= {key: getattr(survey, key).to_dict() for key in ("model", "text", "provenance")}
     record |= {"thresholds": survey.thresholds, "laws": [law.to_dict() for law in survey.laws]}
     record |= {"claims": [_stored_finding(finding) for finding in survey.findings]}
@@ -111,6 +110,7 @@ def _read_survey(folder: Path) -> Survey:
             times=Times.from_dict(record["times"]),
             notes=tuple(record.get("notes", ())),
             loss=TextLoss.from_dict(record["loss"]) if record.get("loss") else None,
+            version=record.get("armillary", ""),
         )
     except OutputError:
         raise

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from armillary import __version__
 from armillary.results.claim import Finding
 from armillary.results.survey_facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
 
@@ -28,6 +29,8 @@ class Survey:
     """Tracebacks of claims that failed."""
     loss: TextLoss | None = None
     """None where the model predicts no next token, or no text was read."""
+    version: str = __version__
+    """Of the Armillary that measured it."""
 
     def __getitem__(self, claim_id: str) -> Finding:
         for finding in self.findings:

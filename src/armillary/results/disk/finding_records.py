@@ -1,5 +1,6 @@
 """A finding from its record in survey.json and its tables, and the form that such a record must have."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -115,11 +116,20 @@ _CLAIM = _both(
     ),
     _decided,
 )
+
+
+def _version(value: Any, at: str) -> None:
+    s.text(value, at)
+    # Surveys before schema 3 may lack their version.
+    if value and not re.fullmatch(r"\d+\.\d+[\w.+-]*", value, re.ASCII):
+        raise s.wrong(at, value, "a version")
+
+
 _PLAN = s.facts(Plan)
 _LAW = s.facts(LawCheck, error=s.number(0, null=True), tolerance=s.number(0, null=True))
 _SURVEY = {
     "schema": s.whole(1),
-    "armillary": s.text,
+    "armillary": _version,
     "model": s.facts(ModelFacts),
     "text": s.facts(TextFacts),
     "provenance": s.facts(Provenance, seed=s.whole()),
