@@ -49,7 +49,7 @@ def page() -> str:
 
 def untouched() -> str:
     """Studies and sizes that have code and no runs."""
-    studies = [f"`{name}` ({len(arms) - 1} arms beside the reference)" for name, arms in STUDIES.items()
+    studies = [f"`{name}` ({len(arms) - 1} arms beside the reference)" for name, arms in sorted(STUDIES.items())
                if name not in ORDER]  # fmt: skip
     ran = {outcome(FOLDER / name).manifest["size"]["name"] for name in ORDER}
     sizes = [f"`{name}`" for name in SIZES if name not in (*ran, *CAUTIONS)]
