@@ -724,6 +724,10 @@ def test_a_name_too_long_to_be_a_path(refuses, monkeypatch):
     refuses("is not a local folder or .gguf file", "x" * 300)
 
 
+def test_a_stored_survey_s_name_too_long_to_be_a_path():
+    refused("there is no folder 9999", "show", "9" * 5000, "--json")
+
+
 def test_a_tokenizer_of_another_model(refuses, spoil):
     folders.tokenizer(vocabulary=200).save_pretrained(spoil)
     refuses(r"the tokenizer gives token 1\d\d, but the model knows 97: they do not belong together; pass", spoil)
