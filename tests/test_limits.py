@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from planted import disagreeing, finding_of, resting_on_open_intervals
 from tiny import tiny
@@ -11,11 +12,13 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.probes import PROBES
 from armillary.probes.attention.lexicon.themes.subject_parts import Compared, share_verdict
-from armillary.probes.machinery import NAN3, reached_by
+from armillary.probes.attention.related import related_verdict
+from armillary.probes.machinery import NAN3, beats, over_twins, reached_by
 from armillary.probes.machinery.intervals import surely_reached
 from armillary.probes.machinery.limits import with_limits
 from armillary.probes.machinery.limits.comparisons import OWN, predictions, rules
 from armillary.probes.others.anisotropy import _learned
+from armillary.probes.sphere.directions.direction_parts import Separations, against_length
 from armillary.results import Control, Limit, Prediction, Statistic, Why
 from armillary.results.disk.finding_records import check_claim, finding_from
 from armillary.results.store import finding_json, table_csv
@@ -84,6 +87,63 @@ def test_a_share_across_one_half_is_undecided():
     verdicts = [share_verdict(clear, share)[0] for share in ((0.6, 0.5, 0.7), (0.5, 0.4, 0.6), (0.3, 0.2, 0.4))]
     assert verdicts == ["supported", "undecided", "qualified"]
     assert share_verdict(none, (0.6, 0.5, 0.7))[0] == "refuted"
+
+
+HIGH, NONE = Compared((0.8, 0.7, 0.9), (0.5, 0.45, 0.55), 5), (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "untrained", "gain", "median", "verdict"),
+    [
+        ((0.6, 0.5, 0.7), NONE, (0.2, 0.1, 0.3), HIGH, "supported"),
+        ((0.5, 0.4, 0.6), NONE, (0.2, 0.1, 0.3), HIGH, "undecided"),
+        ((0.3, 0.2, 0.4), NONE, (0.0, -0.1, 0.1), HIGH, "qualified"),
+        ((0.15, 0.05, 0.25), NONE, (0.0, -0.1, 0.1), HIGH, "undecided"),
+        ((0.05, 0.0, 0.1), NONE, (0.0, -0.1, 0.1), HIGH, "refuted"),
+        ((0.3, 0.2, 0.4), (0.3, 0.1, 0.5), (0.0, -0.1, 0.1), HIGH, "refuted"),
+        ((0.3, 0.2, 0.4), (0.2, 0.1, 0.3), (0.0, -0.1, 0.1), HIGH, "undecided"),
+        ((0.6, 0.5, 0.7), NONE, (-0.2, -0.3, -0.1), HIGH, "refuted"),
+        ((0.6, 0.5, 0.7), NONE, (0.2, -0.1, 0.3), HIGH, "undecided"),
+        ((0.6, 0.5, 0.7), NONE, (0.2, 0.1, 0.3), Compared((0.5, 0.48, 0.52), (0.5, 0.45, 0.55), 5), "refuted"),
+    ],
+)
+def test_a_share_of_heads_that_separate_has_an_interval(share, untrained, gain, median, verdict):
+    assert related_verdict(Compared(share, untrained, 5), gain, median)[0] == verdict
+
+
+def test_a_share_of_heads_that_separate_needs_untrained_models():
+    alone = Compared((0.6, 0.5, 0.7), NAN3, 0)
+    assert related_verdict(alone, (0.2, 0.1, 0.3), alone) == ("undecided", Why.NO_CONTROL)
+
+
+def test_an_angle_within_the_reach_of_untrained_models_is_open():
+    """Below what they surely reach it is refuted; up to their upper end, which five models hardly tell, it is open."""
+    untrained = (0.15, 0.03, 0.27)
+    least = float(surely_reached(untrained, 5))
+    verdicts = []
+    for value in ((0.4, 0.3, 0.5), (0.24, 0.2, 0.26), (0.17, 0.15, least - 0.001)):
+        angle = Separations((0.8, 0.75, 0.85), (0.7, 0.65, 0.75), (0.5, 0.45, 0.55), value, (0.1, 0.05, 0.15))
+        verdicts.append(against_length(angle, untrained, 5, "ln_final").verdict)
+    assert verdicts == ["supported", "undecided", "refuted"]
+
+
+def exceeding(law, compared, trials=4000):
+    """How often one more untrained model lies above what five others are said to reach."""
+    values = law((trials, 6))
+    return float(np.mean([bool(compared(row[5], row[:5])) for row in values]))
+
+
+def passes(value, twins):
+    return beats((value,) * 3, tuple(over_twins([(twin,) * 3 for twin in twins]).tolist()), len(twins))
+
+
+@pytest.mark.parametrize("law", ["standard_normal", "random"])
+def test_one_more_untrained_model_hardly_passes(law):
+    """The interval over five twins is that of one more: at most one in twenty passes, for a single number without an
+    interval of its own. The largest of the five, the mutation, is passed by one in six."""
+    draws = getattr(np.random.default_rng(2026), law)
+    assert exceeding(draws, passes) <= 0.05
+    assert exceeding(draws, lambda value, twins: value > twins.max()) > 0.1
 
 
 def test_untrained_models_that_differ_leave_it_open():

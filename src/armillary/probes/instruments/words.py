@@ -97,12 +97,12 @@ class WordSums(State):
 
 
 # The logit lens may use this share of the pass's multiplications: with softmax and ranks 2.5 % of the time, measured.
-# Where a few hundred tokens are cheap (this many multiplications, a third of a second on one core), it reads ENOUGH:
-# the mean loss of 256 tokens is known to 0.2 nats. Of a text longer than USUAL, the default, it then reads in
-# proportion: its share of the time stays the same, and more text makes intervals narrower. Fewest: five tokens for each
-# document that an interval needs. States of MOST tokens fit into 64 MB per arm.
-SHARE, FEWEST, ENOUGH, USUAL = 0.022, 40, 256, 2500
-CHEAP = 1e10
+# Where some hundred tokens are cheap (this many multiplications, 0.7 s on one core), it reads ENOUGH: the mean loss
+# of 512 tokens is known to 0.15 nats. Of a text longer than USUAL, the default, it then reads in proportion: its share
+# of the time stays the same, and more text makes intervals narrower. Fewest: five tokens for each document that an
+# interval needs. What reads the last state alone reads LAST at least. States of MOST tokens fit into 64 MB per arm.
+SHARE, FEWEST, ENOUGH, USUAL, LAST = 0.022, 40, 512, 2500, 256
+CHEAP = 2e10
 MOST, MOST_OF_LARGE, STATES = 4096, 512, 1 << 24
 
 
@@ -133,7 +133,7 @@ def room(anatomy: "Anatomy", tokens: int) -> int:
 
 def sampled_tokens(anatomy: "Anatomy", tokens: int) -> int:
     """How many tokens' states are kept: enough also for what reads the last state alone, which is cheap."""
-    return max(ENOUGH, room(anatomy, tokens))
+    return max(LAST, room(anatomy, tokens))
 
 
 def longer_text(anatomy: "Anatomy", tokens: int, count: Callable[["Anatomy", int], int]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.machinery.intervals import NAN3, Floats, Interval, reached_by
+from armillary.probes.machinery.intervals import NAN3, Floats, Interval, reached_by, surely_reached
 from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Finding, Part, RuleChange, Statistic, Table, Verdict, Why
 
@@ -64,6 +64,19 @@ def beats(interval: Interval, control: Interval, twins: int, margin: float = 0.0
     if above(interval, control[2] + margin):
         return True
     return False if above(interval, float(reached_by(control, twins)) + margin) is False else None
+
+
+def surely_beats(interval: Interval, control: Interval, twins: int) -> bool | None:
+    """The same, but False only below what untrained models surely reach (`surely_reached`).
+
+    For statistics in which untrained models differ much: where their upper end lies depends on which five they are.
+
+    >>> surely_beats((0.75, 0.7, 0.8), (0.52, 0.21, 0.83), 5), surely_beats((0.55, 0.5, 0.6), (0.52, 0.21, 0.83), 5)
+    (None, False)
+    """
+    if above(interval, control[2]):
+        return True
+    return False if above(interval, float(surely_reached(control, twins))) is False else None
 
 
 def all_of(*sides: bool | None) -> bool | None:

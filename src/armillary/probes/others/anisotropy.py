@@ -22,10 +22,9 @@ from armillary.probes.machinery import (
     undecided,
     weakest,
 )
-from armillary.probes.machinery.intervals import surely_reached
 from armillary.probes.machinery.layers import stream_states
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.machinery.verdicts import more_text, surely_beats
 from armillary.probes.others.streams.cones import ROGUE, Cones, cones
 from armillary.probes.sphere.across_sites import decided, defined_median, drawn_interval
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
@@ -133,9 +132,7 @@ def _cone(by_state: Floats) -> Part:
 
 
 def _learned(value: Interval, untrained: Interval, twins: int) -> Part:
-    side: bool | None = True if above(value, untrained[2]) else None
-    if above(value, float(surely_reached(untrained, twins))) is False:
-        side = False
+    side = surely_beats(value, untrained, twins)
     verdict: Verdict = "undecided" if side is None else "supported" if side else "refuted"
     why = (missing_interval(*value, *untrained) if twins else Why.NO_CONTROL) if side is None else None
     return Part(

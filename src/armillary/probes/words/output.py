@@ -56,6 +56,10 @@ class Output:
                 "The share of first words has an interval too, and 256 tokens are read instead of 40: with 40 it was "
                 "known to a tenth only.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "512 tokens of a small model are read, as many as words.refine needs. Nothing is decided otherwise.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)

@@ -93,6 +93,11 @@ class Refinement:
                 "said that more text would decide. It now reads in proportion to the text, and says so where it does "
                 "not.",
             ),
+            RuleChange(
+                "2026-11-18",
+                "512 tokens are read of a small model instead of 256. On an encyclopaedia the interval of 256 spanned "
+                "a limit in four surveys of ten, so that the documents chosen made builtin:gpt supported or undecided.",
+            ),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)

@@ -9,6 +9,7 @@ from armillary.specimens.models.heads.scoring_heads import misread
 from armillary.specimens.models.heads.word_heads import (
     LAYERS,
     Plant,
+    barely_matching,
     behind_random_keys,
     clustered,
     coded,
@@ -93,6 +94,7 @@ CASES: tuple[Case, ...] = (
         "qualified",
         model(apart, lambda seed: matching(FIRST, seed=seed)),
     ),
+    certain("related, half of the heads about the limit", "qk.related", "undecided", model(apart, barely_matching)),
     sized(
         "lookup, early copies",
         "qk.lookup",

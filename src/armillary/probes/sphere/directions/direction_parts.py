@@ -16,6 +16,7 @@ from armillary.probes.machinery import (
     beats,
     missing_interval,
 )
+from armillary.probes.machinery.verdicts import surely_beats
 from armillary.probes.sphere.across_sites import drawn_interval
 from armillary.probes.sphere.directions.displacements import FACTORS, Displaced
 from armillary.probes.sphere.directions.next_token_pairs import COSINE, EUCLIDEAN, LENGTH, last_aucs
@@ -53,7 +54,7 @@ def against_length(model: Separations, untrained: Interval, twins: int, last: st
     reading = "The angle separates pairs with the same next token from other pairs with AUC "
     reading += f"{say(model.cosine[0], '.2f')}, length alone with {say(model.length[0], '.2f')}; an untrained model's "
     reading += f"angle is {say(untrained[0], '.2f')} better than its length."
-    larger = above(difference, T.direction_margin), beats(difference, untrained, twins)
+    larger = above(difference, T.direction_margin), surely_beats(difference, untrained, twins)
     verdict: Verdict = "supported"
     if False in larger:
         verdict = "refuted"

@@ -61,6 +61,17 @@ def reaches(share: Interval, limit: float) -> bool | None:
     return True if share[1] >= limit else False if share[2] < limit else None
 
 
+def with_value(share: Interval) -> Interval:
+    """An interval of a share that contains the share. Heads just above the limit are below it in most draws, so that
+    the share itself can lie beside what was drawn.
+
+    >>> with_value((0.4, 0.2, 0.35))
+    (0.4, 0.2, 0.4)
+    """
+    value, low, high = share
+    return value, min(low, value), max(high, value)
+
+
 def open_share(mean: Compared, share: Interval) -> str:
     """What an undecided share means, as a sentence; '' where something else is open."""
     if mean.learned and above(share, T.sites_few) and reaches(share, T.heads_many) is None:
