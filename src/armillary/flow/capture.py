@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from armillary.anatomy import Anatomy, Site
 from armillary.anatomy.sites import received, restored_rows, site_named
 from armillary.errors import ModelError
+from armillary.flow.machine.products import fast_products
 
 Watcher = Callable[[Tensor | None, Tensor], None]
 """Called with `given`, what the site's module received (None if no tensor), and `value`, what the site's name promises:
@@ -125,7 +126,8 @@ def _eager(model: Any) -> Iterator[None]:
 
 @contextmanager
 def still(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; training mode comes back afterwards.
+    """Evaluation mode without gradients; training mode comes back afterwards. Matrices are multiplied by the library
+    that is faster on this processor.
 
     Not `inference_mode`: its tensors cannot meet trainable parameters later.
     """
@@ -134,7 +136,7 @@ def still(model: nn.Module) -> Iterator[None]:
     for module in training:
         module.training = False
     try:
-        with torch.no_grad():
+        with torch.no_grad(), fast_products(model):
             yield
     finally:
         for module in training:
