@@ -129,12 +129,15 @@ def test_kernels_of_many_sites_give_what_plain_torch_gives(centred, monkeypatch)
 
 
 @INTERPRETED
-def test_kernels_of_queries_give_what_plain_torch_gives(monkeypatch):
-    """All fields of sampled queries, with keys that are equal, so that ranks are tied."""
+@pytest.mark.parametrize("groups", [4, 2])
+@pytest.mark.parametrize("biased", [False, True])
+def test_kernels_of_queries_give_what_plain_torch_gives(groups, biased, monkeypatch):
+    """All fields of sampled queries, with keys that are equal, so that ranks are tied; heads with keys of their own and
+    heads that share them, with and without biases."""
     pytest.importorskip("triton", reason="kernels are tested where Triton is")
-    b, h, n, t, k = 2, 2, 3, 21, 4
+    b, h, n, t, k = 2, 4, 3, 21, 4
     query = torch.tensor([[8, 12, 20], [9, 15, 19]])
-    keys = torch.randn(b, h, t, k)
+    keys = torch.randn(b, groups, t, k)
     keys[:, :, 5] = keys[:, :, 6] = keys[:, :, 3]
     keys[:, 0, 0] = keys[:, 0, 1]
     seen = QueryScores(
@@ -145,8 +148,8 @@ def test_kernels_of_queries_give_what_plain_torch_gives(monkeypatch):
         update=torch.rand(b, h, n),
         query=query,
         sees=torch.arange(t) <= query[..., None],
-        bare_q=torch.randn(b, h, n, k),
-        bare_k=torch.randn(b, h, t, k),
+        bare_q=torch.randn(b, h, n, k) if biased else None,
+        bare_k=torch.randn(b, h, n, k) if biased else None,
         distinct=torch.ones(b, n, dtype=torch.bool),
     )
     null = (torch.rand(b, h, n), torch.rand(b, h, n), torch.rand(b, h, t))

@@ -76,6 +76,14 @@ def _pattern(module: nn.Module, output: Any, index: int) -> Tensor:
     raise ModelError(f"{type(module).__name__} gave no attention pattern, even with eager attention: not watched.")
 
 
+def module_at(model: nn.Module, path: str) -> nn.Module:
+    """As `get_submodule`, which takes ten times as long; a pass sets hundreds of hooks."""
+    module: nn.Module | None = model
+    for name in path.split("."):
+        module = None if module is None else module._modules.get(name)
+    return model.get_submodule(path) if module is None else module
+
+
 @contextmanager
 def _hooked(model: nn.Module, hooks: Mapping[str, tuple[str, Hook]]) -> Iterator[None]:
     """Each named hook on the module at its path; a name whose module never ran is an error."""
@@ -91,7 +99,7 @@ def _hooked(model: nn.Module, hooks: Mapping[str, tuple[str, Hook]]) -> Iterator
 
     try:
         for name, (path, hook) in hooks.items():
-            module = model.get_submodule(path)
+            module = module_at(model, path)
             if name.endswith(".pattern") and "output_attentions" in inspect.signature(module.forward).parameters:
                 handles.append(module.register_forward_pre_hook(_ask_for_pattern, with_kwargs=True))
             handles.append(module.register_forward_hook(heard(name, hook), with_kwargs=True))

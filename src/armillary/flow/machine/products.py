@@ -41,8 +41,9 @@ def fast_products(model: nn.Module) -> Iterator[None]:
     Equal to rounding. No weight is changed or copied. Where a gradient of a weight is asked for, the module's own code
     runs.
     """
-    changed = []
-    if prefers_onednn() and torch.backends.mkldnn.enabled:
+    changed, first = [], next(model.parameters(), None)
+    on_cpu = first is not None and first.device.type == "cpu"
+    if on_cpu and prefers_onednn() and torch.backends.mkldnn.enabled:
         for module in model.modules():
             forward = _KINDS.get(type(module))
             # A module with a forward of its own is somebody else's: offloaded, patched, or changed already.

@@ -12,8 +12,9 @@ from armillary.anatomy.positions.rotary import Rotation
 from armillary.measures.stacks import product
 from armillary.probes.instruments.head_parts.head_nullspaces import NullShare
 
-# Numbers in the scores of the layers that are evaluated together; some twenty such arrays are alive at a time.
-TOGETHER = 1 << 25
+# Numbers in the scores of the layers that are evaluated together; some ten such arrays are alive at once. Fewer groups
+# take the host less time; with one alone the device would have nothing to do while the host runs the model.
+TOGETHER = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +51,11 @@ class Held:
 class Layers:
     """Holds layers until there are enough of them to be evaluated together."""
 
-    def __init__(self, evaluate: Callable[[Sequence[Held]], None], scores: int) -> None:
-        """`scores`: how many numbers the scores of a layer have; 0 where layers are evaluated one by one."""
+    def __init__(self, evaluate: Callable[[Sequence[Held]], None], scores: int, layers: int) -> None:
+        """`scores`: how many numbers the scores of a layer have; 0 where the `layers` are evaluated one by one."""
         self._evaluate, self._waiting = evaluate, list[Held]()
-        self._most = max(1, TOGETHER // scores) if scores else 1
+        groups = -(-layers * scores // TOGETHER) if scores else layers
+        self._most = -(-layers // max(1, min(groups, layers)))
 
     def add(self, held: Held) -> None:
         if self._waiting and not self._waiting[0].alike(held):
@@ -86,14 +88,21 @@ class SharesOfLayers:
             kind = torch.float16 if spans[0].is_cuda else torch.float32
             self._spans = torch.stack([span.permute(1, 0, 2).flatten(1).to(kind) for span in spans])
 
-    def of(self, projection: Tensor, z: Tensor) -> Tensor:
+    @property
+    def read_projections(self) -> bool:
+        """Or are shares computed from z alone?"""
+        return self._spans is None
+
+    def of(self, projection: Tensor | None, z: Tensor) -> Tensor:
         """[layer · b, h, t] for `projection` [layer · b, t, h or groups, k] of z [layer · b, t, d]."""
         first, count = self._shares[0], len(self._shares)
         if self._spans is None:
+            assert projection is not None, "q, k or v is read"
             pairs = zip(self._shares, projection.chunk(count), z.chunk(count), strict=True)
             return torch.cat([share.of(some, rows) for share, some, rows in pairs])
         rows = z.view(count, -1, z.shape[-1])
         seen = product(rows.to(self._spans.dtype), self._spans)
-        seen = seen.view(*z.shape[:2], len(first.root), -1).square().sum(-1)
-        unseen = 1 - seen / z.square().sum(-1)[..., None].clamp_min(1e-30)
+        seen = torch.linalg.vector_norm(seen.view(*z.shape[:2], len(first.root), -1), dim=-1)
+        length = torch.linalg.vector_norm(z, dim=-1)[..., None].clamp_min(1e-15)
+        unseen = 1 - (seen / length).square()
         return unseen.clamp(0, 1).transpose(1, 2).repeat_interleave(first.group, 1)
