@@ -11,6 +11,7 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.errors import ModelError
 from armillary.flow.tokens import Corpus
+from armillary.geometry.fused import folding
 from armillary.geometry.fused import row_statistics as rows
 from armillary.measures import GroupedScalars, Largest, Moments, Named, Reservoir, Rows, TopK
 from armillary.probes.instruments.covariances import COVARIANCES
@@ -126,6 +127,19 @@ def test_kernels_of_many_sites_give_what_plain_torch_gives(centred, monkeypatch)
     for ours, plain in zip(kernels, found(), strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-3)
     assert (kernels[1] == 0).all(-1).any()
+
+
+@INTERPRETED
+def test_sums_are_folded_into_float64_as_plain_torch_does(monkeypatch):
+    """Of a block inside larger products, as a strip of a covariance is."""
+    pytest.importorskip("triton", reason="kernels are tested where Triton is")
+    products = torch.randn(3, 4, 9, 700)
+    block, totals = products[:, :, 2:7, 40:], torch.randn(5, 5, 660, dtype=torch.float64)
+    plain = totals.clone()
+    folding.fold_in(totals[1:4], block)
+    monkeypatch.setattr(folding, "fused", lambda parts: False)
+    folding.fold_in(plain[1:4], block)
+    torch.testing.assert_close(totals, plain, rtol=1e-14, atol=1e-14)
 
 
 @INTERPRETED

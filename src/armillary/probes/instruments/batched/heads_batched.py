@@ -13,8 +13,17 @@ from armillary.measures.stacks import product
 from armillary.probes.instruments.head_parts.head_nullspaces import NullShare
 
 # Numbers in the scores of the layers that are evaluated together; some ten such arrays are alive at once. Fewer groups
-# take the host less time; with one alone the device would have nothing to do while the host runs the model.
-TOGETHER = 1 << 26
+# take the host less time, and while the last one is evaluated it has nothing left to do.
+TOGETHER = 1 << 27
+# So many numbers are allowed for each of these bytes of a GPU's memory.
+BYTES_PER_SCORE = 512
+
+
+def together(device: torch.device) -> int:
+    """How many scores are evaluated at once."""
+    if device.type != "cuda":
+        return TOGETHER
+    return min(TOGETHER, torch.cuda.get_device_properties(device).total_memory // BYTES_PER_SCORE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +60,9 @@ class Held:
 class Layers:
     """Holds layers until there are enough of them to be evaluated together."""
 
-    def __init__(self, evaluate: Callable[[Sequence[Held]], None], scores: int, layers: int) -> None:
-        """`scores`: how many numbers the scores of a layer have; 0 where the `layers` are evaluated one by one."""
+    def __init__(self, evaluate: Callable[[Sequence[Held]], None], layers: int, groups: int) -> None:
+        """In so many `groups` of about equal size."""
         self._evaluate, self._waiting = evaluate, list[Held]()
-        groups = -(-layers * scores // TOGETHER) if scores else layers
         self._most = -(-layers // max(1, min(groups, layers)))
 
     def add(self, held: Held) -> None:

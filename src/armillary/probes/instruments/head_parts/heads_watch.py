@@ -14,7 +14,7 @@ from armillary.flow.glimpse import Tokens
 from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import batched
 from armillary.measures import GroupedScalars, Largest, Named, Rows
-from armillary.probes.instruments.batched.heads_batched import Held, Layers, SharesOfLayers, stacked
+from armillary.probes.instruments.batched.heads_batched import Held, Layers, SharesOfLayers, stacked, together
 from armillary.probes.instruments.head_parts.head_nullspaces import null_shares
 from armillary.probes.instruments.head_parts.head_rebuilding import Rebuilding
 from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of
@@ -74,8 +74,9 @@ class HeadWatch:
             part.to(device, non_blocking=True)
             for part in (torch.tensor(rows).long(), query, torch.tensor(unique).long(), distinct)
         )
-        scores = len(rows) * most * batch.ids.shape[1] * self.anatomy.n_heads
-        self._layers = Layers(self._evaluate, max(1, scores) if self._batched else 0, self.anatomy.layers)
+        layers = self.anatomy.layers
+        scores = len(rows) * most * batch.ids.shape[1] * self.anatomy.n_heads * layers
+        self._layers = Layers(self._evaluate, layers, -(-scores // together(device)) if self._batched else layers)
         self._columns: list[tuple[str, Tensor]] = []
         self._every = len(rows) == len(batch.ids)
         self._rebuild = [(i, rows[i], len(w.ids)) for i, w in enumerate(windows) if w in self._rebuilt]
