@@ -7,7 +7,9 @@ from transformers.pytorch_utils import Conv1D
 
 from armillary.flow.capture import still
 from armillary.flow.machine import products
-from armillary.flow.machine.products import ROWS_LEAST, fast_products, prefers_onednn
+from armillary.flow.machine.products import fast_products
+from armillary.geometry import multiply
+from armillary.geometry.multiply import ROWS_LEAST, prefers_onednn, times
 
 pytestmark = pytest.mark.skipif(
     not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")),
@@ -20,14 +22,15 @@ ROUNDING = torch.finfo(torch.float32).eps
 def chosen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """oneDNN whatever the processor; counts the products that it computes."""
     calls: list[int] = []
-    computed = products._computed
+    computed = multiply._computed
 
     def counting(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         calls.append(x.numel())
         return computed(x, weight, bias)
 
-    monkeypatch.setattr(products, "prefers_onednn", lambda: True)
-    monkeypatch.setattr(products, "_computed", counting)
+    for module in (products, multiply):
+        monkeypatch.setattr(module, "prefers_onednn", lambda: True)
+    monkeypatch.setattr(multiply, "_computed", counting)
     return calls
 
 
@@ -126,6 +129,17 @@ def test_modules_are_left_as_they_were(chosen: list[int]) -> None:
     assert [dict(vars(module)) for module in model.modules()] == before
 
 
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_products_with_words_are_those_of_float64(layout: str, chosen: list[int]) -> None:
+    draw = torch.Generator().manual_seed(3)
+    x, words = torch.randn(70, 96, generator=draw), torch.randn(500, 96, generator=draw)
+    words = words if layout == "rows" else words.T.contiguous().T
+    found = times(x, words)
+    bound = (96 + 2) * ROUNDING * (x.double().abs() @ words.double().abs().T)
+    assert len(chosen) == 1
+    assert ((found.double() - x.double() @ words.double().T).abs() <= bound).all()
+
+
 @pytest.mark.parametrize(("vendor", "capability", "expected"), [
     ("AuthenticAMD", "AVX512", True),
     ("AuthenticAMD", "AVX2", False),
@@ -136,7 +150,7 @@ def test_the_processor_alone_decides(
 ) -> None:
     cores = tmp_path / "cpuinfo"
     cores.write_text(f"processor : 0\nvendor_id : {vendor}\n\nprocessor : 1\nvendor_id : {vendor}\n")
-    monkeypatch.setattr(products, "Path", lambda name: cores)
+    monkeypatch.setattr(multiply, "Path", lambda name: cores)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     prefers_onednn.cache_clear()
     try:
