@@ -113,8 +113,9 @@ class HeadWatch:
         if len(self._rows):
             scores, shares = self._sampled(held, q, k)
             fields = fields_of(scores, shares, FIELDS)
-            for each, found in zip(held, fields.chunk(len(held)), strict=True):
-                self.state.rows[f"L{each.layer}"].include(found.flatten(0, 1).index_select(0, self._unique))
+            fields = fields.reshape(len(held), -1, *fields.shape[2:]).index_select(1, self._unique)
+            for each, found in zip(held, fields.unbind(), strict=True):
+                self.state.rows[f"L{each.layer}"].include(found)
 
     def _lengths(self, held: Sequence[Held], q: Tensor, k: Tensor) -> None:
         """Lengths at all tokens. A rotation does not change them (YaRN's factor does, but not their spread)."""
