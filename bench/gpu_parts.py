@@ -182,9 +182,15 @@ def survey_of(shape: str, given: argparse.Namespace) -> dict[str, Any]:
     last: list[Any] = [began, 0]
 
     def tell(survey: Any) -> None:
+        if not survey.findings:
+            print(f"    {time.time() - began:7.1f} s  planned", flush=True)
         if len(survey.findings) > last[1]:
             finding = survey.findings[-1]
-            print(f"    {time.time() - began:7.1f} s  {finding.id} {finding.verdict}", flush=True)
+            failed = finding.why is not None and finding.why.value == "failed"
+            more = f": {finding.reading[:300]}" if failed else ""
+            print(f"    {time.time() - began:7.1f} s  {finding.id} {finding.verdict}{more}", flush=True)
+            for note in survey.notes if failed else ():
+                print(note[-2500:], flush=True)
         last[1] = len(survey.findings)
 
     live = model(shape, given.device, torch.bfloat16)

@@ -11,6 +11,7 @@ from tiny import tiny
 from armillary.anatomy.read import read
 from armillary.errors import ModelError
 from armillary.flow.tokens import Corpus
+from armillary.geometry.fused import folding
 from armillary.geometry.fused import row_statistics as rows
 from armillary.measures import GroupedScalars, Largest, Moments, Named, Reservoir, Rows, TopK
 from armillary.probes.instruments.covariances import COVARIANCES
@@ -129,12 +130,28 @@ def test_kernels_of_many_sites_give_what_plain_torch_gives(centred, monkeypatch)
 
 
 @INTERPRETED
-def test_kernels_of_queries_give_what_plain_torch_gives(monkeypatch):
-    """All fields of sampled queries, with keys that are equal, so that ranks are tied."""
+def test_sums_are_folded_into_float64_as_plain_torch_does(monkeypatch):
+    """Of a block inside larger products, as a strip of a covariance is."""
     pytest.importorskip("triton", reason="kernels are tested where Triton is")
-    b, h, n, t, k = 2, 2, 3, 21, 4
+    products = torch.randn(3, 4, 9, 700)
+    block, totals = products[:, :, 2:7, 40:], torch.randn(5, 5, 660, dtype=torch.float64)
+    plain = totals.clone()
+    folding.fold_in(totals[1:4], block)
+    monkeypatch.setattr(folding, "fused", lambda parts: False)
+    folding.fold_in(plain[1:4], block)
+    torch.testing.assert_close(totals, plain, rtol=1e-14, atol=1e-14)
+
+
+@INTERPRETED
+@pytest.mark.parametrize("groups", [4, 2])
+@pytest.mark.parametrize("biased", [False, True])
+def test_kernels_of_queries_give_what_plain_torch_gives(groups, biased, monkeypatch):
+    """All fields of sampled queries, with keys that are equal, so that ranks are tied; heads with keys of their own and
+    heads that share them, with and without biases."""
+    pytest.importorskip("triton", reason="kernels are tested where Triton is")
+    b, h, n, t, k = 2, 4, 3, 21, 4
     query = torch.tensor([[8, 12, 20], [9, 15, 19]])
-    keys = torch.randn(b, h, t, k)
+    keys = torch.randn(b, groups, t, k)
     keys[:, :, 5] = keys[:, :, 6] = keys[:, :, 3]
     keys[:, 0, 0] = keys[:, 0, 1]
     seen = QueryScores(
@@ -145,8 +162,8 @@ def test_kernels_of_queries_give_what_plain_torch_gives(monkeypatch):
         update=torch.rand(b, h, n),
         query=query,
         sees=torch.arange(t) <= query[..., None],
-        bare_q=torch.randn(b, h, n, k),
-        bare_k=torch.randn(b, h, t, k),
+        bare_q=torch.randn(b, h, n, k) if biased else None,
+        bare_k=torch.randn(b, h, n, k) if biased else None,
         distinct=torch.ones(b, n, dtype=torch.bool),
     )
     null = (torch.rand(b, h, n), torch.rand(b, h, n), torch.rand(b, h, t))

@@ -19,6 +19,7 @@ from armillary.anatomy.norm import Norm
 from armillary.anatomy.parts import Attention, Block, FeedForward, Head, Opaque, Routed
 from armillary.anatomy.sites import Site
 from armillary.errors import ModelError
+from armillary.geometry.multiply import times
 from armillary.results import LawCheck
 
 Order = Literal["pre", "post"]
@@ -169,7 +170,7 @@ class Anatomy:
         """Logits from the last state [..., d] behind the final norm, in its precision."""
         if self.W_U is None:
             raise ModelError(f"{self.name} has no linear language-model head, so a state gives no logits.")
-        out = state @ self.W_U.to(state)
+        out = times(state, self.W_U.to(state).mT)
         out = (out if self.b_U is None else out + self.b_U.to(state)) * self.logit_scale
         return out if self.logit_softcap is None else self.logit_softcap * torch.tanh(out / self.logit_softcap)
 

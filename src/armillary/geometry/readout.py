@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from armillary.geometry.multiply import times
+
 # Scores held at a time: 64 MB of float32. Enough directions for the product to run at full speed, at 250 000 words too.
 SCORES = 1 << 24
 # Words in a group. Looking at the largest of each costs one pass over the scores; 16 leave few groups to rank and few
@@ -75,10 +77,9 @@ def farther_end(directions: Float[Tensor, "n d"], words: Float[Tensor, "v d"], t
     """
     queries, keys = _prepared(directions, "a direction", False), _prepared(words, "a word", False)
     top, step = min(top, len(words)), max(1, SCORES // len(keys))
-    held = keys.new_empty(min(step, len(queries)), len(keys))
     found = []
     for rows in torch.split(queries, step):
-        scores = torch.matmul(rows, keys.mT, out=held[: len(rows)])
+        scores = times(rows, keys)
         third = (scores - scores.mean(1, keepdim=True)).pow_(3).sum(1)
         scores *= torch.where(third < 0, -1.0, 1.0)[:, None]
         found.append(_best(scores, top, 1))
@@ -101,10 +102,9 @@ def _read(
             forbidden = (~allowed).nonzero()[:, 0]
     queries, keys = _prepared(directions, "a direction", cosine), _prepared(words, "a word", cosine)
     top, step = min(top, count), max(1, SCORES // len(keys))
-    held = keys.new_empty(min(step, len(queries)), len(keys))
     found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ends]
     for rows in torch.split(queries, step):
-        scores = torch.matmul(rows, keys.mT, out=held[: len(rows)])
+        scores = times(rows, keys)
         for end, parts in zip(ends, found, strict=True):
             if forbidden is not None:
                 scores.index_fill_(1, forbidden, -end * torch.inf)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from armillary.geometry.fused.folding import fold_in
 from armillary.measures.moments import PILOT, STRIP, Moments
 from armillary.measures.reservoir import Reservoir
 
@@ -72,7 +73,7 @@ class MomentStack:
             products = products.view(*split.shape[:2], *products.shape[1:])
             for i in range(top, min(top + TOGETHER, self.d), STRIP):
                 block = products[:, :, i - top : i - top + STRIP, i - top :]
-                self.strips[i // STRIP][place] += block.sum(1, dtype=torch.float64)
+                fold_in(self.strips[i // STRIP][place], block)
 
 
 def parts(rows: int) -> int:

@@ -225,3 +225,19 @@ def path_kernel(
     else:
         tl.store(carried, state, mask=inside)
         tl.store(carried + size, step, mask=inside)
+
+
+@triton.jit
+def fold_kernel(
+    PRODUCTS, OUT, site_stride, part_stride, row_stride, rows, columns, PARTS: tl.constexpr, B: tl.constexpr
+):
+    """OUT [site, rows, columns] in float64: add PRODUCTS [site, part, rows, columns], one part after another."""
+    site, row = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    column = tl.program_id(2) * B + tl.arange(0, B)
+    inside = column < columns
+    place = OUT + (site * rows + row) * columns + column
+    source = PRODUCTS + site * site_stride + row * row_stride + column
+    total = tl.load(place, mask=inside, other=0.0)
+    for part in range(PARTS):
+        total += tl.load(source + part * part_stride, mask=inside, other=0.0).to(tl.float64)
+    tl.store(place, total, mask=inside)

@@ -29,10 +29,10 @@ HIDDEN = 1e30
 
 
 def query_statistics(
-    products: Tensor, bare: Tensor, lengths: Tensor, unseen: Tensor, sees: Tensor, scale: float
+    products: Tensor, bare: Tensor | None, lengths: Tensor, unseen: Tensor, sees: Tensor, scale: float
 ) -> dict[str, Tensor]:
-    """Each [b, h, n], but for correlations, of products q·k [b, h, n, t], those of bare queries, key lengths and null
-    shares of values [b, h, t], and visible keys [b, n, t]."""
+    """Each [b, h, n], but for correlations, of products q·k [b, h, n, t], those of bare queries (None where all are 0),
+    key lengths and null shares of values [b, h, t], and visible keys [b, n, t]."""
     from armillary.geometry.fused.query_kernels import pattern_kernel, power_kernel
 
     b, h, n, t = products.shape
@@ -41,7 +41,9 @@ def query_statistics(
     sizes = (rows, h, n, t, scale)
     options = {"T": block(t), "num_warps": 4 if t <= 1024 else 8}
     pattern_kernel[(rows,)](products, lengths, unseen.contiguous(), sees, out, *sizes, **options)
-    power_kernel[(rows,)](products, bare.contiguous(), lengths, sees, out[len(PATTERN) :], *sizes, **options)
+    biased = products if bare is None else bare.contiguous()
+    options |= {"BIASED": bare is not None}
+    power_kernel[(rows,)](products, biased, lengths, sees, out[len(PATTERN) :], *sizes, **options)
     return dict(zip(STATISTICS, out, strict=True))
 
 
@@ -51,7 +53,7 @@ def correlations(scores: Tensor, others: Tensor, near: Tensor) -> tuple[Tensor, 
     from armillary.geometry.fused.query_kernels import rank_kernel
 
     b, h, n, t = scores.shape
-    ordered, order = (scores + (1 - others[:, None]) * HIDDEN).sort(-1)
+    ordered, order = torch.where(others[:, None] > 0, scores, HIDDEN).sort(-1)
     out = torch.empty(2, b, h, n, device=scores.device)
     count = others.sum(-1).to(torch.int32).contiguous()
     options = {"T": block(t), "J": 4, "num_warps": 4 if t <= 1024 else 8}

@@ -41,8 +41,8 @@ def pattern_kernel(PRODUCTS, LENGTHS, UNSEEN, SEES, OUT, total, heads, n, t, sca
 
 
 @triton.jit
-def power_kernel(PRODUCTS, BARE, LENGTHS, SEES, OUT, total, heads, n, t, scale, T: tl.constexpr):
-    """OUT [9, b, h, n]: what `queries.STATISTICS` names after `PATTERN`."""
+def power_kernel(PRODUCTS, BARE, LENGTHS, SEES, OUT, total, heads, n, t, scale, T: tl.constexpr, BIASED: tl.constexpr):
+    """OUT [9, b, h, n]: what `queries.STATISTICS` names after `PATTERN`. BARE is read where queries have a bias."""
     row = tl.program_id(0).to(tl.int64)
     window, i, head = row // (heads * n), row % n, row // n
     column = tl.arange(0, T)
@@ -55,11 +55,14 @@ def power_kernel(PRODUCTS, BARE, LENGTHS, SEES, OUT, total, heads, n, t, scale, 
     weight = tl.where(seen, tl.exp(unscaled), 0.0)
     mass = tl.sum(weight, 0)
     tl.store(out, -tl.sum(weight / mass * tl.where(seen, unscaled - tl.log(mass), 0.0), 0))
-    bare = tl.where(seen, tl.load(BARE + row * t + column, mask=inside, other=0.0) * scale, -1e30)
-    bare -= tl.max(bare, 0)
-    weight = tl.where(seen, tl.exp(bare), 0.0)
-    mass = tl.sum(weight, 0)
-    tl.store(out + total, -tl.sum(weight / mass * tl.where(seen, bare - tl.log(mass), 0.0), 0))
+    if BIASED:
+        bare = tl.where(seen, tl.load(BARE + row * t + column, mask=inside, other=0.0) * scale, -1e30)
+        bare -= tl.max(bare, 0)
+        weight = tl.where(seen, tl.exp(bare), 0.0)
+        mass = tl.sum(weight, 0)
+        tl.store(out + total, -tl.sum(weight / mass * tl.where(seen, bare - tl.log(mass), 0.0), 0))
+    else:
+        tl.store(out + total, tl.log(tl.sum(seen.to(tl.float32), 0)))
 
     # Deviations from the mean over the keys after position 0, which joins the m others with m / (m + 1).
     later = tl.where(seen & (column > 0), 1.0, 0.0)

@@ -57,13 +57,21 @@ def _by_head(one: Slices, two: Slices, sides: str) -> Iterator[tuple[Tensor, Ten
 
 @contextmanager
 def _tracked(anatomy: Anatomy) -> Iterator[None]:
-    """Gradients from the first block on, whether or not a parameter requires them, in evaluation mode."""
+    """Gradients from the first block on, in evaluation mode. Parameters require none meanwhile: the graph need not keep
+    what only their gradients would be computed from."""
 
     def root(stream: Tensor, given: Tensor | None) -> Tensor:
         return stream.detach().requires_grad_(True)
 
-    with still(anatomy.model), torch.enable_grad(), changing(anatomy, "L0.resid_pre", root):
-        yield
+    learned = [parameter for parameter in anatomy.model.parameters() if parameter.requires_grad]
+    for parameter in learned:
+        parameter.requires_grad_(False)
+    try:
+        with still(anatomy.model), torch.enable_grad(), changing(anatomy, "L0.resid_pre", root):
+            yield
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_(True)
 
 
 class _Graph:

@@ -12,8 +12,18 @@ from armillary.anatomy.positions.rotary import Rotation
 from armillary.measures.stacks import product
 from armillary.probes.instruments.head_parts.head_nullspaces import NullShare
 
-# Numbers in the scores of the layers that are evaluated together; some twenty such arrays are alive at a time.
-TOGETHER = 1 << 25
+# Numbers in the scores of the layers that are evaluated together; some ten such arrays are alive at once. Fewer groups
+# take the host less time, and while the last one is evaluated it has nothing left to do.
+TOGETHER = 1 << 27
+# So many numbers are allowed for each of these bytes of a GPU's memory.
+BYTES_PER_SCORE = 512
+
+
+def together(device: torch.device) -> int:
+    """How many scores are evaluated at once."""
+    if device.type != "cuda":
+        return TOGETHER
+    return min(TOGETHER, torch.cuda.get_device_properties(device).total_memory // BYTES_PER_SCORE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +60,10 @@ class Held:
 class Layers:
     """Holds layers until there are enough of them to be evaluated together."""
 
-    def __init__(self, evaluate: Callable[[Sequence[Held]], None], scores: int) -> None:
-        """`scores`: how many numbers the scores of a layer have; 0 where layers are evaluated one by one."""
+    def __init__(self, evaluate: Callable[[Sequence[Held]], None], layers: int, groups: int) -> None:
+        """In so many `groups` of about equal size."""
         self._evaluate, self._waiting = evaluate, list[Held]()
-        self._most = max(1, TOGETHER // scores) if scores else 1
+        self._most = -(-layers // max(1, min(groups, layers)))
 
     def add(self, held: Held) -> None:
         if self._waiting and not self._waiting[0].alike(held):
@@ -86,14 +96,21 @@ class SharesOfLayers:
             kind = torch.float16 if spans[0].is_cuda else torch.float32
             self._spans = torch.stack([span.permute(1, 0, 2).flatten(1).to(kind) for span in spans])
 
-    def of(self, projection: Tensor, z: Tensor) -> Tensor:
+    @property
+    def read_projections(self) -> bool:
+        """Or are shares computed from z alone?"""
+        return self._spans is None
+
+    def of(self, projection: Tensor | None, z: Tensor) -> Tensor:
         """[layer · b, h, t] for `projection` [layer · b, t, h or groups, k] of z [layer · b, t, d]."""
         first, count = self._shares[0], len(self._shares)
         if self._spans is None:
+            assert projection is not None, "q, k or v is read"
             pairs = zip(self._shares, projection.chunk(count), z.chunk(count), strict=True)
             return torch.cat([share.of(some, rows) for share, some, rows in pairs])
         rows = z.view(count, -1, z.shape[-1])
         seen = product(rows.to(self._spans.dtype), self._spans)
-        seen = seen.view(*z.shape[:2], len(first.root), -1).square().sum(-1)
-        unseen = 1 - seen / z.square().sum(-1)[..., None].clamp_min(1e-30)
+        seen = torch.linalg.vector_norm(seen.view(*z.shape[:2], len(first.root), -1), dim=-1)
+        length = torch.linalg.vector_norm(z, dim=-1)[..., None].clamp_min(1e-15)
+        unseen = 1 - (seen / length).square()
         return unseen.clamp(0, 1).transpose(1, 2).repeat_interleave(first.group, 1)

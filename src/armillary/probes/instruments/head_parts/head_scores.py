@@ -24,7 +24,8 @@ LEAST = 1e-15
 
 @dataclass(frozen=True, eq=False)
 class QueryScores:
-    """b windows with n queries and t keys each: q [b, h, n, k] and k [b, h, t, k] rotated and normed, z [b, t, d]."""
+    """b windows with n queries and t keys each: q [b, h, n, k] and k [b, h or groups, t, k] rotated and normed, z
+    [b, t, d]."""
 
     attention: Attention
     q: Tensor
@@ -39,7 +40,7 @@ class QueryScores:
     bare_q: Tensor | None = None
     """[b, h, n, k]: what biases alone make of a query; None where there are none."""
     bare_k: Tensor | None = None
-    """[b, h, t, k]: the same of keys."""
+    """[b, h, n, k]: the same of keys, at the positions of the queries."""
     distinct: Tensor | None = None
     """[b, n]: False where a query is repeated to fill a row; None where none is."""
 
@@ -53,10 +54,20 @@ class QueryScores:
         """The same without position 0."""
         return self.among * (torch.arange(self.sees.shape[-1], device=self.sees.device) > 0)
 
+    def with_keys(self, q: Tensor) -> Tensor:
+        """q·k [b, h, n, t] of queries [b, h, n, k]; those of heads that share keys in one product."""
+        b, _, n, k = q.shape
+        return (q.reshape(b, self.k.shape[1], -1, k) @ self.k.mT).view(b, -1, n, self.k.shape[2])
+
+    def per_head(self, of_keys: Tensor) -> Tensor:
+        """[b, h, …] of what heads that share keys have in common."""
+        shared = self.q.shape[1] // self.k.shape[1]
+        return of_keys if shared == 1 else of_keys.repeat_interleave(shared, 1)
+
     @cached_property
     def products(self) -> Tensor:
         """q·k [b, h, n, t]."""
-        return self.q @ self.k.mT
+        return self.with_keys(self.q)
 
     @cached_property
     def scores(self) -> Tensor:
@@ -82,7 +93,7 @@ class QueryScores:
     @cached_property
     def k_length(self) -> Tensor:
         """[b, h, t]."""
-        return self.k.norm(dim=-1).clamp_min(LEAST)
+        return self.per_head(self.k.norm(dim=-1).clamp_min(LEAST))
 
     @cached_property
     def along(self) -> Tensor:
@@ -118,7 +129,8 @@ def fields_of(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor], fields: tu
 
 def _kernel_reads(seen: QueryScores) -> bool:
     """Are scores products times a scale, and in one piece?"""
-    plain = seen.attention.softcap is None and seen.attention.bias is None and seen.attention.sinks is None
+    attention = seen.attention
+    plain = attention.softcap is None and attention.bias is None and attention.sinks is None and attention.scale > 0
     return plain and fused(seen.q) and batched(seen.q.device) and seen.k.shape[2] <= MOST_KEYS
 
 
@@ -126,10 +138,11 @@ def _by_kernel(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor]) -> dict[s
     """The columns of `fields_of`, on a GPU: what needs whole rows of scores is one read of them."""
     count, length = seen.among.sum(-1), seen.q.norm(dim=-1).clamp_min(LEAST)
     largest, null_query, null_key, null_value = count.log().clamp_min(1e-9), *null
-    bare = torch.zeros_like(seen.products) if seen.bare_q is None else seen.bare_q @ seen.k.mT
+    bare = None if seen.bare_q is None else seen.with_keys(seen.bare_q)
     found = query_statistics(seen.products, bare, seen.k_length, null_value, seen.sees, seen.attention.scale)
     near, itself = _nearness(seen)
-    rho, rho_later = correlations(seen.scores, (seen.among - itself)[:, 0], near[:, 0])
+    # Scores are products times a positive scale, so their ranks are the same.
+    rho, rho_later = correlations(seen.products, (seen.among - itself)[:, 0], near[:, 0])
     product_power = found["score_power"] / seen.attention.scale**2
     named = ("mean_score", "score_power", "score_power_later", "variation", "variation_later")
     return {
@@ -259,6 +272,7 @@ def _axis_power(seen: QueryScores, product_power: Tensor) -> Tensor:
     keys, among = seen.k - seen.k.mean(2, keepdim=True), seen.among
     count = among.sum(-1).clamp_min(1)
     total = (among @ keys.square().sum(-1)[..., None])[..., 0] - (among @ keys).square().sum(-1) / count
+    total = seen.per_head(total)
     # For a random unit vector a, (q·a)²(k·a)² is (|q|²|k|² + 2(q·k)²) / (k(k + 2)) on average.
     return (seen.q.square().sum(-1) * total.clamp_min(0) + 2 * product_power) / (seen.q.shape[-1] + 2)
 
@@ -266,15 +280,15 @@ def _axis_power(seen: QueryScores, product_power: Tensor) -> Tensor:
 def _unseen(seen: QueryScores, largest: Tensor) -> dict[str, Tensor]:
     """The pattern of a query of which only biases are left, and how a token's score as a key varies over queries."""
     bare_q = torch.zeros_like(seen.q) if seen.bare_q is None else seen.bare_q
-    scores, sinks = seen.scored(bare_q @ seen.k.mT), seen.attention.sinks
+    scores, sinks = seen.scored(seen.with_keys(bare_q)), seen.attention.sinks
     bare = entropy_of(seen.attended(scores, seen.among), scores, seen.among, sinks) / largest
     return {"entropy_bare": bare, **_key_spread(seen)}
 
 
 def _key_spread(seen: QueryScores) -> dict[str, Tensor]:
     rows = torch.arange(len(seen.z), device=seen.z.device)[:, None]
-    keys = seen.k if seen.bare_k is None else seen.k - seen.bare_k
-    keys = keys.transpose(1, 2)[rows, seen.query].transpose(1, 2)
+    keys = seen.per_head(seen.k.transpose(1, 2)[rows, seen.query].transpose(1, 2))
+    keys = keys if seen.bare_k is None else keys - seen.bare_k
     at_keys = seen.sees.gather(2, seen.query[:, None].expand(-1, seen.query.shape[1], -1))
     asked = at_keys if seen.distinct is None else at_keys & seen.distinct[..., None]
     among = asked[:, None].float()

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.folded import fold, reading_norm
+from armillary.anatomy.folded import Folded, fold, reading_norm
 from armillary.anatomy.norm import Norm
 from armillary.flow.attention import rotations, turned, visible
 from armillary.flow.glimpse import Tokens
 from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import batched
 from armillary.measures import GroupedScalars, Largest, Named, Rows
-from armillary.probes.instruments.batched.heads_batched import Held, Layers, SharesOfLayers, stacked
+from armillary.probes.instruments.batched.heads_batched import Held, Layers, SharesOfLayers, stacked, together
 from armillary.probes.instruments.head_parts.head_nullspaces import null_shares
 from armillary.probes.instruments.head_parts.head_rebuilding import Rebuilding
 from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of
@@ -51,6 +51,7 @@ class HeadWatch:
         folded = [fold(anatomy, layer) for layer in range(anatomy.layers)]
         self._null = [null_shares(heads, rounded) for heads in folded]
         self._bare = [(heads.a_Q, heads.a_K) for heads in folded]
+        self._biased = any(_has_biases(heads) for heads in folded)
         # Where no norm stands before attention, the heads read the input of its projections.
         norms = [reading_norm(anatomy, layer)[0] for layer in range(anatomy.layers)]
         self._stream = {site or f"L{layer}.q" for layer, site in enumerate(norms)}
@@ -73,8 +74,9 @@ class HeadWatch:
             part.to(device, non_blocking=True)
             for part in (torch.tensor(rows).long(), query, torch.tensor(unique).long(), distinct)
         )
-        scores = len(rows) * most * batch.ids.shape[1] * self.anatomy.n_heads
-        self._layers = Layers(self._evaluate, max(1, scores) if self._batched else 0)
+        layers = self.anatomy.layers
+        scores = len(rows) * most * batch.ids.shape[1] * self.anatomy.n_heads * layers
+        self._layers = Layers(self._evaluate, layers, -(-scores // together(device)) if self._batched else layers)
         self._columns: list[tuple[str, Tensor]] = []
         self._every = len(rows) == len(batch.ids)
         self._rebuild = [(i, rows[i], len(w.ids)) for i, w in enumerate(windows) if w in self._rebuilt]
@@ -111,8 +113,9 @@ class HeadWatch:
         if len(self._rows):
             scores, shares = self._sampled(held, q, k)
             fields = fields_of(scores, shares, FIELDS)
-            for each, found in zip(held, fields.chunk(len(held)), strict=True):
-                self.state.rows[f"L{each.layer}"].include(found.flatten(0, 1).index_select(0, self._unique))
+            fields = fields.reshape(len(held), -1, *fields.shape[2:]).index_select(1, self._unique)
+            for each, found in zip(held, fields.unbind(), strict=True):
+                self.state.rows[f"L{each.layer}"].include(found)
 
     def _lengths(self, held: Sequence[Held], q: Tensor, k: Tensor) -> None:
         """Lengths at all tokens. A rotation does not change them (YaRN's factor does, but not their spread)."""
@@ -156,34 +159,37 @@ class HeadWatch:
         windows."""
         attention, whole, count = held[0].attention, held[0].rotation, len(held)
         at = (slice(None), self._rows[:, None], self._query)
-        every, values = k, stacked([each.v for each in held])
         results = stacked([each.result for each in held])[at].float()
-        q, k = (side[at].flatten(0, 1).float() for side in (q, k))
-        keys, values = (self._windows(side).flatten(0, 1).float() for side in (every, values))
+        null = self._null_of([each.layer for each in held])
+        keys, values = self._windows(k).flatten(0, 1).float(), None
+        if null.value.read_projections:
+            values = self._windows(stacked([each.v for each in held])).flatten(0, 1).float()
+        q = q[at].flatten(0, 1).float()
+        k_at = k[at].flatten(0, 1).float() if null.key.read_projections else None
         z = _direction(held[0].norm, stacked([each.x for each in held]).flatten(0, 1).float())
         query = self._query.repeat(count, 1)
         query_z = z[torch.arange(len(z), device=z.device)[:, None], query]
         at_queries = None if whole is None else whole.at(query)
         sees = visible(attention, z.shape[1], self.anatomy.causal, z.device)[self._query]
         real = self._tokens.real.reshape(self._shape)[self._rows]
-        null = self._null_of([each.layer for each in held])
-        bare_q, bare_k = (
-            side.to(z)[:, None, None].expand(count, len(self._rows), rows, -1, -1).flatten(0, 1)
-            for side, rows in ((null.bare_q, q.shape[1]), (null.bare_k, z.shape[1]))
-        )
+        bare = {
+            f"bare_{side}": turned(attention, side, _repeated(vectors, q), at_queries).transpose(1, 2)
+            for side, vectors in (("q", null.bare_q), ("k", null.bare_k))
+            if self._biased
+        }
         scores = QueryScores(
             attention=attention,
             q=turned(attention, "q", q, at_queries).transpose(1, 2),
-            k=turned(attention, "k", keys, whole).repeat_interleave(attention.group, 2).transpose(1, 2),
+            # One layout for all that reads them: a product would copy them again.
+            k=turned(attention, "k", keys, whole).transpose(1, 2).contiguous(),
             z=z,
             update=(results.transpose(2, 3) @ null.writes.to(z)[:, None]).norm(dim=-1).flatten(0, 1),
             query=query,
             sees=(sees & real[:, None]).repeat(count, 1, 1),
-            bare_q=turned(attention, "q", bare_q, at_queries).transpose(1, 2),
-            bare_k=turned(attention, "k", bare_k, whole).transpose(1, 2),
             distinct=self._distinct.repeat(count, 1),
+            **bare,
         )
-        return scores, (null.query.of(q, query_z), null.key.of(k, query_z), null.value.of(values, z))
+        return scores, (null.query.of(q, query_z), null.key.of(k_at, query_z), null.value.of(values, z))
 
     def _windows(self, x: Tensor) -> Tensor:
         """[layer, sampled window, …]."""
@@ -220,6 +226,18 @@ class _Unseen:
     writes: Tensor
     bare_q: Tensor
     bare_k: Tensor
+
+
+def _has_biases(heads: Folded) -> bool:
+    """Do biases, of projections or of the norms of q and k, make something of a query or key that is 0?"""
+    shifts = [norm.shift for norm in (heads.attention.q_norm, heads.attention.k_norm) if norm is not None]
+    return any(shift is not None for shift in shifts) or bool((heads.a_Q != 0).any() | (heads.a_K != 0).any())
+
+
+def _repeated(vectors: Tensor, like: Tensor) -> Tensor:
+    """[layer · b, n, h, k]: those of each layer [layer, h, k], at every query of its windows."""
+    layers, (rows, queries) = len(vectors), like.shape[:2]
+    return vectors.to(like)[:, None, None].expand(layers, rows // layers, queries, -1, -1).flatten(0, 1)
 
 
 def _direction(norm: Norm | None, x: Tensor) -> Tensor:
