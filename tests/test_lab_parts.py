@@ -108,6 +108,15 @@ def test_half_precision_is_computed_in_float32(name):
 
 
 @pytest.mark.parametrize("name", parts())
+def test_autocast_changes_nothing(name):
+    norm, x = perturbed(parts()[name]).float(), draw(8, D).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = norm(x)
+    assert mixed.dtype == torch.float32
+    torch.testing.assert_close(mixed, norm(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", parts())
 def test_a_norm_of_another_width_is_refused(name):
     with pytest.raises(ValueError, match=f"width {D}"):
         parts()[name](torch.zeros(2, D + 1))

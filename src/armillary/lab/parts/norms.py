@@ -38,9 +38,11 @@ class _Norm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.width:
             raise ValueError(f"this norm has width {self.width}; the input has width {x.shape[-1]}")
-        z = self.core(in_float32(x))
-        z = z if self.weight is None else z * self.weight
-        return (z if self.bias is None else z + self.bias).to(x.dtype)
+        # Products of a norm stay in float32 where autocast would round them to half precision.
+        with torch.autocast(x.device.type, enabled=False):
+            z = self.core(in_float32(x))
+            z = z if self.weight is None else z * self.weight
+            return (z if self.bias is None else z + self.bias).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.width}, eps={self.eps:g}"

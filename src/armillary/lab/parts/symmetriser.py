@@ -94,7 +94,8 @@ class Symmetriser(nn.Module):
         """[…, head] after all rounds of messages."""
         mixing = self.heard()
         for _ in range(self.rounds if self.messages != "none" else 0):
-            numbers = numbers @ mixing.T.to(numbers.dtype)
+            # No matrix product: autocast would round it to half precision, and a compiler could not fuse it.
+            numbers = (numbers[..., None, :] * mixing.to(numbers.dtype)).sum(-1)
         return numbers
 
     def heard(self) -> Tensor:
