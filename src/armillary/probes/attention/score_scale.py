@@ -78,7 +78,7 @@ class ScoreScale:
             RuleChange(
                 "2026-11-18",
                 "The exponent of random draws refuted by its value alone; across its limit it leaves part 1 open now, "
-                "as this rule's text says. Exponents of six models are 0.99 to 1.01, so that no verdict of theirs changed.",
+                "as this rule's text says. Six models have 0.99 to 1.01, so that no verdict of theirs changed.",
             ),
         ),
     )
