@@ -12,6 +12,7 @@ from planted import first_reading, name_of
 from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
+from armillary.probes.attention import score_scale
 from armillary.probes.attention.cosine import Cosine
 from armillary.probes.attention.geodesic import Geodesic
 from armillary.probes.attention.nullspace import Nullspace
@@ -114,6 +115,13 @@ def test_the_growth_over_random_axes_is_that_of_the_heads(ordinary):
 def test_an_untrained_model_keeps_the_law_of_the_scale():
     parts = {part.name: part.verdict for part in ScoreScale().conclude(untrained(7)).parts if part.asserted}
     assert set(parts.values()) == {"supported"}
+
+
+@pytest.mark.parametrize(("exponent", "verdict"), [(1.0, "supported"), (0.91, "undecided"), (1.2, "refuted")])
+def test_a_growth_across_its_limit_is_open(ordinary, monkeypatch, exponent, verdict):
+    monkeypatch.setattr(score_scale, "random_exponent", lambda growth: (exponent, 0.02))
+    part = next(part for part in ScoreScale().conclude(ordinary).parts if part.name == "with the norm, Var(q·k) = k")
+    assert part.verdict == verdict
 
 
 def untrained(seed: int, heads: int = 2, width: int = D) -> Evidence:

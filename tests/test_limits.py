@@ -2,7 +2,9 @@
 
 import json
 import re
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,3 +211,11 @@ def test_a_number_without_a_size_has_no_strip():
     nothing = replace(finding, statistic=Statistic("not measured", *[float("nan")] * 3), limits=())
     assert strip_html(nothing) == ""
     assert with_limits(nothing, read(tiny("gpt2"))).limits == ()
+
+
+def test_passes_of_untrained_models_are_counted_by_part():
+    bench = runpy.run_path(str(Path(__file__).parent.parent / "bench" / "untrained_parts.py"))
+    results = [("a.b", "one", True)] + 19 * [("a.b", "one", False)] + 20 * [("a.c", "", False)]
+    (first, second) = bench["rows"](results)
+    assert first[:3] == ("a.b: one", 1, 20) and second[:3] == ("a.c", 0, 20)
+    assert first[3] < 0.05 < first[4] and second[3] == 0

@@ -28,7 +28,7 @@ from armillary.probes.instruments.heads import HEADS
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, Interval, T, mean, name_heads, weakest
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.verdicts import more_text, name_sites
+from armillary.probes.machinery.verdicts import above, missing_interval, more_text, name_sites
 from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Table, say
 
 EXPONENT = "exponent of Var(q·k) in the number of axes, median head"
@@ -74,6 +74,11 @@ class ScoreScale:
                 "The rule had asked for a variance of scores within a factor of ten of 1. Untrained models, on which "
                 "the law holds exactly, were all refuted because their weights are small. It now tests what the norm "
                 "does and whether 1/√k undoes the growth with k.",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "The exponent of random draws refuted by its value alone; across its limit it leaves part 1 open now, "
+                "as this rule's text says. Six models have 0.99 to 1.01, so that no verdict of theirs changed.",
             ),
         ),
     )
@@ -154,14 +159,18 @@ def _variances(evidence: Evidence, arm: str) -> Floats:
 def _with_norm(scales: StreamScales, growth: dict[int, Floats]) -> Part:
     exponent, error = random_exponent(growth)
     verdict, why = by_sure_share(near(logarithm(scales.normed), 0.0), -np.log(T.scale_unit))
-    if abs(exponent - 1) > T.scale_exponent_within:
+    measured = (exponent, exponent - error, exponent + error)
+    below, beyond = (above(measured, 1 + end * T.scale_exponent_within) for end in (-1, 1))
+    if below is False or beyond:
         verdict, why = "refuted", None
+    elif (below is None or beyond is None) and verdict != "refuted":
+        verdict, why = "undecided", missing_interval(*measured)
     low, high = scales.range(scales.normed)
     reading = (
         f"With the norm, Var(q·k)/k behind Gaussian weights is {low} to {high} over layers (the law: 1), and Var(q·k) "
         f"grows like k^{say(exponent, '.2f')}"
     )
-    statistic = Statistic("exponent of Var(q·k) in k, Gaussian weights", exponent, exponent - error, exponent + error)
+    statistic = Statistic("exponent of Var(q·k) in k, Gaussian weights", *measured)
     return Part("with the norm, Var(q·k) = k", verdict, reading, statistic, why=why)
 
 
