@@ -83,8 +83,8 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     positions = _positions(inner, family, config, blocks)
     context = _context(config, positions) if entrance["signal"] is None else entrance["signal"].tokens
     if not len(stack) or context < 1:
-        found = f"{len(stack)} layers and a context of {context} tokens"
-        raise ModelError(f"this {family.model_type} model has {found}, so it computes nothing; check its config.")
+        size = f"{len(stack)} layers and a context of {context} tokens"
+        raise ModelError(f"this {family.model_type} model has {size}, so it computes nothing; check its config.")
     heads, kv_heads, k, m = _sizes(blocks, family)
     outlet = _outlet(model, inner, family, config)
     sites = _sites(tables, at, blocks, k, outlet["ln_final"] is not None)

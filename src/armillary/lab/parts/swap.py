@@ -233,17 +233,17 @@ def _swap_widths(swapped: Swap, anatomy: Anatomy, width: int | None, heads: int 
 def _swap_activations(swapped: Swap, anatomy: Anatomy, name: str) -> None:
     for layer in range(anatomy.layers):
         block = anatomy.sites[f"L{layer}.resid_pre"].path
-        found = [
+        activations = [
             path
             for path, module in anatomy.model.get_submodule(block).named_modules()
             if type(module).__module__ in ACTIVATION_HOMES
         ]
-        if len(found) != 1:
+        if len(activations) != 1:
             raise ModelError(
-                f"layer {layer} of this {anatomy.family} has {len(found)} activation modules where one was expected; "
-                "its activation cannot be swapped."
+                f"layer {layer} of this {anatomy.family} has {len(activations)} activation modules where one was "
+                "expected; its activation cannot be swapped."
             )
-        swapped.replace(f"{block}.{found[0]}", Activation(name))
+        swapped.replace(f"{block}.{activations[0]}", Activation(name))
 
 
 def _swap_layers(swapped: Swap, anatomy: Anatomy, gate: bool, layout: str | None) -> None:

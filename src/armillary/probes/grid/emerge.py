@@ -114,16 +114,16 @@ class HeadEmergence:
         if result is None or missing is not None:
             return undecided(self.claim, *(missing or (Why.UNDEFINED, "")))
         seed, layers = evidence.seed, result.roles.shape[2]
-        found = {when: cells(result, when) for when in (NEXT, NOW)}
-        whole = {when: correlation(each, seed) for when, each in found.items()}
-        null = {when: exchanged(each, layers, seed) for when, each in found.items()}
+        ranked = {when: cells(result, when) for when in (NEXT, NOW)}
+        whole = {when: correlation(each, seed) for when, each in ranked.items()}
+        null = {when: exchanged(each, layers, seed) for when, each in ranked.items()}
         parts = []
         for when in (NEXT, NOW):
-            apart = {n: correlation([c for c in found[when] if c.phenomenon == n], seed) for n in result.names}
-            others = correlation(found[when], seed, OTHERS, ())
-            beyond = beyond_others(found[when], seed)
+            apart = {n: correlation([c for c in ranked[when] if c.phenomenon == n], seed) for n in result.names}
+            others = correlation(ranked[when], seed, OTHERS, ())
+            beyond = beyond_others(ranked[when], seed)
             parts.append(_part(when, whole[when], null[when], others, beyond, apart))
-        parts.append(views.beyond_role(found[NEXT], seed))
+        parts.append(views.beyond_role(ranked[NEXT], seed))
         verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
@@ -136,13 +136,13 @@ class HeadEmergence:
             n=len(result.steps),
             controls=(
                 Control("heads of a layer exchanged", *null[NEXT]),
-                Control("share on other tokens instead", *correlation(found[NEXT], seed, OTHERS, ())),
+                Control("share on other tokens instead", *correlation(ranked[NEXT], seed, OTHERS, ())),
             ),
             reading=" ".join([*(part.reading for part in parts), views.story(result), *result.damaged]),
             headline=views.headline(whole[NEXT], whole[NOW]),
-            table=views.table_of(result, found),
-            quantities=views.quantities(result, found, null[NEXT]),
-            notes=views.notes(evidence.anatomy, result, found, seed),
+            table=views.table_of(result, ranked),
+            quantities=views.quantities(result, ranked, null[NEXT]),
+            notes=views.notes(evidence.anatomy, result, ranked, seed),
             more_tables={"heads": views.head_rows(result)},
             parts=tuple(parts),
             of_text=not result.making,

@@ -102,8 +102,8 @@ class Selectable:
     def experiment(self, bench: "Bench") -> "dict[str, KeyHulls] | None":
         from armillary.probes.others.key_hulls import key_hulls
 
-        found = {arm: key_hulls(bench, arm) for arm in (MODEL, *bench.twins)}
-        return {arm: hulls for arm, hulls in found.items() if hulls is not None} or None
+        by_arm = {arm: key_hulls(bench, arm) for arm in (MODEL, *bench.twins)}
+        return {arm: hulls for arm, hulls in by_arm.items() if hulls is not None} or None
 
     def conclude(self, evidence: Evidence, result: "dict[str, KeyHulls] | None") -> Finding:
         if result is None:

@@ -29,22 +29,24 @@ class SampledStates:
 
 def sampled_states(anatomy: Anatomy, samples: TokenSamples, sites: Sequence[str]) -> SampledStates:
     """The sample keeps the same tokens, in the same order, at every site."""
-    kept = [samples.rows[site].sample() for site in sites]
-    ordinary = torch.stack([sample.marks == 0 for sample in kept]).all(0)
-    z = [anatomy.norms[site].direction(sample.rows[ordinary].float()) for site, sample in zip(sites, kept, strict=True)]
-    return SampledStates(torch.stack(z, 1).cpu(), kept[0].payload[ordinary].numpy())
+    drawn = [samples.rows[site].sample() for site in sites]
+    ordinary = torch.stack([sample.marks == 0 for sample in drawn]).all(0)
+    z = [
+        anatomy.norms[site].direction(sample.rows[ordinary].float()) for site, sample in zip(sites, drawn, strict=True)
+    ]
+    return SampledStates(torch.stack(z, 1).cpu(), drawn[0].payload[ordinary].numpy())
 
 
-def same_tokens(one: SampledStates, other: SampledStates) -> tuple[SampledStates, SampledStates]:
+def same_tokens(first: SampledStates, second: SampledStates) -> tuple[SampledStates, SampledStates]:
     """The states of the tokens that both samples have; a token may be massive in one of them alone."""
-    places = [{(int(d), int(t)): row for row, (d, t) in enumerate(each.places[:, :2])} for each in (one, other)]
+    places = [{(int(d), int(t)): row for row, (d, t) in enumerate(each.places[:, :2])} for each in (first, second)]
     common = sorted(places[0].keys() & places[1].keys())
 
     def chosen(states: SampledStates, rows: Mapping[tuple[int, int], int]) -> SampledStates:
-        kept = [rows[place] for place in common]
-        return SampledStates(states.z[kept], states.places[kept])
+        common_rows = [rows[place] for place in common]
+        return SampledStates(states.z[common_rows], states.places[common_rows])
 
-    return chosen(one, places[0]), chosen(other, places[1])
+    return chosen(first, places[0]), chosen(second, places[1])
 
 
 @dataclass(frozen=True, eq=False)
