@@ -29,7 +29,8 @@ from armillary.anatomy.loading.weights import (
     read_config,
     state_of,
 )
-from armillary.anatomy.read import check_config, checksum, fingerprint, read
+from armillary.anatomy.read import check_config, read
+from armillary.anatomy.reading.fingerprints import checksum, fingerprint
 from armillary.anatomy.reading.modules import optional
 from armillary.errors import ModelError, nearest
 

@@ -18,7 +18,7 @@ from armillary.lab.parts.attention.membership import Membership
 from armillary.lab.parts.attention.scores import Score, ScoredAttention
 from armillary.lab.parts.attention.supervised_heads import SupervisedAttention
 from armillary.lab.parts.attention.width import WideAttention
-from armillary.lab.parts.attention.wrapped_projections import wrapper_of
+from armillary.lab.parts.attention.wrapped_projections import is_gpt2, wrapper_of
 from armillary.lab.parts.gated_layers import gated
 from armillary.lab.parts.mimic import mimicked
 from armillary.lab.parts.norms import new_norm, take_affine
@@ -206,7 +206,7 @@ def _memberships(heads: str, results: str | None, n: int, width: int, pairs: boo
 
 
 def _must_be_gpt2(anatomy: Anatomy, what: str) -> None:
-    if anatomy.family != "gpt2":
+    if not is_gpt2(anatomy.model):
         raise ModelError(f"{what} can be swapped in GPT-2 models so far, and this is a {anatomy.family}.")
 
 
@@ -263,7 +263,7 @@ def centre(model: Any) -> None:
     LayerNorm ignores that mean, so nothing changes; but on a centred stream RMSNorm and LayerNorm are the same. An
     unembedding that shares the embedding's weights gets its own copy first, because it reads the mean.
     """
-    if model.config.model_type != "gpt2":
+    if not is_gpt2(model):
         raise ModelError(f"only GPT-2 models can be centred so far, and this is a {model.config.model_type}.")
     inner, head = model.base_model, model.get_output_embeddings()
     if head is not None and head.weight is inner.wte.weight:

@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 # Passes over the evaluation text per checkpoint: patterns of text and copies, then each set of tokens backwards, on all
 # of the survey's text.
 PASSES = 22
-ASKED = {
-    "induction": "repeated random tokens",
-    "same": "words that have stood before",
-    "previous": "pieces inside words",
-}
 
 
 @dataclass(frozen=True)

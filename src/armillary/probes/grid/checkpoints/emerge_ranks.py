@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
-from armillary.geometry.resample import tails
 from armillary.probes.grid.checkpoints.emergence import Emergence
-from armillary.probes.machinery import NAN3, Floats, Interval, T
+from armillary.probes.machinery import NAN3, Floats, Interval, T, interval_of_draws, redrawn
+from armillary.probes.machinery.intervals import null_interval
 
 NOW, NEXT = "now", "next"
 DRAWS, AT_ONCE = 1000, 100
@@ -86,13 +86,7 @@ def _interval(ranked: Sequence[RankedHeads], seed: int, statistic: Callable[[Flo
     if not len(ranks):
         return NAN3
     heads = ranks.shape[-1]
-    value = float(statistic(ranks[None], np.ones((1, heads)))[0])
-    if heads < T.documents_least or np.isnan(value):
-        return value, float("nan"), float("nan")
-    weights = np.random.default_rng([seed, 67]).multinomial(heads, np.full(heads, 1 / heads), DRAWS).astype(float)
-    drawn = statistic(ranks[None], weights)
-    low, high = np.quantile(drawn[np.isfinite(drawn)], tails(heads))
-    return value, float(low), float(high)
+    return interval_of_draws(statistic(ranks[None], redrawn(heads, DRAWS, (seed, 67))), heads)
 
 
 def exchanged(ranked: Sequence[RankedHeads], layers: int, seed: int, given: tuple[int, ...] = (OTHERS,)) -> Interval:
@@ -109,8 +103,7 @@ def exchanged(ranked: Sequence[RankedHeads], layers: int, seed: int, given: tupl
         for row in (EXCESS, OTHERS):
             moved[:, :, row] = ranks[:, row][:, orders].swapaxes(0, 1)
         drawn.append(_pooled(moved, np.ones((AT_ONCE, heads)), EXCESS, given))
-    low, high = np.nanquantile(drawn, (0.025, 0.975))
-    return float(np.nanmean(drawn)), float(low), float(high)
+    return null_interval(drawn)
 
 
 def _pooled(ranks: Floats, weights: Floats, variable: int, given: tuple[int, ...]) -> Floats:

@@ -127,7 +127,11 @@ def logistic(x: Floats, y: Flags) -> Floats:
     for _ in range(25):
         likely = _likely(design @ weights)
         slope = design.T @ (y - likely) - ridge @ weights
-        weights = weights + np.linalg.solve((design.T * (likely * (1 - likely))) @ design + ridge, slope)
+        step = np.linalg.solve((design.T * (likely * (1 - likely))) @ design + ridge, slope)
+        weights = weights + step
+        # Newton's method squares the error at every step: the next one would be below rounding.
+        if np.abs(step).max() <= 1e-9:
+            break
     return weights
 
 

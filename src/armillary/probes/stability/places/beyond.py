@@ -9,8 +9,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Window
-from armillary.geometry.resample import tails
-from armillary.probes.machinery import Floats, Interval
+from armillary.probes.machinery import Floats, Interval, interval_of_draws, redrawn
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.stability.places.position_bins import DRAWS, distances
 from armillary.results import Why
@@ -32,9 +31,7 @@ class Beyond:
 
     def median(self, draws: Floats) -> Interval:
         """Of the median norm, over windows."""
-        values = np.median(draws, axis=1)
-        low, high = np.quantile(values[1:], tails(WINDOWS))
-        return float(values[0]), float(low), float(high)
+        return interval_of_draws(np.median(draws, axis=1), WINDOWS)
 
 
 def span_of(anatomy: Anatomy) -> int:
@@ -102,8 +99,7 @@ def look_beyond(bench: Bench) -> Beyond | Obstacle:
 
 def _distances(states: dict[str, list[Tensor]], places: Tensor, span: int, seed: int) -> tuple[Floats, Floats]:
     """[1 + draw, norm] across the trained length and before it, from values [windows, place, d]."""
-    drawn = np.random.default_rng(seed).multinomial(WINDOWS, np.full(WINDOWS, 1 / WINDOWS), size=DRAWS)
-    weights = np.vstack([np.ones(WINDOWS), drawn])
+    weights = redrawn(WINDOWS, DRAWS, seed)
     third = (places // span).repeat(WINDOWS).numpy()
     window = torch.arange(WINDOWS).repeat_interleave(len(places)).numpy()
     across: list[Floats] = []

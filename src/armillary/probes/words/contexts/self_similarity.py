@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.geometry.resample import tails
 from armillary.probes.instruments.samples import TokenSamples
-from armillary.probes.machinery import NAN3, Floats, Interval, Ints, T
+from armillary.probes.machinery import NAN3, Floats, Interval, Ints, T, interval_of_draws, redrawn
 
 DRAWS = 1000
 
@@ -71,10 +70,8 @@ class SelfSimilarity:
         """[draw, site]; the first row is the text itself."""
         groups = np.flatnonzero(self.present)
         weights = np.zeros((1 + DRAWS, len(self.present)))
-        weights[0, groups] = 1
         if len(groups):
-            even = np.full(len(groups), 1 / len(groups))
-            weights[1:, groups] = np.random.default_rng(seed).multinomial(len(groups), even, DRAWS)
+            weights[:, groups] = redrawn(len(groups), DRAWS, seed)
         return self.own_shares(weights)
 
     def cosines(self) -> Floats:
@@ -84,13 +81,7 @@ class SelfSimilarity:
 
     def interval(self, draws: Floats) -> Interval:
         """Value (the first) and interval over documents of one number per draw."""
-        documents, drawn = int(self.present.sum()), draws[1:][np.isfinite(draws[1:])]
-        if self.tokens < T.tokens_least or not np.isfinite(draws[0]):
-            return NAN3
-        if documents < T.documents_least or not len(drawn):
-            return (float(draws[0]), *NAN3[1:])
-        low, high = np.quantile(drawn, tails(documents))
-        return float(draws[0]), float(min(low, draws[0])), float(max(high, draws[0]))
+        return NAN3 if self.tokens < T.tokens_least else interval_of_draws(draws, int(self.present.sum()), around=True)
 
     def intervals(self, draws: Floats) -> Floats:
         """[site, (value, low, high)] of draws [draw, site]."""
