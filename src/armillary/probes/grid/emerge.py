@@ -177,9 +177,9 @@ def _part(
     strong = [name for name, ends in apart.items() if not np.isnan(ends[0]) and name not in weak]
     verdict = "qualified" if verdict == "supported" and weak else verdict
     text = (
-        f"Between heads of a layer, the excess share of the gradient on a phenomenon's tokens and {predicted} have a "
-        f"rank correlation of {_span(whole)}; with heads exchanged it is at most {say(null[2], '.2f')}; of the share "
-        f"on other tokens it is {say(others[0], '.2f')}, less by {_span(beyond)}"
+        f"A head's excess share of its layer's gradient on the tokens of a phenomenon has a rank correlation of "
+        f"{_span(whole)} with {predicted}. With the heads of a layer exchanged it is at most {say(null[2], '.2f')}; "
+        f"for the share on other tokens it is {say(others[0], '.2f')}, a difference of {_span(beyond)}"
     )
     if verdict == "qualified":
         text += f". It holds for {name_sites(strong)}, and not for {name_sites(weak)}"
