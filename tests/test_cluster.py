@@ -26,9 +26,11 @@ from armillary.results.store import survey_json
 from armillary.survey_states import SentModel
 
 distributed = pytest.importorskip("distributed")
-from armillary.probes.machinery.processes import cluster  # noqa: E402
+import dask  # noqa: E402
 
-# Workers are fresh processes: they import torch and the model's class, which takes seconds.
+from armillary.probes.machinery.processes import cluster  # noqa: E402
+from armillary.probes.machinery.processes.workers import prepare  # noqa: E402
+
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 CLAIMS = "sphere.radius,spectrum.two-zeros,attention.cosine,words.travel"
 TEXT = list(sample().texts)[:24]
@@ -49,9 +51,14 @@ def small():
 
 @pytest.fixture(scope="module")
 def workers():
-    """Two processes of one thread."""
-    with cluster.cluster_of("local:2") as found:
-        yield found
+    """Two processes of one thread, forked from one that has imported what all need: five of them live in this file."""
+    method = dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    with method, pytest.MonkeyPatch.context() as patch:
+        # Dask would ask for modules of its own only.
+        patch.setattr("distributed.utils._forkserver_preload_set", True)
+        prepare(["distributed", "armillary.survey_states", "transformers.models.gpt2.modeling_gpt2"])
+        with cluster.cluster_of("local:2") as found:
+            yield found
 
 
 def survey(model, **more):
