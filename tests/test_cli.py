@@ -112,7 +112,7 @@ TWINS = 2
 def surveyed(shelf, gpt2, text):
     """The whole survey, twice into the same folder: what was printed and what survey.json held, each time.
 
-    With two untrained twins and on few documents: more of them make numbers better and files no other.
+    With two untrained twins: more of them make numbers better and files no other.
     """
 
     def make(path: Path) -> None:
@@ -121,7 +121,7 @@ def surveyed(shelf, gpt2, text):
             survey_twice(path)
 
     def survey_twice(path: Path) -> None:
-        command = ("survey", gpt2, "--text", text, "--out", path / "deep" / "result", "--tokens", 1500, "--quick")
+        command = ("survey", gpt2, "--text", text, "--out", path / "deep" / "result", "--tokens", 1500)
         printed = works(*command).stdout
         first = (path / "deep" / "result" / "survey.json").read_text("utf-8")
         again = works(*command, "--json").stdout
