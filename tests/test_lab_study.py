@@ -153,7 +153,7 @@ def test_a_killed_study_goes_on(text, tmp_path, monkeypatch):
 def test_arms_side_by_side_are_the_arms_one_by_one(text, tmp_path, monkeypatch, capfd):
     """Another process gives the same losses, and an arm that takes over a rate waits for it."""
     monkeypatch.setattr("armillary.lab.study.design.RATES", (1e-3, 2e-3))
-    names = ["layernorm", "block heads"]
+    names = ["identical twin", "layernorm", "block heads"]
     folders = [tmp_path / str(jobs) for jobs in (1, 2)]
     one, two = (Study("gate", "smoke", text, at, 1, "cpu").run(names, jobs) for jobs, at in enumerate(folders, 1))
     assert {row["key"]: row["loss"] for row in one} == {row["key"]: row["loss"] for row in two}
