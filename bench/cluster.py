@@ -25,7 +25,7 @@ from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.instrument import MODEL
 from armillary.probes.machinery.processes.cluster import Call, Cluster, cluster_of
-from armillary.probes.machinery.shared_pass import Passage, PassArm
+from armillary.probes.machinery.shared_pass import PassArm, SegmentReader
 from armillary.survey_states import SentModel
 
 SPHERE = (LENGTHS, COVARIANCES, SAMPLES)
@@ -45,7 +45,7 @@ def timed(cluster: Cluster, arm: PassArm) -> tuple[float, float]:
             futures = [observe.submit(_short(i)) for i in range(2 * len(cluster))]
             [future.result() for future in futures]
         before, mine, began = processors(cluster), time.process_time(), time.perf_counter()
-        reader = Passage(None, observe, ahead=observe.expect)
+        reader = SegmentReader(None, observe, ahead=observe.expect)
         reader.expect(arm.name, SPHERE, arm.corpus)
         reader(arm, SPHERE, lambda count: None)
         clock = time.perf_counter() - began

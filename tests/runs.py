@@ -47,6 +47,14 @@ def prose(path: Path, documents: int = 8) -> Path:
     return path
 
 
+def verse(path: Path) -> Path:
+    """399 short paragraphs of fifteen words."""
+    words = "the cat sat on a mat while rain fell and birds sang of stone and sea".split()
+    lines = [" ".join(words[(i * j) % len(words)] for j in range(1, 12)) for i in range(1, 400)]
+    path.write_text("\n\n".join(lines), "utf-8")
+    return path
+
+
 def noise(path: Path, characters: int = 20_000) -> Path:
     """Sixteen random letters: four bits each, whatever the model learns."""
     letters = np.random.default_rng(0).integers(16, size=characters)

@@ -21,14 +21,16 @@ from armillary.flow.documents import from_any, sample
 from armillary.flow.tokens import encode
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED
-from armillary.probes.machinery.shared_pass import InstrumentError, Passage, PassArm, gather
+from armillary.probes.machinery.shared_pass import InstrumentError, PassArm, SegmentReader, gather
 from armillary.results.store import survey_json
 from armillary.survey_states import SentModel
 
 distributed = pytest.importorskip("distributed")
-from armillary.probes.machinery.processes import cluster  # noqa: E402
+import dask  # noqa: E402
 
-# Workers are fresh processes: they import torch and the model's class, which takes seconds.
+from armillary.probes.machinery.processes import cluster  # noqa: E402
+from armillary.probes.machinery.processes.workers import prepare  # noqa: E402
+
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 CLAIMS = "sphere.radius,spectrum.two-zeros,attention.cosine,words.travel"
 TEXT = list(sample().texts)[:24]
@@ -49,9 +51,14 @@ def small():
 
 @pytest.fixture(scope="module")
 def workers():
-    """Two processes of one thread."""
-    with cluster.cluster_of("local:2") as found:
-        yield found
+    """Two processes of one thread, forked from one that has imported what all need: five of them live in this file."""
+    method = dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    with method, pytest.MonkeyPatch.context() as patch:
+        # Dask would ask for modules of its own only.
+        patch.setattr("distributed.utils._forkserver_preload_set", True)
+        prepare(["distributed", "armillary.survey_states", "transformers.models.gpt2.modeling_gpt2"])
+        with cluster.cluster_of("local:2") as found:
+            yield found
 
 
 def survey(model, **more):
@@ -80,7 +87,7 @@ def test_a_model_that_has_no_folder_travels(model, workers, whole):
 def gathered(anatomy, workers, instrument):
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 2500)
     with workers.holding(SentModel.of(anatomy), corpus, 0) as observe:
-        return gather(anatomy, corpus, [instrument], reader=Passage(None, observe, ahead=observe.expect))
+        return gather(anatomy, corpus, [instrument], reader=SegmentReader(None, observe, ahead=observe.expect))
 
 
 def test_a_worker_that_is_killed_is_survived(model, workers, tmp_path):
@@ -104,16 +111,18 @@ def test_all_workers_may_die_at_once(model, workers):
     with workers.holding(SentModel.of(anatomy), corpus, 0) as observe:
         for pid in workers.client.run(os.getpid).values():
             os.kill(pid, signal.SIGKILL)
-        states, raised = Passage(None, observe)(arm, [LENGTHS], lambda tokens: None)
+        states, raised = SegmentReader(None, observe)(arm, [LENGTHS], lambda tokens: None)
     assert not raised
-    assert LENGTHS.count(states[LENGTHS]) == LENGTHS.count(Passage()(arm, [LENGTHS], lambda tokens: None)[0][LENGTHS])
+    assert LENGTHS.count(states[LENGTHS]) == LENGTHS.count(
+        SegmentReader()(arm, [LENGTHS], lambda tokens: None)[0][LENGTHS]
+    )
 
 
 def test_an_instrument_that_raises_on_a_worker_is_lost_alone(model, workers):
     anatomy = armillary.load(model, progress=False)
     corpus = encode(from_any(TEXT), anatomy.tokenizer, anatomy.context, 2500)
     with workers.holding(SentModel.of(anatomy), corpus, 0) as observe:
-        reader = Passage(None, observe, ahead=observe.expect)
+        reader = SegmentReader(None, observe, ahead=observe.expect)
         evidence = gather(anatomy, corpus, [LENGTHS, Raises()], reader=reader)
     assert evidence[LENGTHS][MODEL]
     with pytest.raises(InstrumentError, match="'raises' raised ZeroDivisionError: planted"):

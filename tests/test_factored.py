@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from armillary.geometry import factored as module
-from armillary.geometry.factored import SVD, Factored, n99, numerical_rank, participation
+from armillary.geometry.factored import SVD, Factored, n99, participation
 
 F64 = torch.float64
 
@@ -127,7 +127,7 @@ def test_both_ways_are_taken_in_one_batch() -> None:
     svd = agrees(both)
     assert torch.equal(svd.values[1], zero[0])
     assert torch.equal(svd.left[0], calm.svd().left)
-    assert numerical_rank(svd.values, 20).tolist() == [4, 0, 3]
+    assert (svd.values > 1e-12).sum(-1).tolist() == [4, 0, 3]
 
 
 def test_threads_change_nothing() -> None:
@@ -149,7 +149,7 @@ def test_a_null_space_is_exact() -> None:
     svd = matrix.svd()
     outside = frame(20, 20, 9) - projector(svd.left[:, :2]) @ frame(20, 20, 9)
     assert float(matrix.apply(outside.mT).abs().max()) < 1e-14
-    assert numerical_rank(svd.values, 23) == 2
+    assert (svd.values > 1e-12).sum() == 2
 
 
 def test_ties_share_a_subspace_and_nothing_more() -> None:
@@ -276,7 +276,6 @@ def test_summaries() -> None:
     assert participation(values)[:2].tolist() == pytest.approx([64, 1], abs=1e-3)
     assert participation(values)[2].isnan()
     assert participation(1e200 * values)[0] == 64
-    assert numerical_rank(values, 768).tolist() == [64, 64, 0]
 
 
 def test_applying_and_scoring_are_the_dense_matrix() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from command import run
+from runs import verse
 
 from armillary.errors import ArmillaryError
 from armillary.lab import data
@@ -19,11 +20,7 @@ from armillary.lab.study.queue import Study, read_runs
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    words = "the cat sat on a mat while rain fell and birds sang of stone and sea".split()
-    lines = [" ".join(words[(i * j) % len(words)] for j in range(1, 12)) for i in range(1, 400)]
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n\n".join(lines))
-    return data.Text.of(path)
+    return data.Text.of(verse(tmp_path_factory.mktemp("text") / "text.txt"))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from command import refused, run
+from runs import verse
 from scipy import stats
 
 from armillary.errors import ArmillaryError
@@ -42,11 +43,7 @@ SMOKE = SIZES["smoke"]
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    words = "the cat sat on a mat while rain fell and birds sang of stone and sea".split()
-    lines = [" ".join(words[(i * j) % len(words)] for j in range(1, 12)) for i in range(1, 400)]
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n\n".join(lines))
-    return data.Text.of(path)
+    return data.Text.of(verse(tmp_path_factory.mktemp("text") / "text.txt"))
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +157,7 @@ def test_arms_side_by_side_are_the_arms_one_by_one(text, tmp_path, monkeypatch, 
     folders = [tmp_path / str(jobs) for jobs in (1, 2)]
     one, two = (Study("gate", "smoke", text, at, 1, "cpu").run(names, jobs) for jobs, at in enumerate(folders, 1))
     assert {row["key"]: row["loss"] for row in one} == {row["key"]: row["loss"] for row in two}
-    assert len(one) == 2 * len(TUNING_SEEDS) + 3
+    assert len(one) == 2 * len(TUNING_SEEDS) + len(names)
     assert "block heads" in capfd.readouterr().err
     with pytest.raises(ArmillaryError, match="whose tuning runs are missing"):
         Study("gate", "smoke", text, tmp_path / "other", 1, "cpu").run(["block heads"])

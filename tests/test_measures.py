@@ -160,18 +160,6 @@ def test_merging_far_apart_shifts_is_exact() -> None:
     assert bool(((whole.covariance() - _reference(rows)).abs() <= moments_merge(rows)["cov"]).all())
 
 
-def test_rows_already_centred() -> None:
-    rows = _massive()
-    found = Moments.of(rows[:2000])
-    for start in range(2000, 20_000, 3000):
-        found.include_centred(rows[start : start + 3000] - found.shift)
-    assert _error(found.covariance(), rows) < DRAWS * _noise(rows, 3000)
-    centred = rows[:3000] - found.shift
-    before = centred.clone()
-    found.include_centred(centred)
-    assert torch.equal(centred, before)
-
-
 def _coarse_rows(dtype: torch.dtype) -> Tensor:
     return (torch.randn(3000, 140, generator=_random()) + 5).to(dtype)
 

@@ -33,7 +33,7 @@ from armillary.probes.sphere.radius import Radius
 from armillary.probes.sphere.spectra.site_spectra import spectra
 from armillary.probes.sphere.two_zeros import TwoZeros
 from armillary.probes.sphere.two_zeros import _verdict as zeros_verdict
-from armillary.results import Why
+from armillary.results import Finding, Why
 from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
 from armillary.specimens.models.draws import generator
 from armillary.specimens.models.streams.sphere_models import (
@@ -58,6 +58,11 @@ TOO_LITTLE = (
 @cache
 def by_direction() -> Evidence:
     return evidence(separated_by_direction(), classed())
+
+
+@cache
+def told_by_direction() -> Finding:
+    return concluded(Direction(), by_direction())
 
 
 @pytest.mark.parametrize("case", [*first_reading(CASES), *TOO_LITTLE], ids=name_of)
@@ -119,7 +124,7 @@ def test_counting_first_positions_would_move_the_concentration():
 
 
 def test_permuted_labels_lose_the_direction():
-    finding = concluded(Direction(), by_direction())
+    finding = told_by_direction()
     permuted = finding.controls[0]
     assert permuted.name == "permuted labels"
     assert permuted.low < 0 < permuted.high
@@ -269,7 +274,7 @@ def test_a_turn_that_costs_nothing_gives_no_share():
 
 
 def test_scaling_costs_nothing_where_blocks_write_nothing():
-    finding = concluded(Direction(), by_direction())
+    finding = told_by_direction()
     assert [part.verdict for part in finding.parts[:3]] == ["supported"] * 3
     table = finding.more_tables["scaling"].to_frame()
     assert table.delta_nll.abs().max() < 1e-4 < 0.05 < table.turned.min()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from armillary.geometry.subspace import orthonormal, overlap, principal_angles, random_overlap
+from armillary.geometry.subspace import orthonormal, overlap, principal_angles
 
 F64 = torch.float64
 
@@ -74,9 +74,9 @@ def test_batches_broadcast() -> None:
 def test_chance_is_what_it_is_said_to_be(d: int, r: int, s: int) -> None:
     found = overlap(gaussian(4000, d, r, seed=d + r), torch.eye(d, dtype=F64)[:, :s])
     error = float(found.std() / math.sqrt(len(found)))
-    assert abs(float(found.mean()) - random_overlap(d, r, s)) < 4 * error + 1e-15
+    assert abs(float(found.mean()) - max(r, s) / d) < 4 * error + 1e-15
     # Control: the law is not so loose that its neighbour would pass.
-    assert abs(float(found.mean()) - random_overlap(d + 1, r, s)) > 4 * error
+    assert abs(float(found.mean()) - max(r, s) / (d + 1)) > 4 * error
 
 
 def test_what_spans_nothing_is_refused() -> None:
@@ -86,8 +86,6 @@ def test_what_spans_nothing_is_refused() -> None:
             overlap(good, bad)
         with pytest.raises(ValueError, match="linearly dependent"):
             principal_angles(bad, good)
-    with pytest.raises(ValueError, match="do not fit in 5"):
-        random_overlap(5, 6, 2)
 
 
 def test_float32_stays() -> None:

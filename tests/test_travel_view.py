@@ -5,7 +5,6 @@ import io
 import json
 import re
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +14,7 @@ import torch
 import transformers as tr
 from command import refused, works
 from folders import CONTEXT, SPECIAL, model_folder, once, tokenizer
+from markup import Page
 from PIL import Image
 from tiny import tiny
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -290,22 +290,6 @@ def test_the_angle_panel_puts_degrees_where_they_belong(made):
 
 
 # ---- words are data -------------------------------------------------------------------------------------
-
-
-class Page(HTMLParser):
-    """What a browser would load, run and show."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.shown: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.shown.append(data)
 
 
 def payload(page: str) -> dict:

@@ -96,10 +96,10 @@ def _check_texts(study: CalibrationStudy, texts: Mapping[str, str]) -> None:
         documents = _documents(name, texts)
         # Tokenizers differ by a few documents at most; the study's models need not be loaded for this.
         words, budget = tokenizer(next(iter(SHAPES))), study.tokens[0]
-        found = encode(spread(documents, words, budget), words, CONTEXT, budget).documents
-        if found < T.documents_least:
+        count = encode(spread(documents, words, budget), words, CONTEXT, budget).documents
+        if count < T.documents_least:
             raise TextError(
-                f"{documents.source} gives {found} documents within {budget} tokens, and an interval needs "
+                f"{documents.source} gives {count} documents within {budget} tokens, and an interval needs "
                 f"{T.documents_least}: no run on it could decide anything. Give more text, or larger --tokens."
             )
 

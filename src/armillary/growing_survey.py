@@ -32,7 +32,7 @@ class GrowingSurvey:
     bar: Bar
     decided: dict[str, Conclusion] = dataclasses.field(default_factory=dict)
     stored: frozenset[str] = frozenset()
-    told: int = 0
+    shown: int = 0
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
     """Seconds that each claim should take."""
 
@@ -75,10 +75,10 @@ class GrowingSurvey:
         )
         # Stored first: a claim that is shown is on disk. Shown in the order of the ledger.
         self.stored = _store(self.result, self.out, self.stored)
-        while self.told < len(self.probes) and self.probes[self.told].claim.id in self.decided:
-            self.told += 1
-            shown = dataclasses.replace(self.result, findings=self.result.findings[: self.told])
-            self._tell(shown)
+        while self.shown < len(self.probes) and self.probes[self.shown].claim.id in self.decided:
+            self.shown += 1
+            partial = dataclasses.replace(self.result, findings=self.result.findings[: self.shown])
+            self._tell(partial)
 
     def _tell(self, result: Survey) -> None:
         if self.tell is not None:

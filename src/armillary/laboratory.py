@@ -99,7 +99,7 @@ def examine(
                 "pass a longer --text."
             )
         network = anatomy.model
-        found = {
+        measured = {
             "schema": SCHEMA,
             "text": source,
             "bits_per_byte": exam.bits_per_byte(network, tokens, size, context),
@@ -111,10 +111,10 @@ def examine(
         if training is not None:
             bar.start("counting n-grams", 0)
             counted, _ = _tokens(anatomy, training)
-            found["kneser_ney"] = KneserNey.fit(counted, anatomy.vocabulary).bits_per_byte(tokens, size)
+            measured["kneser_ney"] = KneserNey.fit(counted, anatomy.vocabulary).bits_per_byte(tokens, size)
     if (Path(model) / RECIPE).exists():
-        write_whole({Path(model) / EXAM: json.dumps(found, indent=2, ensure_ascii=False) + "\n"})
-    return found
+        write_whole({Path(model) / EXAM: json.dumps(measured, indent=2, ensure_ascii=False) + "\n"})
+    return measured
 
 
 def _writer(model: str | Path, device: str | None, bar: Bar) -> Anatomy:
@@ -157,20 +157,20 @@ def _ids(anatomy: Anatomy, texts: list[str]) -> list[list[int]]:
     return list(anatomy.tokenizer(texts, add_special_tokens=False)["input_ids"])
 
 
-def _induction(found: exam.Induction) -> dict[str, Any]:
-    layer, head = found.strongest
+def _induction(induction: exam.Induction) -> dict[str, Any]:
+    layer, head = induction.strongest
     return {
-        "first": found.first,
-        "second": found.second,
-        "drop": {name: float(getattr(found.drop, name)) for name in ("value", "low", "high")},
+        "first": induction.first,
+        "second": induction.second,
+        "drop": {name: float(getattr(induction.drop, name)) for name in ("value", "low", "high")},
         "head": f"L{layer}H{head}",
-        "score": float(found.score[layer, head]),
-        "control": float(found.control[layer, head]),
+        "score": float(induction.score[layer, head]),
+        "control": float(induction.control[layer, head]),
     }
 
 
-def _lens(found: exam.LensExam) -> dict[str, Any]:
-    return {"depths": list(found.depths), "nats": found.nats.value.tolist(), "kl": found.kl.value.tolist()}
+def _lens(lens: exam.LensExam) -> dict[str, Any]:
+    return {"depths": list(lens.depths), "nats": lens.nats.value.tolist(), "kl": lens.kl.value.tolist()}
 
 
 def training(model: str | Path) -> list[dict[str, Any]]:
@@ -197,17 +197,17 @@ def survey_states(folder: Path, report: Callable[[str], None] = lambda line: Non
         raise ArmillaryError(
             f"{folder} keeps no end states; each arm's first paired run writes one, so run the study on this machine."
         )
-    held_out, found = StudyCorpus(folder / "tokens", "cpu").valid, {}
+    held_out, states = StudyCorpus(folder / "tokens", "cpu").valid, {}
     rows = min(ROWS, len(held_out) // size.context)
     windows = held_out[: rows * size.context].view(rows, size.context).long()
     for arm in arms:
         model = build_arm(arm, size, 0).eval()
         restore(model, state_path(folder, arm.name))
         claims, refused = _state_claims(model, folder)
-        found[arm.name] = EndState(geometry(model, windows), claims, refused)
+        states[arm.name] = EndState(geometry(model, windows), claims, refused)
         report(f"surveyed {arm.name}" + (f": its geometry, but no claims ({refused})" if refused else ""))
-    write_geometry(folder, found)
-    return found
+    write_geometry(folder, states)
+    return states
 
 
 def _state_claims(model: Any, folder: Path) -> tuple[dict[str, tuple[Verdict, str]], str]:
@@ -219,11 +219,11 @@ def _state_claims(model: Any, folder: Path) -> tuple[dict[str, tuple[Verdict, st
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokens" / "bpe.json"), eos_token=data.END)
     try:
         with quiet():
-            made = survey(model, tokenizer=tokenizer, claims=STATE_CLAIMS, quick=True, device="cpu", progress=False)
+            findings = survey(model, tokenizer=tokenizer, claims=STATE_CLAIMS, quick=True, device="cpu", progress=False)
     except (ArmillaryError, AttributeError) as error:
         # A part that no table describes lacks what the anatomy looks for.
         return {}, str(error).split(":")[0]
-    return {finding.id: (finding.verdict, interval_of(finding.statistic)) for finding in made}, ""
+    return {finding.id: (finding.verdict, interval_of(finding.statistic)) for finding in findings}, ""
 
 
 class _Geometry:

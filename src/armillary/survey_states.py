@@ -22,7 +22,7 @@ from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.plan import arms_of
 from armillary.probes.machinery.processes.kept_pass import KeptPass, pass_key
 from armillary.probes.machinery.processes.shards import Shard, Shards, write_shard
-from armillary.probes.machinery.shared_pass import Passage, StateReader, gather
+from armillary.probes.machinery.shared_pass import SegmentReader, StateReader, gather
 from armillary.results.disk.resume import PASS
 from armillary.views.text.progress import Bar
 
@@ -159,18 +159,18 @@ class StateSource:
         if self.shards is not None:
             return self.shards.check(pass_key(anatomy, corpus, instruments, seed), instruments)
         part = "" if self.shard is None else str(self.shard)
-        kept = None
+        stored = None
         if self.folder is not None:
-            kept = KeptPass(self.folder / PASS, pass_key(anatomy, corpus, instruments, seed, part))
+            stored = KeptPass(self.folder / PASS, pass_key(anatomy, corpus, instruments, seed, part))
         if self.shard is not None:
-            return Passage(kept, shard=self.shard)
+            return SegmentReader(stored, shard=self.shard)
         if self.dask is None:
-            return Passage(kept)
+            return SegmentReader(stored)
         from armillary.probes.machinery.processes.cluster import cluster_of
 
         cluster = stack.enter_context(cluster_of(self.dask))
         workers = stack.enter_context(cluster.holding(source or SentModel.of(anatomy), corpus, seed))
-        return Passage(kept, workers, ahead=workers.expect)
+        return SegmentReader(stored, workers, ahead=workers.expect)
 
 
 def check_dask(address: str) -> None:

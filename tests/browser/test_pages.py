@@ -4,12 +4,12 @@ import json
 import re
 import runpy
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from markup import Page
 
 from armillary.results import VERDICTS, Quantity, Survey
 from armillary.views.figures.figure import figure, ledger_figure
@@ -169,26 +169,6 @@ def test_axes() -> None:
 
 
 # ---- pages ----------------------------------------------------------------------------------------------
-
-
-class Page(HTMLParser):
-    """What a browser would load, run and show."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.shown: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.shown.append(data)
-
-    def loads(self) -> list[str]:
-        wanted = ("src", "href", "data", "action", "poster", "srcset")
-        return [value or "" for _, attrs in self.tags for name, value in attrs.items() if name in wanted]
 
 
 def test_the_page_needs_nothing_and_lets_nothing_in(hostile: Survey) -> None:

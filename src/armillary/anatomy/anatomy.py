@@ -152,19 +152,19 @@ class Anatomy:
     @property
     def opaque(self) -> dict[str, str]:
         """Parts that are not understood, by what they are: `heads`, `hidden` values, the `feed_forward` layers."""
-        found: dict[str, str] = {}
+        unreadable: dict[str, str] = {}
         for block in self.blocks:
             if isinstance(block.mixer, Opaque):
-                found.setdefault("heads", block.mixer.what)
+                unreadable.setdefault("heads", block.mixer.what)
             if isinstance(block.channels, Routed):
-                found.setdefault("hidden", "a mixture of experts")
+                unreadable.setdefault("hidden", "a mixture of experts")
             elif isinstance(block.channels, Opaque):
-                found.setdefault("hidden", block.channels.what)
+                unreadable.setdefault("hidden", block.channels.what)
             elif block.channels is None:
-                found.setdefault("hidden", "blocks have no feed-forward layer")
+                unreadable.setdefault("hidden", "blocks have no feed-forward layer")
             if not isinstance(block.channels, FeedForward | Routed):
-                found.setdefault("feed_forward", found["hidden"])
-        return found
+                unreadable.setdefault("feed_forward", unreadable["hidden"])
+        return unreadable
 
     def logits(self, state: Tensor) -> Tensor:
         """Logits from the last state [..., d] behind the final norm, in its precision."""
@@ -177,9 +177,9 @@ class Anatomy:
     @property
     def norms(self) -> dict[str, Norm]:
         """Every norm that acts on the stream or on a write to it, by site name, in the order they act."""
-        found: dict[str, Norm | None] = {"ln_embed": self.ln_embed}
+        norms: dict[str, Norm | None] = {"ln_embed": self.ln_embed}
         for i, block in enumerate(self.blocks):
-            found |= {
+            norms |= {
                 f"L{i}.ln1": block.ln1,
                 f"L{i}.ln1_post": block.ln1_post,
                 f"L{i}.ln_cross": block.ln_cross,
@@ -187,5 +187,5 @@ class Anatomy:
                 f"L{i}.ln2": None if block.ln2 is block.ln1 else block.ln2,
                 f"L{i}.ln2_post": block.ln2_post,
             }
-        found["ln_final"] = self.ln_final
-        return {name: norm for name, norm in found.items() if norm is not None}
+        norms["ln_final"] = self.ln_final
+        return {name: norm for name, norm in norms.items() if norm is not None}

@@ -37,25 +37,25 @@ class Encoder:
                     self._heard.append(self.module(self.sound).last_hidden_state)
                 return self._heard[0].expand(len(ids), -1, -1), None
             first = 1 if self.start is not None and ids.shape[1] > 1 else 0
-            kept = None if mask is None or bool(mask.all()) else mask[:, first:].to(ids.device).long()
-            if kept is not None:
+            attended = None if mask is None or bool(mask.all()) else mask[:, first:].to(ids.device).long()
+            if attended is not None:
                 # A row of one token would leave its encoder nothing to read.
-                kept[:, 0] = 1
-            found: Tensor = self.module(input_ids=ids[:, first:], attention_mask=kept).last_hidden_state
-            return found, kept
+                attended[:, 0] = 1
+            states: Tensor = self.module(input_ids=ids[:, first:], attention_mask=attended).last_hidden_state
+            return states, attended
 
     def inputs(self, ids: Tensor, mask: Tensor | None, whole: bool) -> dict[str, Any]:
         """The arguments of the decoder, or of the whole model."""
-        states, kept = self.states(ids, mask)
+        states, attended = self.states(ids, mask)
         own = None if mask is None or bool(mask.all()) else mask.to(ids.device).long()
         if not whole:
-            more = {} if self.sound is not None else {"encoder_attention_mask": kept}
+            more = {} if self.sound is not None else {"encoder_attention_mask": attended}
             return {"input_ids": ids, "attention_mask": own, "encoder_hidden_states": states, **more}
         from transformers.modeling_outputs import BaseModelOutput
 
         given = BaseModelOutput(last_hidden_state=states)
         # Whisper takes no mask of its encoder's frames.
-        more = {} if self.sound is not None else {"attention_mask": kept}
+        more = {} if self.sound is not None else {"attention_mask": attended}
         return {"decoder_input_ids": ids, "decoder_attention_mask": own, "encoder_outputs": given, **more}
 
 

@@ -164,8 +164,8 @@ class Router:
             return scores
         grouped = scores.reshape(*scores.shape[:-1], self.groups, -1)
         best = grouped.amax(-1) if self.group_by == "largest" else grouped.topk(2, -1).values.sum(-1)
-        kept = torch.zeros_like(best).scatter(-1, best.topk(self.top_groups, -1).indices, 1.0)
-        return grouped.masked_fill(kept[..., None] == 0, -torch.inf).flatten(-2)
+        open_groups = torch.zeros_like(best).scatter(-1, best.topk(self.top_groups, -1).indices, 1.0)
+        return grouped.masked_fill(open_groups[..., None] == 0, -torch.inf).flatten(-2)
 
 
 @dataclass(frozen=True, eq=False)

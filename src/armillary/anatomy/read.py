@@ -1,37 +1,32 @@
 """Read a live Hugging Face model into canonical form.
 
-With `modules`, the only file that reaches into a Hugging Face model. It reads and views; it computes no forward pass.
+This file and those in `reading/` alone reach into a Hugging Face model. They read and view; they compute no forward
+pass.
 """
 
-import hashlib
-import json
 import math
 import sys
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Opaque, Positions
+from armillary.anatomy.anatomy import Anatomy, Attention, Block, FeedForward, Positions
 from armillary.anatomy.encoder import encoder_of
 from armillary.anatomy.entries.narrow_embeddings import projected_entry
 from armillary.anatomy.entries.patches import position_table, signal_of
 from armillary.anatomy.families import Family, family_for
 from armillary.anatomy.families.family import NEUTRAL
+from armillary.anatomy.reading.block_sites import sites_of
 from armillary.anatomy.reading.modules import (
     block_of,
-    crossing,
-    gate_cuts,
     norm_at,
     optional,
     packed,
-    qkv_cuts,
     submodule,
     swapped_parts,
     unpacked,
 )
-from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
 _SIZES = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
@@ -83,11 +78,11 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     positions = _positions(inner, family, config, blocks)
     context = _context(config, positions) if entrance["signal"] is None else entrance["signal"].tokens
     if not len(stack) or context < 1:
-        found = f"{len(stack)} layers and a context of {context} tokens"
-        raise ModelError(f"this {family.model_type} model has {found}, so it computes nothing; check its config.")
+        size = f"{len(stack)} layers and a context of {context} tokens"
+        raise ModelError(f"this {family.model_type} model has {size}, so it computes nothing; check its config.")
     heads, kv_heads, k, m = _sizes(blocks, family)
     outlet = _outlet(model, inner, family, config)
-    sites = _sites(tables, at, blocks, k, outlet["ln_final"] is not None)
+    sites = sites_of(tables, at, blocks, k, outlet["ln_final"] is not None)
     return Anatomy(
         model=model,
         **_run(base, inner, family, config),
@@ -245,127 +240,3 @@ def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Bloc
         # Where a projection follows, positions are no rows of the stream.
         return Positions("learned", table=None if family.projected else table)
     return Positions("none")
-
-
-Part = tuple[str, str | None, Side, Cut | None, int]
-
-
-def _mixer_parts(family: Family, block: Block, k: int) -> list[Part]:
-    """The sites inside a mixer: those of heads where it is attention, none where it is not understood."""
-    if isinstance(block.mixer, Opaque):
-        return []
-    q, key, v = qkv_cuts(family, len(block.mixer.W_Q), len(block.mixer.W_K), k)
-    return [
-        ("q", family.query or family.fused, "output", q, k),
-        ("k", family.key or family.fused, "output", key, k),
-        ("v", family.value or family.fused, "output", v, k),
-        ("pattern", family.attention, "pattern", None, 0),
-        ("z", family.output, "input", None, k),
-    ]
-
-
-def _cross_parts(family: Family, block: Block, k: int) -> list[Part]:
-    """The sites of the attention to an encoder; keys and values have the encoder's length."""
-    if family.cross is None or block.cross is None:
-        return []
-    table = crossing(family)
-    inside = [(f"cross_{name}", path, side, cut, width) for name, path, side, cut, width in
-              _mixer_parts(table, replace(block, mixer=block.cross), k)]  # fmt: skip
-    return [
-        ("ln_cross", family.cross.norm, "output", None, 0),
-        *inside,
-        ("cross_out", table.attn_write, "output", None, 0),
-    ]
-
-
-def _channel_parts(family: Family, block: Block) -> list[Part]:
-    """The sites inside a feed-forward layer, where it is one dense layer."""
-    if not isinstance(block.channels, FeedForward):
-        return []
-    gate, up = gate_cuts(block.channels.W_out.shape[0], family.up_first) if family.gate_up else (None, None)
-    mlp_in = family.gate_up or family.mlp_in
-    return [
-        # What the activation receives: the gate's product where there is a gate.
-        ("mlp_pre", family.mlp_gate or mlp_in, "output", gate, 0),
-        ("mlp_up", None if block.channels.W_gate is None else mlp_in, "output", up, 0),
-        ("mlp_post", family.mlp_out, "input", None, 0),
-    ]
-
-
-def _sites(tables: list[Family], at: str, blocks: tuple[Block, ...], k: int, has_final: bool) -> dict[str, Site]:
-    """Our names in the order of the computation, each with the module, its side and the columns it stands for."""
-    first = tables[0]
-    sites = [Site("ln_embed", at + first.ln_embed, "output")] if first.ln_embed and not first.projected else []
-    for layer, (family, block) in enumerate(zip(tables, blocks, strict=True)):
-        own_ln2 = family.ln2 if family.own_ln2 and block.ln2 is not None else None
-        parts: list[Part] = [
-            ("resid_pre", "", "input", None, 0),
-            ("ln1", family.ln1 if block.ln1 is not None else None, "output", None, 0),
-            *_mixer_parts(family, block, k),
-            ("ln1_post", family.ln1_post, "output", None, 0),
-            ("attn_out", family.attn_write, "output", None, 0),
-            *_cross_parts(family, block, k),
-            ("ln2", own_ln2, "output", None, 0),
-        ]
-        if block.channels is not None:
-            reads = None if block.ln2 is not None else family.mlp_reads
-            parts += [
-                ("resid_mid", reads, "input", None, 0),
-                *_channel_parts(family, block),
-                ("ln2_post", family.ln2_post, "output", None, 0),
-                ("mlp_out", family.mlp_write, "output", None, 0),
-            ]
-        parts.append(("resid_post", "", "output", None, 0))
-        path_of = f"{at}{family.blocks}.{layer}"
-        for name, path, side, cut, width in parts:
-            if path is not None:
-                scale = family.write_scale if name in ("attn_out", "mlp_out") else 1.0
-                where = f"{path_of}.{path}" if path else path_of
-                index = family.pattern_output if side == "pattern" else 0
-                sites.append(Site(f"L{layer}.{name}", where, side, cut, width, scale, index))
-    if first.start:
-        sites = [Site(s.name, at + first.start, "output") if s.name == "L0.resid_pre" else s for s in sites]
-    if has_final and first.ln_final:
-        sites.append(Site("ln_final", at + first.ln_final, "output"))
-    return {site.name: site for site in sites}
-
-
-# What a config says of where it came from, not of what the model computes.
-_ASIDE = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "_attn_implementation")
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def checksum(model: Any) -> str:
-    """A short hash of every weight and of the config.
-
-    The bits of a weight are added as integers, which gives the same sum in any order, on any device.
-    """
-    config = {key: value for key, value in model.config.to_dict().items() if key not in _ASIDE}
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode("utf-8", "backslashreplace"))
-    for name, value in model.state_dict().items():
-        digest.update(f"{name} {_sum(value)}".encode())
-    return digest.hexdigest()[:16]
-
-
-def _sum(value: Any) -> str:
-    """A weight's shape, type and bits; of packed weights, which are tuples, those of each part."""
-    if isinstance(value, tuple | list):
-        return " ".join(map(_sum, value))
-    if not isinstance(value, Tensor):
-        return str(value)
-    bits = (value.int_repr() if value.is_quantized else value).detach().contiguous().flatten()
-    total = int(bits.view(_BITS[bits.element_size()]).sum(dtype=torch.int64)) if bits.numel() else 0
-    return f"{tuple(value.shape)} {value.dtype} {total}"
-
-
-def fingerprint(model: nn.Module) -> tuple[str, str]:
-    """A short hash of the weights, and the name of one that contains NaN or infinity ('' if none does)."""
-    digest = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        # The sum is one pass without a temporary; only where it is not finite is each value looked at.
-        total = parameter.detach().sum(dtype=torch.float32)
-        if not torch.isfinite(total) and not torch.isfinite(parameter).all():
-            return "", name
-        some = parameter.detach().flatten()[:: max(1, parameter.numel() // 97)].float().cpu()
-        digest.update(f"{name} {tuple(parameter.shape)} {[float(v).hex() for v in some]}".encode())
-    return digest.hexdigest()[:16], ""

@@ -187,12 +187,12 @@ def show(folder: Path, out: Path | None, survey: bool) -> None:
     from armillary.lab.study.conclusions.outcome import outcome
     from armillary.views.text.lab.study import study_text
 
-    found = outcome(folder)
-    click.echo(study_text(found), nl=False)
+    result = outcome(folder)
+    click.echo(study_text(result), nl=False)
     if out is not None:
         from armillary.views.figures.lab.study import save_study
 
-        click.echo(f"{save_study(found, out)}")
+        click.echo(f"{save_study(result, out)}")
 
 
 @lab.command()

@@ -191,13 +191,13 @@ def _surveyed(
         if survey is None:
             # A second model that is not there is refused before the first is surveyed.
             locate(name, trust=asked["trust_remote_code"])
-    found, sampled, notes = [], [], []
+    measured, sampled, notes = [], [], []
     for survey, name, home in zip(surveys, names, homes, strict=True):
         if survey is not None:
-            found.append(survey)
+            measured.append(survey)
             continue
         anatomy = run.load(name, **loading)
-        found.append(run.survey(anatomy, documents, out=home, jobs=None, **how))
+        measured.append(run.survey(anatomy, documents, out=home, jobs=None, **how))
         if words:
             try:
                 sampled.append(sample_states(anatomy, words))
@@ -205,7 +205,7 @@ def _surveyed(
                 notes.append(f"the streams were not compared: {str(error).rstrip('.')}")
         del anatomy
     similarity, further = _similarity(sampled)
-    return found, similarity, (*notes, *further)
+    return measured, similarity, (*notes, *further)
 
 
 def _similarity(sampled: list[Any]) -> tuple[Any, tuple[str, ...]]:

@@ -17,25 +17,25 @@ def unchanged_blocks(edits: Sequence[Edit]) -> int:
 
 
 @contextmanager
-def resuming(anatomy: Anatomy, blocks: int, kept: dict[int, Any]) -> Iterator[None]:
+def resuming(anatomy: Anatomy, blocks: int, outputs: dict[int, Any]) -> Iterator[None]:
     """Let the first `blocks` blocks give what they gave in an earlier pass of the same tokens, in place of running.
 
-    `kept` belongs to these tokens and to this model: number of blocks → what the last of them gave. The first pass
+    `outputs` belongs to these tokens and to this model: number of blocks → what the last of them gave. The first pass
     fills it in. Hooks on the blocks act as ever; what is inside the blocks is not run.
     """
     modules = [anatomy.model.get_submodule(anatomy.sites[f"L{at}.resid_post"].path) for at in range(blocks)]
     with ExitStack() as stack:
         if blocks:
             stack.enter_context(uncompiled())
-        if blocks in kept:
+        if blocks in outputs:
             for module in modules:
-                stack.enter_context(_calling(module, lambda *args, **kwargs: kept[blocks]))
+                stack.enter_context(_calling(module, lambda *args, **kwargs: outputs[blocks]))
         elif blocks:
             last = modules[-1].forward
 
             def keep(*args: Any, **kwargs: Any) -> Any:
-                kept[blocks] = last(*args, **kwargs)
-                return kept[blocks]
+                outputs[blocks] = last(*args, **kwargs)
+                return outputs[blocks]
 
             stack.enter_context(_calling(modules[-1], keep))
         yield

@@ -17,7 +17,7 @@ def rotation(anatomy: Anatomy, layer: int, length: int) -> Rotation | None:
 
 def rotations(anatomy: Anatomy, length: int) -> list[Rotation | None]:
     """Each layer's rotation; layers that turn alike share one."""
-    found: list[Rotation | None] = []
+    turns: list[Rotation | None] = []
     known: list[tuple[Rotary, Rotation]] = []
     for block in anatomy.blocks:
         rotary = block.attention.rotary
@@ -25,8 +25,8 @@ def rotations(anatomy: Anatomy, length: int) -> list[Rotation | None]:
         if rotary is not None and turn is None:
             turn = rotary.rotation(torch.arange(length, device=anatomy.device))
             known.append((rotary, turn))
-        found.append(turn)
-    return found
+        turns.append(turn)
+    return turns
 
 
 def placed(attention: Attention, q: Tensor, k: Tensor, turn: Rotation | None) -> tuple[Tensor, Tensor]:

@@ -79,10 +79,10 @@ def random_twin(anatomy: Anatomy, seed: int) -> Anatomy:
         for again in getattr(model, "swapped_by", ()):
             again(twin)
     name = f"{anatomy.name} at random initialisation"
-    made = read(twin.to(device=anatomy.device, dtype=anatomy.dtype).eval(), name)
+    untrained = read(twin.to(device=anatomy.device, dtype=anatomy.dtype).eval(), name)
     if anatomy.encoder is not None and anatomy.encoder.sound is not None:
-        made = hearing(made, anatomy.encoder.sound)
-    return made if anatomy.signal is None else with_table(made, anatomy.signal.table)
+        untrained = hearing(untrained, anatomy.encoder.sound)
+    return untrained if anatomy.signal is None else with_table(untrained, anatomy.signal.table)
 
 
 def _room(device: torch.device) -> float:

@@ -129,10 +129,10 @@ def from_any(text: Any, column: str = "") -> Documents:
     if isinstance(text, Mapping) or not isinstance(text, Iterable):
         raise TextError(f"{WANTED}; a {type(text).__name__} is none of these.")
     given = [text] if isinstance(text, str) else list(text)
-    if any(not isinstance(one, str) for one in given):
+    if any(not isinstance(item, str) for item in given):
         raise TextError(f"{WANTED}.")
-    for number, one in enumerate(given, 1):
-        whole_characters(one, f"text {number} of those given")
+    for number, item in enumerate(given, 1):
+        whole_characters(item, f"text {number} of those given")
     if len(given) == 1:
         return _split(given[0], "the text given")
     return Documents(f"{len(given)} texts given", tuple(_nonempty(given, "the texts given")))
@@ -149,17 +149,17 @@ def _is_path(text: str) -> bool:
 
 def _folder(path: Path, column: str) -> Documents:
     """One document per text file and those inside .jsonl and .parquet; of a large folder, all files in turn."""
-    found = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in ENDINGS)
-    if not found:
+    files = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in ENDINGS)
+    if not files:
         endings = f"{', '.join(ENDINGS)}, also packed as {', '.join(PACKED)}"
         raise TextError(f"the folder {path} contains no text file ({endings}); pass a folder that does.")
-    if sum(file.stat().st_size for file in found) <= WHOLE:
-        parts = [_file(file, column, split=False) for file in found]
+    if sum(file.stat().st_size for file in files) <= WHOLE:
+        parts = [_file(file, column, split=False) for file in files]
         if not any(part.ordered for part in parts):
             return Documents(str(path), tuple(_nonempty([text for part in parts for text in part.texts], str(path))))
-    random.Random(0).shuffle(found)
-    texts = Lazy(lambda: _in_turn(_file(file, column, split=False).texts for file in found))
-    return Documents(str(path), texts, (f"{len(found)} files in turn, as far as the budget needs",), ordered=True)
+    random.Random(0).shuffle(files)
+    texts = Lazy(lambda: _in_turn(_file(file, column, split=False).texts for file in files))
+    return Documents(str(path), texts, (f"{len(files)} files in turn, as far as the budget needs",), ordered=True)
 
 
 def _in_turn(sources: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -285,7 +285,7 @@ def _passages(paragraphs: Iterable[str]) -> Iterator[str]:
 
 
 def _nonempty(texts: list[str], source: str) -> list[str]:
-    kept = [text for text in texts if text.strip()]
-    if not kept:
+    nonempty = [text for text in texts if text.strip()]
+    if not nonempty:
         raise TextError(f"{source} holds no text: it is empty; pass a file with some words in it.")
-    return kept
+    return nonempty

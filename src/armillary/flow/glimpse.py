@@ -79,8 +79,8 @@ class Tokens:
         inside = mask & (position > 0)
         first = np.where(position == 0, FIRST, ORDINARY)
         parts = (mask, document % groups, document, position, batch.ids.numpy().reshape(-1), first)
-        found = (*parts, np.flatnonzero(mask), np.flatnonzero(inside), inside.astype(np.int8))
-        on_device = [torch.from_numpy(part).to(device, non_blocking=True) for part in found]
+        arrays = (*parts, np.flatnonzero(mask), np.flatnonzero(inside), inside.astype(np.int8))
+        on_device = [torch.from_numpy(part).to(device, non_blocking=True) for part in arrays]
         return cls(batch, bool(mask.all()), *on_device)
 
 
@@ -102,10 +102,10 @@ class Workspace:
         self._buffer: Tensor | None = None
 
     def like(self, x: Tensor) -> Tensor:
-        kept = self._buffer
-        if kept is None or kept.numel() < x.numel() or kept.dtype != x.dtype or kept.device != x.device:
-            kept = self._buffer = torch.empty(x.numel(), dtype=x.dtype, device=x.device)
-        return kept[: x.numel()].view(x.shape)
+        buffer = self._buffer
+        if buffer is None or buffer.numel() < x.numel() or buffer.dtype != x.dtype or buffer.device != x.device:
+            buffer = self._buffer = torch.empty(x.numel(), dtype=x.dtype, device=x.device)
+        return buffer[: x.numel()].view(x.shape)
 
 
 class Glimpse:

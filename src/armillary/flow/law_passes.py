@@ -126,8 +126,8 @@ def _look_at_windows(anatomy: Anatomy) -> Windowed | None:
     return Windowed(set_to - WINDOW if shrinks and isinstance(set_to, int) else 0, reads, results)
 
 
-def _into(kept: dict[int, Tensor], layer: int) -> Watcher:
-    return lambda given, value: kept.update({layer: value.detach()})
+def _into(outputs: dict[int, Tensor], layer: int) -> Watcher:
+    return lambda given, value: outputs.update({layer: value.detach()})
 
 
 @contextmanager

@@ -213,8 +213,8 @@ class SheetGlimpse(Glimpse):
         return (self.rows[FIELDS.index("peak")] >= self.typical.bound) & self.tokens.real
 
 
-def _alike(one: Norm, other: Norm) -> bool:
-    return (one.kind, one.eps, one.d) == (other.kind, other.eps, other.d)
+def _alike(norm: Norm, other: Norm) -> bool:
+    return (norm.kind, norm.eps, norm.d) == (other.kind, other.eps, other.d)
 
 
 def _middle(values: Tensor) -> Tensor:

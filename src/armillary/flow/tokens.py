@@ -122,14 +122,14 @@ class Corpus:
 
     def segments(self) -> "list[Segment]":
         """Stretches of batches whose states are added: all in one, unless the text is long."""
-        found, start, tokens = [], 0, 0
+        segments, start, tokens = [], 0, 0
         sizes = [sum(len(window.ids) for window in windows) for windows in self._batched(self.batch_tokens)]
         for end, size in enumerate(sizes, 1):
             tokens += size
             if tokens >= SEGMENT_TOKENS or end == len(sizes):
-                found.append(Segment(range(start, end), tokens))
+                segments.append(Segment(range(start, end), tokens))
                 start, tokens = end, 0
-        return found
+        return segments
 
     def batch_count(self) -> int:
         return sum(1 for _ in self._batched(self.batch_tokens))
@@ -159,13 +159,13 @@ class Corpus:
             bodies.setdefault(w.document, []).extend(w.ids[w.prefix : len(w.ids) - w.suffix])
         for body in bodies.values():
             rng.shuffle(body)
-        made = []
+        windows = []
         for w in self.windows:
             length = len(w.ids) - w.prefix - w.suffix
             body, bodies[w.document] = bodies[w.document][:length], bodies[w.document][length:]
             ids = (*w.ids[: w.prefix], *body, *w.ids[len(w.ids) - w.suffix :])
-            made.append(Window(w.document, ids, w.prefix, w.suffix))
-        return replace(self, windows=tuple(made))
+            windows.append(Window(w.document, ids, w.prefix, w.suffix))
+        return replace(self, windows=tuple(windows))
 
     def thinned(self, tokens: int, documents: int) -> "Corpus":
         """The beginnings of the first few documents, an equal share of each, within a smaller budget."""

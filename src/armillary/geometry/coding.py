@@ -149,8 +149,8 @@ def decode(coded: Coded) -> list[Ints]:
     for row, mine in enumerate(coded.words):
         words[row, : len(mine)] = mine
     state, read = coded.states.copy(), np.zeros(len(coded.words), dtype=np.int64)
-    found = np.zeros((int(coded.lengths.max()), len(state)), dtype=np.int64)
-    for t in range(len(found)):
+    decoded = np.zeros((int(coded.lengths.max()), len(state)), dtype=np.int64)
+    for t in range(len(decoded)):
         live = np.flatnonzero(coded.lengths > t)
         slot = state[live] & (TOTAL - 1)
         entry = owner[coded.kinds[live], slot]
@@ -158,8 +158,8 @@ def decode(coded: Coded) -> list[Ints]:
         short = x < LEAST
         state[live] = np.where(short, (x << WORD) | words[live, read[live]], x)
         read[live] += short
-        found[t, live] = symbols[entry]
-    rows = [found[:n, row] for row, n in enumerate(coded.lengths)]
+        decoded[t, live] = symbols[entry]
+    rows = [decoded[:n, row] for row, n in enumerate(coded.lengths)]
     for values, far in zip(rows, coded.escaped, strict=True):
         values[values == ESCAPE] = far
     return rows

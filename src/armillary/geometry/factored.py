@@ -152,15 +152,6 @@ def participation(values: Float[Tensor, "*h r"]) -> Float[Tensor, "*h"]:
     return shares.sum(-1).square() / shares.square().sum(-1)
 
 
-def numerical_rank(values: Float[Tensor, "*h r"], width: int) -> Int[Tensor, "*h"]:
-    """How many singular values of a matrix with `width` as its larger side are more than rounding: σ > width·ε·σ1.
-
-    >>> numerical_rank(torch.tensor([1.0, 1e-3, 1e-9]), 768)
-    tensor(2)
-    """
-    return (values > width * torch.finfo(values.dtype).eps * values[..., :1]).sum(-1)
-
-
 def _decompose(a: Tensor, b: Tensor, left: Tensor, values: Tensor, right: Tensor) -> None:
     """Singular vectors (rows) and values of a few matrices, written into what is given."""
     done = _by_squares(a, b, left, values, right) if _thin(a, b) else torch.zeros(len(a), dtype=torch.bool)

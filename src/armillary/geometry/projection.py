@@ -63,12 +63,12 @@ def pca(u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
     tangent = tangent * (np.arccos(along) / np.maximum(length, 1e-300))[:, None]
     tangent = tangent - tangent.mean(0)
     left, values, _ = np.linalg.svd(tangent, full_matrices=False)
-    made = np.zeros((len(u), dims))
-    kept = min(dims, left.shape[1])
-    made[:, :kept] = left[:, :kept] * values[:kept]
-    largest = np.abs(made).argmax(0)
-    signs = np.sign(made[largest, np.arange(dims)])
-    return made * np.where(signs == 0, 1.0, signs)
+    points = np.zeros((len(u), dims))
+    rank = min(dims, left.shape[1])
+    points[:, :rank] = left[:, :rank] * values[:rank]
+    largest = np.abs(points).argmax(0)
+    signs = np.sign(points[largest, np.arange(dims)])
+    return points * np.where(signs == 0, 1.0, signs)
 
 
 def pacmap(u: Float[np.ndarray, "n d"], dims: int = 3, seed: int = 0) -> Points:
@@ -158,9 +158,9 @@ def principal(u: Float[np.ndarray, "n d"], dims: int = 3) -> Float[np.ndarray, "
     The sign of each axis is such that its largest coordinate is positive.
     """
     _, values, right = np.linalg.svd(u - u.mean(0), full_matrices=False)
-    kept = min(dims, int((values > 1e-9 * max(float(values[0]), 1e-300)).sum()))
+    rank = min(dims, int((values > 1e-9 * max(float(values[0]), 1e-300)).sum()))
     axes = np.zeros((dims, u.shape[1]))
-    axes[:kept] = right[:kept]
+    axes[:rank] = right[:rank]
     along = u @ axes.T
     signs = np.sign(along[np.abs(along).argmax(0), np.arange(dims)])
     return axes * np.where(signs == 0, 1.0, signs)[:, None]
@@ -268,9 +268,9 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
     bounds = np.concatenate([np.flatnonzero(first), [len(values)]])
     group = first.cumsum() - 1
-    made = np.empty(len(values))
-    made[order] = (bounds[group] + bounds[group + 1] + 1) / 2
-    return made
+    ranks = np.empty(len(values))
+    ranks[order] = (bounds[group] + bounds[group + 1] + 1) / 2
+    return ranks
 
 
 def _kept(true: np.ndarray, drawn: np.ndarray, k: int) -> float:

@@ -77,13 +77,13 @@ def farther_end(directions: Float[Tensor, "n d"], words: Float[Tensor, "v d"], t
     """
     queries, keys = _prepared(directions, "a direction", False), _prepared(words, "a word", False)
     top, step = min(top, len(words)), max(1, SCORES // len(keys))
-    found = []
+    batches = []
     for rows in torch.split(queries, step):
         scores = times(rows, keys)
         third = (scores - scores.mean(1, keepdim=True)).pow_(3).sum(1)
         scores *= torch.where(third < 0, -1.0, 1.0)[:, None]
-        found.append(_best(scores, top, 1))
-    ids, best = (torch.cat(column) for column in zip(*found, strict=True))
+        batches.append(_best(scores, top, 1))
+    ids, best = (torch.cat(column) for column in zip(*batches, strict=True))
     return Readout(ids, best)
 
 
@@ -102,15 +102,15 @@ def _read(
             forbidden = (~allowed).nonzero()[:, 0]
     queries, keys = _prepared(directions, "a direction", cosine), _prepared(words, "a word", cosine)
     top, step = min(top, count), max(1, SCORES // len(keys))
-    found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ends]
+    parts_by_end: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ends]
     for rows in torch.split(queries, step):
         scores = times(rows, keys)
-        for end, parts in zip(ends, found, strict=True):
+        for end, parts in zip(ends, parts_by_end, strict=True):
             if forbidden is not None:
                 scores.index_fill_(1, forbidden, -end * torch.inf)
             parts.append(_best(scores, top, end))
     readouts = []
-    for parts in found:
+    for parts in parts_by_end:
         ids, best = (torch.cat(column) for column in zip(*parts, strict=True))
         readouts.append(Readout(ids if numbers is None else numbers[ids], best))
     return readouts

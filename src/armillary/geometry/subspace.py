@@ -36,17 +36,3 @@ def overlap(a: Float[Tensor, "*a d r"], b: Float[Tensor, "*b d s"]) -> Float[Ten
     """Mean squared cosine of the principal angles: 1 if one contains the other, 0 if they are orthogonal."""
     shared = orthonormal(a).mT @ orthonormal(b)
     return shared.square().sum((-2, -1)) / min(shared.shape[-2:])
-
-
-def random_overlap(d: int, r: int, s: int) -> float:
-    """What `overlap` is on average for a random r-dimensional subspace and a fixed s-dimensional one.
-
-    The squared length of a random unit vector within s of d dimensions is s/d on average; r of them give r·s/d, which
-    is spread over min(r, s) angles.
-
-    >>> random_overlap(768, 1, 64) == 64 / 768
-    True
-    """
-    if not (1 <= r <= d and 1 <= s <= d):
-        raise ValueError(f"subspaces of {r} and {s} dimensions do not fit in {d}")
-    return max(r, s) / d

@@ -50,10 +50,10 @@ def lines(source: Path) -> Iterator[str]:
 
 def _files(source: Path) -> list[Path]:
     if os.path.isdir(source):  # Path would raise an error for a name that is too long
-        found = sorted(path for path in source.rglob("*") if path.is_file() and kind(path) in (".txt", ".md"))
-        if not found:
+        files = sorted(path for path in source.rglob("*") if path.is_file() and kind(path) in (".txt", ".md"))
+        if not files:
             raise TextError(f"the folder {source} contains no text (.txt, .md, packed or not); pass one that does.")
-        return found
+        return files
     if not os.path.exists(source):
         raise TextError(f"there is no text at {source}; pass a file or a folder of text files.")
     if not os.path.isfile(source):

@@ -103,8 +103,8 @@ def run(value: Any, at: str) -> None:
 def geometry(value: Any, at: str) -> None:
     s.mapped(_STATE)(value, at)
     for state in value.values():
-        for claim, said in state["claims"].items():
-            if len(said) != 2 or said[0] not in VERDICTS:
+        for claim, entry in state["claims"].items():
+            if len(entry) != 2 or entry[0] not in VERDICTS:
                 raise ValueError(f"{claim[:40]} has no verdict and number")
 
 

@@ -45,16 +45,16 @@ class Log:
 
 def cut(path: Path, step: int) -> str:
     """Drop rows after a step, which a resumed run repeats; returns what stays."""
-    kept = "".join(json.dumps(row) + "\n" for row in _read(path) if row["step"] <= step)
-    write_whole({path: kept})
-    return kept
+    lines = "".join(json.dumps(row) + "\n" for row in _read(path) if row["step"] <= step)
+    write_whole({path: lines})
+    return lines
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """All rows of a folder's log."""
-    found = _read(folder / LOG)
-    check_rows(folder / LOG, found)
-    return found
+    records = _read(folder / LOG)
+    check_rows(folder / LOG, records)
+    return records
 
 
 def evaluations(folder: Path) -> list[dict[str, Any]]:

@@ -61,12 +61,12 @@ class KneserNey:
         True
         """
         stream = _checked(tokens, self.vocabulary, "a text", 1)
-        found = stream  # the number of the k-gram that ends here, or -1
+        gram = stream  # the number of the k-gram that ends here, or -1
         p = self.probability[0][stream]
         for keys, probability, backoff in zip(self.keys[1:], self.probability[1:], self.backoff, strict=True):
-            context = np.concatenate([[-1], found[:-1]])
-            found = _find(keys, context * self.vocabulary + stream)
-            p = np.where(found >= 0, probability[found], np.where(context >= 0, backoff[context], 1.0) * p)
+            context = np.concatenate([[-1], gram[:-1]])
+            gram = _find(keys, context * self.vocabulary + stream)
+            p = np.where(gram >= 0, probability[gram], np.where(context >= 0, backoff[context], 1.0) * p)
         return -np.log(p)
 
     def bits_per_byte(self, tokens: Int[np.ndarray, " n"], text_bytes: int) -> float:

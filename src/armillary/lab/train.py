@@ -171,10 +171,11 @@ class Trainer:
         growth = {site: length / self._lengths[site] for site, length in lengths.items()}
         infinite = [site for site, factor in growth.items() if not math.isfinite(factor)]
         worst = infinite[0] if infinite else max(growth, key=lambda site: growth[site])
-        kept = f"the checkpoint after step {self._saved} is kept" if self._saved else "no checkpoint was due yet"
+        checkpoint = f"the checkpoint after step {self._saved} is kept" if self._saved else "no checkpoint was due yet"
         return TrainingError(
             f"{what} at step {step}; the stream grew most at {worst}, from a length of {self._lengths[worst]:.3g} at "
-            f"the last evaluation to {lengths[worst]:.3g}; {kept}; start again in another --out with a lower --rate."
+            f"the last evaluation to {lengths[worst]:.3g}; {checkpoint}; start again in another --out "
+            "with a lower --rate."
         )
 
 

@@ -107,14 +107,6 @@ class Moments:
                 _blanked(centred, blank)
             self._add(centred, None if mine else chunk, blank)
 
-    def include_centred(self, rows: Float[Tensor, "n d"]) -> None:
-        """Add rows from which the caller has already taken `shift`, as it stands now. Does not move it."""
-        self._check(rows)
-        self._settle(rows.device)
-        self._offered += len(rows)
-        for start in range(0, len(rows), CHUNK):
-            self._add(rows[start : start + CHUNK].detach())
-
     def __add__(self, other: "Moments") -> "Moments":
         if self.d != other.d:
             raise ValueError(f"cannot add moments of {self.d} and of {other.d} columns")

@@ -43,16 +43,16 @@ class SampledStream:
 
 def passages(documents: Documents, number: int, seed: int = 0) -> list[tuple[str, int]]:
     """Passages of 24 words, each with the character at which its sampled word ends."""
-    rng, found = random.Random(seed), []
+    rng, chosen = random.Random(seed), []
     for text in _texts(documents.texts):
         words = list(re.finditer(r"\S+", text[:20_000]))
         for start in list(range(0, len(words) - WORDS + 1, WORDS))[:PER_DOCUMENT]:
             stretch = words[start : start + WORDS]
             begin = stretch[0].start()
             end = stretch[rng.randrange(FIRST_WORD, WORDS)].end()
-            found.append((text[begin : stretch[-1].end()], end - begin))
-    rng.shuffle(found)
-    return found[:number]
+            chosen.append((text[begin : stretch[-1].end()], end - begin))
+    rng.shuffle(chosen)
+    return chosen[:number]
 
 
 def _texts(texts: Iterable[str]) -> list[str]:
@@ -61,16 +61,16 @@ def _texts(texts: Iterable[str]) -> list[str]:
 
 def sample_states(anatomy: Anatomy, cut: list[tuple[str, int]]) -> SampledStream:
     """The stream before the first block and after each, at the token that ends where the sampled word does."""
-    windows, places, kept = [], [], []
+    windows, places, numbers = [], [], []
     for number, (text, end) in enumerate(cut):
-        found = _token_at(anatomy, text, end)
-        if found is not None:
-            ids, place = found
+        at_word = _token_at(anatomy, text, end)
+        if at_word is not None:
+            ids, place = at_word
             windows.append(Window(number, tuple(ids)))
             places.append(place)
-            kept.append(number)
-    if len(kept) < FEWEST:
-        raise TextError(f"{anatomy.name}: only {len(kept)} of {len(cut)} passages end a token at the sampled word.")
+            numbers.append(number)
+    if len(numbers) < FEWEST:
+        raise TextError(f"{anatomy.name}: only {len(numbers)} of {len(cut)} passages end a token at the sampled word.")
     states = stream_states(anatomy)
     rows: dict[str, list[Tensor]] = {state.name: [] for state in states}
     for start in range(0, len(windows), BATCH):
@@ -88,7 +88,7 @@ def sample_states(anatomy: Anatomy, cut: list[tuple[str, int]]) -> SampledStream
         watchers = {state.norm: watcher(state.name, state.output) for state in states}
         with still(anatomy.model), watching(anatomy, watchers):
             run(anatomy, batch.ids, batch.mask)
-    return SampledStream(tuple(kept), {name: torch.cat(parts).numpy() for name, parts in rows.items()})
+    return SampledStream(tuple(numbers), {name: torch.cat(parts).numpy() for name, parts in rows.items()})
 
 
 def _token_at(anatomy: Anatomy, text: str, end: int) -> tuple[list[int], int] | None:
@@ -107,20 +107,20 @@ def compare_states(a: SampledStream, b: SampledStream, seed: int = 0) -> Similar
     shared = sorted(set(a.passages) & set(b.passages))
     if len(shared) < FEWEST:
         raise TextError(f"both models have a token's end at only {len(shared)} words; give a longer text.")
-    one, other = (
+    first, second = (
         [x[[side.passages.index(number) for number in shared]].astype(np.float64) for x in side.states.values()]
         for side in (a, b)
     )
     k = min(NEIGHBOURS, len(shared) // 4)
     measures: dict[str, tuple[str, Alignment]] = {
-        "CKA": ("linear CKA of the streams at the same words", cka(one, other, seed=seed)),
+        "CKA": ("linear CKA of the streams at the same words", cka(first, second, seed=seed)),
         "mutual neighbours": (
             f"share of a word's {k} nearest words that both models have in common",
-            mutual_neighbours(one, other, k=k, seed=seed),
+            mutual_neighbours(first, second, k=k, seed=seed),
         ),
     }
     measured = tuple(
-        SimilarityMaps(name, meaning, found.score, found.chance, found.best, found.best_chance)
-        for name, (meaning, found) in measures.items()
+        SimilarityMaps(name, meaning, likeness.score, likeness.chance, likeness.best, likeness.best_chance)
+        for name, (meaning, likeness) in measures.items()
     )
     return Similarity((tuple(a.states), tuple(b.states)), len(shared), measured)

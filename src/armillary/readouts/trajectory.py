@@ -156,19 +156,19 @@ def about(path: Trajectory) -> str:
 
 def notes(path: Trajectory, whole: int) -> list[str]:
     """What a reader must know of the words that are drawn; `whole` counts the tokens that were given."""
-    count, said = len(path.words), list[str]()
+    count, lines = len(path.words), list[str]()
     if whole > count:
-        said.append(f"Only the first {count:,} of {whole:,} tokens were read: one window of this model.")
+        lines.append(f"Only the first {count:,} of {whole:,} tokens were read: one window of this model.")
     if path.projection == "span":
-        said.append(f"Drawn: word {path.drawn[0] + 1} of {count:,}; the others are left out.")
+        lines.append(f"Drawn: word {path.drawn[0] + 1} of {count:,}; the others are left out.")
     elif len(path.drawn) < count:
         sample = f"{len(path.drawn)} of {count:,} words, chosen at random (seed {path.seed})"
-        said.append(f"Drawn: {sample}; angles by layer are those of all words.")
+        lines.append(f"Drawn: {sample}; angles by layer are those of all words.")
     if not path.reads:
-        said.append("This model does not predict a next word; the drawing shows states and each word's own vector.")
+        lines.append("This model does not predict a next word; the drawing shows states and each word's own vector.")
     elif count - 1 in path.drawn:
-        said.append("The last word has no true next word: the model's prediction is shown, and counts in no average.")
-    return said
+        lines.append("The last word has no true next word: the model's prediction is shown, and counts in no average.")
+    return lines
 
 
 def plural(count: int, noun: str) -> str:

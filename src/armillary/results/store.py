@@ -56,17 +56,17 @@ def write_survey(survey: Survey, folder: Path, stored: Container[str] = ()) -> P
     The tables of the claims in `stored` are there already. Pictures of the result before go.
     """
     files: dict[str, str | bytes] = {}
-    kept: dict[str, str] = {}
+    unchanged: dict[str, str] = {}
     for finding in survey.findings:
         for name, table in _tables(finding).items():
             path = f"tables/{name}"
-            if path in files or path in kept:
+            if path in files or path in unchanged:
                 raise OutputError(f"two tables would both be written as {Path(folder) / path}; rename one of them.")
             if finding.id in stored:
-                kept[path] = _hashes(finding)[name]
+                unchanged[path] = _hashes(finding)[name]
             else:
                 files[path] = table_csv(table)
-    write_result(folder, {**files, SURVEY: survey_json(survey)}, kept)
+    write_result(folder, {**files, SURVEY: survey_json(survey)}, unchanged)
     return Path(folder) / SURVEY
 
 

@@ -27,8 +27,8 @@ def position_table(inner: nn.Module, family: Family) -> Tensor | None:
     table = family.patches
     if table is None or not table.positions:
         return None
-    found = optional(inner, table.positions)
-    rows = getattr(found, "weight", found).detach()
+    positions = optional(inner, table.positions)
+    rows = getattr(positions, "weight", positions).detach()
     rows = rows.reshape(-1, rows.shape[-1])
     registers = _tokens(inner, (table.registers,)) if table.registers else rows[:0]
     own = len(_tokens(inner, table.own)) if table.own else 0
@@ -36,8 +36,8 @@ def position_table(inner: nn.Module, family: Family) -> Tensor | None:
 
 
 def _tokens(inner: nn.Module, paths: tuple[str, ...]) -> Tensor:
-    found = [optional(inner, path).detach() for path in paths]
-    return torch.cat([token.reshape(-1, token.shape[-1]) for token in found])
+    tokens = [optional(inner, path).detach() for path in paths]
+    return torch.cat([token.reshape(-1, token.shape[-1]) for token in tokens])
 
 
 def _behind(inner: nn.Module, table: Patches, config: Any) -> Signal:

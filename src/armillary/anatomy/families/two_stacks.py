@@ -228,11 +228,11 @@ def _unrolled(model: Any) -> Any:
     layers, groups = model.config.num_hidden_layers, len(inner.encoder.albert_layer_groups)
     if groups == layers:
         return model
-    kept = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    copy = deepcopy(model, dict(kept))
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    copy = deepcopy(model, dict(shared))
     encoder = getattr(copy, "base_model", copy).encoder
     own = [encoder.albert_layer_groups[i * groups // layers] for i in range(layers)]
-    encoder.albert_layer_groups = type(encoder.albert_layer_groups)(deepcopy(group, dict(kept)) for group in own)
+    encoder.albert_layer_groups = type(encoder.albert_layer_groups)(deepcopy(group, dict(shared)) for group in own)
     encoder.config = deepcopy(model.config)
     encoder.config.num_hidden_groups = layers
     return copy

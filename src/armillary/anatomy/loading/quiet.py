@@ -13,7 +13,7 @@ def quiet() -> Iterator[None]:
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     # Unpacking a GGUF draws a bar that no setting turns off.
-    kept: Any = getattr(unpacking, "tqdm", None)
+    progress_bar: Any = getattr(unpacking, "tqdm", None)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     unpacking.tqdm = lambda tensors, **options: tensors
@@ -22,7 +22,7 @@ def quiet() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        unpacking.tqdm = kept
+        unpacking.tqdm = progress_bar
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()

@@ -46,9 +46,9 @@ def find_checkpoints(source: Any) -> Checkpoints:
             f"{source} is no folder of checkpoints; --steps takes the folder of a run, with steps/000400/ (armillary "
             "lab train) or checkpoint-400/ (Hugging Face's Trainer) inside."
         )
-    found = _numbered(folder)
+    numbered = _numbered(folder)
     whole, damaged, shapes = list[Checkpoint](), list[str](), dict[Path, dict[str, tuple[int, ...]]]()
-    for checkpoint in found:
+    for checkpoint in numbered:
         try:
             read_config(checkpoint.path)
             check_folder(checkpoint.path)

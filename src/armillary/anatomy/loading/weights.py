@@ -152,7 +152,7 @@ def _safetensors_header(path: Path) -> dict[str, dict[str, Any]]:
             header = json.loads(stream.read(length))
         header.pop("__metadata__", None)
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-        found = {str(name): {**entry, "shape": [int(n) for n in entry["shape"]]} for name, entry in header.items()}
+        entries = {str(name): {**entry, "shape": [int(n) for n in entry["shape"]]} for name, entry in header.items()}
     except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} is not a whole safetensors file ({error}); fetch it again.") from error
     if 8 + length + end != size:
@@ -160,7 +160,7 @@ def _safetensors_header(path: Path) -> dict[str, dict[str, Any]]:
             f"{path} is cut short or damaged: its header promises {8 + length + end:,} bytes, the file has {size:,}; "
             "fetch it again."
         )
-    return found
+    return entries
 
 
 def check_calls(path: Path, build: Callable[[Any], Any], config: Any, weights: int) -> dict[str, tuple[int, ...]]:

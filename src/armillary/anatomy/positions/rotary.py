@@ -53,13 +53,13 @@ class Rotation:
     def __call__(self, x: Tensor) -> Tensor:
         """x [b, t, h, k] with its first axes turned, two for each pair."""
         cos, sin = (part[..., None, :].to(x) for part in (self.cos, self.sin))
-        turned, kept = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
+        turned, unturned = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
         if self.pairs == "halves":
             first, second = turned.chunk(2, dim=-1)
-            return torch.cat((first * cos - second * sin, second * cos + first * sin, kept), dim=-1)
+            return torch.cat((first * cos - second * sin, second * cos + first * sin, unturned), dim=-1)
         first, second = turned[..., ::2], turned[..., 1::2]
         both = torch.stack((first * cos - second * sin, second * cos + first * sin), -1).flatten(-2)
-        return torch.cat((both, kept), dim=-1)
+        return torch.cat((both, unturned), dim=-1)
 
     def at(self, places: Tensor) -> "Rotation":
         """That of tokens at the positions [b, n]."""

@@ -36,10 +36,10 @@ def submodule(module: nn.Module, path: str, family: Family) -> Any:
 
 def optional(module: nn.Module, path: str | None) -> Any:
     """The module at `path`, or None where the model was built without it."""
-    found: Any = module
+    value: Any = module
     for part in path.split(".") if path else ():
-        found = getattr(found, part, None)
-    return found if path else None
+        value = getattr(value, part, None)
+    return value if path else None
 
 
 def norm_at(module: nn.Module, path: str | None, family: Family, required: bool = True) -> Norm | None:
@@ -47,21 +47,21 @@ def norm_at(module: nn.Module, path: str | None, family: Family, required: bool 
     is missing."""
     if not path:
         return None
-    found = optional(module, path)
-    if found is None:
+    norm_module = optional(module, path)
+    if norm_module is None:
         if not required:
             return None
-        found = submodule(module, path, family)
-    if isinstance(found, nn.Identity):
+        norm_module = submodule(module, path, family)
+    if isinstance(norm_module, nn.Identity):
         return None
     # Some models keep one small norm per head.
-    each = list(getattr(found, "norms", None) or [found])
+    each = list(getattr(norm_module, "norms", None) or [norm_module])
     eps = getattr(each[0], "variance_epsilon", getattr(each[0], "eps", family.norm_eps or None))
     weight, width = getattr(each[0], "weight", None), _width(each[0])
     if eps is None or (weight is None and not width):
         raise ModelError(
-            f"{path} ({type(found).__name__}) is not a norm that can be read: it needs a weight and an ε (`eps` or "
-            f"`variance_epsilon`); check the path in the {family.model_type} table."
+            f"{path} ({type(norm_module).__name__}) is not a norm that can be read: it needs a weight and an ε "
+            f"(`eps` or `variance_epsilon`); check the path in the {family.model_type} table."
         )
     # Only a norm without affine part has no weight.
     gain = next(module.parameters()).new_ones(width) if weight is None else _together(each, "weight")
@@ -69,13 +69,13 @@ def norm_at(module: nn.Module, path: str | None, family: Family, required: bool 
         gain = gain.float() + family.gain_offset
     shift = None if getattr(each[0], "bias", None) is None else _together(each, "bias")
     # A swapped norm says which sphere it computes; one that computes none is noted in `Anatomy.swapped`.
-    kind: Any = getattr(found, "geometry", "") or family.norm
+    kind: Any = getattr(norm_module, "geometry", "") or family.norm
     return Norm(kind, gain, shift, float(eps))
 
 
 def _together(norms: list[Any], name: str) -> Tensor:
-    found = [getattr(norm, name).detach() for norm in norms]
-    return found[0] if len(found) == 1 else torch.stack(found)
+    tensors = [getattr(norm, name).detach() for norm in norms]
+    return tensors[0] if len(tensors) == 1 else torch.stack(tensors)
 
 
 def head_norm(module: nn.Module, path: str, family: Family, k: int) -> Norm | None:
@@ -99,7 +99,7 @@ def swapped_parts(inner: nn.Module, blocks: Iterable[nn.Module], family: Family)
     A part that has no canonical form at all is refused.
     """
     places = [(inner, path) for path in (family.ln_embed, family.ln_final)]
-    found: dict[str, str] = {}
+    swapped: dict[str, str] = {}
     for block in blocks:
         for part in (block, *block.modules()):
             if what := getattr(part, "no_canonical_form", ""):
@@ -109,12 +109,12 @@ def swapped_parts(inner: nn.Module, blocks: Iterable[nn.Module], family: Family)
         crossed = family.cross.norm if family.cross else None
         places += [(block, path) for path in (family.ln1, crossed, family.ln2, family.ln1_post, family.ln2_post)]
         if getattr(optional(block, family.attention), "swapped_heads", False):
-            found["heads"] = repr_of(optional(block, family.attention).heads)
+            swapped["heads"] = repr_of(optional(block, family.attention).heads)
     for module, path in places:
         norm = optional(module, path)
         if getattr(norm, "geometry", "own") == "":
-            found["norms"] = type(norm).__name__
-    return found
+            swapped["norms"] = type(norm).__name__
+    return swapped
 
 
 def repr_of(module: nn.Module) -> str:
@@ -137,7 +137,7 @@ def unpacked(block: nn.Module, family: Family) -> Family:
     if not family.mixer and (what := packed(mixer) or packed(optional(block, family.output))):
         family = replace(family, mixer=f"attention with packed weights ({what})")
     hidden = (optional(block, path) for path in (family.mlp_in or family.gate_up, family.mlp_out, family.mlp_write))
-    if family.channels and (what := next((found for part in hidden if (found := packed(part))), "")):
+    if family.channels and (what := next((packing for part in hidden if (packing := packed(part))), "")):
         family = replace(family, opaque_channels=f"a feed-forward layer with packed weights ({what})")
     return family
 
@@ -260,8 +260,8 @@ def _attention(block: nn.Module, inner: nn.Module, family: Family, config: Any) 
 
 def head_width(module: Any, config: Any) -> int:
     """Of an attention module; 0 if neither it nor the config says."""
-    found = (getattr(module, name, None) for name in HEAD_WIDTHS)
-    return next((int(width) for width in found if width is not None), 0)
+    widths = (getattr(module, name, None) for name in HEAD_WIDTHS)
+    return next((int(width) for width in widths if width is not None), 0)
 
 
 def _scaled(

@@ -112,9 +112,9 @@ class Commands(click.Group):
         try:
             code = run(*args, **more)
         except click.ClickException as error:
-            said = io.StringIO()
-            error.show(file=said)
-            click.echo(harmless(said.getvalue()), err=True, nl=False)
+            message = io.StringIO()
+            error.show(file=message)
+            click.echo(harmless(message.getvalue()), err=True, nl=False)
             sys.exit(error.exit_code)
         except click.Abort:
             tell("interrupted.", INTERRUPTED)

@@ -68,4 +68,4 @@ def load(model: str, asked: dict[str, Any]) -> Any:
 
 def echo_json(text: str) -> None:
     """As bytes: JSON is UTF-8 in any terminal. What could move its cursor or turn its text around is spelt \\u202e."""
-    click.echo(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode(), nl=False)
+    click.echo(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode(), nl=False)

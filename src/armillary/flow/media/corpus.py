@@ -78,10 +78,10 @@ def _processor(home: Path) -> dict[str, Any]:
     """What a model's folder says about how its input is prepared."""
     path = home / "preprocessor_config.json"
     try:
-        found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return settings if isinstance(settings, dict) else {}
 
 
 class _Images:

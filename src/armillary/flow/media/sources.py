@@ -48,10 +48,10 @@ def from_folder(path: str | Path, sense: Literal["images", "sound"]) -> Media:
 
 def from_table(table: Any, column: str, sense: Literal["images", "sound"]) -> Media:
     """One document per row of a `datasets` or pandas object."""
-    found = table_rows(table)
-    if found is None:
+    named_rows = table_rows(table)
+    if named_rows is None:
         raise TextError(f"{sense} must come as a folder, a list of arrays, or a datasets or pandas object.")
-    rows, source = found
+    rows, source = named_rows
     first = next(iter(rows()), None)
     if first is None:
         raise TextError(f"{source} has no rows; pass one that has.")
@@ -68,10 +68,10 @@ def from_arrays(arrays: Iterable[Any], sense: Literal["images", "sound"]) -> Med
     """Images or clips that are already in memory."""
     convert = image_of if sense == "images" else sound_of
     items = [convert(array) for array in arrays]
-    kept = [item for item in items if item is not None]
-    if not kept or len(kept) < len(items):
-        raise TextError(f"{len(items) - len(kept)} of {len(items)} arrays are no {sense}.")
-    return Media(sense, f"{len(kept)} {'images' if sense == 'images' else 'clips'} given", tuple(kept))
+    readable = [item for item in items if item is not None]
+    if not readable or len(readable) < len(items):
+        raise TextError(f"{len(items) - len(readable)} of {len(items)} arrays are no {sense}.")
+    return Media(sense, f"{len(readable)} {'images' if sense == 'images' else 'clips'} given", tuple(readable))
 
 
 def _converted(
@@ -156,10 +156,10 @@ def resampled(samples: Array, rate: int) -> Array:
 
 def some(media: Media, number: int) -> list[Array]:
     """The first few."""
-    found = list(islice(media.items, number))
-    if not found:
+    items = list(islice(media.items, number))
+    if not items:
         raise TextError(f"{media.source} is empty.")
-    return found
+    return items
 
 
 def media_of(given: Any, column: str = "") -> Media | None:

@@ -32,29 +32,29 @@ def spread(documents: Documents, tokenizer: Tokenizer, budget: int, seed: int = 
     # A list is counted where it is; of a stream the first few are taken, and it goes on after them.
     stream = iter(texts)
     first = list(_taken(stream))
-    found = [text for text in first if text.strip()]
-    if len(found) >= FEW or not found:
+    filled = [text for text in first if text.strip()]
+    if len(filled) >= FEW or not filled:
         return documents if isinstance(texts, Sized) else replace(documents, texts=chain(first, stream))
     with unalarmed():
-        sizes = [_size(text, tokenizer) for text in found]
+        sizes = [_size(text, tokenizer) for text in filled]
         length = min(budget, int(sum(sizes))) // PASSAGES
         if length < LEAST or max(sizes) <= budget // PASSAGES:
             return replace(documents, texts=tuple(first))
         shares = _shares(sizes)
         cutter = _Cutter(tokenizer, length, random.Random(seed))
-        passages = [p for text, share in zip(found, shares, strict=True) for p in cutter.passages(text, share)]
-    whole = f"{len(found)} documents were" if len(found) > 1 else "1 document was"
+        passages = [p for text, share in zip(filled, shares, strict=True) for p in cutter.passages(text, share)]
+    whole = f"{len(filled)} documents were" if len(filled) > 1 else "1 document was"
     note = f"{whole} cut into {len(passages)} passages; intervals treat passages as independent"
     return replace(documents, texts=tuple(passages), notes=(*documents.notes, note), ordered=False)
 
 
 def _taken(stream: Iterator[str]) -> Iterator[str]:
     """Texts up to the last of the first `FEW` that are not empty."""
-    found = 0
+    count = 0
     for text in stream:
         yield text
-        found += bool(text.strip())
-        if found == FEW:
+        count += bool(text.strip())
+        if count == FEW:
             return
 
 
@@ -104,9 +104,9 @@ class _Cutter:
         """The beginning of a text that has no more tokens than a passage may have, up to the end of a word."""
         text = text[: CHARACTERS * self.length]
         while (tokens := _tokens(text, self.tokenizer)) > self.length:
-            kept = min(len(text) - 1, int(len(text) * (self.length / tokens) ** 0.98))
-            spaces = [match.start() for match in islice(SPACE.finditer(text, max(0, kept - 40), kept + 1), 40)]
-            text = text[: spaces[-1]] if spaces and spaces[-1] else text[:kept]
+            end = min(len(text) - 1, int(len(text) * (self.length / tokens) ** 0.98))
+            spaces = [match.start() for match in islice(SPACE.finditer(text, max(0, end - 40), end + 1), 40)]
+            text = text[: spaces[-1]] if spaces and spaces[-1] else text[:end]
         return text
 
 

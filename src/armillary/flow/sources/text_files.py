@@ -162,11 +162,11 @@ def split_pieces(text: Iterable[str], separator: re.Pattern[str]) -> Iterator[st
         rest += piece
         # Whether a line is a separator is known when it has ended.
         end = rest.rfind("\n") + 1
-        *found, last = separator.split(rest[:end])
-        if skipping and not found:
+        *pieces, last = separator.split(rest[:end])
+        if skipping and not pieces:
             rest = rest[end:][-PIECE:]
             continue
-        yield from found[skipping:]
+        yield from pieces[skipping:]
         rest, skipping = last + rest[end:], False
         if len(rest) > LONGEST:
             yield rest[:LONGEST]

@@ -28,12 +28,12 @@ def crowded(rows: Float[Tensor, "v d"], cosine: float, others: int) -> Bool[Tens
     """
     unit = torch.nn.functional.normalize(rows - rows.mean(0), dim=-1)
     candidates = _meetings(unit, planes := _planes(len(unit))) >= _expected(cosine, others, planes) / 2
-    some, found = unit[candidates], torch.zeros(len(unit), dtype=torch.bool, device=unit.device)
+    some, is_crowded = unit[candidates], torch.zeros(len(unit), dtype=torch.bool, device=unit.device)
     parts = torch.split(some, max(1, SCORES // max(1, len(some))))
     # A direction has the cosine 1 with itself.
     counts = [(part @ some.mT > cosine).sum(1) - 1 for part in parts if len(part)]
-    found[candidates] = torch.cat([*counts, found.new_zeros(0, dtype=torch.long)]) >= others
-    return found
+    is_crowded[candidates] = torch.cat([*counts, is_crowded.new_zeros(0, dtype=torch.long)]) >= others
+    return is_crowded
 
 
 def _planes(count: int) -> int:

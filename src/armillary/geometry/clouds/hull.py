@@ -26,10 +26,10 @@ def selectable(points: Floats, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     scores = points[rows] @ points.T
     scores[np.arange(len(rows)), rows] = -np.inf
     # A point that stands out along its own direction needs no search; in many dimensions that is nearly every point.
-    found = np.asarray(scores.max(1) < np.square(points[rows]).sum(1) * (1 - NEAR))
-    for index in np.flatnonzero(~found):
-        found[index] = _margin(points, int(rows[index])) > NEAR
-    return found
+    is_selectable = np.asarray(scores.max(1) < np.square(points[rows]).sum(1) * (1 - NEAR))
+    for index in np.flatnonzero(~is_selectable):
+        is_selectable[index] = _margin(points, int(rows[index])) > NEAR
+    return is_selectable
 
 
 def _whitened(points: Floats) -> Floats:

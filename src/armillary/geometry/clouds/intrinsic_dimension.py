@@ -77,24 +77,6 @@ def two_nn(
     return Dimension((fitted - 1) / float(exposure), n, dropped)
 
 
-def mle_dimension(
-    sq_distances: Float[Tensor, "n n"],
-    k: int,
-    keep: Bool[Tensor, " n"] | Int[Tensor, " m"] | None = None,
-) -> Dimension:
-    """Levina and Bickel's estimate from k neighbours; inverses are averaged, as MacKay and Ghahramani advise.
-
-    >>> line = torch.rand(400, 1, generator=torch.Generator().manual_seed(0))
-    >>> 0.9 < mle_dimension(pairwise_sq_distances(line), k=10).value < 1.1
-    True
-    """
-    if k < 2:
-        raise ValueError(f"k neighbours give k − 1 ratios; need k ≥ 2, got {k}")
-    near, dropped = _nearest(sq_distances, k, keep)
-    log_ratio = (near[:, -1:].log() - near[:, :-1].log()) / 2
-    return Dimension(1 / float(log_ratio.mean()), len(near), dropped)
-
-
 def _nearest(squared: Tensor, count: int, keep: Tensor | None) -> tuple[Tensor, int]:
     """Squared distances of the distinct kept points to their `count` nearest, and how many were dropped."""
     if keep is not None:

@@ -71,19 +71,6 @@ def near_zero_count(eigs: Float[Tensor, " d"] | Float[np.ndarray, " d"], relativ
     return int((values < relative * middle).sum()) if middle > 0 else 0
 
 
-def null_vectors(cov: Float[Tensor, "d d"] | Float[np.ndarray, "d d"], count: int) -> Float[Tensor, "count d"]:
-    """Unit eigenvectors of the `count` smallest eigenvalues, smallest first; largest component positive.
-
-    >>> null_vectors(torch.diag(torch.tensor([3.0, 0.0, 1.0])), 1)
-    tensor([[0., 1., 0.]], dtype=torch.float64)
-    """
-    if not 0 < count <= len(cov):
-        raise ValueError(f"asked for {count} null vectors of a {len(cov)} × {len(cov)} matrix")
-    vectors = torch.linalg.eigh(_symmetric(cov)).eigenvectors[:, :count].T
-    largest = vectors.gather(1, vectors.abs().argmax(dim=1, keepdim=True))
-    return vectors * largest.sign()
-
-
 def _symmetric(cov: Tensor | np.ndarray) -> Tensor:
     matrix = torch.as_tensor(cov).to(torch.float64)
     # eigh reads one triangle only: an asymmetric matrix would give an answer, of another matrix.

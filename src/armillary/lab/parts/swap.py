@@ -18,7 +18,7 @@ from armillary.lab.parts.attention.membership import Membership
 from armillary.lab.parts.attention.scores import Score, ScoredAttention
 from armillary.lab.parts.attention.supervised_heads import SupervisedAttention
 from armillary.lab.parts.attention.width import WideAttention
-from armillary.lab.parts.attention.wrapped_projections import wrapper_of
+from armillary.lab.parts.attention.wrapped_projections import is_gpt2, wrapper_of
 from armillary.lab.parts.gated_layers import gated
 from armillary.lab.parts.mimic import mimicked
 from armillary.lab.parts.norms import new_norm, take_affine
@@ -206,7 +206,7 @@ def _memberships(heads: str, results: str | None, n: int, width: int, pairs: boo
 
 
 def _must_be_gpt2(anatomy: Anatomy, what: str) -> None:
-    if anatomy.family != "gpt2":
+    if not is_gpt2(anatomy.model):
         raise ModelError(f"{what} can be swapped in GPT-2 models so far, and this is a {anatomy.family}.")
 
 
@@ -233,17 +233,17 @@ def _swap_widths(swapped: Swap, anatomy: Anatomy, width: int | None, heads: int 
 def _swap_activations(swapped: Swap, anatomy: Anatomy, name: str) -> None:
     for layer in range(anatomy.layers):
         block = anatomy.sites[f"L{layer}.resid_pre"].path
-        found = [
+        activations = [
             path
             for path, module in anatomy.model.get_submodule(block).named_modules()
             if type(module).__module__ in ACTIVATION_HOMES
         ]
-        if len(found) != 1:
+        if len(activations) != 1:
             raise ModelError(
-                f"layer {layer} of this {anatomy.family} has {len(found)} activation modules where one was expected; "
-                "its activation cannot be swapped."
+                f"layer {layer} of this {anatomy.family} has {len(activations)} activation modules where one was "
+                "expected; its activation cannot be swapped."
             )
-        swapped.replace(f"{block}.{found[0]}", Activation(name))
+        swapped.replace(f"{block}.{activations[0]}", Activation(name))
 
 
 def _swap_layers(swapped: Swap, anatomy: Anatomy, gate: bool, layout: str | None) -> None:
@@ -263,7 +263,7 @@ def centre(model: Any) -> None:
     LayerNorm ignores that mean, so nothing changes; but on a centred stream RMSNorm and LayerNorm are the same. An
     unembedding that shares the embedding's weights gets its own copy first, because it reads the mean.
     """
-    if model.config.model_type != "gpt2":
+    if not is_gpt2(model):
         raise ModelError(f"only GPT-2 models can be centred so far, and this is a {model.config.model_type}.")
     inner, head = model.base_model, model.get_output_embeddings()
     if head is not None and head.weight is inner.wte.weight:

@@ -35,8 +35,15 @@ NORMS = (
 SYMMETRISER = (
     PLAIN,
     *(
-        Arm(name, "symmetriser", settings, norm_rate=rate, block_diagonal=name.startswith("blocks"), prediction=said)
-        for name, settings, rate, said in (
+        Arm(
+            name,
+            "symmetriser",
+            settings,
+            norm_rate=rate,
+            block_diagonal=name.startswith("blocks"),
+            prediction=prediction,
+        )
+        for name, settings, rate, prediction in (
             ("none", {"messages": "none"}, 1.0, "worse: each block has a sphere of its own"),
             ("ring", {"messages": "ring"}, 1.0, "nearly equal: neighbours tell most of a block's scale"),
             ("ring, 3 rounds", {"messages": "ring", "rounds": 3}, 1.0, "equal: after three rounds all have been heard"),
@@ -62,8 +69,8 @@ LAYOUT = (
     Arm("double start", initial_scale=2.0, prediction="equal, likewise"),
     Arm("post-norm", layout="post-norm", prediction="worse at high rates: the stream itself is put on the sphere"),
     *(
-        Arm(f"attention × {said}", attention_scale=scale, prediction=f"worse, says S0: {why}")
-        for scale, said, why in (
+        Arm(f"attention × {label}", attention_scale=scale, prediction=f"worse, says S0: {why}")
+        for scale, label, why in (
             (0.25, "¼", "quiet scores make attention uniform"),
             (0.5, "½", "quiet scores make attention uniform"),
             (2.0, "2", "loud scores freeze attention early"),
@@ -104,8 +111,8 @@ ACTIVATIONS = (
     Arm("signed root", activation="signed root", prediction="worse: it can be inverted"),
     Arm("identity", activation="identity", prediction="worst: nothing is destroyed and nothing is bent"),
     *(
-        Arm(f"gated {name}", activation=name, gate=True, prediction=said)
-        for name, said in (
+        Arm(f"gated {name}", activation=name, gate=True, prediction=prediction)
+        for name, prediction in (
             ("gelu", "better than gelu, as others report for gates (arXiv 2002.05202)"),
             ("relu", "as gated gelu"),
             ("relu2", "as gated gelu"),
@@ -144,12 +151,12 @@ METRIC = (
 RANK = (
     replace(PLAIN, name="6 heads of 32", prediction="the reference: k = d/H"),
     *(
-        Arm(f"6 heads of {k}", head_width=k, prediction=said)
-        for k, said in ((4, "worse: a head sees 4 of 192 axes"), (16, "worse"), (64, "better: less is unseen"))
+        Arm(f"6 heads of {k}", head_width=k, prediction=prediction)
+        for k, prediction in ((4, "worse: a head sees 4 of 192 axes"), (16, "worse"), (64, "better: less is unseen"))
     ),
     *(
-        Arm(f"{heads} heads of {k}", head_width=k, n_heads=heads, prediction=said)
-        for heads, k, said in (
+        Arm(f"{heads} heads of {k}", head_width=k, n_heads=heads, prediction=prediction)
+        for heads, k, prediction in (
             (48, 4, "worse: more heads that see less"),
             (12, 16, "worse"),
             (3, 64, "equal: fewer heads that see more"),
@@ -161,8 +168,8 @@ RANK = (
 EXPANSION = (
     replace(PLAIN, name="4 ×", prediction="the reference"),
     *(
-        Arm(f"{times} ×", expansion=times, prediction=said)
-        for times, said in (
+        Arm(f"{times} ×", expansion=times, prediction=prediction)
+        for times, prediction in (
             (1, "worse: too few units to sort, though twice as many layers"),
             (2, "equal: what units lose, layers give"),
             (10, "worse: half as many times to the sphere and back"),

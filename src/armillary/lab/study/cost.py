@@ -14,8 +14,6 @@ from typing import Any
 
 from armillary.lab.study.conclusions.paired_runs import PairedComparison, PairedContrast, Row, contrasts
 
-COSTS: dict[str, str] = {"flops": "FLOPs per token", "step_seconds": "seconds per step"}
-
 
 def flops_per_token(model: Any, context: int) -> int:
     """Of training: forward and backward over one window, in matrix products."""

@@ -28,7 +28,7 @@ class KnownRuns:
         """From folders of studies, or folders of such folders; those of another text, size or recipe are left out."""
         from armillary.lab.study.queue import MANIFEST, RUNS, differ, read_runs
 
-        found: dict[str, Mapping[str, Any]] = {}
+        longest: dict[str, Mapping[str, Any]] = {}
         for folder in folders:
             paths = sorted(folder.rglob(MANIFEST))
             if not paths:
@@ -44,9 +44,9 @@ class KnownRuns:
                 for row in read_runs(path.parent):
                     place = _place(arms[row["arm"]], row)
                     # Later versions record more of a run.
-                    if len(row) > len(found.get(place, {})):
-                        found[place] = row
-        return cls(found)
+                    if len(row) > len(longest.get(place, {})):
+                        longest[place] = row
+        return cls(longest)
 
     def row(self, arm: Arm, run: Run) -> dict[str, Any] | None:
         """The run as another study made it, under this study's name; `taken_from` says whose it is."""

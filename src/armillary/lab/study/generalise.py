@@ -61,13 +61,13 @@ def sides(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
     for row in rows:
         if row["claim_kind"] != "definition":
             votes.setdefault(row["arm"], {}).setdefault(row["claim"], []).append(_SIDES.get(row["verdict"], ""))
-    found: dict[str, dict[str, str]] = {}
+    by_kind: dict[str, dict[str, str]] = {}
     for kind, claims in votes.items():
         for claim, voted in claims.items():
             for side in (HOLDS, FAILS):
                 if voted.count(side) >= 2 and 2 * voted.count(side) > len(voted):
-                    found.setdefault(kind, {})[claim] = side
-    return found
+                    by_kind.setdefault(kind, {})[claim] = side
+    return by_kind
 
 
 def agreement(rows: Sequence[Row], reference: str = REFERENCE) -> Agreement:
@@ -92,23 +92,23 @@ def _rate(decided: Mapping[str, str], claims: Sequence[str]) -> float:
 
 def carries_over(evidence: StudyEvidence) -> Decision:
     """Supported if the share alike is surely above three quarters and above chance."""
-    found = agreement(evidence.rows, evidence.reference)
-    if len(found.claims) < CLAIMS or len(found.kinds) < OTHERS:
-        few = f"Only {len(found.claims)} claims are decided on GPT and {KINDS} other kinds; {len(found.kinds)} kinds."
+    agreed = agreement(evidence.rows, evidence.reference)
+    if len(agreed.claims) < CLAIMS or len(agreed.kinds) < OTHERS:
+        few = f"Only {len(agreed.claims)} claims are decided on GPT and {KINDS} other kinds; {len(agreed.kinds)} kinds."
         return Decision("undecided", few, ())
-    low, high = found.interval()
-    counts = found.by_kind()
+    low, high = agreed.interval()
+    counts = agreed.by_kind()
     weak = [kind for kind, (alike, of) in counts.items() if of >= ENOUGH and alike < HALF * of]
     verdict: Verdict = "undecided"
     if high < AGREE:
         verdict = "refuted"
-    elif low >= AGREE and low > found.chance:
+    elif low >= AGREE and low > agreed.chance:
         verdict = "qualified" if weak else "supported"
-    carried = found.carried()
+    carried = agreed.carried()
     lost = [claim for claim, over in carried.items() if not over]
     return Decision(
         verdict,
-        f"{found.share:.0%} [{low:.0%}, {high:.0%}] of the verdicts are GPT's (by chance {found.chance:.0%}): "
+        f"{agreed.share:.0%} [{low:.0%}, {high:.0%}] of the verdicts are GPT's (by chance {agreed.chance:.0%}): "
         + ", ".join(f"{kind} {alike} of {of}" for kind, (alike, of) in counts.items())
         + f". {sum(carried.values())} of {len(carried)} claims carry over"
         + (f"; not {', '.join(lost)}." if lost else "."),

@@ -179,8 +179,8 @@ class Study:
             # Earlier studies do not say how they were trained; it was as now.
             stored.setdefault("training", wanted["training"])
             plain = [key for key in wanted if key not in ("arms", "size") and stored.get(key) != wanted[key]]
-            told = ("study", "device")
-            other = [f"{key} ({stored.get(key)}, now {wanted[key]})" if key in told else key for key in plain]
+            shown = ("study", "device")
+            other = [f"{key} ({stored.get(key)}, now {wanted[key]})" if key in shown else key for key in plain]
             if "study" not in plain:
                 other += ["size"] if differ(stored.get("size", {}), wanted["size"], Size) else []
                 other += [f"arm {name}" for name in known if differ(known[name], wanted["arms"].get(name, {}), Arm)]

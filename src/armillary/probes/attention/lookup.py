@@ -21,7 +21,7 @@ from armillary.probes.attention.lexicon.word_statistics import (
 )
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
 from armillary.probes.machinery.intervals import Statistic as StatisticOf
-from armillary.probes.machinery.intervals import discoveries, p_values
+from armillary.probes.machinery.intervals import discoveries, null_interval, p_values
 from armillary.probes.machinery.tables import head_map
 from armillary.probes.machinery.verdicts import above, beats, missing_interval, weakest
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
@@ -229,8 +229,7 @@ def _share(interval: Interval) -> str:
 
 def _controls(evidence: Evidence, keys: TopKeys, permuted: Floats, excess: _Excess) -> tuple[Control, ...]:
     by_chance = _mean_of(thirds(len(keys.clarity))[0])(permuted - keys.chance)
-    low, high = np.quantile(by_chance, [0.025, 0.975]).tolist()
-    controls = (Control("permuted queries", float(by_chance.mean()), low, high), Control(RANDOM, *excess.untrained))
+    controls = (Control("permuted queries", *null_interval(by_chance)), Control(RANDOM, *excess.untrained))
     return controls if evidence.twins else controls[:1]
 
 

@@ -200,10 +200,10 @@ def _sides(evidence: Evidence) -> dict[Side, _SideTokens]:
 
 def _side(tokens: PromotedTokens, untrained: list[Interval], seed: int) -> _SideTokens:
     p = tokens.p(seed)
-    found = discoveries(p)
+    discovered = discoveries(p)
     (mean,) = tokens.intervals((_mean,), seed)
-    (share,) = tokens.intervals((lambda excess: reach(excess, found, T.subject_excess),), seed, SHARE_DRAWS)
-    have = found & (tokens.excess >= T.subject_excess)
+    (share,) = tokens.intervals((lambda excess: reach(excess, discovered, T.subject_excess),), seed, SHARE_DRAWS)
+    have = discovered & (tokens.excess >= T.subject_excess)
     return _SideTokens(tokens, p, have, Compared.of(mean, untrained), with_value(share))
 
 
@@ -211,11 +211,11 @@ def _mean(excess: Floats) -> float:
     return float(excess.mean())
 
 
-def _related(evidence: Evidence, paired: PairedSides, found: Flags) -> tuple[Compared, Interval]:
+def _related(evidence: Evidence, paired: PairedSides, discovered: Flags) -> tuple[Compared, Interval]:
     """Mean relatedness beside untrained models, and the share of heads with related sides."""
     some, seed = _few(evidence.anatomy.layers), evidence.seed
     twins = [paired_sides(evidence, arm, some).intervals((_mean,), seed, CONTROL_DRAWS)[0] for arm in evidence.twins]
-    mean, share = paired.intervals((_mean, lambda excess: reach(excess, found, T.paired_excess)), seed)
+    mean, share = paired.intervals((_mean, lambda excess: reach(excess, discovered, T.paired_excess)), seed)
     return Compared.of(mean, twins), share
 
 

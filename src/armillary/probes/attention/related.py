@@ -17,7 +17,7 @@ from armillary.probes.attention.lexicon.word_statistics import (
     word_intervals,
 )
 from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, name_heads
-from armillary.probes.machinery.intervals import discoveries, p_values
+from armillary.probes.machinery.intervals import discoveries, null_interval, p_values
 from armillary.probes.machinery.tables import cells, head_map, head_table, line, table
 from armillary.probes.machinery.verdicts import above, largest_head, missing_interval
 from armillary.results import Claim, Control, Finding, Limit, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
@@ -170,11 +170,10 @@ def _limits(share: Compared) -> tuple[Limit, ...]:
 def _controls(evidence: Evidence, scores: RelationScores, untrained: Interval) -> tuple[Control, ...]:
     before = word_interval(evidence, scores.before, lambda means: means.mean(1))
     stored = word_interval(evidence, scores.stored, lambda means: means)
-    repaired = median_over_heads(scores.null_auc)
     controls = [
         Control("before W_QK: cosine of directions", *before),
         Control("before W_QK: dot product of embeddings", *stored),
-        Control("random re-pairings", float(repaired.mean()), *np.quantile(repaired, [0.025, 0.975]).tolist()),
+        Control("random re-pairings", *null_interval(median_over_heads(scores.null_auc))),
         Control(RANDOM, *untrained),
     ]
     return tuple(controls[: 4 if evidence.twins else 3])

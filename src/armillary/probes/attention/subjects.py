@@ -136,10 +136,10 @@ class Subjects:
         randoms = affordable_directions(evidence)
         promoted, centred = promoted_tokens(evidence, MODEL, range(layers), centred=True, randoms=randoms)
         p = promoted.p(evidence.seed)
-        found = discoveries(p)
-        have = found & (promoted.excess >= T.subject_excess)
+        discovered = discoveries(p)
+        have = discovered & (promoted.excess >= T.subject_excess)
         twins = [promoted_tokens(evidence, arm, twin_layers(layers))[0] for arm in evidence.twins]
-        *measured, share, early = _intervals(evidence, promoted, found, SHARE_DRAWS)
+        *measured, share, early = _intervals(evidence, promoted, discovered, SHARE_DRAWS)
         untrained = [_intervals(evidence, twin) for twin in twins]
         deep, slope = (Compared.of(measured[i], [each[i] for each in untrained]) for i in (DEEP, RISE))
         parts = (_deep_part(deep, share, have), _rise_part(slope, early, promoted, have))
@@ -192,16 +192,16 @@ def _maps(promoted: PromotedTokens) -> tuple[Quantity, ...]:
 
 
 def _intervals(
-    evidence: Evidence, promoted: PromotedTokens, found: Flags | None = None, draws: int = 400
+    evidence: Evidence, promoted: PromotedTokens, discovered: Flags | None = None, draws: int = 400
 ) -> list[Interval]:
     """Of an arm's excess: the mean over the last third of layers, and the rise from first to last layer. Where it is
     known which heads are significant, also the shares of heads with a subject in the last and in the first third."""
     layers = evidence.anatomy.layers
     first, last = (np.isin(promoted.layers, third) for third in thirds(layers))
     statistics = [lambda excess: float(excess[last].mean()), rise(promoted.layers, layers - 1)]
-    if found is not None:
-        statistics.append(lambda excess: reach(excess[last], found[last], T.subject_excess))
-        statistics.append(lambda excess: reach(excess[first], found[first], T.subject_excess))
+    if discovered is not None:
+        statistics.append(lambda excess: reach(excess[last], discovered[last], T.subject_excess))
+        statistics.append(lambda excess: reach(excess[first], discovered[first], T.subject_excess))
     return promoted.intervals(statistics, evidence.seed, draws)
 
 

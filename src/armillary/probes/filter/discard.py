@@ -74,8 +74,8 @@ class Discard:
 
         layers = hidden_layers(bench)
         blocks = bench.anatomy.blocks
-        found = enumerate(layers.arms[MODEL])
-        units = [find_units(layer, whole(blocks[i].channels), bench.seed) for i, layer in found]
+        numbered = enumerate(layers.arms[MODEL])
+        units = [find_units(layer, whole(blocks[i].channels), bench.seed) for i, layer in numbered]
         return layers, units
 
     def conclude(self, evidence: Evidence, result: "tuple[HiddenLayers, list[Units]]") -> Finding:

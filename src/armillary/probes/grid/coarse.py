@@ -209,9 +209,9 @@ def _learned(evidence: Evidence, states: "CorrelationResult", ratios: dict[str, 
     trained, textual = beats(ratios[MODEL], ratios[RANDOM], len(evidence.twins)), above(excess, T.flow_text)
     verdict: Verdict = "supported" if trained and textual else "undecided"
     text = (
-        f"At random initialisation the factor is {say(ratios[RANDOM][0], '.2g')}, up to {say(ratios[RANDOM][2], '.2g')}"
-        f"; on text depth adds {say(excess[0], '+.2f')} [{say(excess[1], '+.2f')}, {say(excess[2], '+.2f')}] tokens "
-        "more to the length than on shuffled words"
+        f"At random initialisation the factor is {say(ratios[RANDOM][0], '.2g')}, at most "
+        f"{say(ratios[RANDOM][2], '.2g')}; on text depth adds {say(excess[0], '+.2f')} [{say(excess[1], '+.2f')}, "
+        f"{say(excess[2], '+.2f')}] tokens more to the length than on shuffled words"
     )
     if trained is False:
         verdict, text = "refuted", f"{text}. Untrained models show as much growth"

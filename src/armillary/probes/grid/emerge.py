@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 # Passes over the evaluation text per checkpoint: patterns of text and copies, then each set of tokens backwards, on all
 # of the survey's text.
 PASSES = 22
-ASKED = {
-    "induction": "repeated random tokens",
-    "same": "words that have stood before",
-    "previous": "pieces inside words",
-}
 
 
 @dataclass(frozen=True)
@@ -114,16 +109,16 @@ class HeadEmergence:
         if result is None or missing is not None:
             return undecided(self.claim, *(missing or (Why.UNDEFINED, "")))
         seed, layers = evidence.seed, result.roles.shape[2]
-        found = {when: cells(result, when) for when in (NEXT, NOW)}
-        whole = {when: correlation(each, seed) for when, each in found.items()}
-        null = {when: exchanged(each, layers, seed) for when, each in found.items()}
+        ranked = {when: cells(result, when) for when in (NEXT, NOW)}
+        whole = {when: correlation(each, seed) for when, each in ranked.items()}
+        null = {when: exchanged(each, layers, seed) for when, each in ranked.items()}
         parts = []
         for when in (NEXT, NOW):
-            apart = {n: correlation([c for c in found[when] if c.phenomenon == n], seed) for n in result.names}
-            others = correlation(found[when], seed, OTHERS, ())
-            beyond = beyond_others(found[when], seed)
+            apart = {n: correlation([c for c in ranked[when] if c.phenomenon == n], seed) for n in result.names}
+            others = correlation(ranked[when], seed, OTHERS, ())
+            beyond = beyond_others(ranked[when], seed)
             parts.append(_part(when, whole[when], null[when], others, beyond, apart))
-        parts.append(views.beyond_role(found[NEXT], seed))
+        parts.append(views.beyond_role(ranked[NEXT], seed))
         verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
@@ -136,13 +131,13 @@ class HeadEmergence:
             n=len(result.steps),
             controls=(
                 Control("heads of a layer exchanged", *null[NEXT]),
-                Control("share on other tokens instead", *correlation(found[NEXT], seed, OTHERS, ())),
+                Control("share on other tokens instead", *correlation(ranked[NEXT], seed, OTHERS, ())),
             ),
             reading=" ".join([*(part.reading for part in parts), views.story(result), *result.damaged]),
             headline=views.headline(whole[NEXT], whole[NOW]),
-            table=views.table_of(result, found),
-            quantities=views.quantities(result, found, null[NEXT]),
-            notes=views.notes(evidence.anatomy, result, found, seed),
+            table=views.table_of(result, ranked),
+            quantities=views.quantities(result, ranked, null[NEXT]),
+            notes=views.notes(evidence.anatomy, result, ranked, seed),
             more_tables={"heads": views.head_rows(result)},
             parts=tuple(parts),
             of_text=not result.making,
@@ -182,9 +177,9 @@ def _part(
     strong = [name for name, ends in apart.items() if not np.isnan(ends[0]) and name not in weak]
     verdict = "qualified" if verdict == "supported" and weak else verdict
     text = (
-        f"Between heads of a layer, the excess share of the gradient on a phenomenon's tokens and {predicted} have a "
-        f"rank correlation of {_span(whole)}; with heads exchanged it is at most {say(null[2], '.2f')}; of the share "
-        f"on other tokens it is {say(others[0], '.2f')}, less by {_span(beyond)}"
+        f"A head's excess share of its layer's gradient on the tokens of a phenomenon has a rank correlation of "
+        f"{_span(whole)} with {predicted}. With the heads of a layer exchanged it is at most {say(null[2], '.2f')}; "
+        f"for the share on other tokens it is {say(others[0], '.2f')}, a difference of {_span(beyond)}"
     )
     if verdict == "qualified":
         text += f". It holds for {name_sites(strong)}, and not for {name_sites(weak)}"

@@ -199,7 +199,7 @@ def _beyond(statistic: Interval, centred: Interval, random: Interval, twins: int
         "heads go beyond fewer axes",
         verdict,
         f"In the median head it is {say(statistic[0], '.2g')} times that of random projections, with the mean vector "
-        f"removed {say(centred[0], '.2g')} times; at random initialisation {say(random[0], '.2g')}, up to "
+        f"removed {say(centred[0], '.2g')} times; at random initialisation {say(random[0], '.2g')} times, at most "
         f"{say(random[2], '.2g')}. Heads that go beyond: {pocket.sum()}{which}.",
         Statistic("|cos| in the median head, over random projections", *statistic),
         why=missing_interval(*statistic, *centred) if verdict == "undecided" else None,

@@ -127,7 +127,7 @@ def _specialities(shares: dict[str, Interval], special: Flags, common: tuple[str
     which = f" ({name_heads(special)}), the others have none" if 0 < special.mean() < T.sites_most else ""
     text = (
         f"{special.sum()} of {special.size} heads have a speciality{which}; at random initialisation "
-        f"{say(shares[RANDOM][0], '.0%')} of heads, up to {say(shares[RANDOM][2], '.0%')}"
+        f"{say(shares[RANDOM][0], '.0%')} of heads, at most {say(shares[RANDOM][2], '.0%')}"
     )
     text += "".join(f". Most heads lean to {ROLES[kind][1]}, so that is not a speciality" for kind in common)
     why = missing_interval(*shares[MODEL], *shares[RANDOM]) if verdict == "undecided" else None

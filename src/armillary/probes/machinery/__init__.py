@@ -9,11 +9,13 @@ from armillary.probes.machinery.intervals import (
     NAN3,
     Interval,
     discoveries,
+    interval_of_draws,
     mean,
     median_defined,
     over_twins,
     p_values,
     reached_by,
+    redrawn,
     spread,
 )
 from armillary.probes.machinery.layers import spread_layers
@@ -62,6 +64,7 @@ __all__ += [
     "by_sides",
     "cells",
     "discoveries",
+    "interval_of_draws",
 ]
 __all__ += ["head_map", "head_table", "interval_cells", "layer_table", "line", "mean", "median_defined"]
 __all__ += [
@@ -73,5 +76,6 @@ __all__ += [
     "over_twins",
     "p_values",
     "reached_by",
+    "redrawn",
 ]
 __all__ += ["site_table", "spread", "spread_layers", "table", "undecided", "weakest"]

@@ -26,6 +26,7 @@ from armillary.flow.tokens import Batch, Corpus, Window
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED, TWINS
 from armillary.probes.machinery.intervals import Floats, Interval, interval
 from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
+from armillary.probes.machinery.once import Memo
 from armillary.results import TextLoss
 
 TOKENS, DOCUMENTS = 1536, 24
@@ -73,8 +74,8 @@ class Trials:
 
     def beside(self, name: str, other: str) -> Interval:
         """Nats per token that one trial costs more than another, document by document."""
-        one, two = 1 + self.names.index(name), 1 + self.names.index(other)
-        return self.interval(lambda loss, count: (loss[:, one] - loss[:, two]) / np.maximum(count, 1e-300))
+        row, other_row = 1 + self.names.index(name), 1 + self.names.index(other)
+        return self.interval(lambda loss, count: (loss[:, row] - loss[:, other_row]) / np.maximum(count, 1e-300))
 
 
 @dataclass(eq=False)
@@ -89,12 +90,12 @@ class Bench:
     seed: int = 0
     quick: bool = False
     tick: Callable[[int], None] = lambda tokens: None
-    memo: dict[Any, Any] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
     """What `once` keeps."""
     _arms: dict[str, "Bench"] = field(default_factory=dict)
     _baseline: dict[int, tuple[Batch, Floats]] = field(default_factory=dict)
     """id of a batch → that batch (so that the id stays its own) and the unedited model's [row, (count, loss)]."""
-    _kept: dict[int, tuple[Batch, dict[int, Any]]] = field(default_factory=dict)
+    _outputs: dict[int, tuple[Batch, dict[int, Any]]] = field(default_factory=dict)
     """id of a batch → that batch, and what its first blocks gave: `resuming` fills it in."""
     _first: Tensor | None = None
 
@@ -131,9 +132,9 @@ class Bench:
         """The bootstrap group of each row."""
         return self.corpus.group(batch.documents)
 
-    def token_losses(self, batch: Batch, *edits: Edit, kept: dict[int, Any] | None = None) -> Tensor:
-        """Next-token loss [b, t] in float64 on the CPU, 0 where no token follows; `kept` is this batch's own."""
-        resumed = resuming(self.anatomy, unchanged_blocks(edits), {} if kept is None else kept)
+    def token_losses(self, batch: Batch, *edits: Edit, outputs: dict[int, Any] | None = None) -> Tensor:
+        """Next-token loss [b, t] in float64 on the CPU, 0 where no token follows; `outputs` is this batch's own."""
+        resumed = resuming(self.anatomy, unchanged_blocks(edits), {} if outputs is None else outputs)
         with still(self.anatomy.model), resumed, edited(self.anatomy, *edits):
             logits = run(self.anatomy, batch.ids, batch.mask, logits=True).float()
         self.tick(batch.tokens)
@@ -149,8 +150,8 @@ class Bench:
             rows = None if edits else self._baseline.get(id(batch), (batch, None))[1]
             if rows is None:
                 counts = (batch.following >= 0).sum(1).double()
-                kept = self._kept.setdefault(id(batch), (batch, {}))[1]
-                rows = torch.stack((counts, self.token_losses(batch, *edits, kept=kept).sum(1)), 1).numpy()
+                outputs = self._outputs.setdefault(id(batch), (batch, {}))[1]
+                rows = torch.stack((counts, self.token_losses(batch, *edits, outputs=outputs).sum(1)), 1).numpy()
             if not edits:
                 self._baseline[id(batch)] = (batch, rows)
             np.add.at(sums, self.groups(batch).numpy(), rows)

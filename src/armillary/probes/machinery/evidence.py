@@ -17,6 +17,7 @@ from armillary.probes.machinery.intervals import (
     mean,
     over_twins,
 )
+from armillary.probes.machinery.once import Memo
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -36,7 +37,7 @@ class Evidence:
     """The same architecture at random initialisation, several times."""
     states: Mapping[AnyInstrument, Mapping[str, Any]] = field(default_factory=dict)
     seed: int = 0
-    memo: dict[Any, Any] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
     """What `once` keeps."""
 
     def __getitem__(self, instrument: Instrument[S]) -> Mapping[str, S]:

@@ -95,6 +95,40 @@ def interval(
     return value, low, high
 
 
+def redrawn(count: int, draws: int, seed: int | Sequence[int]) -> Floats:
+    """[1 + draw, unit]: every document (window, head) once, then how often each is drawn."""
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=draws)
+    return np.vstack([np.ones(count), drawn])
+
+
+def interval_of_draws(values: Floats, count: int, around: bool = False) -> Interval:
+    """Value and interval from a statistic [1 + draw] under `redrawn` weights of `count` documents.
+
+    For a statistic that is no function of documents' sums. Both ends are NaN with fewer than `documents_least`
+    documents, or where most draws are undefined. With `around`, the interval is widened to contain the value.
+
+    >>> interval_of_draws(np.arange(401.0), 100)[0], interval_of_draws(np.arange(401.0), 3)[1]
+    (0.0, nan)
+    """
+    from armillary.geometry.resample import tails
+
+    value, defined = float(values[0]), values[1:][np.isfinite(values[1:])]
+    if count < T.documents_least or 2 * len(defined) < len(values) - 1 or not np.isfinite(value):
+        return value, float("nan"), float("nan")
+    low, high = map(float, np.quantile(defined, tails(count)))
+    return (value, min(low, value), max(high, value)) if around else (value, low, high)
+
+
+def null_interval(drawn: Floats | Sequence[Floats]) -> Interval:
+    """The mean of what chance gives, and where 95 % of the draws lie; undefined draws are left out.
+
+    >>> null_interval(np.arange(41.0))
+    (20.0, 1.0, 39.0)
+    """
+    low, high = np.nanquantile(drawn, (0.025, 0.975))
+    return float(np.nanmean(drawn)), float(low), float(high)
+
+
 def over_twins(values: Sequence[Interval] | Floats, level: float = 0.95) -> Floats:
     """[…, (value, low, high)] for an untrained model, from [twin, …, (value, low, high)] of several initialisations.
 

@@ -76,7 +76,7 @@ def gather(
     texts = {SHUFFLED: corpus.shuffled(seed)}
     states: dict[AnyInstrument, dict[str, Any]] = {instrument: {} for instrument in wanted}
     lost: dict[AnyInstrument, Lost] = {}
-    read, arms = reader or Passage(), (MODEL, *evidence.twins, SHUFFLED)
+    read, arms = reader or SegmentReader(), (MODEL, *evidence.twins, SHUFFLED)
     present = {name: [instrument for instrument in wanted if name in instrument.arms] for name in arms}
     for name in arms:
         if present[name]:
@@ -103,7 +103,7 @@ def observe_here(
 
 
 @dataclass(frozen=True)
-class Passage:
+class SegmentReader:
     """A reader that reads the text, or a shard of it, segment by segment, from the first that is not kept."""
 
     kept: KeptPass | None = None
@@ -158,7 +158,7 @@ class Passage:
         # An error of the model itself is raised here, and is no instrument's.
         for _ in self.observe(arm, (), segments, lambda tokens: None):
             pass
-        alone, states = Passage(None, self.observe, self.shard), States()
+        alone, states = SegmentReader(None, self.observe, self.shard), States()
         for instrument in instruments:
             try:
                 states |= alone._sum(arm, [instrument], segments, lambda tokens: None)

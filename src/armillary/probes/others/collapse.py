@@ -118,11 +118,11 @@ class Collapse:
             n=int((result[WHOLE][:, 0, 1] > 0).sum()),
             controls=controls,
             reading=" ".join(part.reading for part in parts)
-            + f" The whole model leaves {say(whole[0], '.2f')}, an untrained model's attention alone "
-            f"{say(twin, '.2f')}. Before the first block the share beside the mean is {say(start[0], '.2f')}."
-            f"{more_text(why)}",
-            headline=f"Attention alone leaves {say(value[0], '.0%')} of what was beside the mean vector at the start, "
-            f"the whole model {say(whole[0], '.0%')}",
+            + f" The whole model leaves {say(whole[0], '.0%')}, the attention of an untrained model "
+            f"{say(twin, '.0%')}. Before the first block the differences are {say(start[0], '.0%')} of the states' "
+            f"length.{more_text(why)}",
+            headline=f"Attention alone leaves {say(value[0], '.0%')} of the differences between tokens, the whole "
+            f"model {say(whole[0], '.0%')}",
             table=_table(evidence, result),
             quantities=(_drawn(evidence, result),),
             why=why,
@@ -132,14 +132,17 @@ class Collapse:
 
 def _collapses(value: Interval) -> Part:
     verdict = between(value, refuted=T.collapse_none, supported=T.collapse_left)
-    reading = f"Without skips and feed-forwards, {say(value[0], '.2f')} of what was beside the mean vector is left."
+    reading = (
+        f"Attention alone, without skips and feed-forwards, leaves {say(value[0], '.0%')} of the differences between a "
+        "document's tokens and their mean (0%: all tokens are one vector)."
+    )
     why = missing_interval(*value) if verdict == "undecided" else None
     return Part("attention alone collapses", verdict, reading, Statistic("left of the start", *value), why=why)
 
 
 def _prevents(value: Interval) -> Part:
     verdict = between(value, refuted=T.collapse_left, supported=T.collapse_none)
-    reading = f"With skips it is {say(value[0], '.2f')}."
+    reading = f"Attention with skips leaves {say(value[0], '.0%')}."
     why = missing_interval(*value) if verdict == "undecided" else None
     return Part("skips prevent it", verdict, reading, Statistic("left of the start", *value), why=why)
 
@@ -151,7 +154,8 @@ def _slows(evidence: Evidence, result: Mapping[str, Floats]) -> Part:
     more = evidence.interval(both, lambda sums: left(sums[:, 0])[:, -1] - left(sums[:, 1])[:, -1])
     side = above(more, T.collapse_slowed)
     verdict = by_side(side)
-    reading = f"With feed-forwards and without skips, {say(more[0], '+.2f')} against attention alone."
+    amount = f"{say(100 * abs(more[0]), '.0f')} percentage points {'less' if more[0] < 0 else 'more'}"
+    reading = f"Attention with feed-forwards, without skips, leaves {amount} than attention alone."
     statistic = Statistic("left with feed-forwards less without", *more)
     why = missing_interval(*more) if side is None else None
     return Part("feed-forwards slow it", verdict, reading, statistic, why=why)

@@ -165,8 +165,8 @@ def peak(sums: Floats) -> Floats:
     inside = middle(dimension.shape[-1])
 
     def highest(which: Flags) -> Floats:
-        found = np.where(which, np.nan_to_num(dimension[:, ::-1], nan=0.0), -1.0).argmax(-1)
-        return np.asarray(np.take_along_axis(dimension, found[..., None], -1)[..., 0])
+        place = np.where(which, np.nan_to_num(dimension[:, ::-1], nan=0.0), -1.0).argmax(-1)
+        return np.asarray(np.take_along_axis(dimension, place[..., None], -1)[..., 0])
 
     return np.asarray((highest(inside) / highest(~inside)).mean(-1))
 

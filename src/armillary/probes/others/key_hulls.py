@@ -134,16 +134,16 @@ def _document(layer: _Layer, x: Tensor, tried: Ints, rng: np.random.Generator, w
         turn = _orthogonal(rng, keys)
         clouds |= {"unscaled": unscaled, "few": keys @ turn, "few_unscaled": unscaled @ turn}
         clouds |= {"stream": z[None], "stream_unscaled": plain[None]}
-    found = {name: _inside(cloud, tried, len(layer.rows)) for name, cloud in clouds.items()}
+    shares = {name: _inside(cloud, tried, len(layer.rows)) for name, cloud in clouds.items()}
     if norm.kind != "layernorm":
-        return found
+        return shares
     queries = folded.queries(Vectors(z, folded.reads))
     if whole:
-        found |= _entropies(layer, x.mean(-1) * scale[:, 0], keys, _bare(layer, z), queries, rng)
+        shares |= _entropies(layer, x.mean(-1) * scale[:, 0], keys, _bare(layer, z), queries, rng)
     own = torch.stack([queries[row] @ seen.mT for row, seen in zip(layer.rows, layer.seen, strict=True)])
     along = own.sum(-1).square() / own.square().sum(-1).clamp_min(1e-300)
     counts = torch.full_like(along[:, 0], along.shape[1])
-    return found | {"used": torch.stack([counts, along.sum(1)], -1).cpu().numpy()}
+    return shares | {"used": torch.stack([counts, along.sum(1)], -1).cpu().numpy()}
 
 
 def _entropies(

@@ -91,13 +91,13 @@ class Massive:
 
         if not bench.text.windows:
             return None
-        found = {arm: extremes(bench.arm(arm)) for arm in (MODEL, *bench.twins, SHUFFLED)}
-        return MassiveResult(found, kind_scores(bench, LENGTH_LEAST), intervene(bench, found[MODEL]), bench.scored)
+        by_arm = {arm: extremes(bench.arm(arm)) for arm in (MODEL, *bench.twins, SHUFFLED)}
+        return MassiveResult(by_arm, kind_scores(bench, LENGTH_LEAST), intervene(bench, by_arm[MODEL]), bench.scored)
 
     def conclude(self, evidence: Evidence, result: "MassiveResult | None") -> Finding:
         from armillary.probes.others.largest.massive_parts import massive_lines, massive_parts, massive_table
 
-        if result is None or len(result.found[MODEL].document) < 2:
+        if result is None or len(result.extremes[MODEL].document) < 2:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, "The text has fewer than two documents. Give more text.")
         parts = massive_parts(evidence, result)
         verdict, why = weakest(parts)
@@ -106,14 +106,14 @@ class Massive:
             return result.ratio(evidence, arm)
 
         value, peak = ratio(MODEL), result.peak(MODEL)
-        state = result.found[MODEL].states[peak]
+        state = result.extremes[MODEL].states[peak]
         dimension, _ = result.common(MODEL)
         parked = np.nan if result.heads is None else float(result.sinks(MODEL).mean())
         return Finding(
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("largest coordinate over the median magnitude, median document at the peak", *value),
-            n=len(result.found[MODEL].document),
+            n=len(result.extremes[MODEL].document),
             controls=(Control(RANDOM, *evidence.over_twins(ratio)), Control(SHUFFLED, *ratio(SHUFFLED))),
             reading=" ".join(part.reading for part in parts) + more_text(why),
             headline=f"The largest coordinate is {say(value[0], '.2g')} times the median magnitude (at {state}, "

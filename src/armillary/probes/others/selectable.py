@@ -102,8 +102,8 @@ class Selectable:
     def experiment(self, bench: "Bench") -> "dict[str, KeyHulls] | None":
         from armillary.probes.others.key_hulls import key_hulls
 
-        found = {arm: key_hulls(bench, arm) for arm in (MODEL, *bench.twins)}
-        return {arm: hulls for arm, hulls in found.items() if hulls is not None} or None
+        by_arm = {arm: key_hulls(bench, arm) for arm in (MODEL, *bench.twins)}
+        return {arm: hulls for arm, hulls in by_arm.items() if hulls is not None} or None
 
     def conclude(self, evidence: Evidence, result: "dict[str, KeyHulls] | None") -> Finding:
         if result is None:
@@ -184,10 +184,11 @@ def _uniform(evidence: Evidence, hulls: "KeyHulls") -> Part:
     entropy = evidence.interval(hulls.sums["normal"], lambda sums: np.median(mean(sums), axis=-1))
     without = float(np.median(mean(hulls.sums["unprojected"].sum(0))))
     reading = (
-        f"A head reaches {say(float(np.median(hulls.reached)), '.0%')} of the normal 1 (random axes: "
-        f"{say(hulls.axes / evidence.anatomy.d, '.0%')}); the nearest query attends with "
-        f"{say(entropy[0], '.2f')} of the largest entropy in the median head, a random one of its length with "
-        f"{say(random, '.2f')}, the same query without projection with {say(without, '.2f')}."
+        f"Of the vector 1, the normal of LayerNorm's plane, {say(float(np.median(hulls.reached)), '.0%')} lies in the "
+        f"axes that a head's queries can take (of random axes: {say(hulls.axes / evidence.anatomy.d, '.0%')}). The "
+        f"query nearest to it attends with {say(entropy[0], '.2f')} of the largest entropy (1: to all keys alike) in "
+        f"the median head, a random query of its length with {say(random, '.2f')}, the vector 1 itself, without "
+        f"the head's projection, with {say(without, '.2f')}."
     )
     why = missing_interval(*low, *high) if verdict == "undecided" else None
     statistic = Statistic("entropy of the query along the normal, median head", *entropy)

@@ -155,7 +155,7 @@ def _straightens(value: Interval, by_state: Floats, names: list[str]) -> Part:
 def _learned(value: Interval, untrained: Interval, evidence: Evidence) -> Part:
     twins = len(evidence.twins)
     reading = f"That is a fall of {say(value[0], '.1f')}°; in an untrained model it is {say(untrained[0], '.1f')}°"
-    reading += f", up to {say(untrained[2], '.1f')}°."
+    reading += f", at most {say(untrained[2], '.1f')}°."
     side = beats(value, untrained, twins) if twins else None
     return _part("by training", side, reading, value, None if twins else Why.NO_CONTROL)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
-from armillary.probes.machinery.intervals import Statistic, mean
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval
+from armillary.probes.machinery.intervals import Statistic, interval_of_draws, mean, redrawn
 from armillary.results import Control, Verdict
 
 
@@ -71,19 +71,10 @@ def arm_lines(evidence: Evidence, instrument: AnyInstrument, values: Callable[[s
 def document_weights(evidence: Evidence, draws: int) -> Floats:
     """[1 + draw, document group]: once every document, then how often each is drawn; the same for every statistic."""
     assert evidence.corpus is not None
-    groups = evidence.corpus.groups
-    drawn = np.random.default_rng(evidence.seed).multinomial(groups, np.full(groups, 1 / groups), size=draws)
-    return np.vstack([np.ones(groups), drawn])
+    return redrawn(evidence.corpus.groups, draws, evidence.seed)
 
 
 def drawn_interval(evidence: Evidence, values: Floats) -> Interval:
     """Value and interval from a statistic under `document_weights`, for one that is no function of documents' sums."""
-    from armillary.geometry.resample import tails
-
     assert evidence.corpus is not None
-    value, defined = float(values[0]), values[1:][np.isfinite(values[1:])]
-    few = evidence.corpus.documents < T.documents_least or 2 * len(defined) < len(values) - 1
-    if few or not np.isfinite(value):
-        return value, float("nan"), float("nan")
-    low, high = np.quantile(defined, tails(evidence.corpus.groups))
-    return value, float(low), float(high)
+    return interval_of_draws(values, evidence.corpus.groups)

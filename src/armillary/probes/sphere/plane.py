@@ -156,7 +156,10 @@ def _reading(evidence: Evidence, inside: Flags, interval: Interval, verdict: Ver
     value, low, high = interval
     if verdict == "undecided":
         return f"The intervals of some norms are missing or span {T.plane_ratio}. Give more text."
-    ratio = f"Along 1, z has {say(value, '.2g')} times the squared component of a random direction (median site)"
+    ratio = (
+        f"The squared component of z along the all-ones vector 1 is {say(value, '.2g')} times that of a random "
+        "direction (median site)"
+    )
     if {norm.kind for norm in evidence.anatomy.norms.values()} == {"layernorm"}:
         rest = (
             ", which is rounding error"

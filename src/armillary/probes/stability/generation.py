@@ -138,33 +138,33 @@ class Generation:
 
         if result is None:
             return undecided(self.claim, *_missing(evidence))
-        found = result.departures
+        departures = result.departures
         parts = [
-            parts_of.states_stay(evidence, found),
-            parts_of.text_stays(evidence, found),
-            parts_of.norms_do_it(evidence, found),
+            parts_of.states_stay(evidence, departures),
+            parts_of.text_stays(evidence, departures),
+            parts_of.norms_do_it(evidence, departures),
         ]
-        parts.append(parts_of.very_long(evidence, found))
+        parts.append(parts_of.very_long(evidence, departures))
         if result.evicted:
-            parts.append(parts_of.read_anew(evidence, found))
+            parts.append(parts_of.read_anew(evidence, departures))
         verdict, why = weakest(parts)
-        shares = {arm: found.share(evidence, arm) for arm in found.measured.arms}
-        tokens = found.window * found.windows
+        shares = {arm: departures.share(evidence, arm) for arm in departures.measured.arms}
+        tokens = departures.window * departures.windows
         return Finding(
             claim=self.claim,
             verdict=verdict,
             why=why,
             statistic=Statistic("share of state quantities beyond the band of real text, norms live", *shares[LIVE]),
-            n=len(found.measured.arms[LIVE]) * tokens,
-            controls=tuple(Control(arm, *shares[arm]) for arm in parts_of.frozen_arms(found)),
-            reading=" ".join([views.opening(found, result.evicted), *(part.reading for part in parts)]),
+            n=len(departures.measured.arms[LIVE]) * tokens,
+            controls=tuple(Control(arm, *shares[arm]) for arm in parts_of.frozen_arms(departures)),
+            reading=" ".join([views.opening(departures, result.evicted), *(part.reading for part in parts)]),
             headline=f"After {tokens} tokens of its own, {say(shares[LIVE][0], '.0%')} of the model's state quantities "
             f"have left the band of real text; with norms frozen {say(shares[FROZEN][0], '.0%')}"
             + (f", first tokens apart {say(shares[APART][0], '.0%')}" if APART in shares else ""),
-            table=views.table_of(evidence, found),
-            quantities=views.lines(evidence, found),
-            notes=views.notes(found),
-            more_tables={"text": views.text_table(result.passages), "arms": views.arm_table(evidence, found)},
+            table=views.table_of(evidence, departures),
+            quantities=views.lines(evidence, departures),
+            notes=views.notes(departures),
+            more_tables={"text": views.text_table(result.passages), "arms": views.arm_table(evidence, departures)},
             parts=tuple(parts),
         )
 

@@ -52,12 +52,12 @@ def worse(entry: HealthLine, base: HealthLine) -> bool:
     check = BY_ID.get(entry.id)
     if check is None or not all(map(math.isfinite, (entry.value, base.value))):
         return False
-    one, other = (base.value, entry.value) if check.low else (entry.value, base.value)
+    upper, lower = (base.value, entry.value) if check.low else (entry.value, base.value)
     if check.change:
-        return one - other > check.change
+        return upper - lower > check.change
     if check.share:
-        return one - other > POINTS
-    return one > FACTOR * other
+        return upper - lower > POINTS
+    return upper > FACTOR * lower
 
 
 def _pictures(v: Vitals) -> tuple[Quantity, ...]:

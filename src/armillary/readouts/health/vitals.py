@@ -89,10 +89,6 @@ class Vitals:
         return mean(self.patterns.of(field).sum(0))
 
 
-class BrokenError(ValueError):
-    """Weights that hold NaN or infinity: nothing that passes can be measured."""
-
-
 def read_weights(anatomy: Anatomy, seed: int = 0) -> Weights:
     broken, largest, name = [], 0.0, ""
     for label, weight in anatomy.model.named_parameters():

@@ -40,8 +40,8 @@ def edited_words(anatomy: Anatomy, sentence: str, edits: Sequence[Edit], what: s
         with still(anatomy.model), edited(anatomy, *chosen) if chosen else nullcontext():
             sides.append(run(anatomy, ids, logits=True)[0].double().log_softmax(-1).cpu())
     before, after = sides
-    found = [side[-1].topk(min(top, side.shape[-1])).indices.tolist() for side in sides]
-    best = torch.tensor(sorted({token for tokens in found for token in tokens}))
+    leaders = [side[-1].topk(min(top, side.shape[-1])).indices.tolist() for side in sides]
+    best = torch.tensor(sorted({token for tokens in leaders for token in tokens}))
     order = best[before[-1, best].argsort(descending=True)]
     vocabulary = Vocabulary.of(anatomy)
     words = [token_text(vocabulary, int(i)) for i in order]
@@ -51,7 +51,7 @@ def edited_words(anatomy: Anatomy, sentence: str, edits: Sequence[Edit], what: s
     first = token_text(vocabulary, int(before[-1].argmax()))
     chances = [float(side[-1].max() if side is before else side[-1, before[-1].argmax()]) for side in sides]
     losses = [_loss(side, ids[0]) for side in sides]
-    said = f"‘{first.strip() or first}’ goes from {np.exp(chances[0]):.1%} to {np.exp(chances[1]):.1%}"
+    shift = f"‘{first.strip() or first}’ goes from {np.exp(chances[0]):.1%} to {np.exp(chances[1]):.1%}"
     cost = "" if losses[0] is None else f"; a token of the sentence costs {losses[0]:.2f} → {losses[1]:.2f} nats"
     quantity = Quantity(
         "probability of the next word", "after the last token of the sentence", "probability", ("word",),
@@ -59,7 +59,7 @@ def edited_words(anatomy: Anatomy, sentence: str, edits: Sequence[Edit], what: s
     )  # fmt: skip
     return Sheet(
         name="edited",
-        title=f"{what}: {said}{cost}",
+        title=f"{what}: {shift}{cost}",
         caption=f"{anatomy.name} · {plural(len(window.ids), 'token')} · next words of either model",
         tables={"next words": Table(COLUMNS, tuple(rows))},
         quantities=(quantity,),

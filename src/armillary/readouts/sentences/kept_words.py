@@ -99,10 +99,10 @@ def kept_words(anatomy: Anatomy, sentence: str, layer: int, top: int = 5) -> She
         start: dict[str, Cell] = {"position": t + 1, "token": token_text(reader.vocabulary, token)}
         start |= {name: float(values[t]) for name, values in numbers.items()}
         rows += reader.ranked(start, kept=lists[0][t], discarded=lists[1][t])
-    size, kept = (float(numbers[name].mean()) for name in ("write", "kept_share"))
+    size, share = (float(numbers[name].mean()) for name in ("write", "kept_share"))
     return Sheet(
         name=f"filter-L{layer}",
-        title=f"L{layer} keeps {kept:.0%} of its coordinates; its write is {size:.2g} times "
+        title=f"L{layer} keeps {share:.0%} of its coordinates; its write is {size:.2g} times "
         "as long as the stream before its block",
         caption=f"{anatomy.name} · {plural(len(window.ids), 'token')}",
         tables={"kept and discarded, in words": Table.of(COLUMNS, rows)},

@@ -133,10 +133,10 @@ def turning(calibration: Calibration | None, claim: Claim, verdict: Verdict, of_
     if calibration is None or verdict not in DECIDED or not of_text or not calibration.current(claim):
         return ""
     each = {model: turned(calibration, claim.id, model) for model in calibration.study.models}
-    told = [
+    turns = [
         f"{model}: {', '.join(f'{v} on {text}' for text, v in texts.items())}" for model, texts in each.items() if texts
     ]
-    return f"This verdict can turn with the text ({'; '.join(told)})." if told else ""
+    return f"This verdict can turn with the text ({'; '.join(turns)})." if turns else ""
 
 
 def by_budget(calibration: Calibration, claim: str, model: str) -> dict[int, str]:

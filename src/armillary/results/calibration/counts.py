@@ -205,26 +205,26 @@ def joined(earlier: Calibration, later: Calibration) -> Calibration:
         raise OutputError("the calibrations differ in the untrained shapes; make both alike.")
     if planted_alone and (unknown := [claim for claim in later.kinds if claim not in earlier.kinds]):
         raise OutputError(f"{', '.join(unknown)}: only planted models were measured; make the whole study.")
-    kept = [claim for claim in earlier.kinds if planted_alone or claim not in later.kinds]
+    staying = [claim for claim in earlier.kinds if planted_alone or claim not in later.kinds]
     # A version is that of all rules together; by its digest a claim is known to stand or to be of an earlier rule.
-    nameless = [claim for claim in kept if claim not in earlier.rules]
+    nameless = [claim for claim in staying if claim not in earlier.rules]
     if earlier.rules_version != later.rules_version and nameless:
         raise OutputError(
             "the calibrations differ in the rules' version, and the earlier one does not say by which rule it "
             f"measured {', '.join(nameless)}; make both alike."
         )
-    again = [claim for claim in later.kinds if claim not in kept]
+    again = [claim for claim in later.kinds if claim not in staying]
     # Counts of planted models come from the later calibration for all its claims.
-    old = [c for c in earlier.counts if c.claim in kept and not (c.part == "planted" and c.claim in later.kinds)]
+    old = [c for c in earlier.counts if c.claim in staying and not (c.part == "planted" and c.claim in later.kinds)]
     return replace(
         later,
-        study=replace(earlier.study, claims=(*kept, *again)),
-        kinds={**{claim: earlier.kinds[claim] for claim in kept}, **later.kinds},
+        study=replace(earlier.study, claims=(*staying, *again)),
+        kinds={**{claim: earlier.kinds[claim] for claim in staying}, **later.kinds},
         rules={**earlier.rules, **later.rules},
         texts=earlier.texts if planted_alone else {name: earlier.texts[name] for name in known},
         counts=(*old, *later.counts),
         cases=(*(case for case in earlier.cases if case.claim not in later.kinds), *later.cases),
-        readings=(*(reading for reading in earlier.readings if reading.claim in kept), *later.readings),
+        readings=(*(reading for reading in earlier.readings if reading.claim in staying), *later.readings),
         runs=earlier.runs + later.runs,
         errors=(*earlier.errors, *later.errors),
     )

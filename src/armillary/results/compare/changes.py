@@ -67,18 +67,18 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> Number:
 
 def loss_change(a: Survey, b: Survey) -> LossChange | None:
     """None where one of the surveys has no loss, or where the two cannot be expressed in one unit."""
-    one, other = a.loss, b.loss
-    if one is None or other is None:
+    before, after = a.loss, b.loss
+    if before is None or after is None:
         return None
-    same = one.text == other.text and one.bytes == other.bytes
-    if one.tokens == other.tokens and same:
-        return _paired("nats per token", one, other, one.tokens, 1.0)
-    if not all(map(sum, (one.bytes, other.bytes))):
+    same = before.text == after.text and before.bytes == after.bytes
+    if before.tokens == after.tokens and same:
+        return _paired("nats per token", before, after, before.tokens, 1.0)
+    if not all(map(sum, (before.bytes, after.bytes))):
         return None
     bits = 1 / math.log(2)
-    if same and len(one.nats) == len(other.nats):
-        return _paired("bits per byte", one, other, one.bytes, bits)
-    ours, theirs = (ratio([x * bits for x in side.nats], side.bytes) for side in (one, other))
+    if same and len(before.nats) == len(after.nats):
+        return _paired("bits per byte", before, after, before.bytes, bits)
+    ours, theirs = (ratio([x * bits for x in side.nats], side.bytes) for side in (before, after))
     return LossChange("bits per byte", ours, theirs, Change(ours, theirs).difference, False)
 
 
@@ -91,8 +91,8 @@ def _paired(unit: str, a: TextLoss, b: TextLoss, size: Sequence[float], scale: f
 def largest(pairs: Sequence[Pair], documents: int, most: int = 10) -> tuple[Shift, ...]:
     """The largest changes, one per claim: of its number, or else of a column in which more rows differ than chance
     allows. Numbers without an interval, and differences at rounding level, have no place here."""
-    found = [shift for pair in pairs if (shift := _shift(pair, documents)) is not None]
-    return tuple(sorted(found, key=lambda shift: -abs(shift.effect))[:most])
+    shifts = [shift for pair in pairs if (shift := _shift(pair, documents)) is not None]
+    return tuple(sorted(shifts, key=lambda shift: -abs(shift.effect))[:most])
 
 
 def _shift(pair: Pair, documents: int) -> Shift | None:

@@ -23,15 +23,15 @@ def aligned_rows(a: Mapping[Key, Row], b: Mapping[Key, Row], depths: tuple[int, 
     """Rows of the shallower model with those of the deeper one at the same relative depth, named by both."""
     shallow, deep = (a, b) if depths[0] <= depths[1] else (b, a)
     few, many = sorted(depths)
-    found = []
+    matches = []
     for key, row in shallow.items():
         other = tuple(_moved(cell, few, many) for cell in key)
         if other in deep:
             pair = (key, other) if shallow is a else (other, key)
             rows = (row, deep[other]) if shallow is a else (deep[other], row)
             names = list(dict.fromkeys(" · ".join(map(str, side)) for side in pair))
-            found.append((" ↔ ".join(names), *rows))
-    return found
+            matches.append((" ↔ ".join(names), *rows))
+    return matches
 
 
 def _moved(cell: Cell, layers: int, others: int) -> Cell:

@@ -139,8 +139,8 @@ def _matched(
     if of_layers and "layers" in unlike:
         if _PLACES["layers"].search(table) or not all(depths):
             return unlike["layers"]
-        found = aligned_rows(rows_a, rows_b, depths)
-        return (found, []) if found else unlike["layers"]
+        matches = aligned_rows(rows_a, rows_b, depths)
+        return (matches, []) if matches else unlike["layers"]
     both = [(" · ".join(map(str, key)), row, rows_b[key]) for key, row in rows_a.items() if key in rows_b]
     if not both:
         return f"no {keys[0]} is in both"

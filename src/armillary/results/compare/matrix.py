@@ -26,13 +26,14 @@ class Matrix:
     def of(cls, surveys: Sequence[Survey], names: Sequence[str], notes: Sequence[str] = ()) -> "Matrix":
         """The claims of all surveys, in the order of the chapters and of the surveys."""
         columns = _columns(names)
-        found = [{finding.id: finding for finding in survey} for survey in surveys]
+        by_claim = [{finding.id: finding for finding in survey} for survey in surveys]
         claims: dict[str, Claim] = {}
-        for findings in found:
+        for findings in by_claim:
             claims |= {name: finding.claim for name, finding in findings.items() if name not in claims}
         ordered = sorted(claims.values(), key=lambda claim: _chapter(claim))
         cells = tuple(
-            tuple(tuple(found[i].get(claim.id) for i in numbers) for numbers in columns.values()) for claim in ordered
+            tuple(tuple(by_claim[i].get(claim.id) for i in numbers) for numbers in columns.values())
+            for claim in ordered
         )
         rules = sorted({survey.provenance.rules_version or "not recorded" for survey in surveys})
         mixed = [f"the surveys follow different rules ({', '.join(rules)})"] if len(rules) > 1 else []
@@ -81,10 +82,10 @@ def _columns(names: Sequence[str]) -> dict[str, list[int]]:
     """
     stems = [match[1] if (match := _NUMBERED.fullmatch(name)) else name for name in names]
     often = Counter(stems)
-    found: dict[str, list[int]] = {}
+    columns: dict[str, list[int]] = {}
     for i, (name, stem) in enumerate(zip(names, stems, strict=True)):
-        found.setdefault(stem if often[stem] > 1 else name, []).append(i)
-    return found
+        columns.setdefault(stem if often[stem] > 1 else name, []).append(i)
+    return columns
 
 
 def _chapter(claim: Claim) -> int:

@@ -67,9 +67,9 @@ class Similarity:
                 Column(f"{name}, beyond chance", "0 at chance, 1 for identical representations"),
             ]
         rows = []
-        for i, one in enumerate(self.layers[0]):
+        for i, layer in enumerate(self.layers[0]):
             for j, other in enumerate(self.layers[1]):
-                cells: list[Any] = [one, other]
+                cells: list[Any] = [layer, other]
                 for entry in self.measured:
                     cells += [float(m[i, j]) for m in (entry.score, entry.chance, entry.calibrated)]
                 rows.append(tuple(cells))

@@ -44,11 +44,11 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    record = dict(pairs)
+    if len(record) != len(pairs):
         doubled = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
         raise ValueError(f"it contains {doubled[:40]!r} twice")
-    return found
+    return record
 
 
 def sha256(content: str | bytes) -> str:
@@ -102,16 +102,16 @@ def check_writable(folder: Path) -> Path:
 @contextmanager
 def not_left_empty(folder: Path | None) -> Iterator[None]:
     """Folders that are made for a result on the way are not left behind where nothing was written."""
-    made = []
+    created = []
     if folder is not None:
         there = Path(os.path.abspath(folder))
         while not os.path.lexists(there):
-            made.append(there)
+            created.append(there)
             there = there.parent
     try:
         yield
     finally:
-        for empty in made:
+        for empty in created:
             if not empty.is_dir() or any(empty.iterdir()):
                 break
             empty.rmdir()
@@ -120,7 +120,7 @@ def not_left_empty(folder: Path | None) -> Iterator[None]:
 def remove_parts(folder: Path, names: re.Pattern[str]) -> None:
     """Remove temporary files whose targets have such names; a killed process left them."""
     for path in folder.glob(".*.part") if folder.is_dir() else ():
-        if (found := PART.fullmatch(path.name)) and names.fullmatch(found[1]):
+        if (match := PART.fullmatch(path.name)) and names.fullmatch(match[1]):
             path.unlink(missing_ok=True)
 
 

@@ -41,8 +41,8 @@ def _ordered(value: Any, at: str) -> None:
 
 def _both(*checks: s.Check) -> s.Check:
     def check(value: Any, at: str) -> None:
-        for one in checks:
-            one(value, at)
+        for test in checks:
+            test(value, at)
 
     return check
 

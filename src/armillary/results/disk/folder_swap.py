@@ -34,14 +34,14 @@ NAME = re.compile(r"(?:(?:tables|figures)/)?[\w-][\w.-]*")
 TOP = re.compile("|".join(map(re.escape, (JOURNAL, MANIFEST, SURVEY, REPORT, "settings.json"))))
 
 
-def write_result(folder: Path, files: Mapping[str, str | bytes], kept: Mapping[str, str]) -> None:
-    """Replace the folder's result by these files and those in `kept` (name → SHA-256), which are there already.
+def write_result(folder: Path, files: Mapping[str, str | bytes], unchanged: Mapping[str, str]) -> None:
+    """Replace the folder's result by these files and those in `unchanged` (name → SHA-256), which are there already.
 
     Files of the result before that are neither go; files of others stay.
     """
     folder = Path(folder)
     finish(folder)
-    hashes = {**kept, **{name: sha256(content) for name, content in files.items()}}
+    hashes = {**unchanged, **{name: sha256(content) for name, content in files.items()}}
     manifest = json.dumps({"schema": SCHEMA, "files": hashes}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     gone = sorted(name for name in _before(folder) if name not in hashes)
     _swap(folder, {**files, MANIFEST: manifest}, gone)

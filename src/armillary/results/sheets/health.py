@@ -67,8 +67,8 @@ class Health:
         bad, look = counts["bad"], counts["look"]
         if not bad and not look:
             return f"{self.model}: nothing to look at in {counts['ok']} checks"
-        found = [f"{bad} bad"] * bool(bad) + [f"{look} to look at"] * bool(look) + [f"{counts['ok']} ok"]
-        return f"{self.model}: {', '.join(found)}"
+        phrases = [f"{bad} bad"] * bool(bad) + [f"{look} to look at"] * bool(look) + [f"{counts['ok']} ok"]
+        return f"{self.model}: {', '.join(phrases)}"
 
     def scalars(self) -> dict[str, float]:
         """id → value, for a training log."""

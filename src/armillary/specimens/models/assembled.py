@@ -72,17 +72,17 @@ def cycling(
 ) -> tuple[Anatomy, Corpus]:
     """Words on steep axes, or others; every sublayer writes y through `write` [d, d], or its layer's, attention from
     the token itself."""
-    one, none = torch.eye(WIDE), torch.zeros(WIDE, 2 * WIDE)
+    identity, none = torch.eye(WIDE), torch.zeros(WIDE, 2 * WIDE)
 
     def writing(layer: int) -> Tensor:
         return QUIET * (write if isinstance(write, Tensor) else write(layer))
 
     def attention(layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return 30 * one, 30 * one, one, writing(layer)
+        return 30 * identity, 30 * identity, identity, writing(layer)
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
         # gelu(a) − gelu(−a) = a.
-        return torch.cat((one, -one, none), 1), torch.cat((writing(layer), -writing(layer), none.T))
+        return torch.cat((identity, -identity, none), 1), torch.cat((writing(layer), -writing(layer), none.T))
 
     words = normal(400, WIDE, stream=1, seed=seed) * STEEP if words is None else words
     anatomy = assembled(words, attention=attention, feed_forward=feed_forward, gains=gain, seed=seed)
@@ -189,8 +189,8 @@ def marking(size: float = 1.0, turned: bool = False, seed: int = 0) -> tuple[Ana
     ids = torch.randint(8, 108, (40, 40), generator=generator(2, seed))
     often = torch.rand(40, 40, generator=generator(3, seed)) < 0.5
     turn = rotation(D, number(5, seed), True).float() if turned else torch.eye(D)
-    sharp, one = 30 * torch.eye(D), torch.eye(D)
+    sharp, identity = 30 * torch.eye(D), torch.eye(D)
     anatomy = assembled(
-        words @ turn, places=places @ turn, attention=lambda layer: (sharp, sharp, one, 0 * one), seed=seed
+        words @ turn, places=places @ turn, attention=lambda layer: (sharp, sharp, identity, 0 * identity), seed=seed
     )
     return anatomy, documents_of(torch.where(often, ids % 8, ids))

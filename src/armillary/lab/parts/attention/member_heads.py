@@ -58,8 +58,8 @@ class MembershipAttention(nn.Module):
 
     def _of_heads(self, matrix: Tensor) -> Tensor:
         """[head, axis of that head]; axes that only fill up a head's list have weight 0."""
-        kept = matrix.gather(1, self.axes)
-        return torch.where(self.real, kept, torch.zeros_like(kept))
+        own = matrix.gather(1, self.axes)
+        return torch.where(self.real, own, torch.zeros_like(own))
 
 
 def _support(*memberships: Membership | None) -> tuple[Tensor, Tensor]:

@@ -68,6 +68,13 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos[:, :, None] + torch.cat([-second, first], -1) * sin[:, :, None]
 
 
+def is_gpt2(model: Any) -> bool:
+    """Is the model built of Hugging Face's GPT-2 modules, whose insides some parts reach into?"""
+    from transformers import GPT2PreTrainedModel
+
+    return isinstance(model, GPT2PreTrainedModel)
+
+
 def wrapper_of(anatomy: Anatomy) -> type[GPT2Heads] | type[RotaryHeads]:
     """How heads are swapped in this model; a model whose heads cannot be swapped is refused with the reason."""
     attention, why = anatomy.blocks[0].attention, ""
@@ -76,7 +83,7 @@ def wrapper_of(anatomy: Anatomy) -> type[GPT2Heads] | type[RotaryHeads]:
         why = f"its scores are scaled by {attention.scale:.3g} and not by 1/√k"
     elif attention.softcap is not None:
         why = "its scores are capped"
-    elif anatomy.family == "gpt2" and hasattr(module, "c_attn"):
+    elif is_gpt2(anatomy.model) and hasattr(module, "c_attn"):
         if {block.attention.scale for block in anatomy.blocks} == {attention.scale}:
             return GPT2Heads
         why = "its scores are scaled by layer"

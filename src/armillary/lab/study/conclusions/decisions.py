@@ -41,7 +41,7 @@ class StudyEvidence:
 
     @cached_property
     def outcomes(self) -> dict[str, PairedComparison]:
-        return {found.arm: found for found in compare(self.rows, self.reference)}
+        return {comparison.arm: comparison for comparison in compare(self.rows, self.reference)}
 
     def of(self, arms: Sequence[str]) -> list[PairedComparison]:
         """The comparisons of these arms; an arm without paired runs is undecided, or diverged at every rate."""
@@ -49,12 +49,14 @@ class StudyEvidence:
 
     def _judged(self, arm: str) -> PairedComparison | None:
         """An arm whose paired runs were made at another rate than its tuning gives decides nothing."""
-        found = self.outcomes.get(arm)
+        comparison = self.outcomes.get(arm)
         tuned = [row for row in self.rows if row["arm"] == arm and row["tuning"]]
         rates = {row["rate"] for row in self.rows if row["arm"] == arm and not row["tuning"] and "rate" in row}
-        if found is None or not tuned or all(row["diverged"] for row in tuned) or rates <= {best_rate(tuned)}:
-            return found
-        return replace(found, outcome="undecided", seeds_needed=found.seeds, not_better=False, not_worse=False)
+        if comparison is None or not tuned or all(row["diverged"] for row in tuned) or rates <= {best_rate(tuned)}:
+            return comparison
+        return replace(
+            comparison, outcome="undecided", seeds_needed=comparison.seeds, not_better=False, not_worse=False
+        )
 
     def _hopeless(self, arm: str) -> bool:
         tuned = [row for row in self.rows if row["arm"] == arm and row["tuning"]]
@@ -82,14 +84,22 @@ def missing(name: str, diverged: bool) -> PairedComparison:
 def reading(comparisons: Sequence[PairedComparison]) -> str:
     """'Better: sphere (−0.035 [−0.040, −0.029]). Undecided: ring (0.006 [−0.005, 0.017], 128 seeds would decide).'"""
     groups: dict[str, list[str]] = {}
-    for found in comparisons:
-        number = interval(found.difference, found.low, found.high) if found.seeds >= LEAST else f"{found.seeds} pairs"
-        needed = f"{found.seeds_needed} seeds would decide" if found.seeds_needed else ""
-        lost = f"{found.diverged} diverged" if found.diverged else ""
-        sides = [side for side, shown in (("not better", found.not_better), ("not worse", found.not_worse)) if shown]
-        side = ", ".join(sides) if found.outcome == "undecided" else ""
-        said = ", ".join(part for part in (number, lost, side, needed) if part)
-        groups.setdefault(found.outcome, []).append(f"{found.arm} ({said})")
+    for comparison in comparisons:
+        number = (
+            interval(comparison.difference, comparison.low, comparison.high)
+            if comparison.seeds >= LEAST
+            else f"{comparison.seeds} pairs"
+        )
+        needed = f"{comparison.seeds_needed} seeds would decide" if comparison.seeds_needed else ""
+        lost = f"{comparison.diverged} diverged" if comparison.diverged else ""
+        sides = [
+            side
+            for side, shown in (("not better", comparison.not_better), ("not worse", comparison.not_worse))
+            if shown
+        ]
+        side = ", ".join(sides) if comparison.outcome == "undecided" else ""
+        details = ", ".join(part for part in (number, lost, side, needed) if part)
+        groups.setdefault(comparison.outcome, []).append(f"{comparison.arm} ({details})")
     ordered = [kind for kind in get_args(Outcome) if kind in groups]
     return " ".join(f"{kind.capitalize()}: {', '.join(groups[kind])}." for kind in ordered) or "No arm of it was run."
 
@@ -102,12 +112,12 @@ def some_better(arms: Sequence[str], controls: Sequence[str] = ()) -> Decide:
     """Supported if an arm is better; qualified if a control is better too; refuted if none can be."""
 
     def decide(evidence: StudyEvidence) -> Decision:
-        found, also = evidence.of(arms), evidence.of(controls)
-        if any(c.outcome == "better" for c in found):
+        tested, also = evidence.of(arms), evidence.of(controls)
+        if any(c.outcome == "better" for c in tested):
             shared = any(c.outcome == "better" for c in also)
-            return decided("qualified" if shared else "supported", [*found, *also])
-        closed = bool(found) and all(c.not_better for c in found)
-        return decided("refuted" if closed else "undecided", [*found, *also])
+            return decided("qualified" if shared else "supported", [*tested, *also])
+        closed = bool(tested) and all(c.not_better for c in tested)
+        return decided("refuted" if closed else "undecided", [*tested, *also])
 
     return decide
 
@@ -116,22 +126,22 @@ def none_better(evidence: StudyEvidence) -> Decision:
     """Refuted if any other norm is better than the reference; supported if each is shown not to be."""
     # The reference's own norm by another schedule is no other norm.
     others = [name for name, arm in evidence.arms.items() if arm.get("norm") or arm.get("layout")]
-    found = evidence.of([name for name in others if name != evidence.reference])
-    if any(c.outcome == "better" for c in found):
-        return decided("refuted", found)
-    closed = bool(found) and all(c.not_better for c in found)
-    return decided("supported" if closed else "undecided", found)
+    comparisons = evidence.of([name for name in others if name != evidence.reference])
+    if any(c.outcome == "better" for c in comparisons):
+        return decided("refuted", comparisons)
+    closed = bool(comparisons) and all(c.not_better for c in comparisons)
+    return decided("supported" if closed else "undecided", comparisons)
 
 
 def some_symmetriser(evidence: StudyEvidence) -> Decision:
     """Supported if a Symmetriser that is not LayerNorm by definition is as good, qualified if another one is not."""
     names = [name for name, arm in evidence.arms.items() if _restricted(arm)]
-    found = evidence.of(names)
-    fine, bad = (any(c.outcome in kinds for c in found) for kinds in (FINE, BAD))
+    comparisons = evidence.of(names)
+    fine, bad = (any(c.outcome in kinds for c in comparisons) for kinds in (FINE, BAD))
     if fine:
-        return decided("qualified" if bad else "supported", found)
-    all_bad = bool(found) and all(c.outcome in BAD for c in found)
-    return decided("refuted" if all_bad else "undecided", found)
+        return decided("qualified" if bad else "supported", comparisons)
+    all_bad = bool(comparisons) and all(c.outcome in BAD for c in comparisons)
+    return decided("refuted" if all_bad else "undecided", comparisons)
 
 
 def _restricted(arm: Mapping[str, Any]) -> bool:
@@ -144,16 +154,16 @@ def all_worse(arms: Sequence[str]) -> Decide:
     """Supported if every arm is worse, refuted if every arm is as good, qualified if some are each."""
 
     def decide(evidence: StudyEvidence) -> Decision:
-        found = evidence.of(arms)
-        worse, fine = [c for c in found if c.outcome in BAD], [c for c in found if c.not_worse]
+        comparisons = evidence.of(arms)
+        worse, fine = [c for c in comparisons if c.outcome in BAD], [c for c in comparisons if c.not_worse]
         verdict: Verdict = "undecided"
         if worse and fine:
             verdict = "qualified"
-        elif len(worse) == len(found):
+        elif len(worse) == len(comparisons):
             verdict = "supported"
-        elif len(fine) == len(found):
+        elif len(fine) == len(comparisons):
             verdict = "refuted"
-        return decided(verdict, found)
+        return decided(verdict, comparisons)
 
     return decide
 
@@ -163,22 +173,22 @@ def lossy_needed(lossy: Sequence[str], invertible: Sequence[str], straight: str)
     reference's gain over the straight line, and no lossy one is worse."""
 
     def decide(evidence: StudyEvidence) -> Decision:
-        kept, destroyed = evidence.of(invertible), evidence.of(lossy)
-        found = [*kept, *destroyed]
+        reversible, destroyed = evidence.of(invertible), evidence.of(lossy)
+        comparisons = [*reversible, *destroyed]
         shares = {arm: _share(evidence, straight, arm, evidence.reference) for arm in invertible}
         known = {arm: share for arm, share in shares.items() if share[1] == share[1]}
         listed = ", ".join(f"{arm} {interval(*share)}" for arm, share in known.items())
-        said = f"Share of the gain of {evidence.reference} over {straight}: {listed}." if known else ""
-        if any(c.not_worse for c in kept):
-            return decided("refuted", found, said)
-        if all(c.outcome in BAD for c in kept):
+        gain = f"Share of the gain of {evidence.reference} over {straight}: {listed}." if known else ""
+        if any(c.not_worse for c in reversible):
+            return decided("refuted", comparisons, gain)
+        if all(c.outcome in BAD for c in reversible):
             if any(c.outcome in BAD for c in destroyed) or any(low >= SHARE for _, low, _ in known.values()):
-                return decided("qualified", found, said)
+                return decided("qualified", comparisons, gain)
             # An arm that diverged has no share.
-            small = all(c.outcome == "diverged" or (c.arm in known and known[c.arm][2] < SHARE) for c in kept)
+            small = all(c.outcome == "diverged" or (c.arm in known and known[c.arm][2] < SHARE) for c in reversible)
             if small and all(c.not_worse for c in destroyed):
-                return decided("supported", found, said)
-        return decided("undecided", found, said)
+                return decided("supported", comparisons, gain)
+        return decided("undecided", comparisons, gain)
 
     return decide
 
@@ -192,20 +202,20 @@ def norm_bends(floors: Sequence[str], norms: Sequence[str], tops: Sequence[str])
 
     def decide(evidence: StudyEvidence) -> Decision:
         floor, norm, top = (lowest(evidence.rows, arms) for arms in (floors, norms, tops))
-        found = contrasts(evidence.rows, [PairedContrast(f"{norm} against {floor}", norm, floor)])
+        comparisons = contrasts(evidence.rows, [PairedContrast(f"{norm} against {floor}", norm, floor)])
         waiting = [arm for arm in floors if not enough(evidence.rows, arm)]
         if waiting and enough(evidence.rows, floor):
-            return decided("undecided", found, f"Still to be run: {', '.join(waiting)}.")
+            return decided("undecided", comparisons, f"Still to be run: {', '.join(waiting)}.")
         share, low, high = _share(evidence, floor, norm, top)
-        said = f"Share of the gain of {top} over {floor}: {interval(share, low, high)}." if low == low else ""
-        outcome = found[0].outcome
-        if found[0].not_better:
-            return decided("refuted", found, said)
+        gain = f"Share of the gain of {top} over {floor}: {interval(share, low, high)}." if low == low else ""
+        outcome = comparisons[0].outcome
+        if comparisons[0].not_better:
+            return decided("refuted", comparisons, gain)
         if outcome == "better" and low >= SHARE:
-            return decided("supported", found, said)
+            return decided("supported", comparisons, gain)
         if outcome == "better" and high < SHARE:
-            return decided("qualified", found, said)
-        return decided("undecided", found, said)
+            return decided("qualified", comparisons, gain)
+        return decided("undecided", comparisons, gain)
 
     return decide
 
@@ -226,8 +236,8 @@ def _share(evidence: StudyEvidence, floor: str, norm: str, top: str) -> tuple[fl
     """Mean over seeds of (floor − norm) / (floor − top), with its t interval."""
     losses = [values(evidence.rows, arm, lambda row: row["loss"]) for arm in (floor, norm, top)]
     shares = []
-    for seed in sorted(set.intersection(*(set(found) for found in losses))):
-        low, ours, best = (found[seed] for found in losses)
+    for seed in sorted(set.intersection(*(set(by_seed) for by_seed in losses))):
+        low, ours, best = (by_seed[seed] for by_seed in losses)
         if low is not None and ours is not None and best is not None and low != best:
             shares.append((low - ours) / (low - best))
     if len(shares) < LEAST:
@@ -244,12 +254,12 @@ def misfit_helps(arm: str, reference: str) -> Decide:
         measures: dict[str, Value] = {"gap": _gap, "dropped": partial(_extra, name="dropped")}
         measures["noisy"] = partial(_extra, name="noisy")
         wanted = [PairedContrast(f"{name} of {arm}", arm, reference, value) for name, value in measures.items()]
-        found = contrasts(evidence.rows, wanted)
-        better, worse = (any(c.outcome in kinds for c in found) for kinds in (("better",), BAD))
+        comparisons = contrasts(evidence.rows, wanted)
+        better, worse = (any(c.outcome in kinds for c in comparisons) for kinds in (("better",), BAD))
         if better:
-            return decided("qualified" if worse else "supported", found)
-        closed = all(c.not_better for c in found)
-        return decided("refuted" if closed else "undecided", found)
+            return decided("qualified" if worse else "supported", comparisons)
+        closed = all(c.not_better for c in comparisons)
+        return decided("refuted" if closed else "undecided", comparisons)
 
     return decide
 

@@ -93,11 +93,11 @@ class StudyOutcome:
 
     def at_equal(self, cost: str) -> dict[str, PairedComparison]:
         """Arm → its difference at equal cost, 'flops' or 'step_seconds'; without arms that have not recorded it."""
-        return {found.arm: found for found in at_equal(self.paired, self.reference.name, cost)}
+        return {comparison.arm: comparison for comparison in at_equal(self.paired, self.reference.name, cost)}
 
     def by_best(self) -> dict[str, PairedComparison]:
         """Arm → its difference by the best checkpoints."""
-        return {found.arm: found for found in by_best(self.paired, self.reference.name)}
+        return {comparison.arm: comparison for comparison in by_best(self.paired, self.reference.name)}
 
     def verdicts(self) -> dict[str, Decision]:
         """Claim → what this study says about it; empty for a study that decides none."""
@@ -129,16 +129,19 @@ def outcome(folder: Path) -> StudyOutcome:
         raise ArmillaryError(f"{folder} holds no study: {MANIFEST} is missing; give the --out of `lab run`.")
     manifest = read_form(path, forms.MANIFEST, "run the study again")
     name = manifest["study"]
-    predictions = {arm: said["prediction"] for arm, said in manifest["arms"].items()}
+    predictions = {arm: entry["prediction"] for arm, entry in manifest["arms"].items()}
     caution = CAUTIONS.get(manifest.get("size", {}).get("name", ""))
     notes = [caution] if caution else []
-    made = read_runs(folder, notes.append)
-    rows = at_last_rate(made)
-    if len(rows) < len(made):
-        notes.append(f"{len(made) - len(rows)} paired runs are set aside: tuning gives their arms another rate now.")
+    runs = read_runs(folder, notes.append)
+    rows = at_last_rate(runs)
+    if len(rows) < len(runs):
+        notes.append(f"{len(runs) - len(rows)} paired runs are set aside: tuning gives their arms another rate now.")
     guess = math.log(manifest.get("size", {}).get("vocabulary", 8192))
-    found = [_arm(arm, said, [row for row in rows if row["arm"] == arm], guess) for arm, said in predictions.items()]
-    known = tuple(arm for arm in found if arm.rates or arm.losses)
+    arms = [
+        _arm(arm, prediction, [row for row in rows if row["arm"] == arm], guess)
+        for arm, prediction in predictions.items()
+    ]
+    known = tuple(arm for arm in arms if arm.rates or arm.losses)
     if not known:
         raise ArmillaryError(f"{folder} has no finished run yet; `armillary lab run {name} --out {folder}` makes them.")
     paired = [row for row in rows if not row["tuning"]]

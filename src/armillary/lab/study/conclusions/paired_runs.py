@@ -110,7 +110,7 @@ def _compared(
     # Runs that agree to the bit have no spread; their difference is certain.
     t = np.inf if error == 0 else abs(mean) / error
     p = 1.0 if mean == 0 == error else float(2 * stats.t.sf(t, n - 1))
-    not_better_p, not_worse_p = (_beyond(effect - one, error, n) for one in (-mean, mean))
+    not_better_p, not_worse_p = (_beyond(effect - bound, error, n) for bound in (-mean, mean))
     return PairedComparison(
         arm,
         n,

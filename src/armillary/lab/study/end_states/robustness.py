@@ -50,8 +50,8 @@ def _count(attention: Any) -> int:
 
 def _dropped(z: Tensor, draws: torch.Generator) -> Tensor:
     """The same axes for all tokens, the rest scaled so that the length stays."""
-    kept = (torch.rand(z.shape[-1], generator=draws) >= DROPPED).to(z)
-    return z * kept * (1 - DROPPED) ** -0.5
+    mask = (torch.rand(z.shape[-1], generator=draws) >= DROPPED).to(z)
+    return z * mask * (1 - DROPPED) ** -0.5
 
 
 def _noisy(z: Tensor, draws: torch.Generator) -> Tensor:

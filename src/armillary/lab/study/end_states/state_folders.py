@@ -31,8 +31,8 @@ def state_path(folder: Path, arm: str) -> Path:
     return folder / STATES / file_name(arm, ".safetensors")
 
 
-def write_geometry(folder: Path, found: Mapping[str, EndState]) -> None:
-    record = {arm: vars(state) for arm, state in found.items()}
+def write_geometry(folder: Path, states: Mapping[str, EndState]) -> None:
+    record = {arm: vars(state) for arm, state in states.items()}
     write_whole({folder / GEOMETRY: json.dumps(record, indent=1, ensure_ascii=False) + "\n"})
 
 

@@ -23,15 +23,15 @@ def keep(model: nn.Module, path: Path) -> None:
     """Weights and buffers in float16; what is tied is stored once."""
     from safetensors.torch import save_file
 
-    kept: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in model.state_dict().items():
         if tensor.data_ptr() not in seen:
             seen.add(tensor.data_ptr())
             small = tensor.half() if tensor.is_floating_point() else tensor
-            kept[name] = small.cpu().contiguous().clone()
+            weights[name] = small.cpu().contiguous().clone()
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(kept, path)
+    save_file(weights, path)
 
 
 def restore(model: nn.Module, path: Path) -> None:

@@ -50,10 +50,10 @@ def by_sure_share(intervals: Floats, limit: float, *others: Floats) -> tuple[Ver
     defined = np.all([np.isfinite(part[:, 0]) for part in every], axis=0)
     if defined.mean() <= 0.5:
         return "undecided", Why.UNDEFINED
-    kept = [part[defined] for part in every]
-    if any(np.isnan(part).any() for part in kept):
+    known = [part[defined] for part in every]
+    if any(np.isnan(part).any() for part in known):
         return "undecided", Why.NO_INTERVAL
-    sure, possible = (np.all([part[:, end] > limit for part in kept], axis=0) for end in (1, 2))
+    sure, possible = (np.all([part[:, end] > limit for part in known], axis=0) for end in (1, 2))
     verdict = by_share(sure)
     return (verdict, None) if verdict == by_share(possible) else ("undecided", Why.SPANS_LIMIT)
 

@@ -24,8 +24,8 @@ class StreamScales:
 
     def range(self, values: Floats) -> tuple[str, str]:
         """The least and the largest over layers."""
-        found = values[:, 0]
-        return (say(float(found.min()), ".2g"), say(float(found.max()), ".2g")) if len(found) else ("–", "–")
+        scales = values[:, 0]
+        return (say(float(scales.min()), ".2g"), say(float(scales.max()), ".2g")) if len(scales) else ("–", "–")
 
     def line(self) -> Quantity:
         return line(

@@ -9,7 +9,7 @@ import numpy as np
 from armillary.probes.attention.spaces.decomposed_heads import LayerHeads, decomposed
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, Evidence, Floats, Interval, once, over_sites
-from armillary.probes.machinery.intervals import Statistic, intervals
+from armillary.probes.machinery.intervals import Statistic, intervals, null_interval
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,9 +77,7 @@ class AxisOverlaps:
         layers, heads = self.ratio.shape
         picked = draw.integers(self.gaussian.shape[1], size=(draws, layers, heads))
         ratios = self.gaussian[np.arange(layers)[:, None], picked] / self.null
-        medians = np.median(ratios.reshape(draws, -1), axis=1)
-        low, high = np.quantile(medians, [0.025, 0.975]).tolist()
-        return float(medians.mean()), low, high
+        return null_interval(np.median(ratios.reshape(draws, -1), axis=1))
 
 
 def axis_overlaps(evidence: Evidence, arm: str, layers: Sequence[int], words: bool = False) -> AxisOverlaps:

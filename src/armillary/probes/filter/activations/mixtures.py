@@ -22,8 +22,8 @@ SHARED = "shared"
 
 def parts_of(mixture: Routed) -> dict[str, FeedForward]:
     """Every expert by its name, shared ones last."""
-    found = {f"E{number}": expert for number, expert in enumerate(mixture.experts)}
-    return found if mixture.shared is None else found | {SHARED: mixture.shared}
+    experts = {f"E{number}": expert for number, expert in enumerate(mixture.experts)}
+    return experts if mixture.shared is None else experts | {SHARED: mixture.shared}
 
 
 def units_of(channels: Any) -> int:

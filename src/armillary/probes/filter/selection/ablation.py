@@ -43,9 +43,9 @@ class AblationCosts:
 
     def ratio(self, place: str, above: str, under: str) -> Interval:
         """What one edit of the coordinates below zero costs, over what another does; NaN where that costs nothing."""
-        one, two = (1 + self.trials.names.index(trial_name(place, how)) for how in (above, under))
+        upper, lower = (1 + self.trials.names.index(trial_name(place, how)) for how in (above, under))
         return self.trials.interval(
-            lambda loss, count: cost_ratio(loss[:, one] - loss[:, 0], loss[:, two] - loss[:, 0])
+            lambda loss, count: cost_ratio(loss[:, upper] - loss[:, 0], loss[:, lower] - loss[:, 0])
         )
 
     def mean_ratio(self, places: list[str], above: str, under: str) -> Interval:
@@ -53,8 +53,8 @@ class AblationCosts:
         rows = [[1 + self.trials.names.index(trial_name(p, how)) for p in places] for how in (above, under)]
 
         def statistic(loss: Floats, count: Floats) -> Floats:
-            one, two = (loss[:, row] - loss[:, :1] for row in rows)
-            return np.asarray(cost_ratio(one, two).mean(-1))
+            upper, lower = (loss[:, row] - loss[:, :1] for row in rows)
+            return np.asarray(cost_ratio(upper, lower).mean(-1))
 
         return self.trials.interval(statistic)
 

@@ -52,16 +52,16 @@ def _turn(width: int, seed: int, fixes_ones: bool) -> "Tensor":
 def classes(cloud: Cloud) -> Flags:
     """[class, token]: membership in the classes that have enough members in either half of the documents."""
     even = cloud.document % 2 == 0
-    found = []
+    masks = []
     for ids in (cloud.token, cloud.following):
         values, counts = np.unique(ids[ids >= 0], return_counts=True)
-        found += [ids == value for value in values[np.argsort(-counts, kind="stable")][:FREQUENT]]
+        masks += [ids == value for value in values[np.argsort(-counts, kind="stable")][:FREQUENT]]
         for kinds in cloud.kinds:
             kind = np.where(ids >= 0, kinds[ids], -1)
-            found += [kind == value for value in np.unique(kind[kind >= 0])]
-    kept = [m for m in found if min((m & half).sum() for half in (even, ~even)) >= MEMBERS]
-    kept = [m for m in kept if min((~m & half).sum() for half in (even, ~even)) >= MEMBERS]
-    return np.array(kept, dtype=bool).reshape(len(kept), len(cloud.document))
+            masks += [kind == value for value in np.unique(kind[kind >= 0])]
+    large = [m for m in masks if min((m & half).sum() for half in (even, ~even)) >= MEMBERS]
+    large = [m for m in large if min((~m & half).sum() for half in (even, ~even)) >= MEMBERS]
+    return np.array(large, dtype=bool).reshape(len(large), len(cloud.document))
 
 
 def best_axis_aucs(points: "Tensor", members: Flags, document: Ints, weights: Floats) -> Floats:
@@ -124,9 +124,9 @@ def kurtoses(points: "Tensor", document: Ints, weights: Floats) -> Floats:
     sums = torch.stack([member @ away**power for power in range(5)], -1).double()
     drawn = torch.from_numpy(weights) @ sums.flatten(1)
     n, first, second, third, fourth = drawn.reshape(len(weights), -1, 5).unbind(-1)
-    one, two, three, four = first / n, second / n, third / n, fourth / n
-    variance = two - one**2
-    moment = four - 4 * one * three + 6 * one**2 * two - 3 * one**4
+    m1, m2, m3, m4 = first / n, second / n, third / n, fourth / n
+    variance = m2 - m1**2
+    moment = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
     return np.asarray((moment / variance**2).nanmean(1).numpy())
 
 

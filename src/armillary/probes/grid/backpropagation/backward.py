@@ -49,10 +49,10 @@ class Slices:
         return whole.permute((1, 0, 2) if side != "o" else (1, 2, 0))
 
 
-def _by_head(one: Slices, two: Slices, sides: str) -> Iterator[tuple[Tensor, Tensor]]:
+def _by_head(first: Slices, second: Slices, sides: str) -> Iterator[tuple[Tensor, Tensor]]:
     """The gradients [b, h, t, k] of each of these sides."""
     for side in sides:
-        yield getattr(one, side).transpose(1, 2), getattr(two, side).transpose(1, 2)
+        yield getattr(first, side).transpose(1, 2), getattr(second, side).transpose(1, 2)
 
 
 @contextmanager

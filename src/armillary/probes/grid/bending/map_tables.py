@@ -46,8 +46,8 @@ def closed_form_error() -> float:
         for side in (1, -1):
             here = np.sign(points[:, 2]) == side
             x, y = points[here, 0], points[here, 1]
-            told = turned_shadow(x, y, TURN, side) if strength is None else sheared_shadow(x, y, strength, side)
-            errors.append(np.abs(moved[here, :2] - np.stack(told, 1)).max())
+            expected = turned_shadow(x, y, TURN, side) if strength is None else sheared_shadow(x, y, strength, side)
+            errors.append(np.abs(moved[here, :2] - np.stack(expected, 1)).max())
     return float(max(errors))
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
-from armillary.geometry.resample import tails
 from armillary.probes.grid.checkpoints.emergence import Emergence
-from armillary.probes.machinery import NAN3, Floats, Interval, T
+from armillary.probes.machinery import NAN3, Floats, Interval, T, interval_of_draws, redrawn
+from armillary.probes.machinery.intervals import null_interval
 
 NOW, NEXT = "now", "next"
 DRAWS, AT_ONCE = 1000, 100
@@ -36,7 +36,7 @@ def cells(table: Emergence, when: str, shares: Floats | None = None) -> list[Ran
     """At every checkpoint (`now`), or at every one that another follows (`next`)."""
     marked, others = np.moveaxis(table.shares if shares is None else shares, 2, 0)
     outcome = table.roles if when == NOW else np.diff(table.roles, axis=0)
-    found = []
+    ranked = []
     for at in range(len(outcome)):
         for place, name in enumerate(table.names):
             rows = (
@@ -47,8 +47,8 @@ def cells(table: Emergence, when: str, shares: Floats | None = None) -> list[Ran
             )
             centred = [_centred(row) for row in rows]
             emerges = bool(centred[OUTCOME].max() >= T.emerge_gain)
-            found.append(RankedHeads(at, name, np.stack([rankdata(row.ravel()) for row in centred]), emerges))
-    return found
+            ranked.append(RankedHeads(at, name, np.stack([rankdata(row.ravel()) for row in centred]), emerges))
+    return ranked
 
 
 def _centred(values: Floats) -> Floats:
@@ -57,47 +57,41 @@ def _centred(values: Floats) -> Floats:
 
 
 def correlation(
-    found: Sequence[RankedHeads], seed: int, one: int = EXCESS, given: tuple[int, ...] = (OTHERS,)
+    ranked: Sequence[RankedHeads], seed: int, variable: int = EXCESS, given: tuple[int, ...] = (OTHERS,)
 ) -> Interval:
     """Mean partial rank correlation with the outcome over the cells in which a role emerges, with its interval over
     heads; no ends where heads are too few."""
-    return _interval(found, seed, lambda ranks, weights: _pooled(ranks, weights, one, given))
+    return _interval(ranked, seed, lambda ranks, weights: _pooled(ranks, weights, variable, given))
 
 
-def point(found: Sequence[RankedHeads]) -> float:
+def point(ranked: Sequence[RankedHeads]) -> float:
     """The correlation without an interval; NaN where no role emerges."""
-    ranks = np.array([cell.ranks for cell in found if cell.emerges])
+    ranks = np.array([cell.ranks for cell in ranked if cell.emerges])
     if not len(ranks):
         return float("nan")
     return float(_pooled(ranks[None], np.ones((1, ranks.shape[-1])), EXCESS, (OTHERS,))[0])
 
 
-def beyond_others(found: Sequence[RankedHeads], seed: int) -> Interval:
+def beyond_others(ranked: Sequence[RankedHeads], seed: int) -> Interval:
     """By how much the excess predicts better than the share on other tokens does, on the same draws of heads."""
 
     def difference(ranks: Floats, weights: Floats) -> Floats:
         return _pooled(ranks, weights, EXCESS, (OTHERS,)) - _pooled(ranks, weights, OTHERS, ())
 
-    return _interval(found, seed, difference)
+    return _interval(ranked, seed, difference)
 
 
-def _interval(found: Sequence[RankedHeads], seed: int, statistic: Callable[[Floats, Floats], Floats]) -> Interval:
-    ranks = np.array([cell.ranks for cell in found if cell.emerges])
+def _interval(ranked: Sequence[RankedHeads], seed: int, statistic: Callable[[Floats, Floats], Floats]) -> Interval:
+    ranks = np.array([cell.ranks for cell in ranked if cell.emerges])
     if not len(ranks):
         return NAN3
     heads = ranks.shape[-1]
-    value = float(statistic(ranks[None], np.ones((1, heads)))[0])
-    if heads < T.documents_least or np.isnan(value):
-        return value, float("nan"), float("nan")
-    weights = np.random.default_rng([seed, 67]).multinomial(heads, np.full(heads, 1 / heads), DRAWS).astype(float)
-    drawn = statistic(ranks[None], weights)
-    low, high = np.quantile(drawn[np.isfinite(drawn)], tails(heads))
-    return value, float(low), float(high)
+    return interval_of_draws(statistic(ranks[None], redrawn(heads, DRAWS, (seed, 67))), heads)
 
 
-def exchanged(found: Sequence[RankedHeads], layers: int, seed: int, given: tuple[int, ...] = (OTHERS,)) -> Interval:
+def exchanged(ranked: Sequence[RankedHeads], layers: int, seed: int, given: tuple[int, ...] = (OTHERS,)) -> Interval:
     """The same with the gradients of a layer's heads exchanged, alike at all checkpoints: mean, and where 95 % lie."""
-    ranks = np.array([cell.ranks for cell in found if cell.emerges])
+    ranks = np.array([cell.ranks for cell in ranked if cell.emerges])
     if not len(ranks):
         return NAN3
     rng, heads = np.random.default_rng([seed, 71]), ranks.shape[-1]
@@ -109,11 +103,10 @@ def exchanged(found: Sequence[RankedHeads], layers: int, seed: int, given: tuple
         for row in (EXCESS, OTHERS):
             moved[:, :, row] = ranks[:, row][:, orders].swapaxes(0, 1)
         drawn.append(_pooled(moved, np.ones((AT_ONCE, heads)), EXCESS, given))
-    low, high = np.nanquantile(drawn, (0.025, 0.975))
-    return float(np.nanmean(drawn)), float(low), float(high)
+    return null_interval(drawn)
 
 
-def _pooled(ranks: Floats, weights: Floats, one: int, given: tuple[int, ...]) -> Floats:
+def _pooled(ranks: Floats, weights: Floats, variable: int, given: tuple[int, ...]) -> Floats:
     """[draw]: mean over cells, from ranks [1 or draw, cell, row, head] and the weight of every head [draw, head]."""
     weights = weights / weights.sum(1, keepdims=True)
     ranks = np.broadcast_to(ranks, (len(weights), *ranks.shape[1:]))
@@ -122,18 +115,18 @@ def _pooled(ranks: Floats, weights: Floats, one: int, given: tuple[int, ...]) ->
     spread = np.sqrt(np.diagonal(products, axis1=2, axis2=3))
     with np.errstate(invalid="ignore", divide="ignore"):
         matrix = products / (spread[..., :, None] * spread[..., None, :])
-        each = _partial(matrix, one, OUTCOME, given)
+        each = _partial(matrix, variable, OUTCOME, given)
     counted = np.isfinite(each)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(counted, each, 0).sum(1) / counted.sum(1))
 
 
-def _partial(matrix: Floats, one: int, two: int, given: tuple[int, ...]) -> Floats:
+def _partial(matrix: Floats, variable: int, outcome: int, given: tuple[int, ...]) -> Floats:
     """The correlation of two rows with others taken out, from correlations […, row, row]."""
     if not given:
-        return np.asarray(matrix[..., one, two])
+        return np.asarray(matrix[..., variable, outcome])
     *rest, last = given
     left = tuple(rest)
-    both = _partial(matrix, one, two, left)
-    first, second = _partial(matrix, one, last, left), _partial(matrix, two, last, left)
+    both = _partial(matrix, variable, outcome, left)
+    first, second = _partial(matrix, variable, last, left), _partial(matrix, outcome, last, left)
     return np.asarray((both - first * second) / np.sqrt((1 - first**2) * (1 - second**2)))

@@ -23,12 +23,12 @@ from armillary.probes.machinery.tables import cells as column
 from armillary.probes.machinery.tables import head_names, line, table
 from armillary.results import Part, Quantity, Statistic, Table, Why, say
 
-Found = Mapping[str, Sequence[RankedHeads]]
+RankedByTime = Mapping[str, Sequence[RankedHeads]]
 
 
-def beyond_role(found: Sequence[RankedHeads], seed: int) -> Part:
+def beyond_role(ranked: Sequence[RankedHeads], seed: int) -> Part:
     """Ours: does the excess say more of the gain than the role itself does?"""
-    name, ends = "beyond the role that a head has", correlation(found, seed, EXCESS, (OTHERS, HELD))
+    name, ends = "beyond the role that a head has", correlation(ranked, seed, EXCESS, (OTHERS, HELD))
     statistic = Statistic("partial rank correlation, the role now taken out too", *ends)
     if np.isnan(ends[0]):
         reading = "No gain, so nothing to predict beyond the role."
@@ -51,14 +51,14 @@ def headline(after: Interval, now: Interval) -> str:
 
 def story(result: Emergence) -> str:
     """Who ends with each role, and what it got of the gradient when it gained most."""
-    said = []
+    phrases = []
     for place, name in enumerate(result.names):
         last = result.roles[-1, place]
         layer, head = np.unravel_index(int(last.argmax()), last.shape)
         gains = np.diff(result.roles[:, place, layer, head])
         at = int(gains.argmax())
         marked, others = result.shares[at, place, :, layer, head]
-        said.append(
+        phrases.append(
             f"{name}: L{layer}H{head} ends at {say(last[layer, head], '.2f')}; it gained most from step "
             f"{result.steps[at]} to {result.steps[at + 1]} ({say(gains[at], '+.2f')}), and at step {result.steps[at]} "
             f"got {say(marked, '.0%')} of its layer's gradient on marked tokens, {say(others, '.0%')} on others"
@@ -66,17 +66,17 @@ def story(result: Emergence) -> str:
     apart = np.median([late / early for early, late in pairwise(result.steps) if early])
     return (
         f"Each checkpoint has {say(float(apart), '.2g')} times the steps of the one before: what gradients do in "
-        f"between is not seen. The strongest head of each role. {'; '.join(said)}."
+        f"between is not seen. The strongest head of each role. {'; '.join(phrases)}."
     )
 
 
-def notes(anatomy: Anatomy, result: Emergence, found: Found, seed: int) -> tuple[str, ...]:
+def notes(anatomy: Anatomy, result: Emergence, ranked: RankedByTime, seed: int) -> tuple[str, ...]:
     tokens = ", ".join(f"{name} {count}" for name, count in result.counts.items())
     lines = [f"{len(result.steps)} checkpoints, steps {result.steps[0]} to {result.steps[-1]}; marked tokens: {tokens}"]
-    counted = {when: sum(cell.emerges for cell in each) for when, each in found.items()}
+    counted = {when: sum(cell.emerges for cell in each) for when, each in ranked.items()}
     lines.append(
-        f"a role emerges in {counted[NEXT]} of {len(found[NEXT])} intervals (phenomenon by checkpoint), stands out at "
-        f"{counted[NOW]} of {len(found[NOW])} checkpoints"
+        f"a role emerges in {counted[NEXT]} of {len(ranked[NEXT])} intervals (phenomenon by checkpoint), stands out at "
+        f"{counted[NOW]} of {len(ranked[NOW])} checkpoints"
     )
     if np.isfinite(result.shares_with_output).all():
         with_output = correlation(cells(result, NEXT, result.shares_with_output), seed)
@@ -91,9 +91,9 @@ def notes(anatomy: Anatomy, result: Emergence, found: Found, seed: int) -> tuple
     return tuple(lines)
 
 
-def table_of(result: Emergence, found: Found) -> Table:
+def table_of(result: Emergence, ranked: RankedByTime) -> Table:
     """One row per phenomenon and checkpoint: the head with the strongest role, and the correlations over heads."""
-    ranks = {when: {(cell.phenomenon, cell.at): point([cell]) for cell in each} for when, each in found.items()}
+    ranks = {when: {(cell.phenomenon, cell.at): point([cell]) for cell in each} for when, each in ranked.items()}
     rows = [(place, name, at) for place, name in enumerate(result.names) for at in range(len(result.steps))]
     tops = [int(result.roles[at, place].argmax()) for place, _, at in rows]
     names = head_names(*result.roles.shape[2:])
@@ -143,7 +143,7 @@ def head_rows(result: Emergence) -> Table:
     )
 
 
-def quantities(result: Emergence, found: Found, null: Interval) -> tuple[Quantity, ...]:
+def quantities(result: Emergence, ranked: RankedByTime, null: Interval) -> tuple[Quantity, ...]:
     steps = [str(step) for step in result.steps]
     heads = head_names(*result.roles.shape[2:])
     coords = {"phenomenon": list(result.names), "step": steps, "head": heads}
@@ -160,14 +160,14 @@ def quantities(result: Emergence, found: Found, null: Interval) -> tuple[Quantit
         ),
         maps("role", "share of attention that goes to what the phenomenon asks for", result.roles),
     ]
-    if any(cell.emerges for cell in found[NEXT]):
-        drawn.append(_by_interval(result, found, null))
+    if any(cell.emerges for cell in ranked[NEXT]):
+        drawn.append(_by_interval(result, ranked, null))
     return tuple(drawn)
 
 
-def _by_interval(result: Emergence, found: Found, null: Interval) -> Quantity:
-    places = sorted({cell.at for cell in found[NEXT] if cell.emerges})
-    values = [correlation([cell for cell in found[NEXT] if cell.at == at], 0) for at in places]
+def _by_interval(result: Emergence, ranked: RankedByTime, null: Interval) -> Quantity:
+    places = sorted({cell.at for cell in ranked[NEXT] if cell.emerges})
+    values = [correlation([cell for cell in ranked[NEXT] if cell.at == at], 0) for at in places]
     labels = [f"{result.steps[at]} to {result.steps[at + 1]}" for at in places]
     return line(
         "excess gradient now and gain until the next checkpoint",

@@ -86,7 +86,7 @@ def _inside_words(anatomy: Anatomy, corpus: Corpus, rng: np.random.Generator) ->
     inside, ends = list[Place](), list[Place]()
     for number, window in enumerate(corpus.windows):
         letters = [texts[token] for token in window.ids]
-        joined = [False, *(one[-1:].isalpha() and two[:1].isalpha() for one, two in pairwise(letters))]
+        joined = [False, *(before[-1:].isalpha() and after[:1].isalpha() for before, after in pairwise(letters))]
         for t in _queries(window):
             if joined[t]:
                 (inside if joined[t + 1] else ends).append((number, t))
@@ -98,9 +98,11 @@ def _queries(window: Window) -> Iterable[int]:
     return range(max(FIRST_QUERY, window.prefix), len(window.ids) - window.suffix - 1)
 
 
-def _as_many(one: Sequence[Place], two: Sequence[Place], rng: np.random.Generator) -> tuple[list[Place], list[Place]]:
-    count = min(len(one), len(two))
-    first, second = ([side[i] for i in sorted(rng.permutation(len(side))[:count])] for side in (one, two))
+def _as_many(
+    places: Sequence[Place], others: Sequence[Place], rng: np.random.Generator
+) -> tuple[list[Place], list[Place]]:
+    count = min(len(places), len(others))
+    first, second = ([side[i] for i in sorted(rng.permutation(len(side))[:count])] for side in (places, others))
     return first, second
 
 

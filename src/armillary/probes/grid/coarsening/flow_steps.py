@@ -140,16 +140,16 @@ def _block_steps(
 ) -> Iterator[tuple[str, str, tuple[Tensor, Tensor]]]:
     """Kind, place, and the states before and after each step of a block. Where attention and the feed-forward read the
     same stream, neither comes after the other, and only norms are steps."""
-    one, two = (f"L{layer}.ln{number}" for number in (1, 2))
-    for site in (one, two):
+    first, second = (f"L{layer}.ln{number}" for number in (1, 2))
+    for site in (first, second):
         if site in states:
             yield "norm", site, states[site]
     start, end = states[f"L{layer}.resid_pre"][1], states[f"L{layer}.resid_post"][1]
-    if one not in states or two not in states or torch.equal(states[two][0], start):
+    if first not in states or second not in states or torch.equal(states[second][0], start):
         return
     if anatomy.order == "post":
-        yield "attention", f"L{layer}", (start, states[one][0])
-        yield "feed-forward", f"L{layer}", (states[one][1], states[two][0])
+        yield "attention", f"L{layer}", (start, states[first][0])
+        yield "feed-forward", f"L{layer}", (states[first][1], states[second][0])
     else:
-        yield "attention", f"L{layer}", (start, states[two][0])
-        yield "feed-forward", f"L{layer}", (states[two][0], end)
+        yield "attention", f"L{layer}", (start, states[second][0])
+        yield "feed-forward", f"L{layer}", (states[second][0], end)

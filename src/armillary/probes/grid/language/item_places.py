@@ -30,9 +30,9 @@ def readable(anatomy: Anatomy, corpus: Corpus) -> list[ReadItem]:
         return []
     texts = [text.strip().casefold() for text in Vocabulary.of(anatomy).texts]
     read = [_read(anatomy, texts, item, number, corpus.windows[0]) for number, item in enumerate(items())]
-    found = [entry for entry in read if entry is not None]
-    count = Counter((entry.item.phenomenon, entry.item.pair) for entry in found)
-    return [entry for entry in found if count[entry.item.phenomenon, entry.item.pair] == 2]
+    entries = [entry for entry in read if entry is not None]
+    count = Counter((entry.item.phenomenon, entry.item.pair) for entry in entries)
+    return [entry for entry in entries if count[entry.item.phenomenon, entry.item.pair] == 2]
 
 
 def _read(anatomy: Anatomy, texts: Sequence[str], item: Item, number: int, example: Window) -> ReadItem | None:
@@ -44,10 +44,10 @@ def _read(anatomy: Anatomy, texts: Sequence[str], item: Item, number: int, examp
         if getattr(anatomy.tokenizer, "unk_token_id", None) in ids or max(ids, default=0) >= anatomy.vocabulary:
             return None
         at = [[t for t, token in enumerate(ids) if texts[token] == word] for word in words]
-        if any(len(found) != 1 for found in at) or len(ids) + len(before) + len(after) > anatomy.context:
+        if any(len(hits) != 1 for hits in at) or len(ids) + len(before) + len(after) > anatomy.context:
             return None
         windows.append(Window(number, (*before, *ids, *after), len(before), len(after)))
-        places.append([len(before) + found[0] for found in at])
+        places.append([len(before) + hits[0] for hits in at])
     (target, distractor, query), (later, earlier, again) = places
     if (target, distractor, query) != (earlier, later, again):
         return None

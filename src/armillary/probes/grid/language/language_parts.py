@@ -79,11 +79,11 @@ def _group(effects: LanguageEffects, group: str, names: tuple[str, ...]) -> Part
     verdict = by_sides(sides.values())
     weak = min(measured, key=lambda name: effects.gaps[name][0])
     more = " More items would decide." if verdict == "undecided" else ""
-    told, most = [_told(effects, name) for name in measured], max(effects.untrained[name][0] for name in measured)
+    phrases, most = [_told(effects, name) for name in measured], max(effects.untrained[name][0] for name in measured)
     return Part(
         group,
         verdict,
-        f"{', '.join(told)}; untrained at most {say(most, '+.2f')}.{more}{left_out}",
+        f"{', '.join(phrases)}; untrained at most {say(most, '+.2f')}.{more}{left_out}",
         Statistic(f"gap of the best head, {weak}", *effects.gaps[weak]),
         why=_why(effects, weak) if verdict == "undecided" else None,
     )
@@ -106,19 +106,20 @@ def _use(effects: LanguageEffects) -> Part:
     if not effects.passes.costs:
         reading = "Whether heads are of use cannot be said: the model predicts no next token."
         return Part(name, "undecided", reading, asserted=False, why=Why.NOT_APPLICABLE)
-    found = {group for group, names in GROUPS.items() if any(n in effects.gaps and effects.resolved(n) for n in names)}
-    if not found:
+    shown = {group for group, names in GROUPS.items() if any(n in effects.gaps and effects.resolved(n) for n in names)}
+    if not shown:
         reading = "No head resolves anything, so none is asked for its use."
         return Part(name, "undecided", reading, asserted=False, why=Why.UNDEFINED)
-    beyond = {group: cost.beyond(effects.seed) for group, cost in effects.passes.costs.items() if group in found}
+    beyond = {group: cost.beyond(effects.seed) for group, cost in effects.passes.costs.items() if group in shown}
     sides = [above(value, T.language_cost) for value in beyond.values()]
     verdict = by_sides(sides)
     weak = min(beyond, key=lambda group: beyond[group][0])
-    told = [f"{group} {say(value[0], '+.2f')}" for group, value in beyond.items()]
+    phrases = [f"{group} {say(value[0], '+.2f')}" for group, value in beyond.items()]
     return Part(
         name,
         verdict,
-        f"Removing the best heads costs this many nats per token more on other items than on text: {', '.join(told)}.",
+        "Removing the best heads costs this many nats per token more on other items than on text: "
+        f"{', '.join(phrases)}.",
         Statistic(f"nats per token more on items than on text, {weak}", *beyond[weak], "nats/token"),
         asserted=False,
         why=missing_interval(*beyond[weak]) if verdict == "undecided" else None,

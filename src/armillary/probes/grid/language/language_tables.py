@@ -22,7 +22,7 @@ def language_notes(effects: LanguageEffects) -> tuple[str, ...]:
 def effects_table(effects: LanguageEffects) -> Table:
     tells = {name: effects.tells(name) for name in effects.gaps}
     layers, heads = next(iter(tells.values())).shape
-    told = [
+    phenomena = [
         ", ".join(name for name, flags in tells.items() if flags[layer, head])
         for layer in range(layers)
         for head in range(heads)
@@ -32,7 +32,7 @@ def effects_table(effects: LanguageEffects) -> Table:
         for name in effects.gaps
     ]
     meaning = f"phenomena with a gap of {T.language_attention} or more that is significant over all heads and phenomena"
-    return head_table(effects.evidence.anatomy, *columns, cells("tells", meaning, told))
+    return head_table(effects.evidence.anatomy, *columns, cells("tells", meaning, phenomena))
 
 
 def phenomena_table(effects: LanguageEffects) -> Table:

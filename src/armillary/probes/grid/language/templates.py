@@ -106,19 +106,19 @@ def _antonym(draw: np.random.Generator) -> list[Item]:
 def _listed(phenomenon: str, words: Sequence[tuple[str, str]], draw: np.random.Generator) -> list[Item]:
     """Two pairs of words make a pair of items: the query belongs to the one or to the other."""
     order = draw.permutation(len(words))[: 2 * PAIRS]
-    made = []
+    pairs = []
     for i, j in zip(order[::2], order[1::2], strict=True):
-        (first, one), (second, other) = words[i], words[j]
-        made.append(_both(phenomenon, (first, second), (one, other), _in_a_list, " in this list."))
-    return _numbered(made)
+        (first, query), (second, other) = words[i], words[j]
+        pairs.append(_both(phenomenon, (first, second), (query, other), _in_a_list, " in this list."))
+    return _numbered(pairs)
 
 
 def _pronoun(draw: np.random.Generator) -> list[Item]:
-    made = []
+    pairs = []
     for number, verb in zip(draw.permutation(len(ANTECEDENTS)), _drawn(draw, MEETING), strict=True):
-        first, one, second, other = ANTECEDENTS[number]
-        made.append(_both("pronoun", (first, second), (one, other), _meeting(verb), " fell down."))
-    return _numbered(made)
+        first, query, second, other = ANTECEDENTS[number]
+        pairs.append(_both("pronoun", (first, second), (query, other), _meeting(verb), " fell down."))
+    return _numbered(pairs)
 
 
 def _beside(place: str) -> Frame:
@@ -152,11 +152,11 @@ def _both(
     """Either word as the target."""
     first, second = words
     roles = ((first, second, queries[0]), (second, first, queries[1]))
-    made = []
+    items = []
     for target, distractor, query in roles:
         before, after = (f"{text} {query}{rest}" for text in frame(target, distractor))
-        made.append(Item(phenomenon, 0, target, distractor, query, (before, after)))
-    return made[0], made[1]
+        items.append(Item(phenomenon, 0, target, distractor, query, (before, after)))
+    return items[0], items[1]
 
 
 def _numbered(pairs: Sequence[tuple[Item, Item]]) -> list[Item]:

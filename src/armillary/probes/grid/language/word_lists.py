@@ -55,8 +55,8 @@ ANTONYMS = _pairs(
     """
 )
 ANTECEDENTS: tuple[tuple[str, str, str, str], ...] = tuple(
-    (first, one, second, other)
-    for (first, one), (second, other) in (
+    (first, pronoun, second, other)
+    for (first, pronoun), (second, other) in (
         tuple(tuple(word.split(":")) for word in entry.split("/"))
         for entry in """
         man:he/woman:she king:he/queen:she boy:he/girl:she father:he/mother:she brother:he/sister:she uncle:he/aunt:she

@@ -108,10 +108,10 @@ def alike(parts: Sequence[Explained], seed: int) -> Interval:
     fitted = np.stack([part.fitted for part in parts])
     profiles = np.stack([part.profiles for part in parts], 1)
     # Layers in which the halves do not agree about any head have no profiles to compare.
-    kept = np.isfinite(layers_alike(profiles.sum(0)[None], fitted)[0])
-    if not kept.any():
+    defined = np.isfinite(layers_alike(profiles.sum(0)[None], fitted)[0])
+    if not defined.any():
         return NAN3
-    return interval(profiles[:, kept], lambda sums: _medians(layers_alike(sums, fitted[kept])), seed, DRAWS)
+    return interval(profiles[:, defined], lambda sums: _medians(layers_alike(sums, fitted[defined])), seed, DRAWS)
 
 
 def _medians(values: Floats) -> Floats:

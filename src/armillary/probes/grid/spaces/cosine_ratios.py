@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.anatomy import Anatomy
-from armillary.geometry.resample import tails
 from armillary.probes.grid.spaces.token_pairs import PairSums, law
-from armillary.probes.machinery import MODEL, NAN3, Flags, Floats, Interval, T, cells, interval_cells, line, table
-from armillary.probes.machinery.intervals import discoveries
+from armillary.probes.machinery import MODEL, Flags, Floats, Interval, T, cells, interval_cells, line, redrawn, table
+from armillary.probes.machinery.intervals import discoveries, interval_of_draws
 from armillary.results import Quantity, Table
 
 DRAWS = 1000
@@ -39,11 +38,9 @@ class CosineRatios:
         self.law_k, self.law_d = law(anatomy.k), law(anatomy.d)
         # Groups without a sampled token are not documents.
         present = next(iter(sums.centred.values()))["full"].count.sum(0) > 0
-        groups = int(present.sum())
         self.text = present[None].astype(float)
-        self.weights = np.concatenate([self.text, np.zeros((DRAWS, len(present)))])
-        drawn = np.random.default_rng(seed).multinomial(groups, np.full(groups, 1 / groups), size=DRAWS)
-        self.weights[1:, present] = drawn
+        self.weights = np.zeros((1 + DRAWS, len(present)))
+        self.weights[:, present] = redrawn(int(present.sum()), DRAWS, seed)
 
     def heads(self, spaces: Spaces) -> Floats:
         """[draw, layer · head]: mean |cos|, the mean of q, k and v."""
@@ -65,10 +62,7 @@ class CosineRatios:
 
     def interval(self, draws: Floats) -> Interval:
         """Value (the first) and interval of draws over documents."""
-        if self.sums.documents < T.documents_least:
-            return (float(draws[0]), *NAN3[1:])
-        low, high = np.quantile(draws[1:], tails(self.sums.documents))
-        return float(draws[0]), float(min(low, draws[0])), float(max(high, draws[0]))
+        return interval_of_draws(draws, self.sums.documents, around=True)
 
     def intervals(self, draws: Floats) -> Floats:
         """[column, (value, low, high)] of draws [draw, column]."""

@@ -50,7 +50,7 @@ def stability_rules() -> Rules:
 def filter_rules(anatomy: "Anatomy") -> Rules:
     saves, learned, directions = "the activation saves bits", "training adds to it", "the directions of W_1 add to it"
     little, through = "discarded values say little of the next token", "letting them through matters little"
-    simpler, made = "the write is simpler than its input", "training makes it so"
+    simpler, by_training = "the write is simpler than its input", "training makes it so"
     return {
         "ffn.discard": (
             above(T.discard_most, "two thirds below zero", "most are below zero"),
@@ -70,7 +70,7 @@ def filter_rules(anatomy: "Anatomy") -> Rules:
         "ffn.store": (below(rounding(anatomy), "rounding", "scores of keys weigh the values"),),
         "ffn.write": (
             above(T.write_saved, "a tenth fewer bits", simpler),
-            above(Against(RANDOM, margin=T.write_margin), "beyond untrained models", made, own=True),
+            above(Against(RANDOM, margin=T.write_margin), "beyond untrained models", by_training, own=True),
         ),
     }
 

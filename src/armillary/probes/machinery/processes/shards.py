@@ -41,10 +41,10 @@ class Shard:
         >>> Shard.parse("2/8")
         Shard(number=2, of=8)
         """
-        found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise TextError(f"--shard {text} names no part; give i/n with i from 1 to n, for example 2/8.")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
@@ -89,7 +89,7 @@ def write_shard(
     from armillary.probes.machinery.shared_pass import Lost
 
     states = evidence.states
-    lost = {place: found.reason for place, i in enumerate(wanted) if isinstance(found := states[i], Lost)}
+    lost = {place: state.reason for place, i in enumerate(wanted) if isinstance(state := states[i], Lost)}
     arms = {arm: [p for p, i in enumerate(wanted) if p not in lost and arm in states[i]] for arm in evidence.arms}
     files: dict[Path, str | bytes] = {
         folder / FOLDER / file_name(arm, ".safetensors"): packed(
@@ -192,6 +192,6 @@ class MergedShards:
         return total, {i: error for i, error in raised.items() if i in instruments}
 
 
-def _other(one: ShardFacts, two: ShardFacts) -> str:
-    names = [name for name in {**one.about, **two.about} if one.about.get(name) != two.about.get(name)]
+def _other(ours: ShardFacts, theirs: ShardFacts) -> str:
+    names = [name for name in {**ours.about, **theirs.about} if ours.about.get(name) != theirs.about.get(name)]
     return ", ".join(names) or "model or text of the same name"

@@ -35,7 +35,7 @@ DRAWS = 400
 class MassiveResult:
     """What the experiment found, by arm."""
 
-    found: Mapping[str, Extremes]
+    extremes: Mapping[str, Extremes]
     heads: KindScores | None
     """None where texts are too short to measure attention."""
     edits: tuple[str, Trials] | None
@@ -44,25 +44,25 @@ class MassiveResult:
 
     def peak(self, arm: str) -> int:
         """The state where the median document's largest coordinate is largest beside the median."""
-        return int(np.argmax(np.median(self.found[arm].ratios, axis=0)))
+        return int(np.argmax(np.median(self.extremes[arm].ratios, axis=0)))
 
     def common(self, arm: str) -> tuple[int, Flags]:
         """The most common dimension of the largest coordinate at the peak, and the documents where it is that."""
-        dimensions = self.found[arm].dimension[:, self.peak(arm)]
+        dimensions = self.extremes[arm].dimension[:, self.peak(arm)]
         first = Counter(dimensions.tolist()).most_common(1)[0][0]
         return first, np.asarray(dimensions == first)
 
     def over_documents(self, evidence: Evidence, arm: str, statistic: Callable[[Floats], float]) -> Interval:
         """A statistic of documents' rows, given by their numbers, with its interval."""
-        found = self.found[arm]
-        weights = document_weights(evidence, DRAWS)[:, found.document % document_weights(evidence, 1).shape[1]]
-        rows = np.arange(len(found.document))
+        extremes = self.extremes[arm]
+        weights = document_weights(evidence, DRAWS)[:, extremes.document % document_weights(evidence, 1).shape[1]]
+        rows = np.arange(len(extremes.document))
         values = [statistic(np.repeat(rows, counts.astype(int))) if counts.any() else np.nan for counts in weights]
         return drawn_interval(evidence, np.array(values))
 
     def ratio(self, evidence: Evidence, arm: str) -> Interval:
         """Of the median document, at the state where it is largest."""
-        ratios = self.found[arm].ratios
+        ratios = self.extremes[arm].ratios
         return self.over_documents(evidence, arm, lambda rows: float(np.median(ratios[rows], axis=0).max()))
 
     def sinks(self, arm: str) -> Flags:
@@ -100,13 +100,13 @@ def _values(evidence: Evidence, result: MassiveResult) -> Part:
     value = result.ratio(evidence, MODEL)
     untrained = evidence.over_twins(lambda arm: result.ratio(evidence, arm))
     verdict, why = _between(value, T.massive_outlier, T.massive_ratio, untrained, len(evidence.twins))
-    found, peak = result.found[MODEL], result.peak(MODEL)
-    largest = float(np.median(np.abs(found.value[:, peak])))
+    extremes, peak = result.extremes[MODEL], result.peak(MODEL)
+    largest = float(np.median(np.abs(extremes.value[:, peak])))
     return Part(
         "massive values",
         verdict,
         f"In the median document the largest coordinate is {say(value[0], '.2g')} times the median magnitude, at "
-        f"{found.states[peak]} ({say(largest, '.2g')} beside {say(float(found.typical[peak]), '.2g')}); in an "
+        f"{extremes.states[peak]} ({say(largest, '.2g')} beside {say(float(extremes.typical[peak]), '.2g')}); in an "
         f"untrained model {say(untrained[0], '.2g')} times.",
         Statistic("largest coordinate over the median magnitude", *value),
         why=why,
@@ -114,11 +114,11 @@ def _values(evidence: Evidence, result: MassiveResult) -> Part:
 
 
 def _fixed(evidence: Evidence, result: MassiveResult) -> Part:
-    name, found, peak = "fixed and constant", result.found[MODEL], result.peak(MODEL)
+    name, extremes, peak = "fixed and constant", result.extremes[MODEL], result.peak(MODEL)
     if above(result.ratio(evidence, MODEL), T.massive_outlier) is False:
         return Part(name, "undecided", "There are no outliers whose place could be fixed.", why=Why.UNDEFINED)
     dimension, here = result.common(MODEL)
-    values, positions = found.value[:, peak], found.position[:, peak]
+    values, positions = extremes.value[:, peak], extremes.position[:, peak]
     agree = result.over_documents(evidence, MODEL, lambda rows: float(here[rows].mean()))
 
     def spread(rows: Floats) -> float:
@@ -150,7 +150,7 @@ def _few(evidence: Evidence, result: MassiveResult) -> Part:
     name = "at a few tokens"
     if above(result.ratio(evidence, MODEL), T.massive_outlier) is False:
         return Part(name, "undecided", "There are no outliers whose tokens could be counted.", why=Why.UNDEFINED)
-    shares = result.found[MODEL].elsewhere[:, result.peak(MODEL)]
+    shares = result.extremes[MODEL].elsewhere[:, result.peak(MODEL)]
     share = result.over_documents(evidence, MODEL, lambda rows: float(shares[rows].mean()))
     verdict = between(share, refuted=0.5, supported=T.sites_few)
     return Part(
@@ -207,32 +207,34 @@ def _needed(result: MassiveResult) -> Part:
 
 
 def massive_table(result: MassiveResult) -> Table:
-    found = result.found[MODEL]
+    extremes = result.extremes[MODEL]
     places = [
         Counter(zip(d.tolist(), t.tolist(), strict=True)).most_common(1)[0]
-        for d, t in zip(found.dimension.T, found.position.T, strict=True)
+        for d, t in zip(extremes.dimension.T, extremes.position.T, strict=True)
     ]
-    size = np.abs(found.value)
+    size = np.abs(extremes.value)
     return table(
-        cells("stream", "state of the stream", found.states),
-        cells("ratio", "largest magnitude over the median one, median document", np.median(found.ratios, axis=0)),
+        cells("stream", "state of the stream", extremes.states),
+        cells("ratio", "largest magnitude over the median one, median document", np.median(extremes.ratios, axis=0)),
         cells("largest", "largest magnitude, median document", np.median(size, axis=0)),
-        cells("median", "median magnitude", found.typical),
+        cells("median", "median magnitude", extremes.typical),
         cells("dimension", "most common dimension of the largest coordinate", [d for (d, _), _ in places]),
         cells("position", "its most common position, 0 being the first", [t for (_, t), _ in places]),
         cells("agree", "share of documents with that dimension and position", [n / len(size) for _, n in places]),
         cells("random_ratio", "ratio at random initialisation, mean over twins", _untrained(result)),
-        cells("shuffled_ratio", "ratio on shuffled text", np.median(result.found[SHUFFLED].ratios, axis=0)),
+        cells("shuffled_ratio", "ratio on shuffled text", np.median(result.extremes[SHUFFLED].ratios, axis=0)),
     )
 
 
 def _untrained(result: MassiveResult) -> Floats:
-    twins = [np.median(found.ratios, axis=0) for arm, found in result.found.items() if arm not in (MODEL, SHUFFLED)]
-    return np.mean(twins, axis=0) if twins else np.full(len(result.found[MODEL].states), np.nan)
+    twins = [
+        np.median(extremes.ratios, axis=0) for arm, extremes in result.extremes.items() if arm not in (MODEL, SHUFFLED)
+    ]
+    return np.mean(twins, axis=0) if twins else np.full(len(result.extremes[MODEL].states), np.nan)
 
 
 def massive_lines(evidence: Evidence, result: MassiveResult) -> tuple[Quantity, ...]:
-    found = result.found[MODEL]
+    extremes = result.extremes[MODEL]
     limits = {"massive": T.massive_ratio, "outlier": T.massive_outlier}
     controls = {RANDOM: _untrained(result)} if evidence.twins else {}
     ratio = line(
@@ -240,10 +242,10 @@ def massive_lines(evidence: Evidence, result: MassiveResult) -> tuple[Quantity, 
         "of the median document",
         "times the median",
         "stream",
-        found.states,
-        np.median(found.ratios, axis=0),
-        {**controls, SHUFFLED: np.median(result.found[SHUFFLED].ratios, axis=0)},
-        {name: np.full(len(found.states), limit) for name, limit in limits.items()},
+        extremes.states,
+        np.median(extremes.ratios, axis=0),
+        {**controls, SHUFFLED: np.median(result.extremes[SHUFFLED].ratios, axis=0)},
+        {name: np.full(len(extremes.states), limit) for name, limit in limits.items()},
         ("value",),
     )
     if result.heads is None:

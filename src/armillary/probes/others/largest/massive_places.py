@@ -56,8 +56,8 @@ def extremes(bench: Bench) -> Extremes:
         streams = bench.states(batch, states)
         for row, window in enumerate(batch.windows):
             ids = window.ids
-            found = [_largest(streams[state][row, : len(ids)]) for state in states]
-            rows.append([(window.document, value, d, t, ids[t], *rest) for value, d, t, *rest in found])
+            largest = [_largest(streams[state][row, : len(ids)]) for state in states]
+            rows.append([(window.document, value, d, t, ids[t], *rest) for value, d, t, *rest in largest])
     columns = np.moveaxis(np.array(rows, dtype=np.float64), -1, 0)
     whole = [columns[i].astype(np.int64) for i in (0, 2, 3, 4)]
     dimension, position, token = whole[1:]
@@ -97,14 +97,14 @@ class SetOutliers:
             yield
 
 
-def intervene(bench: Bench, found: Extremes) -> tuple[str, Trials] | None:
+def intervene(bench: Bench, largest: Extremes) -> tuple[str, Trials] | None:
     """What it costs to set the outliers to zero or to their mean, where they first appear; None where there are none,
     or where nothing is predicted."""
-    large = np.median(found.ratios, axis=0) >= T.massive_outlier
+    large = np.median(largest.ratios, axis=0) >= T.massive_outlier
     if not large.any() or not bench.scored:
         return None
     at = int(np.argmax(large))
-    state, bound = found.states[at], float(T.massive_outlier * found.typical[at])
+    state, bound = largest.states[at], float(T.massive_outlier * largest.typical[at])
     means = _means(bench, state, bound)
     nothing = torch.zeros_like(means)
     trials = {

@@ -53,14 +53,14 @@ class Bare:
 
 def _skipless(stream: str, write: str, received: bool) -> dict[str, Change]:
     """What a block adds a write to is taken off the write beforehand. It is what `stream` gives, or receives."""
-    kept: list[Tensor] = []
+    stored: list[Tensor] = []
 
     def keep(value: Tensor, given: Tensor | None) -> Tensor:
         assert given is not None or not received, "a norm takes a tensor"
-        kept[:] = [given if received and given is not None else value]
+        stored[:] = [given if received and given is not None else value]
         return value
 
-    return {stream: keep, write: lambda value, given: value - kept[0]}
+    return {stream: keep, write: lambda value, given: value - stored[0]}
 
 
 def left_over(bench: Bench, way: str) -> Floats:

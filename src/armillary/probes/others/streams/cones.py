@@ -64,8 +64,8 @@ def rogue_share(sums: Floats, weights: Floats) -> Floats:
     cosine is not positive."""
     halves = [np.arange(len(sums)) % 2 == side for side in (0, 1)]
     shares = []
-    for found, weighed in (halves, halves[::-1]):
-        largest = np.argsort(-contributions(sums[found], np.ones((1, int(found.sum()))))[0])[:ROGUE]
+    for chosen, weighed in (halves, halves[::-1]):
+        largest = np.argsort(-contributions(sums[chosen], np.ones((1, int(chosen.sum()))))[0])[:ROGUE]
         parts = contributions(sums[weighed], weights[:, weighed])
         total = parts.sum(1)
         shares.append(parts[:, largest].sum(1) / np.where(total > 0, total, np.nan))

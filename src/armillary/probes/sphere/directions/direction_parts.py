@@ -145,10 +145,10 @@ def _rank_correlations(first: Floats, second: Floats) -> Floats:
     from scipy.stats import rankdata
 
     ranks = [rankdata(values, axis=1) for values in (first, second)]
-    one, two = (rank - rank.mean(1, keepdims=True) for rank in ranks)
-    size = np.sqrt((one**2).sum(1) * (two**2).sum(1))
+    x, y = (rank - rank.mean(1, keepdims=True) for rank in ranks)
+    size = np.sqrt((x**2).sum(1) * (y**2).sum(1))
     defined = (size > 0) & np.isfinite(first).all(1) & np.isfinite(second).all(1)
-    return np.where(defined, (one * two).sum(1) / np.where(size > 0, size, 1), np.nan)
+    return np.where(defined, (x * y).sum(1) / np.where(size > 0, size, 1), np.nan)
 
 
 def _missing(auc: float, *intervals: Interval) -> Why:

@@ -82,7 +82,7 @@ def axis_overlap(evidence: Evidence, arm: str) -> AxisOverlap | None:
     rows = []
     for distance in range(anatomy.layers):
         near = [(bases[sites[i]], bases[sites[i + distance]]) for i in range(anatomy.layers - distance)]
-        ways = [np.mean([_overlap(one[way], two[1 - way]) for one, two in near]) for way in (0, 1)]
+        ways = [np.mean([_overlap(lower[way], upper[1 - way]) for lower, upper in near]) for way in (0, 1)]
         rows.append((np.mean(ways), min(ways), max(ways)))
     return AxisOverlap(np.array(rows, dtype=np.float64), axes, axes / anatomy.d)
 
@@ -93,6 +93,6 @@ def _strongest(moments: "Moments", axes: int) -> "Tensor":
     return torch.linalg.eigh(moments.covariance())[1][:, -axes:]
 
 
-def _overlap(one: "Tensor", two: "Tensor") -> float:
+def _overlap(axes: "Tensor", others: "Tensor") -> float:
     """Mean squared cosine of the principal angles of two orthonormal bases."""
-    return float((one.T @ two).square().sum()) / one.shape[1]
+    return float((axes.T @ others).square().sum()) / axes.shape[1]

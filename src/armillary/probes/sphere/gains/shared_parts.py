@@ -96,4 +96,4 @@ def size_ratio(anatomy: "Anatomy", pair: "LayerPair") -> float:
         [float(anatomy.norms[site].gain.double().square().mean().sqrt()) for site in norms_of(anatomy, layer).values()]
         for layer in (pair.first, pair.second)
     ]
-    return float(np.mean([two / one for one, two in zip(*sizes, strict=True) if one > 0] or [np.nan]))
+    return float(np.mean([upper / lower for lower, upper in zip(*sizes, strict=True) if lower > 0] or [np.nan]))

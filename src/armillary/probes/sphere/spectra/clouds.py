@@ -62,15 +62,15 @@ def top_axis(points: Floats, document: Ints) -> float:
     if min(map(len, halves)) < 2:
         return float("nan")
     away = [half - half.mean(0) for half in halves]
-    shares = [_share(found, measured) for found, measured in (away, away[::-1])]
+    shares = [_share(fitted, measured) for fitted, measured in (away, away[::-1])]
     return float(np.mean(shares))
 
 
-def _share(found: "Tensor", measured: "Tensor") -> float:
+def _share(fitted: "Tensor", measured: "Tensor") -> float:
     # Started from the longest row, which is never at right angles to everything.
-    axis = found[int(found.square().sum(1).argmax())]
+    axis = fitted[int(fitted.square().sum(1).argmax())]
     for _ in range(POWER_STEPS):
-        axis = found.T @ (found @ axis)
+        axis = fitted.T @ (fitted @ axis)
         axis = axis / axis.norm().clamp_min(1e-300)
     total = float(measured.square().sum())
     return float((measured @ axis).square().sum()) / total if total > 0 else float("nan")

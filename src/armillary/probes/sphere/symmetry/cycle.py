@@ -39,12 +39,12 @@ def sublayers(anatomy: "Anatomy") -> tuple[Sublayer, ...]:
     """In the order of the computation; those that read no norm (the first of some post-norm models) are left out."""
     from armillary.anatomy.folded import mlp_norm, reading_norm
 
-    found = []
+    parts = []
     for layer in range(anatomy.layers):
-        found.append(Sublayer(layer, ATTENTION, reading_norm(anatomy, layer)[0], f"L{layer}.attn_out"))
+        parts.append(Sublayer(layer, ATTENTION, reading_norm(anatomy, layer)[0], f"L{layer}.attn_out"))
         if anatomy.blocks[layer].channels is not None:
-            found.append(Sublayer(layer, FEED_FORWARD, mlp_norm(anatomy, layer)[0], f"L{layer}.mlp_out"))
-    return tuple(part for part in found if part.norm in anatomy.norms)
+            parts.append(Sublayer(layer, FEED_FORWARD, mlp_norm(anatomy, layer)[0], f"L{layer}.mlp_out"))
+    return tuple(part for part in parts if part.norm in anatomy.norms)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from armillary.probes.machinery import NAN3, Flags, Floats, Interval, Ints, T
+from armillary.probes.machinery import NAN3, Flags, Floats, Interval, Ints, T, interval_of_draws, redrawn
 from armillary.probes.stability.errors.sure_weights import SureFit, left_out, sure
 
 DRAWS = 400
@@ -72,10 +72,7 @@ class ErrorPrediction:
     def __init__(self, tokens: ScoredTokens, seed: int) -> None:
         self.tokens = tokens
         groups = np.unique(tokens.group)
-        drawn = np.random.default_rng(seed).multinomial(len(groups), np.full(len(groups), 1 / len(groups)), DRAWS)
-        # The first row is the text itself.
-        counts = np.concatenate([np.ones((1, len(groups))), drawn])
-        self.weights = counts[:, np.searchsorted(groups, tokens.group)]
+        self.weights = redrawn(len(groups), DRAWS, seed)[:, np.searchsorted(groups, tokens.group)]
         self.groups = len(groups)
         self.known = self.auc(crossed(tokens.known, tokens).order)
         self.uncertain = self.auc(tokens.entropy)
@@ -88,12 +85,7 @@ class ErrorPrediction:
 
     def interval(self, values: Floats) -> Interval:
         """Value and expanded percentile interval over documents; NaN ends with too few of them."""
-        from armillary.geometry.resample import tails
-
-        if self.groups < T.documents_least:
-            return float(values[0]), np.nan, np.nan
-        low, high = np.nanquantile(values[1:], tails(self.groups))
-        return float(values[0]), float(low), float(high)
+        return interval_of_draws(values, self.groups)
 
     def adds(self, scores: Floats) -> Interval:
         """By how much scores [n] or [n, score] raise the AUC of what is known. Those that the fit is not sure of add

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ def sure(x: Floats, y: Flags, group: Ints, rising: int) -> tuple[Ints, Floats]:
     Sure means: the 95 % interval of the weight over documents lies beside 0. Of the last `rising` features it must lie
     above 0, at a level that corrects for their number, because any of them may be sure by chance.
     """
-    from scipy.stats import t as student
+    from scipy.special import stdtrit
 
     used = np.arange(x.shape[1])
     level = np.where(used < x.shape[1] - rising, _TAIL, _TAIL / max(1, rising))
@@ -25,7 +26,7 @@ def sure(x: Floats, y: Flags, group: Ints, rising: int) -> tuple[Ints, Floats]:
         weights = logistic(x[:, used], y)
         errors, documents = _standard_errors(x[:, used], y, weights, group)
         scored, reach = used >= x.shape[1] - rising, weights[1:] / errors
-        spare = np.where(scored, reach, np.abs(reach)) - student.ppf(1 - level[used], documents - 1)
+        spare = np.where(scored, reach, np.abs(reach)) - stdtrit(documents - 1, 1 - level[used])
         # Scores first: what is known at a place is left out only if it says nothing beside the scores that stay.
         unclear = spare <= 0
         candidates = np.flatnonzero(scored & unclear if (scored & unclear).any() else unclear)
@@ -41,8 +42,7 @@ def _standard_errors(x: Floats, y: Flags, weights: Floats, group: Ints) -> tuple
     _, document = np.unique(group, return_inverse=True)
     count = int(document.max()) + 1
     # Tokens of one document are not independent: its slopes are added before they are squared.
-    slopes = np.zeros((count, design.shape[1]))
-    np.add.at(slopes, document, design * (y - likely)[:, None])
+    slopes = (document == np.arange(count)[:, None]).astype(np.float64) @ (design * (y - likely)[:, None])
     inverse = np.linalg.inv((design.T * (likely * (1 - likely))) @ design + _prior(x.shape[1]))
     variance = np.square(slopes @ inverse).sum(0) * count / max(1, count - 1)
     return np.sqrt(np.maximum(variance[1:], 1e-300)), count
@@ -66,17 +66,20 @@ class SureFit:
 
     def gain(self, score: int, weight: float) -> float:
         """AUC that a feature adds if this is its weight, for tokens that are hard as often as the fit then says."""
+        together = self._log_odds + weight * _beside(self.x[:, self.used], self.x[:, score], self._log_odds)
+        return _expected_auc(together, together) - _expected_auc(self._log_odds, together)
+
+    @cached_property
+    def _log_odds(self) -> Floats:
         x = self.x[:, self.used]
-        base = np.column_stack([np.ones(len(x)), x]) @ logistic(x, self.y)
-        together = base + weight * _beside(x, self.x[:, score], base)
-        return _expected_auc(together, together) - _expected_auc(base, together)
+        return np.asarray(np.column_stack([np.ones(len(x)), x]) @ logistic(x, self.y))
 
 
 def left_out(fits: Sequence[SureFit], rising: int) -> float:
     """AUC that one of the last `rising` features may add where it is not used: the most of any, each at the upper end
     of the 95 % interval of its weight, mean of the fits. (The best of them lies below its own end in 97.5 % of cases,
     so that their number needs no correction.)"""
-    from scipy.stats import t as student
+    from scipy.special import stdtrit
 
     features, most = fits[0].x.shape[1], 0.0
     for score in range(features - rising, features):
@@ -85,7 +88,7 @@ def left_out(fits: Sequence[SureFit], rising: int) -> float:
             continue
         weights, errors, documents = map(np.array, zip(*(fit.weight(score) for fit in without), strict=True))
         freedom = documents.sum() - len(without)
-        upper = weights.mean() + student.ppf(1 - _TAIL, freedom) * np.linalg.norm(errors) / len(without)
+        upper = weights.mean() + stdtrit(freedom, 1 - _TAIL) * np.linalg.norm(errors) / len(without)
         if upper > 0:
             most = max(most, sum(fit.gain(score, upper) for fit in without) / len(fits))
     return most
@@ -127,7 +130,11 @@ def logistic(x: Floats, y: Flags) -> Floats:
     for _ in range(25):
         likely = _likely(design @ weights)
         slope = design.T @ (y - likely) - ridge @ weights
-        weights = weights + np.linalg.solve((design.T * (likely * (1 - likely))) @ design + ridge, slope)
+        step = np.linalg.solve((design.T * (likely * (1 - likely))) @ design + ridge, slope)
+        weights = weights + step
+        # Newton's method squares the error at every step: the next one would be below rounding.
+        if np.abs(step).max() <= 1e-9:
+            break
     return weights
 
 

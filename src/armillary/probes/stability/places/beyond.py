@@ -9,8 +9,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Window
-from armillary.geometry.resample import tails
-from armillary.probes.machinery import Floats, Interval
+from armillary.probes.machinery import Floats, Interval, interval_of_draws, redrawn
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.stability.places.position_bins import DRAWS, distances
 from armillary.results import Why
@@ -32,9 +31,7 @@ class Beyond:
 
     def median(self, draws: Floats) -> Interval:
         """Of the median norm, over windows."""
-        values = np.median(draws, axis=1)
-        low, high = np.quantile(values[1:], tails(WINDOWS))
-        return float(values[0]), float(low), float(high)
+        return interval_of_draws(np.median(draws, axis=1), WINDOWS)
 
 
 def span_of(anatomy: Anatomy) -> int:
@@ -80,15 +77,15 @@ def long_windows(bench: Bench) -> list[Window]:
 def look_beyond(bench: Bench) -> Beyond | Obstacle:
     anatomy = bench.anatomy
     tokens = sum(len(w.ids) - w.prefix - w.suffix for w in bench.corpus.windows)
-    if (found := obstacle(anatomy, tokens)) is not None:
-        return found
+    if (problem := obstacle(anatomy, tokens)) is not None:
+        return problem
     span, sites = span_of(anatomy), tuple(anatomy.norms)
     places = torch.linspace(0, 3 * span - 1, 3 * min(EACH, span)).round().long() - 3 * span
-    kept: dict[str, list[Tensor]] = {site: [] for site in sites}
+    states: dict[str, list[Tensor]] = {site: [] for site in sites}
 
     def keep(site: str) -> Watcher:
         def watch(given: Tensor | None, value: Tensor) -> None:
-            kept[site].append(value[:, places].float().cpu())
+            states[site].append(value[:, places].float().cpu())
 
         return watch
 
@@ -97,18 +94,17 @@ def look_beyond(bench: Bench) -> Beyond | Obstacle:
         with still(anatomy.model), watching(anatomy, {site: keep(site) for site in sites}):
             run(anatomy, batch.ids, batch.mask)
         bench.tick(batch.tokens)
-    return Beyond(sites, *_distances(kept, places + 3 * span, span, bench.seed), anatomy.context)
+    return Beyond(sites, *_distances(states, places + 3 * span, span, bench.seed), anatomy.context)
 
 
-def _distances(kept: dict[str, list[Tensor]], places: Tensor, span: int, seed: int) -> tuple[Floats, Floats]:
+def _distances(states: dict[str, list[Tensor]], places: Tensor, span: int, seed: int) -> tuple[Floats, Floats]:
     """[1 + draw, norm] across the trained length and before it, from values [windows, place, d]."""
-    drawn = np.random.default_rng(seed).multinomial(WINDOWS, np.full(WINDOWS, 1 / WINDOWS), size=DRAWS)
-    weights = np.vstack([np.ones(WINDOWS), drawn])
+    weights = redrawn(WINDOWS, DRAWS, seed)
     third = (places // span).repeat(WINDOWS).numpy()
     window = torch.arange(WINDOWS).repeat_interleave(len(places)).numpy()
     across: list[Floats] = []
     before: list[Floats] = []
-    for rows in kept.values():
+    for rows in states.values():
         points = torch.cat(rows).flatten(0, 1).double().numpy()
         for values, pair in ((before, (0, 1)), (across, (1, 2))):
             chosen = np.isin(third, pair)

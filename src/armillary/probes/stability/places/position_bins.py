@@ -42,17 +42,17 @@ def distances(points: Floats, document: Ints, bins: Ints, weights: Floats) -> tu
     cloud = torch.from_numpy(points)
     apart = torch.cdist(cloud, cloud).numpy()
     groups = weights.shape[1]
-    member = {one: membership(document[bins == one], groups) for one in present}
+    member = {first: membership(document[bins == first], groups) for first in present}
     means: dict[tuple[int, int], Floats] = {}
-    for i, one in enumerate(present):
-        for two in present[i:]:
-            sums = member[one] @ apart[np.ix_(bins == one, bins == two)] @ member[two].T
-            size = member[one].sum(1), member[two].sum(1)
-            means[one, two] = _crossed(sums, *size, weights)
+    for i, first in enumerate(present):
+        for second in present[i:]:
+            sums = member[first] @ apart[np.ix_(bins == first, bins == second)] @ member[second].T
+            size = member[first].sum(1), member[second].sum(1)
+            means[first, second] = _crossed(sums, *size, weights)
     pairs = np.full((len(present), len(present)), np.nan)
-    for i, one in enumerate(present):
-        for j, two in enumerate(present[i + 1 :], i + 1):
-            between = energy(means[one, two], means[one, one], means[two, two])
+    for i, first in enumerate(present):
+        for j, second in enumerate(present[i + 1 :], i + 1):
+            between = energy(means[first, second], means[first, first], means[second, second])
             pairs[i, j] = pairs[j, i] = between[0]
     ends = present[[0, -1]]
     between = energy(means[tuple(ends)], *(means[end, end] for end in ends))
@@ -74,9 +74,11 @@ def _halves(apart: Floats, member: Floats, weights: Floats) -> Floats:
     """The distance between documents of even and of odd number, within one range."""
     sums, size = member @ apart @ member.T, member.sum(1)
     even = np.arange(len(size)) % 2 == 0
-    one, two = np.where(even, size, 0), np.where(even, 0, size)
-    inside = [crossed_mean(np.where(np.outer(own > 0, own > 0), sums, 0), own, weights) for own in (one, two)]
-    return energy(_crossed(np.where(np.outer(even, ~even), sums, 0), one, two, weights), *inside)
+    even_size, odd_size = np.where(even, size, 0), np.where(even, 0, size)
+    inside = [
+        crossed_mean(np.where(np.outer(own > 0, own > 0), sums, 0), own, weights) for own in (even_size, odd_size)
+    ]
+    return energy(_crossed(np.where(np.outer(even, ~even), sums, 0), even_size, odd_size, weights), *inside)
 
 
 def counted_ranges(evidence: Evidence) -> list[int]:

@@ -19,18 +19,18 @@ def drifts(
     result: WindowAngles, angles: Floats, kept: Floats, untrained: Floats, growth: Floats, learned: bool
 ) -> Part:
     """Part 1, from angles [slide, state, (value, low, high)] in degrees, and the last state's under controls."""
-    one, half, same = (_interval(values) for values in (angles[0, -1], angles[-1, -1], kept))
-    verdict, why = _drifted(*(above(angle, T.drift_degrees) for angle in (half, one, same)))
+    single, half, same = (_interval(values) for values in (angles[0, -1], angles[-1, -1], kept))
+    verdict, why = _drifted(*(above(angle, T.drift_degrees) for angle in (half, single, same)))
     if verdict == "undecided":
-        why = missing_interval(*one, *half, *same)
+        why = missing_interval(*single, *half, *same)
     most = int(np.nanargmax(angles[-1, :, 0]))
     text = (
-        f"In windows of {result.window} tokens, a token's last state moves by {one[0]:.2g}° when one token slides out "
-        f"and by {half[0]:.2g}° when {result.slides[-1]} do; the most moved state is {result.states[most]} "
+        f"In windows of {result.window} tokens, a token's last state moves by {single[0]:.2g}° when one token slides "
+        f"out and by {half[0]:.2g}° when {result.slides[-1]} do; the most moved state is {result.states[most]} "
         f"({angles[-1, most, 0]:.2g}°).{_growing(*growth)}"
     )
     if verdict == "qualified":
-        where = ["after one token"] if one[2] < T.drift_degrees else []
+        where = ["after one token"] if single[2] < T.drift_degrees else []
         where += ["with positions kept"] if same[2] < T.drift_degrees else []
         text += f" It moves by less than {T.drift_degrees:g}° {' and '.join(where)}."
     if learned:
@@ -49,13 +49,13 @@ def _interval(values: Floats) -> Interval:
     return value, low, high
 
 
-def _drifted(half: bool | None, one: bool | None, kept: bool | None) -> tuple[Verdict, Why | None]:
+def _drifted(half: bool | None, single: bool | None, kept: bool | None) -> tuple[Verdict, Why | None]:
     """The rule, from whether each angle lies above the limit (None: spans it)."""
     if half is False:
         return "refuted", None
-    if half and one and kept:
+    if half and single and kept:
         return "supported", None
-    if half and False in (one, kept):
+    if half and False in (single, kept):
         return "qualified", None
     return "undecided", Why.SPANS_LIMIT
 

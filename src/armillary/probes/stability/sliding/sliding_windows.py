@@ -60,15 +60,15 @@ def slide(bench: Bench) -> WindowAngles | None:
     lengths = sorted({length // 2**i for i in range(1, CURVE) if length // 2**i >= SHORTEST})
     curve = {n: _ends(bench, own, n, (1, n // 2)) for n in lengths}
     unmoved = [_ends(bench, own, n, (0,)) for n in lengths[:1]]
-    half, one = sliding.sums[RESTARTED][slides[-1]], sliding.sums[RESTARTED][slides[0]]
+    half, single = sliding.sums[RESTARTED][slides[-1]], sliding.sums[RESTARTED][slides[0]]
     return WindowAngles(
         states=stations(bench.anatomy),
         slides=slides,
         sums=sliding.sums,
         twins=twins,
         bands=sliding.bands,
-        none=sum((sums[:, 0] for sums in unmoved), np.zeros_like(one[:, -1])),
-        curve={**curve, length: np.stack([one[:, -1], half[:, -1]], 1)},
+        none=sum((sums[:, 0] for sums in unmoved), np.zeros_like(single[:, -1])),
+        curve={**curve, length: np.stack([single[:, -1], half[:, -1]], 1)},
         window=length,
         context=bench.anatomy.context,
         own=mine,

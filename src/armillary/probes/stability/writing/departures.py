@@ -83,12 +83,12 @@ class Departures:
     def collapsed(self, evidence: Evidence) -> list[Side]:
         """Does the text end in repetition, seen by its level: more repeated triples, or fewer distinct pairs?"""
         ends = self.intervals(evidence, self.levels(LIVE))
-        found: list[Side] = []
+        sides: list[Side] = []
         for name, sign in ((REPEATED, 1.0), (PAIRS, -1.0)):
             _, *both = (sign * ends[self.measured.names.index(name)]).tolist()
             worse = above((0.0, min(both), max(both)), T.generation_band)
-            found.append("open" if worse is None else "outside" if worse else "inside")
-        return found
+            sides.append("open" if worse is None else "outside" if worse else "inside")
+        return sides
 
     def share(self, evidence: Evidence, arm: str, states: bool = True) -> Interval:
         """The share of quantities whose mean trend lies beyond the band, with its interval over prompts."""

@@ -70,13 +70,13 @@ class Writer:
 
     def write(self, sites: Sequence[str]) -> Generations:
         """Norms are live while the prompt is read, and frozen in their arms from its last token on."""
-        anatomy, kept = self.bench.anatomy, {site: list[Tensor]() for site in sites}
+        anatomy, streams = self.bench.anatomy, {site: list[Tensor]() for site in sites}
         frozen, apart = self._rows(FROZEN, APART), self._rows(APART)
         entropy: list[Tensor] = []
         cache: Any = None
         with still(anatomy.model), ExitStack() as stack:
             stack.enter_context(RowFreeze(self.ring.scales, frozen, apart, self.switch).on(anatomy))
-            stack.enter_context(watching(anatomy, {site: _keeping(each) for site, each in kept.items()}))
+            stack.enter_context(watching(anatomy, {site: _keeping(each) for site, each in streams.items()}))
             for step in range(self.steps):
                 if step % self.half == 0:
                     cache = self._slid(cache, step)
@@ -85,7 +85,7 @@ class Writer:
                 chances = scores.exp()
                 entropy.append(-(chances * scores).sum(-1).cpu())
                 self.ids = torch.cat((self.ids, self._drawn(chances, step)), 1)
-        states = {site: torch.stack(each, 1) for site, each in kept.items()}
+        states = {site: torch.stack(each, 1) for site, each in streams.items()}
         whole = TokenSeries(self.ids[:, self.half : self.half + self.steps], torch.stack(entropy, 1), states)
         return Generations({arm: _part(whole, self._rows(arm)) for arm in self.arms}, self.starts)
 
@@ -103,9 +103,9 @@ class Writer:
         fresh, rows = self._begun(before[self.anew]), self.anew.to(self.bench.anatomy.device)
         for old, new in zip(cache.layers, fresh.layers, strict=True):
             for name in ("keys", "values"):
-                kept = getattr(old, name)[:, :, -self.half :].clone()
-                kept[rows] = getattr(new, name)
-                setattr(old, name, kept)
+                tail = getattr(old, name)[:, :, -self.half :].clone()
+                tail[rows] = getattr(new, name)
+                setattr(old, name, tail)
         return cache
 
     def _begun(self, ids: Tensor) -> Any:

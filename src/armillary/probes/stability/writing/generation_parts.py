@@ -7,19 +7,19 @@ from armillary.probes.stability.writing.generating import ANEW
 from armillary.results import Part, Statistic, Verdict, Why, say
 
 
-def states_stay(evidence: Evidence, found: Departures) -> Part:
-    return _stays(evidence, found, LIVE, "states stay", "With norms live")
+def states_stay(evidence: Evidence, departures: Departures) -> Part:
+    return _stays(evidence, departures, LIVE, "states stay", "With norms live")
 
 
-def read_anew(evidence: Evidence, found: Departures) -> Part:
+def read_anew(evidence: Evidence, departures: Departures) -> Part:
     """Beside the cache that evicts: states that are computed anew at every slide."""
     what = "With norms live and the rest of the window read anew at every slide"
-    return _stays(evidence, found, ANEW, "states stay with the window read anew", what, asserted=False)
+    return _stays(evidence, departures, ANEW, "states stay with the window read anew", what, asserted=False)
 
 
-def very_long(evidence: Evidence, found: Departures) -> Part:
+def very_long(evidence: Evidence, departures: Departures) -> Part:
     """A text that fits into the context says nothing about longer ones."""
-    tokens, context = found.windows * found.window, evidence.anatomy.context
+    tokens, context = departures.windows * departures.window, evidence.anatomy.context
     beyond = tokens > context
     text = f"{tokens} tokens were written; the model's context holds {context}"
     text += "." if beyond else ", so this says nothing about longer texts."
@@ -28,37 +28,39 @@ def very_long(evidence: Evidence, found: Departures) -> Part:
     return Part("longer than the context", "supported" if beyond else "qualified", text, statistic)
 
 
-def frozen_arms(found: Departures) -> list[str]:
-    return [arm for arm in (FROZEN, APART) if arm in found.measured.arms]
+def frozen_arms(departures: Departures) -> list[str]:
+    return [arm for arm in (FROZEN, APART) if arm in departures.measured.arms]
 
 
-def _stays(evidence: Evidence, found: Departures, arm: str, name: str, what: str, asserted: bool = True) -> Part:
-    count = found.measured.states
-    sides = found.sides(evidence, arm)[:count]
-    names = found.measured.names[:count]
-    statistic = Statistic(f"share of state quantities beyond the band, {arm}", *found.share(evidence, arm))
+def _stays(evidence: Evidence, departures: Departures, arm: str, name: str, what: str, asserted: bool = True) -> Part:
+    count = departures.measured.states
+    sides = departures.sides(evidence, arm)[:count]
+    names = departures.measured.names[:count]
+    statistic = Statistic(f"share of state quantities beyond the band, {arm}", *departures.share(evidence, arm))
     verdict = _verdict(sides)
     text = f"{what}, {_count(sides, 'outside')} of {count} state quantities end beyond the band of real text"
     text += _named(names, sides) + "."
-    return Part(name, verdict, text, statistic, asserted, _why(evidence, found, verdict))
+    return Part(name, verdict, text, statistic, asserted, _why(evidence, departures, verdict))
 
 
-def text_stays(evidence: Evidence, found: Departures) -> Part:
-    count = found.measured.states
-    sides, names = found.sides(evidence, LIVE)[count:], found.measured.names[count:]
-    level = found.collapsed(evidence)
+def text_stays(evidence: Evidence, departures: Departures) -> Part:
+    count = departures.measured.states
+    sides, names = departures.sides(evidence, LIVE)[count:], departures.measured.names[count:]
+    level = departures.collapsed(evidence)
     sides, names = [*sides, *level], (*names, "repetition at the end", "lack of distinct pairs at the end")
-    statistic = Statistic("share of text quantities beyond the band, norms live", *found.share(evidence, LIVE, False))
+    statistic = Statistic(
+        "share of text quantities beyond the band, norms live", *departures.share(evidence, LIVE, False)
+    )
     verdict = _verdict(sides)
     text = f"Of {len(sides)} quantities of its text, {_count(sides, 'outside')} end beyond it{_named(names, sides)}."
-    shares = {arm: say(found.share(evidence, arm, False)[0], ".0%") for arm in frozen_arms(found)}
+    shares = {arm: say(departures.share(evidence, arm, False)[0], ".0%") for arm in frozen_arms(departures)}
     text += f" With norms {'; '.join(f'{arm}, {share} do' for arm, share in shares.items())}."
-    return Part("the text stays coherent", verdict, text, statistic, why=_why(evidence, found, verdict))
+    return Part("the text stays coherent", verdict, text, statistic, why=_why(evidence, departures, verdict))
 
 
-def norms_do_it(evidence: Evidence, found: Departures) -> Part:
-    count = found.measured.states
-    arms = {arm: found.sides(evidence, arm)[:count] for arm in frozen_arms(found)}
+def norms_do_it(evidence: Evidence, departures: Departures) -> Part:
+    count = departures.measured.states
+    arms = {arm: departures.sides(evidence, arm)[:count] for arm in frozen_arms(departures)}
     least = T.generation_most * count
     leaves = {arm: _count(sides, "outside") >= least for arm, sides in arms.items()}
     some = [arm for arm, sides in arms.items() if _count(sides, "outside")]
@@ -69,16 +71,16 @@ def norms_do_it(evidence: Evidence, found: Departures) -> Part:
         verdict = "qualified"
     elif not any(side == "open" for sides in arms.values() for side in sides):
         verdict = "refuted"
-    told = "; ".join(f"{arm}, {_count(sides, 'outside')} of {count} do" for arm, sides in arms.items())
-    text = f"{told[0].upper()}{told[1:]}, with the whole interval."
+    counts = "; ".join(f"{arm}, {_count(sides, 'outside')} of {count} do" for arm, sides in arms.items())
+    text = f"{counts[0].upper()}{counts[1:]}, with the whole interval."
     if leaves[FROZEN] and not leaves.get(APART, True):
         inside, unknown = (_count(arms[APART], side) for side in ("inside", "open"))
         text += (
             f" So it is mostly the first tokens of a window that make the frozen model leave: with their own scale, "
             f"{inside} of them stay, and {unknown} cannot be told."
         )
-    statistic = Statistic("share of state quantities beyond the band, frozen", *found.share(evidence, FROZEN))
-    return Part("norms do it", verdict, text, statistic, why=_why(evidence, found, verdict))
+    statistic = Statistic("share of state quantities beyond the band, frozen", *departures.share(evidence, FROZEN))
+    return Part("norms do it", verdict, text, statistic, why=_why(evidence, departures, verdict))
 
 
 def _verdict(sides: list[Side]) -> Verdict:
@@ -89,20 +91,20 @@ def _verdict(sides: list[Side]) -> Verdict:
     return "undecided" if "open" in sides else "supported"
 
 
-def _why(evidence: Evidence, found: Departures, verdict: Verdict) -> Why | None:
+def _why(evidence: Evidence, departures: Departures, verdict: Verdict) -> Why | None:
     if verdict != "undecided":
         return None
-    return Why.SPANS_LIMIT if len(found.trends(LIVE)) >= T.documents_least else Why.NO_INTERVAL
+    return Why.SPANS_LIMIT if len(departures.trends(LIVE)) >= T.documents_least else Why.NO_INTERVAL
 
 
 def _count(sides: list[Side], side: Side) -> int:
-    return sum(one == side for one in sides)
+    return sum(each == side for each in sides)
 
 
 def _named(names: tuple[str, ...], sides: list[Side]) -> str:
     """Which lie outside, and which cannot be told."""
-    told = []
+    phrases = []
     for side, what in (("outside", ""), ("open", "not decided: ")):
-        chosen = [name for name, one in zip(names, sides, strict=True) if one == side]
-        told += [what + name_sites(chosen)] if chosen else []
-    return f" ({'; '.join(told)})" if told else ""
+        chosen = [name for name, own in zip(names, sides, strict=True) if own == side]
+        phrases += [what + name_sites(chosen)] if chosen else []
+    return f" ({'; '.join(phrases)})" if phrases else ""

@@ -55,14 +55,14 @@ def read_ring(bench: Bench, half: int, sites: Sequence[str]) -> Ring:
     states: dict[str, list[Tensor]] = {site: [] for site in sites}
     entropy: list[Tensor] = []
     for rows in torch.split(windows, max(1, BATCH // (2 * half))):
-        kept: dict[str, Tensor] = {}
-        with still(anatomy.model), watching(anatomy, {s: _keeping(kept, s) for s in anatomy.norms}):
+        current: dict[str, Tensor] = {}
+        with still(anatomy.model), watching(anatomy, {s: _keeping(current, s) for s in anatomy.norms}):
             logits = run(anatomy, rows, logits=True)[:, half:]
         entropy.append(entropy_of(logits.float()).flatten().cpu())
-        for site, x in kept.items():
+        for site, x in current.items():
             inverse[site] += float(_inverse(anatomy.norms[site], x[:, half:]).sum())
         for site in sites:
-            states[site].append(kept[site][:, half:].flatten(0, 1).float().cpu())
+            states[site].append(current[site][:, half:].flatten(0, 1).float().cpu())
         bench.tick(rows.numel())
     read = TokenSeries(
         ids[None], torch.cat(entropy)[None], {site: torch.cat(each)[None] for site, each in states.items()}
@@ -70,10 +70,10 @@ def read_ring(bench: Bench, half: int, sites: Sequence[str]) -> Ring:
     return Ring(read, {site: total / ids.numel() for site, total in inverse.items()})
 
 
-def _keeping(kept: dict[str, Tensor], site: str) -> Watcher:
+def _keeping(current: dict[str, Tensor], site: str) -> Watcher:
     def see(given: Tensor | None, value: Tensor) -> None:
         assert given is not None, "a norm takes a tensor"
-        kept[site] = given.detach()
+        current[site] = given.detach()
 
     return see
 

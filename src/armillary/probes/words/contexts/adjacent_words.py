@@ -38,17 +38,17 @@ def predicted(anatomy: Anatomy, states: SampledStates, text: Corpus, seed: int, 
     rows = np.array([i for i, place in enumerate(states.places.tolist()) if tuple(place) in beside], dtype=np.int64)
     document, position, token = states.places[rows].T[:3] if len(rows) else np.zeros((3, 0), dtype=np.int64)
     _, cell, counts = np.unique(2 * token + document % 2, return_inverse=True, return_counts=True)
-    kept = counts[cell] > 1
-    if len(set((document[kept] % 2).tolist())) < 2:
+    repeated = counts[cell] > 1
+    if len(set((document[repeated] % 2).tolist())) < 2:
         return Predicted(sums, 0)
-    rows, cell, fold, group = rows[kept], cell[kept], document[kept] % 2, document[kept] % text.groups
+    rows, cell, fold, group = rows[repeated], cell[repeated], document[repeated] % 2, document[repeated] % text.groups
     words = torch.tensor([beside[tuple(states.places[row].tolist())] for row in rows])
     embedding = torch.nn.functional.normalize(
         anatomy.W_E.detach()[words.clamp_min(0).to(anatomy.device)].float(), dim=-1
     )
     features = (embedding.cpu() * (words >= 0)[..., None]).flatten(1).double().numpy()
     z = states.z[torch.as_tensor(rows)].flatten(1).double().numpy()
-    place = _within(np.log(position[kept] + 1.0)[:, None], cell)
+    place = _within(np.log(position[repeated] + 1.0)[:, None], cell)
     deviation, context = (_without(_within(values, cell), place, fold) for values in (z, features))
     targets = deviation.reshape(len(rows), states.z.shape[1], -1)
     trials = [context, context[_others(cell, np.random.default_rng([seed, 73]))]]

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.geometry.resample import tails
 from armillary.probes.instruments.samples import TokenSamples
-from armillary.probes.machinery import NAN3, Floats, Interval, Ints, T
+from armillary.probes.machinery import NAN3, Floats, Interval, Ints, T, interval_of_draws, redrawn
 
 DRAWS = 1000
 
@@ -29,22 +28,24 @@ class SampledStates:
 
 def sampled_states(anatomy: Anatomy, samples: TokenSamples, sites: Sequence[str]) -> SampledStates:
     """The sample keeps the same tokens, in the same order, at every site."""
-    kept = [samples.rows[site].sample() for site in sites]
-    ordinary = torch.stack([sample.marks == 0 for sample in kept]).all(0)
-    z = [anatomy.norms[site].direction(sample.rows[ordinary].float()) for site, sample in zip(sites, kept, strict=True)]
-    return SampledStates(torch.stack(z, 1).cpu(), kept[0].payload[ordinary].numpy())
+    drawn = [samples.rows[site].sample() for site in sites]
+    ordinary = torch.stack([sample.marks == 0 for sample in drawn]).all(0)
+    z = [
+        anatomy.norms[site].direction(sample.rows[ordinary].float()) for site, sample in zip(sites, drawn, strict=True)
+    ]
+    return SampledStates(torch.stack(z, 1).cpu(), drawn[0].payload[ordinary].numpy())
 
 
-def same_tokens(one: SampledStates, other: SampledStates) -> tuple[SampledStates, SampledStates]:
+def same_tokens(first: SampledStates, second: SampledStates) -> tuple[SampledStates, SampledStates]:
     """The states of the tokens that both samples have; a token may be massive in one of them alone."""
-    places = [{(int(d), int(t)): row for row, (d, t) in enumerate(each.places[:, :2])} for each in (one, other)]
+    places = [{(int(d), int(t)): row for row, (d, t) in enumerate(each.places[:, :2])} for each in (first, second)]
     common = sorted(places[0].keys() & places[1].keys())
 
     def chosen(states: SampledStates, rows: Mapping[tuple[int, int], int]) -> SampledStates:
-        kept = [rows[place] for place in common]
-        return SampledStates(states.z[kept], states.places[kept])
+        common_rows = [rows[place] for place in common]
+        return SampledStates(states.z[common_rows], states.places[common_rows])
 
-    return chosen(one, places[0]), chosen(other, places[1])
+    return chosen(first, places[0]), chosen(second, places[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +70,8 @@ class SelfSimilarity:
         """[draw, site]; the first row is the text itself."""
         groups = np.flatnonzero(self.present)
         weights = np.zeros((1 + DRAWS, len(self.present)))
-        weights[0, groups] = 1
         if len(groups):
-            even = np.full(len(groups), 1 / len(groups))
-            weights[1:, groups] = np.random.default_rng(seed).multinomial(len(groups), even, DRAWS)
+            weights[:, groups] = redrawn(len(groups), DRAWS, seed)
         return self.own_shares(weights)
 
     def cosines(self) -> Floats:
@@ -82,13 +81,7 @@ class SelfSimilarity:
 
     def interval(self, draws: Floats) -> Interval:
         """Value (the first) and interval over documents of one number per draw."""
-        documents, drawn = int(self.present.sum()), draws[1:][np.isfinite(draws[1:])]
-        if self.tokens < T.tokens_least or not np.isfinite(draws[0]):
-            return NAN3
-        if documents < T.documents_least or not len(drawn):
-            return (float(draws[0]), *NAN3[1:])
-        low, high = np.quantile(drawn, tails(documents))
-        return float(draws[0]), float(min(low, draws[0])), float(max(high, draws[0]))
+        return NAN3 if self.tokens < T.tokens_least else interval_of_draws(draws, int(self.present.sum()), around=True)
 
     def intervals(self, draws: Floats) -> Floats:
         """[site, (value, low, high)] of draws [draw, site]."""

@@ -65,9 +65,9 @@ def readable(anatomy: Anatomy, corpus: Corpus) -> list[SenseSentence]:
         return []
     texts = Vocabulary.of(anatomy).texts
     sentences = [_read(anatomy, texts, row, number, corpus.windows[0]) for number, row in enumerate(listed())]
-    found = [sentence for sentence in sentences if sentence is not None]
-    count = Counter((sentence.listed.word, sentence.listed.sense) for sentence in found)
-    return [s for s in found if min(count[s.listed.word, 0], count[s.listed.word, 1]) >= SENTENCES_LEAST]
+    usable = [sentence for sentence in sentences if sentence is not None]
+    count = Counter((sentence.listed.word, sentence.listed.sense) for sentence in usable)
+    return [s for s in usable if min(count[s.listed.word, 0], count[s.listed.word, 1]) >= SENTENCES_LEAST]
 
 
 def _read(

@@ -140,7 +140,7 @@ def promoted_tokens(
     ids = trained_ids(evidence)
     # NumPy draws them: torch with the survey's seed would repeat the numbers that initialised an untrained model.
     draw = np.random.default_rng(evidence.seed)
-    found = []
+    promoted = []
     for place, chance, values in _read(evidence, arm, layers, sides, randoms, draw):
         step = draw.integers(-SPREAD, SPREAD + 1, (*place.shape[:3], MATCHES, place.shape[-1]))
         near = np.clip(place[..., None, :] + step, 0, len(ids) - 1)
@@ -148,8 +148,8 @@ def promoted_tokens(
             unit = _meanings(evidence, arm, common)
             own, matched, random = (coherence(unit, lists, stems) for lists in (place, near, chance))
             topics = ids[_medoids(unit, place[:, :, 0])]
-            found.append(PromotedTokens(tuple(layers), ids[place], own, values, topics, matched, random))
-    return tuple(found)
+            promoted.append(PromotedTokens(tuple(layers), ids[place], own, values, topics, matched, random))
+    return tuple(promoted)
 
 
 def _read(
@@ -161,9 +161,9 @@ def _read(
 
     from armillary.geometry.readout import farther_end
 
-    found: list[tuple[list[Ints], list[Ints], list[Floats]]] = [([], [], []) for _ in sides]
+    columns: list[tuple[list[Ints], list[Ints], list[Floats]]] = [([], [], []) for _ in sides]
     for layer, tokens in zip(layers, _loudness(evidence, arm, layers, sides), strict=True):
-        for side, (places, chances, values) in zip(sides, found, strict=True):
+        for side, (places, chances, values) in zip(sides, columns, strict=True):
             vectors, strengths = side_vectors(evidence, arm, layer, side)
             values.append(strengths.cpu().numpy())
             normal = torch.from_numpy(draw.standard_normal((len(vectors), randoms, vectors.shape[-1]))).to(vectors)
@@ -171,7 +171,7 @@ def _read(
             for lists, directions in ((places, vectors), (chances, random)):
                 top = farther_end(directions.flatten(0, 1), tokens.read, TOP).ids
                 lists.append(top.cpu().numpy().reshape(*directions.shape[:2], -1))
-    return [(np.stack(places), np.stack(chances), np.stack(values)) for places, chances, values in found]
+    return [(np.stack(places), np.stack(chances), np.stack(values)) for places, chances, values in columns]
 
 
 def side_vectors(evidence: Evidence, arm: str, layer: int, side: Side) -> "tuple[Tensor, Tensor]":

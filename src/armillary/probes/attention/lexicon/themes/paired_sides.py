@@ -117,8 +117,8 @@ def _ends(vectors: "Tensor", words: "Tensor") -> Ints:
     """[head, direction, end, rank]: places of the words farthest along each vector and against it."""
     from armillary.geometry.readout import both_ends
 
-    found = both_ends(vectors.flatten(0, 1), words, min(TOP, len(words)))
-    ends = np.stack([end.ids.cpu().numpy() for end in found], 1)
+    readouts = both_ends(vectors.flatten(0, 1), words, min(TOP, len(words)))
+    ends = np.stack([end.ids.cpu().numpy() for end in readouts], 1)
     return ends.reshape(*vectors.shape[:2], *ends.shape[1:])
 
 

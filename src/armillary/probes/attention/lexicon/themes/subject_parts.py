@@ -33,9 +33,9 @@ class Compared:
         return beats(self.model, self.untrained, self.twins)
 
 
-def reach(excess: Floats, found: Flags, limit: float) -> float:
+def reach(excess: Floats, discovered: Flags, limit: float) -> float:
     """The share of heads [layer, head] whose excess is significant and large enough; by any relation, if there are."""
-    enough = found & (excess >= limit)
+    enough = discovered & (excess >= limit)
     return float(enough.reshape(*enough.shape[:2], -1).any(-1).mean())
 
 
