@@ -647,15 +647,46 @@ def test_a_weight_of_another_shape(refuses, spoil):
     refuses("check (its files against its config.json|that config and weights belong together)", spoil)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_nan_in_a_weight_is_named(refuses, spoil, value):
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), "contains NaN or infinity"),
+        (-float("inf"), "contains NaN or infinity"),
+        (-1e30, r"contains 1\.0e\+30, whose products overflow"),
+    ],
+)
+def test_a_weight_that_no_training_makes_is_named(refuses, spoil, value, said):
     def broken(weight: torch.Tensor) -> torch.Tensor:
         weight[3, 5] = value
         return weight
 
     folders.change_weights(spoil, transformer__h__2__attn__c_proj__weight=broken)
     weight = r"transformer\.h\.2\.attn\.c_proj\.weight"
-    refuses(rf"the weight {weight} contains NaN or infinity.*use another checkpoint", spoil)
+    refuses(rf"the weight {weight} {said}.*use another checkpoint", spoil)
+
+
+def test_values_that_overflow_at_some_tokens_leave_a_claim_undecided(spoil, tmp_path):
+    """The few tokens of the laws do not meet the position whose states are too long for float16."""
+
+    def long(weight: torch.Tensor) -> torch.Tensor:
+        weight[60] = torch.finfo(torch.float16).max
+        return weight
+
+    folders.change_weights(spoil, transformer__wpe__weight=long,
+                           transformer__h__1__mlp__c_proj__bias=lambda bias: bias + 40.0)  # fmt: skip
+    text = folders.text_file(tmp_path / "text.txt")
+    result = works("survey", spoil, "--text", text, "--claims", "sphere.radius", "--tokens", 600, "--dtype", "float16",
+                   "--jobs", 1, "--out", tmp_path / "out")  # fmt: skip
+    assert "undefined" in result.stdout
+    (claim,) = json.loads((tmp_path / "out" / "survey.json").read_text("utf-8"))["claims"]
+    assert (claim["verdict"], claim["why"]) == ("undecided", "UNDEFINED")
+    assert "On this text values overflow (the values of " in claim["reading"]
+
+
+def test_weights_that_cannot_be_drawn(refuses, spoil):
+    """Untrained models of the same config are controls."""
+    folders.change_config(spoil, initializer_range=-0.98)
+    refuses("initializer_range is -0.98, and no weights can be drawn with that standard deviation", spoil)
 
 
 def test_a_missing_shard(refuses, spoil):

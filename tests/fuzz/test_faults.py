@@ -247,7 +247,7 @@ def test_a_survey_that_never_began_leaves_no_folder(model: Path, tmp_path: Path,
 
 @pytest.mark.parametrize("kind", ["folder", "gguf"])
 def test_weights_that_are_rewritten_or_cut_change_nothing(model: Path, tmp_path: Path, kind: str) -> None:
-    from armillary.anatomy.read import checksum
+    from armillary.anatomy.loading.identity import checksum
 
     if kind == "gguf":
         folders.gguf_file(tmp_path / "tiny.gguf")

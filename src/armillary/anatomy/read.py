@@ -3,8 +3,6 @@
 With `modules`, the only file that reaches into a Hugging Face model. It reads and views; it computes no forward pass.
 """
 
-import hashlib
-import json
 import math
 import sys
 from dataclasses import replace
@@ -35,6 +33,8 @@ from armillary.anatomy.sites import Cut, Side, Site
 from armillary.errors import ModelError
 
 _SIZES = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+# How the weights of an untrained model are drawn.
+_SPREADS = ("initializer_range", "initializer_factor", "init_std")
 
 
 def check_config(config: Any, family: Family) -> tuple[str, ...]:
@@ -50,6 +50,13 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
     for name in _SIZES:
         if isinstance(size := getattr(config, name, None), int) and size < 1:
             raise ModelError(f"config attribute {name} is {size}, and no model has less than 1; check its config.json.")
+    for name in _SPREADS:
+        spread = getattr(config, name, 0.0)
+        if isinstance(spread, int | float) and not 0 <= spread < math.inf:
+            raise ModelError(
+                f"config attribute {name} is {spread}, and no weights can be drawn with that standard deviation; check "
+                "its config.json."
+            )
     given, default = config.to_dict(), type(config)().to_dict()
     understood = family.understood | NEUTRAL
     strange = [key for key in given if key not in understood and key in default and given[key] != default[key]]
@@ -328,44 +335,3 @@ def _sites(tables: list[Family], at: str, blocks: tuple[Block, ...], k: int, has
     if has_final and first.ln_final:
         sites.append(Site("ln_final", at + first.ln_final, "output"))
     return {site.name: site for site in sites}
-
-
-# What a config says of where it came from, not of what the model computes.
-_ASIDE = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "_attn_implementation")
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def checksum(model: Any) -> str:
-    """A short hash of every weight and of the config.
-
-    The bits of a weight are added as integers, which gives the same sum in any order, on any device.
-    """
-    config = {key: value for key, value in model.config.to_dict().items() if key not in _ASIDE}
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode("utf-8", "backslashreplace"))
-    for name, value in model.state_dict().items():
-        digest.update(f"{name} {_sum(value)}".encode())
-    return digest.hexdigest()[:16]
-
-
-def _sum(value: Any) -> str:
-    """A weight's shape, type and bits; of packed weights, which are tuples, those of each part."""
-    if isinstance(value, tuple | list):
-        return " ".join(map(_sum, value))
-    if not isinstance(value, Tensor):
-        return str(value)
-    bits = (value.int_repr() if value.is_quantized else value).detach().contiguous().flatten()
-    total = int(bits.view(_BITS[bits.element_size()]).sum(dtype=torch.int64)) if bits.numel() else 0
-    return f"{tuple(value.shape)} {value.dtype} {total}"
-
-
-def fingerprint(model: nn.Module) -> tuple[str, str]:
-    """A short hash of the weights, and the name of one that contains NaN or infinity ('' if none does)."""
-    digest = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        # The sum is one pass without a temporary; only where it is not finite is each value looked at.
-        total = parameter.detach().sum(dtype=torch.float32)
-        if not torch.isfinite(total) and not torch.isfinite(parameter).all():
-            return "", name
-        some = parameter.detach().flatten()[:: max(1, parameter.numel() // 97)].float().cpu()
-        digest.update(f"{name} {tuple(parameter.shape)} {[float(v).hex() for v in some]}".encode())
-    return digest.hexdigest()[:16], ""

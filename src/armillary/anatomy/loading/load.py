@@ -18,6 +18,7 @@ from armillary.anatomy.anatomy import Anatomy
 from armillary.anatomy.families import PARTS, WITH_WHOLE, family_of
 from armillary.anatomy.loading import cache, catalogue
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
+from armillary.anatomy.loading.identity import checksum, fingerprint
 from armillary.anatomy.loading.live_models import held_model
 from armillary.anatomy.loading.quiet import quiet
 from armillary.anatomy.loading.weights import (
@@ -29,7 +30,7 @@ from armillary.anatomy.loading.weights import (
     read_config,
     state_of,
 )
-from armillary.anatomy.read import check_config, checksum, fingerprint, read
+from armillary.anatomy.read import check_config, read
 from armillary.anatomy.reading.modules import optional
 from armillary.errors import ModelError, nearest
 
@@ -280,8 +281,8 @@ def _finish(model: Any, name: str, part: str = "") -> Anatomy:
     print_, broken = fingerprint(model)
     if broken:
         raise ModelError(
-            f"the weight {broken} contains NaN or infinity: the model is broken (a diverged training run, or a damaged "
-            "file); use another checkpoint."
+            f"the weight {broken}: the model is broken (a diverged training run, or a damaged file); use another "
+            "checkpoint."
         )
     return replace(anatomy, provenance={"fingerprint": print_, "checksum": checksum(model)})
 
