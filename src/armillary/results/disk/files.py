@@ -112,7 +112,8 @@ def not_left_empty(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         for empty in made:
-            if not empty.is_dir() or any(empty.iterdir()):
+            # For a name that is too long, os.path returns False where Path raises.
+            if not os.path.isdir(empty) or any(empty.iterdir()):
                 break
             empty.rmdir()
 
