@@ -683,10 +683,11 @@ def test_values_that_overflow_at_some_tokens_leave_a_claim_undecided(spoil, tmp_
     assert "On this text values overflow (the values of " in claim["reading"]
 
 
-def test_weights_that_cannot_be_drawn(refuses, spoil):
+@pytest.mark.parametrize("value", [-0.98, 1e308])
+def test_weights_that_cannot_be_drawn(refuses, spoil, value):
     """Untrained models of the same config are controls."""
-    folders.change_config(spoil, initializer_range=-0.98)
-    refuses("initializer_range is -0.98, and no weights can be drawn with that standard deviation", spoil)
+    folders.change_config(spoil, initializer_range=value)
+    refuses(r"initializer_range is \S+, and no model's weights are drawn with that standard deviation", spoil)
 
 
 def test_a_missing_shard(refuses, spoil):
@@ -1122,3 +1123,14 @@ def test_texts_that_are_none_in_python(measured):
         armillary.load(torch.nn.Linear(2, 2), progress=False)
     with pytest.raises(ModelError, match="no model was given"):
         armillary.load(None, progress=False)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_setting_that_no_token_has_is_refused(refuses, spoil, name):
+    """The library prints its name, escapes and all, and goes on without it."""
+    path = spoil / name
+    record = json.loads(path.read_text("utf-8"))
+    token = {"content": "<s>", "\x1b[31mstrip": True}
+    record |= {"added_tokens": [token]} if name == "tokenizer.json" else {"added_tokens_decoder": {"0": token}}
+    path.write_text(json.dumps(record), "utf-8")
+    refuses(r"gives a token the setting '\\x1b\[31mstrip', which no token has", spoil)

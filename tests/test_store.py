@@ -281,3 +281,18 @@ def test_what_is_no_version_is_refused(survey: Survey, tmp_path: Path, version: 
     write_survey(replace(survey, version=version), tmp_path)
     with pytest.raises(OutputError, match="a version"):
         read_survey(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["1.0", True, [["2"]], {"x": 1}])
+def test_a_number_that_is_none_is_refused_in_a_quantity(survey: Survey, tmp_path: Path, value: object) -> None:
+    """NumPy would read the text '1.0' as a number."""
+    write_survey(survey, tmp_path)
+    record = json.loads((tmp_path / "survey.json").read_text())
+    at, drawn = next((at, c["quantities"][0]) for at, c in enumerate(record["claims"]) if c["quantities"])
+    drawn["values"][0] = value
+    (tmp_path / "survey.json").write_text(json.dumps(record))
+    sign(tmp_path)
+    with pytest.raises(
+        OutputError, match=rf"claims\[{at}\]\.quantities\[0\]\.values\[0\]\S* is .*, not a finite number"
+    ):
+        read_survey(tmp_path)

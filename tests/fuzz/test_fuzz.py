@@ -61,6 +61,13 @@ def test_a_traceback_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Runner()(0, "x", Case("", ("show", "."), ())).kind == "traceback"
 
 
+def test_escapes_past_python_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native code writes to the terminal itself, where click's runner does not look."""
+    monkeypatch.setattr("armillary.results.store.read_survey", lambda folder: os.write(1, b"\x1b[31mred"))
+    outcome = Runner()(0, "x", Case("", ("show", "."), ()))
+    assert (outcome.kind, outcome.detail) == ("silent", "'\\x1b' reached the terminal past Python")
+
+
 def test_a_wait_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("armillary.results.store.read_survey", lambda folder: time.sleep(60))
     assert Runner(seconds=0.2)(0, "x", Case("", ("show", "."), ())).kind == "wait"

@@ -21,6 +21,7 @@ from armillary.anatomy.loading.gguf import check_gguf, load_gguf
 from armillary.anatomy.loading.identity import checksum, fingerprint
 from armillary.anatomy.loading.live_models import held_model
 from armillary.anatomy.loading.quiet import quiet
+from armillary.anatomy.loading.tokenizer_files import load_tokenizer
 from armillary.anatomy.loading.weights import (
     check_calls,
     check_folder,
@@ -183,7 +184,7 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
         ) from error
     _check_complete(path, info)
     home = {**where, "pretrained_model_name_or_path": str(catalogue.tokenizer_home(path))}
-    return loaded, _tokenizer(home), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
+    return loaded, load_tokenizer(home), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
 
 
 def _family_of(path: Path, config: dict[str, Any], trust: bool) -> Any:
@@ -221,18 +222,6 @@ def _check_class(path: Path, factory: Any, config: Any) -> None:
         )
 
 
-def _tokenizer(where: dict[str, Any]) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        found = AutoTokenizer.from_pretrained(**where)
-        found("a")  # some settings of the wrong type are noticed only here
-        # Where its files are missing, Hugging Face may build a tokenizer without any words.
-        return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
-    except Exception:  # a model may come without one; whatever needs it reports it
-        return None
-
-
 def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | None, part: str) -> Anatomy:
     asked: dict[str, Any] = {}
     if device is not None:
@@ -247,7 +236,7 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
     if tokenizer is None and home:
         with quiet():
             where = str(catalogue.tokenizer_home(Path(home)))
-            tokenizer = _tokenizer({"pretrained_model_name_or_path": where, "local_files_only": True})
+            tokenizer = load_tokenizer({"pretrained_model_name_or_path": where, "local_files_only": True})
     source = home or type(model).__name__
     return replace(anatomy, tokenizer=tokenizer, provenance={**anatomy.provenance, "source": source, "kind": "live"})
 

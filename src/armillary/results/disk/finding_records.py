@@ -70,8 +70,8 @@ _QUANTITY = s.record(
     {
         **dict.fromkeys(("name", "meaning", "unit", "label"), s.text),
         **dict.fromkeys(("axes", "logs"), s.listed(s.text)),
-        **dict.fromkeys(("values", "low", "high"), s.anything),
-        **dict.fromkeys(("controls", "theory"), s.mapped(s.anything)),
+        **dict.fromkeys(("values", "low", "high"), s.numbers),
+        **dict.fromkeys(("controls", "theory"), s.mapped(s.numbers)),
         "coords": s.mapped(s.listed(_label)),
     }
 )

@@ -40,6 +40,20 @@ def whole(least: float = -math.inf) -> Check:
     return check
 
 
+def numbers(value: Any, at: str) -> None:
+    """Nested lists of finite numbers, or of nothing where a number is NaN or infinite."""
+    if isinstance(value, list):
+        for index, entry in enumerate(value):
+            # Most entries are plain numbers, and there are many.
+            if type(entry) is not float or not math.isfinite(entry):
+                numbers(entry, f"{at}[{index}]")
+    else:
+        _ANY_NUMBER(value, at)
+
+
+_ANY_NUMBER = number(null=True)
+
+
 def text(value: Any, at: str) -> None:
     if not isinstance(value, str):
         raise wrong(at, value, "text")
