@@ -1134,3 +1134,21 @@ def test_a_setting_that_no_token_has_is_refused(refuses, spoil, name):
     record |= {"added_tokens": [token]} if name == "tokenizer.json" else {"added_tokens_decoder": {"0": token}}
     path.write_text(json.dumps(record), "utf-8")
     refuses(r"gives a token the setting '\\x1b\[31mstrip', which no token has", spoil)
+
+
+def test_a_second_file_of_weights_is_said(spoil):
+    """The library reads model.safetensors and nothing else; a reader may think otherwise."""
+    shutil.copy(spoil / "model.safetensors", spoil / "consolidated.safetensors")
+    assert "does not call for: all of consolidated.safetensors" in works("anatomy", spoil).stdout
+
+
+def test_the_weights_of_an_adapter_beside_a_model(refuses, spoil):
+    shutil.copy(spoil / "model.safetensors", spoil / "adapter_model.safetensors")
+    refuses(r"holds a model and an adapter \(adapter_model\.safetensors\)", spoil)
+
+
+@pytest.mark.skipif(not Path("/proc/kmsg").exists(), reason="a file of Linux")
+@pytest.mark.parametrize("name", ["text.txt", "text.gz", "text.jsonl"])
+def test_a_file_that_calls_itself_empty_and_never_ends(spoil, tmp_path, name):
+    (tmp_path / name).symlink_to("/proc/kmsg")
+    refused("empty|no text", "survey", spoil, "--text", tmp_path / name, "--claims", "sphere.radius")

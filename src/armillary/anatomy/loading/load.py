@@ -30,6 +30,7 @@ from armillary.anatomy.loading.weights import (
     check_unchanged,
     read_config,
     state_of,
+    unread_files,
 )
 from armillary.anatomy.read import check_config, read
 from armillary.anatomy.reading.modules import optional
@@ -184,7 +185,8 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
         ) from error
     _check_complete(path, info)
     home = {**where, "pretrained_model_name_or_path": str(catalogue.tokenizer_home(path))}
-    return loaded, load_tokenizer(home), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
+    unread = [f"all of {name}" for name in unread_files(path)]
+    return loaded, load_tokenizer(home), (*sorted(map(str, info.get("unexpected_keys") or ())), *unread)
 
 
 def _family_of(path: Path, config: dict[str, Any], trust: bool) -> Any:

@@ -25,9 +25,11 @@ WRITTEN: list[Path] = []
 
 def read_bytes(path: Path) -> bytes:
     """A regular file's bytes; of a pipe or a device, which may never end, an `OSError`."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    state = os.stat(path)
+    if not stat.S_ISREG(state.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
-    return path.read_bytes()
+    # Files of /proc call themselves regular and empty, and some never end.
+    return path.read_bytes() if state.st_size else b""
 
 
 def strict_json(content: bytes | str) -> Any:
