@@ -70,7 +70,8 @@ def anything(value: Any, at: str) -> None:
 
 def one_of(known: Container[Any], named: str) -> Check:
     def check(value: Any, at: str) -> None:
-        if not isinstance(value, str | int) or value not in known:
+        # True would be found among whole numbers, as 1.
+        if not isinstance(value, str | int) or isinstance(value, bool) or value not in known:
             raise wrong(at, value, named)
 
     return check
