@@ -9,9 +9,9 @@ from tiny import MAKERS, tiny
 
 from armillary.anatomy import families
 from armillary.anatomy.folded import mlp_norm
+from armillary.anatomy.loading.identity import fingerprint
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.read import read
-from armillary.anatomy.reading.fingerprints import fingerprint
 from armillary.errors import ModelError
 from armillary.flow.capture import run, still, watching
 from armillary.flow.laws import check

@@ -647,15 +647,47 @@ def test_a_weight_of_another_shape(refuses, spoil):
     refuses("check (its files against its config.json|that config and weights belong together)", spoil)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_nan_in_a_weight_is_named(refuses, spoil, value):
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), "contains NaN or infinity"),
+        (-float("inf"), "contains NaN or infinity"),
+        (-1e30, r"contains 1\.0e\+30, whose products overflow"),
+    ],
+)
+def test_a_weight_that_no_training_makes_is_named(refuses, spoil, value, said):
     def broken(weight: torch.Tensor) -> torch.Tensor:
         weight[3, 5] = value
         return weight
 
     folders.change_weights(spoil, transformer__h__2__attn__c_proj__weight=broken)
     weight = r"transformer\.h\.2\.attn\.c_proj\.weight"
-    refuses(rf"the weight {weight} contains NaN or infinity.*use another checkpoint", spoil)
+    refuses(rf"the weight {weight} {said}.*use another checkpoint", spoil)
+
+
+def test_values_that_overflow_at_some_tokens_leave_a_claim_undecided(spoil, tmp_path):
+    """The few tokens of the laws do not meet the position whose states are too long for float16."""
+
+    def long(weight: torch.Tensor) -> torch.Tensor:
+        weight[60] = torch.finfo(torch.float16).max
+        return weight
+
+    folders.change_weights(spoil, transformer__wpe__weight=long,
+                           transformer__h__1__mlp__c_proj__bias=lambda bias: bias + 40.0)  # fmt: skip
+    text = folders.text_file(tmp_path / "text.txt")
+    result = works("survey", spoil, "--text", text, "--claims", "sphere.radius", "--tokens", 600, "--dtype", "float16",
+                   "--jobs", 1, "--out", tmp_path / "out")  # fmt: skip
+    assert "undefined" in result.stdout
+    (claim,) = json.loads((tmp_path / "out" / "survey.json").read_text("utf-8"))["claims"]
+    assert (claim["verdict"], claim["why"]) == ("undecided", "UNDEFINED")
+    assert "On this text values overflow (the values of " in claim["reading"]
+
+
+@pytest.mark.parametrize("value", [-0.98, 1e308])
+def test_weights_that_cannot_be_drawn(refuses, spoil, value):
+    """Untrained models of the same config are controls."""
+    folders.change_config(spoil, initializer_range=value)
+    refuses(r"initializer_range is \S+, and no model's weights are drawn with that standard deviation", spoil)
 
 
 def test_a_missing_shard(refuses, spoil):
@@ -1091,3 +1123,32 @@ def test_texts_that_are_none_in_python(measured):
         armillary.load(torch.nn.Linear(2, 2), progress=False)
     with pytest.raises(ModelError, match="no model was given"):
         armillary.load(None, progress=False)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_setting_that_no_token_has_is_refused(refuses, spoil, name):
+    """The library prints its name, escapes and all, and goes on without it."""
+    path = spoil / name
+    record = json.loads(path.read_text("utf-8"))
+    token = {"content": "<s>", "\x1b[31mstrip": True}
+    record |= {"added_tokens": [token]} if name == "tokenizer.json" else {"added_tokens_decoder": {"0": token}}
+    path.write_text(json.dumps(record), "utf-8")
+    refuses(r"gives a token the setting '\\x1b\[31mstrip', which no token has", spoil)
+
+
+def test_a_second_file_of_weights_is_said(spoil):
+    """The library reads model.safetensors and nothing else; a reader may think otherwise."""
+    shutil.copy(spoil / "model.safetensors", spoil / "consolidated.safetensors")
+    assert "does not call for: all of consolidated.safetensors" in works("anatomy", spoil).stdout
+
+
+def test_the_weights_of_an_adapter_beside_a_model(refuses, spoil):
+    shutil.copy(spoil / "model.safetensors", spoil / "adapter_model.safetensors")
+    refuses(r"holds a model and an adapter \(adapter_model\.safetensors\)", spoil)
+
+
+@pytest.mark.skipif(not Path("/proc/kmsg").exists(), reason="a file of Linux")
+@pytest.mark.parametrize("name", ["text.txt", "text.gz", "text.jsonl"])
+def test_a_file_that_calls_itself_empty_and_never_ends(spoil, tmp_path, name):
+    (tmp_path / name).symlink_to("/proc/kmsg")
+    refused("empty|no text", "survey", spoil, "--text", tmp_path / name, "--claims", "sphere.radius")

@@ -32,6 +32,7 @@ from armillary.results import (
     Why,
 )
 from armillary.results.compare import Change, Comparison, Number, compare, read_loosely
+from armillary.results.disk.folder_swap import add_files
 from armillary.results.store import survey_json, write_survey
 from armillary.views.compare.comparison import comparison_html, comparison_json, comparison_text, reading
 from armillary.views.compare.comparison_page import comparison_page, pair_quantities
@@ -300,6 +301,43 @@ def test_another_schema_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
         read_loosely(tmp_path / "b")
     with pytest.raises(OutputError, match=r"no survey\.json"):
         read_loosely(tmp_path)
+
+
+@pytest.mark.parametrize("version", [3.5, 4.0, 0, -1, True, "4", None, [4]])
+def test_a_schema_that_no_version_has_is_refused(tmp_path: Path, version: object) -> None:
+    write_survey(survey(), tmp_path)
+    _restated(tmp_path, schema=version)
+    with pytest.raises(OutputError, match=r"has schema .*, this version reads 1, 2 and 3"):
+        read_loosely(tmp_path)
+
+
+def test_a_later_survey_must_be_whole(tmp_path: Path) -> None:
+    """Its hash fits, no claim is there twice, and a number that is none is not compared."""
+    write_survey(survey(), tmp_path)
+    content = (tmp_path / "survey.json").read_text("utf-8")
+    claims = json.loads(content)["claims"]
+    (tmp_path / "survey.json").write_text(content.replace('"schema": 3', '"schema": 4'), "utf-8")
+    with pytest.raises(OutputError, match="has schema '4'"):
+        read_loosely(tmp_path)
+    _restated(tmp_path, schema=4, claims=[*claims, *claims])
+    with pytest.raises(OutputError, match="has schema '4'"):
+        read_loosely(tmp_path)
+    backwards = {**claims[0], "id": "qk.new", "statistic": {"value": 0.5, "low": 0.9, "high": 0.1}}
+    _restated(tmp_path, schema=4, claims=[*claims, backwards], notes=["x"],
+              model={"name": "m", "layers": "three"})  # fmt: skip
+    read, notes = read_loosely(tmp_path)
+    assert [finding.id for finding in read] == [claim["id"] for claim in claims]
+    assert read.model.name == "unknown model"
+    assert f"of {tmp_path} these claims could not be read: qk.new" in notes
+    assert f"of {tmp_path} these were not read: notes, model" in notes
+
+
+def _restated(folder: Path, **changes: object) -> None:
+    """Another survey.json, with a manifest that fits it."""
+    record = json.loads((folder / "survey.json").read_text("utf-8"))
+    content = json.dumps({**record, **changes})
+    (folder / "survey.json").write_text(content, "utf-8")
+    add_files(folder, {"survey.json": content})
 
 
 # ---- what is shown --------------------------------------------------------------------------------------

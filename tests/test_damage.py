@@ -19,6 +19,8 @@ from armillary.cli.terminal import failures
 from armillary.errors import ModelError, OutputError, TextError
 from armillary.flow.documents import from_any
 from armillary.lab import forms
+from armillary.lab.log import evaluations
+from armillary.lab.recipe import recipe
 from armillary.results import Column, Survey, Table
 from armillary.results.disk.files import strict_json
 from armillary.results.disk.folder_swap import JOURNAL, MANIFEST
@@ -292,6 +294,18 @@ def test_a_log_that_cannot_be(rows: list[Any], message: str) -> None:
     forms.check_rows(Path("log.jsonl"), [LOOK, STEP, {**LOOK, "step": 1}, {**STEP, "step": 2}])
     with pytest.raises(OutputError, match=message):
         forms.check_rows(Path("log.jsonl"), rows)
+
+
+@pytest.mark.parametrize("version", [2, True, 1.0, "1"])
+def test_a_run_of_another_version_is_refused(tmp_path: Path, version: object) -> None:
+    """A recipe by its own schema, and the log beside it."""
+    (tmp_path / "log.jsonl").write_text(json.dumps(LOOK) + "\n")
+    assert evaluations(tmp_path) == [LOOK]
+    (tmp_path / "recipe.json").write_text(json.dumps({"schema": version}))
+    with pytest.raises(OutputError, match=r"recipe\.json has schema .*, this version reads 1, so the log"):
+        evaluations(tmp_path)
+    with pytest.raises(ValueError, match=r"schema is .*, not schema 1, which this version reads"):
+        forms.RECIPE({"schema": version, "recipe": recipe("smoke").to_dict(), "text": "", "device": "cpu"}, "")
 
 
 # What is said after Ctrl-C.

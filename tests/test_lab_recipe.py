@@ -70,6 +70,7 @@ def test_a_shorter_run_warms_up_for_the_same_share():
         ({"stepz": 3}, r"there is no setting 'stepz'; did you mean 'steps'"),
         ({"layers": 0}, "layers must be at least 1, got 0"),
         ({"steps": -1}, "steps must be at least 1, got -1"),
+        ({"steps": 10**40}, "steps must be at most 2,147,483,647"),
         ({"kv_heads": 0}, "kv_heads must be at least 1, got 0"),
         ({"context": 1}, "context must be at least 2, got 1"),
         ({"keep": 1}, "keep must be at least 2, got 1"),

@@ -1,6 +1,8 @@
 """Images and sound: the sample, folders, tables, and a survey of a model that reads images."""
 
+import os
 import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,3 +136,22 @@ def test_no_claim_fails_on_a_model_that_reads_no_text(name, monkeypatch):
     claims = "cycle.isotropy,stability.positions,others.massive,others.collapse,others.linear,heads.specialise"
     survey = armillary.survey(read(perturbed(SENSES[name])), claims=claims, quick=True, progress=False)
     assert [finding.id for finding in survey if finding.verdict == "failed"] == []
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.npy", "a.wav"])
+@pytest.mark.parametrize("how", ["pipe", "device", "missing", "folder", "empty", "noise"])
+def test_what_is_no_image_or_sound_is_said(tmp_path, name, how):
+    """Nothing but regular files is opened: a pipe would wait for ever."""
+    path = tmp_path / name
+    make = {"pipe": os.mkfifo, "device": lambda p: p.symlink_to("/dev/zero"), "missing": lambda p: p.symlink_to("no"),
+            "folder": Path.mkdir, "empty": Path.touch, "noise": lambda p: p.write_bytes(bytes(range(200)))}  # fmt: skip
+    make[how](path)
+    media = from_folder(tmp_path, "sound" if name == "a.wav" else "images")
+    with pytest.raises(TextError, match=r"a\.\w+ is not (an image|a \.wav file) that can be read"):
+        list(media.items)
+
+
+def test_objects_in_an_array_are_not_loaded(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([{"x": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(TextError, match="not an image that can be read"):
+        list(from_folder(tmp_path, "images").items)

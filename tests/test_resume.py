@@ -20,7 +20,8 @@ from armillary.flow import capture
 from armillary.flow.documents import sample
 from armillary.probes.machinery import conclude
 from armillary.probes.machinery.processes import kept_pass
-from armillary.results.disk.lock import NAME, locked
+from armillary.results.disk.folder_swap import LOCK
+from armillary.results.disk.lock import locked
 
 # Every shared instrument of the sphere, words and heads; one experiment.
 CLAIMS = "sphere.radius,spectrum.two-zeros,sphere.direction,attention.cosine,words.travel,stability.reprojection"
@@ -95,7 +96,7 @@ def test_a_pass_goes_on_to_the_same_bytes(model, whole, tmp_path, monkeypatch, a
     survey(model, out, resume=True)
     assert content(out) == whole
     assert not (out / "pass").exists()
-    assert not (out / NAME).exists()
+    assert not (out / LOCK).exists()
 
 
 def test_what_was_read_is_not_read_again(model, tmp_path, monkeypatch):
@@ -223,7 +224,7 @@ def test_one_process_at_a_time(model, tmp_path):
     out.mkdir()
     with locked(out), pytest.raises(OutputError, match=rf"process {os.getpid()} has written to .* wait for it"):
         survey(model, out)
-    assert not (out / NAME).exists()
+    assert not (out / LOCK).exists()
 
 
 @pytest.mark.parametrize(
@@ -238,14 +239,14 @@ def test_one_process_at_a_time(model, tmp_path):
     ids=["dead", "another of that number", "no number", "empty", "torn"],
 )
 def test_a_stale_lock_is_taken_over(tmp_path, held):
-    (tmp_path / NAME).write_text(held if isinstance(held, str) else json.dumps(held))
+    (tmp_path / LOCK).write_text(held if isinstance(held, str) else json.dumps(held))
     with locked(tmp_path):
-        assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()
-    assert not (tmp_path / NAME).exists()
+        assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
+    assert not (tmp_path / LOCK).exists()
 
 
 def test_a_lock_of_another_machine_is_respected(tmp_path):
-    (tmp_path / NAME).write_text(json.dumps({"pid": 1, "born": 1.0, "host": "elsewhere", "since": "2026-01-01"}))
+    (tmp_path / LOCK).write_text(json.dumps({"pid": 1, "born": 1.0, "host": "elsewhere", "since": "2026-01-01"}))
     with (
         pytest.raises(OutputError, match=r"a process on elsewhere .* delete .* if that process is gone"),
         locked(tmp_path),

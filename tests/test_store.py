@@ -12,7 +12,20 @@ import numpy as np
 import pytest
 
 from armillary.errors import OutputError
-from armillary.results import Column, Finding, Part, Plan, RuleChange, Statistic, Survey, Table, TextFacts, Times, Why
+from armillary.results import (
+    Column,
+    Finding,
+    LawCheck,
+    Part,
+    Plan,
+    RuleChange,
+    Statistic,
+    Survey,
+    Table,
+    TextFacts,
+    Times,
+    Why,
+)
 from armillary.results.disk.folder_swap import JOURNAL, tidy
 from armillary.results.store import (
     check_writable,
@@ -280,4 +293,39 @@ def test_a_survey_keeps_the_version_that_measured_it(survey: Survey, tmp_path: P
 def test_what_is_no_version_is_refused(survey: Survey, tmp_path: Path, version: str) -> None:
     write_survey(replace(survey, version=version), tmp_path)
     with pytest.raises(OutputError, match="a version"):
+        read_survey(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["1.0", True, [["2"]], {"x": 1}])
+def test_a_number_that_is_none_is_refused_in_a_quantity(survey: Survey, tmp_path: Path, value: object) -> None:
+    """NumPy would read the text '1.0' as a number."""
+    write_survey(survey, tmp_path)
+    record = json.loads((tmp_path / "survey.json").read_text())
+    at, drawn = next((at, c["quantities"][0]) for at, c in enumerate(record["claims"]) if c["quantities"])
+    drawn["values"][0] = value
+    (tmp_path / "survey.json").write_text(json.dumps(record))
+    sign(tmp_path)
+    with pytest.raises(
+        OutputError, match=rf"claims\[{at}\]\.quantities\[0\]\.values\[0\]\S* is .*, not a finite number"
+    ):
+        read_survey(tmp_path)
+
+
+def test_a_law_that_fails_and_a_verdict_without_its_reason_are_refused(survey: Survey, tmp_path: Path) -> None:
+    broken = replace(survey, laws=(LawCheck("norm", "Norm(x) is the module's output", 1.0, 1e-6, "L0.ln1"),))
+    write_survey(broken, tmp_path / "law")
+    with pytest.raises(OutputError, match=r"laws\[0\] is a law that fails by 1, beyond 1e-06"):
+        read_survey(tmp_path / "law")
+    failed = replace(survey.findings[0], verdict="undecided", why=Why.FAILED)
+    write_survey(replace(survey, findings=(failed,)), tmp_path / "why")
+    with pytest.raises(OutputError, match="has the verdict 'undecided' and the reason 'FAILED'"):
+        read_survey(tmp_path / "why")
+
+
+@pytest.mark.parametrize("version", [True, 1.0, "1", 2])
+def test_a_manifest_of_another_schema_is_refused(survey: Survey, tmp_path: Path, version: object) -> None:
+    write_survey(survey, tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "schema": version}))
+    with pytest.raises(OutputError, match="it is no manifest of schema 1"):
         read_survey(tmp_path)

@@ -69,3 +69,14 @@ def test_saved_pages_are_whole_and_names_inert(tmp_path):
     assert save_training(COLLAPSE, "m", tmp_path / "t.csv").read_text("utf-8").startswith("step,name,value\n")
     with pytest.raises(OutputError, match=r"choose one of .html .csv .svg .pdf .png"):
         save_training(COLLAPSE, "m", tmp_path / "t.gif")
+
+
+def test_a_rank_that_was_not_measured_is_not_zero() -> None:
+    """A log may lack the geometry of a step, and a rank that was not finite is stored as nothing."""
+    first, *others = STEADY
+    without = {key: value for key, value in others[0].items() if key != "geometry"}
+    nothing = {**others[1], "geometry": dict.fromkeys(others[1]["geometry"])}
+    for looks in ([first, without, *others[1:]], [first, nothing, *others[1:]], [without, *others]):
+        said = training_figure(looks, "m").layout.title.text
+        assert "effective rank" in said
+        assert "fall" not in said

@@ -20,6 +20,10 @@ class LawError(ModelError):
     """A model whose anatomy does not reproduce its own computation."""
 
 
+class ValuesError(ArmillaryError):
+    """Values of a pass that contain NaN or infinity: no statistic of them means anything."""
+
+
 class TextError(ArmillaryError):
     """A text that cannot be read or is empty."""
 

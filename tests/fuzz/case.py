@@ -5,9 +5,13 @@ itself what differs; `traceback`, `wait` and `silent` (a wrong result that looks
 """
 
 import contextlib
+import io
 import json
+import os
 import re
 import signal
+import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -66,6 +70,25 @@ def alarm(seconds: float = SECONDS) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextlib.contextmanager
+def native_output(past: io.BytesIO) -> Iterator[None]:
+    """What libraries print past Python, straight to the terminal; the command's own output is not among it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = [os.dup(number) for number in (1, 2)]
+    with tempfile.TemporaryFile() as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+        try:
+            yield
+        finally:
+            for number, was in enumerate(before, 1):
+                os.dup2(was, number)
+                os.close(was)
+            file.seek(0)
+            past.write(file.read())
+
+
 @dataclass
 class Runner:
     """Runs cases in this process; remembers what commands say on sound inputs."""
@@ -78,11 +101,11 @@ class Runner:
         return Outcome(number, generator, kind, case.what, detail)
 
     def _judge(self, case: Case) -> tuple[str, str]:
-        result = None
+        result, past = None, io.BytesIO()
         # On a machine that is busy with others, a second chance tells a wait without end from a long one.
         for limit in (self.seconds, 4 * self.seconds):
             try:
-                with alarm(limit):
+                with native_output(past), alarm(limit):
                     result = _invoke(case.command, case.args, case.given)
                 break
             except WaitError:
@@ -91,6 +114,8 @@ class Runner:
                 return "traceback", traceback.format_exc()
         if result is None:
             return "wait", f"more than {4 * self.seconds} s"
+        if wrong := ESCAPES.search(past.getvalue().decode("utf-8", "replace")):
+            return "silent", f"{wrong[0]!r} reached the terminal past Python"
         if result.exit_code == 2:
             return _clean(result)
         if result.exit_code != 0:

@@ -1,13 +1,16 @@
 """Kills, interrupts, full disks and other processes: a folder holds one whole result, the old one or the new one."""
 
 import errno
+import json
 import os
+import platform
 import random
 import runpy
 import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +22,8 @@ import armillary
 from armillary.errors import ModelError, OutputError
 from armillary.results import Survey
 from armillary.results.disk import files as writing
-from armillary.results.disk.folder_swap import JOURNAL, tidy
+from armillary.results.disk.folder_swap import JOURNAL, LOCK, tidy
+from armillary.results.disk.lock import locked
 from armillary.results.store import read_survey
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parents[1] / "browser" / "synthetic.py"))
@@ -242,12 +246,46 @@ def test_a_survey_that_never_began_leaves_no_folder(model: Path, tmp_path: Path,
     assert (tmp_path / "mine").is_dir()
 
 
+@pytest.mark.parametrize("stale", [False, True])
+def test_of_several_that_begin_at_once_one_writes(tmp_path: Path, stale: bool) -> None:
+    """Also where the lock of a process that is gone lies there, which all of them find."""
+    for attempt in range(8):
+        folder, holders = tmp_path / f"out{attempt}", tmp_path / f"holders{attempt}"
+        folder.mkdir()
+        holders.mkdir()
+        if stale:
+            gone = {"pid": 2**22 + 1, "born": 1.0, "host": platform.node(), "since": "2026"}
+            (folder / LOCK).write_text(json.dumps(gone))
+        start = time.monotonic() + 0.05
+
+        def hold(folder: Path = folder, holders: Path = holders, start: float = start) -> None:
+            while time.monotonic() < start:
+                pass
+            with suppress(OutputError), locked(folder):
+                mine = holders / str(os.getpid())
+                mine.touch()
+                time.sleep(0.01)
+                alone = len(list(holders.iterdir())) == 1
+                mine.unlink()
+                os._exit(11 if alone else 12)
+
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in [child(hold) for _ in range(6)]]
+        assert set(codes) <= {0, 11} and 11 in codes
+
+
+def test_a_lock_that_is_no_file_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / LOCK).mkdir()
+    with locked(tmp_path):
+        assert (tmp_path / LOCK).is_file()
+    assert not list(tmp_path.iterdir())
+
+
 # Weights that change under a running survey.
 
 
 @pytest.mark.parametrize("kind", ["folder", "gguf"])
 def test_weights_that_are_rewritten_or_cut_change_nothing(model: Path, tmp_path: Path, kind: str) -> None:
-    from armillary.anatomy.reading.fingerprints import checksum
+    from armillary.anatomy.loading.identity import checksum
 
     if kind == "gguf":
         folders.gguf_file(tmp_path / "tiny.gguf")

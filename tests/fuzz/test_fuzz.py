@@ -1,5 +1,6 @@
 """Whatever is wrong with an input, it ends in one sentence or in a result that says what it measured."""
 
+import json
 import os
 import random
 import subprocess
@@ -8,10 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from fuzz.campaign import campaign
 from fuzz.case import KINDS, Case, Runner
 from fuzz.generators import GENERATORS, outcomes, table
 from fuzz.shelf import Shelf, stocked
+from fuzz.stored import _faithful
+
+from armillary.results.store import SCHEMA
 
 SEED = 21
 FAST, SLOW = 300, 10_000
@@ -56,6 +61,13 @@ def test_a_traceback_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Runner()(0, "x", Case("", ("show", "."), ())).kind == "traceback"
 
 
+def test_escapes_past_python_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native code writes to the terminal itself, where click's runner does not look."""
+    monkeypatch.setattr("armillary.results.store.read_survey", lambda folder: os.write(1, b"\x1b[31mred"))
+    outcome = Runner()(0, "x", Case("", ("show", "."), ()))
+    assert (outcome.kind, outcome.detail) == ("silent", "'\\x1b' reached the terminal past Python")
+
+
 def test_a_wait_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("armillary.results.store.read_survey", lambda folder: time.sleep(60))
     assert Runner(seconds=0.2)(0, "x", Case("", ("show", "."), ())).kind == "wait"
@@ -81,6 +93,18 @@ def test_other_numbers_for_the_same_model_are_seen(shelf: Shelf, tmp_path: Path)
         patch.setattr("armillary.anatomy.loading.load.checksum", lambda model: "")
         outcome = Runner()(0, "x", changed(random.Random(0)))
     assert (outcome.kind, outcome.detail) == ("silent", "other numbers for the same model and text")
+
+
+def test_an_older_schema_is_shown_in_the_form_of_this_one_and_nothing_else_differs() -> None:
+    def shown(**changes: object) -> str:
+        stored = {"schema": 2, "notes": ["x"]}
+        output = json.dumps({**stored, "schema": SCHEMA, **changes})
+        said = output.encode()
+        return _faithful(Result(CliRunner(), said, b"", said, None, 0, None), json.dumps(stored))
+
+    assert shown() == ""
+    assert shown(schema=1) == ".schema: 2 is shown as 1"
+    assert shown(notes=["y"]) == ".notes.0: x is shown as y"
 
 
 def test_a_process_that_dies_is_named(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ from armillary.anatomy.reading.modules import (
 from armillary.errors import ModelError
 
 _SIZES = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+# How the weights of an untrained model are drawn.
+_SPREADS = ("initializer_range", "initializer_factor", "init_std")
+_WIDEST = 1e3
 
 
 def check_config(config: Any, family: Family) -> tuple[str, ...]:
@@ -45,6 +48,13 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
     for name in _SIZES:
         if isinstance(size := getattr(config, name, None), int) and size < 1:
             raise ModelError(f"config attribute {name} is {size}, and no model has less than 1; check its config.json.")
+    for name in _SPREADS:
+        spread = getattr(config, name, 0.0)
+        if isinstance(spread, int | float) and not 0 <= spread <= _WIDEST:
+            raise ModelError(
+                f"config attribute {name} is {spread}, and no model's weights are drawn with that standard deviation; "
+                "check its config.json."
+            )
     given, default = config.to_dict(), type(config)().to_dict()
     understood = family.understood | NEUTRAL
     strange = [key for key in given if key not in understood and key in default and given[key] != default[key]]

@@ -1,6 +1,7 @@
 """Do a laboratory's files have the form that this program writes? Recipes, logs, exams, tokens, studies.
 
-A file carries the version of its form under `schema`; files from before forms had versions lack it.
+A file carries the version of its form under `schema`; files from before forms had versions lack it. A log is rows and
+nothing else, so that other programs read it: its version is the one in recipe.json beside it.
 """
 
 from collections.abc import Sequence
@@ -118,6 +119,20 @@ def read_form(path: Path, check: s.Check, otherwise: str) -> Any:
     except ValueError as error:
         raise OutputError(f"{path} is damaged ({error}); {otherwise}.") from error
     return record
+
+
+def check_version(folder: Path) -> None:
+    """Refuse the log of a run whose recipe.json says that another version of this program wrote it."""
+    path = folder / "recipe.json"
+    try:
+        version = strict_json(read_bytes(path)).get("schema", SCHEMA)
+    except (OSError, ValueError, AttributeError):
+        return  # a log by itself, or a recipe that its own reader refuses
+    if type(version) is not int or version != SCHEMA:
+        raise OutputError(
+            f"{path} has schema {str(version)[:40]!r}, this version reads {SCHEMA}, so the log beside it is not read; "
+            "update armillary."
+        )
 
 
 def check_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
-from armillary.lab.forms import check_rows, logged
+from armillary.lab.forms import check_rows, check_version, logged
 from armillary.results.disk.files import disk_errors, read_bytes, strict_json, write_whole
 
 LOG = "log.jsonl"
@@ -52,6 +52,7 @@ def cut(path: Path, step: int) -> str:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """All rows of a folder's log."""
+    check_version(folder)
     records = _read(folder / LOG)
     check_rows(folder / LOG, records)
     return records

@@ -15,6 +15,7 @@ LEAST: Mapping[str, int] = {
     **dict.fromkeys(("context", "keep"), 2),
     "warmup": 0,
 }
+MOST = 2**31 - 1
 BETWEEN: Mapping[str, tuple[float, float]] = {
     # Every byte and the end of a document have their own token; tokens are stored in two bytes.
     "vocabulary": (257, 65536),
@@ -72,6 +73,8 @@ class Recipe:
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ArmillaryError(f"{name} must be at least {least}, got {getattr(self, name)}.")
+            if getattr(self, name) > MOST:
+                raise ArmillaryError(f"{name} must be at most {MOST:,}; no run of more would end.")
         for name, (low, high) in BETWEEN.items():
             # This also refuses NaN.
             if not low <= getattr(self, name) <= high:

@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from armillary.errors import ValuesError
 from armillary.measures.device import home
 
 # Rows per float32 product: the error of one product grows with its rows, the cost of a flush does not.
@@ -218,7 +219,7 @@ class Moments:
         if self.count == 0:
             raise ValueError("no rows were included: there is no mean and no covariance")
         if not bool(self._sum.isfinite().all()):
-            raise ValueError("the rows contain NaN or infinity: they have no covariance; find their cause")
+            raise ValuesError("the rows contain NaN or infinity: they have no covariance.")
 
 
 def _blanked(rows: Tensor, blank: Tensor) -> None:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from armillary.errors import ValuesError
 from armillary.measures.device import home
 
 FIELDS = ("count", "sum", "square", "least", "greatest")
@@ -125,7 +126,7 @@ class GroupedScalars:
         broken = self.sum.isnan().any(dim=0).tolist()
         if any(broken):
             names = ", ".join(name for name, bad in zip(self.names, broken, strict=True) if bad)
-            raise ValueError(f"the values of {names} contain NaN: their sums mean nothing")
+            raise ValuesError(f"the values of {names} contain NaN: their sums mean nothing.")
 
     def mean(self) -> Float[Tensor, "g c"]:
         """NaN for a group without tokens."""

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from armillary.errors import ValuesError
 from armillary.measures.device import home
 
 
@@ -39,7 +40,7 @@ class Totals:
 
     def additive(self) -> Float[np.ndarray, " g *shape"]:
         if bool(self.sum.isnan().any()):
-            raise ValueError("the rows contain NaN: their sums mean nothing")
+            raise ValuesError("the rows contain NaN: their sums mean nothing.")
         return np.asarray(self.sum.cpu().numpy())
 
     def arrays(self) -> dict[str, Tensor]:

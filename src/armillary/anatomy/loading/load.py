@@ -18,8 +18,10 @@ from armillary.anatomy.anatomy import Anatomy
 from armillary.anatomy.families import PARTS, WITH_WHOLE, family_of
 from armillary.anatomy.loading import cache, catalogue
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
+from armillary.anatomy.loading.identity import checksum, fingerprint
 from armillary.anatomy.loading.live_models import held_model
 from armillary.anatomy.loading.quiet import quiet
+from armillary.anatomy.loading.tokenizer_files import load_tokenizer
 from armillary.anatomy.loading.weights import (
     check_calls,
     check_folder,
@@ -28,9 +30,9 @@ from armillary.anatomy.loading.weights import (
     check_unchanged,
     read_config,
     state_of,
+    unread_files,
 )
 from armillary.anatomy.read import check_config, read
-from armillary.anatomy.reading.fingerprints import checksum, fingerprint
 from armillary.anatomy.reading.modules import optional
 from armillary.errors import ModelError, nearest
 
@@ -185,7 +187,8 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
         ) from error
     _check_complete(path, info)
     home = {**where, "pretrained_model_name_or_path": str(catalogue.tokenizer_home(path))}
-    return loaded, _tokenizer(home), tuple(sorted(map(str, info.get("unexpected_keys") or ())))
+    unread = [f"all of {name}" for name in unread_files(path)]
+    return loaded, load_tokenizer(home), (*sorted(map(str, info.get("unexpected_keys") or ())), *unread)
 
 
 def _family_of(path: Path, config: dict[str, Any], trust: bool) -> Any:
@@ -223,18 +226,6 @@ def _check_class(path: Path, factory: Any, config: Any) -> None:
         )
 
 
-def _tokenizer(where: dict[str, Any]) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(**where)
-        tokenizer("a")  # some settings of the wrong type are noticed only here
-        # Where its files are missing, Hugging Face may build a tokenizer without any words.
-        return tokenizer if set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens) else None
-    except Exception:  # a model may come without one; whatever needs it reports it
-        return None
-
-
 def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | None, part: str) -> Anatomy:
     asked: dict[str, Any] = {}
     if device is not None:
@@ -249,7 +240,7 @@ def _live(model: nn.Module, tokenizer: Any, device: str | None, dtype: str | Non
     if tokenizer is None and home:
         with quiet():
             where = str(catalogue.tokenizer_home(Path(home)))
-            tokenizer = _tokenizer({"pretrained_model_name_or_path": where, "local_files_only": True})
+            tokenizer = load_tokenizer({"pretrained_model_name_or_path": where, "local_files_only": True})
     source = home or type(model).__name__
     return replace(anatomy, tokenizer=tokenizer, provenance={**anatomy.provenance, "source": source, "kind": "live"})
 
@@ -285,8 +276,8 @@ def _finish(model: Any, name: str, part: str = "") -> Anatomy:
     print_, broken = fingerprint(model)
     if broken:
         raise ModelError(
-            f"the weight {broken} contains NaN or infinity: the model is broken (a diverged training run, or a damaged "
-            "file); use another checkpoint."
+            f"the weight {broken}: the model is broken (a diverged training run, or a damaged file); use another "
+            "checkpoint."
         )
     return replace(anatomy, provenance={"fingerprint": print_, "checksum": checksum(model)})
 

@@ -19,6 +19,7 @@ CONVERT = (
     "you trust the file"
 )
 GIB = 1 << 30
+SINGLE = "model.safetensors"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -27,9 +28,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ModelError(_adapter(folder))
     if not path.is_file():
         raise ModelError(f"the folder {folder} has no config.json: it is not a model in Hugging Face's layout.")
-    if os.path.lexists(folder / "adapter_config.json"):
+    if adapter := sorted(name for name in os.listdir(folder) if name.startswith(("adapter_config.", "adapter_model."))):
         raise ModelError(
-            f"{folder} holds a model and an adapter (adapter_config.json), so it is not clear which is meant; "
+            f"{folder} holds a model and an adapter ({adapter[0]}), so it is not clear which is meant; "
             "move the adapter to a folder of its own, or merge it and save the result."
         )
     try:
@@ -133,7 +134,15 @@ def _weight_files(folder: Path) -> list[Path]:
         if missing:
             raise ModelError(f"{folder} lacks {missing[0]}, which its index names; fetch the model again.")
         files = [file for file in files if file.name in named]
-    return files
+    # Where both are there, the library reads the single file and not the parts.
+    single = folder / SINGLE
+    return [single] if single.is_file() else files
+
+
+def unread_files(folder: Path) -> list[str]:
+    """Files of weights that lie in the folder and are not the model's."""
+    read = {file.name for file in _weight_files(folder)}
+    return sorted(file.name for file in folder.glob("*.safetensors") if file.name not in read)
 
 
 def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:

@@ -1,5 +1,6 @@
 """How errors are reported on a terminal."""
 
+import errno
 import io
 import os
 import sys
@@ -16,6 +17,7 @@ from armillary.errors import ArmillaryError
 DEBUG = "ARMILLARY_DEBUG"
 USER, BUG, INTERRUPTED = 2, 1, 130
 NUL = "a path contains NUL or half of a character, which no file's name can; check the names given."
+TOO_LONG = "a path is longer than any file's can be; check the names given."
 
 
 def friendly(
@@ -48,6 +50,8 @@ def friendly(
                 tell(f"out of memory; {smaller}.", USER)
             if _is_name(error):
                 tell(NUL, USER)
+            if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+                tell(TOO_LONG, USER)
             if os.environ.get(DEBUG) or kwargs.get("debug"):
                 raise
             tell(unforeseen(error), BUG)

@@ -4,8 +4,10 @@ One image or clip is one document. Images are arrays [height, width, channels] f
 from −1 to 1 at 16 kHz.
 """
 
+import io
 import wave
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from armillary.errors import TextError
 from armillary.flow.sources.columns import table_rows
 from armillary.flow.sources.text_files import Lazy
+from armillary.results.disk.files import read_bytes
 
 Array = NDArray[np.float32]
 IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".webp", ".bmp")
@@ -112,38 +115,48 @@ def sound_of(value: Any) -> Array | None:
 
 
 def read_image(path: Path) -> Array:
-    if path.suffix.lower() == ".npy":
-        array = image_of(np.load(path, allow_pickle=False))
-        if array is None:
-            raise TextError(f"{path} is no image: an array [height, width] or [height, width, 1, 3 or 4] is.")
-        return array
-    try:
-        from PIL import Image
-    except ImportError:
-        raise TextError(f"{path} needs the pillow package: pip install 'armillary[images]'; .npy needs none.") from None
-    try:
-        with Image.open(path) as image:
+    with _readable(path, "an image that can be read"):
+        content = io.BytesIO(read_bytes(path))
+        if path.suffix.lower() == ".npy":
+            array = image_of(np.load(content, allow_pickle=False))
+            if array is None:
+                raise TextError(f"{path} is no image: an array [height, width] or [height, width, 1, 3 or 4] is.")
+            return array
+        try:
+            from PIL import Image
+        except ImportError:
+            raise TextError(
+                f"{path} needs the pillow package: pip install 'armillary[images]'; .npy needs none."
+            ) from None
+        with Image.open(content) as image:
             return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
-    except (OSError, ValueError) as error:
-        raise TextError(f"{path} is not an image that can be read ({error}).") from error
 
 
 def read_wave(path: Path) -> Array:
     """The samples of a .wav file, its channels averaged, at 16 kHz."""
-    try:
-        with wave.open(str(path), "rb") as file:
+    with _readable(path, "a .wav file that can be read; PCM of 8, 16, 24 or 32 bits is"):
+        with wave.open(io.BytesIO(read_bytes(path)), "rb") as file:
             width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
             data = file.readframes(file.getnframes())
-    except (OSError, EOFError, wave.Error) as error:
-        raise TextError(f"{path} is not a .wav file that can be read ({error}); PCM is.") from error
-    if width == 3:  # 24 bits: the low byte of 32 is zero
-        data = b"".join(b"\0" + data[i : i + 3] for i in range(0, len(data), 3))
-        width = 4
-    samples: Array = np.frombuffer(data, {1: "<u1", 2: "<i2", 4: "<i4"}[width]).astype(np.float32)
-    samples = (
-        (samples - np.float32(128)) / np.float32(128) if width == 1 else samples / np.float32(1 << (8 * width - 1))
-    )
-    return resampled(samples.reshape(-1, channels).mean(1), rate)
+        if width == 3:  # 24 bits: the low byte of 32 is zero
+            data = b"".join(b"\0" + data[i : i + 3] for i in range(0, len(data), 3))
+            width = 4
+        samples: Array = np.frombuffer(data, {1: "<u1", 2: "<i2", 4: "<i4"}[width]).astype(np.float32)
+        middle = np.float32(128) if width == 1 else np.float32(0)
+        samples = (samples - middle) / np.float32(1 << (8 * width - 1))
+        return resampled(samples.reshape(-1, channels).mean(1), rate)
+
+
+@contextmanager
+def _readable(path: Path, wanted: str) -> Iterator[None]:
+    """Whatever a reader of images or sound raises, as a sentence; only regular files are opened."""
+    try:
+        yield
+    except (TextError, MemoryError):
+        raise
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise TextError(f"{path} is not {wanted} ({reason}).") from error
 
 
 def resampled(samples: Array, rate: int) -> Array:

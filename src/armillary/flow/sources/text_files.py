@@ -87,8 +87,11 @@ def kind(path: Path) -> str:
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """The file's unpacked bytes; what goes wrong while they are read is said in a sentence."""
-    with readable(path), PACKED.get(path.suffix.lower(), _plain)(path) as file:
-        yield file
+    with readable(path):
+        # Files of /proc call themselves regular and empty, and some never end.
+        empty = not path.stat().st_size
+        with io.BytesIO() if empty else PACKED.get(path.suffix.lower(), _plain)(path) as file:
+            yield file
 
 
 @contextmanager

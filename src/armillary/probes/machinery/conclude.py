@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from armillary.errors import ArmillaryError
+from armillary.errors import ArmillaryError, ValuesError
 from armillary.flow.controls import Twins
 from armillary.probes.machinery.bench import Bench, ModelChangedError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.probe import AnyProbe, Experimenter, judge
 from armillary.probes.machinery.processes.workers import CannotBeginError, Crew, Say, WorkerDiedError, from_both_ends
-from armillary.probes.machinery.verdicts import failed
+from armillary.probes.machinery.verdicts import failed, overflown
 from armillary.results import Finding
 from armillary.results.store import finding_json
 
@@ -97,6 +97,8 @@ class Concluder:
         except ModelChangedError as error:
             # Nothing that is measured on a changed model can be believed.
             raise ModelChangedError(f"{probe.claim.id}: {error}") from error
+        except ValuesError as error:
+            finding = overflown(probe.claim, str(error).rstrip("."))
         except Exception as error:
             finding, trace = failed(probe.claim, error), f"{probe.claim.id}\n{traceback.format_exc()}"
         return number, Conclusion(finding, round(time.perf_counter() - began, 2), trace)

@@ -40,6 +40,12 @@ def failed(claim: Claim, error: BaseException) -> Finding:
     return replace(finding, verdict="failed", headline=f"Nothing can be concluded: the probe raised {name}")
 
 
+def overflown(claim: Claim, what: str) -> Finding:
+    """The row of a claim whose measured values are not all numbers."""
+    reading = f"On this text values overflow ({what}). A wider --dtype or another checkpoint of the model would decide."
+    return undecided(claim, Why.UNDEFINED, reading)
+
+
 def above(interval: Interval, limit: float) -> bool | None:
     """Does a whole interval lie above a limit? None where it spans the limit, or where either is missing.
 

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 from armillary.errors import OutputError
 from armillary.results import store
 from armillary.results.claim import VERDICTS, Claim, Finding
-from armillary.results.disk.files import read_bytes, strict_json
+from armillary.results.disk.files import read_bytes, sha256, strict_json
 from armillary.results.disk.finding_records import CLAIM_WORDS, check_claim, finding_from
+from armillary.results.disk.folder_swap import SURVEY, listed
+from armillary.results.disk.schema import facts
 from armillary.results.statistic import Statistic
 from armillary.results.survey import Survey
 from armillary.results.survey_facts import Facts, ModelFacts, Provenance, TextFacts, Times
@@ -96,19 +98,43 @@ def _versions(a: Mapping[str, str], b: Mapping[str, str]) -> str:
 
 
 def read_loosely(folder: Path) -> tuple[Survey, tuple[str, ...]]:
-    """A stored survey. One of another schema is read as far as possible, with notes on what was lost."""
+    """A stored survey. One of a later schema is read as far as possible, with notes on what was lost."""
     folder = Path(folder)
-    folder = folder.parent if folder.name == "survey.json" else folder
+    folder = folder.parent if folder.name == SURVEY else folder
     try:
         return store.read_survey(folder), ()
     except OutputError as error:
-        record = _other_schema(folder / "survey.json")
+        record = _later_schema(folder)
         if record is None:
             raise
         refused = error
+    findings, numbers, lost = _findings(folder, record.get("claims"))
+    if not findings or len({finding.id for finding in findings}) < len(findings):
+        raise refused
+    unread = [key for key in ("laws", "loss", "notes") if record.get(key)]
+    thresholds = _mapping(record.get("thresholds"))
+    survey = Survey(
+        tuple(findings),
+        model=_facts(ModelFacts, record, "model", unread, name="unknown model"),
+        text=_facts(TextFacts, record, "text", unread, source="unknown text"),
+        laws=(),
+        provenance=_facts(Provenance, record, "provenance", unread),
+        thresholds={name: value for name, value in thresholds.items() if _number(value) == value},
+        times=Times.from_dict({}),
+    )
+    losses = {
+        "only verdict and number could be read for": numbers,
+        "these claims could not be read:": lost,
+        "these were not read:": unread,
+    }
+    first = f"{folder} has schema {record['schema']}, this version writes {store.SCHEMA}: what both have was compared"
+    return survey, (first, *(f"of {folder} {what} {', '.join(names)}" for what, names in losses.items() if names))
+
+
+def _findings(folder: Path, claims: Any) -> tuple[list[Finding], list[str], list[str]]:
+    """The claims of a later schema; the names of those with verdict and number alone, and of those that are lost."""
     findings: list[Finding] = []
     numbers, lost = [], []
-    claims = record.get("claims")
     for entry in claims if isinstance(claims, list) else []:
         try:
             check_claim(entry)
@@ -117,53 +143,34 @@ def read_loosely(folder: Path) -> tuple[Survey, tuple[str, ...]]:
         except (OutputError, KeyError, TypeError, ValueError, AttributeError, IndexError):
             bare = _bare(entry)
         if bare is None:
-            lost.append(
-                str(entry.get("id", "a claim without an id"))
-                if isinstance(entry, Mapping)
-                else "an entry that is not a claim"
-            )
+            named = isinstance(entry, Mapping)
+            lost.append(str(entry.get("id", "a claim without an id")) if named else "an entry that is not a claim")
         else:
             findings.append(bare)
             numbers.append(bare.id)
-    if not findings:
-        raise refused
-    survey = Survey(
-        tuple(findings),
-        model=_facts(ModelFacts, record, "model", name="unknown model"),
-        text=_facts(TextFacts, record, "text", source="unknown text"),
-        laws=(),
-        provenance=_facts(Provenance, record, "provenance"),
-        thresholds=_mapping(record.get("thresholds")),
-        times=_facts(Times, record, "times"),
-    )
-    return survey, _losses(folder, record, numbers, lost)
+    return findings, numbers, lost
 
 
-def _facts(kind: type[_F], record: Mapping[str, Any], key: str, **otherwise: str) -> _F:
-    """What another schema says under `key`, if it can be understood."""
+def _facts(kind: type[_F], record: Mapping[str, Any], key: str, unread: list[str], **otherwise: str) -> _F:
+    """What a later schema says under `key`, if it can be understood; otherwise `unread` gets the key."""
+    said = {**otherwise, **_mapping(record.get(key))}
     try:
-        return kind.from_dict({**otherwise, **_mapping(record.get(key))})
+        facts(kind, closed=False)(said, key)
+        return kind.from_dict(said)
     except (TypeError, ValueError):
+        unread.append(key)
         return kind.from_dict(otherwise)
 
 
-def _losses(folder: Path, record: Mapping[str, Any], numbers: list[str], lost: list[str]) -> tuple[str, ...]:
-    first = f"{folder} has schema {record['schema']!r}, this version writes {store.SCHEMA}: what both have was compared"
-    notes = [first]
-    if numbers:
-        notes.append(f"of {folder} only verdict and number could be read for {', '.join(numbers)}")
-    if lost:
-        notes.append(f"of {folder} these claims could not be read: {', '.join(lost)}")
-    return tuple(notes)
-
-
-def _other_schema(path: Path) -> dict[str, Any] | None:
+def _later_schema(folder: Path) -> dict[str, Any] | None:
+    """What a survey of a later version says; None where it is no such survey, or not the file that was written."""
     try:
-        record = strict_json(read_bytes(path))
+        content = read_bytes(folder / SURVEY)
+        record, digest = strict_json(content), listed(folder).get(SURVEY)
     except (OSError, ValueError):
         return None
-    known = isinstance(record, dict) and record.get("schema", store.SCHEMA) not in store.READS
-    return record if known else None
+    later = isinstance(record, dict) and type(record.get("schema")) is int and record["schema"] > store.SCHEMA
+    return record if later and digest in (None, sha256(content)) else None
 
 
 def _bare(entry: Any) -> Finding | None:
@@ -171,18 +178,22 @@ def _bare(entry: Any) -> Finding | None:
     if not isinstance(entry, Mapping) or entry.get("verdict") not in VERDICTS or not isinstance(entry.get("id"), str):
         return None
     number = _mapping(entry.get("statistic"))
-    if not isinstance(number.get("value"), int | float):
+    value, low, high = (_number(number.get(key)) for key in ("value", "low", "high"))
+    if math.isnan(value) or low > high:
         return None
-    low, high = (float(number[k]) if isinstance(number.get(k), int | float) else math.nan for k in ("low", "high"))
-    statistic = Statistic(
-        str(number.get("name") or ""), float(number["value"]), low, high, str(number.get("unit") or "")
-    )
+    statistic = Statistic(str(number.get("name") or ""), value, low, high, str(number.get("unit") or ""))
     words: dict[str, Any] = {key: str(entry.get(key) or "") for key in CLAIM_WORDS}
     claim = Claim(**words)
     n, (reading, headline) = entry.get("n"), (str(entry.get(key) or "") for key in ("reading", "headline"))
-    size = n if isinstance(n, int) else 0
+    size = n if type(n) is int and n > 0 else 0
     return Finding(claim, entry["verdict"], statistic, size, (), reading, headline, Table((), ()))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _number(value: Any) -> float:
+    """A finite number; NaN for all else."""
+    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1.8e308
+    return float(value) if known else math.nan

@@ -25,9 +25,11 @@ WRITTEN: list[Path] = []
 
 def read_bytes(path: Path) -> bytes:
     """A regular file's bytes; of a pipe or a device, which may never end, an `OSError`."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    state = os.stat(path)
+    if not stat.S_ISREG(state.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
-    return path.read_bytes()
+    # Files of /proc call themselves regular and empty, and some never end.
+    return path.read_bytes() if state.st_size else b""
 
 
 def strict_json(content: bytes | str) -> Any:
@@ -112,7 +114,8 @@ def not_left_empty(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         for empty in created:
-            if not empty.is_dir() or any(empty.iterdir()):
+            # For a name that is too long, os.path returns False where Path raises.
+            if not os.path.isdir(empty) or any(empty.iterdir()):
                 break
             empty.rmdir()
 

@@ -51,6 +51,15 @@ def _decided(value: Any, at: str) -> None:
     # Surveys of schema 1 give no reasons.
     if "why" in value and (value["verdict"] in ("undecided", "failed")) != (value.get("why") is not None):
         raise ValueError(f"{at} has the verdict {value['verdict']!r} and the reason {value.get('why')!r}")
+    if (value["verdict"] == "failed") != (value.get("why") == Why.FAILED.name) and "why" in value:
+        raise ValueError(f"{at} has the verdict {value['verdict']!r} and the reason {value.get('why')!r}")
+
+
+def _held(value: Any, at: str) -> None:
+    """A model that breaks a law is refused before anything is measured."""
+    error, tolerance = value.get("error"), value.get("tolerance")
+    if error is not None and tolerance is not None and error > tolerance:
+        raise ValueError(f"{at} is a law that fails by {error:g}, beyond {tolerance:g}, and such a model is refused")
 
 
 def _label(value: Any, at: str) -> None:
@@ -70,8 +79,8 @@ _QUANTITY = s.record(
     {
         **dict.fromkeys(("name", "meaning", "unit", "label"), s.text),
         **dict.fromkeys(("axes", "logs"), s.listed(s.text)),
-        **dict.fromkeys(("values", "low", "high"), s.anything),
-        **dict.fromkeys(("controls", "theory"), s.mapped(s.anything)),
+        **dict.fromkeys(("values", "low", "high"), s.numbers),
+        **dict.fromkeys(("controls", "theory"), s.mapped(s.numbers)),
         "coords": s.mapped(s.listed(_label)),
     }
 )
@@ -126,7 +135,7 @@ def _version(value: Any, at: str) -> None:
 
 
 _PLAN = s.facts(Plan)
-_LAW = s.facts(LawCheck, error=s.number(0, null=True), tolerance=s.number(0, null=True))
+_LAW = _both(s.facts(LawCheck, error=s.number(0, null=True), tolerance=s.number(0, null=True)), _held)
 _SURVEY = {
     "schema": s.whole(1),
     "armillary": _version,

@@ -27,11 +27,12 @@ from armillary.results.disk.files import (
 )
 
 JOURNAL, MANIFEST, SURVEY, REPORT = ".armillary.swap", "manifest.json", "survey.json", "report.html"
+LOCK = ".armillary.lock"
 SCHEMA = 1
 FOLDERS = ("tables", "figures", "pass", "shard")
 # A manifest of unknown origin must not name a file elsewhere.
 NAME = re.compile(r"(?:(?:tables|figures)/)?[\w-][\w.-]*")
-TOP = re.compile("|".join(map(re.escape, (JOURNAL, MANIFEST, SURVEY, REPORT, "settings.json"))))
+TOP = re.compile("|".join(map(re.escape, (JOURNAL, LOCK, MANIFEST, SURVEY, REPORT, "settings.json"))))
 
 
 def write_result(folder: Path, files: Mapping[str, str | bytes], unchanged: Mapping[str, str]) -> None:
@@ -57,7 +58,7 @@ def listed(folder: Path) -> dict[str, str]:
     path = there(folder)(MANIFEST)
     try:
         record = strict_json(read_bytes(path))
-        if not isinstance(record, dict) or set(record) != {"schema", "files"} or record["schema"] != SCHEMA:
+        if not isinstance(record, dict) or set(record) != {"schema", "files"} or _version(record) != SCHEMA:
             raise ValueError(f"it is no manifest of schema {SCHEMA}")
         files: dict[str, str] = record["files"]
         for name, digest in files.items():
@@ -72,6 +73,11 @@ def listed(folder: Path) -> dict[str, str]:
             "that file if you trust the others."
         ) from error
     return files
+
+
+def _version(record: Mapping[str, Any]) -> int | None:
+    """The schema's number; True and 1.0 are none."""
+    return record["schema"] if type(record["schema"]) is int else None
 
 
 def there(folder: Path) -> Callable[[str], Path]:

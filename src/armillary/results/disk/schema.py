@@ -40,6 +40,20 @@ def whole(least: float = -math.inf) -> Check:
     return check
 
 
+def numbers(value: Any, at: str) -> None:
+    """Nested lists of finite numbers, or of nothing where a number is NaN or infinite."""
+    if isinstance(value, list):
+        for index, entry in enumerate(value):
+            # Most entries are plain numbers, and there are many.
+            if type(entry) is not float or not math.isfinite(entry):
+                numbers(entry, f"{at}[{index}]")
+    else:
+        _ANY_NUMBER(value, at)
+
+
+_ANY_NUMBER = number(null=True)
+
+
 def text(value: Any, at: str) -> None:
     if not isinstance(value, str):
         raise wrong(at, value, "text")
@@ -56,7 +70,8 @@ def anything(value: Any, at: str) -> None:
 
 def one_of(known: Container[Any], named: str) -> Check:
     def check(value: Any, at: str) -> None:
-        if not isinstance(value, str | int) or value not in known:
+        # True would be found among whole numbers, as 1.
+        if not isinstance(value, str | int) or isinstance(value, bool) or value not in known:
             raise wrong(at, value, named)
 
     return check

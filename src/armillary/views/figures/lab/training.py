@@ -129,7 +129,11 @@ def training_headline(looks: Sequence[Look]) -> str:
     if not names:
         return bits
     name = names[-1]
-    ranks = [(look["geometry"].get(name) or 0.0, look["step"]) for look in looks]
+    known = [(look.get("geometry", {}).get(name), look["step"]) for look in looks]
+    # A rank that was not measured is none, not zero.
+    ranks = [(rank, step) for rank, step in known if rank is not None]
+    if not ranks:
+        return bits
     low, step = min(ranks)
     first, last = ranks[0][0], ranks[-1][0]
     site = name.removeprefix(prefix)

@@ -1,7 +1,8 @@
-"""Which model is this? Short hashes of its weights and its config."""
+"""Which model is it? Hashes of its weights and config, and a first look at whether the weights can be measured."""
 
 import hashlib
 import json
+import math
 from typing import Any
 
 import torch
@@ -35,14 +36,29 @@ def _sum(value: Any) -> str:
     return f"{tuple(value.shape)} {value.dtype} {total}"
 
 
+# The square of a product of two weights must be finite in float32, in which lengths are measured: a norm squares what
+# one matrix makes of another's output.
+LARGEST = torch.finfo(torch.float32).max ** 0.25
+
+
+def _largest(weight: Tensor) -> float:
+    """The largest magnitude, in one pass without a temporary; NaN where one is."""
+    if not weight.numel():
+        return 0.0
+    # Eight bits hold no large number, and torch has no extremes of them.
+    low, high = torch.aminmax(weight.float() if weight.is_floating_point() and weight.itemsize == 1 else weight)
+    return max(-float(low), float(high)) if low == low else math.nan
+
+
 def fingerprint(model: nn.Module) -> tuple[str, str]:
-    """A short hash of the weights, and the name of one that contains NaN or infinity ('' if none does)."""
+    """A short hash of the weights, and what is wrong with one of them ('' if none is)."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
-        # The sum is one pass without a temporary; only where it is not finite is each value looked at.
-        total = parameter.detach().sum(dtype=torch.float32)
-        if not torch.isfinite(total) and not torch.isfinite(parameter).all():
-            return "", name
+        largest = _largest(parameter.detach())
+        if not math.isfinite(largest):
+            return "", f"{name} contains NaN or infinity"
+        if largest > LARGEST:
+            return "", f"{name} contains {largest:.1e}, whose products overflow in float32"
         some = parameter.detach().flatten()[:: max(1, parameter.numel() // 97)].float().cpu()
         digest.update(f"{name} {tuple(parameter.shape)} {[float(v).hex() for v in some]}".encode())
     return digest.hexdigest()[:16], ""

@@ -1,0 +1,61 @@
+"""The tokenizer that lies beside a model, if it can be used."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from armillary.errors import ModelError
+from armillary.results.disk.files import read_bytes
+
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+# The settings of one token.
+SETTINGS = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", "__type")
+
+
+def load_tokenizer(where: dict[str, Any]) -> Any:
+    """None where a model comes without one; whatever needs it reports it."""
+    from transformers import AutoTokenizer
+
+    check_tokens(Path(where["pretrained_model_name_or_path"]))
+    try:
+        found = AutoTokenizer.from_pretrained(**where)
+        found("a")  # some settings of the wrong type are noticed only here
+        # Where its files are missing, Hugging Face may build a tokenizer without any words.
+        return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
+    except Exception:
+        return None
+
+
+def check_tokens(folder: Path) -> None:
+    """Refuse a token with an unknown setting: the library prints its name as it stands and ignores it."""
+    for path in (folder / name for name in FILES):
+        if not os.path.lexists(path):
+            continue
+        try:
+            record = json.loads(read_bytes(path))
+        except (OSError, ValueError, RecursionError):
+            continue  # what cannot be read is no tokenizer
+        strange = (key for token in _tokens(record) for key in token if key not in SETTINGS)
+        if (key := next(strange, None)) is not None:
+            raise ModelError(
+                f"{path} gives a token the setting {key[:60]!r}, which no token has ({', '.join(SETTINGS[1:-1])}); "
+                "correct its name, or fetch the model again."
+            )
+
+
+def _tokens(record: Any) -> Iterator[dict[str, Any]]:
+    """The records of tokens: in a list of tokenizer.json, or anywhere in the smaller files."""
+    if not isinstance(record, dict):
+        return
+    if isinstance(record.get("added_tokens"), list):
+        yield from (token for token in record["added_tokens"] if isinstance(token, dict))
+        return
+    for value in record.values():
+        if isinstance(value, dict) and "content" in value:
+            yield value
+        elif isinstance(value, dict):
+            yield from _tokens(value)
+        elif isinstance(value, list):
+            yield from (token for token in value if isinstance(token, dict) and "content" in token)
