@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from armillary.probes import claims
 from armillary.results.calibration.calibration_file import shipped
 from armillary.results.claim import CHAPTERS, KINDS, SOURCES, Claim
 from armillary.results.numbers import interval
+from armillary.views.figures.figure import figure
 from armillary.views.figures.marks import MARKS
+from armillary.views.figures.print.picture import picture_svg
 from armillary.views.text.calibration import claim_lines
 from armillary.views.text.glossary import PLAIN
 
@@ -32,10 +35,11 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 FIGURES = DOCS / "figures" / "claims"
 # At 400 pixels the theme's cells are so wide that tables of four columns would have to be scrolled.
-NARROW_CSS = """@media (max-width: 600px) {
+NARROW_CSS = """.md-typeset table:not([class]) td:first-child { white-space: nowrap; }
+@media (max-width: 600px) {
   .md-typeset table:not([class]) th, .md-typeset table:not([class]) td { min-width: 0; padding: .5em .4em;
-    overflow-wrap: anywhere; }
-  .md-typeset pre > code { font-size: .72em; }
+    overflow-wrap: anywhere; white-space: normal; }
+  .md-typeset pre > code { font-size: .72em; white-space: pre-wrap; overflow-wrap: anywhere; }
 }
 """
 CHAPTER_PAGES = dict(zip("ABCDEFGH", "sphere attention words stability filter grid lab others".split(), strict=True))
@@ -122,9 +126,7 @@ def claim_page(claim: Claim) -> str:
         parts.append(_plain(PLAIN[claim.id]))
     picture = figure_of(claim.id)
     if picture is not None:
-        # On a small screen the picture is small; a tap opens it alone, where it can be enlarged.
-        place = f"../figures/claims/{picture.name}"
-        parts.append(f"[![{claim.id} on builtin:gpt]({place})]({place})")
+        parts.append(picture_html(claim.id, f"../figures/claims/{picture.name}", f"{claim.id} on builtin:gpt"))
     sources = [f"{key}: {SOURCES[key]}" for key in SOURCES if re.search(rf"\b{key}\b", claim.source)]
     parts += [
         f"| | |\n|---|---|\n| chapter | [{claim.chapter}. {CHAPTERS[claim.chapter]}]"
@@ -149,13 +151,13 @@ def claim_page(claim: Claim) -> str:
 
 def verdict_table(claim_id: str) -> str:
     stored = json.loads((DOCS / "verdicts.json").read_text("utf-8"))
-    lines = ["| model | verdict | number | |", "|---|---|---|---|"]
+    lines = ["| model | verdict |", "|---|---|"]
     for model, survey in stored.items():
         entry = survey["claims"].get(claim_id)
         if entry is not None:
             value = interval(*(float("nan") if x is None else x for x in entry["statistic"]))
             verdict = f"{MARKS[entry['verdict']]} {entry['verdict']}"
-            lines.append(f"| {model} | {verdict} | {value} | {_plain(entry['headline'])} |")
+            lines.append(f"| {model} | {verdict}: {value}<br>{_plain(entry['headline'])} |")
     return "\n".join(lines) if len(lines) > 2 else "No survey of the docs has it yet."
 
 
@@ -179,8 +181,15 @@ def gallery(known: Iterable[Claim]) -> str:
     for claim in known:
         picture = figure_of(claim.id)
         if picture is not None:
-            parts.append(f"## {claim.id}\n\n[![{claim.id}](figures/claims/{picture.name})](claims/{claim.id}.md)")
+            shown = picture_html(claim.id, f"figures/claims/{picture.name}", claim.id)
+            parts.append(f"## [{claim.id}](claims/{claim.id}.md)\n\n{shown}")
     return "\n\n".join(parts) + "\n"
+
+
+def picture_html(name: str, wide: str, text: str) -> str:
+    """A claim's figure; on a small screen its narrow form, laid out for 400 pixels."""
+    narrow = wide.replace(f"{name}.svg", f"narrow/{name}.svg")
+    return f'<picture><source media="(max-width: 600px)" srcset="{narrow}"><img src="{wide}" alt="{text}"></picture>'
 
 
 def figure_of(claim_id: str) -> Path | None:
@@ -301,9 +310,11 @@ def build(out: Path) -> Path:
 
 
 def take_figures(survey: Path) -> None:
-    """Figures of the claims in a stored survey; those of other claims stay."""
+    """Figures of the claims in a stored survey, wide and narrow, in the reader's theme; those of other claims stay."""
     for finding in armillary.read(survey):
-        finding.save(FIGURES / f"{finding.id}.svg")
+        for folder, columns in ((FIGURES, 2), (FIGURES / "narrow", 1)):
+            drawing = picture_svg(partial(figure, finding), columns, both=True)
+            _write(folder / f"{finding.id}.svg", drawing)
 
 
 if __name__ == "__main__":
