@@ -4,7 +4,7 @@
 
 Generated: a page per claim (what is said, measured and decided, the figure, the verdicts, the calibration), a gallery,
 an API reference from docstrings, and the notebooks. Figures are those in docs/figures/claims, which
-`python docs/site.py --figures DIR` takes from a stored survey.
+`python docs/site.py --figures DIR` takes from a stored survey; `--globe` draws the sentence of the first page again.
 """
 
 import inspect
@@ -22,6 +22,7 @@ from typing import Any
 
 import armillary
 from armillary.probes import claims
+from armillary.readouts.trajectory import trajectory
 from armillary.results.calibration.calibration_file import shipped
 from armillary.results.claim import CHAPTERS, KINDS, SOURCES, Claim
 from armillary.results.numbers import interval
@@ -30,6 +31,7 @@ from armillary.views.figures.marks import MARKS
 from armillary.views.figures.print.picture import picture_svg
 from armillary.views.text.calibration import claim_lines
 from armillary.views.text.glossary import PLAIN
+from armillary.views.travel.svg import picture_svg as globe_svg
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -42,6 +44,7 @@ NARROW_CSS = """.md-typeset table:not([class]) td:first-child { white-space: now
   .md-typeset pre > code { font-size: .72em; white-space: pre-wrap; overflow-wrap: anywhere; }
 }
 """
+GLOBE = re.compile(r"!\[([^]]*)\]\(figures/travel\.svg\)")
 CHAPTER_PAGES = dict(zip("ABCDEFGH", "sphere attention words stability filter grid lab others".split(), strict=True))
 MODULES = ("armillary", "armillary.edits", "armillary.results", "armillary.results.compare", "armillary.lab.parts")
 NAV: dict[str, dict[str, str]] = {
@@ -95,6 +98,8 @@ def assemble(work: Path) -> dict[str, dict[str, str]]:
     _write(pages / "claims" / "index.md", claims_page(known))
     _write(pages / "gallery.md", gallery(known))
     _write(pages / "narrow.css", NARROW_CSS)
+    for page in (pages / "index.md", pages / "travel.md", pages / "gallery.md"):
+        _write(page, GLOBE.sub(_globe, page.read_text("utf-8")))
     _write(pages / "api.md", reference())
     nav = {name: dict(entries) for name, entries in NAV.items()}
     for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
@@ -190,6 +195,10 @@ def picture_html(name: str, wide: str, text: str) -> str:
     """A claim's figure; on a small screen its narrow form, laid out for 400 pixels."""
     narrow = wide.replace(f"{name}.svg", f"narrow/{name}.svg")
     return f'<picture><source media="(max-width: 600px)" srcset="{narrow}"><img src="{wide}" alt="{text}"></picture>'
+
+
+def _globe(image: re.Match[str]) -> str:
+    return picture_html("travel", "figures/travel.svg", image[1])
 
 
 def figure_of(claim_id: str) -> Path | None:
@@ -309,6 +318,13 @@ def build(out: Path) -> Path:
     return out
 
 
+def draw_globe() -> None:
+    """The first page's sentence, wide and narrow."""
+    words = trajectory(armillary.load("builtin:gpt"), "To kill two birds with one stone")
+    for folder, narrow in ((FIGURES.parent, False), (FIGURES.parent / "narrow", True)):
+        _write(folder / "travel.svg", globe_svg(words, narrow=narrow)[0])
+
+
 def take_figures(survey: Path) -> None:
     """Figures of the claims in a stored survey, wide and narrow, in the reader's theme; those of other claims stay."""
     for finding in armillary.read(survey):
@@ -320,5 +336,7 @@ def take_figures(survey: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--figures"]:
         take_figures(Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["--globe"]:
+        draw_globe()
     else:
         print(build(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site")))
