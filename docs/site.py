@@ -4,7 +4,7 @@
 
 Generated: a page per claim (what is said, measured and decided, the figure, the verdicts, the calibration), a gallery,
 an API reference from docstrings, and the notebooks. Figures are those in docs/figures/claims, which
-`python docs/site.py --figures DIR` takes from a stored survey.
+`python docs/site.py --figures DIR` takes from a stored survey; `--globe` draws the sentence of the first page again.
 """
 
 import inspect
@@ -15,29 +15,36 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import armillary
 from armillary.probes import claims
+from armillary.readouts.trajectory import trajectory
 from armillary.results.calibration.calibration_file import shipped
 from armillary.results.claim import CHAPTERS, KINDS, SOURCES, Claim
 from armillary.results.numbers import interval
+from armillary.views.figures.figure import figure
 from armillary.views.figures.marks import MARKS
+from armillary.views.figures.print.picture import picture_svg
 from armillary.views.text.calibration import claim_lines
 from armillary.views.text.glossary import PLAIN
+from armillary.views.travel.svg import picture_svg as globe_svg
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 FIGURES = DOCS / "figures" / "claims"
 # At 400 pixels the theme's cells are so wide that tables of four columns would have to be scrolled.
-NARROW_CSS = """@media (max-width: 600px) {
+NARROW_CSS = """.md-typeset table:not([class]) td:first-child { white-space: nowrap; }
+@media (max-width: 600px) {
   .md-typeset table:not([class]) th, .md-typeset table:not([class]) td { min-width: 0; padding: .5em .4em;
-    overflow-wrap: anywhere; }
-  .md-typeset pre > code { font-size: .72em; }
+    overflow-wrap: anywhere; white-space: normal; }
+  .md-typeset pre > code { font-size: .72em; white-space: pre-wrap; overflow-wrap: anywhere; }
 }
 """
+GLOBE = re.compile(r"!\[([^]]*)\]\(figures/travel\.svg\)")
 CHAPTER_PAGES = dict(zip("ABCDEFGH", "sphere attention words stability filter grid lab others".split(), strict=True))
 MODULES = ("armillary", "armillary.edits", "armillary.results", "armillary.results.compare", "armillary.lab.parts")
 NAV: dict[str, dict[str, str]] = {
@@ -91,6 +98,8 @@ def assemble(work: Path) -> dict[str, dict[str, str]]:
     _write(pages / "claims" / "index.md", claims_page(known))
     _write(pages / "gallery.md", gallery(known))
     _write(pages / "narrow.css", NARROW_CSS)
+    for page in (pages / "index.md", pages / "travel.md", pages / "gallery.md"):
+        _write(page, GLOBE.sub(_globe, page.read_text("utf-8")))
     _write(pages / "api.md", reference())
     nav = {name: dict(entries) for name, entries in NAV.items()}
     for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
@@ -122,9 +131,7 @@ def claim_page(claim: Claim) -> str:
         parts.append(_plain(PLAIN[claim.id]))
     picture = figure_of(claim.id)
     if picture is not None:
-        # On a small screen the picture is small; a tap opens it alone, where it can be enlarged.
-        place = f"../figures/claims/{picture.name}"
-        parts.append(f"[![{claim.id} on builtin:gpt]({place})]({place})")
+        parts.append(picture_html(claim.id, f"../figures/claims/{picture.name}", f"{claim.id} on builtin:gpt"))
     sources = [f"{key}: {SOURCES[key]}" for key in SOURCES if re.search(rf"\b{key}\b", claim.source)]
     parts += [
         f"| | |\n|---|---|\n| chapter | [{claim.chapter}. {CHAPTERS[claim.chapter]}]"
@@ -149,13 +156,13 @@ def claim_page(claim: Claim) -> str:
 
 def verdict_table(claim_id: str) -> str:
     stored = json.loads((DOCS / "verdicts.json").read_text("utf-8"))
-    lines = ["| model | verdict | number | |", "|---|---|---|---|"]
+    lines = ["| model | verdict |", "|---|---|"]
     for model, survey in stored.items():
         entry = survey["claims"].get(claim_id)
         if entry is not None:
             value = interval(*(float("nan") if x is None else x for x in entry["statistic"]))
             verdict = f"{MARKS[entry['verdict']]} {entry['verdict']}"
-            lines.append(f"| {model} | {verdict} | {value} | {_plain(entry['headline'])} |")
+            lines.append(f"| {model} | {verdict}: {value}<br>{_plain(entry['headline'])} |")
     return "\n".join(lines) if len(lines) > 2 else "No survey of the docs has it yet."
 
 
@@ -179,8 +186,19 @@ def gallery(known: Iterable[Claim]) -> str:
     for claim in known:
         picture = figure_of(claim.id)
         if picture is not None:
-            parts.append(f"## {claim.id}\n\n[![{claim.id}](figures/claims/{picture.name})](claims/{claim.id}.md)")
+            shown = picture_html(claim.id, f"figures/claims/{picture.name}", claim.id)
+            parts.append(f"## [{claim.id}](claims/{claim.id}.md)\n\n{shown}")
     return "\n\n".join(parts) + "\n"
+
+
+def picture_html(name: str, wide: str, text: str) -> str:
+    """A claim's figure; on a small screen its narrow form, laid out for 400 pixels."""
+    narrow = wide.replace(f"{name}.svg", f"narrow/{name}.svg")
+    return f'<picture><source media="(max-width: 600px)" srcset="{narrow}"><img src="{wide}" alt="{text}"></picture>'
+
+
+def _globe(image: re.Match[str]) -> str:
+    return picture_html("travel", "figures/travel.svg", image[1])
 
 
 def figure_of(claim_id: str) -> Path | None:
@@ -300,14 +318,25 @@ def build(out: Path) -> Path:
     return out
 
 
+def draw_globe() -> None:
+    """The first page's sentence, wide and narrow."""
+    words = trajectory(armillary.load("builtin:gpt"), "To kill two birds with one stone")
+    for folder, narrow in ((FIGURES.parent, False), (FIGURES.parent / "narrow", True)):
+        _write(folder / "travel.svg", globe_svg(words, narrow=narrow)[0])
+
+
 def take_figures(survey: Path) -> None:
-    """Figures of the claims in a stored survey; those of other claims stay."""
+    """Figures of the claims in a stored survey, wide and narrow, in the reader's theme; those of other claims stay."""
     for finding in armillary.read(survey):
-        finding.save(FIGURES / f"{finding.id}.svg")
+        for folder, columns in ((FIGURES, 2), (FIGURES / "narrow", 1)):
+            drawing = picture_svg(partial(figure, finding), columns, both=True)
+            _write(folder / f"{finding.id}.svg", drawing)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--figures"]:
         take_figures(Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["--globe"]:
+        draw_globe()
     else:
         print(build(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site")))

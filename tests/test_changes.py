@@ -176,6 +176,32 @@ def test_one_bar_runs_over_all_stages_and_lines_are_rare():
     assert len(lines) == 5, "a line every 15 seconds at most"
 
 
+def test_a_claim_under_way_counts_and_is_not_counted_twice():
+    bar = Bar(clock=lambda: 0.0)
+    bar.start("concluding", 10)
+    bar.say("first: 2 of 4 passes", 2.0)
+    assert bar.share == pytest.approx(0.2)
+    bar.advance(4, 1.0)
+    assert bar.share == pytest.approx(0.5), "the first is done, a second under way"
+    bar.say("second")
+    assert bar.share == pytest.approx(0.4)
+
+
+def test_the_time_left_settles_after_a_stage_that_took_longer_than_expected():
+    now = [0.0]
+    bar = Bar(clock=lambda: now[0])
+    bar.expect({"reading": 10.0, "concluding": 90.0})
+    estimates = []
+    for stage, seconds in (("reading", 50.0), ("concluding", 90.0)):
+        bar.start(stage, 100)
+        for _ in range(100):
+            now[0] += seconds / 100
+            bar.advance(1)
+            estimates.append((140.0 - now[0], bar.seconds_left))
+    late = [(true, told) for true, told in estimates[130:] if true > 1]
+    assert all(told is not None and abs(told - true) < 0.02 * true + 1e-9 for true, told in late)
+
+
 # ---- failed runs ----------------------------------------------------------------------------------------
 
 

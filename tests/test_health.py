@@ -33,6 +33,7 @@ FOUND = {
     "a weight that is NaN": ("weights.finite", "bad", f"h.{LAYER}.mlp.c_proj.weight"),
     "duplicate embeddings": ("embeddings.double", "bad", "token 0"),
     "rank collapse": ("stream.rank", "bad", "resid"),
+    "axes that a norm hides": ("norms.flat", "look", f"64 at L{LAYER}.ln2"),
 }
 
 

@@ -27,7 +27,9 @@ def test_every_claim_has_a_page_with_its_rule_figure_and_calibration(site):
         assert SITE["_plain"](claim.statement) in text
         assert SITE["_plain"](claim.rule) in text
         assert "## What came out" in text and "## How often the rule errs" in text
-        assert f"figures/claims/{claim.id}.svg" in text, f"{claim.id} has no figure: python docs/site.py --figures DIR"
+        for picture in re.findall(r'(?:src|srcset)="([^"]+)"', text):
+            assert (pages / "claims" / picture).exists(), f"{picture} is missing: python docs/site.py --figures DIR"
+        assert f'srcset="../figures/claims/narrow/{claim.id}.svg"' in text, "readable at 400 pixels, too"
 
 
 def test_every_link_leads_to_a_file(site):

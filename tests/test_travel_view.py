@@ -470,3 +470,13 @@ def test_states_on_the_globe_are_as_far_apart_as_scored(made):
     true = angles((stacked / stacked.norm(dim=1, keepdim=True)).numpy())
     found = spearmanr(true[upper], angles(points)[upper]).statistic
     assert made.scores["correlation"] == pytest.approx(found, abs=1e-3)
+
+
+def test_a_narrow_picture_has_the_angles_below_the_globe(made):
+    from armillary.views.travel import globe
+    from armillary.views.travel.svg import WIDTH
+
+    (wide, _), (narrow, height) = (picture_svg(made, narrow=narrow) for narrow in (False, True))
+    assert f'viewBox="0 0 {WIDTH} ' in wide
+    size = re.search(r'viewBox="0 0 (\d+) (\d+)"', narrow)
+    assert size is not None and int(size[1]) <= globe.WIDTH + 48 and int(size[2]) == height > globe.HEIGHT + 300

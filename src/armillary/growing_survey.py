@@ -10,6 +10,7 @@ from pathlib import Path
 from armillary.errors import OutputError
 from armillary.probes import AnyProbe
 from armillary.probes.machinery.conclude import Conclusion
+from armillary.probes.machinery.processes.workers import Doing
 from armillary.results import Finding, Plan, Survey, TextLoss, Times
 from armillary.results.calibration.aims import turning
 from armillary.results.calibration.calibration_file import shipped
@@ -35,6 +36,8 @@ class GrowingSurvey:
     shown: int = 0
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
     """Seconds that each claim should take."""
+    under_way: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Claims that are being decided, and the share of each that is done."""
 
     def begin(self, plan: Plan) -> None:
         self.result = dataclasses.replace(self.result, times=Times(plan=plan))
@@ -56,11 +59,21 @@ class GrowingSurvey:
         finding = _worded(conclusion.finding, self.caption)
         self.decided[finding.id] = dataclasses.replace(conclusion, finding=finding)
         self.show()
-        self.bar.advance(self.costs.get(finding.id, 1.0))
+        self.under_way.pop(finding.id, None)
+        self.bar.advance(self.costs.get(finding.id, 1.0), self._begun())
         if self.out is not None:
             # While workers work. What cannot be drawn is reported when everything else is on disk.
             with suppress(Exception):
                 draw(finding)
+
+    def doing(self, entries: Sequence[Doing]) -> None:
+        """What is being decided now."""
+        self.under_way = {entry.task: entry.share for entry in entries if entry.task not in self.decided}
+        self.bar.say(f"concluding: {' · '.join(entry.text for entry in entries)}", self._begun())
+
+    def _begun(self) -> float:
+        """Of the claims under way, the seconds that should be behind them."""
+        return sum(self.costs.get(claim, 0.0) * share for claim, share in self.under_way.items())
 
     def show(self) -> None:
         """Everything that is decided, on disk and in the ledger."""

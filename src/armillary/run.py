@@ -199,7 +199,7 @@ def _measure(
         loss = None if corpus is None else text_loss(Bench(anatomy, corpus, quick=quick))
         growing.watched(evidence.arms, loss)
         bar.start("concluding", sum(growing.costs.values()))
-        for conclusion in conclude(evidence, left, quick, lambda what: bar.say(f"concluding: {what}"), begun):
+        for conclusion in conclude(evidence, left, quick, growing.doing, begun):
             growing.add(conclusion)
 
 

@@ -281,3 +281,19 @@ def test_a_comparison_opens_from_disk(browser: Any, survey: Any, tmp_path: Path)
         page.locator("details.paged summary").first.click()
         page.wait_for_selector("details.paged[open] tbody tr")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_nothing_in_the_ledger_is_cut(browser: Any, report: Path) -> None:
+    """Neither a reading, nor a statement, nor the label of a control; the whole reading is one click away."""
+    cut = """[...document.querySelectorAll('.ledger *')].filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth
+        && getComputedStyle(e).overflow != 'visible').map(e => e.textContent)"""
+    for width in (1200, 400):
+        with Watched(browser, report, viewport={"width": width, "height": 800}) as seen:
+            assert seen.page.evaluate(cut) == []
+            clamps = "[...document.querySelectorAll('.ledger *')].map(e => getComputedStyle(e).webkitLineClamp)"
+            assert set(seen.page.evaluate(clamps)) <= {"none"}
+            reading = seen.page.locator(".ledger .more").first
+            assert not reading.is_visible()
+            seen.page.check("#whole")
+            assert reading.is_visible()
+            assert not seen.page.locator(".ledger .told").first.is_visible()

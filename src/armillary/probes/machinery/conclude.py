@@ -15,7 +15,14 @@ from armillary.flow.controls import Twins
 from armillary.probes.machinery.bench import Bench, ModelChangedError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.probe import AnyProbe, Experimenter, judge
-from armillary.probes.machinery.processes.workers import CannotBeginError, Crew, Say, WorkerDiedError, from_both_ends
+from armillary.probes.machinery.processes.workers import (
+    CannotBeginError,
+    Crew,
+    Doing,
+    Say,
+    WorkerDiedError,
+    from_both_ends,
+)
 from armillary.probes.machinery.verdicts import failed, overflown
 from armillary.results import Finding
 from armillary.results.store import finding_json
@@ -54,7 +61,11 @@ def begin(crew: Crew | None, evidence: Evidence, probes: Sequence[AnyProbe], qui
 
 
 def conclude(
-    evidence: Evidence, probes: Sequence[AnyProbe], quick: bool, say: Say = lambda what: None, crew: Crew | None = None
+    evidence: Evidence,
+    probes: Sequence[AnyProbe],
+    quick: bool,
+    tell: Callable[[list[Doing]], None] = lambda doing: None,
+    crew: Crew | None = None,
 ) -> Iterator[Conclusion]:
     """Claim by claim, with experiments when their claim's turn comes; a crew, which has begun, decides several at once
     and ends them in any order."""
@@ -62,7 +73,7 @@ def conclude(
     if crew is not None:
         give = from_both_ends(range(len(probes)), len(crew))
         try:
-            for number, conclusion in crew.results(give, lambda what: say(" · ".join(what))):
+            for number, conclusion in crew.results(give, tell):
                 left.remove(probes[number])
                 yield conclusion
         except WorkerDiedError:
@@ -71,7 +82,7 @@ def conclude(
     if left:
         work = Concluder(evidence, left, quick)
         for number in range(len(left)):
-            yield work(number, say)[1]
+            yield work(number, lambda doing: tell([doing]))[1]
 
 
 class Concluder:
@@ -87,7 +98,7 @@ class Concluder:
     def __call__(self, number: int, say: Say) -> tuple[int, Conclusion]:
         probe = self._probes[number]
         began, trace = time.perf_counter(), ""
-        say(probe.claim.id)
+        say(Doing(probe.claim.id, probe.claim.id))
         try:
             if self._bench is not None and isinstance(probe, Experimenter):
                 self._bench.tick = _ticker(probe, self._bench, say)
@@ -110,7 +121,8 @@ def _ticker(probe: Experimenter[Any], bench: Bench, say: Say) -> Callable[[int],
     def tick(tokens: int) -> None:
         before, done[0] = round(done[0]), done[0] + tokens / max(1, bench.text.tokens)
         if round(done[0]) > before:
-            say(f"{claim}: {done[0]:.0f} of at most {most:.0f} passes")
+            share = min(1.0, done[0] / most) if most else 0.0
+            say(Doing(f"{claim}: {done[0]:.0f} of about {most:.0f} passes", claim, share))
 
     return tick
 

@@ -29,19 +29,22 @@ def make_plan(anatomy: Anatomy, corpus: Corpus | None, probes: Sequence[AnyProbe
     passes = sum(_passes(probe, anatomy) for probe in experimenters)
     evaluation = Bench(anatomy, corpus, quick=quick).text.tokens
     read = corpus.tokens if any(probe.instruments for probe in probes) else 0
-    speed = _speed(anatomy, corpus)
-    seconds = (algebra + passes * evaluation / speed) / jobs + arms_of(anatomy) * WATCHED * read / speed
+    speed, waits = _speed(anatomy, corpus)
+    seconds = (algebra * waits + passes * evaluation / speed) / jobs + arms_of(anatomy) * WATCHED * read / speed
     return Plan(len(probes), len(experimenters), read, passes, evaluation, seconds, arms_of(anatomy), jobs, speed)
 
 
 def expected_costs(plan: Plan, anatomy: Anatomy, probes: Sequence[AnyProbe]) -> tuple[float, dict[str, float]]:
     """Seconds of reading, and of each claim: what a bar over the whole survey is divided by."""
     each = {}
+    read = plan.arms * WATCHED * plan.tokens / plan.speed if plan.speed else 0.0
+    experiments = plan.passes * plan.evaluation / plan.speed if plan.speed else 0.0
+    algebra = max(0.0, (plan.seconds - read) * plan.jobs - experiments) / max(1, len(probes))
     for probe in probes:
         passes = _passes(probe, anatomy) if isinstance(probe, Experimenter) and plan.speed else 0.0
         run = passes * plan.evaluation / plan.speed if plan.speed else 0.0
-        each[probe.claim.id] = (_algebra(anatomy) + run) / plan.jobs
-    return (plan.arms * WATCHED * plan.tokens / plan.speed if plan.speed else 0.0), each
+        each[probe.claim.id] = (algebra + run) / plan.jobs
+    return read, each
 
 
 def _algebra(anatomy: Anatomy) -> float:
@@ -62,8 +65,9 @@ def _passes(probe: Experimenter[Any], anatomy: Anatomy) -> float:
         return 0
 
 
-def _speed(anatomy: Anatomy, corpus: Corpus) -> float:
-    """Tokens a second, logits included where the model has them; the better of two tries."""
+def _speed(anatomy: Anatomy, corpus: Corpus) -> tuple[float, float]:
+    """Tokens a second, logits included where the model has them, the better of two tries; and how many times longer
+    this process takes than it computes, because others use the machine."""
     windows, count = [], 0
     for window in corpus.windows:
         windows.append(window)
@@ -73,7 +77,8 @@ def _speed(anatomy: Anatomy, corpus: Corpus) -> float:
     batch, times = collate(windows, 0), []
     with still(anatomy.model):
         for _ in range(2):
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.process_time()
             run(anatomy, batch.ids, batch.mask, logits=anatomy.W_U is not None)
-            times.append(time.perf_counter() - began)
-    return count / min(times)
+            times.append((time.perf_counter() - began, time.process_time() - used))
+    wall, computed = min(times)
+    return count / wall, max(1.0, wall / max(computed, 1e-6)) if anatomy.device.type == "cpu" else 1.0

@@ -257,7 +257,8 @@ CHECKS: tuple[Check, ...] = (
           "Merge each pair: add their rows of W_out and drop one.", look=0.0, bad=0.10, share=True),
     Check("norms.flat", "axes that γ has switched off", _flat,
           "The sublayer cannot read these axes; usual after strong weight decay on γ.",
-          look=0.05, bad=0.50, share=True),
+          # Of all norms' axes: a quarter of one norm's in seven blocks is 1.6 %, and models at hand have 0.1 % at most.
+          look=0.01, bad=0.50, share=True),
     Check("embeddings.short", "embeddings of hardly any length", _short,
           "These tokens were never trained; remove them, or keep them out of the text.",
           look=0.01, bad=0.50, share=True),

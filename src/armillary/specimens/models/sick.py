@@ -63,6 +63,11 @@ def _collapse(model: Any) -> None:
             projection.bias.zero_()
 
 
+def _blind_axes(model: Any) -> None:
+    gain = model.transformer.h[LAYER].ln_2.weight
+    gain[: len(gain) // 4] = 0
+
+
 INJURIES: Mapping[str, Callable[[Any], None]] = {
     "a dead unit": _dead_unit,
     "a duplicated unit": _double_unit,
@@ -73,6 +78,7 @@ INJURIES: Mapping[str, Callable[[Any], None]] = {
     "a weight that is NaN": _broken_weight,
     "duplicate embeddings": _double_embeddings,
     "rank collapse": _collapse,
+    "axes that a norm hides": _blind_axes,
 }
 
 

@@ -37,7 +37,7 @@ from armillary.views.compare.comparison import (
 from armillary.views.figures.figure import drawn, figure
 from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
-from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
+from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link, told
 from armillary.views.report.notebook import table_html, verdict_html
 from armillary.views.report.payload import ClaimData, bare, changed, thinned
 from armillary.views.report.report import assembled, masthead
@@ -96,14 +96,15 @@ def _row(pair: Pair, names: tuple[str, str]) -> LedgerRow:
     gap = math.nan if pair.change is None else pair.change.difference.value
     unit = f" {e(pair.b.statistic.unit)}" if pair.b.statistic.unit else ""
     moved = f"{number(pair.b.statistic.value)} in both" if pair.outcome == "the same" else step(pair)
-    changes = [*verdict_change(pair), *row_changes(pair), *pair.notes] or [number_change(pair)]
+    first = [*verdict_change(pair)] or [number_change(pair)]
+    changes = [*verdict_change(pair), *row_changes(pair), *pair.notes] or first
     cells = (
         verdicts_html(pair),
         f"<b>{link(pair.id)}</b><br><span class='soft'>{e(pair.claim.statement)}</span>",
         f"<b class='value'>{moved}</b>{unit}<br><span class='soft'>{e(pair.b.statistic.name)}</span>",
         strip_html(against(pair, names[0]), keys=False)
         + f"<span class='soft'>{SIGNS[pair.outcome]} {_briefly(pair)}</span>",
-        e("; ".join(changes) + "."),
+        told(f"{'; '.join(first)}.", f"{'; '.join(changes)}."),
     )
     # Changed verdicts first, then as in the ledger of one survey; numbers sort by their difference.
     verdict = VERDICTS.index(pair.b.verdict) + (0 if pair.is_verdict_changed else len(VERDICTS))

@@ -4,6 +4,7 @@ Colours are those of the light palette; `theme.dark_record` replaces them. All t
 plotly interprets a subset of HTML in titles, ticks and hover labels.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
@@ -28,13 +29,14 @@ _LABEL_MARGIN, _BAR_MARGIN = 150, 90
 _ROW, _NARROW_ROW = 46, 130
 # Characters of a panel's meaning side by side.
 _WIDE, _NARROW = 100, 44
+_TAG = re.compile(r"<[^>]*>")
 
 
 def figure(finding: Finding, narrow: bool = False) -> go.Figure:
     """The finding's quantities, one panel each, under its headline; without quantities, its number on a line."""
     if not finding.quantities:
         return _rows_figure([finding], finding.headline, _subtitle(finding), narrow)
-    return drawn(finding.quantities, finding.headline, _subtitle(finding), passage_panels(finding), narrow)
+    return drawn(finding.quantities, finding.headline, _subtitle(finding), passage_panels(finding, narrow), narrow)
 
 
 def drawn(
@@ -291,7 +293,7 @@ def _note(text: str, x: float, y: float, size: int, colour: str, **more: Any) ->
 
 def _left(yaxis: Mapping[str, Any]) -> int:
     """Pixels for the names of rows, and for the axis's title beside them."""
-    longest = max((len(text) for text in yaxis.get("ticktext") or ()), default=0)
+    longest = max((len(_TAG.sub("", text)) for text in yaxis.get("ticktext") or ()), default=0)
     return round(7.4 * longest + 42) if longest > 5 else 0
 
 

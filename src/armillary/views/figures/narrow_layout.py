@@ -1,5 +1,6 @@
 """Panels for a narrow screen: maps stacked, labels below the lines, colour bars below the maps."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
@@ -46,11 +47,21 @@ def _thinned(cell: Cell, depth: int) -> tuple[Cell, int]:
     texts = cell.xaxis.get("ticktext")
     if not texts or "tickangle" not in cell.xaxis:
         return cell, depth
+    values, texts = _outermost(list(cell.xaxis["tickvals"]), list(texts))
     step = max(1, -(-len(texts) // TICKS))
-    values, texts = list(cell.xaxis["tickvals"])[::step], list(texts)[::step]
+    values, texts = values[::step], texts[::step]
     tilted = sum(len(text) + 2 for text in texts) > ROOM
     xaxis = {**cell.xaxis, "tickvals": values, "ticktext": texts, "tickangle": -60 if tilted else 0}
     return replace(cell, xaxis=xaxis), round(5.4 * max(map(len, texts))) if tilted else 0
+
+
+def _outermost(values: list[float], texts: list[str]) -> tuple[list[float], list[str]]:
+    """Of labels on several lines (station, sublayer, layer) those of the lowest line: there is no room for others."""
+    deepest = max(text.count("<br>") for text in texts)
+    if not deepest:
+        return values, texts
+    kept = [i for i, text in enumerate(texts) if text.count("<br>") == deepest]
+    return [values[i] for i in kept], [re.sub("<[^>]*>", "", texts[i]) for i in kept]
 
 
 def bar_below(bar: dict[str, Any], bottom: float, pixels: float) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _SHAPES = (("diamond-open", "◇ "), ("square-open", "□ "), ("triangle-up-open
 # More marks than this would hide their line; a long one has a mark at every eighth of it.
 _MARKED, _FEW_MARKS = 24, 8
 # Units that say nothing beside an axis.
-_WORDS = {"°": "degrees", "√d": "multiples of √d", "%": "per cent"}
+_WORDS = {"°": "degrees", "√d": "multiples of √d", "%": "per cent", "cv": "coefficient of variation"}
 
 
 @dataclass
@@ -114,7 +114,7 @@ def _line_panel(quantity: Quantity) -> Panel:
         colour, band = colours.pop(0) if len(places) > 1 and colours else (LIGHT.accent, LIGHT.accent_band)
         traces += _model(quantity, x, y, np.array(places, dtype=int), colour, band, hover)
         if len(places) > 1 and (labels or len(kinds) > 1):
-            labels.append(LineLabel(kind, colour, _end(y, quantity.values[places])))
+            labels.append(LineLabel(kind, colour, _end(x[places], y, quantity.values[places])))
     yaxis = {**y.layout(), "title": {"text": html_text(_axis_title(quantity))}}
     return Panel(quantity.name, quantity.meaning, 250, [Cell(traces, xaxis, yaxis)], depth, labels)
 
@@ -124,7 +124,8 @@ def _axis_title(quantity: Quantity) -> str:
     word = _WORDS.get(quantity.unit)
     if word is None:
         return quantity.unit or quantity.name
-    return f"{quantity.name}, {word}" if len(quantity.name) <= 32 else word
+    title = f"{quantity.name}, {word}"
+    return title if len(title) <= 42 else word
 
 
 def _across(quantity: Quantity, axis: str) -> tuple[Floats, dict[str, Any], int]:
@@ -158,7 +159,7 @@ def _others(
     runs = [places for places in kinds.values() if len(places) > 1] or [everywhere]
     if len(x) and np.ptp(values) == 0:
         runs = [everywhere]
-    label.at = _end(y, values[runs[-1]])
+    label.at = _end(x[runs[-1]], y, values[runs[-1]])
     hover = [f"{in_html(label.text)}<br>{number(float(value))}" for value in values]
     is_theory = symbol == "theory"
     look = {"dash": "dot" if is_theory else "dash", "width": 1.3 if is_theory else 1.6, "color": label.color}
@@ -258,10 +259,10 @@ def _hover(quantity: Quantity, axis: str) -> list[str]:
     return lines
 
 
-def _end(y: Numbers, values: Floats) -> float:
-    """Where a line ends on the right, for its label."""
-    finite = y.place(values)[np.isfinite(values)]
-    return y.fraction(float(finite[-1])) if finite.size else 0.5
+def _end(x: Floats, y: Numbers, values: Floats) -> float:
+    """Where a line ends on the right, for its label; a table may begin with the largest place."""
+    finite = np.isfinite(values)
+    return y.fraction(float(y.place(values)[finite][np.argmax(x[finite])])) if finite.any() else 0.5
 
 
 def _heat_panel(quantity: Quantity) -> Panel:

@@ -15,7 +15,7 @@ from armillary.views.text.quoting import in_html, is_token_column, show_label
 
 Floats = NDArray[np.float64]
 _SITE = re.compile(r"(L\d+)\.(\w+)")
-_TICKS, _TOKENS, _FEW = 12, 48, 6
+_TICKS, _TOKENS = 12, 48
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def label_axis(labels: Sequence[str], axis: str) -> Labels:
     """
     full = tuple(in_html(show_label(label, axis, 120)) for label in labels)
     # Few names have room to be whole.
-    short = [in_html(show_label(label, axis, 24 if len(labels) <= _FEW else 14)) for label in labels]
+    short = [in_html(show_label(label, axis, 28 if len(labels) <= _TICKS else 14)) for label in labels]
     layers: dict[str, int] = {}
     for i, label in enumerate(labels):
         site = _SITE.fullmatch(label)

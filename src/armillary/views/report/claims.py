@@ -11,7 +11,7 @@ from armillary.results.numbers import count, interval_of
 from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
 from armillary.views.page import SAVE_AS
-from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link
+from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link, told
 from armillary.views.report.notebook import decided_html, mark_html, table_html, verdict_html
 from armillary.views.report.payload import ClaimData
 from armillary.views.report.strip import strip_html
@@ -60,7 +60,7 @@ def _row(finding: Finding) -> LedgerRow:
         f"<b>{link(finding.id)}</b><br><span class='soft'>{e(finding.claim.statement)}</span>",
         f"<b class='value'>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{e(statistic.name)}</span>",
         strip_html(finding),
-        e(finding.reading),
+        e(finding.reading) if finding.verdict == "failed" else told(finding.headline, finding.reading),
     )
     against_key = "" if control is None else _key(control.value)
     keys = (VERDICTS.index(finding.verdict), finding.id, _key(statistic.value), against_key, finding.reading)

@@ -86,9 +86,14 @@ def _body(chapter: str, rows: Sequence[LedgerRow], width: int) -> str:
 
 def _row(row: LedgerRow) -> str:
     keys = "".join(f' data-k{i}="{escape(str(key))}"' for i, key in enumerate(row.keys))
-    cells = "".join(f'<td><div class="clamp">{cell}</div></td>' for cell in row.cells)
+    cells = "".join(f"<td>{cell}</td>" for cell in row.cells)
     named = f'data-id="{escape(row.id)}" data-words="{e(other_words(row.id))}"'
     return f'<tr {named} data-kind="{e(row.kind)}" data-nature="{e(row.nature)}"{keys}>{cells}</tr>'
+
+
+def told(sentence: str, whole: str) -> str:
+    """A sentence that stands by itself, and the whole text, which 'full text' shows instead; nothing is cut."""
+    return f"<span class='told'>{e(sentence)}</span><span class='more'>{e(whole)}</span>" if whole else e(sentence)
 
 
 def link(claim_id: str) -> str:

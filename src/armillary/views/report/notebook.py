@@ -206,8 +206,7 @@ CSS = (
             "text.tick{fill:var(--soft);font-size:10px}",
             ".keys{list-style:none;margin:2px 0 0;padding:0;color:var(--soft);font-size:12px;line-height:1.3;"
             "display:flex;flex-wrap:wrap;gap:0 10px}",
-            ".keys li{overflow:hidden;text-overflow:ellipsis;white-space:nowrap;max-width:100%}",
-            ".keys .elsewhere{white-space:normal}",
+            ".keys li{max-width:100%}",
             ".keys svg{display:inline-block;margin:0 3px 0 0;vertical-align:-1px}",
             ".decided{font-variant-numeric:tabular-nums}",
             "dl{display:grid;grid-template-columns:max-content minmax(0,80ch);gap:4px 18px;margin:12px 0}",

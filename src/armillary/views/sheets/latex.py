@@ -1,5 +1,6 @@
 """Tables as LaTeX that compiles, whatever words they contain."""
 
+import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -11,6 +12,9 @@ from armillary.views.text.quoting import are_numbers, show_cell, show_text, show
 # Rows on a page: longer tables become a longtable.
 _PAGE = 45
 _WORD = 64
+# Characters side by side on a page; in a wider table columns of text are paragraphs in a small font.
+_LINE, _PARAGRAPH = 60, 14
+_DOTTED = re.compile(r"(?<=[a-z])\.(?=[a-z])")
 # pdflatex prints a character it does not have as its number instead of stopping; other engines ignore this. It is
 # inside the table's braces, so that an author's mistakes elsewhere are still reported.
 _UNKNOWN = (
@@ -91,17 +95,47 @@ def table_latex(table: Table, caption: str) -> str:
     """One tabular, or a longtable if it does not fit on a page; one line per list of words."""
     listed = gathered(table) or plain(table)
     aligned = ["r" if are_numbers([row[i] for row in listed.cells]) else "l" for i in range(len(listed.columns))]
-    kinds = "".join(aligned) + "l" * len(listed.lists)
+    widths = _widths(listed)
+    wide = sum(map(max, widths)) > _LINE and not listed.lists
+    kinds = _paragraphs(widths, aligned) if wide else "".join(aligned) + "l" * len(listed.lists)
     head = [column.name for column in listed.columns] + [f"{name} words" for name in listed.lists]
     lines = [" & ".join(in_latex(show_text(name)) for name in head) + r" \\", r"\hline"]
-    lines += [_row(cells) for cells in _body(listed)]
+    lines += [_row([_DOTTED.sub(r".\\allowbreak{}", cell) if wide else cell for cell in row]) for row in _body(listed)]
     long = len(listed.cells) > _PAGE
     name = "longtable" if long else "tabular"
     if long:
         lines[1:2] = [r"\hline", r"\endhead"]
-    needed = r"\usepackage[T1]{fontenc}" + (r", \usepackage{longtable}" if long else "")
+    needed = ", ".join(
+        [
+            r"\usepackage[T1]{fontenc}",
+            *([r"\usepackage{array}"] if wide else []),
+            *([r"\usepackage{longtable}"] if long else []),
+        ]
+    )
     comments = (f"% {_comment(caption)}", f"% pdflatex needs {needed}.", *_ENGINES)
-    return "\n".join((*comments, *_UNKNOWN, f"\\begin{{{name}}}{{{kinds}}}", *lines, f"\\end{{{name}}}}}", ""))
+    small = [r"\scriptsize\setlength{\tabcolsep}{2pt}"] if wide else []
+    return "\n".join((*comments, *_UNKNOWN, *small, f"\\begin{{{name}}}{{{kinds}}}", *lines, f"\\end{{{name}}}}}", ""))
+
+
+def _widths(listed: Listed) -> list[tuple[int, int]]:
+    """Of every column, the longest word and the longest cell."""
+    widths = []
+    for i, column in enumerate(listed.columns):
+        shown = [show_text(column.name), *(show_cell(row[i], column.name) for row in listed.cells)]
+        words = [word for cell in shown for word in _DOTTED.sub(". ", cell).split() or [""]]
+        widths.append((max(map(len, words)), max(map(len, shown))))
+    return widths
+
+
+def _paragraphs(widths: Sequence[tuple[int, int]], aligned: Sequence[str]) -> str:
+    """Columns that share the line: as wide as their longest word, and as their longest cell while that is short."""
+    shares = [max(word + 1, min(cell, _PARAGRAPH)) for word, cell in widths]
+    room = f"\\dimexpr\\linewidth-{2 * len(shares)}\\tabcolsep\\relax"
+    sides = [r"\raggedleft" if side == "r" else r"\raggedright" for side in aligned]
+    return "".join(
+        f">{{{side}\\arraybackslash}}p{{{share / sum(shares):.3f}{room}}}"
+        for side, share in zip(sides, shares, strict=True)
+    )
 
 
 def _row(cells: Sequence[str]) -> str:

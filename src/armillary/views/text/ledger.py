@@ -63,7 +63,8 @@ class GrowingLedger:
         lines: list[Text] = []
         if self._chapter is None:
             self._chapter = ""
-            lines += [Text(f"Armillary · {model_line(survey)}", "bold"), Text(text_line(survey), "dim")]
+            lines += wrapped(Text(f"Armillary · {model_line(survey)}", "bold"), self._width, 0)
+            lines += wrapped(Text(text_line(survey), "dim"), self._width, 0)
             lines += paragraphs(model_notes(survey), self._width, "yellow")
         for finding in survey.findings[self._shown :]:
             self._shown += 1
@@ -72,7 +73,8 @@ class GrowingLedger:
                 lines += [Text(), Text(chapter_title(self._chapter), "bold")]
             lines += self._row(finding)
         # The plan is printed before the first claim only.
-        lines += [Text(f"Plan: {plan_line(survey)}", "dim")] if plan_line(survey) and not survey.findings else []
+        if plan_line(survey) and not survey.findings:
+            lines += wrapped(Text(f"Plan: {plan_line(survey)}", "dim"), self._width, 0)
         print_lines(lines, self._console)
 
     def end(self, survey: Survey, folder: str | Path | None = None) -> None:

@@ -35,13 +35,17 @@ class Bar:
         """Shares of the whole, of stages not begun yet."""
         self._before, self._share = 0.0, 1.0
         """What earlier stages make of the whole, and this stage's own share."""
+        self._begun = 0.0
+        """Of this stage, what is under way beyond what is done."""
+        self._marks: list[tuple[float, float]] = []
+        """When which share was reached first."""
 
     def expect(self, seconds: Mapping[str, float]) -> None:
         """Stages in their order, with what each should take: from here on the bar is one over all of them."""
         total = sum(seconds.values()) or 1.0
         self._stages = {name: cost / total for name, cost in seconds.items()}
         self._before, self._share = 0.0, 0.0
-        self._began = self._clock()
+        self._begin()
 
     def start(self, what: str, total: float) -> None:
         """Begin a stage; one that was expected continues the bar, any other has a bar of its own."""
@@ -50,17 +54,21 @@ class Bar:
             self._share = self._stages.pop(what)
         elif self._share in (0.0, 1.0):
             self._before, self._share = 0.0, 1.0
-            self._began = self._clock()
-        self._what, self._done, self._total = what, 0.0, float(total)
+            self._begin()
+        self._what, self._done, self._begun, self._total = what, 0.0, 0.0, float(total)
         self._show()
 
-    def say(self, what: str) -> None:
-        self._what = what
+    def say(self, what: str, begun: float = 0.0) -> None:
+        """What is being done; `begun` counts like `advance`, until either is called again."""
+        self._what, self._begun = what, begun
         self._show()
 
-    def advance(self, amount: float) -> None:
-        self._done += amount
+    def advance(self, amount: float, begun: float = 0.0) -> None:
+        self._done, self._begun = self._done + amount, begun
         self._show()
+
+    def _begin(self) -> None:
+        self._began, self._marks = self._clock(), []
 
     def bytes(self, what: str, done: int, total: int) -> None:
         self._what, self._done, self._total = what, float(done), float(total)
@@ -69,14 +77,24 @@ class Bar:
     @property
     def share(self) -> float:
         """Of the whole, in 0 to 1."""
-        within = min(1.0, self._done / self._total) if self._total else 0.0
+        within = min(1.0, (self._done + self._begun) / self._total) if self._total else 0.0
         return min(1.0, self._before + self._share * within)
 
     @property
-    def _left(self) -> str:
-        """The time left, at the pace so far; empty while hardly anything is done."""
+    def seconds_left(self) -> float | None:
+        """At the pace of the later half of what is done; None while hardly anything is.
+
+        Stages are expected, not known: a first one that takes longer than expected says little of the others.
+        """
         share = self.share
-        return "" if share < 0.02 else duration((self._clock() - self._began) * (1 - share) / share)
+        if share < 0.02:
+            return None
+        before, then = max((mark for mark in self._marks if mark[0] <= share / 2), default=(0.0, self._began))
+        return (self._clock() - then) * (1 - share) / (share - before)
+
+    @property
+    def _left(self) -> str:
+        return "" if self.seconds_left is None else duration(self.seconds_left)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -91,6 +109,8 @@ class Bar:
             self._bar.start()
 
     def _show(self) -> None:
+        if not self._marks or self.share >= self._marks[-1][0] + 0.005:
+            self._marks.append((self.share, self._clock()))
         if self._bar is not None:
             known = self._total > 0
             if self._task is None:

@@ -13,16 +13,18 @@ WIDTH = 1100
 _MARGIN, _GAP = 24, 24
 
 
-def picture_svg(trajectory: Trajectory, both: bool = True) -> tuple[str, int]:
-    """The document and its height; `both`: with light and dark mode."""
-    top, head = _heading(trajectory)
-    aside, end = _aside(trajectory, _MARGIN + globe.WIDTH + _GAP, top + 26)
+def picture_svg(trajectory: Trajectory, both: bool = True, narrow: bool = False) -> tuple[str, int]:
+    """The document and its height; `both`: with light and dark mode; `narrow`: the angles below the globe."""
+    width = globe.WIDTH + 2 * _MARGIN if narrow else WIDTH
+    top, head = _heading(trajectory, width)
+    beside = (_MARGIN, top + globe.HEIGHT + 40) if narrow else (_MARGIN + globe.WIDTH + _GAP, top + 26)
+    aside, end = _aside(trajectory, *beside)
     height = round(max(top + globe.HEIGHT, end) + 18)
     body = (
-        f'<rect {fill("ground")} width="{WIDTH}" height="{height}"/>{head}'
+        f'<rect {fill("ground")} width="{width}" height="{height}"/>{head}'
         f'<g transform="translate({_MARGIN - 8} {top})">{globe.globe_svg(trajectory)}</g>{aside}'
     )
-    return framed(body, WIDTH, height, title(trajectory), both), height
+    return framed(body, width, height, title(trajectory), both), height
 
 
 def framed(body: str, width: float, height: float, name: str, both: bool = True) -> str:
@@ -35,9 +37,9 @@ def framed(body: str, width: float, height: float, name: str, both: bool = True)
     )
 
 
-def _heading(trajectory: Trajectory) -> tuple[float, str]:
+def _heading(trajectory: Trajectory, width: float) -> tuple[float, str]:
     """Title and caption; and where they end."""
-    room = WIDTH - 2 * _MARGIN
+    room = width - 2 * _MARGIN
     # Bold letters are wider.
     head, y = _paragraph(lines(title(trajectory), 1.12 * 20, room), _MARGIN, 40, "ink", 20, 26, ' font-weight="650"')
     text, y = _paragraph(lines(caption(trajectory), 13.5, room), _MARGIN, y, "soft", 13.5, 19)

@@ -6,6 +6,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -13,19 +14,31 @@ from functools import partial
 from importlib import import_module
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from armillary.errors import ArmillaryError
 from armillary.flow.machine.memory import keep_pages
 
 T = TypeVar("T")
 R = TypeVar("R")
-Say = Callable[[str], None]
+
+
+class Doing(NamedTuple):
+    """What a worker is doing: in words, and how much of which task is done."""
+
+    text: str
+    task: str = ""
+    share: float = 0.0
+
+
+Say = Callable[[Doing], None]
 """Called by work, with what it is doing."""
 Give = Callable[[int], T | None]
 """The next task of a worker, by its number; None if nothing is left for it."""
 # Forked from a process that has imported what they need; elsewhere than on Linux every worker imports by itself.
 START = "forkserver" if sys.platform == "linux" else "spawn"
+# Seconds for workers to end by themselves.
+GRACE = 1.0
 DIED = "a worker process died, probably for lack of memory"
 
 
@@ -118,11 +131,11 @@ class Crew:
             if kind == "raised":
                 raise CannotBeginError(f"the work cannot be received by another process ({why})") from why
 
-    def results(self, give: Give[Any], tell: Callable[[list[str]], None] = lambda what: None) -> Iterator[Any]:
+    def results(self, give: Give[Any], tell: Callable[[list[Doing]], None] = lambda what: None) -> Iterator[Any]:
         """What the work returned for each task, in the order in which they end; `tell` is called with what the workers
         are doing."""
         busy: dict[Any, int] = {}
-        saying: dict[int, str] = {}
+        saying: dict[int, Doing] = {}
         for number, (_, pipe) in enumerate(self._workers):
             _hand(pipe, number, give, busy)
         while busy:
@@ -140,8 +153,12 @@ class Crew:
                 yield content
 
     def close(self) -> None:
-        for process, pipe in self._workers:
+        for _, pipe in self._workers:
             pipe.close()
+        # An idle worker ends by itself and gives back its semaphores; one at work is ended.
+        deadline = time.monotonic() + GRACE
+        for process, _ in self._workers:
+            process.join(max(0.0, deadline - time.monotonic()))
             process.terminate()
         for process, _ in self._workers:
             process.join()
@@ -225,13 +242,17 @@ def _serve(pipe: Any, threads: int, modules: Sequence[str]) -> None:
             if work is None:
                 work, answer = content(), ("ready", None)
             else:
-                answer = ("done", work(content, lambda text: pipe.send_bytes(pickle.dumps(("say", text)))))
+                answer = ("done", work(content, lambda doing: pipe.send_bytes(pickle.dumps(("say", doing)))))
             packed = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         except EOFError:
             return
         except Exception as error:
             packed = _packed_error(error)
-        pipe.send_bytes(packed)
+        try:
+            pipe.send_bytes(packed)
+        except OSError:
+            # Nobody waits for it any more.
+            return
 
 
 def _packed_error(error: Exception) -> bytes:

@@ -106,7 +106,7 @@ class _Page:
             if at is None:
                 continue
             if axis[0] == "x":
-                yield _below(text, at, self.down(across[0]) + 16, record.tickangle or 0) if shown else ""
+                yield from _below(text, at, self.down(across[0]) + 16, record.tickangle or 0) if shown else ()
             else:
                 if record.showgrid is not False:
                     line = f"M{self.across(across[0]):.1f} {at:.1f}H{self.across(across[1]):.1f}"
@@ -147,14 +147,16 @@ class _Page:
             dash = f" stroke-dasharray='{_DASHES[look.dash]}'" if look.dash in _DASHES else ""
             fill = _colour(trace.fillcolor) if trace.fill else "none"
             stroke = f"stroke='{_colour(look.color)}' stroke-width='{look.width or 1.5}'{dash}"
-            yield f"<path d='{path}' fill='{fill}' {stroke}/>"
+            stroke = "stroke='none'" if look.width == 0 else stroke
+            faint = "" if trace.opacity is None or trace.opacity == 1 else f" opacity='{trace.opacity:g}'"
+            yield f"<path d='{path}' fill='{fill}' {stroke}{faint}/>"
         if "markers" in mode:
-            marker = trace.marker
-            colours = _each(marker.color if marker.color is not None else marker.line.color, len(spots))
-            sizes, symbols = _each(marker.size, len(spots)), _each(marker.symbol, len(spots))
-            for (a, b), colour, size, symbol in zip(spots, colours, sizes, symbols, strict=True):
-                if a is not None and b is not None and size != 0:
-                    yield _mark(str(symbol or "circle"), a, b, (size or 6) / 2, _colour(colour))
+            yield from _marks(trace.marker, spots)
+        if "text" in mode:
+            texts = _each(trace.text, len(spots))
+            for (a, b), text in zip(spots, texts, strict=True):
+                if a is not None and b is not None:
+                    yield _text(str(text or ""), a, b + 4, trace.textfont.color or LIGHT.ink, "start")
 
     def _map(self, trace: Any) -> Iterator[str]:
         x, y, scale = trace.xaxis or "x", trace.yaxis or "y", self.layout[trace.coloraxis or "coloraxis"]
@@ -170,6 +172,10 @@ class _Page:
             colour = sample_colorscale(_scale(scale), [share])[0]
             box = f"x='{a + 0.5:.1f}' y='{c + 0.5:.1f}' width='{b - a - 1:.1f}' height='{d - c - 1:.1f}'"
             yield f"<rect {box} fill='{colour}'/>"
+            # On a log scale zeros are marked.
+            if trace.text is not None and trace.text[row][column]:
+                ink = LIGHT.ground if share < 0.5 else LIGHT.ink
+                yield _text(str(trace.text[row][column]), (a + b) / 2, (c + d) / 2 + 4, ink, "middle", 11)
 
     def bars(self) -> Iterator[str]:
         for key in self.layout:
@@ -187,6 +193,8 @@ class _Page:
                 colour = sample_colorscale(_scale(scale), [i / 23])[0]
                 box = f"x='{x}' y='{foot - high * (i + 1) / 24:.1f}' width='11' height='{high / 24 + 0.5:.1f}'"
                 yield f"<rect {box} fill='{colour}'/>"
+            if bar.title and bar.title.text and bar.title.text != "value":
+                yield _text(bar.title.text, x, foot - high - 12, LIGHT.soft, "start", 11)
             texts = list(zip(bar.tickvals, bar.ticktext, strict=True)) if bar.tickvals else []
             for value in (scale.cmin, scale.cmax):
                 at = foot - high * (value - scale.cmin) / ((scale.cmax - scale.cmin) or 1.0)
@@ -229,6 +237,20 @@ def _each(value: Any, count: int) -> list[Any]:
     return [one if isinstance(one, str) else float(one) for one in value]
 
 
+def _marks(marker: Any, spots: Sequence[tuple[float | None, float | None]]) -> Iterator[str]:
+    fills = _each(marker.color if marker.color is not None else marker.line.color, len(spots))
+    edges = _each(marker.line.color, len(spots))
+    sizes, symbols = _each(marker.size, len(spots)), _each(marker.symbol, len(spots))
+    for (a, b), fill, edge, size, symbol in zip(spots, fills, edges, sizes, symbols, strict=True):
+        if a is None or b is None or size == 0:
+            continue
+        shape = str(symbol or "circle")
+        if fill == LIGHT.ground and isinstance(edge, str) and edge != fill:
+            # A disc in the colour of the ground is a ring by its edge.
+            shape, fill = f"{shape}-open", edge
+        yield _mark(shape, a, b, (size or 6) / 2, _colour(fill))
+
+
 def _pieces(spots: Sequence[tuple[float | None, float | None]]) -> Iterator[str]:
     start = True
     for a, b in spots:
@@ -266,10 +288,14 @@ def _text(text: str, x: float, y: float, colour: str, anchor: str, size: float =
     return f"<text {place} fill='{_colour(colour)}'{weight}>{plain}</text>"
 
 
-def _below(text: str, x: float, y: float, angle: float) -> str:
-    if not angle:
-        return _text(text, x, y, LIGHT.soft, "middle")
-    return f"<g transform='rotate({angle:g} {x:.1f} {y:.1f})'>{_text(text, x, y, LIGHT.soft, 'end')}</g>"
+def _below(text: str, x: float, y: float, angle: float) -> Iterator[str]:
+    """A tick's label; further lines of it stand below the first."""
+    if angle:
+        yield f"<g transform='rotate({angle:g} {x:.1f} {y:.1f})'>{_text(text, x, y, LIGHT.soft, 'end')}</g>"
+        return
+    for at, line in enumerate(text.split("<br>")):
+        if line:
+            yield _text(line, x, y + 15 * at, LIGHT.soft, "middle")
 
 
 def _colour(colour: Any) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from armillary.results.claim import Finding
-from armillary.results.numbers import interval
+from armillary.results.numbers import interval, interval_of
 from armillary.results.store import table_csv
 from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
@@ -52,8 +52,7 @@ def _readable(survey: Survey) -> Table:
         Column("verdict", "what the rule decided"),
         Column("statistic", "what was measured"),
         Column("value", "with its 95 % interval over documents"),
-        Column("control", "the first control"),
-        Column("control value", "the same statistic there"),
+        Column("control", "the first control, and the same statistic there"),
     )
     rows = []
     for finding in survey:
@@ -66,8 +65,7 @@ def _readable(survey: Survey) -> Table:
                 finding.verdict,
                 statistic.name,
                 interval(statistic.value, statistic.low, statistic.high) + unit,
-                "".join(control.name for control in first),
-                "".join(interval(control.value, control.low, control.high) for control in first),
+                "".join(f"{control.name}: {interval_of(control)}" for control in first),
             )
         )
     return Table(columns, tuple(rows))
