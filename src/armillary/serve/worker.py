@@ -59,6 +59,7 @@ class Worker:
         self._running: Job | None = None
         self._number = 0
         self._life = 0
+        self._heard = 0
         self._process: Any = None
         self._connection: Any = None
         self._cancelled: Any = None
@@ -79,7 +80,16 @@ class Worker:
         return getattr(self._process, "pid", None)
 
     def start(self) -> None:
-        """Begin to load the model, unless it is there."""
+        """Begin to load the model, unless it is there, and listen to its process."""
+        self.launch()
+        if self._heard == self._life:
+            return
+        self._heard = self._life
+        known = (asyncio.get_running_loop(), self._connection, self._life)
+        threading.Thread(target=self._listen, args=known, daemon=True, name="messages").start()
+
+    def launch(self) -> None:
+        """Begin to load the model, unless it is there; `start` listens, once there is an event loop."""
         if self.alive:
             return
         context = multiprocessing.get_context("spawn")
@@ -101,8 +111,6 @@ class Worker:
             theirs.close()
         self._connection, self.state = ours, "starting"
         self._life += 1
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=self._listen, args=(loop, ours, self._life), daemon=True, name="messages").start()
 
     def submit(self, key: Key, part: tuple[str, str, bool], ask: Any) -> tuple[Job, "asyncio.Queue[Event]"]:
         """The job of this key, new or shared, and a queue on which its news arrive."""
