@@ -138,6 +138,7 @@ class ShownPart {
     this.clear();
     for (const block of blocks) if (block.kind === "choices") choose(block);
     this.clear = render(this.place, blocks, pick);
+    mark();
     if (this.part.name === "claim") this.place.prepend(back());
     this.root.dataset.shown = String(Number(this.root.dataset.shown ?? 0) + 1);
   }
@@ -182,6 +183,8 @@ function pick(values) {
   if (values.claim) $("controls").scrollIntoView({block: "start"});
 }
 
+function mark() { for (const entry of figures) markChosen(entry, state.values); }
+
 function set(name, value) {
   state.values[name] = value;
   const field = current.fields.find(one => one.name === name);
@@ -192,6 +195,7 @@ function set(name, value) {
 function refresh(push = false) {
   toAddress(state, current.fields, push);
   notify("");
+  mark();
   const parts = [...shownParts.values()];
   for (const shown of [...parts.filter(one => one.part.quick), ...parts.filter(one => !one.part.quick)]) shown.update();
   if (parts.every(one => one.root.hidden)) notify("Nothing to show yet: type a sentence.");

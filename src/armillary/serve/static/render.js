@@ -42,6 +42,20 @@ function sketch(place, part) {
   return entry;
 }
 
+// Frames what was chosen on a map: a cell, or a whole row where only the row is chosen.
+function markChosen(entry, values) {
+  const {pick, figure} = entry.part;
+  if (!pick) return;
+  const at = Object.fromEntries(Object.entries(pick).map(([field, of]) => [of, Number(values[field])]));
+  const before = JSON.stringify(figure.layout.shapes ?? []);
+  figure.layout.shapes = figure.data.filter(trace => trace.type === "heatmap").map(trace => ({
+    type: "rect", yref: trace.yaxis ?? "y", y0: at.row - .5, y1: at.row + .5, line: {color: "#D55E00", width: 2.5},
+    ...("column" in at ? {xref: trace.xaxis ?? "x", x0: at.column - .5, x1: at.column + .5}
+      : {xref: `${trace.xaxis ?? "x"} domain`, x0: 0, x1: 1}),
+  }));
+  if (before !== JSON.stringify(figure.layout.shapes)) entry.draw();
+}
+
 function figureBlock(block, place, pick) {
   const frame = make("div", "", {class: "figure-frame"});
   const drawing = make("div", "", {class: "figure", role: "img", "aria-label": `figure: ${block.title}`});
