@@ -230,9 +230,9 @@ def test_the_globe_plays_and_hears_the_keyboard(browser: Any, server: Running) -
         page = seen.page
         page.locator(".sphere canvas").focus()
         page.keyboard.press("Home")
-        assert page.locator(".layers output").inner_text() == "start"
+        page.wait_for_selector(".layers output:text-is('start')")
         page.keyboard.press("ArrowRight")
-        assert page.locator(".layers output").inner_text() == "after L0"
+        page.wait_for_selector(".layers output:text-is('after L0')")
         page.fill("#field-sentence", TYPED)
         page.keyboard.press("ArrowLeft")
         seen.settle()

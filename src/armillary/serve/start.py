@@ -116,6 +116,11 @@ def make_site(
                 app.state.server.stop()
                 await super().shutdown(sockets)
 
+            def handle_exit(self, sig: int, frame: Any) -> None:
+                # Stopping takes two seconds at most; another Ctrl-C would only cut it short with a traceback.
+                if not self.should_exit:
+                    super().handle_exit(sig, frame)
+
         return Stopping
 
     guarded = Guard(app, token, hosts, framed)
