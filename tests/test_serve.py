@@ -280,6 +280,28 @@ def test_edits_leave_the_model_as_it_was(visitor, anatomy):
     assert torch.equal(before, after)
 
 
+def test_an_edit_is_named_in_the_title_as_it_is_named_elsewhere(visitor):
+    fields = {"model": "one", "sentence": WORDS, "layer": 1, "head": 0, "off": False, "shuffle": "within"}
+    assert visitor.blocks("edits", "words", **fields)[0]["title"].startswith("Axes of L1 shuffled within heads: ")
+
+
+def test_a_stream_that_an_edit_makes_vanish_has_no_path(visitor):
+    said = visitor.refusal("edits", "paths", model="two", sentence=WORDS, layer=0, off=False, factor=0.0)
+    assert "has length zero" in said, "no biases: what is zero stays zero"
+
+
+def test_a_model_that_cannot_be_loaded_says_why(tmp_path):
+    from armillary.serve.library import Library
+    from armillary.serve.model_process import Source
+
+    with visiting(Library(models={"none": Source(str(tmp_path / "none"), {}, live=True)})) as found:
+        answer = found.post("/api/model", {"model": "none"})
+        assert answer.status_code == 200, "the request was right"
+        assert "there is no model at" in answer.json()["error"]
+        assert "there is no model at" in found.refusal("sphere", "path", model="none", sentence=WORDS)
+        assert found.post("/api/model", {"model": "other"}).status_code == 400
+
+
 def test_a_vocabulary_that_attacks_is_text(visitor):
     travel = runpy.run_path(str(Path(__file__).parent / "test_travel_view.py"))
     evil = load(tiny("gpt2"), tokenizer=travel["evil_tokenizer"](), progress=False)

@@ -172,6 +172,32 @@ def test_a_click_on_the_atlas_shows_that_heads_pattern(browser: Any, server: Run
         assert seen.problems == []
 
 
+@pytest.mark.parametrize(("room", "fields"), [("heads", ("layer", "head")), ("filter", ("layer",))])
+def test_the_choice_is_framed_on_the_map(browser: Any, server: Running, room: str, fields: tuple[str, ...]) -> None:
+    framed = "document.querySelector('.part .figure').layout.shapes.map(one => [one.y0 + .5, one.x0])"
+    with Watched(browser, server.address, room, "&layer=2&head=1") as seen:
+        seen.settle()
+        assert seen.page.evaluate(framed)[0] == [2, 0.5 if len(fields) == 2 else 0]
+        seen.page.fill("#field-layer", "4")
+        seen.page.wait_for_function(f"{framed}[0][0] === 4")
+        seen.settle()
+        assert seen.page.evaluate(framed)[0][0] == 4
+        assert seen.problems == []
+
+
+def test_a_long_sentence_is_refused_and_not_cut(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "norms") as seen:
+        seen.settle()
+        seen.page.fill("#field-sentence", "word " * 10_000)
+        seen.page.wait_for_selector(".refused:has-text('50,000 characters')")
+        assert len(seen.page.input_value("#field-sentence")) == 50_000
+        assert len(seen.page.url) < 2000
+        seen.page.fill("#field-sentence", TYPED)
+        seen.page.wait_for_selector(".refused", state="detached")
+        seen.settle()
+        assert seen.problems == []
+
+
 def test_the_evidence_of_a_claim_is_one_click_away(browser: Any, server: Running) -> None:
     with Watched(browser, server.address, "ledger") as seen:
         seen.settle()
@@ -341,6 +367,16 @@ def test_ctrl_c_leaves_nothing_behind(browser: Any) -> None:
     assert said.strip() == "Stopped."
     gone, alive = psutil.wait_procs(children, timeout=10)
     assert not alive, gone
+
+
+def test_an_impatient_ctrl_c_is_quiet(browser: Any) -> None:
+    running = Running("builtin:gpt")
+    with Watched(browser, running.address, "sphere") as seen:
+        seen.settle()
+        running.process.send_signal(signal.SIGINT)
+        code, said = running.stop()
+    assert code == 0
+    assert said.strip() == "Stopped."
 
 
 def test_ctrl_c_while_the_model_is_loaded_is_quiet(browser: Any) -> None:

@@ -213,13 +213,17 @@ async def _rooms(request: Request) -> Response:
 
 
 async def _model(request: Request) -> Response:
-    """A model's facts; waits until it is loaded."""
+    """A model's facts, or why it has none; waits until it is loaded."""
     try:
         given = await _body(request)
-        facts = await request.app.state.server.worker(str(given.get("model", ""))).known()
+        worker = request.app.state.server.worker(str(given.get("model", "")))
     except ArmillaryError as error:
         return JSONResponse({"error": str(error)}, 400)
-    return JSONResponse(facts)
+    try:
+        return JSONResponse(await worker.known())
+    except ArmillaryError as error:
+        # The request was right; the model cannot be loaded.
+        return JSONResponse({"error": str(error)})
 
 
 async def _part(request: Request) -> Response:

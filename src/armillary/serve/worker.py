@@ -94,7 +94,8 @@ class Worker:
             return
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        self._cancelled = context.Value("q", -1)
+        # One writer, one number: a lock would be a semaphore that a killed process leaves behind.
+        self._cancelled = context.Value("q", -1, lock=False)
         if self.source.live:
             self._process = threading.Thread(
                 target=serve_model, args=(theirs, self._cancelled, self.source), daemon=True, name=f"model {self.name}"

@@ -72,6 +72,10 @@ class ShownPart {
     this.stop?.abort();
     if (!wanted) { this.key = null; this.clear(); return; }
     this.key = key;
+    const long = current.fields.find(one => this.part.fields.includes(one.name) && tooLong(one, state.values[one.name]));
+    if (long) return this.refuse(`‘${long.label}’ has ${[...state.values[long.name]].length.toLocaleString("en")} `
+      + `characters, and the page takes at most ${long.limit.toLocaleString("en")}; shorten it, or use the command line, `
+      + "which reads whole files.");
     const stop = this.stop = new AbortController();
     const late = setTimeout(() => this.say("working …", null), 150);
     this.place.setAttribute("aria-busy", "true");
@@ -147,7 +151,10 @@ class ShownPart {
     this.quiet();
     this.clear();
     this.clear = () => {};
-    this.place.replaceChildren(make("p", text.charAt(0).toUpperCase() + text.slice(1), {class: "refused", role: "alert"}));
+    // A model's name keeps its small letter.
+    const named = house.models.some(name => text.startsWith(name));
+    const said = named ? text : text.charAt(0).toUpperCase() + text.slice(1);
+    this.place.replaceChildren(make("p", said, {class: "refused", role: "alert"}));
   }
 
   leave() { this.stop?.abort(); this.clear(); }
@@ -268,8 +275,9 @@ async function know() {
   try {
     const facts = await (await ask("api/model", {model: asked})).json();
     if (asked !== state.model) return;
+    if (facts.error) throw new Error(facts.error);
     state.facts = facts;
-    $("facts").textContent = `${facts.name} · ${facts.layers} layers · ${facts.heads} heads · width ${facts.width}`;
+    $("facts").textContent = `${asked} · ${facts.layers} layers · ${facts.heads} heads · width ${facts.width}`;
     for (const field of current.fields) {
       const input = document.querySelector(`[data-field="${CSS.escape(field.name)}"]`);
       if (!field.of || !input) continue;
