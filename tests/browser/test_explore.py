@@ -1,5 +1,7 @@
 """Do the rooms work in a real browser, on a real server with a real model? And do they keep to this machine?"""
 
+import functools
+import http.server
 import json
 import os
 import re
@@ -7,6 +9,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -367,6 +370,53 @@ def test_ctrl_c_leaves_nothing_behind(browser: Any) -> None:
     assert said.strip() == "Stopped."
     gone, alive = psutil.wait_procs(children, timeout=10)
     assert not alive, gone
+
+
+def test_a_notebook_of_another_name_shows_the_page_in_its_frame(browser: Any, tmp_path: Path) -> None:
+    """Jupyter is at localhost, the frame at 127.0.0.1: another site, in which a browser forbids storage."""
+    import armillary
+
+    page = armillary.explore("builtin:gpt")
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><link rel=icon href='data:,'>{page._repr_html_()}")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    notebook = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=notebook.serve_forever, daemon=True).start()
+    try:
+        with Watched(browser, "about:blank") as seen:
+            seen.page.goto(f"http://localhost:{notebook.server_port}/notebook.html")
+            frame = seen.page.frame_locator("iframe")
+            frame.locator(".travel canvas").first.wait_for(timeout=120_000)
+            frame.locator("nav a[data-room=shear]").click()
+            frame.locator(".main-svg").first.wait_for(timeout=60_000)
+            assert [one for one in seen.problems if "localhost" not in one and "about:" not in one] == []
+    finally:
+        notebook.shutdown()
+        page.stop()
+
+
+SCRIPT = """
+import armillary
+page = armillary.explore("builtin:gpt")
+print(page.address, flush=True)
+input()
+page.stop()
+print("stopped")
+"""
+
+
+def test_a_plain_script_can_show_the_page(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "script.py"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    with Watched(browser, process.stdout.readline().strip(), "sphere") as seen:
+        seen.settle()
+        assert seen.refused() == []
+        assert seen.problems == []
+    said, complaints = process.communicate("\n", timeout=30)
+    assert (said.strip(), complaints) == ("stopped", "")
 
 
 def test_an_impatient_ctrl_c_is_quiet(browser: Any) -> None:

@@ -7,9 +7,11 @@ once, from the process when it next says how far it is, and otherwise by force.
 import asyncio
 import contextlib
 import multiprocessing
+import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,19 @@ Event = tuple[Any, ...]
 
 class BusyError(ArmillaryError):
     """Too many people ask at once."""
+
+
+@contextlib.contextmanager
+def _unnamed_main() -> Iterator[None]:
+    """A spawned process runs the main module again, unless it has no name: a script would start another server."""
+    main = vars(sys.modules["__main__"])
+    kept = {name: main[name] for name in ("__spec__", "__file__") if name in main}
+    main["__spec__"] = None
+    main.pop("__file__", None)
+    try:
+        yield
+    finally:
+        main.update(kept)
 
 
 @dataclass(eq=False)
@@ -107,7 +122,8 @@ class Worker:
                 daemon=True,
                 name=f"model {self.name}",
             )
-        self._process.start()
+        with _unnamed_main():
+            self._process.start()
         if not self.source.live:
             theirs.close()
         self._connection, self.state = ours, "starting"

@@ -5,6 +5,15 @@ const $ = id => document.getElementById(id);
 const state = {token: "", inAddress: false, room: "", model: "", second: "", values: {}, facts: null};
 let house = null, current = null, shownParts = new Map();
 
+// The token of this tab. In a notebook's frame a browser may forbid storage; there the address holds the token.
+function remembered(token) {
+  try {
+    if (token === undefined) return sessionStorage.getItem("armillary-token");
+    sessionStorage.setItem("armillary-token", token);
+  } catch { /* forbidden */ }
+  return null;
+}
+
 // ---- asking --------------------------------------------------------------------------------------------
 
 const headers = () => ({"content-type": "application/json", "x-armillary-token": state.token});
@@ -320,7 +329,7 @@ async function open() {
     return error.status === 403 ? askToken("This page needs the token that armillary explore printed with its address.")
       : void ($("about").textContent = error.message);
   }
-  sessionStorage.setItem("armillary-token", state.token);
+  remembered(state.token);
   shared = house.common;
   $("version").textContent = `Armillary ${house.version}`;
   const {room, values} = fromAddress();
@@ -381,5 +390,5 @@ $("export").addEventListener("click", async () => {
 
 const given = fromAddress();
 state.inAddress = Boolean(given.token);
-state.token = given.token ?? sessionStorage.getItem("armillary-token") ?? "";
+state.token = given.token ?? remembered() ?? "";
 open();
