@@ -309,7 +309,7 @@ def test_the_accessibility_checker_finds_nothing_serious(browser: Any, server: R
             assert serious == [], json.dumps(serious, indent=1)
 
 
-@pytest.mark.parametrize("room", ["sphere", "heads", "ledger", "training", "edits"])
+@pytest.mark.parametrize("room", ["sphere", "heads", "ledger", "training", "edits", "norms", "shear"])
 def test_a_saved_room_works_from_disk(browser: Any, server: Running, room: str, tmp_path: Path) -> None:
     with Watched(browser, server.address, room, accept_downloads=True) as seen:
         seen.settle()
@@ -325,6 +325,11 @@ def test_a_saved_room_works_from_disk(browser: Any, server: Running, room: str, 
     page.goto((tmp_path / "room.html").as_uri())
     page.wait_for_selector(".main-svg, .sphere canvas, table.ledger")
     page.wait_for_timeout(300)
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.wait_for_timeout(800)
+    beyond = "all => all.some(one => one.getBoundingClientRect().right > innerWidth + 1)"
+    assert not page.eval_on_selector_all(".figure text", beyond), "labels reflow without a server"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert problems == []
     context.close()
 
@@ -391,6 +396,7 @@ def test_a_notebook_of_another_name_shows_the_page_in_its_frame(browser: Any, tm
             assert [one for one in seen.problems if "localhost" not in one and "about:" not in one] == []
     finally:
         notebook.shutdown()
+        notebook.server_close()
         page.stop()
 
 

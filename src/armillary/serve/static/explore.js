@@ -151,7 +151,7 @@ class ShownPart {
     this.clear();
     for (const block of blocks) if (block.kind === "choices") choose(block);
     this.clear = render(this.place, blocks, pick);
-    mark();
+    markMaps();
     if (this.part.name === "claim") this.place.prepend(back());
     this.root.dataset.shown = String(Number(this.root.dataset.shown ?? 0) + 1);
   }
@@ -199,7 +199,7 @@ function pick(values) {
   if (values.claim) $("controls").scrollIntoView({block: "start"});
 }
 
-function mark() { for (const entry of figures) markChosen(entry, state.values); }
+function markMaps() { for (const entry of figures) markChosen(entry, state.values); }
 
 function set(name, value) {
   state.values[name] = value;
@@ -211,7 +211,7 @@ function set(name, value) {
 function refresh(push = false) {
   toAddress(state, current.fields, push);
   notify("");
-  mark();
+  markMaps();
   const parts = [...shownParts.values()];
   for (const shown of [...parts.filter(one => one.part.quick), ...parts.filter(one => !one.part.quick)]) shown.update();
   if (parts.every(one => one.root.hidden)) notify("Nothing to show yet: type a sentence.");

@@ -33,7 +33,8 @@ const arrived = new Promise(done => {
 });
 
 function sketch(place, part) {
-  const drawn = [part.figure.data, ...(part.figure.frames ?? []).map(frame => frame.data)];
+  const frames = [...(part.figure.frames ?? []), ...(part.narrow?.frames ?? [])];
+  const drawn = [part.figure.data, ...frames.map(frame => frame.data)];
   for (const data of drawn) for (const trace of data) unfold(trace);
   const draw = () => arrived.then(() => place.isConnected
     ? drawFigure(place, fitting(part), common(), night.matches) : null);
@@ -44,7 +45,7 @@ function sketch(place, part) {
 
 // Frames what was chosen on a map: a cell, or a whole row where only the row is chosen.
 function markChosen(entry, values) {
-  const {pick, figure} = entry.part;
+  const {pick} = entry.part, figure = fitting(entry.part);
   if (!pick) return;
   const at = Object.fromEntries(Object.entries(pick).map(([field, of]) => [of, Number(values[field])]));
   const before = JSON.stringify(figure.layout.shapes ?? []);
@@ -59,10 +60,15 @@ function markChosen(entry, values) {
 function figureBlock(block, place, pick) {
   const frame = make("div", "", {class: "figure-frame"});
   const drawing = make("div", "", {class: "figure", role: "img", "aria-label": `figure: ${block.title}`});
-  drawing.style.height = `${block.figure.layout.height - block.figure.layout.margin.t + common().top}px`;
   frame.append(drawing);
   const [title, ...rest] = heading(block);
-  const entry = sketch(drawing, block), steps = block.figure.frames ? player(block, entry, title) : null;
+  const entry = sketch(drawing, block);
+  entry.size = () => {
+    const {height, margin} = fitting(block).layout;
+    drawing.style.height = `${height - margin.t + common().top}px`;
+  };
+  entry.size();
+  const steps = block.figure.frames ? player(block, entry, title) : null;
   place.append(...[title, ...rest, steps?.row, frame, saves(block)].filter(Boolean));
   steps?.show(block.start ?? 0);
   entry.draw().then(drawn => {
@@ -87,6 +93,7 @@ function player(block, entry, title) {
     output.textContent = frames[at].name;
     slider.setAttribute("aria-valuetext", frames[at].name);
     block.figure.data = frames[at].data;
+    if (block.narrow?.frames) block.fitted = {layout: block.narrow.layout, data: block.narrow.frames[at].data};
     const said = frames[at].layout?.title?.text;
     if (said && title) title.textContent = said.replaceAll("<br>", " ");
     entry.draw();
