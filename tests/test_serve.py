@@ -117,6 +117,19 @@ def test_the_page_has_no_script_of_its_own_and_names_no_other_host(visitor):
     assert "http://" not in page and "https://" not in page
 
 
+def test_scripts_of_the_page_share_no_name():
+    """Scripts of one page share one scope: a second function of a name would replace the first without a word."""
+    from armillary.serve.app import STATIC
+
+    found: list[str] = []
+    for name, path in STATIC.items():
+        if name.endswith(".js"):
+            text = path.read_text("utf-8")
+            found += re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", text, re.MULTILINE)
+    assert len(found) > 50
+    assert [name for name in set(found) if found.count(name) > 1] == []
+
+
 # ---- how much ---------------------------------------------------------------------------------------------------
 
 
