@@ -182,7 +182,7 @@ def test_the_choice_is_framed_on_the_map(browser: Any, server: Running, room: st
         seen.settle()
         assert seen.page.evaluate(framed)[0] == [2, 0.5 if len(fields) == 2 else 0]
         seen.page.fill("#field-layer", "4")
-        seen.page.wait_for_function(f"{framed}[0][0] === 4")
+        seen.page.wait_for_timeout(500)
         seen.settle()
         assert seen.page.evaluate(framed)[0][0] == 4
         assert seen.problems == []
