@@ -35,7 +35,7 @@ class BusyError(ArmillaryError):
 def _unnamed_main() -> Iterator[None]:
     """A spawned process runs the main module again, unless it has no name: a script would start another server."""
     main = vars(sys.modules["__main__"])
-    kept = {name: main[name] for name in ("__spec__", "__file__") if name in main}
+    kept: dict[str, Any] = {name: main[name] for name in ("__spec__", "__file__") if name in main}
     main["__spec__"] = None
     main.pop("__file__", None)
     try:
