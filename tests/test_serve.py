@@ -117,6 +117,19 @@ def test_the_page_has_no_script_of_its_own_and_names_no_other_host(visitor):
     assert "http://" not in page and "https://" not in page
 
 
+def test_scripts_of_the_page_share_no_name():
+    """Scripts of one page share one scope: a second function of a name would replace the first without a word."""
+    from armillary.serve.app import STATIC
+
+    found: list[str] = []
+    for name, path in STATIC.items():
+        if name.endswith(".js"):
+            text = path.read_text("utf-8")
+            found += re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", text, re.MULTILINE)
+    assert len(found) > 50
+    assert [name for name in set(found) if found.count(name) > 1] == []
+
+
 # ---- how much ---------------------------------------------------------------------------------------------------
 
 
@@ -278,6 +291,28 @@ def test_edits_leave_the_model_as_it_was(visitor, anatomy):
     assert "nothing is edited" in visitor.refusal("edits", "words", **fields, off=False)
     after = watched(anatomy, torch.tensor([[5, 6, 7]]), "L2.resid_post")["L2.resid_post"]
     assert torch.equal(before, after)
+
+
+def test_an_edit_is_named_in_the_title_as_it_is_named_elsewhere(visitor):
+    fields = {"model": "one", "sentence": WORDS, "layer": 1, "head": 0, "off": False, "shuffle": "within"}
+    assert visitor.blocks("edits", "words", **fields)[0]["title"].startswith("Axes of L1 shuffled within heads: ")
+
+
+def test_a_stream_that_an_edit_makes_vanish_has_no_path(visitor):
+    said = visitor.refusal("edits", "paths", model="two", sentence=WORDS, layer=0, off=False, factor=0.0)
+    assert "has length zero" in said, "no biases: what is zero stays zero"
+
+
+def test_a_model_that_cannot_be_loaded_says_why(tmp_path):
+    from armillary.serve.library import Library
+    from armillary.serve.model_process import Source
+
+    with visiting(Library(models={"none": Source(str(tmp_path / "none"), {}, live=True)})) as found:
+        answer = found.post("/api/model", {"model": "none"})
+        assert answer.status_code == 200, "the request was right"
+        assert "there is no model at" in answer.json()["error"]
+        assert "there is no model at" in found.refusal("sphere", "path", model="none", sentence=WORDS)
+        assert found.post("/api/model", {"model": "other"}).status_code == 400
 
 
 def test_a_vocabulary_that_attacks_is_text(visitor):

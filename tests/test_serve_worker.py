@@ -49,6 +49,17 @@ async def finished(queue):
 COUNT = ("slow", "count", False)
 
 
+def test_a_model_that_was_launched_before_the_loop_answers(anatomy, counted):
+    worker = Worker("tiny", Source(anatomy, {}, live=True))
+    worker.launch()
+
+    async def visit():
+        assert (await finished(worker.submit(("one",), COUNT, {})[1]))[0] == "result"
+        worker.stop()
+
+    asyncio.run(visit())
+
+
 def test_visitors_who_ask_for_the_same_share_one_job(anatomy, counted):
     async def visit():
         worker = Worker("tiny", Source(anatomy, {}, live=True))

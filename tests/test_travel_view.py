@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -242,6 +243,20 @@ def test_the_view_is_a_turn_and_shows_most(made):
     assert (front > 0).mean() >= 0.5
     moved = ((made.points[:, -1] - made.points[:, 0]) @ turn.T).mean(0)
     assert moved[0] >= 0, "words move to the right"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_one_word_both_the_end_and_the_target_are_seen(made, seed):
+    random = np.random.default_rng(seed)
+    points, targets = random.normal(size=(1, 6, 3)), random.normal(size=(1, 3))
+    points /= np.linalg.norm(points, axis=-1, keepdims=True)
+    # The worst case but one: the target is almost behind the end.
+    targets = -points[:, -1] + 0.1 * targets
+    targets /= np.linalg.norm(targets, axis=-1, keepdims=True)
+    one = replace(made, points=points, targets=targets, drawn=made.drawn[:1], word=None)
+    turn = scene.view(one)
+    assert (points[0, -1] @ turn.T)[2] > -0.05, "where labels are drawn"
+    assert (targets[0] @ turn.T)[2] > -0.05
 
 
 def test_labels_cover_no_other():

@@ -1,5 +1,7 @@
 """Do the rooms work in a real browser, on a real server with a real model? And do they keep to this machine?"""
 
+import functools
+import http.server
 import json
 import os
 import re
@@ -7,6 +9,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,6 +175,32 @@ def test_a_click_on_the_atlas_shows_that_heads_pattern(browser: Any, server: Run
         assert seen.problems == []
 
 
+@pytest.mark.parametrize(("room", "fields"), [("heads", ("layer", "head")), ("filter", ("layer",))])
+def test_the_choice_is_framed_on_the_map(browser: Any, server: Running, room: str, fields: tuple[str, ...]) -> None:
+    framed = "document.querySelector('.part .figure').layout.shapes.map(one => [one.y0 + .5, one.x0])"
+    with Watched(browser, server.address, room, "&layer=2&head=1") as seen:
+        seen.settle()
+        assert seen.page.evaluate(framed)[0] == [2, 0.5 if len(fields) == 2 else 0]
+        seen.page.fill("#field-layer", "4")
+        seen.page.wait_for_timeout(500)
+        seen.settle()
+        assert seen.page.evaluate(framed)[0][0] == 4
+        assert seen.problems == []
+
+
+def test_a_long_sentence_is_refused_and_not_cut(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "norms") as seen:
+        seen.settle()
+        seen.page.fill("#field-sentence", "word " * 10_000)
+        seen.page.wait_for_selector(".refused:has-text('50,000 characters')")
+        assert len(seen.page.input_value("#field-sentence")) == 50_000
+        assert len(seen.page.url) < 2000
+        seen.page.fill("#field-sentence", TYPED)
+        seen.page.wait_for_selector(".refused", state="detached")
+        seen.settle()
+        assert seen.problems == []
+
+
 def test_the_evidence_of_a_claim_is_one_click_away(browser: Any, server: Running) -> None:
     with Watched(browser, server.address, "ledger") as seen:
         seen.settle()
@@ -230,9 +259,9 @@ def test_the_globe_plays_and_hears_the_keyboard(browser: Any, server: Running) -
         page = seen.page
         page.locator(".sphere canvas").focus()
         page.keyboard.press("Home")
-        assert page.locator(".layers output").inner_text() == "start"
+        page.wait_for_selector(".layers output:text-is('start')")
         page.keyboard.press("ArrowRight")
-        assert page.locator(".layers output").inner_text() == "after L0"
+        page.wait_for_selector(".layers output:text-is('after L0')")
         page.fill("#field-sentence", TYPED)
         page.keyboard.press("ArrowLeft")
         seen.settle()
@@ -280,7 +309,7 @@ def test_the_accessibility_checker_finds_nothing_serious(browser: Any, server: R
             assert serious == [], json.dumps(serious, indent=1)
 
 
-@pytest.mark.parametrize("room", ["sphere", "heads", "ledger", "training", "edits"])
+@pytest.mark.parametrize("room", ["sphere", "heads", "ledger", "training", "edits", "norms", "shear"])
 def test_a_saved_room_works_from_disk(browser: Any, server: Running, room: str, tmp_path: Path) -> None:
     with Watched(browser, server.address, room, accept_downloads=True) as seen:
         seen.settle()
@@ -296,6 +325,11 @@ def test_a_saved_room_works_from_disk(browser: Any, server: Running, room: str, 
     page.goto((tmp_path / "room.html").as_uri())
     page.wait_for_selector(".main-svg, .sphere canvas, table.ledger")
     page.wait_for_timeout(300)
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.wait_for_timeout(800)
+    beyond = "all => all.some(one => one.getBoundingClientRect().right > innerWidth + 1)"
+    assert not page.eval_on_selector_all(".figure text", beyond), "labels reflow without a server"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert problems == []
     context.close()
 
@@ -341,6 +375,64 @@ def test_ctrl_c_leaves_nothing_behind(browser: Any) -> None:
     assert said.strip() == "Stopped."
     gone, alive = psutil.wait_procs(children, timeout=10)
     assert not alive, gone
+
+
+def test_a_notebook_of_another_name_shows_the_page_in_its_frame(browser: Any, tmp_path: Path) -> None:
+    """Jupyter is at localhost, the frame at 127.0.0.1: another site, in which a browser forbids storage."""
+    import armillary
+
+    page = armillary.explore("builtin:gpt")
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><link rel=icon href='data:,'>{page._repr_html_()}")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    notebook = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=notebook.serve_forever, daemon=True).start()
+    try:
+        with Watched(browser, "about:blank") as seen:
+            seen.page.goto(f"http://localhost:{notebook.server_port}/notebook.html")
+            frame = seen.page.frame_locator("iframe")
+            frame.locator(".travel canvas").first.wait_for(timeout=120_000)
+            frame.locator("nav a[data-room=shear]").click()
+            frame.locator(".main-svg").first.wait_for(timeout=60_000)
+            assert [one for one in seen.problems if "localhost" not in one and "about:" not in one] == []
+    finally:
+        notebook.shutdown()
+        notebook.server_close()
+        page.stop()
+
+
+SCRIPT = """
+import armillary
+page = armillary.explore("builtin:gpt")
+print(page.address, flush=True)
+input()
+page.stop()
+print("stopped")
+"""
+
+
+def test_a_plain_script_can_show_the_page(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "script.py"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    with Watched(browser, process.stdout.readline().strip(), "sphere") as seen:
+        seen.settle()
+        assert seen.refused() == []
+        assert seen.problems == []
+    said, complaints = process.communicate("\n", timeout=30)
+    assert (said.strip(), complaints) == ("stopped", "")
+
+
+def test_an_impatient_ctrl_c_is_quiet(browser: Any) -> None:
+    running = Running("builtin:gpt")
+    with Watched(browser, running.address, "sphere") as seen:
+        seen.settle()
+        running.process.send_signal(signal.SIGINT)
+        code, said = running.stop()
+    assert code == 0
+    assert said.strip() == "Stopped."
 
 
 def test_ctrl_c_while_the_model_is_loaded_is_quiet(browser: Any) -> None:

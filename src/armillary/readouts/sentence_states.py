@@ -15,7 +15,7 @@ from torch import Tensor
 
 from armillary.anatomy.loading.quiet import quiet
 from armillary.anatomy.vocabulary import _BYTES, Vocabulary
-from armillary.errors import TextError
+from armillary.errors import ModelError, TextError
 from armillary.flow.capture import run, still, watching
 from armillary.flow.documents import Documents
 from armillary.flow.tokens import Window, encode
@@ -84,6 +84,7 @@ def sentence_states(
     with still(anatomy.model), watching(anatomy, dict.fromkeys(sites, watch.see)):
         run(anatomy, torch.tensor([window.ids]))
     raw, units = torch.stack(watch.raw, 1), torch.stack(watch.units, 1)
+    _check_directions(anatomy, units, [*sites.values()])
     after = [[*ids[1:], -1][i] for i in drawn]
     lens = _lens(vocabulary, raw, units, after, top) if predicts else _nearest(vocabulary, units, top)
     goals = [lens.prediction if i < 0 else i for i in after] if predicts else [ids[i] for i in drawn]
@@ -97,6 +98,16 @@ def sentence_states(
     fields |= {"states": tuple(sites.values()), "readings": lens.readings, "probability": lens.probability}
     fields |= {"moved": np.degrees(moved), "own": np.degrees(own), "following": np.degrees(following)}
     return fields, units.numpy(), targets.numpy()
+
+
+def _check_directions(anatomy: "Anatomy", units: Tensor, states: Sequence[str]) -> None:
+    """Refuse states [n, S, d] of length zero, as an edit can make them: they point nowhere."""
+    lost = (~(units.abs().sum(-1) > 0)).any(0).nonzero()
+    if len(lost):
+        raise ModelError(
+            f"a word of {anatomy.name} has length zero, or contains NaN, at {states[int(lost[0])]}; it has no "
+            "direction there, and cannot be drawn on a sphere."
+        )
 
 
 def _vectors(anatomy: "Anatomy") -> Tensor:

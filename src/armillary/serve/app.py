@@ -70,6 +70,13 @@ class Server:
             min(idle, key=lambda w: w.used).stop()
         return worker
 
+    def launch_first(self) -> list[Worker]:
+        """Begin to load the first model; its worker, where there is a model."""
+        first = [self.worker(name) for name in [*self.library.models][:1]]
+        for worker in first:
+            worker.launch()
+        return first
+
     def remembered(self, key: Key) -> bytes | None:
         if key in self._results:
             self._results.move_to_end(key)
@@ -147,10 +154,9 @@ def make_app(library: Library) -> Starlette:
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
-        first = next(iter(library.models), None)
-        if first is not None:
-            # The first model is loaded while the page is opened.
-            server.worker(first).start()
+        # The first model is loaded while the page is opened.
+        for worker in server.launch_first():
+            worker.start()
         yield
         server.stop()
 
@@ -207,13 +213,17 @@ async def _rooms(request: Request) -> Response:
 
 
 async def _model(request: Request) -> Response:
-    """A model's facts; waits until it is loaded."""
+    """A model's facts, or why it has none; waits until it is loaded."""
     try:
         given = await _body(request)
-        facts = await request.app.state.server.worker(str(given.get("model", ""))).known()
+        worker = request.app.state.server.worker(str(given.get("model", "")))
     except ArmillaryError as error:
         return JSONResponse({"error": str(error)}, 400)
-    return JSONResponse(facts)
+    try:
+        return JSONResponse(await worker.known())
+    except ArmillaryError as error:
+        # The request was right; the model cannot be loaded.
+        return JSONResponse({"error": str(error)})
 
 
 async def _part(request: Request) -> Response:

@@ -5,7 +5,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ArmillaryError
-from armillary.serve.room import Room
+from armillary.serve.room import Room, RoomPart
 
 if TYPE_CHECKING:
     from armillary.serve.app import Server
@@ -14,6 +14,9 @@ _START = """
 const record = JSON.parse(document.getElementById("room-data").textContent);
 shared = record.common;
 for (const [i, part] of record.parts.entries()) render(document.getElementById("part-" + i), part.blocks);
+const markAll = () => { for (const entry of figures) markChosen(entry, record.values); };
+markAll();
+whenReshaped(() => { markAll(); for (const entry of figures) { entry.size?.(); entry.draw(); } });
 """
 
 
@@ -25,14 +28,24 @@ async def exported(server: "Server", room: Room, given: Any) -> str:
     for part in room.parts:
         if not all(str(given.get(need) or "").strip() for need in part.needs):
             continue
-        blocks: list[dict[str, Any]] = []
-        async for kind, *rest in server.events(room, part, given):
-            if kind == "result":
-                blocks = json.loads(rest[0])["blocks"]
-            elif kind == "refused":
-                blocks = [{"kind": "html", "title": rest[0], "caption": "", "html": ""}]
-        parts.append({"title": part.title, "blocks": blocks})
+        wide, narrow = [await _blocks(server, room, part, {**given, "narrow": form}) for form in (False, True)]
+        for block, thin in zip(wide, narrow, strict=False):
+            if block["kind"] == thin["kind"] == "figure":
+                # Both forms of every figure: the file is read on a phone, too, where no server draws it again.
+                block["narrow"] = {**thin["figure"], "whole": True}
+        parts.append({"title": part.title, "blocks": wide})
     return page(room, given, parts)
+
+
+async def _blocks(server: "Server", room: Room, part: RoomPart, given: Any) -> list[dict[str, Any]]:
+    """What a part shows, or the sentence in which it is refused."""
+    blocks: list[dict[str, Any]] = []
+    async for kind, *rest in server.events(room, part, given):
+        if kind == "result":
+            blocks = json.loads(rest[0])["blocks"]
+        elif kind == "refused":
+            blocks = [{"kind": "html", "title": rest[0], "caption": "", "html": ""}]
+    return blocks
 
 
 def page(room: Room, given: dict[str, Any], parts: list[dict[str, Any]]) -> str:
@@ -56,7 +69,8 @@ def page(room: Room, given: dict[str, Any], parts: list[dict[str, Any]]) -> str:
     )
     style = "".join(path.read_text("utf-8") for path in styles)
     body = f"<style>{style}</style>{masthead(room.title, lines)}{sections}"
-    data = inert(json.dumps({"common": themes(), "parts": parts}, separators=(",", ":")))
+    values = {name: given[name] for name in known if name in given}
+    data = inert(json.dumps({"common": themes(), "parts": parts, "values": values}, separators=(",", ":")))
     script = "".join(path.read_text("utf-8") for path in scripts)
     return whole_page(
         f"Armillary: {room.title}",

@@ -32,7 +32,12 @@ class Field:
     """May a choice that the model decides be none?"""
 
     def record(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "limit": self.limit}
+
+    @property
+    def limit(self) -> int:
+        """Most characters."""
+        return SENTENCE if self.kind == "sentence" else WORD
 
     def clean(self, value: Any) -> Any:
         """The value, checked; a missing one becomes the default."""
@@ -65,11 +70,10 @@ class Field:
             raise TextError(f"{self.label!r} holds half a character; type it again.")
         if self.kind == "choice" and self.choices and value not in dict(self.choices):
             raise ArmillaryError(f"there is no {self.label} {value!r}; {nearest(value, dict(self.choices))}")
-        limit = SENTENCE if self.kind == "sentence" else WORD
-        if len(value) > limit:
+        if len(value) > self.limit:
             raise TextError(
-                f"{self.label!r} has {len(value):,} characters, and the page takes at most {limit:,}; shorten it, or "
-                "use the command line, which reads whole files."
+                f"{self.label!r} has {len(value):,} characters, and the page takes at most {self.limit:,}; shorten it, "
+                "or use the command line, which reads whole files."
             )
         return value
 

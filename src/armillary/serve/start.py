@@ -96,15 +96,17 @@ def make_site(
     from armillary.serve.app import make_app
     from armillary.serve.guard import Guard
 
-    _warm()
     listener = bound(host, port, said)
+    app = make_app(library)
+    # The first model loads in its own process while this one gets ready.
+    app.state.server.launch_first()
+    _warm()
     number = listener.getsockname()[1]
     names = {host, *(LOOPBACK if host in LOOPBACK else (socket.gethostname(),))} - {"0.0.0.0", "::"}
     if host in ("0.0.0.0", "::"):
         names |= {*LOOPBACK, *_addresses()}
     hosts = [f"[{name}]:{number}" if ":" in name else f"{name}:{number}" for name in names]
     token = token or secrets.token_urlsafe(24)
-    app = make_app(library)
 
     def _stopping(base: Any) -> Any:
         """Workers end first: requests that wait for them would hold the server up."""
@@ -113,6 +115,11 @@ def make_site(
             async def shutdown(self, sockets: Any = None) -> None:
                 app.state.server.stop()
                 await super().shutdown(sockets)
+
+            def handle_exit(self, sig: int, frame: Any) -> None:
+                # Stopping takes two seconds at most; another Ctrl-C would only cut it short with a traceback.
+                if not self.should_exit:
+                    super().handle_exit(sig, frame)
 
         return Stopping
 

@@ -7,9 +7,11 @@ once, from the process when it next says how far it is, and otherwise by force.
 import asyncio
 import contextlib
 import multiprocessing
+import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,19 @@ Event = tuple[Any, ...]
 
 class BusyError(ArmillaryError):
     """Too many people ask at once."""
+
+
+@contextlib.contextmanager
+def _unnamed_main() -> Iterator[None]:
+    """A spawned process runs the main module again, unless it has no name: a script would start another server."""
+    main = vars(sys.modules["__main__"])
+    kept: dict[str, Any] = {name: main[name] for name in ("__spec__", "__file__") if name in main}
+    main["__spec__"] = None
+    main.pop("__file__", None)
+    try:
+        yield
+    finally:
+        main.update(kept)
 
 
 @dataclass(eq=False)
@@ -59,6 +74,7 @@ class Worker:
         self._running: Job | None = None
         self._number = 0
         self._life = 0
+        self._heard = 0
         self._process: Any = None
         self._connection: Any = None
         self._cancelled: Any = None
@@ -79,12 +95,22 @@ class Worker:
         return getattr(self._process, "pid", None)
 
     def start(self) -> None:
-        """Begin to load the model, unless it is there."""
+        """Begin to load the model, unless it is there, and listen to its process."""
+        self.launch()
+        if self._heard == self._life:
+            return
+        self._heard = self._life
+        known = (asyncio.get_running_loop(), self._connection, self._life)
+        threading.Thread(target=self._listen, args=known, daemon=True, name="messages").start()
+
+    def launch(self) -> None:
+        """Begin to load the model, unless it is there; `start` listens, once there is an event loop."""
         if self.alive:
             return
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        self._cancelled = context.Value("q", -1)
+        # One writer, one number: a lock would be a semaphore that a killed process leaves behind.
+        self._cancelled = context.Value("q", -1, lock=False)
         if self.source.live:
             self._process = threading.Thread(
                 target=serve_model, args=(theirs, self._cancelled, self.source), daemon=True, name=f"model {self.name}"
@@ -96,13 +122,12 @@ class Worker:
                 daemon=True,
                 name=f"model {self.name}",
             )
-        self._process.start()
+        with _unnamed_main():
+            self._process.start()
         if not self.source.live:
             theirs.close()
         self._connection, self.state = ours, "starting"
         self._life += 1
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=self._listen, args=(loop, ours, self._life), daemon=True, name="messages").start()
 
     def submit(self, key: Key, part: tuple[str, str, bool], ask: Any) -> tuple[Job, "asyncio.Queue[Event]"]:
         """The job of this key, new or shared, and a queue on which its news arrive."""

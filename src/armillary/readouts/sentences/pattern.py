@@ -35,7 +35,8 @@ def pattern(anatomy: Anatomy, sentence: str, layer: int, head: int) -> Sheet:
     vocabulary = Vocabulary.of(anatomy)
     words = [token_text(vocabulary, token) for token in window.ids]
     shown = np.where(np.tri(len(words), dtype=bool), weights, np.nan) if anatomy.causal else weights
-    notes = ["Each row sums to 1. Empty cells lie after the query: a causal model does not see them."]
+    empty = " Empty cells lie after the query: a causal model does not see them." if anatomy.causal else ""
+    notes = [f"Each row sums to 1.{empty}"]
     if whole > len(window.ids):
         notes.append(f"Only the first {plural(len(window.ids), 'token')} of {whole:,} were read: one window.")
     coords = {"query": words, "key": words}

@@ -68,7 +68,8 @@ def chosen(anatomy: "Anatomy", ask: Ask) -> tuple[list["Edit"], str]:
         said.append(f"stream after L{layer} × {ask['factor']:g}")
     if not edits:
         raise ArmillaryError("nothing is edited; switch a head off, shuffle, freeze or scale.")
-    return edits, ", ".join(said).capitalize() if said[0][0].islower() else ", ".join(said)
+    what = ", ".join(said)
+    return edits, what[0].upper() + what[1:]
 
 
 def _scale(anatomy: "Anatomy", site: str, sentence: str) -> float:

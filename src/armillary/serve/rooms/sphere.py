@@ -41,10 +41,10 @@ SPHERE = Room(
     (
         RoomPart("path", "", ("sentence", *SHARED), path, needs=("sentence",)),
         RoomPart(
-            "other", "Second sentence", SHARED, path, given={"sentence": "other"}, needs=("other",), beside="path",
+            "other", "", SHARED, path, given={"sentence": "other"}, needs=("other",), beside="path",
         ),
         RoomPart(
-            "second", "Second model", ("sentence", *SHARED), path, model="second", needs=("sentence", "second"),
+            "second", "", ("sentence", *SHARED), path, model="second", needs=("sentence", "second"),
             beside="path",
         ),
     ),

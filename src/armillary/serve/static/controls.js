@@ -6,12 +6,12 @@ function control(field, facts, change) {
   const id = `field-${field.name}`, label = make("label", "", {for: id, class: `field kind-${field.kind}`});
   label.append(make("span", field.label, {class: "name"}));
   const input = field.kind === "choice" ? make("select", "", {id}) : field.kind === "sentence"
-    ? make("textarea", "", {id, rows: 1, maxlength: 4000, spellcheck: "false"}) : make("input", "", {id});
+    ? make("textarea", "", {id, rows: 1, spellcheck: "false"}) : make("input", "", {id});
   input.dataset.field = field.name;
   if (field.about) input.setAttribute("aria-describedby", `${id}-about`);
   if (field.kind === "choice") offer(input, field.choices);
   if (field.kind === "flag") input.type = "checkbox";
-  if (field.kind === "word") Object.assign(input, {type: "text", maxLength: 80});
+  if (field.kind === "word") input.type = "text";
   if (field.kind === "whole" || field.kind === "number") {
     const last = field.of && facts ? (facts[field.of] ?? 1) - 1 : field.most;
     Object.assign(input, {type: field.slides ? "range" : "number", min: field.least, max: last, step: field.step});
@@ -65,6 +65,9 @@ function writeControl(field, input, value) {
   fit(input);
 }
 
+// A text that the page does not take is refused in a sentence, not cut.
+const tooLong = (field, value) => ["sentence", "word"].includes(field.kind) && [...String(value)].length > field.limit;
+
 // ---- the address: everything that is not a default -----------------------------------------------------
 
 function fromAddress() {
@@ -85,7 +88,7 @@ function toAddress(state, fields, push) {
   for (const name of ["model", "second"]) if (state[name]) query.set(name, state[name]);
   for (const field of fields) {
     const value = state.values[field.name];
-    if (value !== undefined && value !== field.default) query.set(field.name, String(value));
+    if (value !== undefined && value !== field.default && !tooLong(field, value)) query.set(field.name, String(value));
   }
   const address = `${location.pathname}?${query}`;
   if (push) history.pushState(null, "", address);

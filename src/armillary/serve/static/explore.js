@@ -5,6 +5,15 @@ const $ = id => document.getElementById(id);
 const state = {token: "", inAddress: false, room: "", model: "", second: "", values: {}, facts: null};
 let house = null, current = null, shownParts = new Map();
 
+// The token of this tab. In a notebook's frame a browser may forbid storage; there the address holds the token.
+function remembered(token) {
+  try {
+    if (token === undefined) return sessionStorage.getItem("armillary-token");
+    sessionStorage.setItem("armillary-token", token);
+  } catch { /* forbidden */ }
+  return null;
+}
+
 // ---- asking --------------------------------------------------------------------------------------------
 
 const headers = () => ({"content-type": "application/json", "x-armillary-token": state.token});
@@ -72,6 +81,10 @@ class ShownPart {
     this.stop?.abort();
     if (!wanted) { this.key = null; this.clear(); return; }
     this.key = key;
+    const long = current.fields.find(one => this.part.fields.includes(one.name) && tooLong(one, state.values[one.name]));
+    if (long) return this.refuse(`‘${long.label}’ has ${[...state.values[long.name]].length.toLocaleString("en")} `
+      + `characters, and the page takes at most ${long.limit.toLocaleString("en")}; shorten it, or use the command line, `
+      + "which reads whole files.");
     const stop = this.stop = new AbortController();
     const late = setTimeout(() => this.say("working …", null), 150);
     this.place.setAttribute("aria-busy", "true");
@@ -138,6 +151,7 @@ class ShownPart {
     this.clear();
     for (const block of blocks) if (block.kind === "choices") choose(block);
     this.clear = render(this.place, blocks, pick);
+    markMaps();
     if (this.part.name === "claim") this.place.prepend(back());
     this.root.dataset.shown = String(Number(this.root.dataset.shown ?? 0) + 1);
   }
@@ -146,7 +160,10 @@ class ShownPart {
     this.quiet();
     this.clear();
     this.clear = () => {};
-    this.place.replaceChildren(make("p", text.charAt(0).toUpperCase() + text.slice(1), {class: "refused", role: "alert"}));
+    // A model's name keeps its small letter.
+    const named = house.models.some(name => text.startsWith(name));
+    const said = named ? text : text.charAt(0).toUpperCase() + text.slice(1);
+    this.place.replaceChildren(make("p", said, {class: "refused", role: "alert"}));
   }
 
   leave() { this.stop?.abort(); this.clear(); }
@@ -182,6 +199,8 @@ function pick(values) {
   if (values.claim) $("controls").scrollIntoView({block: "start"});
 }
 
+function markMaps() { for (const entry of figures) markChosen(entry, state.values); }
+
 function set(name, value) {
   state.values[name] = value;
   const field = current.fields.find(one => one.name === name);
@@ -192,6 +211,7 @@ function set(name, value) {
 function refresh(push = false) {
   toAddress(state, current.fields, push);
   notify("");
+  markMaps();
   const parts = [...shownParts.values()];
   for (const shown of [...parts.filter(one => one.part.quick), ...parts.filter(one => !one.part.quick)]) shown.update();
   if (parts.every(one => one.root.hidden)) notify("Nothing to show yet: type a sentence.");
@@ -264,8 +284,9 @@ async function know() {
   try {
     const facts = await (await ask("api/model", {model: asked})).json();
     if (asked !== state.model) return;
+    if (facts.error) throw new Error(facts.error);
     state.facts = facts;
-    $("facts").textContent = `${facts.name} · ${facts.layers} layers · ${facts.heads} heads · width ${facts.width}`;
+    $("facts").textContent = `${asked} · ${facts.layers} layers · ${facts.heads} heads · width ${facts.width}`;
     for (const field of current.fields) {
       const input = document.querySelector(`[data-field="${CSS.escape(field.name)}"]`);
       if (!field.of || !input) continue;
@@ -308,7 +329,7 @@ async function open() {
     return error.status === 403 ? askToken("This page needs the token that armillary explore printed with its address.")
       : void ($("about").textContent = error.message);
   }
-  sessionStorage.setItem("armillary-token", state.token);
+  remembered(state.token);
   shared = house.common;
   $("version").textContent = `Armillary ${house.version}`;
   const {room, values} = fromAddress();
@@ -369,5 +390,5 @@ $("export").addEventListener("click", async () => {
 
 const given = fromAddress();
 state.inAddress = Boolean(given.token);
-state.token = given.token ?? sessionStorage.getItem("armillary-token") ?? "";
+state.token = given.token ?? remembered() ?? "";
 open();

@@ -33,7 +33,8 @@ const arrived = new Promise(done => {
 });
 
 function sketch(place, part) {
-  const drawn = [part.figure.data, ...(part.figure.frames ?? []).map(frame => frame.data)];
+  const frames = [...(part.figure.frames ?? []), ...(part.narrow?.frames ?? [])];
+  const drawn = [part.figure.data, ...frames.map(frame => frame.data)];
   for (const data of drawn) for (const trace of data) unfold(trace);
   const draw = () => arrived.then(() => place.isConnected
     ? drawFigure(place, fitting(part), common(), night.matches) : null);
@@ -42,13 +43,32 @@ function sketch(place, part) {
   return entry;
 }
 
+// Frames what was chosen on a map: a cell, or a whole row where only the row is chosen.
+function markChosen(entry, values) {
+  const {pick} = entry.part, figure = fitting(entry.part);
+  if (!pick) return;
+  const at = Object.fromEntries(Object.entries(pick).map(([field, of]) => [of, Number(values[field])]));
+  const before = JSON.stringify(figure.layout.shapes ?? []);
+  figure.layout.shapes = figure.data.filter(trace => trace.type === "heatmap").map(trace => ({
+    type: "rect", yref: trace.yaxis ?? "y", y0: at.row - .5, y1: at.row + .5, line: {color: "#D55E00", width: 2.5},
+    ...("column" in at ? {xref: trace.xaxis ?? "x", x0: at.column - .5, x1: at.column + .5}
+      : {xref: `${trace.xaxis ?? "x"} domain`, x0: 0, x1: 1}),
+  }));
+  if (before !== JSON.stringify(figure.layout.shapes)) entry.draw();
+}
+
 function figureBlock(block, place, pick) {
   const frame = make("div", "", {class: "figure-frame"});
   const drawing = make("div", "", {class: "figure", role: "img", "aria-label": `figure: ${block.title}`});
-  drawing.style.height = `${block.figure.layout.height - block.figure.layout.margin.t + common().top}px`;
   frame.append(drawing);
   const [title, ...rest] = heading(block);
-  const entry = sketch(drawing, block), steps = block.figure.frames ? player(block, entry, title) : null;
+  const entry = sketch(drawing, block);
+  entry.size = () => {
+    const {height, margin} = fitting(block).layout;
+    drawing.style.height = `${height - margin.t + common().top}px`;
+  };
+  entry.size();
+  const steps = block.figure.frames ? player(block, entry, title) : null;
   place.append(...[title, ...rest, steps?.row, frame, saves(block)].filter(Boolean));
   steps?.show(block.start ?? 0);
   entry.draw().then(drawn => {
@@ -73,6 +93,7 @@ function player(block, entry, title) {
     output.textContent = frames[at].name;
     slider.setAttribute("aria-valuetext", frames[at].name);
     block.figure.data = frames[at].data;
+    if (block.narrow?.frames) block.fitted = {layout: block.narrow.layout, data: block.narrow.frames[at].data};
     const said = frames[at].layout?.title?.text;
     if (said && title) title.textContent = said.replaceAll("<br>", " ");
     entry.draw();

@@ -34,7 +34,7 @@ from armillary.views.text.survey import (
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_LINES, _PAGE_LINES = 48, 400
+_LINES, _PAGE_LINES, _FEW = 48, 400, 4
 _WORD, _PAGE_WORD = 16, 64
 # Short headings for narrow columns in a terminal.
 _SHORT = {"index": "i", "sigma": "σ", "sign": "±", "self_rank": "self", "relative": "/‖x‖"}
@@ -180,9 +180,11 @@ def below_html(sheet: Sheet) -> str:
         listed = gathered(table)
         shown = table_html(table) if listed is None else _lists_html(listed)
         size = len(table.rows) if listed is None else len(listed.cells)
-        # Lists of words are open; a long table of numbers is folded.
-        opened = " open" if at == 0 and (listed is not None or size <= _LINES) else ""
-        parts.append(f"<details{opened}><summary>{html_text(name)}, {count(size)} lines</summary>{shown}</details>")
+        # Lists of words are open, the first of any length; a long table of numbers is folded.
+        first = at == 0 and (listed is not None or size <= _LINES)
+        opened = " open" if first or (listed is not None and size <= _FEW) else ""
+        lines = "line" if size == 1 else "lines"
+        parts.append(f"<details{opened}><summary>{html_text(name)}, {count(size)} {lines}</summary>{shown}</details>")
     return "".join(parts)
 
 

@@ -26,7 +26,9 @@ def view(trajectory: Trajectory) -> Floats:
     points, targets = trajectory.points[chosen], trajectory.targets[chosen]
     # tanh: what is in front counts fully wherever it is; all states of a word together count as one point.
     ends, stars, between = (np.tanh(2.5 * p @ towards.T) for p in (points[:, -1], targets, points))
-    z = towards[int((ends + stars + between.mean(1)).sum(0).argmax())]
+    # Of many words most are shown; of one, both its end and its target.
+    both = ends + stars if len(chosen) > 1 else 4 * np.minimum(ends, stars)
+    z = towards[int((both + between.mean(1)).sum(0).argmax())]
     moved = (points[:, -1] - points[:, 0]).mean(0)
     x = moved - (moved @ z) * z
     if np.linalg.norm(x) < 1e-6:

@@ -88,7 +88,7 @@ def _stage(trajectory: Trajectory) -> str:
         "<div class='layers'><button type='button'>▶ play</button>"
         f"<input type='range' min='0' max='{last}' step='1' value='{last}' aria-label='{escape(trajectory.along)}'>"
         "<output></output></div>"
-        "<p class='keys'><kbd>←</kbd> <kbd>→</kbd> layers · <kbd>space</kbd> plays · <kbd>↑</kbd> <kbd>↓</kbd> "
+        "<p class='shortcuts'><kbd>←</kbd> <kbd>→</kbd> layers · <kbd>space</kbd> plays · <kbd>↑</kbd> <kbd>↓</kbd> "
         "one word · <kbd>esc</kbd> all words · drag, or <kbd>shift</kbd> and arrows, to rotate</p></div></figure>"
     )
     panel = framed(
