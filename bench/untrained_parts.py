@@ -50,7 +50,8 @@ def parts_of(number: int) -> list[tuple[str, str, bool]]:
 
 def rows(results: list[tuple[str, str, bool]]) -> Iterator[tuple[str, int, int, float, float]]:
     """Part, passes, models, and the ends of the interval of their share."""
-    number, passed = Counter(), Counter()
+    number: Counter[str] = Counter()
+    passed: Counter[str] = Counter()
     for claim, part, passes in results:
         name = f"{claim}: {part}" if part else claim
         number[name] += 1
