@@ -3,10 +3,9 @@
     python bench/overhead.py [--rounds 21] [--chapter C]
 
 GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate;
-ratios are of medians of CPU time, all under the allocator setting that `armillary survey` uses. The bare pass is Hugging
-Face's own; on AMD the shared pass multiplies by a faster library, so its ratio to a bare pass by that library is told,
-too. Chapter A is the pass
-with its three instruments over the bare one. B (heads) and C (words) are what each adds to A's pass, as a share of the
+ratios are of medians of CPU time, all under the allocator setting that `armillary survey` uses. The bare pass is
+Hugging Face's own; on AMD the shared pass multiplies by a faster library, so its ratio to a bare pass by that library
+is told, too. Chapter A is the pass with its three instruments over the bare one. B (heads) and C (words) are what each adds to A's pass, as a share of the
 bare one, round by round, and S is what the samples of writes, of heads and of positions add together; what an
 instrument does once per survey is not counted. A difference of two long passes varies by several per cent on a shared
 machine, so each instrument's own calls are timed too; that does not see what they push out of the caches. The logit
