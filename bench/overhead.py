@@ -5,13 +5,14 @@
 GPT-2-small shape at random weights, 8 × 256 tokens, base model without logits. Bare and watched passes alternate;
 ratios are of medians of CPU time, all under the allocator setting that `armillary survey` uses. The bare pass is
 Hugging Face's own; on AMD the shared pass multiplies by a faster library, so its ratio to a bare pass by that library
-is told, too. Chapter A is the pass with its three instruments over the bare one. B (heads) and C (words) are what each adds to A's pass, as a share of the
-bare one, round by round, and S is what the samples of writes, of heads and of positions add together; what an
-instrument does once per survey is not counted. A difference of two long passes varies by several per cent on a shared
-machine, so each instrument's own calls are timed too; that does not see what they push out of the caches. The logit
-lens of C looks at a sample whose size grows with the text, so it is timed apart, against ten such batches; and C once
-more on the built-in model at the survey's own budget, where that sample is smallest. Memory is the peak above the bare
-pass, at 1× and 10× tokens, each in a process of its own. With --chapter only that chapter is timed, and no memory.
+is told, too. Chapter A is the pass with its three instruments over the bare one. B (heads) and C (words) are what each
+adds to A's pass, as a share of the bare one, round by round, and S is what the samples of writes, of heads and of
+positions add together; what an instrument does once per survey is not counted. A difference of two long passes varies
+by several per cent on a shared machine, so each instrument's own calls are timed too; that does not see what they push
+out of the caches. The logit lens of C looks at a sample whose size grows with the text, so it is timed apart, against
+ten such batches; and C once more on the built-in model at the survey's own budget, where that sample is smallest.
+Memory is the peak above the bare pass, at 1× and 10× tokens, each in a process of its own. With --chapter only that
+chapter is timed, and no memory.
 """
 
 import argparse
