@@ -32,7 +32,7 @@ class Paths:
         self._carried = self._buffer[: 3 * rows * d].view(3, rows, d)
         self._out = torch.empty(self._states, len(PRODUCTS), rows, device=device)
         self.ends = torch.empty(rows, device=device)
-        self._ids, self._taken = (own, following, other), 0
+        self._ids, self._taken = tuple(ids.contiguous() for ids in (own, following, other)), 0
 
     def take(self, sites: Sequence[Tensor], statistics: Tensor, centred: bool, eps: float) -> None:
         """Take the next states: their rows and the `row_statistics` of these."""

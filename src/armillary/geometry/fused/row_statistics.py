@@ -64,7 +64,7 @@ def directions(
     direction_kernel[(out.shape[1], len(sites))](
         *pointers(sites),
         statistics,
-        chosen,
+        chosen.contiguous(),
         bounds,
         shifts,
         out,
@@ -88,7 +88,8 @@ def gathered(sites: Sequence[Tensor], rows: Tensor, out: Tensor) -> Tensor:
         return out
     from armillary.geometry.fused.kernels import gather_kernel
 
-    d = out.shape[2]
+    # Every k-th of some rows is a view: a kernel would read its neighbours.
+    d, rows = out.shape[2], rows.contiguous()
     gather_kernel[(len(rows), len(sites))](*pointers(sites), rows, out, d, len(rows), B=block(d), num_warps=warps(d))
     return out
 
