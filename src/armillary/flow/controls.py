@@ -32,12 +32,17 @@ class Twins(Sequence[Anatomy]):
     def __init__(self, anatomy: Anatomy, seed: int, number: int | None = None) -> None:
         self._anatomy, self._seed = anatomy, seed
         self._number = twins_for(anatomy) if number is None else number
-        size = sum(p.numel() * p.element_size() for p in anatomy.model.parameters())
-        self._most = self._number if self._number * size <= _room(anatomy.device) else 1
+        room = _room(anatomy.device)
+        self._most = self._number if self._number * anatomy.weight_bytes <= room else 1
         self._twins: dict[int, Anatomy] = {}
 
     def __len__(self) -> int:
         return self._number
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Are twins too large to keep all of them?"""
+        return self._most < self._number
 
     @overload
     def __getitem__(self, index: int) -> Anatomy: ...

@@ -56,8 +56,10 @@ class Experts:
     group_by: str = "largest"
     correction: str = ""
     """A tensor of the router that is added when experts are chosen, and not when they are weighed."""
-    joined: Callable[[Any, Any], Any] | None = None
-    """From gate and factor to their product, where it is not act(gate) ⊙ factor."""
+    activation: Callable[[Any], Any] | None = None
+    """Of the gate, where it is not the config's."""
+    factor: Callable[[Any], Any] | None = None
+    """What the other branch becomes before it multiplies act(gate), where it is not left as it is."""
     shared: str = ""
     """Path of the shared experts: one gated feed-forward layer."""
     shared_gate: str = ""

@@ -39,7 +39,7 @@ def word_directions(evidence: Evidence, arm: str, layers: Sequence[int], ids: In
         site, norm = reading_norm(tokens.anatomy, layer)
         settings = (norm.kind, norm.eps) if norm is not None else ()
         if last is None or last[0] != settings:
-            last = (settings, tokens.directions(layer, rows).values.float())
+            last = (settings, tokens.directions(layer, rows, torch.float32).values)
         yield Vectors(last[1], RAW if norm is None else Space("direction", site))
 
 
