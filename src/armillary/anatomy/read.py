@@ -202,7 +202,8 @@ def _context(config: Any, positions: Positions) -> int:
     """How many tokens the model reads at once.
 
     LongRoPE rotates by other frequencies in texts longer than the original context, so that an offset has no rotation
-    of its own there: such models are read up to their original context.
+    of its own there; Llama 4's scaling multiplies queries that stand behind it. Such models are read up to their
+    original context.
     """
     known = (getattr(config, name, None) for name in CONTEXTS)
     context = next((int(length) for length in known if length is not None), UNLIMITED)
@@ -210,7 +211,7 @@ def _context(config: Any, positions: Positions) -> int:
     if positions.table is not None:
         # A table may begin with rows that belong to no position (RoBERTa).
         context = min(context, len(positions.table))
-    if rope.get("rope_type") != "longrope":
+    if rope.get("rope_type") != "longrope" and not rope.get("llama_4_scaling_beta"):
         return context
     return min(context, int(rope["original_max_position_embeddings"]))
 

@@ -1,5 +1,6 @@
 """The control models: the same architecture with untrained weights, several times."""
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, overload
@@ -55,8 +56,11 @@ class Twins(Sequence[Anatomy]):
             raise IndexError(f"there are {self._number} twins, not {index + 1}")
         index %= self._number
         if index not in self._twins:
-            while len(self._twins) >= self._most:
-                self._twins.pop(next(iter(self._twins)))
+            if len(self._twins) >= self._most:
+                while len(self._twins) >= self._most:
+                    self._twins.pop(next(iter(self._twins)))
+                # A model's modules refer to each other in circles, and its gigabytes do not make Python look for them.
+                gc.collect()
             self._twins[index] = random_twin(self._anatomy, twin_seed(self._seed, index))
         return self._twins[index]
 

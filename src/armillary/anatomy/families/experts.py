@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from armillary.anatomy.families.decoders import llama
+from armillary.anatomy.families.decoders import llama, llama_kin
 from armillary.anatomy.families.family import SIZES, Experts, Family
 
 if TYPE_CHECKING:
@@ -138,4 +138,11 @@ GLM4_MOE = replace(
     at=lambda family, config, layer: _deepseek(_V3, family, config, layer),
     understood=SIZES | NAMES | _LATENT | {"use_qk_norm", "partial_rotary_factor"},
 )
-FAMILIES = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, OLMOE, GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE)
+DOTS1 = replace(GLM4_MOE, model_type="dots1", understood=GLM4_MOE.understood | {"sliding_window", "layer_types"})
+FLEX_OLMO = replace(
+    llama_kin.OLMO2,
+    model_type="flex_olmo",
+    experts=PLAIN,
+    understood=llama_kin.OLMO2.understood | NAMES,
+)
+FAMILIES = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, OLMOE, GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE, DOTS1, FLEX_OLMO)

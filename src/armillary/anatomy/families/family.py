@@ -228,6 +228,8 @@ class Family:
     @property
     def mlp_reads(self) -> str:
         """The module that receives what the feed-forward layer reads."""
+        if self.experts is not None:
+            return self.experts.router.rpartition(".")[0]
         return self.mlp_gate or self.gate_up or self.mlp_in or self.mlp_write
 
     @property
