@@ -261,7 +261,7 @@ def test_one_per_cent_in_one_head_is_seen_where_scores_are_large(side):
     weight[0] *= 1.01
     mixer = replace(a.blocks[1].attention, **{side: weight})
     wrong = replace(a, blocks=(a.blocks[0], replace(a.blocks[1], mixer=mixer), *a.blocks[2:]))
-    with pytest.raises(LawError, match="law 'attention'.*L1"):
+    with pytest.raises(LawError, match=r"law 'attention'.*L1"):
         check(wrong)
 
 

@@ -72,10 +72,13 @@ def _looked(anatomy: Anatomy) -> Seen:
         raise
     except RuntimeError as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(
-            f"the model's own forward pass fails on a few tokens ({reason}): its config does not fit its weights; "
-            "compare config.json with the original."
-        ) from error
+        dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in anatomy.model.parameters()})
+        cause = (
+            "its config does not fit its weights; compare config.json with the original."
+            if len(dtypes) == 1
+            else f"its weights are of several types ({', '.join(dtypes)}); bring them to one: model.float()."
+        )
+        raise ModelError(f"the model's own forward pass fails on a few tokens ({reason}): {cause}") from error
 
 
 def _judged(anatomy: Anatomy, law: LawCheck) -> LawCheck:
