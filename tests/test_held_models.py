@@ -141,6 +141,14 @@ def test_weights_that_no_config_calls_for_are_named(folder):
     assert "slidingg_window" in printed
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_misspelt_key_of_the_rotation_is_named(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"] = {**config["rope_parameters"], "facter": 2.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert armillary.load(str(folder), progress=False).config_ignored == ("rope_parameters.facter",)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
 def test_weights_of_other_types_are_refused(folder, dtype):
     file = folder / "model.safetensors"

@@ -19,6 +19,7 @@ from armillary.anatomy.entries.narrow_embeddings import projected_entry
 from armillary.anatomy.entries.patches import position_table, signal_of
 from armillary.anatomy.families import Family, family_for
 from armillary.anatomy.families.family import NEUTRAL
+from armillary.anatomy.positions.rope_keys import ignored_rope_keys
 from armillary.anatomy.reading.modules import (
     block_of,
     crossing,
@@ -60,7 +61,8 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
             f"understood (its default is {default.get(name)!r}); measure a model without it, or add it to the family's "
             "table (docs/add-a-family.md)."
         )
-    return tuple(sorted(key for key in given if key not in default and key not in understood and key[0] != "_"))
+    unknown = [key for key in given if key not in default and key not in understood and key[0] != "_"]
+    return tuple(sorted([*unknown, *ignored_rope_keys(config)]))
 
 
 def read(model: nn.Module, name: str = "") -> Anatomy:

@@ -59,7 +59,7 @@ def _merged(model: Any) -> nn.Module:
 
 def _refuse_prompts(model: Any) -> None:
     settings = getattr(model, "active_peft_config", None)
-    if getattr(settings, "is_prompt_learning", False):
+    if settings is not None and getattr(settings, "is_prompt_learning", False):
         raise ModelError(
             f"the adapter of this {type(model).__name__} ({getattr(settings.peft_type, 'value', settings.peft_type)}) "
             "puts learned vectors before every text and changes no weight, so it cannot be merged; pass the model "
