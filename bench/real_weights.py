@@ -36,7 +36,7 @@ def whisper(model: Path, folder: Path, out: Path) -> None:
         vocab_size=len(found["decoder/embeddings/weight"]), num_mel_bins=bands, d_model=d,
         encoder_layers=layers["encoder"], decoder_layers=layers["decoder"], encoder_attention_heads=heads,
         decoder_attention_heads=heads, encoder_ffn_dim=hidden, decoder_ffn_dim=hidden,
-        architectures=["WhisperForConditionalGeneration"],
+        architectures=["WhisperForConditionalGeneration"], **special_ids(folder / "tokenizer.json"),
     )  # fmt: skip
     weights: dict[str, Any] = {}
     for name, value in found.items():
@@ -47,6 +47,14 @@ def whisper(model: Path, folder: Path, out: Path) -> None:
     tensors = {f"model.{n}": torch.from_numpy(np.ascontiguousarray(v, dtype=np.float32)) for n, v in weights.items()}
     save_file(tensors, out / "model.safetensors", {"format": "pt"})
     (out / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+
+
+def special_ids(path: Path) -> dict[str, int]:
+    """The ids that this tokenizer gives to the ends of a text; the config's defaults are the English models'."""
+    added = {token["content"]: int(token["id"]) for token in json.loads(path.read_text())["added_tokens"]}
+    end = added["<|endoftext|>"]
+    start = added["<|startoftranscript|>"]
+    return {"decoder_start_token_id": start, "bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
 
 
 def ct2(path: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from armillary.errors import ModelError, TextError
 from armillary.flow.capture import run, still, watching
 from armillary.flow.documents import SEPARATOR, Documents, from_any, from_dataset, from_path, sample
 from armillary.flow.glimpse import FIRST, ORDINARY, OUTLIER, Glimpse, Tokens
+from armillary.flow.media.sources import media_of
 from armillary.flow.sources.text_files import split_pieces
 from armillary.flow.tokens import Corpus, collate, encode
 from armillary.probes.instruments.covariances import COVARIANCES
@@ -233,7 +234,11 @@ def test_tables_of_every_kind(tmp_path):
             from_any(table, "n")
         with pytest.raises(TextError, match=r"column 'x' of .* does not exist; its columns are 'title', 'body', 'n'"):
             from_any(table, "x")
-    assert list(from_any(frame["title"]).texts) == ["t", "u", "v"]
+    for column in (frame["title"], dataset["title"]):
+        assert list(from_any(column).texts) == ["t", "u", "v"]
+        assert media_of(column) is None
+    with pytest.raises(TextError, match="a Series of 3 rows holds no text but values of type int"):
+        from_any(frame["n"])
     with pytest.raises(TextError, match=r"splits 'a', 'b' and no 'train'"):
         from_any(datasets.DatasetDict({"a": dataset, "b": dataset}), "body")
     with pytest.raises(TextError, match="has no rows"):

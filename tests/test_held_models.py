@@ -69,6 +69,42 @@ def test_an_adapter_folder_says_what_it_is(tmp_path):
         load_model(str(tmp_path))
 
 
+@pytest.mark.parametrize(("kind", "named"), [("PromptTuningConfig", "PROMPT_TUNING"), ("PrefixTuningConfig", "PREFIX")])
+def test_learned_prompts_cannot_be_merged_and_say_so(kind, named):
+    peft = pytest.importorskip("peft")
+    settings = getattr(peft, kind)(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    with pytest.raises(ModelError, match=rf"{named}.*puts learned vectors before every text.*get_base_model"):
+        load_model(peft.get_peft_model(tiny("llama"), settings))
+
+
+def test_an_adapter_of_an_unnamed_model_asks_for_no_model_called_none(tmp_path):
+    _adapted().save_pretrained(tmp_path)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "base_model_name_or_path": None}))
+    with pytest.raises(ModelError, match="a model that it does not name") as refused:
+        load_model(str(tmp_path))
+    assert "None" not in str(refused.value)
+
+
+def test_what_holds_no_weights_is_named_by_its_type():
+    model = tiny("llama")
+    for source, what in (
+        (model.state_dict(), "a OrderedDict"),
+        (type(model), "the class Llama"),
+        (model.config, "a Ll"),
+    ):
+        with pytest.raises(ModelError, match=f"^{what}.* is not a model with weights") as refused:
+            load_model(source)
+        assert len(str(refused.value)) < 300
+
+
+def test_weights_of_two_types_say_so():
+    model = tiny("llama")
+    model.model.layers[1].to(torch.bfloat16)
+    with pytest.raises(ModelError, match=r"weights are of several types \(bfloat16, float32\)"):
+        armillary.load(model, progress=False)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_packed_weights_are_named_and_the_rest_is_measured():
     model = torch.ao.quantization.quantize_dynamic(tiny("llama"), {torch.nn.Linear}, dtype=torch.qint8)
@@ -105,6 +141,14 @@ def test_weights_that_no_config_calls_for_are_named(folder):
     assert "slidingg_window" in printed
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_misspelt_key_of_the_rotation_is_named(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"] = {**config["rope_parameters"], "facter": 2.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert armillary.load(str(folder), progress=False).config_ignored == ("rope_parameters.facter",)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
 def test_weights_of_other_types_are_refused(folder, dtype):
     file = folder / "model.safetensors"
@@ -112,6 +156,13 @@ def test_weights_of_other_types_are_refused(folder, dtype):
     name = "model.layers.0.self_attn.q_proj.weight"
     save_file({**weights, name: weights[name].to(dtype)}, file, metadata={"format": "pt"})
     with pytest.raises(ModelError, match=rf"holds the weight {name} as (I8|F8_E4M3), and config.json names no"):
+        load_model(str(folder))
+
+
+def test_a_weight_of_another_shape_is_named_with_both(folder):
+    file = folder / "model.safetensors"
+    save_file({**load_file(file), "model.norm.weight": torch.ones(7)}, file, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"holds the weight model\.norm\.weight as \[7\] where .* calls for \[32\]"):
         load_model(str(folder))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tiny import MAKERS
-from tiny_kinds import ENCODERS, KINDS, MIXERS
+from tiny_kinds import ENCODERS, KINDS, MIXERS, tiny_of
 from tiny_senses import SENSES
 
 from armillary.anatomy import Anatomy, Attention
@@ -110,6 +110,17 @@ MISTAKES = {
     "a window of 16 read as none": ("starcoder2", lambda a: _mixer(a, 1, window=None)),
     "a window that is one too long": ("gemma3_text", lambda a: _mixer(a, 0, window=17)),
     "a window where there is none": ("olmo3", lambda a: _mixer(a, 1, window=16)),
+    "a relative's window read as none": ("cwm", lambda a: _mixer(a, 2, window=None)),
+    "a mixture's window where there is none": ("dots1", lambda a: _mixer(a, 1, window=16)),
+    "logits divided where they are multiplied": ("hyperclovax", lambda a: replace(a, logit_scale=1 / a.logit_scale)),
+    "another activation's parameters": (
+        "apertus",
+        lambda a: _channels(a, 1, activation=a.blocks[0].channels.activation),
+    ),
+    "rotation by neighbours where halves turn": (
+        "jais2",
+        lambda a: _mixer(a, 1, rotary=replace(a.blocks[1].attention.rotary, pairs="neighbours")),
+    ),
     "a built-in window read as none": ("gpt_neo", lambda a: _mixer(a, 1, window=None)),
     "an encoder's window one too short": ("modernbert", lambda a: _mixer(a, 1, window=12)),
     "the other layers' rotation": ("gemma3_text", lambda a: _mixer(a, 1, rotary=a.blocks[0].attention.rotary)),
@@ -161,7 +172,7 @@ MISTAKES = {
     "gate and factor not clamped": (
         "gpt_oss",
         lambda a: _channels(
-            a, 1, experts=tuple(replace(expert, joined=None) for expert in a.blocks[1].channels.experts)
+            a, 1, experts=tuple(replace(expert, factor=None) for expert in a.blocks[1].channels.experts)
         ),
     ),
     "a stream that starts before its norm": (
@@ -184,6 +195,19 @@ def test_a_law_sees_the_mistake(models, mistake):
     name, mutate = MISTAKES[mistake]
     with pytest.raises(LawError, match="law '"):
         check(mutate(models[name]))
+
+
+def test_queries_that_are_multiplied_by_their_place_are_read_up_to_it():
+    """Llama 4's scaling multiplies queries behind the original context; a text that reaches there breaks a law."""
+    rope = {"rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 0.5}
+    make = tiny_of(
+        "Ministral3ForCausalLM", head_dim=16, rope_parameters={**rope, "original_max_position_embeddings": 8}
+    )
+    a = read(perturbed(make))
+    assert a.context == 8
+    check(a)
+    with pytest.raises(LawError, match="law '"):
+        check(replace(a, context=64))
 
 
 def test_shrinking_windows_leaves_the_config_as_it_was(models):

@@ -10,6 +10,7 @@ from tiny_senses import DECODERS
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.errors import LawError
+from armillary.flow.attention import rotation, scores_of
 from armillary.flow.laws import LAWS, check
 from armillary.specimens.models.perturbed import perturbed
 
@@ -239,3 +240,41 @@ def test_a_wrong_gain_is_seen_in_bfloat16_sized_rounding():
     anatomy = read(model)
     with pytest.raises(LawError, match="law 'norm'"):
         check(_block(anatomy, 1, ln1=replace(anatomy.blocks[1].ln1, gain=anatomy.blocks[1].ln1.gain * 1.1)))
+
+
+def _with_large_scores(name: str) -> Anatomy:
+    """A tiny model whose queries are 60 times as long, so that scores are far above 1."""
+    model = perturbed(MAKERS[name])
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.q_proj.weight.mul_(60)
+    return read(model)
+
+
+@pytest.mark.parametrize("side", ["W_Q", "W_K", "W_V"])
+def test_one_per_cent_in_one_head_is_seen_where_scores_are_large(side):
+    a = _with_large_scores("llama")
+    check(a)
+    y, turn = torch.randn(1, 12, a.d, generator=torch.Generator().manual_seed(0)), rotation(a, 1, 12)
+    assert scores_of(a.blocks[1].attention, y, turn).abs().max() > 10
+    weight = getattr(a.blocks[1].attention, side).clone()
+    weight[0] *= 1.01
+    mixer = replace(a.blocks[1].attention, **{side: weight})
+    wrong = replace(a, blocks=(a.blocks[0], replace(a.blocks[1], mixer=mixer), *a.blocks[2:]))
+    with pytest.raises(LawError, match=r"law 'attention'.*L1"):
+        check(wrong)
+
+
+def test_softmax_moves_by_no_more_than_its_bound():
+    """Of scores that differ by η at most, patterns differ by η/2 at most and results by η times the largest value."""
+    draw = torch.Generator().manual_seed(4)
+    for size in (1.0, 30.0, 300.0):
+        scores = size * torch.randn(64, 20, generator=draw, dtype=torch.float64)
+        away = 1e-4 * (2 * torch.rand(64, 20, generator=draw, dtype=torch.float64) - 1)
+        apart = (scores + away).softmax(-1) - scores.softmax(-1)
+        # Terms of second order are a share of η² beside η.
+        assert apart.abs().max() <= 0.5 * 1e-4 * (1 + 1e-3)
+        assert apart.abs().sum(-1).max() <= 1e-4 * (1 + 1e-3)
+    both = torch.tensor([[0.0, 0.0]], dtype=torch.float64)
+    reached = (both + torch.tensor([1e-4, -1e-4])).softmax(-1) - both.softmax(-1)
+    assert reached[0, 0] == pytest.approx(0.5e-4, rel=1e-6)

@@ -134,6 +134,11 @@ class Anatomy:
         return {"input_ids": ids, "attention_mask": attention}
 
     @property
+    def weight_bytes(self) -> int:
+        """How much memory the model's weights take."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+
+    @property
     def rotates(self) -> bool:
         """Does any layer turn queries and keys by their positions?"""
         return self.positions.kind == "rotary"

@@ -184,10 +184,12 @@ def fold(anatomy: Anatomy, layer: int, offsets: int = 1, dtype: torch.dtype = to
     )
 
 
-def fold_forward(anatomy: Anatomy, layer: int, dtype: torch.dtype = torch.float64) -> FoldedForward:
-    """A layer's feed-forward with the norm before it multiplied in."""
+def fold_forward(
+    anatomy: Anatomy, layer: int, dtype: torch.dtype = torch.float64, part: FeedForward | None = None
+) -> FoldedForward:
+    """A layer's feed-forward, or one expert (`part`) of it, with the norm before it multiplied in."""
     site, norm = mlp_norm(anatomy, layer)
-    ffn = anatomy.blocks[layer].feed_forward
+    ffn = anatomy.blocks[layer].feed_forward if part is None else part
 
     def side(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         matrix, constant = _through(norm, weight.to(dtype)[None], None if bias is None else bias.to(dtype)[None])

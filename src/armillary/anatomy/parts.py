@@ -102,8 +102,8 @@ class FeedForward:
     activation_name: str
     W_gate: Tensor | None = None
     b_gate: Tensor | None = None
-    joined: Callable[[Tensor, Tensor], Tensor] | None = None
-    """From gate and factor to their product, where it is not act(gate) ⊙ factor."""
+    factor: Callable[[Tensor], Tensor] | None = None
+    """What the other branch becomes before it multiplies act(gate), where it is not left as it is."""
 
     def __call__(self, y: Tensor) -> Tensor:
         """What the layer writes for y, in y's precision."""
@@ -119,9 +119,13 @@ class FeedForward:
 
     def activate(self, pre: Tensor, up: Tensor) -> Tensor:
         """What W_out receives; `up` counts only where there is a gate."""
-        if self.joined is not None:
-            return self.joined(pre, up)
-        return self.activation(pre) if self.W_gate is None else self.activation(pre) * up
+        return self.joined(self.activation(pre), up)
+
+    def joined(self, active: Tensor, up: Tensor) -> Tensor:
+        """What W_out receives where the activation gives `active`."""
+        if self.W_gate is None:
+            return active
+        return active * (up if self.factor is None else self.factor(up))
 
     def write(self, post: Tensor) -> Tensor:
         return linear(post, self.W_out, self.b_out)
@@ -168,6 +172,10 @@ class Router:
         return grouped.masked_fill(open_groups[..., None] == 0, -torch.inf).flatten(-2)
 
 
+SHARED = "shared"
+"""The name of the shared experts, which every token gets."""
+
+
 @dataclass(frozen=True, eq=False)
 class Routed:
     """A mixture of experts: x ↦ Σ weight_e(x) expert_e(x), plus what shared experts write."""
@@ -177,6 +185,20 @@ class Routed:
     shared: FeedForward | None = None
     shared_gate: Tensor | None = None
     """[d, 1]: the shared experts' write is multiplied by the sigmoid of x times this."""
+
+    @property
+    def parts(self) -> dict[str, FeedForward]:
+        """Every expert by its name, shared ones last."""
+        experts = {f"E{number}": expert for number, expert in enumerate(self.experts)}
+        return experts if self.shared is None else experts | {SHARED: self.shared}
+
+    def weights(self, y: Tensor) -> Tensor:
+        """[n, part]: what each part's write is multiplied by for rows y [n, d]; 0 where a token does not get it."""
+        weights = self.router(y)
+        if self.shared is None:
+            return weights
+        gate = torch.ones(len(y), 1).to(y) if self.shared_gate is None else (y @ self.shared_gate.to(y)).sigmoid()
+        return torch.cat((weights, gate), 1)
 
     def __call__(self, y: Tensor) -> Tensor:
         rows = y.flatten(0, -2)

@@ -17,6 +17,7 @@ from armillary.anatomy.entries.narrow_embeddings import projected_entry
 from armillary.anatomy.entries.patches import position_table, signal_of
 from armillary.anatomy.families import Family, family_for
 from armillary.anatomy.families.family import NEUTRAL
+from armillary.anatomy.positions.rope_keys import ignored_rope_keys
 from armillary.anatomy.reading.block_sites import sites_of
 from armillary.anatomy.reading.modules import (
     block_of,
@@ -65,7 +66,8 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
             f"understood (its default is {default.get(name)!r}); measure a model without it, or add it to the family's "
             "table (docs/add-a-family.md)."
         )
-    return tuple(sorted(key for key in given if key not in default and key not in understood and key[0] != "_"))
+    unknown = [key for key in given if key not in default and key not in understood and key[0] != "_"]
+    return tuple(sorted([*unknown, *ignored_rope_keys(config)]))
 
 
 def read(model: nn.Module, name: str = "") -> Anatomy:
@@ -207,7 +209,8 @@ def _context(config: Any, positions: Positions) -> int:
     """How many tokens the model reads at once.
 
     LongRoPE rotates by other frequencies in texts longer than the original context, so that an offset has no rotation
-    of its own there: such models are read up to their original context.
+    of its own there; Llama 4's scaling multiplies queries that stand behind it. Such models are read up to their
+    original context.
     """
     known = (getattr(config, name, None) for name in CONTEXTS)
     context = next((int(length) for length in known if length is not None), UNLIMITED)
@@ -215,7 +218,7 @@ def _context(config: Any, positions: Positions) -> int:
     if positions.table is not None:
         # A table may begin with rows that belong to no position (RoBERTa).
         context = min(context, len(positions.table))
-    if rope.get("rope_type") != "longrope":
+    if rope.get("rope_type") != "longrope" and not rope.get("llama_4_scaling_beta"):
         return context
     return min(context, int(rope["original_max_position_embeddings"]))
 

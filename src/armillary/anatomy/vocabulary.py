@@ -1,10 +1,12 @@
 """A model's tokens: their text, their vectors, and which of them can be shown."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,6 +24,8 @@ def _byte_letters() -> dict[str, int]:
 
 
 _BYTES = _byte_letters()
+# Rows of the vocabulary in float64 at a time: 64 MB at 1024 dimensions.
+BLOCK = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,30 +99,48 @@ class Vocabulary:
     def _plain(self) -> list[str]:
         return sorted({text.strip() for i, text in enumerate(self.texts) if self.shown[i] and text.strip().isalpha()})
 
-    def embedded(self, ids: Tensor | None = None) -> Vectors:
-        """Token embeddings as the stream receives them, without any position [n, d]."""
-        a = self.anatomy
-        rows = (a.W_E if ids is None else a.W_E[ids]).double() * a.embed_scale
-        return Vectors(rows if a.token_type is None else rows + a.token_type[0].double(), RAW)
+    def embedded(self, ids: Tensor | None = None, dtype: torch.dtype = torch.float64) -> Vectors:
+        """Token embeddings as the stream receives them, without any position [n, d]; computed in float64."""
+        return Vectors(_by_blocks(self.anatomy.W_E, ids, self._embedded, dtype), RAW)
 
-    def directions(self, layer: int, ids: Tensor | None = None) -> Vectors:
+    def _embedded(self, rows: Tensor) -> Tensor:
+        a = self.anatomy
+        rows = rows * a.embed_scale
+        return rows if a.token_type is None else rows + a.token_type[0].double()
+
+    def directions(self, layer: int, ids: Tensor | None = None, dtype: torch.dtype = torch.float64) -> Vectors:
         """Token embeddings as a layer's heads would see them alone: z at the norm that attention reads."""
         site, norm = reading_norm(self.anatomy, layer)
-        x = self.embedded(ids)
         if norm is None:
-            return x
-        return Vectors(norm.direction(x.values), Space("direction", site))
+            return self.embedded(ids, dtype)
+        rows = _by_blocks(self.anatomy.W_E, ids, lambda some: norm.direction(self._embedded(some)), dtype)
+        return Vectors(rows, Space("direction", site))
 
-    def outputs(self) -> Vectors:
+    def outputs(self, ids: Tensor | None = None, dtype: torch.dtype = torch.float64) -> Vectors:
         """What a vector of the stream is compared with to read it as words: the unembedding with the final norm's gain
         and centring folded in; the embedding itself where there is no unembedding."""
         a = self.anatomy
-        rows = (a.W_E if a.W_U is None else a.W_U.T).double()
-        if a.ln_final is not None and a.W_U is not None:
+
+        def folded(rows: Tensor) -> Tensor:
+            if a.ln_final is None or a.W_U is None:
+                return rows
             rows = rows * a.ln_final.gain.double()
-            if a.ln_final.kind == "layernorm":
-                rows = rows - rows.mean(1, keepdim=True)
-        return Vectors(rows, RAW)
+            return rows - rows.mean(1, keepdim=True) if a.ln_final.kind == "layernorm" else rows
+
+        return Vectors(_by_blocks(a.W_E if a.W_U is None else a.W_U.T, ids, folded, dtype), RAW)
+
+
+def _by_blocks(matrix: Tensor, ids: Tensor | None, change: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Tensor:
+    """Rows of a matrix [v, d], all or some, each changed in float64 and stored in `dtype`.
+
+    A large vocabulary in float64 takes gigabytes, and so does every step from it, so few rows are held at a time.
+    """
+    count = len(matrix) if ids is None else len(ids)
+    rows = torch.empty(count, matrix.shape[1], dtype=dtype, device=matrix.device)
+    for start in range(0, count, BLOCK):
+        some = slice(start, start + BLOCK)
+        rows[some] = change((matrix[some] if ids is None else matrix[ids[some]]).double()).to(dtype)
+    return rows
 
 
 def _texts(tokens: list[str]) -> list[str]:

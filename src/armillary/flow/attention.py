@@ -80,7 +80,7 @@ def copied(pattern: Tensor, start: int, length: int) -> Tensor:
     return second.diagonal(offset=1, dim1=-2, dim2=-1)
 
 
-def _projected(y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def projected(y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     # Back to one [d, h·k] matrix: a view of the model's own where its layout allows, so nothing is copied.
     out = (y @ weight.to(y).permute(1, 0, 2).flatten(1)).reshape(*y.shape[:2], weight.shape[0], -1)
     return out if bias is None else out + bias.to(y)
@@ -89,7 +89,7 @@ def _projected(y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def scores_of(attention: Attention, y: Tensor, turn: Rotation | None, keys_from: Tensor | None = None) -> Tensor:
     """What softmax receives of all pairs, visible or not [b, h, t, s]; keys are of y, or of an encoder's states."""
     read = y if keys_from is None else keys_from
-    q, k = _projected(y, attention.W_Q, attention.b_Q), _projected(read, attention.W_K, attention.b_K)
+    q, k = projected(y, attention.W_Q, attention.b_Q), projected(read, attention.W_K, attention.b_K)
     q, k = placed(attention, q, k, turn)
     scores = capped(attention, torch.einsum("bihk,bjhk->bhij", q, k))
     added = None if keys_from is not None else biases(attention, y.shape[1], y.device)
@@ -98,14 +98,14 @@ def scores_of(attention: Attention, y: Tensor, turn: Rotation | None, keys_from:
 
 def cross_attend(attention: Attention, y: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     """The same of attention to an encoder's states [b, s, d]: patterns [b, h, t, s], all keys visible."""
-    v = _projected(states.to(y), attention.W_V, attention.b_V).repeat_interleave(attention.group, dim=2)
+    v = projected(states.to(y), attention.W_V, attention.b_V).repeat_interleave(attention.group, dim=2)
     pattern = softmax(attention, scores_of(attention, y, None, states.to(y)))
     return pattern, torch.einsum("bhij,bjhk->bihk", pattern, v)
 
 
 def attend(attention: Attention, y: Tensor, turn: Rotation | None, causal: bool) -> tuple[Tensor, Tensor]:
     """Every head's pattern [b, h, t, t] and result [b, t, h, k] from the canonical weights, in y's precision."""
-    v = _projected(y, attention.W_V, attention.b_V).repeat_interleave(attention.group, dim=2)
+    v = projected(y, attention.W_V, attention.b_V).repeat_interleave(attention.group, dim=2)
     scores = scores_of(attention, y, turn)
     hidden = ~visible(attention, y.shape[1], causal, y.device)
     pattern = softmax(attention, scores.masked_fill(hidden, -torch.inf))

@@ -1,5 +1,6 @@
 """The control models: the same architecture with untrained weights, several times."""
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, overload
@@ -32,12 +33,17 @@ class Twins(Sequence[Anatomy]):
     def __init__(self, anatomy: Anatomy, seed: int, number: int | None = None) -> None:
         self._anatomy, self._seed = anatomy, seed
         self._number = twins_for(anatomy) if number is None else number
-        size = sum(p.numel() * p.element_size() for p in anatomy.model.parameters())
-        self._most = self._number if self._number * size <= _room(anatomy.device) else 1
+        room = _room(anatomy.device)
+        self._most = self._number if self._number * anatomy.weight_bytes <= room else 1
         self._twins: dict[int, Anatomy] = {}
 
     def __len__(self) -> int:
         return self._number
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Are twins too large to keep all of them?"""
+        return self._most < self._number
 
     @overload
     def __getitem__(self, index: int) -> Anatomy: ...
@@ -50,8 +56,11 @@ class Twins(Sequence[Anatomy]):
             raise IndexError(f"there are {self._number} twins, not {index + 1}")
         index %= self._number
         if index not in self._twins:
-            while len(self._twins) >= self._most:
-                self._twins.pop(next(iter(self._twins)))
+            if len(self._twins) >= self._most:
+                while len(self._twins) >= self._most:
+                    self._twins.pop(next(iter(self._twins)))
+                # A model's modules refer to each other in circles, and its gigabytes do not make Python look for them.
+                gc.collect()
             self._twins[index] = random_twin(self._anatomy, twin_seed(self._seed, index))
         return self._twins[index]
 

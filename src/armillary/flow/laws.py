@@ -22,6 +22,7 @@ from armillary.flow.attention import (
     folded_results,
     folded_scores,
     placed,
+    projected,
     rotation,
     scores_of,
     softmax,
@@ -71,10 +72,13 @@ def _looked(anatomy: Anatomy) -> Seen:
         raise
     except RuntimeError as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(
-            f"the model's own forward pass fails on a few tokens ({reason}): its config does not fit its weights; "
-            "compare config.json with the original."
-        ) from error
+        dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in anatomy.model.parameters()})
+        cause = (
+            "its config does not fit its weights; compare config.json with the original."
+            if len(dtypes) == 1
+            else f"its weights are of several types ({', '.join(dtypes)}); bring them to one: model.float()."
+        )
+        raise ModelError(f"the model's own forward pass fails on a few tokens ({reason}): {cause}") from error
 
 
 def _judged(anatomy: Anatomy, law: LawCheck) -> LawCheck:
@@ -205,10 +209,20 @@ def _read_by(seen: Seen, layer: int) -> Tensor:
 
 
 def _attention(seen: Seen) -> Errors:
-    """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's pattern and result."""
+    """W_Q, W_K, W_V, the rotation, q/k-norm, soft cap, window and scale give every head's pattern and result.
+
+    Errors of patterns and results are divided by the largest score S where it exceeds 1 (`_size`); those of q, k and v,
+    which no softmax follows, are not. So a wrong weight shows at full size however large scores are.
+    """
     a = seen.anatomy
     for i, attention in attentions(a):
         y, turn = _read_by(seen, i), rotation(a, i, seen.ids.shape[1])
+        for side, weight, bias in (
+            ("q", attention.W_Q, attention.b_Q),
+            ("k", attention.W_K, attention.b_K),
+            ("v", attention.W_V, attention.b_V),
+        ):
+            yield f"L{i}.{side}", _error(projected(y, weight, bias), seen.y(f"L{i}.{side}"))
         pattern, z = attend(attention, y, turn, a.causal)
         size = _size(scores_of(attention, y, turn)[..., visible(attention, y.shape[1], a.causal, y.device)])
         if f"L{i}.pattern" in a.sites:
@@ -217,7 +231,14 @@ def _attention(seen: Seen) -> Errors:
 
 
 def _size(scores: Tensor) -> float:
-    """The model rounds a score to a share of its size, and softmax turns that into the same share of an attention."""
+    """By how much softmax enlarges rounding: the largest |score| S, and at least 1.
+
+    Both sides round a score to a share ε of its size, so scores differ by δ with |δ_j| ≤ η = εS. The derivative of
+    p = softmax(s) is diag(p) − p pᵀ: to first order Δp_i = p_i (δ_i − Σ_j p_j δ_j). As |δ_i − Σ_j p_j δ_j| is at most
+    2 (1 − p_i) η and p (1 − p) at most ¼, no entry of a pattern moves by more than η/2. The sum of all |Δp_i| is the
+    mean distance of δ from its own mean, at most η, so a result Σ p_j v_j moves by at most η max|v|. The bound is
+    reached (two keys, p = ½, δ = ±η): without this division a correct model with S = 100 fails by rounding alone.
+    """
     return max(1.0, float(scores.abs().max()))
 
 

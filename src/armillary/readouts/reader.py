@@ -68,13 +68,13 @@ class Reader:
         # Directions depend only on the kind of norm and its ε, so layers share them.
         key = None if norm is None else (norm.kind, norm.eps)
         if key not in self._directions:
-            self._directions[key] = self.vocabulary.directions(layer).values.float()
+            self._directions[key] = self.vocabulary.directions(layer, dtype=torch.float32).values
         return Vectors(self._directions[key], RAW if norm is None else Space("direction", site))
 
     @cached_property
     def outputs(self) -> Vectors:
         """The vectors that the stream is compared with, final norm folded in, in float32."""
-        return Vectors(self.vocabulary.outputs().values.float(), RAW)
+        return self.vocabulary.outputs(dtype=torch.float32)
 
     @cached_property
     def unembedding(self) -> tuple[Tensor, Tensor | None]:

@@ -60,6 +60,10 @@ MISSING = {
     "funnel": "a stream that changes its length",
     "openelm": "layers of different sizes",
     "gemma3n_text": "several streams side by side",
+    "diffllama": "attention that is the difference of two patterns",
+    "bitnet": "norms between heads and their output projection, and between hidden values and theirs",
+    "nanochat": "one norm that is applied twice, and q/k-norms behind the rotation",
+    "prophetnet": "several streams that each predict another next token",
 }
 
 __all__ = ["FAMILIES", "GROUP", "PARTS", "Family", "family_for", "family_of"]

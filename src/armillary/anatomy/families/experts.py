@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from armillary.anatomy.families.decoders import llama
+from armillary.anatomy.families.decoders import llama, llama_kin
 from armillary.anatomy.families.family import SIZES, Experts, Family
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ MIXTRAL = replace(
 QWEN2_MOE = replace(
     llama.QWEN2,
     model_type="qwen2_moe",
-    lacks="no hidden values (a mixture of experts)",
+    lacks="no dense hidden values (a mixture of experts)",
     at=lambda family, config, layer: sparse(SHARED, family, config, layer),
     understood=SIZES | NAMES,
 )
 QWEN3_MOE = replace(
     llama.QWEN3,
     model_type="qwen3_moe",
-    lacks="no hidden values (a mixture of experts)",
+    lacks="no dense hidden values (a mixture of experts)",
     at=lambda family, config, layer: sparse(PLAIN, family, config, layer),
     understood=SIZES | NAMES,
 )
@@ -56,10 +56,15 @@ OLMOE = replace(
 )
 
 
-def clamped_gate(alpha: float, limit: float, gate: "Tensor", up: "Tensor") -> "Tensor":
-    """GPT-OSS: both sides are clamped, and one is added to the factor."""
-    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
-    return (up + 1) * gate * (gate * alpha).sigmoid()
+def clamped_gate(alpha: float, limit: float, gate: "Tensor") -> "Tensor":
+    """GPT-OSS's activation: large inputs of the gate are clamped."""
+    gate = gate.clamp(max=limit)
+    return gate * (gate * alpha).sigmoid()
+
+
+def clamped_factor(limit: float, up: "Tensor") -> "Tensor":
+    """GPT-OSS clamps the factor and adds one to it."""
+    return up.clamp(-limit, limit) + 1
 
 
 def _gpt_oss(family: Family, config: Any) -> Family:
@@ -71,7 +76,8 @@ def _gpt_oss(family: Family, config: Any) -> Family:
         biased=True,
         score=lambda config: "softmax of the chosen",
         renormalised=lambda config: False,
-        joined=partial(clamped_gate, float(config.swiglu_alpha), float(config.swiglu_limit)),
+        activation=partial(clamped_gate, float(config.swiglu_alpha), float(config.swiglu_limit)),
+        factor=partial(clamped_factor, float(config.swiglu_limit)),
     )
     return replace(family, experts=table)
 
@@ -79,7 +85,7 @@ def _gpt_oss(family: Family, config: Any) -> Family:
 GPT_OSS = replace(
     llama.FAMILY,
     model_type="gpt_oss",
-    lacks="no hidden values (a mixture of experts)",
+    lacks="no dense hidden values (a mixture of experts)",
     sinks="sinks",
     rotary_reader="called_once",
     of=_gpt_oss,
@@ -115,7 +121,7 @@ _V3 = replace(
 DEEPSEEK_V2 = replace(
     llama.FAMILY,
     model_type="deepseek_v2",
-    lacks="no hidden values (a mixture of experts)",
+    lacks="no dense hidden values (a mixture of experts)",
     mixer="multi-latent attention, which norms what its keys are made of",
     at=lambda family, config, layer: _deepseek(_V2, family, config, layer),
     understood=SIZES | NAMES | _LATENT,
@@ -128,8 +134,15 @@ DEEPSEEK_V3 = replace(
 GLM4_MOE = replace(
     llama.QWEN3,
     model_type="glm4_moe",
-    lacks="no hidden values (a mixture of experts)",
+    lacks="no dense hidden values (a mixture of experts)",
     at=lambda family, config, layer: _deepseek(_V3, family, config, layer),
     understood=SIZES | NAMES | _LATENT | {"use_qk_norm", "partial_rotary_factor"},
 )
-FAMILIES = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, OLMOE, GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE)
+DOTS1 = replace(GLM4_MOE, model_type="dots1", understood=GLM4_MOE.understood | {"sliding_window", "layer_types"})
+FLEX_OLMO = replace(
+    llama_kin.OLMO2,
+    model_type="flex_olmo",
+    experts=PLAIN,
+    understood=llama_kin.OLMO2.understood | NAMES,
+)
+FAMILIES = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, OLMOE, GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE, DOTS1, FLEX_OLMO)

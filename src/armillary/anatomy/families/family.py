@@ -56,8 +56,10 @@ class Experts:
     group_by: str = "largest"
     correction: str = ""
     """A tensor of the router that is added when experts are chosen, and not when they are weighed."""
-    joined: Callable[[Any, Any], Any] | None = None
-    """From gate and factor to their product, where it is not act(gate) ⊙ factor."""
+    activation: Callable[[Any], Any] | None = None
+    """Of the gate, where it is not the config's."""
+    factor: Callable[[Any], Any] | None = None
+    """What the other branch becomes before it multiplies act(gate), where it is not left as it is."""
     shared: str = ""
     """Path of the shared experts: one gated feed-forward layer."""
     shared_gate: str = ""
@@ -226,6 +228,8 @@ class Family:
     @property
     def mlp_reads(self) -> str:
         """The module that receives what the feed-forward layer reads."""
+        if self.experts is not None:
+            return self.experts.router.rpartition(".")[0]
         return self.mlp_gate or self.gate_up or self.mlp_in or self.mlp_write
 
     @property

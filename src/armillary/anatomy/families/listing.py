@@ -27,7 +27,7 @@ def lacks(family: Family) -> str:
     parts = [f"no heads ({family.mixer})"] if family.mixer else []
     parts += [family.lacks] if family.lacks else []
     if family.experts is not None:
-        parts.append("no hidden values (a mixture of experts)")
+        parts.append("no dense hidden values (a mixture of experts)")
     if family.opaque_channels:
         parts.append(f"no hidden values ({family.opaque_channels})")
     if not family.channels:

@@ -101,7 +101,7 @@ def _jamba(family: Family, config: Any, layer: int) -> Family:
 JAMBA = replace(
     llama.FAMILY,
     model_type="jamba",
-    lacks="no heads (state-space layers), no hidden values (a mixture of experts)",
+    lacks="no heads (state-space layers), no dense hidden values (a mixture of experts)",
     rotary="",
     ln_final="final_layernorm",
     ln2="pre_ff_layernorm",
@@ -160,7 +160,7 @@ def _qwen3_next(family: Family, config: Any, layer: int) -> Family:
 QWEN3_NEXT = replace(
     llama.FAMILY,
     model_type="qwen3_next",
-    lacks="no heads (gated delta rule, gated attention), no hidden values (a mixture of experts)",
+    lacks="no heads (gated delta rule, gated attention), no dense hidden values (a mixture of experts)",
     gain_offset=1.0,
     at=_qwen3_next,
     understood=SIZES

@@ -1,5 +1,6 @@
 """Models that people hold in their hands: wrapped, compiled, adapted, in a pipeline, or spread over devices."""
 
+import os
 from copy import deepcopy
 from typing import Any
 
@@ -18,8 +19,15 @@ def held_model(source: Any) -> tuple[nn.Module | None, Any, str]:
         # A pipeline of transformers.
         source, tokenizer = source.model, getattr(source, "tokenizer", None)
     if not isinstance(source, nn.Module):
+        if not isinstance(source, str | os.PathLike):
+            what = f"the class {source.__name__}" if isinstance(source, type) else f"a {type(source).__name__}"
+            raise ModelError(
+                f"{what} is not a model with weights; pass the model itself, a pipeline that holds one, its folder, a "
+                ".gguf file or a name."
+            )
         return None, None, ""
     model, how = _unwrapped(source), ""
+    _refuse_prompts(model)
     if hasattr(model, "merge_and_unload"):
         model, how = _merged(model), "live, adapter merged into a copy"
     _refuse_offloaded(model)
@@ -47,6 +55,16 @@ def _merged(model: Any) -> nn.Module:
             f"{error}); only adapters that merge, such as LoRA, can be measured: pass the model without it."
         ) from error
     return merged.train(model.training)
+
+
+def _refuse_prompts(model: Any) -> None:
+    settings = getattr(model, "active_peft_config", None)
+    if settings is not None and getattr(settings, "is_prompt_learning", False):
+        raise ModelError(
+            f"the adapter of this {type(model).__name__} ({getattr(settings.peft_type, 'value', settings.peft_type)}) "
+            "puts learned vectors before every text and changes no weight, so it cannot be merged; pass the model "
+            "without it: get_base_model()."
+        )
 
 
 def _refuse_offloaded(model: Any) -> None:

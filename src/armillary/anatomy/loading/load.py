@@ -177,6 +177,8 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
             **where, config=plan, dtype=dtype, use_safetensors=True, output_loading_info=True,
             # A memory-mapped weight is the file's content of later, not of now.
             disable_mmap=True,
+            # Named below, with their shapes.
+            ignore_mismatched_sizes=True,
         )  # fmt: skip
     except ModelError:
         raise
@@ -208,11 +210,17 @@ def _family_of(path: Path, config: dict[str, Any], trust: bool) -> Any:
 def _check_complete(path: Path, info: dict[str, Any]) -> None:
     """The pooler is not part of the stream and is not read; any other missing weight would be filled with noise."""
     missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
-    mismatched = sorted(str(key[0]) for key in info.get("mismatched_keys") or [])
-    if missing or mismatched:
+    mismatched = sorted(info.get("mismatched_keys") or [])
+    advice = "fetch the model again, or check that config and weights belong together."
+    if mismatched:
+        name, held, wanted = mismatched[0]
         raise ModelError(
-            f"{path} lacks the weight {(missing or mismatched)[0]} ({len(missing) + len(mismatched)} in all) that its "
-            "config.json calls for; fetch the model again, or check that config and weights belong together."
+            f"{path} holds the weight {name} as {list(held)} where its config.json calls for {list(wanted)} "
+            f"({len(mismatched)} such weights in all); {advice}"
+        )
+    if missing:
+        raise ModelError(
+            f"{path} lacks the weight {missing[0]} ({len(missing)} in all) that its config.json calls for; {advice}"
         )
 
 

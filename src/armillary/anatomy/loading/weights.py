@@ -57,10 +57,11 @@ def _adapter(folder: Path) -> str:
         base = strict_json(read_bytes(folder / "adapter_config.json")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError):
         base = None
+    loaded = f"AutoModelForCausalLM.from_pretrained({base!r})" if base else "the model it was trained on"
     return (
         f"{folder} is an adapter (PEFT) of {base or 'a model that it does not name'}, and no model of its own; "
-        "merge it first: armillary.load(PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("
-        f"{str(base)!r}), {str(folder)!r})) in Python, or save what merge_and_unload() gives, and pass that folder."
+        f"merge it first: armillary.load(PeftModel.from_pretrained({loaded}, {str(folder)!r})) in Python, or save what "
+        "merge_and_unload() gives, and pass that folder."
     )
 
 

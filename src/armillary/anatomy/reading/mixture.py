@@ -67,11 +67,11 @@ def _experts(module: Any, table: Experts, activation: Activation) -> tuple[FeedF
             W_out=down[e],
             b_in=None if inner is None else inner[e][up],
             b_out=None if outer is None else outer[e],
-            activation=activation[0],
+            activation=table.activation or activation[0],
             activation_name=activation[1],
             W_gate=gate_up[e][:, gate],
             b_gate=None if inner is None else inner[e][gate],
-            joined=table.joined,
+            factor=table.factor,
         )
         for e in range(len(down))
     )

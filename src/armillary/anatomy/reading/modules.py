@@ -287,13 +287,17 @@ def _rotary(block: nn.Module, inner: nn.Module, family: Family, like: Tensor) ->
 
 
 def _activation(block: nn.Module, configured: str) -> tuple[Callable[[Tensor], Tensor], str]:
-    """The activation that the config names, or a swapped one, which carries its own name."""
+    """The activation that the config names; the block's own, where it has parameters; or a swapped one, which carries
+    its own name."""
     from transformers.activations import ACT2FN
 
     for module in block.modules():
         if isinstance(name := getattr(module, "activation_name", None), str):
             return module, name
-    return ACT2FN[configured], configured
+    stock = ACT2FN[configured]
+    if isinstance(stock, nn.Module) and any(True for _ in stock.parameters()):
+        return next((own for own in block.modules() if type(own) is type(stock)), stock), configured
+    return stock, configured
 
 
 def _channels(block: nn.Module, family: Family, config: Any) -> FeedForward | Routed | Opaque | None:

@@ -10,6 +10,8 @@ from armillary.flow.sources.text_files import Lazy, readable, whole_characters
 
 USUAL = ("text", "content", "document")
 SEVERAL = 100
+# What the column of an object that is one column is called.
+ONLY = "text"
 
 
 def pick_column(first: Mapping[str, Any], column: str, source: str) -> str:
@@ -23,6 +25,8 @@ def pick_column(first: Mapping[str, Any], column: str, source: str) -> str:
     usual = [name for name in USUAL if name in texts]
     if usual or len(texts) == 1:
         return (usual or texts)[0]
+    if not texts and list(first) == [ONLY]:
+        raise TextError(f"{source} holds no text but values of type {type(first[ONLY]).__name__}.")
     if not texts:
         raise TextError(f"{source} has no column of text; its columns are {_names(first)}.")
     raise TextError(f"{source} has several columns of text; name one of {_names(texts)} with --column (column=…).")
@@ -74,8 +78,9 @@ def table_rows(table: Any) -> tuple[Callable[[], Iterable[Mapping[str, Any]]], s
     A DatasetDict is read in its only split, or in the one called train.
     """
     package, name = type(table).__module__.partition(".")[0], type(table).__name__
-    if package == "pandas" and name == "Series":
-        return lambda: ({"text": value} for value in table), f"a Series of {len(table)} rows"
+    if (package, name) in (("pandas", "Series"), ("datasets", "Column"), ("datasets", "IterableColumn")):
+        what = f"a {name} of {len(table)} rows" if hasattr(table, "__len__") else f"an {name}"
+        return lambda: ({ONLY: value} for value in table), what
     if package == "pandas" and name == "DataFrame":
         names = [str(column) for column in table.columns]
         return (

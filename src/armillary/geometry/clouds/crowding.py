@@ -26,7 +26,9 @@ def crowded(rows: Float[Tensor, "v d"], cosine: float, others: int) -> Bool[Tens
     >>> crowded(torch.cat([crowd, apart]), 0.9, 4).nonzero().ravel()
     tensor([0, 1, 2, 3, 4])
     """
-    unit = torch.nn.functional.normalize(rows - rows.mean(0), dim=-1)
+    unit = rows - rows.mean(0)
+    # In place: of a large vocabulary a copy takes gigabytes.
+    unit.div_(unit.norm(dim=-1, keepdim=True).clamp_min_(1e-12))
     candidates = _meetings(unit, planes := _planes(len(unit))) >= _expected(cosine, others, planes) / 2
     some, is_crowded = unit[candidates], torch.zeros(len(unit), dtype=torch.bool, device=unit.device)
     parts = torch.split(some, max(1, SCORES // max(1, len(some))))

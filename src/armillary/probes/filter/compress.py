@@ -12,11 +12,13 @@ from armillary.probes.filter.compression.bit_tables import (
     CONTROLS,
     bit_lines,
     bit_table,
+    expert_bit_table,
     layer_names,
     orientation_table,
     step_table,
 )
 from armillary.probes.filter.compression.compress_parts import Savings, compress_parts
+from armillary.probes.filter.expert_parts import NOTE
 from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, T, undecided, weakest
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from armillary.probes.filter.compression.bit_tables import Coded
     from armillary.probes.filter.compression.bits import CodedLayers
     from armillary.probes.machinery.bench import Bench
+
+COUNTED = (
+    "In a mixture a token counts once for every expert that it gets. Equally many units of each are coded, with one "
+    "table, without the router's weight; random directions take the place of each expert's own."
+)
 
 
 @dataclass(frozen=True)
@@ -118,8 +125,10 @@ class Compress:
             notes=(
                 f"{tokens} tokens were coded in each of {len(coded)} layers, and in some layers of "
                 f"{len(result.twins)} untrained models",
+                *([NOTE, COUNTED] if result.experts else []),
             ),
-            more_tables={"orientation": orientation_table(coded), "steps": step_table(coded)},
+            more_tables={"orientation": orientation_table(coded), "steps": step_table(coded)}
+            | ({"experts": expert_bit_table(evidence, result.experts)} if result.experts else {}),
         )
 
 

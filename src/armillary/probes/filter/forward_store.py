@@ -19,7 +19,9 @@ from armillary.probes.attention.lexicon.keys.store_parts import (
 )
 from armillary.probes.attention.lexicon.themes.written_words import ReadableTokens
 from armillary.probes.attention.lexicon.word_statistics import TWIN_LAYERS, shown_layers, word_interval, word_intervals
-from armillary.probes.filter.storing.store_tables import store_lines, store_table
+from armillary.probes.filter.expert_parts import gates, units_per_token
+from armillary.probes.filter.storing.expert_matches import expert_matches
+from armillary.probes.filter.storing.store_tables import expert_store_table, store_lines, store_table
 from armillary.probes.filter.storing.stored_units import (
     ROTATIONS,
     TOKENS,
@@ -45,6 +47,11 @@ from armillary.probes.machinery.verdicts import name_sites, weakest
 from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Table, say
 
 LAYERS = 8
+ROUTED = (
+    "Mixture of experts: a unit's score is multiplied by its expert's weight, which is 0 for experts that a token does "
+    "not get; rotations leave the router's choice as it is. The table 'experts' lists every expert on the tokens that "
+    "it gets."
+)
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,8 @@ class ForwardStore:
         )
         ratio = word_intervals(evidence, matches.forward.values, ratios, matches.document)
         untrained = _untrained(evidence)
-        parts = (by_definition, _few_keys(evidence, matches, stores, untrained, names))
+        parts = (by_definition, _few_keys(evidence, matches, stores, untrained, layers))
+        experts = expert_matches(evidence, MODEL, layers)
         verdict, why = weakest(parts)
         met, chance = matches.forward.keys[:, 0], matches.forward.keys[:, 1:].min(-1)
         return Finding(
@@ -123,25 +131,33 @@ class ForwardStore:
             reading=" ".join(part.reading for part in parts),
             headline=(
                 f"Writes are sums over keys and values to {say(errors[:, 0].max(), '.1g')}, by definition; a token "
-                f"matches {np.median(met):.0f} of {evidence.anatomy.m} units in the median layer, by chance "
+                f"matches {np.median(met):.0f} of {_units(evidence, layers)} units in the median layer, by chance "
                 f"{np.median(chance):.0f}"
             ),
             table=store_table(names, errors, matches, stores, ratio),
             quantities=store_lines(names, matches, ratio, untrained, evidence.anatomy.k),
-            notes=_notes(evidence, layers, len(matches.document)),
-            more_tables=_unit_tables(evidence, layers),
+            notes=(*_notes(evidence, layers, len(matches.document)), *([ROUTED] if experts else [])),
+            more_tables=_unit_tables(evidence, layers) | ({"experts": expert_store_table(experts)} if experts else {}),
         )
 
 
-def _few_keys(evidence: Evidence, matches: TokenMatches, stores: Flags, untrained: Interval, names: list[str]) -> Part:
-    forward, document = matches.forward, matches.document
+def _units(evidence: Evidence, layers: Sequence[int]) -> int:
+    """Of the median layer, those that a token has."""
+    blocks = evidence.anatomy.blocks
+    return int(np.median([units_per_token(blocks[layer].channels) for layer in layers]))
+
+
+def _few_keys(
+    evidence: Evidence, matches: TokenMatches, stores: Flags, untrained: Interval, layers: Sequence[int]
+) -> Part:
+    forward, document, names = matches.forward, matches.document, [f"L{layer}" for layer in layers]
     ratio = word_interval(evidence, forward.values, _median_ratio, document)
     verdict, why = few_keys_verdict(stores, ratio, untrained, len(evidence.twins))
     against = [
         word_interval(evidence, forward.values[..., [0, chance, chance]], _median_ratio, document)[0]
         for chance in (1, 2)
     ]
-    reading = few_keys_reading(forward, evidence.anatomy.m, "layer", "token", ratio, against, untrained)
+    reading = few_keys_reading(forward, _units(evidence, layers), "layer", "token", ratio, against, untrained)
     which = name_sites([name for name, flag in zip(names, stores, strict=True) if flag])
     which = f" ({which})" if 0 < stores.sum() < stores.size else ""
     reading += f" Layers that store: {stores.sum()} of {stores.size}{which}."
@@ -186,7 +202,7 @@ def _notes(evidence: Evidence, layers: Sequence[int], tokens: int) -> tuple[str,
         f"Random initialisation: {len(evidence.twins)} untrained models of this architecture, the first {some} layers "
         "of each.",
     ]
-    if evidence.anatomy.blocks[0].feed_forward.W_gate is not None:
+    if gates(evidence.anatomy.blocks[0].channels):
         notes.append("A unit of a gated feed-forward has two keys; its score is the product of both branches.")
     return tuple(notes)
 

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from armillary.probes.filter.by_layer import RULE
+from armillary.probes.filter.expert_parts import NOTE
 from armillary.probes.filter.selection.select_parts import Skills, context_part, leak_part, read_part, through_part
 from armillary.probes.machinery import (
     RANDOM,
@@ -125,9 +128,33 @@ class Select:
             f"many kept values {kept}",
             table=cost_table(costs),
             quantities=cost_lines(costs),
-            notes=(f"{costs.trials.documents} documents; {len(decoded.twins)} untrained models",),
-            more_tables={"decoded": _decoded_table(skills, own, decoded), "slopes": slope_table(costs)},
+            notes=(
+                f"{costs.trials.documents} documents; {len(decoded.twins)} untrained models",
+                *([NOTE] if decoded.experts else []),
+            ),
+            more_tables={"decoded": _decoded_table(skills, own, decoded), "slopes": slope_table(costs)}
+            | _expert_tables(evidence, costs, decoded),
         )
+
+
+def _expert_tables(evidence: Evidence, costs: "AblationCosts", decoded: "Decoded") -> dict[str, Table]:
+    """What every expert keeps and discards says of the next token; and what letting through costs in some of them."""
+    from armillary.probes.filter.selection.ablation import expert_cost_table
+
+    if not decoded.experts:
+        return {}
+    skill = np.full((len(decoded.experts), 2, 3), np.nan)
+    known = [(row, sums) for row, (_, sums) in enumerate(decoded.experts.values()) if sums is not None]
+    if known:
+        skill[[row for row, _ in known]] = evidence.intervals(np.stack([sums for _, sums in known], 1))
+    experts = table(
+        cells("layer", "layer", [f"L{layer}" for layer, _ in decoded.experts]),
+        cells("expert", "the expert", [name for _, name in decoded.experts]),
+        cells("tokens", "tokens that it gets and that have a next one", [n for n, _ in decoded.experts.values()]),
+        interval_cells("next_kept", "share of the next token's embedding decoded from kept values", skill[:, 0]),
+        interval_cells("next_discarded", "the same from as many discarded values", skill[:, 1]),
+    )
+    return {"experts": experts} | ({"expert costs": expert_cost_table(costs)} if costs.experts else {})
 
 
 def _decoded_table(skills: Skills, own: Skills, decoded: "Decoded") -> Table:

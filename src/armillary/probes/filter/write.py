@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.probes.filter.by_layer import RULE
+from armillary.probes.filter.writes.expert_write_bits import expert_bits, expert_write_table
 from armillary.probes.filter.writes.layer_writes import INPUT, WRITE
 from armillary.probes.filter.writes.write_bits import STEP, WriteBits, write_bits
 from armillary.probes.filter.writes.write_parts import WriteSavings, write_parts
@@ -16,6 +17,10 @@ from armillary.probes.machinery.verdicts import FIVE_TWINS
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 LAYERS, TWINS, TWIN_LAYERS = 8, 5, 3
+ROUTED = (
+    "Mixture of experts: the write is the routed sum, shared experts included; the table 'experts' lists every expert "
+    "on the tokens that it gets."
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ class ForwardWrite:
         controls = [Control("attention's write in its place", *saved.attention.mean)]
         if twins:
             controls.append(Control(RANDOM, *control))
+        experts = expert_bits(evidence, MODEL, saved.layers)
         untrained = f"; in untrained models {say(control[0], '.0%')}" if twins else ""
         return Finding(
             claim=self.claim,
@@ -93,7 +99,8 @@ class ForwardWrite:
             ),
             table=write_table(measured, saved),
             quantities=write_lines(measured, saved),
-            notes=_notes(evidence, measured, len(twins)),
+            notes=(*_notes(evidence, measured, len(twins)), *([ROUTED] if experts else [])),
+            more_tables={"experts": expert_write_table(evidence, experts)} if experts else {},
         )
 
 

@@ -20,7 +20,7 @@ from armillary.probes.machinery.intervals import (
 )
 from armillary.probes.machinery.layers import spread_layers
 from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.once import once
+from armillary.probes.machinery.once import once, once_if_small
 from armillary.probes.machinery.processes.threads import over_sites
 from armillary.probes.machinery.tables import (
     Cells,
@@ -72,6 +72,7 @@ __all__ += [
     "name_heads",
     "name_sites",
     "once",
+    "once_if_small",
     "over_sites",
     "over_twins",
     "p_values",

@@ -34,8 +34,9 @@ QUICK_TOKENS, QUICK_DOCUMENTS = 480, 12
 LOOKS = 3
 # The ends of an interval at a look's stricter level lie far out.
 DRAWS = 4000
-# Logits are as wide as the vocabulary: a batch of these many tokens keeps them to a hundred megabytes.
-BATCH = 512
+# Logits are as wide as the vocabulary: a batch of these many tokens keeps them to a hundred megabytes at 50 000 words,
+# and fewer tokens do at more.
+BATCH, LOGITS = 512, 512 * 51200
 
 LossStatistic = Callable[[Floats, Floats], Floats]
 """From summed losses [draws, 1 + trials] (the unedited model first) and token counts [draws] to one value per draw."""
@@ -118,6 +119,9 @@ class Bench:
         if name == MODEL:
             return self
         if name not in self._arms:
+            if name in TWINS and getattr(self.untrained, "one_at_a_time", False):
+                # The bench of an arm holds its model; of large twins only one is held.
+                self._arms = {arm: bench for arm, bench in self._arms.items() if arm not in TWINS}
             model = self.untrained[TWINS.index(name)] if name in TWINS else self.anatomy
             text = self.corpus.shuffled(self.seed) if name == SHUFFLED else self.corpus
             self._arms[name] = Bench(model, text, (), self.seed, self.quick, lambda tokens: self.tick(tokens))
@@ -126,7 +130,7 @@ class Bench:
     def batches(self, windows: Sequence[Window] | None = None) -> list[Batch]:
         """The evaluation text, or the windows given, in batches small enough for logits."""
         text = self.text if windows is None else Corpus(tuple(windows), "", self.corpus.documents, 0, ())
-        return list(text.batches(BATCH))
+        return list(text.batches(max(1, min(BATCH, LOGITS // self.anatomy.vocabulary))))
 
     def groups(self, batch: Batch) -> Tensor:
         """The bootstrap group of each row."""
@@ -140,7 +144,10 @@ class Bench:
         self.tick(batch.tokens)
         target = batch.following.to(logits.device)
         # Flat rows: cross entropy over a transposed vocabulary axis is several times slower.
-        nll = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.clamp_min(0).flatten(), reduction="none")
+        rows = max(1, LOGITS // logits.shape[-1])
+        sides = (logits.flatten(0, 1), target.clamp_min(0).flatten())
+        pairs = zip(*(torch.split(side, rows) for side in sides), strict=True)
+        nll = torch.cat([torch.nn.functional.cross_entropy(some, wanted, reduction="none") for some, wanted in pairs])
         return (nll.reshape(target.shape).double() * (target >= 0)).cpu()
 
     def losses(self, batches: Sequence[Batch], *edits: Edit) -> Floats:

@@ -86,8 +86,12 @@ def gather(
         if not present[name]:
             tick(corpus.tokens)
             continue
-        arm = PassArm(name, evidence.model(name), texts.get(name, corpus), seed)
-        observed, raised = read(arm, [i for i in present[name] if i not in lost], tick)
+        # No name for the arm: it would hold this twin while the next one is made.
+        observed, raised = read(
+            PassArm(name, evidence.model(name), texts.get(name, corpus), seed),
+            [i for i in present[name] if i not in lost],
+            tick,
+        )
         for instrument, state in observed.items():
             states[instrument][name] = state
         lost |= {instrument: Lost(instrument.name, error) for instrument, error in raised.items()}

@@ -151,6 +151,9 @@ def _shares(evidence: Evidence, arm: str) -> tuple[Floats, Floats, Ints]:
     anatomy = evidence.model(arm)
     states, places = evidence[WORDS][arm].sampled()
     words, length, bias = _words(anatomy)
+    units = words / length[:, None].clamp_min(1e-30)
+    # As large as the vocabulary, and not needed any more.
+    del words
     shares, same = np.zeros((2, len(states), len(PARTS)))
     size = max(1, _LOGITS // anatomy.vocabulary)
     for start in range(0, len(states), size):
@@ -158,7 +161,7 @@ def _shares(evidence: Evidence, arm: str) -> tuple[Floats, Floats, Ints]:
         x = states[rows, -1].to(anatomy.device)
         scores = logits(anatomy, x)
         z = x if anatomy.ln_final is None else anatomy.ln_final.direction(x)
-        cosine = (z / z.norm(dim=-1, keepdim=True).clamp_min(1e-30)) @ (words / length[:, None].clamp_min(1e-30)).T
+        cosine = (z / z.norm(dim=-1, keepdim=True).clamp_min(1e-30)) @ units.T
         first, varying = scores.argmax(-1), _centred(scores)
         for part, values in enumerate((cosine, length, bias)):
             shares[rows, part] = _r2(varying, _centred(values))

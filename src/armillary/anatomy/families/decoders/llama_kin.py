@@ -19,6 +19,18 @@ def _kin(model_type: str, more: str = "", base: Family = _BLOCK, **changes: Any)
 ARCEE = _kin("arcee", "attention_bias mlp_bias", mlp_gate="")
 SEED_OSS = _kin("seed_oss", "attention_bias attention_out_bias mlp_bias")
 MINISTRAL = _kin("ministral", "sliding_window layer_types")
+MINISTRAL3 = _kin("ministral3", "sliding_window")
+CWM = _kin("cwm", base=MINISTRAL)
+JAIS2 = _kin("jais2", "attention_bias mlp_bias", norm="layernorm", mlp_gate="")
+APERTUS = _kin(
+    "apertus",
+    "attention_bias mlp_bias",
+    ln1="attention_layernorm",
+    ln2="feedforward_layernorm",
+    q_norm="self_attn.q_norm",
+    k_norm="self_attn.k_norm",
+    mlp_gate="",
+)
 STABLELM = _kin(
     "stablelm",
     "use_qkv_bias qk_layernorm use_parallel_residual partial_rotary_factor",
@@ -60,6 +72,19 @@ GRANITE = _kin(
         write_scale=float(config.residual_multiplier),
         logit_scale=1 / float(config.logits_scaling),
     ),
+)
+HYPERCLOVAX = _kin(
+    "hyperclovax",
+    "use_post_norm",
+    GRANITE,
+    # Granite divides its logits by what this one multiplies them with.
+    of=lambda family, config: replace(
+        family,
+        embed_scale=float(config.embedding_multiplier),
+        write_scale=float(config.residual_multiplier),
+        logit_scale=float(config.logits_scaling),
+    ),
+    unsupported=lambda config: "use_post_norm" if config.use_post_norm else "",
 )
 GLM = _kin(
     "glm",
@@ -161,4 +186,5 @@ HUNYUAN = _kin(
 FAMILIES = (
     *(ARCEE, SEED_OSS, MINISTRAL, STABLELM, STARCODER2, NEMOTRON, SMOLLM3, ERNIE4_5, HELIUM, GRANITE, GLM, GLM4),
     *(EXAONE4, OLMO, OLMO2, OLMO3, COHERE, COHERE2, PERSIMMON, HUNYUAN),
+    *(MINISTRAL3, CWM, JAIS2, APERTUS, HYPERCLOVAX),
 )

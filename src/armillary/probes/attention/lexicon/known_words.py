@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, TWINS, Cells, Evidence, Flags, Ints, T, cells, head_table, once
+from armillary.probes.machinery import MODEL, TWINS, Cells, Evidence, Flags, Ints, T, cells, head_table, once_if_small
 from armillary.probes.machinery.verdicts import undecided
 from armillary.results import Claim, Finding, Why
 
@@ -37,7 +37,12 @@ def forms(noun: str) -> frozenset[str]:
     return frozenset(spellings | {_PLURALS.get(base, base)})
 
 
-@once
+def _size(tokens: "Vocabulary") -> int:
+    """An untrained twin is held by nothing else; the model itself is there anyway."""
+    return 0 if tokens.anatomy.tokenizer is not None else tokens.anatomy.weight_bytes
+
+
+@once_if_small(_size)
 def vocabulary(evidence: Evidence, arm: str = MODEL) -> "Vocabulary":
     """The model's tokens; twins, which have no tokenizer of their own, are read with the same ones."""
     from armillary.anatomy.vocabulary import Vocabulary

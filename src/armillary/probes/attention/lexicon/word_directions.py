@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from armillary.anatomy.space import Vectors
     from armillary.geometry.factored import SVD
 
+# Words whose keys are computed at a time.
+BLOCK = 1 << 16
+
 
 def folded(evidence: Evidence, arm: str, layer: int) -> "Folded":
     """A layer's heads on directions. Those of twins are not cached, and need no singular vectors."""
@@ -39,7 +42,7 @@ def word_directions(evidence: Evidence, arm: str, layers: Sequence[int], ids: In
         site, norm = reading_norm(tokens.anatomy, layer)
         settings = (norm.kind, norm.eps) if norm is not None else ()
         if last is None or last[0] != settings:
-            last = (settings, tokens.directions(layer, rows).values.float())
+            last = (settings, tokens.directions(layer, rows, torch.float32).values)
         yield Vectors(last[1], RAW if norm is None else Space("direction", site))
 
 
@@ -60,5 +63,12 @@ def queries(layer: "Folded", z: "Vectors", biased: bool = False) -> "Tensor":
 
 
 def keys(layer: "Folded", z: "Vectors", head: int | None = None) -> "Tensor":
-    """[h, n, k], or of one head [n, k]; without the keys' bias, which adds the same to all keys of a query."""
-    return layer.keys(z, head, biased=False)
+    """[h, n, k], or of one head [n, k]; without the keys' bias, which adds the same to all keys of a query.
+
+    Words are taken some at a time: a key norm makes several copies of all keys, of a large vocabulary gigabytes.
+    """
+    import torch
+
+    blocks = [z[start : start + BLOCK] for start in range(0, len(z.values), BLOCK)]
+    each = [layer.keys(block, head, biased=False) for block in blocks]
+    return each[0] if len(each) == 1 else torch.cat(each, -2)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, Evidence, once
+from armillary.probes.machinery import MODEL, TWINS, Evidence, once, once_if_small
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -32,8 +32,8 @@ class LayerHeads:
 class DecomposedHeads(Sequence[LayerHeads]):
     """Every layer's heads, decomposed on first use. Layers are cached while there is room and recomputed beyond it."""
 
-    def __init__(self, anatomy: "Anatomy") -> None:
-        self.anatomy = anatomy
+    def __init__(self, anatomy: "Anatomy", twin: bool = False) -> None:
+        self.anatomy, self.twin = anatomy, twin
         # Four folded matrices and four of singular vectors, eight bytes per number.
         size = 64 * anatomy.n_heads * anatomy.d * anatomy.k
         self._room = max(1, ROOM // size)
@@ -62,9 +62,14 @@ class DecomposedHeads(Sequence[LayerHeads]):
         return heads
 
 
-@once
+def _size(heads: DecomposedHeads) -> int:
+    """An untrained twin is held by nothing else; the model's own heads are always kept."""
+    return heads.anatomy.weight_bytes if heads.twin else 0
+
+
+@once_if_small(_size)
 def decomposed(evidence: Evidence, arm: str = MODEL) -> DecomposedHeads:
-    return DecomposedHeads(evidence.model(arm))
+    return DecomposedHeads(evidence.model(arm), arm in TWINS)
 
 
 def ties(svd: "SVD") -> list[list[str]]:

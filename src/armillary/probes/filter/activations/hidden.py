@@ -63,12 +63,19 @@ class HiddenLayer:
     """[definition, m]: the sum of post over those tokens."""
     sample_groups: list[Tensor] = field(default_factory=list)
     sample_rows: dict[str, list[Tensor]] = field(default_factory=dict)
+    has: Tensor | None = None
+    """[m]: on how many tokens a unit of a mixture is used at all; None where every token has every unit."""
     experts: dict[str, Floats] = field(default_factory=dict)
     """Of a mixture: expert → `sums` over the tokens that it gets."""
 
     @property
     def tokens(self) -> int:
         return int(self.sums[:, 0].sum())
+
+    @property
+    def used(self) -> Tensor:
+        """[m]: on how many tokens a unit is used."""
+        return torch.full((self.off.shape[1],), float(self.tokens)).double() if self.has is None else self.has
 
     @property
     def off_mean(self) -> Tensor:
@@ -105,7 +112,7 @@ class HiddenLayers:
 @once
 def hidden_layers(bench: Bench) -> HiddenLayers:
     """The chapter's passes, made once per bench."""
-    from armillary.probes.filter.activations.mixtures import gates
+    from armillary.probes.filter.expert_parts import gates
 
     coded = spread_layers(bench.anatomy, QUICK_LAYERS if bench.quick else CODED_LAYERS)
     some = bench.twins[: QUICK_TWINS if bench.quick else CODED_TWINS]
@@ -120,7 +127,8 @@ def hidden_layers(bench: Bench) -> HiddenLayers:
 
 def hidden_pass(bench: Bench, coded: tuple[int, ...], every: bool) -> list[HiddenLayer]:
     """All layers of one arm. `y`, `pre` and `post` are stored in the coded ones, `post` in all of them if `every`."""
-    from armillary.probes.filter.activations.mixtures import routed_watcher, units_of
+    from armillary.probes.filter.activations.mixtures import routed_watcher
+    from armillary.probes.filter.expert_parts import units_of
 
     anatomy = bench.anatomy
     layers = [_empty(units_of(block.channels), bench.corpus.groups) for block in anatomy.blocks]
@@ -206,6 +214,8 @@ def shares_of(pre: Tensor, post: Tensor, present: Tensor | None = None) -> tuple
 def count(layer: HiddenLayer, pre: Tensor, post: Tensor, group: Ints, present: Tensor | None = None) -> None:
     shares, chosen = shares_of(pre, post, present)
     np.add.at(layer.sums, group, shares.numpy())
+    if present is not None:
+        layer.has = present.sum(0).double().cpu() + (0 if layer.has is None else layer.has)
     for row, mask in enumerate(chosen):
         layer.off[row] += mask.sum(0).double().cpu()
         layer.off_sum[row] += (post * mask).sum(0, dtype=torch.float64).cpu()

@@ -4,6 +4,7 @@ A token has the coordinates of the experts that it gets, side by side, each as t
 among them. So the routed sum is one feed-forward layer of which a token has a part.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,28 +14,10 @@ from torch import Tensor
 from armillary.anatomy import FeedForward, Routed
 from armillary.flow.capture import Watcher
 from armillary.probes.filter.activations.hidden import FIELDS, DocumentTokens, HiddenLayer, count, shares_of
+from armillary.probes.filter.expert_parts import columns_of, parts_of
 from armillary.probes.machinery import Evidence, cells
 from armillary.probes.machinery.tables import interval_cells, table
 from armillary.results import Table
-
-SHARED = "shared"
-
-
-def parts_of(mixture: Routed) -> dict[str, FeedForward]:
-    """Every expert by its name, shared ones last."""
-    experts = {f"E{number}": expert for number, expert in enumerate(mixture.experts)}
-    return experts if mixture.shared is None else experts | {SHARED: mixture.shared}
-
-
-def units_of(channels: Any) -> int:
-    """How many hidden units a feed-forward layer has, of all experts together."""
-    parts = parts_of(channels).values() if isinstance(channels, Routed) else (channels,)
-    return sum(int(part.W_in.shape[1]) for part in parts)
-
-
-def gates(channels: Any) -> bool:
-    dense = channels.experts[0] if isinstance(channels, Routed) else channels
-    return dense.W_gate is not None
 
 
 def whole(channels: Any) -> FeedForward:
@@ -54,12 +37,37 @@ def whole(channels: Any) -> FeedForward:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Expanded:
+    """All coordinates of a layer for n tokens, experts side by side: [n, all units] each."""
+
+    pre: Tensor
+    """What activations receive; 0 where a token does not have the coordinate."""
+    post: Tensor
+    """What W_out receives, times the router's weight."""
+    through: Tensor
+    """The same with the activation left out."""
+    present: Tensor
+    """Which coordinates a token has."""
+
+
+def expand(mixture: Routed, y: Tensor) -> Expanded:
+    """For rows y [n, d]."""
+    sides: list[tuple[Tensor, ...]] = []
+    for part, weight in zip(mixture.parts.values(), mixture.weights(y).T, strict=True):
+        pre, up, share = part.pre(y), part.up(y), weight[:, None]
+        mine = (share != 0).expand_as(pre)
+        sides.append((pre * mine, part.activate(pre, up) * share, part.joined(pre, up) * share, mine))
+    return Expanded(*(torch.cat(side, 1) for side in zip(*sides, strict=True)))
+
+
 def routed_watcher(layer: HiddenLayer, mixture: Routed, tokens: DocumentTokens, names: tuple[str, ...]) -> Watcher:
     """Reduce what a mixture reads to sums of the routed sum and of every expert."""
 
     def watch(given: Tensor | None, value: Tensor) -> None:
         y = value.detach().reshape(-1, value.shape[-1]).float()
-        pre, post, present = expand(mixture, y)
+        all_units = expand(mixture, y)
+        pre, post, present = all_units.pre, all_units.post, all_units.present
         real, ordinary = tokens.real.to(y.device), tokens.ordinary.to(y.device)
         layer.peak = torch.maximum(layer.peak, post[real].abs().amax(0).double().cpu())
         # A unit says nothing about tokens that another expert gets.
@@ -70,37 +78,18 @@ def routed_watcher(layer: HiddenLayer, mixture: Routed, tokens: DocumentTokens, 
         group = tokens.group[tokens.ordinary].numpy()
         count(layer, pre[ordinary], post[ordinary], group, present[ordinary])
         _count_experts(layer, mixture, (pre[ordinary], post[ordinary], present[ordinary]), group)
-        rows = {"y": y, "pre": pre, "post": post}
+        rows = {"y": y, "post": post}
         if names:
             layer.sample_groups.append(tokens.group[tokens.sampled])
-        for name in names:
+        # Hidden values follow from what the layer read; a mixture is too wide to keep them twice.
+        for name in (each for each in names if each != "pre"):
             layer.sample_rows.setdefault(name, []).append(rows[name][tokens.sampled.to(y.device)].cpu())
 
     return watch
 
 
-def expand(mixture: Routed, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For rows y [n, d]: what activations receive, what W_out receives times its weight, and which coordinates a token
-    has, each [n, all units]."""
-    weights = mixture.router(y)
-    if mixture.shared is not None:
-        gate = torch.ones(len(y), 1).to(y) if mixture.shared_gate is None else (y @ mixture.shared_gate.to(y)).sigmoid()
-        weights = torch.cat((weights, gate), 1)
-    pres, posts, has = [], [], []
-    for part, weight in zip(parts_of(mixture).values(), weights.T, strict=True):
-        pre, up = part.pre(y), part.up(y)
-        mine = (weight != 0)[:, None].expand_as(pre)
-        pres.append(pre * mine)
-        posts.append(part.activate(pre, up) * weight[:, None])
-        has.append(mine)
-    return torch.cat(pres, 1), torch.cat(posts, 1), torch.cat(has, 1)
-
-
 def _count_experts(layer: HiddenLayer, mixture: Routed, rows: tuple[Tensor, Tensor, Tensor], group: Any) -> None:
-    start = 0
-    for name, part in parts_of(mixture).items():
-        columns = slice(start, start + part.W_in.shape[1])
-        start = columns.stop
+    for name, columns in columns_of(mixture).items():
         pre, post, present = (each[:, columns] for each in rows)
         mine = present[:, 0].cpu()
         sums = layer.experts.setdefault(name, np.zeros((len(layer.sums), len(FIELDS))))

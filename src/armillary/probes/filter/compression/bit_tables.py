@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.machinery import RANDOM, Cells, Floats, cells, interval_cells, line, table
+from armillary.probes.machinery import RANDOM, Cells, Evidence, Floats, cells, interval_cells, line, table
 from armillary.results import Quantity, Table
 
 if TYPE_CHECKING:
@@ -133,3 +133,27 @@ def bit_lines(coded: Coded, saved: Floats, untrained: Floats) -> tuple[Quantity,
         if not np.isnan([*first, *second]).any():
             shapes.append(after(title, meaning, "", second, {"before it": first}))
     return (savings, bits, *shapes)
+
+
+def expert_bit_table(evidence: Evidence, experts: dict[tuple[int, str], "CodedLayer"]) -> Table:
+    """What the activation of every expert saves on the tokens that it gets."""
+    from armillary.probes.filter.compression.compress_parts import saved_beyond, saved_by
+
+    none = np.full((len(experts), 3), np.nan)
+    saved, more = none.copy(), none.copy()
+    known = [row for row, layer in enumerate(experts.values()) if layer.bits]
+    if known:
+        layers = [list(experts.values())[row] for row in known]
+        saved[known], more[known] = saved_by(evidence, layers), saved_beyond(evidence, layers)
+    bits = _bit_cells([(layer, "model") for layer in experts.values()])
+    return table(
+        cells("layer", "layer", [f"L{layer}" for layer, _ in experts]),
+        cells("expert", "the expert", [name for _, name in experts]),
+        cells(
+            "tokens", "sampled tokens that it gets; too few are not coded", [layer.tokens for layer in experts.values()]
+        ),
+        bits["before"],
+        bits["after"],
+        interval_cells("saved", "before − after: what its activation saves", saved, BITS),
+        interval_cells("more", "saved beyond random directions with matched moments", more, BITS),
+    )

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
-from armillary.anatomy.anatomy import FeedForward
 from armillary.geometry.clouds.spectrum import eigenvalues, entropy_rank
 from armillary.geometry.coding import encode, quantise
-from armillary.probes.filter.activations.hidden import HiddenLayer, hidden_layers
+from armillary.probes.filter.activations.hidden import hidden_layers
+from armillary.probes.filter.compression.expert_bits import PartRows, documents_of, part_rows, stacked
 from armillary.probes.machinery import MODEL, Floats, Ints
 from armillary.probes.machinery.bench import Bench
 
@@ -66,69 +65,99 @@ class CodedLayers:
     layers: dict[int, CodedLayer]
     twins: dict[str, dict[int, CodedLayer]]
     """arm → layer → bits, in a few layers."""
+    experts: dict[tuple[int, str], CodedLayer]
+    """(layer, expert) → bits on the tokens that it gets; no sources if these are too few."""
 
 
 def coded_layers(bench: Bench) -> CodedLayers:
     """The coded layers of the model, with their controls; none where no token was sampled."""
-    hidden = hidden_layers(bench)
-    layers = {
-        i: _code(hidden.arms[MODEL][i], bench.anatomy.blocks[i].feed_forward, bench.seed + i)
+    hidden, groups = hidden_layers(bench), bench.corpus.groups
+    parts = {
+        i: part_rows(hidden.arms[MODEL][i], bench.anatomy.blocks[i].channels)
         for i in hidden.coded
         if len(hidden.arms[MODEL][i].groups)
     }
-    twins = {
-        arm: {i: _code_twin(hidden.arms[arm][i], bench.anatomy.blocks[i].feed_forward, bench.seed + i) for i in numbers}
-        for arm, numbers in hidden.coded_twins.items()
-        if layers
+    layers = {i: _code(_enough(rows), groups, bench.seed + i) for i, rows in parts.items() if _enough(rows)}
+    twins = {}
+    for arm, numbers in hidden.coded_twins.items() if layers else ():
+        blocks = bench.arm(arm).anatomy.blocks
+        rows = {i: _enough(part_rows(hidden.arms[arm][i], blocks[i].channels)) for i in numbers}
+        twins[arm] = {i: _code_twin(some, groups, bench.seed + i) for i, some in rows.items() if some}
+    experts = {
+        (i, name): _code_expert(rows, groups, bench.seed + i)
+        for i, named in parts.items()
+        for name, rows in named.items()
+        if name
     }
-    return CodedLayers(layers, twins)
+    return CodedLayers(layers, {arm: each for arm, each in twins.items() if each}, experts)
 
 
-def _start(layer: HiddenLayer, seed: int) -> tuple[CodedLayer, Ints, np.random.Generator]:
-    """An empty record, the units that are coded, and the generator that drew them."""
+def _enough(parts: Mapping[str, PartRows]) -> list[PartRows]:
+    """The parts that are coded: a dense layer, or experts with enough tokens."""
+    return [rows for name, rows in parts.items() if not name or rows.coded]
+
+
+def _start(parts: list[PartRows], groups: int, seed: int) -> tuple[CodedLayer, list[Ints], np.random.Generator]:
+    """An empty record, the units of every part that are coded (equally many), and the generator that drew them."""
     rng = np.random.default_rng(seed)
-    width = layer.sample("pre").shape[1]
-    units = np.sort(rng.choice(width, min(UNITS, width), replace=False))
-    counts = np.bincount(layer.groups, minlength=len(layer.sums)).astype(np.float64)
-    return CodedLayer(counts * len(units), len(layer.groups)), units, rng
+    number = min(UNITS, *(rows.pre.shape[1] for rows in parts))
+    units = [np.sort(rng.choice(rows.pre.shape[1], number, replace=False)) for rows in parts]
+    documents = documents_of(parts)
+    counts = np.bincount(documents, minlength=groups).astype(np.float64)
+    return CodedLayer(counts * number, len(documents)), units, rng
 
 
-def _code_twin(layer: HiddenLayer, ffn: FeedForward, seed: int) -> CodedLayer:
+def _code_twin(parts: list[PartRows], groups: int, seed: int) -> CodedLayer:
     """An untrained layer: what its activation saves, at the step that decides."""
-    coded, units, _ = _start(layer, seed)
-    pre = layer.sample("pre")[:, units]
-    _add(coded, "model", pre, _activated(ffn, pre), layer.groups, MIDDLE)
+    coded, units, _ = _start(parts, groups, seed)
+    _add(coded, "model", parts, [rows.pre[:, some] for rows, some in zip(parts, units, strict=True)], MIDDLE)
     return coded
 
 
-def _code(layer: HiddenLayer, ffn: FeedForward, seed: int) -> CodedLayer:
-    coded, units, rng = _start(layer, seed)
-    pre, documents, groups = layer.sample("pre"), layer.groups, len(layer.sums)
-    after = _activated(ffn, pre)
+def _code_expert(rows: PartRows, groups: int, seed: int) -> CodedLayer:
+    """One expert: what its activation saves, and what random directions would."""
+    coded, units, rng = _start([rows], groups, seed)
+    if rows.coded:
+        pre = rows.pre[:, units[0]]
+        _add(coded, "model", [rows], [pre], MIDDLE)
+        _add(coded, "turned", [rows], [random_orientation(rows.y, pre, rng)[0]], MIDDLE)
+    return coded
+
+
+def _code(parts: list[PartRows], groups: int, seed: int) -> CodedLayer:
+    coded, units, rng = _start(parts, groups, seed)
+    pre = [rows.pre[:, some] for rows, some in zip(parts, units, strict=True)]
     for share in STEPS:
-        _add(coded, f"model {share:g}", pre[:, units], after[:, units], documents, share)
+        _add(coded, f"model {share:g}", parts, pre, share)
     coded.bits.update({f"model {side}": coded.bits[f"model {MIDDLE:g} {side}"] for side in ("before", "same", "own")})
-    turned, centred = random_orientation(layer.sample("y"), pre[:, units], rng)
-    _add(coded, "turned", turned, _activated(ffn, turned), documents, MIDDLE)
-    _add(coded, "unshifted", centred, _activated(ffn, centred), documents, MIDDLE)
-    streams = {"before": pre, "after": after}
-    if ffn.W_gate is not None:
-        streams["product"] = layer.sample("post")
-        product = streams["product"][:, units]
+    drawn = [random_orientation(rows.y, values, rng) for rows, values in zip(parts, pre, strict=True)]
+    _add(coded, "turned", parts, [turned for turned, _ in drawn], MIDDLE)
+    _add(coded, "unshifted", parts, [centred for _, centred in drawn], MIDDLE)
+    if parts[0].ffn.W_gate is not None:
+        product = stacked([rows.post[:, some] for rows, some in zip(parts, units, strict=True)])
+        documents = documents_of(parts)
         coded.bits.update(document_bits({"product own": (product, MIDDLE * _rms(product))}, documents, groups))
-    for side, values in streams.items():
-        coded.shapes[f"rank {side}"] = halves_rank(values, documents)
-        coded.shapes[f"entropy_rank {side}"] = _entropy_rank(values)
-        coded.shapes[f"hoyer {side}"] = float(hoyer(values).mean())
+    _add_shapes(coded, parts)
     return coded
 
 
-def _activated(ffn: FeedForward, pre: Floats) -> Floats:
-    return ffn.activation(torch.from_numpy(pre)).numpy()
+def _add_shapes(coded: CodedLayer, parts: list[PartRows]) -> None:
+    """Ranks and sparsity on either side. Experts have no covariance in common, so a mixture has sparsity alone."""
+    streams = {"before": [rows.pre for rows in parts], "after": [rows.active(rows.pre) for rows in parts]}
+    if parts[0].ffn.W_gate is not None:
+        streams["product"] = [rows.post for rows in parts]
+    for side, each in streams.items():
+        if len(parts) == 1:
+            coded.shapes[f"rank {side}"] = halves_rank(each[0], parts[0].document)
+            coded.shapes[f"entropy_rank {side}"] = _entropy_rank(each[0])
+        coded.shapes[f"hoyer {side}"] = float(np.concatenate([hoyer(values) for values in each]).mean())
 
 
-def _add(coded: CodedLayer, source: str, before: Floats, after: Floats, documents: Ints, share: float) -> None:
-    """Bits before, after at the same step, and after at the same share of its own size."""
+def _add(coded: CodedLayer, source: str, parts: list[PartRows], values: list[Floats], share: float) -> None:
+    """Bits before, after at the same step, and after at the same share of its own size; values [token, unit] of each
+    part."""
+    before, documents = stacked(values), documents_of(parts)
+    after = stacked([rows.active(each) for rows, each in zip(parts, values, strict=True)])
     step = share * _rms(before)
     streams = {"before": (before, step), "same": (after, step), "own": (after, share * _rms(after))}
     named = {f"{source} {side}": stream for side, stream in streams.items()}

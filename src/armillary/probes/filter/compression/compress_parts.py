@@ -42,8 +42,8 @@ class Savings:
             for source in ("model", "turned", "unshifted")
         }
         return cls(
-            evidence.intervals(_sums(layers, "model"), _saved),
-            evidence.intervals(_sums(layers, "model", "turned"), lambda s: _saved(s) - _saved(s[..., [0, 3, 4]])),
+            saved_by(evidence, layers),
+            saved_beyond(evidence, layers),
             _untrained(evidence, coded),
             evidence.interval(
                 _sums(layers, "model", "turned"), lambda s: (_saved(s) - _saved(s[..., [0, 3, 4]])).mean(-1)
@@ -57,6 +57,16 @@ class Savings:
             ),
             len(coded.twins),
         )
+
+
+def saved_by(evidence: Evidence, layers: "list[CodedLayer]") -> Floats:
+    """[layer, (value, low, high)]: bits per coordinate that the activation saves."""
+    return evidence.intervals(_sums(layers, "model"), _saved)
+
+
+def saved_beyond(evidence: Evidence, layers: "list[CodedLayer]") -> Floats:
+    """[layer, (value, low, high)]: the same beyond random directions with matched moments."""
+    return evidence.intervals(_sums(layers, "model", "turned"), lambda s: _saved(s) - _saved(s[..., [0, 3, 4]]))
 
 
 def _over_twins(each: list[Interval]) -> Interval:

@@ -7,8 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from armillary.anatomy import Routed
 from armillary.edits import Ablate, Edit
 from armillary.probes.filter.activations.hidden import Choose, HiddenLayer, below, hidden_layers
+from armillary.probes.filter.expert_parts import columns_of
+from armillary.probes.filter.selection import expert_edits as of_experts
+from armillary.probes.filter.selection.expert_edits import ChangeExperts
 from armillary.probes.filter.selection.undiscard import Undiscard
 from armillary.probes.machinery import MODEL, NAN3, Cells, Floats, cells, interval_cells, line, spread_layers, table
 from armillary.probes.machinery.bench import Bench, Trials
@@ -23,6 +27,8 @@ THROUGH, ELSEWHERE = "let through", "as much elsewhere"
 SLOPES = (0.1, 0.5, 1.0)
 # Single layers: the first, the middle and the last.
 LAYERS, QUICK_LAYERS = 3, 2
+# Experts of the middle layer that are let through one by one: those that get most tokens.
+EXPERTS, QUICK_EXPERTS = 8, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +41,8 @@ class AblationCosts:
     """place → share of coordinates below zero."""
     exact: bool
     """Is what lies below zero exactly zero after the activation, so that zeroing it changes nothing?"""
+    experts: tuple[str, ...] = ()
+    """Places that are one expert."""
 
     def cost(self, place: str, how: str) -> Interval:
         """Nats per token with their interval; NaN for a trial that was not made."""
@@ -87,27 +95,62 @@ def ablation_costs(bench: Bench) -> AblationCosts:
         for how in (*ZEROED, "mean") if place == ALL else ZEROED[:2]:
             edits[trial_name(place, how)] = tuple(_edit(bench, layers[i], i, how) for i in numbers)
         for slope in SLOPES if place == ALL else (1.0,):
-            seeds = [bench.seed, len(edits)]
-            edits[trial_name(place, through(slope))] = tuple(Undiscard(i, slope) for i in numbers)
-            edits[trial_name(place, elsewhere(slope))] = tuple(Undiscard(i, slope, (*seeds, i)) for i in numbers)
+            seeds = (bench.seed, len(edits))
+            edits[trial_name(place, through(slope))] = tuple(_through(bench, i, slope) for i in numbers)
+            edits[trial_name(place, elsewhere(slope))] = tuple(_through(bench, i, slope, seeds) for i in numbers)
+    experts = _experts(bench, layers)
+    for place, (i, columns) in experts.items():
+        seed = (bench.seed, len(edits), i)
+        edits[trial_name(place, THROUGH)] = (ChangeExperts(i, of_experts.let_through(1.0, None, columns)),)
+        edits[trial_name(place, ELSEWHERE)] = (ChangeExperts(i, of_experts.let_through(1.0, seed, columns)),)
     return AblationCosts(
         trials=bench.compare(edits),
         places=tuple(places),
         shares={place: float(np.mean([_share(layers[i]) for i in numbers])) for place, numbers in places.items()},
         exact=all(layer.off[0].any() and not layer.sums[:, 3].any() for layer in layers),
+        experts=tuple(experts),
     )
 
 
+def _experts(bench: Bench, layers: list[HiddenLayer]) -> dict[str, tuple[int, slice]]:
+    """place → layer and units of one expert: those that get most tokens, in the middle layer; none in a dense one."""
+    middle = len(layers) // 2
+    mixture = bench.anatomy.blocks[middle].channels
+    if not isinstance(mixture, Routed):
+        return {}
+    tokens = {name: sums[:, 0].sum() for name, sums in layers[middle].experts.items()}
+    busiest = sorted(tokens, key=lambda name: -tokens[name])[: QUICK_EXPERTS if bench.quick else EXPERTS]
+    return {f"L{middle} {name}": (middle, columns_of(mixture)[name]) for name in tokens if name in busiest}
+
+
 def _share(layer: HiddenLayer) -> float:
-    return float(layer.off[0].mean() / max(1, layer.tokens))
+    return float(layer.off[0].sum() / layer.used.sum().clamp_min(1))
 
 
 def _edit(bench: Bench, layer: HiddenLayer, number: int, how: str) -> Edit:
+    if isinstance(bench.anatomy.blocks[number].channels, Routed):
+        return ChangeExperts(number, _rewrite(bench, layer, number, how))
     if how == "mean":
         return Ablate(number, below, "mean", layer.off_mean[0].to(bench.anatomy.device))
     if how == "random":
         return Ablate(number, at_random(below, [bench.seed, number]))
     return Ablate(number, below if how == "zero" else most_often(layer))
+
+
+def _rewrite(bench: Bench, layer: HiddenLayer, number: int, how: str) -> of_experts.Rewrite:
+    """The same edits in a mixture of experts."""
+    if how == "mean":
+        return of_experts.meaned(layer.off_mean[0])
+    if how == "random":
+        return of_experts.zeroed_at_random([bench.seed, number])
+    return of_experts.zeroed() if how == "zero" else of_experts.zeroed_always(often_discarded(layer))
+
+
+def _through(bench: Bench, number: int, slope: float, seeds: tuple[int, ...] | None = None) -> Edit:
+    seed = None if seeds is None else (*seeds, number)
+    if isinstance(bench.anatomy.blocks[number].channels, Routed):
+        return ChangeExperts(number, of_experts.let_through(slope, seed))
+    return Undiscard(number, slope, seed)
 
 
 def at_random(discard: Choose, seed: list[int]) -> Choose:
@@ -125,11 +168,21 @@ def at_random(discard: Choose, seed: list[int]) -> Choose:
 
 def most_often(layer: HiddenLayer) -> Choose:
     """The units that are discarded most often, as many as are discarded on average, the same for every token."""
-    off = layer.off[0]
-    number = round(float(off.sum()) / max(1, layer.tokens))
-    fixed = torch.zeros(len(off), dtype=torch.bool)
-    fixed[off.argsort(descending=True, stable=True)[:number]] = True
+    fixed = often_discarded(layer)
     return lambda pre, post: fixed.to(post.device).expand(post.shape)
+
+
+def often_discarded(layer: HiddenLayer) -> Tensor:
+    """[m]: these units.
+
+    In a mixture a unit is judged by the tokens that have it, and units are taken until as many coordinates are gone.
+    """
+    off, used = layer.off[0], layer.used
+    order = (off / used.clamp_min(1)).argsort(descending=True, stable=True)
+    number = int((used[order].cumsum(0) - used[order] / 2 < off.sum()).sum())
+    fixed = torch.zeros(len(off), dtype=torch.bool)
+    fixed[order[:number]] = True
+    return fixed
 
 
 def cost_ratio(above: Floats, under: Floats) -> Floats:
@@ -205,5 +258,19 @@ def cost_lines(result: AblationCosts) -> tuple[Quantity, ...]:
             {"as many at random": costs["random"][:, 0]},
             nothing,
             label="the discarded",
+        ),
+    )
+
+
+def expert_cost_table(result: AblationCosts) -> Table:
+    costs = {how: np.array([result.cost(place, how) for place in result.experts]) for how in (THROUGH, ELSEWHERE)}
+    return table(
+        cells("expert", "layer and expert; those that get most tokens", result.experts),
+        interval_cells("through", "change of the next-token loss when it lets through", costs[THROUGH], NATS),
+        interval_cells("elsewhere", "when as many of its units, at random, change by as much", costs[ELSEWHERE], NATS),
+        cells(
+            "through_ratio",
+            "cost of letting through over that of as much elsewhere; empty where that costs nothing",
+            cost_ratio(costs[THROUGH][:, 0], costs[ELSEWHERE][:, 0]),
         ),
     )

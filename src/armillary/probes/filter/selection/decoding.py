@@ -12,8 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from armillary.anatomy import Routed
+from armillary.anatomy.folded import mlp_norm
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch
+from armillary.probes.filter.activations.mixtures import expand
+from armillary.probes.filter.expert_parts import FEWEST, columns_of
 from armillary.probes.machinery import Floats, Ints, spread_layers
 from armillary.probes.machinery.bench import Bench
 
@@ -37,17 +41,31 @@ class Decoded:
     twins: Sequence[Mapping[str, Floats]]
     """The same sums for each untrained twin, in the middle layer."""
     tokens: int
+    experts: Mapping[tuple[int, str], tuple[int, Floats | None]]
+    """(layer, expert) → tokens that it gets, and sums [group, (kept, discarded), (all, explained)] of the next token;
+    None if these are too few."""
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedValues:
+    """What one arm's layers hold of the tokens."""
+
+    sums: dict[str, Floats]
+    coordinates: Floats
+    tokens: int
+    experts: dict[tuple[int, str], tuple[int, Floats | None]]
 
 
 def decode(bench: Bench) -> Decoded:
     layers = spread_layers(bench.anatomy, QUICK_LAYERS if bench.quick else LAYERS)
-    sums, coordinates, tokens = _decoded(bench, layers)
+    model = _decoded(bench, layers)
     few = (bench.anatomy.layers // 2,)
     arms = bench.twins[: QUICK_TWINS if bench.quick else TWINS]
-    return Decoded(layers, sums, coordinates, [_decoded(bench.arm(arm), few)[0] for arm in arms], tokens)
+    twins = [_decoded(bench.arm(arm), few).sums for arm in arms]
+    return Decoded(layers, model.sums, model.coordinates, twins, model.tokens, model.experts)
 
 
-def _decoded(bench: Bench, layers: tuple[int, ...]) -> tuple[dict[str, Floats], Floats, int]:
+def _decoded(bench: Bench, layers: tuple[int, ...]) -> DecodedValues:
     parts = [_read(bench, batch, layers) for batch in bench.batches()]
     columns = {name: torch.cat([part[0][name] for part in parts]).numpy() for name in parts[0][0]}
     anatomy = bench.anatomy
@@ -57,25 +75,57 @@ def _decoded(bench: Bench, layers: tuple[int, ...]) -> tuple[dict[str, Floats], 
         SAME: anatomy.W_E.detach()[columns["token"]].double().cpu().numpy(),
     }
     sums = {target: np.zeros((bench.corpus.groups, len(layers), len(SIDES), 2)) for target in targets}
-    coordinates = np.zeros(len(layers))
+    coordinates, experts = np.zeros(len(layers)), dict[tuple[int, str], tuple[int, Floats | None]]()
     for row, layer in enumerate(layers):
-        pre = torch.cat([part[1][layer] for part in parts])
-        sides, coordinates[row] = equal_sides(pre)
-        for side, values in enumerate(sides):
-            kernel = (values @ values.T).double().cpu().numpy()
-            for target, explained in decoded_sums(kernel, targets, columns["fold"]).items():
-                np.add.at(sums[target][:, row, side], columns["group"], explained)
-    return sums, coordinates, len(columns["fold"])
+        pre, present = (torch.cat([part[1][layer][side] for part in parts]) for side in (0, 1))
+        sides, coordinates[row] = equal_sides(pre, present)
+        for side, explained in enumerate(_explained(sides, targets, columns["fold"])):
+            for target, rows in explained.items():
+                np.add.at(sums[target][:, row, side], columns["group"], rows)
+        mixture = anatomy.blocks[layer].channels
+        for name, units in columns_of(mixture).items() if isinstance(mixture, Routed) else ():
+            own = {NEXT: targets[NEXT]}
+            experts[layer, name] = _expert(pre[:, units], present[:, units], own, columns, bench.corpus.groups)
+    return DecodedValues(sums, coordinates, len(columns["fold"]), experts)
 
 
-def _read(bench: Bench, batch: Batch, layers: tuple[int, ...]) -> tuple[dict[str, Tensor], dict[int, Tensor]]:
-    """Of every token that has a next one, except first ones: columns [n], and the activation's input [n, m]."""
+def _explained(sides: Sequence[Tensor], targets: Mapping[str, Floats], fold: Ints) -> list[dict[str, Floats]]:
+    kernels = ((values @ values.T).double().cpu().numpy() for values in sides)
+    return [decoded_sums(kernel, targets, fold) for kernel in kernels]
+
+
+def _expert(
+    pre: Tensor, present: Tensor, targets: Mapping[str, Floats], columns: Mapping[str, Ints], groups: int
+) -> tuple[int, Floats | None]:
+    """Of one expert, on the tokens that it gets: how many, and the sums of the next token."""
+    mine = present[:, 0].cpu().numpy()
+    fold, group = columns["fold"][mine], columns["group"][mine]
+    if min((fold == half).sum() for half in (0, 1)) < FEWEST:
+        return int(mine.sum()), None
+    sides, _ = equal_sides(pre[present[:, 0]])
+    sums = np.zeros((groups, len(SIDES), 2))
+    for side, explained in enumerate(_explained(sides, {NEXT: targets[NEXT][mine]}, fold)):
+        np.add.at(sums[:, side], group, explained[NEXT])
+    return int(mine.sum()), sums
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+def _read(bench: Bench, batch: Batch, layers: tuple[int, ...]) -> tuple[dict[str, Tensor], dict[int, Pair]]:
+    """Of every token that has a next one, except first ones: columns [n]; the activation's input [n, m], and which of
+    these coordinates a token has."""
     anatomy, seen = bench.anatomy, dict[int, Tensor]()
 
     def watcher(layer: int) -> Watcher:
         return lambda given, value: seen.update({layer: value.detach()})
 
-    with still(anatomy.model), watching(anatomy, {f"L{layer}.mlp_pre": watcher(layer) for layer in layers}):
+    mixtures = {layer: anatomy.blocks[layer].channels for layer in layers}
+    sites = {
+        mlp_norm(anatomy, layer)[0] if isinstance(mixture, Routed) else f"L{layer}.mlp_pre": watcher(layer)
+        for layer, mixture in mixtures.items()
+    }
+    with still(anatomy.model), watching(anatomy, sites):
         run(anatomy, batch.ids, batch.mask)
     bench.tick(batch.tokens)
     rows = batch.following >= 0
@@ -87,18 +137,29 @@ def _read(bench: Bench, batch: Batch, layers: tuple[int, ...]) -> tuple[dict[str
         "fold": torch.full((int(rows.sum()),), batch.fold),
     }
     flat = rows.flatten()
-    return columns, {i: x.reshape(-1, x.shape[-1])[flat.to(x.device)].float() for i, x in seen.items()}
+    values = {i: x.reshape(-1, x.shape[-1])[flat.to(x.device)].float() for i, x in seen.items()}
+    return columns, {i: _coordinates(mixtures[i], x) for i, x in values.items()}
 
 
-def equal_sides(pre: Tensor) -> tuple[tuple[Tensor, Tensor], float]:
+def _coordinates(channels: object, x: Tensor) -> Pair:
+    """From what a mixture reads, or from what a dense layer's activation receives."""
+    if not isinstance(channels, Routed):
+        return x, torch.ones_like(x, dtype=torch.bool)
+    units = expand(channels, x)
+    return units.pre, units.present
+
+
+def equal_sides(pre: Tensor, present: Tensor | None = None) -> tuple[Pair, float]:
     """Kept and discarded values [n, m], equally many of each token on both sides: the largest; others are 0.
 
     Random ones among the discarded would lose by being other units in every token, whatever their values say.
     """
-    below = pre < 0
-    number = torch.minimum(below.sum(1), (~below).sum(1))[:, None]
+    below, kept = pre < 0, pre >= 0
+    if present is not None:
+        below, kept = below & present, kept & present
+    number = torch.minimum(below.sum(1), kept.sum(1))[:, None]
     sides = []
-    for mask in (~below, below):
+    for mask in (kept, below):
         size = torch.where(mask, pre.abs(), -1)
         order = torch.argsort(size, dim=1, descending=True, stable=True)
         rank = torch.empty_like(order)
@@ -115,12 +176,14 @@ def decoded_sums(kernel: Floats, targets: Mapping[str, Floats], fold: Ints) -> d
         if not mine.any() or mine.all():
             continue
         fit, across = _centred(kernel, ~mine, mine)
-        scale = max(float(np.trace(fit)) / len(fit), 1e-300)
-        inverses = [_inverse(fit + penalty * scale * np.eye(len(fit))) for penalty in PENALTIES]
+        scale = float(np.trace(fit)) / len(fit)
+        # The same values for every token, but for rounding: they say nothing, and have no inverse.
+        constant = not scale > 1e-12 * float(np.trace(kernel)) / len(kernel)
+        inverses = [] if constant else [_inverse(fit + penalty * scale * np.eye(len(fit))) for penalty in PENALTIES]
         for name, rows in targets.items():
             mean = rows[~mine].mean(0)
             away = rows[mine] - mean
-            missed = away - across @ _ridge(inverses, rows[~mine] - mean)
+            missed = away if constant else away - across @ _ridge(inverses, rows[~mine] - mean)
             whole = np.square(away).sum(1)
             sums[name][mine] = np.stack([whole, whole - np.square(missed).sum(1)], 1)
     return sums

@@ -44,7 +44,7 @@ class Undiscard:
             pre = seen["pre"].reshape(post.shape)
             more = torch.where(pre < 0, self.slope * pre - ffn.activation(pre), 0)
             if ffn.W_gate is not None:
-                more = more * ffn.up(seen["y"]).reshape(post.shape)
+                more = ffn.joined(more, ffn.up(seen["y"]).reshape(post.shape))
             if rng is not None:
                 more = more.gather(-1, _places(rng, post.shape).to(post.device))
             return post + more.to(post)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from armillary.probes.attention.lexicon.keys.key_matches import KeyMatches
+from armillary.probes.filter.storing.expert_matches import ExpertMatches
 from armillary.probes.filter.storing.stored_units import TokenMatches
 from armillary.probes.machinery import RANDOM, Flags, Floats, Interval, T
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
@@ -70,4 +71,16 @@ def store_table(names: list[str], errors: Floats, matches: TokenMatches, stores:
         cells("head_keys", "effective number of directions of W_VO that a token matches, median head", head_keys),
         cells("head_chance", "the same by chance, the smaller of both kinds, median head", head_chance),
         cells("head_ratio", "the ratio of the median head of the layer's attention", beside),
+    )
+
+
+def expert_store_table(experts: list[ExpertMatches]) -> Table:
+    ratio = np.array([expert.ratio for expert in experts])
+    return table(
+        cells("layer", "layer", [f"L{expert.layer}" for expert in experts]),
+        cells("expert", "the expert", [expert.name for expert in experts]),
+        cells("tokens", "sampled tokens that it gets; too few are not measured", [expert.tokens for expert in experts]),
+        cells("keys_met", "effective number of its units that a token matches", [expert.keys[0] for expert in experts]),
+        cells("keys_chance", "the same by chance, the smaller of both kinds", [expert.keys[1] for expert in experts]),
+        interval_cells("ratio", "concentration over chance: above 1 a token matches fewer of its keys", ratio),
     )

@@ -18,6 +18,7 @@ from armillary.probes.attention.lexicon.keys.key_matches import (
 )
 from armillary.probes.attention.lexicon.keys.rebuilt_updates import largest_error, passed
 from armillary.probes.attention.spaces.decomposed_heads import decomposed
+from armillary.probes.filter.storing.folded_units import FoldedUnits, fold_units
 from armillary.probes.instruments.samples import SAMPLES, SharedTokens
 from armillary.probes.machinery import Evidence, Floats, Ints
 
@@ -68,27 +69,38 @@ def token_matches(evidence: Evidence, arm: str, layers: Sequence[int], heads: bo
 
 def _units(evidence: Evidence, arm: str, layer: int, tokens: SharedTokens, rotations: int) -> Matched:
     """Energy of a unit: the squared length of what it writes."""
+    anatomy = evidence.model(arm)
+    folded = fold_units(anatomy, layer)
+    x = tokens.x[folded.site].to(anatomy.device).double()
+    weights = folded.weights(x)
+    return matched_units(evidence, folded, x, rotations, None if weights is None else folded.per_unit(weights))
+
+
+def matched_units(
+    evidence: Evidence, folded: FoldedUnits, x: "Tensor", rotations: int, weights: "Tensor | None" = None
+) -> Matched:
+    """Rows x [token, d] of the stream; `weights` [token, unit] are the router's, which rotations leave as they are."""
     import torch
 
-    from armillary.anatomy.folded import fold_forward
-
-    anatomy = evidence.model(arm)
-    folded = fold_forward(anatomy, layer)
     # The keys' span: nothing of a token outside it matters.
     power, axes = torch.linalg.eigh(folded.keys @ folded.keys.mT)
     span = signed(axes[:, power > len(axes) * torch.finfo(power.dtype).eps * power[-1]])
-    keys, lengths = (span.mT @ folded.keys).float(), folded.W_out.norm(dim=1).float()
-    assert folded.norm is not None, "claims about stores do not apply where a layer reads the stream itself"
-    z = folded.norm.direction(tokens.x[folded.reads.site].to(anatomy.device).double())
+    keys, lengths = (span.mT @ folded.keys).float(), folded.values.norm(dim=1).float()
     count = max(FEWEST, min(rotations, WORK // keys.numel()))
-    measure = partial(unit_concentration, folded=folded, keys=keys, lengths=lengths)
+    some = None if weights is None else weights[:TOKENS].float()
+    measure = partial(unit_concentration, folded=folded, keys=keys, lengths=lengths, weights=some)
     turns = random_rotations(evidence, count, len(keys)).float()
-    return matched(z @ span, measure, turns, TOKENS, None, FORWARD_BATCH)
+    return matched(folded.norm.direction(x) @ span, measure, turns, TOKENS, None, FORWARD_BATCH)
 
 
-def unit_concentration(coordinates: "Tensor", folded: "FoldedForward", keys: "Tensor", lengths: "Tensor") -> "Tensor":
-    """Σp² over units […] for tokens with these coordinates […, axis] in the span of the keys [axis, unit]."""
-    return concentration(folded.activated(coordinates @ keys), lengths)
+def unit_concentration(
+    coordinates: "Tensor", folded: FoldedUnits, keys: "Tensor", lengths: "Tensor", weights: "Tensor | None" = None
+) -> "Tensor":
+    """Σp² over units [token, …] for tokens with these coordinates [token, …, axis] in the span of the keys."""
+    active = folded.activated(coordinates @ keys)
+    if weights is not None:
+        active = active * (weights if active.ndim == 2 else weights[:, None])
+    return concentration(active, lengths)
 
 
 def _heads(evidence: Evidence, arm: str, layer: int, tokens: SharedTokens, turns: "Tensor") -> list[Matched]:
@@ -114,17 +126,20 @@ def forward_errors(evidence: Evidence, arm: str, ids: Ints, layers: Sequence[int
 
     The running model reads every word alone.
     """
-    from armillary.anatomy.folded import fold_forward, mlp_norm
+    import torch
+
+    from armillary.anatomy.folded import mlp_norm
 
     anatomy = evidence.model(arm)
     seen = passed(anatomy, ids, [(mlp_norm(anatomy, layer)[0], f"L{layer}.mlp_out") for layer in layers])
     errors = []
     for layer in layers:
-        folded, after = fold_forward(anatomy, layer), anatomy.blocks[layer].ln2_post
-        assert folded.norm is not None, "claims about stores do not apply where a layer reads the stream itself"
-        z, write = folded.norm.direction(seen[folded.reads.site][0]), seen[f"L{layer}.mlp_out"][1]
+        folded, after = fold_units(anatomy, layer), anatomy.blocks[layer].ln2_post
+        x, write = seen[folded.site][0], seen[f"L{layer}.mlp_out"][1]
+        z, weights = folded.norm.direction(x), folded.weights(x)
         for exchanged in (False, True):
-            rebuilt = _rebuilt(folded, z, exchanged)
+            parts = torch.stack([_rebuilt(part, z, exchanged) for part in folded.parts.values()])
+            rebuilt = parts[0] if weights is None else (parts * weights.T[..., None]).sum(0)
             errors.append(largest_error(rebuilt if after is None else after(rebuilt), write))
     return np.reshape(errors, (len(layers), 2))
 

@@ -3,7 +3,7 @@
 The streams before two norms differ by what was written between them, so that no pass of its own is needed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from armillary.probes.instruments.samples import SAMPLES, SharedTokens
@@ -12,7 +12,7 @@ from armillary.probes.machinery import Evidence, Ints
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from armillary.anatomy import Anatomy
+    from armillary.anatomy import Anatomy, FeedForward, Routed
 
 INPUT, WRITE, KEPT, THROUGH, ATTENTION = "input", "write", "kept", "through", "attention"
 STREAMS = (INPUT, WRITE, KEPT, THROUGH, ATTENTION)
@@ -44,19 +44,49 @@ def _streams(anatomy: "Anatomy", layer: int, tokens: SharedTokens, names: Sequen
     from armillary.anatomy.folded import mlp_norm
 
     block = anatomy.blocks[layer]
-    ffn, after = block.feed_forward, block.ln2_post
     site, norm = mlp_norm(anatomy, layer)
     assert norm is not None, "claims about writes do not apply where a layer reads the stream itself"
     y = norm(tokens.x[site].to(anatomy.device))
-    up, pre = ffn.up(y), ffn.pre(y)
-    post = ffn.activate(pre, up)
-    hidden = {WRITE: post, KEPT: post * (pre >= 0), THROUGH: pre if ffn.W_gate is None else pre * up}
+    wanted = (WRITE, *(each for each in names if each in (KEPT, THROUGH)))
     streams = {INPUT: y}
-    for name in (WRITE, *(each for each in names if each in (KEPT, THROUGH))):
-        write = ffn.write(hidden[name])
-        streams[name] = write if after is None else after(write)
+    for name, write in _writes(block.channels, y, wanted).items():
+        streams[name] = write if block.ln2_post is None else block.ln2_post(write)
     attention = _attention(anatomy, layer, tokens, streams[WRITE]) if ATTENTION in names else None
     return streams if attention is None else streams | {ATTENTION: attention}
+
+
+def _writes(channels: object, y: "Tensor", names: Sequence[str]) -> "dict[str, Tensor]":
+    """The write and its variants for rows y; of a mixture the routed sum."""
+    import torch
+
+    from armillary.anatomy import FeedForward, Routed
+
+    if isinstance(channels, FeedForward):
+        return {name: channels.write(hidden) for name, hidden in _hidden(channels, y, names).items()}
+    assert isinstance(channels, Routed)
+    sums = {name: torch.zeros_like(y) for name in names}
+    for _, rows, streams in expert_writes(channels, y, names):
+        for name in names:
+            sums[name].index_add_(0, rows, streams[name])
+    return sums
+
+
+def expert_writes(
+    mixture: "Routed", y: "Tensor", names: Sequence[str] = (WRITE,)
+) -> "Iterator[tuple[str, Tensor, dict[str, Tensor]]]":
+    """Every expert: its name, the rows of y that get it, and what it writes for them, as the router weighs it."""
+    for (name, part), weight in zip(mixture.parts.items(), mixture.weights(y).T, strict=True):
+        rows = weight.nonzero()[:, 0]
+        hidden = _hidden(part, y[rows], names)
+        yield name, rows, {each: part.write(values) * weight[rows, None] for each, values in hidden.items()}
+
+
+def _hidden(ffn: "FeedForward", y: "Tensor", names: Sequence[str]) -> "dict[str, Tensor]":
+    """What W_out receives: as it is, of units above zero alone, and with the values below zero let through."""
+    up, pre = ffn.up(y), ffn.pre(y)
+    post = ffn.activate(pre, up)
+    hidden = {WRITE: post, KEPT: post * (pre >= 0), THROUGH: ffn.joined(pre, up)}
+    return {name: hidden[name] for name in names}
 
 
 def _attention(anatomy: "Anatomy", layer: int, tokens: SharedTokens, write: "Tensor") -> "Tensor | None":

@@ -23,7 +23,7 @@ BESIDE_HEADS = ("ffn.store",)
 # Claims that read the hidden values of feed-forward layers.
 OF_HIDDEN = ("ffn.", "map.")
 # Of those, claims that read experts one by one and together.
-OF_EXPERTS = ("ffn.discard",)
+OF_EXPERTS = ("ffn.",)
 # Claims that take feed-forward layers out of a model.
 OF_TWO_SUBLAYERS = ("others.collapse",)
 # Claims about what attention and the feed-forward layer do one after the other, with no third sublayer between them.
@@ -99,7 +99,8 @@ def _missing(claim: Claim, anatomy: "Anatomy") -> str:
         return f"Layers of this model mix tokens by {opaque['heads']}: it has no heads with matrices W_QK and W_VO."
     if "heads" in opaque and claim.id in OF_CACHES:
         return f"Layers of this model mix tokens by {opaque['heads']}: no patterns, and no cache of keys and values."
-    routed = claim.id in OF_EXPERTS and all(isinstance(b.channels, FeedForward | Routed) for b in anatomy.blocks)
+    known = all(isinstance(block.channels, FeedForward | Routed) for block in anatomy.blocks)
+    routed = known and claim.id.startswith(OF_EXPERTS)
     if "hidden" in opaque and claim.id.startswith(OF_HIDDEN) and not routed:
         return f"The claim is about the hidden values of dense feed-forward layers; here: {opaque['hidden']}."
     if claim.id in OF_TWO_SUBLAYERS and any(block.channels is None for block in anatomy.blocks):

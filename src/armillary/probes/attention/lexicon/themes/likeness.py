@@ -12,7 +12,7 @@ from armillary.probes.attention.lexicon.themes.loudness import Loudness
 from armillary.probes.attention.lexicon.themes.written_words import ReadableTokens, onto_stream, trained_ids
 from armillary.probes.attention.lexicon.word_directions import word_directions
 from armillary.probes.attention.spaces.decomposed_heads import TIE_MEANING, decomposed, vo_ties
-from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, once, p_values, table
+from armillary.probes.machinery import Evidence, Floats, Interval, Ints, cells, once, once_if_small, p_values, table
 from armillary.results import Table
 
 if TYPE_CHECKING:
@@ -196,13 +196,18 @@ def _loudness(evidence: Evidence, arm: str, layers: Sequence[int], sides: Sequen
         yield last
 
 
-@once
+def _bytes(unit: "Tensor") -> int:
+    return unit.nbytes
+
+
+@once_if_small(_bytes)
 def _meanings(evidence: Evidence, arm: str, common: float) -> "Tensor":
     """Embeddings of the trained tokens made of letters, on the unit sphere, without so many common axes."""
     import torch
 
-    rows = vocabulary(evidence, arm).embedded(torch.from_numpy(trained_ids(evidence))).values
-    return specific(rows.float(), common)
+    tokens = vocabulary(evidence, arm)
+    rows = torch.from_numpy(trained_ids(evidence)).to(tokens.anatomy.device)
+    return specific(tokens.embedded(rows, torch.float32).values, common)
 
 
 @once
@@ -232,7 +237,9 @@ def specific(rows: "Tensor", common: float) -> "Tensor":
 
     rows = rows - rows.mean(0)
     axes = torch.linalg.eigh(rows.mT @ rows).eigenvectors[:, rows.shape[1] - math.ceil(common) :]
-    return torch.nn.functional.normalize(rows - rows @ axes @ axes.mT, dim=-1)
+    # In place: of a large vocabulary every copy takes half a gigabyte.
+    rows -= rows @ axes @ axes.mT
+    return rows.div_(rows.norm(dim=-1, keepdim=True).clamp_min_(1e-12))
 
 
 def coherence(unit: "Tensor", place: Ints, stems: Ints) -> Floats:

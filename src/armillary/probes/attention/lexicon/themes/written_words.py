@@ -32,9 +32,11 @@ def letter_ids(evidence: Evidence) -> Ints:
 @once
 def trained_ids(evidence: Evidence) -> Ints:
     """The tokens made of letters, without those that were hardly trained."""
+    import torch
+
     from armillary.geometry.clouds.crowding import crowded
 
-    ids, rows = letter_ids(evidence), vocabulary(evidence).outputs().values.float()
+    ids, rows = letter_ids(evidence), vocabulary(evidence).outputs(dtype=torch.float32).values
     return ids[~crowded(rows, T.crowd_cosine, T.crowd_others).cpu().numpy()[ids]]
 
 
@@ -69,9 +71,12 @@ class ReadableTokens:
     @classmethod
     def of(cls, evidence: Evidence, arm: str = MODEL, letters: bool = False) -> "ReadableTokens":
         """All printable tokens, or those made of letters only that were trained."""
+        import torch
+
         tokens = vocabulary(evidence, arm)
         ids = trained_ids(evidence) if letters else np.flatnonzero(tokens.shown)
-        return cls(ids, tokens.outputs().values[ids].float())
+        rows = torch.from_numpy(ids).to(tokens.anatomy.device)
+        return cls(ids, tokens.outputs(rows, torch.float32).values)
 
     def top(self, directions: "Tensor", top: int) -> Ints:
         """Ids [direction, rank] of the tokens farthest along each direction."""
