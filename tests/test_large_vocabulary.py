@@ -4,7 +4,6 @@ import gc
 import sys
 import weakref
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from armillary.probes.attention.lexicon import word_directions
 from armillary.probes.machinery import bench as benches
 from armillary.probes.machinery import once_if_small
 from armillary.probes.machinery.bench import Bench
+from armillary.probes.machinery.once import Memo
 from armillary.specimens.models.texts import corpus
 
 
@@ -52,7 +52,7 @@ def test_keys_by_blocks_are_keys_at_once(monkeypatch):
 def test_of_large_results_only_the_latest_is_kept(monkeypatch):
     @dataclass
     class Holder:
-        memo: dict[Any, Any] = field(default_factory=dict)
+        memo: Memo = field(default_factory=Memo)
 
     computed: list[int] = []
 

@@ -644,5 +644,5 @@ def test_what_a_model_writes_is_escaped_in_the_figure():
     drawn = finding.plot().to_json()
     assert (
         "<b>bold" not in drawn
-        and "&lt;b&gt;bold&lt;/b&gt;⏎⟨1B⟩[31m &amp; more" in json.loads(drawn)["data"][-1]["text"][0]
+        and "&lt;b&gt;bold&lt;/b&gt;⏎⟨1B⟩[31m &amp; more" in json.loads(drawn)["data"][-1]["text"]
     )

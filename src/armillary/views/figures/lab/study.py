@@ -304,8 +304,9 @@ def _shade(name: str, x: Sequence[float], low: np.ndarray, high: np.ndarray, tin
 
 
 def _band(arm: ArmOutcome) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Steps, mean and standard deviation of the runs that did not diverge."""
-    whole = [curve for curve in arm.curves if all(loss is not None for _, loss in curve)]
+    """Steps, mean and standard deviation of the runs that did not diverge and whose curve is whole."""
+    points = max((len(curve) for curve in arm.curves), default=0)
+    whole = [curve for curve in arm.curves if len(curve) == points and all(loss is not None for _, loss in curve)]
     if not whole:
         return [], np.zeros(0), np.zeros(0)
     losses = np.array([[loss for _, loss in curve] for curve in whole], dtype=float)
