@@ -265,7 +265,7 @@ def test_show(surveyed):
         r"experiments · about"
     )
     # It may be wrapped between any two words.
-    plan = re.search(words.replace(" ", r"\s+") + r"(.|\n\s)*?\n(?!\s)", surveyed.printed)
+    plan = re.search(words.replace(" ", r"\s+") + r"[^\n]*\n", surveyed.printed)
     assert works("show", surveyed.folder).stdout == surveyed.printed.replace(plan[0], "")
     one = works("show", surveyed.folder, "sphere.radius").stdout
     assert "sphere.radius" in one and "rule" in one and "sphere.plane" not in one
