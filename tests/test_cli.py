@@ -629,8 +629,9 @@ def test_truncated_weights(refuses, spoil):
         (16).to_bytes(8, "little") + b"\xff" * 16,
         (14).to_bytes(8, "little") + b'["no", "dict"]',
         (12).to_bytes(8, "little") + b'{"a": "b"}  ',
+        (65).to_bytes(8, "little") + b'{"a": {"dtype": "F32", "shape": [1e999], "data_offsets": [0, 4]}}',
     ],
-    ids=["too long", "cut in the middle", "no text", "a list", "no entries"],
+    ids=["too long", "cut in the middle", "no text", "a list", "no entries", "endless"],
 )
 def test_a_corrupted_header(refuses, spoil, header):
     path = spoil / "model.safetensors"

@@ -163,7 +163,8 @@ def _safetensors_header(path: Path) -> dict[str, dict[str, Any]]:
         header.pop("__metadata__", None)
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
         entries = {str(name): {**entry, "shape": [int(n) for n in entry["shape"]]} for name, entry in header.items()}
-    except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError, RecursionError,
+            OverflowError) as error:  # fmt: skip
         raise ModelError(f"{path} is not a whole safetensors file ({error}); fetch it again.") from error
     if 8 + length + end != size:
         raise ModelError(
