@@ -270,6 +270,13 @@ def test_the_command_goes_on(model, tmp_path):
         result = run("survey", *arguments)
         assert result.exit_code == 2
         check_sentence(result.stderr, message)
+    # A folder that somebody else wrote cannot allow that code runs.
+    stored = json.loads((out / "settings.json").read_text())
+    (out / "settings.json").write_text(json.dumps(stored | {"trust_remote_code": True}))
+    refused = run("survey", "--resume", out)
+    assert refused.exit_code == 2
+    check_sentence(refused.stderr, "add --trust-remote-code if you trust that code")
+    assert run("survey", "--resume", out, "--trust-remote-code").exit_code == 0
     (out / "settings.json").write_text('{"model": "x"}')
     check_sentence(run("survey", "--resume", out).stderr, "was written by another version")
     (out / "settings.json").write_text("{")

@@ -74,7 +74,7 @@ def survey(
 
     if resume is not None:
         _check_resumed(out, settings)
-        settings = read_settings(resume, settings)
+        settings = _trusted(read_settings(resume, settings), settings["trust_remote_code"])
         if settings["text"] == "-":
             raise ArmillaryError("that survey read standard input, which is gone; save the text to a file, then begin.")
     _check_source(**{name: settings[name] for name in SOURCE})
@@ -145,12 +145,19 @@ def _print_survey(
 @click.argument("folders", nargs=-1, required=True, type=PATH, metavar="DIRS...")
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Write the survey here.")
 @click.option("--device", metavar="D", help="cpu or cuda, for experiments. [default: as the shards]")
+@click.option("--trust-remote-code", is_flag=True, help="Run code that the model's folder contains.")
 @click.option("--jobs", type=int, metavar="N", help="Processes that decide claims. [default: by cores and memory]")
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
 @click.option("--debug", is_flag=True, help="Print the traceback of every claim that failed, and store it.")
 @partial(friendly, interrupted="the claims that were already decided are saved")
 def merge(
-    folders: tuple[Path, ...], out: Path, device: str | None, jobs: int | None, as_json: bool, debug: bool
+    folders: tuple[Path, ...],
+    out: Path,
+    device: str | None,
+    trust_remote_code: bool,
+    jobs: int | None,
+    as_json: bool,
+    debug: bool,
 ) -> None:
     """Decide the claims of a survey from all its shards: what `armillary survey --shard` left in DIRS.
 
@@ -164,7 +171,7 @@ def merge(
     # What `survey` names in its signature is no setting: where and how it prints.
     named = signature(survey.callback).parameters if survey.callback is not None else {}
     known = [str(option.name) for option in survey.params if option.name not in named]
-    settings = {**read_settings(first, known), "shard": None, "jobs": jobs}
+    settings = {**_trusted(read_settings(first, known), trust_remote_code), "shard": None, "jobs": jobs}
     settings["device"] = device or settings["device"]
     with not_left_empty(out):
         check_writable(out)
@@ -175,10 +182,19 @@ def _check_resumed(out: Path | None, settings: dict[str, Any]) -> None:
     """A survey goes on with its own settings."""
     given = click.get_current_context()
     default = click.core.ParameterSource.DEFAULT
-    others = [name for name in settings if given.get_parameter_source(name) != default]
+    others = [name for name in settings if given.get_parameter_source(name) != default and name != "trust_remote_code"]
     if out is not None or others:
         names = ", ".join(sorted({*others, *(["out"] if out is not None else [])}))
         raise ArmillaryError(f"--resume takes its settings from the folder; leave out {names}.")
+
+
+def _trusted(stored: dict[str, Any], trust: bool) -> dict[str, Any]:
+    """Stored settings. A folder cannot allow that a model's code runs: it may come from somebody else."""
+    if stored["trust_remote_code"] and not trust:
+        raise ArmillaryError(
+            f"that survey ran code of the model {stored['model']!r}; add --trust-remote-code if you trust that code."
+        )
+    return {**stored, "trust_remote_code": trust}
 
 
 def _check_source(

@@ -258,7 +258,7 @@ async def _export(request: Request) -> Response:
 def _found(given: Mapping[str, Any]) -> tuple[Room, RoomPart]:
     rooms = {room.name: room for room in ROOMS}
     name, of = given.get("room"), given.get("part")
-    if name not in rooms:
+    if not isinstance(name, str) or name not in rooms:
         raise ArmillaryError(f"there is no room {name!r}; {nearest(str(name), rooms)}")
     room = rooms[str(name)]
     part = room.parts[0] if of is None else room.part(str(of))

@@ -60,9 +60,12 @@ def page(room: Room, given: dict[str, Any], parts: list[dict[str, Any]]) -> str:
     scripts += [package / "views" / "travel" / "travel.js", package / "serve" / "static" / "render.js"]
     known = {field.name: field for field in room.fields}
     asked = [
-        f"{known[name].label}: {value}" for name, value in given.items() if name in known and value not in ("", False)
+        f"{known[name].label}: {value}" for name, value in given.items() if name in known and value != "" and value is not False
     ]
-    lines = [f"{given.get('model', '')}", " · ".join(asked)]
+    # Rooms of stored results read no model, whichever is chosen.
+    read = {name for part in room.parts if part.by != "library" for name in (part.model, *part.needs)}
+    lines = [" and ".join(str(given[name]) for name in ("model", "second") if name in read and given.get(name))]
+    lines.append(" · ".join(asked))
     sections = "".join(
         f"<section class='part'><h2>{html_text(part['title'])}</h2><div class='shown' id='part-{i}'></div></section>"
         for i, part in enumerate(parts)

@@ -257,6 +257,9 @@ function build() {
   for (const field of current.fields) set(field.name, state.values[field.name]);
 }
 
+// Shows the box of the second model where the room compares two; known once the boxes are there.
+let showSecond = () => {};
+
 function models() {
   const needsSecond = room => room.parts.some(part => part.model === "second" || part.needs.includes("second"));
   const boxes = [["model", "Model", house.models, false], ["second", "Second model", ["", ...house.models], true]];
@@ -273,8 +276,7 @@ function models() {
     box.dataset.second = second;
     return box;
   }));
-  const show = () => { for (const box of all("[data-second=true]", $("models"))) box.hidden = !needsSecond(current); };
-  return show;
+  showSecond = () => { for (const box of all("[data-second=true]", $("models"))) box.hidden = !needsSecond(current); };
 }
 
 // What the chosen model is; controls get their limits from it.
@@ -333,8 +335,7 @@ async function open() {
   shared = house.common;
   $("version").textContent = `Armillary ${house.version}`;
   const {room, values} = fromAddress();
-  state.model = house.models.includes(values.model) ? values.model : house.models[0] ?? "";
-  state.second = house.models.includes(values.second) ? values.second : "";
+  chooseModels(values);
   for (const one of house.rooms) for (const field of one.fields) {
     if (field.name in values) state.values[field.name] = parsed(field, values[field.name]);
   }
@@ -351,21 +352,28 @@ async function open() {
   }));
   const first = house.surveys.length || !house.models.length ? "ledger" : "sphere";
   enter(room ?? first, false);
-  const showSecond = models();
+  models();
   showSecond();
   if (state.model) know();
+}
+
+// The chosen models of an address, as far as they are at hand.
+function chooseModels(values) {
+  state.model = house.models.includes(values.model) ? values.model : house.models[0] ?? "";
+  state.second = house.models.includes(values.second) ? values.second : "";
 }
 
 addEventListener("popstate", () => {
   const {room, values} = fromAddress();
   if (!house) return;
-  state.model = values.model ?? house.models[0];
-  state.second = values.second ?? "";
+  chooseModels(values);
   for (const one of house.rooms) for (const field of one.fields) {
     state.values[field.name] = field.name in values ? parsed(field, values[field.name]) : field.default;
   }
   for (const name of ["model", "second"]) if ($(`choose-${name}`)) $(`choose-${name}`).value = state[name];
   enter(room, false);
+  showSecond();
+  if (state.model) know();
 });
 
 // A figure for a wide window does not fit a narrow one: it is asked for again when the window crosses the limit.
