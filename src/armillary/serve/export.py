@@ -60,7 +60,9 @@ def page(room: Room, given: dict[str, Any], parts: list[dict[str, Any]]) -> str:
     scripts += [package / "views" / "travel" / "travel.js", package / "serve" / "static" / "render.js"]
     known = {field.name: field for field in room.fields}
     asked = [
-        f"{known[name].label}: {value}" for name, value in given.items() if name in known and value != "" and value is not False
+        f"{known[name].label}: {value}"
+        for name, value in given.items()
+        if name in known and value != "" and value is not False
     ]
     # Rooms of stored results read no model, whichever is chosen.
     read = {name for part in room.parts if part.by != "library" for name in (part.model, *part.needs)}
