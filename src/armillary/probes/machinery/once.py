@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
@@ -60,16 +60,7 @@ LARGE = 1 << 28
 
 def once(function: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[H, P], R]:
     """`function(evidence, …)` or `function(bench, …)`, computed once for each set of arguments."""
-    parameters = signature(function)
-
-    @wraps(function)
-    def remembered(holder: H, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        bound = parameters.bind(holder, *args, **kwargs)
-        bound.apply_defaults()
-        arguments = tuple(bound.arguments.values())[1:]
-        return holder.memo.result(function, arguments, lambda: function(holder, *args, **kwargs))
-
-    return remembered
+    return _remembered(function, Memo.result)
 
 
 def once_if_small(
@@ -78,15 +69,19 @@ def once_if_small(
     """As `once`; but of results that `size` (in bytes) calls large only the latest is kept."""
 
     def decorate(function: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[H, P], R]:
-        parameters = signature(function)
-
-        @wraps(function)
-        def remembered(holder: H, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            bound = parameters.bind(holder, *args, **kwargs)
-            bound.apply_defaults()
-            arguments = tuple(bound.arguments.values())[1:]
-            return holder.memo.latest(function, arguments, lambda: function(holder, *args, **kwargs), size)
-
-        return remembered
+        return _remembered(function, partial(Memo.latest, size=size))
 
     return decorate
+
+
+def _remembered(function: Callable[Concatenate[H, P], R], recall: Callable[..., R]) -> Callable[Concatenate[H, P], R]:
+    parameters = signature(function)
+
+    @wraps(function)
+    def remembered(holder: H, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        bound = parameters.bind(holder, *args, **kwargs)
+        bound.apply_defaults()
+        arguments = tuple(bound.arguments.values())[1:]
+        return recall(holder.memo, function, arguments, lambda: function(holder, *args, **kwargs))
+
+    return remembered
