@@ -239,6 +239,22 @@ def test_a_view_is_its_address(browser: Any, server: Running) -> None:
         assert seen.problems == []
 
 
+def test_back_restores_the_model(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "norms", "&model=builtin:gpt") as seen:
+        seen.settle()
+        norms = seen.page.locator("[data-field=norm] option, #field-norm option").count()
+        seen.page.click("nav a[data-room=compare]")
+        seen.settle()
+        seen.page.click("nav a[data-room=shear]")
+        seen.page.go_back()
+        seen.settle()
+        assert seen.page.locator("#choose-second").is_visible()
+        seen.page.go_back()
+        seen.settle()
+        seen.page.wait_for_selector("#facts:has-text('builtin:gpt · 7 layers')")
+        assert seen.page.locator("[data-field=norm] option, #field-norm option").count() == norms > 1
+
+
 def test_two_tabs_with_two_models_do_not_mix(browser: Any, server: Running) -> None:
     with Watched(browser, server.address, "sphere", "&model=builtin:gpt") as seen:
         other = seen.tab(server.address + "&room=sphere&model=builtin:llama")
