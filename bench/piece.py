@@ -1,4 +1,4 @@
-"""Which arms of several studies does a piece of GPU time finish? `python bench/piece.py --out DIR STUDY:ARM …`
+"""Which arms of several studies does a piece of GPU time finish? `python bench/piece.py --out DIR STUDY[/SIZE]:ARM …`
 
 Workers take arms from one list, in order, so that no GPU waits for the last arm of a study. Text is read once; every
 study keeps its own folder under --out and goes on from the runs in --known, where runs of the same model are taken
@@ -70,19 +70,20 @@ def shared_gpu() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("arms", nargs="+", help="study:arm or study:arm@seeds, in order")
+    parser.add_argument("arms", nargs="+", help="study:arm, study/size:arm or study:arm@seeds, in order")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--known", type=Path, default=Path("docs/lab"))
     parser.add_argument("--text")
     parser.add_argument("--heldout")
     parser.add_argument("--tokens", type=Path, help="in place of both: a tar of the tokens of an earlier piece")
-    parser.add_argument("--size", default="xs")
+    parser.add_argument("--size", default="xs", help="of studies that name none")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--mps", action="store_true")
     parser.add_argument("--tokenizer", type=Path, help="a bpe.json that was trained on the same text before")
     parser.add_argument("--after", type=Path, help="a file that must exist before the first arm")
+    parser.add_argument("--survey", action="store_true", help="at the end, survey the end states that were kept")
     asked = parser.parse_args()
     context = get_context("spawn")
     tasks: Any = context.Queue()
@@ -94,15 +95,13 @@ def main() -> None:
     if asked.tokenizer is not None:
         data.train_tokenizer = lambda text, vocabulary: Tokenizer.from_file(str(asked.tokenizer))
     say(f"text read, {text.size} bytes")
-    studies: dict[str, Study] = {}
+    studies: dict[tuple[str, str], Study] = {}
     wanted = []
-    for name in asked.arms:
-        study, arm = name.split(":", 1)
-        arm, _, seeds = arm.partition("@")
-        if study not in studies:
-            studies[study] = prepared(study, text, asked)
-        chosen = replace(studies[study], seeds=int(seeds or asked.seeds))
-        wanted.append((environment, chosen, next(one for one in arms_of(study) if one.name == arm)))
+    for study, size, name, seeds in (parts(arm, asked) for arm in asked.arms):
+        if (study, size) not in studies:
+            studies[study, size] = prepared(study, size, text, asked)
+        chosen = replace(studies[study, size], seeds=seeds)
+        wanted.append((environment, chosen, next(arm for arm in arms_of(study) if arm.name == name)))
     say(f"tokens are ready, {digest(asked.out / 'tokens')}")
     while asked.after is not None and not asked.after.exists():
         time.sleep(0.5)
@@ -110,6 +109,26 @@ def main() -> None:
         tasks.put(task)
     for process in workers:
         process.join()
+    for study in studies.values() if asked.survey else ():
+        survey_kept(study)
+
+
+def parts(arm: str, asked: argparse.Namespace) -> tuple[str, str, str, int]:
+    """Study, size, arm and seeds of 'norms/xs-scarce:sphere@8'."""
+    study, _, name = arm.partition(":")
+    study, _, size = study.partition("/")
+    name, _, seeds = name.partition("@")
+    return study, size or asked.size, name, int(seeds or asked.seeds)
+
+
+def survey_kept(study: Study) -> None:
+    """The geometry of the end states of a study, beside its runs."""
+    from armillary.laboratory import survey_states
+
+    try:
+        survey_states(study.out, say)
+    except Exception:
+        say(f"{study.out.name}: end states were not surveyed\n{traceback.format_exc()}")
 
 
 def unpacked(archive: Path, out: Path) -> data.Text:
@@ -129,17 +148,17 @@ def digest(tokens: Path) -> str:
     return digests.hexdigest()[:16]
 
 
-def prepared(name: str, text: data.Text, asked: argparse.Namespace) -> Study:
+def prepared(name: str, size: str, text: data.Text, asked: argparse.Namespace) -> Study:
     """The study's folder with the runs that it has, and tokens that all studies share."""
     from armillary.lab.study.arm_training import recipe_of
 
-    folder = name if asked.size == "xs" else f"{name}-{asked.size}"
+    folder = name if size == "xs" else f"{name}-{size}"
     out, tokens = asked.out / folder, asked.out / "tokens"
     out.mkdir(parents=True, exist_ok=True)
     for file in (MANIFEST, RUNS):
         if (asked.known / folder / file).exists() and not (out / file).exists():
             shutil.copy(asked.known / folder / file, out / file)
-    study = Study(name, asked.size, text, out, asked.seeds, asked.device, say, (asked.known,))
+    study = Study(name, size, text, out, asked.seeds, asked.device, say, (asked.known,))
     study._claim()
     data.prepare(recipe_of(study.shape, 0), text, tokens)
     if not (out / "tokens").exists():

@@ -34,7 +34,7 @@ def test_arms_of_two_studies_go_on_and_a_failure_costs_no_other(text, asked, mon
     monkeypatch.setattr("armillary.lab.study.design.RATES", (1e-3,))
     Study("metric", "smoke", text, asked.known / "metric-smoke", 1, "cpu").run(["dot"])
     before = len(read_runs(asked.known / "metric-smoke"))
-    studies = {name: PIECE["prepared"](name, text, asked) for name in ("metric", "layout")}
+    studies = {name: PIECE["prepared"](name, "smoke", text, asked) for name in ("metric", "layout")}
     assert len(read_runs(asked.out / "metric-smoke")) == before == 3
     assert len({(asked.out / f"{name}-smoke" / "tokens").resolve() for name in studies}) == 1
     assert PIECE["digest"](asked.out / "tokens") == PIECE["digest"](asked.known / "metric-smoke" / "tokens")
@@ -59,7 +59,12 @@ def test_known_runs_of_another_text_are_refused(text, asked, tmp_path):
     study._claim()
     (study.out / "runs.jsonl").touch()
     with pytest.raises(ArmillaryError, match="text differ"):
-        PIECE["prepared"]("metric", text, asked)
+        PIECE["prepared"]("metric", "smoke", text, asked)
+
+
+def test_an_arm_names_its_study_size_and_seeds(asked):
+    assert PIECE["parts"]("norms/xs-scarce:dyt, loud@9", asked) == ("norms", "xs-scarce", "dyt, loud", 9)
+    assert PIECE["parts"]("norms:sphere", asked) == ("norms", "smoke", "sphere", 1)
 
 
 def test_without_mps_processes_share_the_gpu_plainly(monkeypatch, tmp_path, capsys):
