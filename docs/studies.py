@@ -42,24 +42,31 @@ all tried rates of the loss beyond the best one's.
 """
 
 
+def folders() -> list[str]:
+    """All studies in order, each at size xs first and then at the others that it was run at."""
+    sized = [folder for name in ORDER for folder in (name, *(f"{name}-{size}" for size in SIZES))]
+    return [folder for folder in sized if (FOLDER / folder).is_dir()]
+
+
 def page() -> str:
     """All studies, in order."""
-    return HEAD + "".join(f"\n{section(name)}" for name in ORDER) + f"\n{untouched()}"
+    return HEAD + "".join(f"\n{section(name)}" for name in folders()) + f"\n{untouched()}"
 
 
 def untouched() -> str:
     """Studies and sizes that have code and no runs."""
     studies = [f"`{name}` ({len(arms) - 1} arms beside the reference)" for name, arms in sorted(STUDIES.items())
                if name not in ORDER]  # fmt: skip
-    ran = {outcome(FOLDER / name).manifest["size"]["name"] for name in ORDER}
+    ran = {outcome(FOLDER / name).manifest["size"]["name"] for name in folders()}
     sizes = [f"`{name}`" for name in SIZES if name not in (*ran, *CAUTIONS)]
     return f"## Without any run\n\nStudies: {', '.join(studies)}. Sizes: {', '.join(sizes)}.\n"
 
 
 def to_be_run(study: StudyOutcome) -> list[str]:
-    """Arms that have no runs, and those that have tuning runs only."""
+    """Arms that have no runs, and those that have tuning runs only; at other sizes than xs a few arms are enough."""
     known = {arm.name for arm in study.arms}
-    none = [arm.name for arm in arms_of(study.name) if arm.name not in known]
+    first = study.manifest["size"]["name"] == "xs"
+    none = [arm.name for arm in arms_of(study.name) if first and arm.name not in known]
     tuned = [arm.name for arm in study.arms if not arm.losses] if study.name != STABILITY else []
     lines = [f"{what}: {'; '.join(names)}." for what, names in (("Without runs", none), ("Tuned only", tuned)) if names]
     return [" ".join(lines), ""] if lines else []
@@ -101,7 +108,7 @@ def stored() -> tuple[StoredVerdict, ...]:
             StoredVerdict(
                 claim, decision.verdict, decision.reading, name, study.manifest["size"]["name"], len(study.rows)
             )
-            for name, study in ((name, outcome(FOLDER / name)) for name in ORDER)
+            for name, study in ((name, outcome(FOLDER / name)) for name in folders())
             for claim, decision in study.verdicts().items()
         )
         + generalised()

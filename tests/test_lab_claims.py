@@ -178,6 +178,13 @@ def test_without_runs_nothing_is_decided(claim):
     assert claim.decide(empty).verdict == "undecided"
 
 
+def test_arms_without_runs_are_named_after_what_was_seen():
+    evidence = planted("metric", {})
+    some = StudyEvidence(evidence.reference, [row for row in evidence.rows if row["arm"] != "distance"], evidence.arms)
+    reading = CLAIMS["lab.metric"].decide(some).reading
+    assert reading.startswith("Equivalent: ") and reading.endswith(" Without paired runs: distance.")
+
+
 def test_identical_twins_do_not_decide_a_claim_wrongly():
     """No arm differs: 'some arm is better' is refuted or undecided, in all but 5 % of studies, give or take."""
     wrong, draw = 0, np.random.default_rng(6)

@@ -84,7 +84,8 @@ def missing(name: str, diverged: bool) -> PairedComparison:
 def reading(comparisons: Sequence[PairedComparison]) -> str:
     """'Better: sphere (−0.035 [−0.040, −0.029]). Undecided: ring (0.006 [−0.005, 0.017], 128 seeds would decide).'"""
     groups: dict[str, list[str]] = {}
-    for comparison in comparisons:
+    waiting = [c for c in comparisons if c.outcome == "undecided" and not c.seeds and not c.diverged]
+    for comparison in (comparison for comparison in comparisons if comparison not in waiting):
         number = (
             interval(comparison.difference, comparison.low, comparison.high)
             if comparison.seeds >= LEAST
@@ -101,7 +102,10 @@ def reading(comparisons: Sequence[PairedComparison]) -> str:
         details = ", ".join(part for part in (number, lost, side, needed) if part)
         groups.setdefault(comparison.outcome, []).append(f"{comparison.arm} ({details})")
     ordered = [kind for kind in get_args(Outcome) if kind in groups]
-    return " ".join(f"{kind.capitalize()}: {', '.join(groups[kind])}." for kind in ordered) or "No arm of it was run."
+    lines = [f"{kind.capitalize()}: {', '.join(groups[kind])}." for kind in ordered]
+    if not lines:
+        return "No arm of it was run."
+    return " ".join([*lines, *([f"Without paired runs: {', '.join(c.arm for c in waiting)}."] if waiting else [])])
 
 
 def decided(verdict: Verdict, rests_on: Sequence[PairedComparison], more: str = "") -> Decision:
