@@ -13,6 +13,7 @@ from armillary.errors import ArmillaryError
 from armillary.lab.study.arms import STUDIES, arms_of
 from armillary.lab.study.conclusions.decisions import StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
+from armillary.lab.study.conclusions.outcome import ArmOutcome, StudyOutcome
 from armillary.lab.study.conclusions.paired_runs import at_last_rate, compare
 from armillary.lab.study.conclusions.stored_verdicts import PATH, stored
 from armillary.lab.study.design import EFFECT, Arm
@@ -207,6 +208,15 @@ def test_a_claim_is_complete_and_no_part_of_a_survey(entry):
         choose(claim.id)
     shown = works("claims", claim.id).stdout
     assert "definition" in shown and "rule" in shown and entry.command in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(("size", "verdict"), [("smoke", "undecided"), ("xs", "supported")])
+def test_a_size_that_tests_the_machinery_decides_nothing(size, verdict):
+    evidence = planted("metric", {"angle": BETTER})
+    reference = ArmOutcome(evidence.reference, "", {}, None, {}, 0.0, 0.0, 0, (), 0.0)
+    manifest = {"size": {"name": size}, "arms": evidence.arms}
+    study = StudyOutcome("metric", manifest, (reference,), (), tuple(evidence.rows))
+    assert study.verdicts()["lab.metric"].verdict == verdict
 
 
 def test_claims_are_listed_with_their_verdicts():

@@ -133,9 +133,11 @@ SIZES = {
 }
 # What a study of a small size says about itself.
 CAUTIONS = {
-    "smoke": "Size smoke tests the machinery: no difference of losses and no verdict means anything.",
+    "smoke": "Size smoke tests the machinery: no difference of losses means anything.",
     "cpu": "Size cpu sees differences of tenths of a nat; verdicts that count rest on size xs or a larger one.",
 }
+# Sizes at which no claim is decided: models that have read a thousand tokens differ by chance and by their start.
+UNDECIDING = ("smoke",)
 # Studies whose arms need the width of size xs: one layer and half of the text keep them as fast as the others.
 WIDE_STUDIES = ("rank",)
 

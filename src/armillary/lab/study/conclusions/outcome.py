@@ -17,7 +17,7 @@ from armillary.lab.study.conclusions.decisions import Decision, StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
 from armillary.lab.study.conclusions.paired_runs import PairedComparison, at_last_rate, compare
 from armillary.lab.study.cost import at_equal, by_best, median_cost
-from armillary.lab.study.design import CAUTIONS
+from armillary.lab.study.design import CAUTIONS, UNDECIDING
 from armillary.lab.study.end_states.state_folders import EndState, read_geometry
 from armillary.lab.study.queue import MANIFEST, read_runs
 
@@ -102,6 +102,9 @@ class StudyOutcome:
     def verdicts(self) -> dict[str, Decision]:
         """Claim → what this study says about it; empty for a study that decides none."""
         claims = [claim for claim in LAB_CLAIMS if self.name in (claim.study, *claim.also)]
+        size = self.manifest.get("size", {}).get("name", "")
+        if size in UNDECIDING:
+            return {claim.id: Decision("undecided", f"A study of size {size} decides nothing.", ()) for claim in claims}
         evidence = StudyEvidence(self.reference.name, self.rows, self.manifest["arms"])
         return {claim.id: claim.decide(evidence) for claim in claims}
 
