@@ -80,22 +80,23 @@ class Symmetriser(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.width:
             raise ValueError(f"this norm has width {self.width}; the input has width {x.shape[-1]}")
-        wide = in_float32(x)
-        blocks = (wide if self.aligned else wide[..., self.order]).reshape(*x.shape[:-1], self.blocks, -1)
-        if self.centred:
-            blocks = blocks - self._exchanged(blocks.mean(-1))[..., None]
-        square = self._exchanged(blocks.square().mean(-1))
-        scaled = (blocks * self.inverse_root(square + self.eps)[..., None]).flatten(-2)
-        if not self.aligned:
-            scaled = scaled[..., self.order.argsort()]
-        return (scaled * self.weight + self.bias).to(x.dtype)
+        # Messages are matrix products, which autocast would round to half precision.
+        with torch.autocast(x.device.type, enabled=False):
+            wide = in_float32(x)
+            blocks = (wide if self.aligned else wide[..., self.order]).reshape(*x.shape[:-1], self.blocks, -1)
+            if self.centred:
+                blocks = blocks - self._exchanged(blocks.mean(-1))[..., None]
+            square = self._exchanged(blocks.square().mean(-1))
+            scaled = (blocks * self.inverse_root(square + self.eps)[..., None]).flatten(-2)
+            if not self.aligned:
+                scaled = scaled[..., self.order.argsort()]
+            return (scaled * self.weight + self.bias).to(x.dtype)
 
     def _exchanged(self, numbers: Tensor) -> Tensor:
         """[…, head] after all rounds of messages."""
         mixing = self.heard()
         for _ in range(self.rounds if self.messages != "none" else 0):
-            # No matrix product: autocast would round it to half precision, and a compiler could not fuse it.
-            numbers = (numbers[..., None, :] * mixing.to(numbers.dtype)).sum(-1)
+            numbers = numbers @ mixing.T.to(numbers.dtype)
         return numbers
 
     def heard(self) -> Tensor:
