@@ -123,7 +123,7 @@ class Corpus:
     def segments(self) -> "list[Segment]":
         """Stretches of batches whose states are added: all in one, unless the text is long."""
         segments, start, tokens = [], 0, 0
-        sizes = [sum(len(window.ids) for window in windows) for windows in self._batched(self.batch_tokens)]
+        sizes = [sum(len(window.ids) for window in windows) for windows in self.batched_windows()]
         for end, size in enumerate(sizes, 1):
             tokens += size
             if tokens >= SEGMENT_TOKENS or end == len(sizes):
@@ -132,7 +132,11 @@ class Corpus:
         return segments
 
     def batch_count(self) -> int:
-        return sum(1 for _ in self._batched(self.batch_tokens))
+        return sum(1 for _ in self.batched_windows())
+
+    def batched_windows(self) -> "Iterator[list[Window]]":
+        """The windows of one batch after another."""
+        return self._batched(self.batch_tokens)
 
     def _batched(self, size: int) -> Iterator[list[Window]]:
         for fold in (0, 1):

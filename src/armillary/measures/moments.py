@@ -125,6 +125,11 @@ class Moments:
                 both._gather(strips)
         return both
 
+    def reset(self) -> None:
+        self._offered = 0
+        for part in (self._count, self._sum, *self._strips):
+            part.zero_()
+
     def arrays(self) -> dict[str, Tensor]:
         numbers = torch.tensor([self.count, self._offered])
         strips = {f"strip{i}": strip.cpu() for i, strip in enumerate(self._strips)}

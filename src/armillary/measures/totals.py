@@ -43,6 +43,9 @@ class Totals:
             raise ValuesError("the rows contain NaN: their sums mean nothing.")
         return np.asarray(self.sum.cpu().numpy())
 
+    def reset(self) -> None:
+        self.sum.zero_()
+
     def arrays(self) -> dict[str, Tensor]:
         return {"sum": self.sum.cpu()}
 

@@ -44,7 +44,7 @@ class HeadSampleWatch(SampleWatch):
         from armillary.measures import Reservoir
 
         super().__init__(anatomy, corpus, capacity, sites)
-        self.in_groups = False
+        self.in_groups = self.stacked = self.recordable = False
         widths = {"q": anatomy.n_heads, "k": anatomy.n_kv_heads, "v": anatomy.n_kv_heads, "z": anatomy.n_heads}
         heads = {site: widths[site.rpartition(".")[2]] for site in sites}
         self.state = TokenSamples(Named({s: Reservoir.empty(capacity, n * anatomy.k, 4) for s, n in heads.items()}))

@@ -29,6 +29,8 @@ Shares = tuple[Tensor, Tensor, Tensor]
 class HeadWatch:
     """Fills a `HeadRows`. The sampled queries are known before the pass, and nothing here waits for the device."""
 
+    recordable = True
+
     def __init__(self, anatomy: Anatomy, corpus: Corpus, seed: int) -> None:
         self.anatomy, self.sampling = anatomy, Sampling.of(corpus, seed)
         layers, heads = [f"L{layer}" for layer in range(anatomy.layers)], anatomy.n_heads
@@ -46,6 +48,8 @@ class HeadWatch:
         self._rebuilt = set(first[:REBUILT])
         self._sides: dict[str, Tensor] = {}
         self._batched = batched(anatomy.device)
+        self._turns: dict[int, list[Rotation | None]] = {}
+        self._found: list[tuple[list[str], Tensor]] = []
         self._known: dict[tuple[int, ...], _Unseen] = {}
         rounded = torch.finfo(anatomy.dtype).bits < 32
         folded = [fold(anatomy, layer) for layer in range(anatomy.layers)]
@@ -61,28 +65,38 @@ class HeadWatch:
     def begin(self, tokens: Tokens) -> None:
         batch, device = tokens.batch, tokens.device
         self._tokens, self._shape = tokens, batch.mask.shape
-        self._rotation = rotations(self.anatomy, batch.ids.shape[1])
+        if batch.ids.shape[1] not in self._turns:
+            self._turns[batch.ids.shape[1]] = rotations(self.anatomy, batch.ids.shape[1])
+        self._rotation = self._turns[batch.ids.shape[1]]
         rows = [i for i, window in enumerate(batch.windows) if window in self.sampling.chosen]
         windows = [batch.windows[i] for i in rows]
         places = [self.sampling.chosen[w] for w in windows]
+        self._every = len(rows) == len(batch.ids)
+        self._rebuild = [(i, rows[i], len(w.ids)) for i, w in enumerate(windows) if w in self._rebuilt]
+        # What is rebuilt is looked at on the host, window by window.
+        self.key, self.special = (self._every,), bool(self._rebuild)
+        if rows:
+            pairs = [(window.document, t) for window, p in zip(windows, places, strict=True) for t in p]
+            self.state.places.include(torch.tensor(pairs))
+        self._count = sum(map(len, places))
         most = max(map(len, places), default=0)
+        if self._batched and rows:
+            # To a few numbers of windows, so that recorded work fits; what is repeated is dropped.
+            more = min(len(batch.ids), 1 << (len(rows) - 1).bit_length()) - len(rows)
+            rows, places = [*rows, *rows[:1] * more], [*places, *places[:1] * more]
         # Windows with fewer queries repeat their last one; the copies are dropped before rows are stored.
         query = torch.tensor([[*p, *[p[-1]] * (most - len(p))] for p in places]).long()
         unique = [i * most + j for i, p in enumerate(places) for j in range(len(p))]
+        unique += [0] * (len(rows) * most - len(unique)) if self._batched else []
         distinct = torch.tensor([[j < len(p) for j in range(most)] for p in places]).bool()
         self._rows, self._query, self._unique, self._distinct = (
-            part.to(device, non_blocking=True)
-            for part in (torch.tensor(rows).long(), query, torch.tensor(unique).long(), distinct)
+            tokens.put(part) for part in (torch.tensor(rows).long(), query, torch.tensor(unique).long(), distinct)
         )
+        self._found = []
         layers = self.anatomy.layers
         scores = len(rows) * most * batch.ids.shape[1] * self.anatomy.n_heads * layers
         self._layers = Layers(self._evaluate, layers, -(-scores // together(device)) if self._batched else layers)
         self._columns: list[tuple[str, Tensor]] = []
-        self._every = len(rows) == len(batch.ids)
-        self._rebuild = [(i, rows[i], len(w.ids)) for i, w in enumerate(windows) if w in self._rebuilt]
-        if rows:
-            pairs = [(window.document, t) for window, p in zip(windows, places, strict=True) for t in p]
-            self.state.places.include(torch.tensor(pairs))
 
     def see(self, site: str, view: View) -> None:
         if site in self._stream:
@@ -95,10 +109,18 @@ class HeadWatch:
         elif part == "z":
             self._see_results(int(layer[1:]), view.value)
 
-    def end(self) -> None:
-        """On a GPU: evaluate what is left of all layers together."""
+    def end(self) -> list[tuple[list[str], Tensor]]:
+        """On a GPU: evaluate what is left of all layers together. Leaves the rows of sampled queries, layer by layer,
+        some of them repeated behind the others."""
         self._layers.flush()
         self._add_lengths()
+        return self._found
+
+    def settle(self, left: list[tuple[list[str], Tensor]]) -> None:
+        for layers, fields in left:
+            # The next batch may be written into the same memory.
+            for layer, rows in zip(layers, fields[:, : self._count].clone(), strict=True):
+                self.state.rows[layer].include(rows)
 
     def _see_results(self, layer: int, result: Tensor) -> None:
         attention, norm = self.anatomy.blocks[layer].attention, reading_norm(self.anatomy, layer)[1]
@@ -114,8 +136,7 @@ class HeadWatch:
             scores, shares = self._sampled(held, q, k)
             fields = fields_of(scores, shares, FIELDS)
             fields = fields.reshape(len(held), -1, *fields.shape[2:]).index_select(1, self._unique)
-            for each, found in zip(held, fields.unbind(), strict=True):
-                self.state.rows[f"L{each.layer}"].include(found)
+            self._found.append(([f"L{each.layer}" for each in held], fields))
 
     def _lengths(self, held: Sequence[Held], q: Tensor, k: Tensor) -> None:
         """Lengths at all tokens. A rotation does not change them (YaRN's factor does, but not their spread)."""
