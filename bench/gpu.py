@@ -15,6 +15,7 @@ claims on a shape with 50 000 tokens. Everything is written to DIR as it goes.
 
 import argparse
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -217,6 +218,8 @@ def main() -> None:
     parser.add_argument("--agree", action="store_true")
     parser.add_argument("--survey", metavar="1b|8b|SHAPE")
     given = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger(recording.__name__).setLevel(logging.INFO)
     if given.eager:
         recording.LEAST = 1 << 30
     record = Record(given.out)

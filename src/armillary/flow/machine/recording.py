@@ -5,6 +5,7 @@ at once. It repeats the same kernels on the same memory: what differs from batch
 what is summed must be summed in place, and what a batch leaves must be copied before the next.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
@@ -62,6 +63,7 @@ class Recorder:
         except (RuntimeError, torch.OutOfMemoryError) as error:
             # A model that waits for the device in its forward pass, or too little memory for a second set of arrays.
             self.refused = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            logging.getLogger(__name__).info("batches are run one by one: %s", self.refused, exc_info=True)
             return None
         self.seconds += time.perf_counter() - began
         self._takes[key] = _Take(graph, left[0])
