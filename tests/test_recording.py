@@ -15,13 +15,20 @@ from armillary.flow.machine.feed import ALIGNED, FixedFeed
 from armillary.flow.machine.recording import LEAST, Recorder
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.instruments.curvatures import CURVATURES
+from armillary.probes.instruments.head_samples import HEAD_SAMPLES
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.instruments.lengths import LENGTHS
+from armillary.probes.instruments.position_samples import POSITION_SAMPLES
 from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES
+from armillary.probes.instruments.stream_pairs import STREAM_PAIRS
 from armillary.probes.instruments.write_samples import WRITE_SAMPLES
 from armillary.probes.machinery.shared_pass import observe_parts
 
-INSTRUMENTS = (LENGTHS, COVARIANCES, SAMPLES, LAST_SAMPLES, WRITE_SAMPLES, HEADS)
+INSTRUMENTS = (
+    *(LENGTHS, COVARIANCES, SAMPLES, LAST_SAMPLES, POSITION_SAMPLES, WRITE_SAMPLES),
+    *(HEADS, HEAD_SAMPLES, CURVATURES, STREAM_PAIRS),
+)
 
 
 def storages(values) -> set[int]:
@@ -85,6 +92,7 @@ def in_groups(monkeypatch):
 @pytest.mark.parametrize("enough", [256, 2], ids=["all tokens", "a share"])
 def test_a_replayed_pass_has_the_bits_of_one_that_runs(family, dtype, enough, in_groups, monkeypatch):
     monkeypatch.setattr("armillary.probes.instruments.covariances.ENOUGH", enough)
+    monkeypatch.setattr("armillary.measures.moments.PILOT", 100)
     anatomy, corpus = read(tiny(family).to(dtype)), text()
     count = corpus.batch_count()
     parts = [range(count // 3), range(count // 3, count)]

@@ -41,7 +41,7 @@ class MomentStack:
     def offered(self, rows: int) -> None:
         """Note that each was offered so many rows: what the host knows."""
         for moment in self._moments:
-            moment._offered += rows
+            moment.offered(rows)
 
     def include(self, place: slice, z: Tensor) -> None:
         """Add rows [measure, m, d] from which the shifts were taken, those that do not count being 0; m is a multiple
