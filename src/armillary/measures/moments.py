@@ -90,8 +90,8 @@ class Moments:
 
         `without` marks rows to leave out: they are blanked once centred, which saves copying the others. `consume`
         allows float32 rows to be overwritten, which saves a copy of them all. With `even` rows nothing here waits for
-        the device: NaN and infinity are found when the moments are read. Not `counted`: the caller says `offered`, where
-        recorded work adds the rows of every batch and Python runs beside it.
+        the device: NaN and infinity are found when the moments are read. Where recorded work adds the rows of every
+        batch, they are not `counted` here: the caller says by `offered` how many there were.
         """
         self._check(rows)
         on_cpu = rows.device.type == "cpu"

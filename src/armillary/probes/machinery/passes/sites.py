@@ -1,4 +1,4 @@
-"""Which watch sees what passes a site, and when? At once; on a GPU norm sites wait until several can be read together."""
+"""Which watch sees what passes a site, and when? At once; on a GPU norm sites wait until several are read together."""
 
 from typing import Any
 
