@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from gpu_parts import SETS, SHAPES, Prepared, bare, corpus, counted, model, survey_of, title
 from gpu_reference import agreement
+from stacks import Stacks
 
 from armillary.anatomy.read import read
 from armillary.flow.machine import recording
@@ -189,11 +190,14 @@ def agree(given: argparse.Namespace, record: Record) -> None:
 
 
 def survey(given: argparse.Namespace, record: Record) -> None:
-    found = survey_of(f"llama{given.survey}" if given.survey[0].isdigit() else given.survey, given)
+    # On disk every few seconds: a run that is stopped tells where it was.
+    with Stacks(folder=given.out) as stacks:
+        found = survey_of(f"llama{given.survey}" if given.survey[0].isdigit() else given.survey, given)
     record.note(f"survey {given.survey}", found)
     print(f"survey of {given.survey}: {found['seconds']:.0f} s, peak {found['peak_gib']:.1f} GiB", flush=True)
     for name, took in found["dearest"].items():
         print(f"    {took:7.1f} s  {name}", flush=True)
+    stacks.print(given.lines)
     for name, reason in found["failed"].items():
         print(f"    failed {name}: {reason}", flush=True)
 
