@@ -1,6 +1,6 @@
 """What does the shared pass cost on a GPU, where does it wait for the device, and are its numbers those of float64?
 
-    python bench/gpu.py [--out DIR] [--shapes gpt2,llama135,llama1b] [--windows 16] [--rounds 7] [--batch TOKENS]
+    python bench/gpu.py [--out DIR] [--shapes gpt2,llama135,llama1b] [--windows 16,64,256] [--rounds 7] [--eager]
     python bench/gpu.py --profile | --host | --agree | --survey 1b
 
 Random weights in bf16, windows of 1024 random tokens of documents of one half, base model without logits. The bare
@@ -15,6 +15,7 @@ claims on a shape with 50 000 tokens. Everything is written to DIR as it goes.
 
 import argparse
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,9 +24,13 @@ from typing import Any
 import torch
 from gpu_parts import SETS, SHAPES, Prepared, bare, corpus, counted, model, survey_of, title
 from gpu_reference import agreement
+from stacks import Stacks
 
 from armillary.anatomy.read import read
+from armillary.flow.machine import recording
 from armillary.flow.machine.batch_size import batch_tokens
+from armillary.flow.machine.recording import Graphs, Recorder
+from armillary.flow.tokens import Corpus
 from armillary.probes.machinery.shared_pass import observe
 
 # Of a work that is slow, fewer rounds are timed.
@@ -74,39 +79,61 @@ def race(
 
 def table(given: argparse.Namespace, record: Record) -> None:
     chosen = {name: SETS[name] for name in given.sets.split(",")}
-    print(f"{'shape':10s} {'batch':>6s} {'bare ms':>8s} " + " ".join(f"{name:>8s}" for name in chosen), flush=True)
+    print(f"{'shape':9s} {'windows':>7s} {'bare ms':>8s} " + " ".join(f"{name:>8s}" for name in chosen), flush=True)
     for shape in given.shapes.split(","):
         anatomy = read(model(shape, given.device, torch.bfloat16))
-        text = corpus(given.windows, given.width, given.batch or batch_tokens(anatomy))
-        all_prepared: list[Prepared] = []
-        starts, works = {}, {"bare": lambda a=anatomy, t=text: bare(a, t)}
-        for name, instruments in chosen.items():
-            prepared: list[Prepared] = []
-            starts[name] = seconds(
-                lambda a=anatomy, t=text, i=instruments, p=prepared: p.extend(Prepared(each, a, t) for each in i),
-                given.device,
-            )
-            works[name] = lambda a=anatomy, t=text, p=prepared: observe(a, t, p)
-            all_prepared += prepared
-        took = race(works, lambda p=all_prepared: [each.renew() for each in p], given.rounds, given.device)
-        ratios = {name: took[name] / took["bare"] for name in chosen}
-        batch = max(b.ids.numel() for b in text.batches())
-        peak = torch.cuda.max_memory_allocated() / 2**30 if given.device == "cuda" else 0.0
-        row = {"batch": batch, "seconds": took, "ratios": ratios, "start_seconds": starts, "peak_gib": peak}
-        record.note(f"table {shape}", row)
-        cells = " ".join(f"{ratios[name]:7.2f}×" for name in chosen)
-        print(f"{shape:10s} {batch:6d} {1e3 * took['bare']:8.1f} {cells}", flush=True)
-        cells = " ".join(f"{1e3 * starts[name]:6.0f}ms" for name in chosen)
-        print(f"{'':10s} {'':6s} {'start':>8s} {cells}   peak {peak:.1f} GiB", flush=True)
-        del anatomy, works, prepared, all_prepared
+        for windows in map(int, given.windows.split(",")):
+            row_of(given, record, shape, anatomy, windows, chosen)
+        del anatomy
         if given.device == "cuda":
             torch.cuda.empty_cache()
+
+
+def row_of(
+    given: argparse.Namespace, record: Record, shape: str, anatomy: Any, windows: int, chosen: dict[str, Any]
+) -> None:
+    """One text: passes from the start to the end, recording included."""
+    text = corpus(windows, given.width, given.batch or batch_tokens(anatomy))
+    all_prepared: list[Prepared] = []
+    said: dict[str, list[str]] = {}
+    starts, works = {}, {"bare": lambda a=anatomy, t=text: bare(a, t)}
+    for name, instruments in chosen.items():
+        prepared: list[Prepared] = []
+        starts[name] = seconds(
+            lambda a=anatomy, t=text, i=instruments, p=prepared: p.extend(Prepared(each, a, t) for each in i),
+            given.device,
+        )
+        said[name] = list[str]()
+        works[name] = lambda a=anatomy, t=text, p=prepared, s=said[name]: recorded_pass(a, t, p, s)
+        all_prepared += prepared
+    took = race(works, lambda p=all_prepared: [each.renew() for each in p], given.rounds, given.device)
+    ratios = {name: took[name] / took["bare"] for name in chosen}
+    batch = max(b.ids.numel() for b in text.batches())
+    peak = torch.cuda.max_memory_allocated() / 2**30 if given.device == "cuda" else 0.0
+    row = {"batch": batch, "seconds": took, "ratios": ratios, "start_seconds": starts, "peak_gib": peak}
+    record.note(f"table {shape} {windows}", row)
+    cells = " ".join(f"{ratios[name]:7.2f}×" for name in chosen)
+    print(f"{shape:9s} {windows:7d} {1e3 * took['bare']:8.1f} {cells}", flush=True)
+    cells = " ".join(f"{1e3 * starts[name]:6.0f}ms" for name in chosen)
+    print(f"{'':9s} {batch:7d} {'start':>8s} {cells}   peak {peak:.1f} GiB", flush=True)
+    for name, words in said.items():
+        print("".join(f"{'':18s}{name}: {each}\n" for each in words), end="", flush=True)
+
+
+def recorded_pass(anatomy: Any, text: Corpus, prepared: list[Prepared], said: list[str]) -> None:
+    """A pass as a survey makes it, and what it says of its recording."""
+    on_gpu = anatomy.device.type == "cuda"
+    recorder = Recorder(Graphs(anatomy.device)) if on_gpu and text.batch_count() > recording.LEAST else None
+    observe(anatomy, text, prepared, recorder=recorder)
+    if recorder is not None:
+        why = f" ({recorder.refused})" if recorder.refused else ""
+        said[:] = [f"{recorder.replayed} replayed, {1e3 * recorder.seconds:.0f} ms to record{why}"]
 
 
 def profile(given: argparse.Namespace, record: Record) -> None:
     for shape in given.shapes.split(","):
         anatomy = read(model(shape, given.device, torch.bfloat16))
-        text = corpus(given.windows, given.width, given.batch or batch_tokens(anatomy))
+        text = corpus(int(given.windows.split(",")[0]), given.width, given.batch or batch_tokens(anatomy))
         all_prepared: list[Prepared] = []
         passes: dict[str, Callable[[], object]] = {"bare": lambda a=anatomy, t=text: bare(a, t)}
         for name in given.sets.split(","):
@@ -130,7 +157,7 @@ def host(given: argparse.Namespace) -> None:
 
     for shape in given.shapes.split(","):
         anatomy = read(model(shape, given.device, torch.bfloat16))
-        text = corpus(given.windows, given.width, given.batch or batch_tokens(anatomy))
+        text = corpus(int(given.windows.split(",")[0]), given.width, given.batch or batch_tokens(anatomy))
         for name in given.sets.split(","):
             prepared = [Prepared(each, anatomy, text) for each in SETS[name]]
             for _ in range(3):
@@ -163,11 +190,14 @@ def agree(given: argparse.Namespace, record: Record) -> None:
 
 
 def survey(given: argparse.Namespace, record: Record) -> None:
-    found = survey_of(f"llama{given.survey}" if given.survey[0].isdigit() else given.survey, given)
+    # On disk every few seconds: a run that is stopped tells where it was.
+    with Stacks(folder=given.out) as stacks:
+        found = survey_of(f"llama{given.survey}" if given.survey[0].isdigit() else given.survey, given)
     record.note(f"survey {given.survey}", found)
     print(f"survey of {given.survey}: {found['seconds']:.0f} s, peak {found['peak_gib']:.1f} GiB", flush=True)
     for name, took in found["dearest"].items():
         print(f"    {took:7.1f} s  {name}", flush=True)
+    stacks.print(given.lines)
     for name, reason in found["failed"].items():
         print(f"    failed {name}: {reason}", flush=True)
 
@@ -178,7 +208,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--shapes", default="gpt2,llama135,llama1b", help=", ".join(SHAPES))
     parser.add_argument("--sets", default=",".join(SETS), help="of instruments")
-    parser.add_argument("--windows", type=int, default=16)
+    parser.add_argument("--windows", default="16,64,256", help="of the text; several texts one after another")
+    parser.add_argument("--eager", action="store_true", help="no batch is replayed")
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--batch", type=int, help="tokens in a batch; by default what the package chooses")
     parser.add_argument("--device", default="cuda")
@@ -191,6 +222,10 @@ def main() -> None:
     parser.add_argument("--agree", action="store_true")
     parser.add_argument("--survey", metavar="1b|8b|SHAPE")
     given = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger(recording.__name__).setLevel(logging.INFO)
+    if given.eager:
+        recording.LEAST = 1 << 30
     record = Record(given.out)
     record.note("machine", title(given.device))
     print(title(given.device), flush=True)

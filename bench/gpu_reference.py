@@ -13,11 +13,14 @@ from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
 from armillary.flow.capture import run, still, watching
 from armillary.flow.glimpse import Tokens
+from armillary.flow.machine import recording
+from armillary.flow.machine.recording import Graphs, Recorder
 from armillary.flow.tokens import Corpus
 from armillary.measures import GroupedScalars, Largest, Moments, Reservoir, Rows, TopK
 from armillary.probes.instruments.head_parts.head_nullspaces import null_shares
 from armillary.probes.instruments.heads import FIELDS, HEADS
-from armillary.probes.machinery.shared_pass import _Sites, observe
+from armillary.probes.machinery.passes.sites import PassSites
+from armillary.probes.machinery.shared_pass import observe
 
 NOUGHT = ("cos2", "mean_z", "radius_error")
 """What is 0 by definition under some norms; its error is compared with 1."""
@@ -29,10 +32,14 @@ def agreement(family: str, device: str, dtype: torch.dtype) -> dict[str, dict[st
     'the same activations': what the sites showed on the device, summed up on the CPU in float64. 'a float64 model': the
     same weights in a float64 pass on the CPU, so that the model's own rounding counts.
     """
-    text, instruments = corpus(8, 128, 1024), SETS["A+B+C"]
+    # Eight batches of one shape: all but two are replayed.
+    text, instruments = corpus(16, 64, 128), SETS["A+B+C"]
     live = _small(family).to(device=device, dtype=dtype)
     anatomy = read(live)
-    ours = observe(anatomy, text, instruments)
+    recorder = Recorder(Graphs(anatomy.device)) if device == "cuda" else None
+    ours = observe(anatomy, text, instruments, recorder=recorder)
+    if recorder is not None:
+        print(f"{recorder.replayed} batches replayed, refused: {recorder.refused}", flush=True)
     records = list(_recorded(anatomy, text))
     wide = read(_small(family).to(dtype=dtype).double())
     rounded = read(_small(family).to(dtype=dtype)) if torch.finfo(dtype).bits < 32 else None
@@ -44,7 +51,13 @@ def agreement(family: str, device: str, dtype: torch.dtype) -> dict[str, dict[st
         name: {i.name: dict(_errors(ours[i], theirs[i])) for i in instruments} for name, theirs in references.items()
     }
     again = observe(anatomy, text, instruments)
-    return {**found, "the same pass again": {i.name: _differing(ours[i], again[i]) for i in instruments}}
+    recording.LEAST, usual = 1 << 30, recording.LEAST
+    run_each = observe(anatomy, text, instruments)
+    recording.LEAST = usual
+    others = {"the same pass again": again, "a pass without replays": run_each}
+    return found | {
+        name: {i.name: _differing(ours[i], other[i]) for i in instruments} for name, other in others.items()
+    }
 
 
 def _differing(one: Any, other: Any) -> dict[str, float]:
@@ -95,16 +108,18 @@ def _replayed(anatomy: Any, text: Corpus, instruments: Any, records: list[Any], 
         # As on the device: rotations are rounded, and what a head cannot see is computed from z, not from q and k.
         watches[HEADS]._null = [null_shares(fold(anatomy, layer), True) for layer in range(anatomy.layers)]
         watches[HEADS].anatomy = rounded
-    sites = _Sites(anatomy, list(watches.values()))
+    sites = PassSites(anatomy, list(watches.values()))
     watchers = sites.watchers()
     for batch, record in zip(text.batches(), records, strict=True):
         sites.begin(Tokens.of(batch, text.groups, torch.device("cpu")))
         for watch in watches.values():
             watch.begin(sites.tokens)
+            getattr(watch, "prepare", lambda: None)()
         for site, given, value in record:
             watchers[site](given, value)
         for watch in watches.values():
-            watch.end()
+            left = watch.end()
+            getattr(watch, "settle", lambda left: None)(left)
     return {instrument: watch.state for instrument, watch in watches.items()}
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from armillary.anatomy import Norm
+from armillary.flow.machine.feed import Feed
 from armillary.flow.tokens import Batch
 
 ORDINARY, FIRST, OUTLIER = 0, 1, 2
@@ -47,17 +48,19 @@ class Tokens:
     """Rows that are neither padding nor first positions."""
     counts: Tensor
     """1 at those rows, else 0; one byte each."""
+    spread: Tensor
+    """A few rows spread over the batch, to look at closely."""
+    put: Feed
+    """Brings what a watch knows on the host to the device."""
 
     @property
     def device(self) -> torch.device:
         return self.real.device
 
-    @cached_property
-    def spread(self) -> Tensor:
-        """A few rows spread over the batch, to look at closely."""
-        mask = self.batch.mask.reshape(-1)
-        some = torch.linspace(0, len(mask) - 1, min(8, len(mask))).long()
-        return some[mask[some]].to(self.device, non_blocking=True)
+    @property
+    def ids(self) -> Tensor:
+        """[b, t] on the device."""
+        return self.token.view(self.batch.ids.shape)
 
     @cached_property
     def places(self) -> "Places":
@@ -70,7 +73,7 @@ class Tokens:
         return Places(rows, batch.documents.numpy()[rows // width], rows % width, ids, following)
 
     @classmethod
-    def of(cls, batch: Batch, groups: int, device: torch.device) -> "Tokens":
+    def of(cls, batch: Batch, groups: int, device: torch.device, feed: Feed | None = None) -> "Tokens":
         # By NumPy: torch wakes all threads for a few thousand numbers, which took milliseconds on sixteen cores.
         rows, width = batch.ids.shape
         mask = batch.mask.numpy().reshape(-1)
@@ -79,9 +82,10 @@ class Tokens:
         inside = mask & (position > 0)
         first = np.where(position == 0, FIRST, ORDINARY)
         parts = (mask, document % groups, document, position, batch.ids.numpy().reshape(-1), first)
-        arrays = (*parts, np.flatnonzero(mask), np.flatnonzero(inside), inside.astype(np.int8))
-        on_device = [torch.from_numpy(part).to(device, non_blocking=True) for part in arrays]
-        return cls(batch, bool(mask.all()), *on_device)
+        some = torch.linspace(0, len(mask) - 1, min(8, len(mask))).long().numpy()
+        arrays = (*parts, np.flatnonzero(mask), np.flatnonzero(inside), inside.astype(np.int8), some[mask[some]])
+        put = feed or Feed(device)
+        return cls(batch, bool(mask.all()), *(put(part) for part in arrays), put)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from armillary.anatomy import Norm
 from armillary.errors import ModelError
-from armillary.flow.glimpse import MASSIVE, ORDINARY, OUTLIER, PILOT_ROWS, Glimpse, Tokens, Typical, Workspace
+from armillary.flow.glimpse import MASSIVE, ORDINARY, OUTLIER, PILOT_ROWS, Glimpse, Tokens, Typical
 from armillary.geometry.fused.row_statistics import AT_ONCE, FIELDS, dense, gathered, row_statistics
 
 
@@ -66,6 +66,9 @@ class Scales:
     def __init__(self, sites: int, device: torch.device) -> None:
         self.lengths, self.magnitudes = torch.zeros(2, sites, dtype=torch.float64, device=device)
         self.bounds = torch.zeros(sites, device=device)
+        self.centres: dict[str, Tensor] = {}
+        """Site → the mean direction [d] of a few tokens, in float32."""
+        self.orders: dict[tuple[str, ...], Tensor | None] = {}
         self.ready = False
 
     def settle(self, group: Group) -> None:
@@ -79,6 +82,7 @@ class Scales:
         length2 = group.statistics[:, FIELDS.index("length2")].index_select(1, some)
         self.lengths[here] = _middle(length2).double().sqrt()
         self.magnitudes[here] = _middle(sizes)
+        self.centres |= zip(group.sites, group.norm.direction(pilot).mean(1).float(), strict=True)
         # Where most coordinates are zero, there is no scale for a massive one.
         scale = torch.where(self.magnitudes[here] > 0, self.magnitudes[here], torch.inf)
         self.bounds[here] = MASSIVE * scale
@@ -139,9 +143,12 @@ class SiteSheet:
 
     def order(self, sites: Sequence[str]) -> Tensor | None:
         """The places of these sites; None where they are all sites in their order."""
-        if list(sites) == self.sites:
-            return None
-        return torch.tensor([self.sites.index(site) for site in sites], device=self.tokens.device)
+        known, asked = self.scales.orders, tuple(sites)
+        if asked not in known:
+            # Sites pass in the same order in every batch.
+            places = torch.tensor([self.sites.index(site) for site in sites])
+            known[asked] = None if list(sites) == self.sites else places.to(self.tokens.device, non_blocking=True)
+        return known[asked]
 
     @property
     def typical_lengths(self) -> Tensor:
@@ -167,8 +174,8 @@ class SiteSheet:
 class SheetGlimpse(Glimpse):
     """One norm site's rows for one batch, as a sheet has read them. What needs more is computed on request."""
 
-    def __init__(self, place: int, norm: Norm, x: Tensor, y: Tensor, sheet: SiteSheet, space: Workspace) -> None:
-        self.norm, self.tokens, self.sheet, self._space = norm, sheet.tokens, sheet, space
+    def __init__(self, place: int, norm: Norm, x: Tensor, y: Tensor, sheet: SiteSheet) -> None:
+        self.norm, self.tokens, self.sheet = norm, sheet.tokens, sheet
         self.raw, self.output = x.reshape(-1, norm.d), y.reshape(-1, norm.d)
         self.rows = sheet.rows(place)
         self.typical = sheet.scales[place]
@@ -182,7 +189,7 @@ class SheetGlimpse(Glimpse):
 
     @cached_property
     def z(self) -> Tensor:  # type: ignore[override]
-        z = self._space.like(self.x)
+        z = torch.empty_like(self.x)
         scale = torch.rsqrt(self.power + self.norm.eps).to(z.dtype)[:, None]
         if self.norm.kind == "layernorm":
             return torch.sub(self.x, self.mean.to(z.dtype)[:, None], out=z).mul_(scale)

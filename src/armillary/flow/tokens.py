@@ -22,6 +22,8 @@ from armillary.flow.documents import Documents
 # Of a CPU; `flow.machine.batch_size.batch_tokens` says how many a GPU takes.
 BATCH_TOKENS = 2048
 SEGMENT_TOKENS = 1 << 16
+# With a GPU's batches a segment has this many: its states are copied at its end.
+SEGMENT_BATCHES = 16
 WINDOW = 1024
 GROUPS = 64
 # Documents are what intervals are taken over: a budget reads no more of one than spans two dozen of them, but enough
@@ -98,6 +100,12 @@ class Corpus:
         return self.batch or BATCH_TOKENS
 
     @property
+    def segment_tokens(self) -> int:
+        """Tokens of a segment, at least."""
+        large = self.batch_tokens > BATCH_TOKENS
+        return max(SEGMENT_TOKENS, SEGMENT_BATCHES * self.batch_tokens) if large else SEGMENT_TOKENS
+
+    @property
     def groups(self) -> int:
         """Document groups for the bootstrap: one per document up to 64, then several documents each."""
         return min(self.documents, GROUPS)
@@ -123,16 +131,20 @@ class Corpus:
     def segments(self) -> "list[Segment]":
         """Stretches of batches whose states are added: all in one, unless the text is long."""
         segments, start, tokens = [], 0, 0
-        sizes = [sum(len(window.ids) for window in windows) for windows in self._batched(self.batch_tokens)]
+        sizes = [sum(len(window.ids) for window in windows) for windows in self.batched_windows()]
         for end, size in enumerate(sizes, 1):
             tokens += size
-            if tokens >= SEGMENT_TOKENS or end == len(sizes):
+            if tokens >= self.segment_tokens or end == len(sizes):
                 segments.append(Segment(range(start, end), tokens))
                 start, tokens = end, 0
         return segments
 
     def batch_count(self) -> int:
-        return sum(1 for _ in self._batched(self.batch_tokens))
+        return sum(1 for _ in self.batched_windows())
+
+    def batched_windows(self) -> "Iterator[list[Window]]":
+        """The windows of one batch after another."""
+        return self._batched(self.batch_tokens)
 
     def _batched(self, size: int) -> Iterator[list[Window]]:
         for fold in (0, 1):

@@ -39,6 +39,9 @@ class Largest:
         both.values = torch.maximum(self.values, other.values.to(self.values.device))
         return both
 
+    def reset(self) -> None:
+        self.values.zero_()
+
     def arrays(self) -> dict[str, Tensor]:
         return {"values": self.values.cpu()}
 

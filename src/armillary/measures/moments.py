@@ -80,23 +80,28 @@ class Moments:
         return int(self._count)
 
     def include(
-        self, rows: Float[Tensor, "n d"], without: Bool[Tensor, " n"] | None = None, consume: bool = False
+        self,
+        rows: Float[Tensor, "n d"],
+        without: Bool[Tensor, " n"] | None = None,
+        consume: bool = False,
+        counted: bool = True,
     ) -> None:
         """Add rows of any float dtype on any device. Moves `shift` while fewer than PILOT rows were offered.
 
         `without` marks rows to leave out: they are blanked once centred, which saves copying the others. `consume`
         allows float32 rows to be overwritten, which saves a copy of them all. With `even` rows nothing here waits for
-        the device: NaN and infinity are found when the moments are read.
+        the device: NaN and infinity are found when the moments are read. Where recorded work adds the rows of every
+        batch, they are not `counted` here: the caller says by `offered` how many there were.
         """
         self._check(rows)
         on_cpu = rows.device.type == "cpu"
         if on_cpu and without is not None and int(without.sum()) > len(rows) // 8:
             # Many blank rows cost more than a copy of the others.
-            return self.include(rows[~without], consume=True)
+            return self.include(rows[~without], consume=True, counted=counted)
         self._settle(rows.device)
         if self._offered < PILOT and len(rows) > self._offered // 2:
             self._move(_middle(rows.detach(), self.even))
-        self._offered += len(rows)
+        self._offered += len(rows) if counted else 0
         for start in range(0, len(rows), CHUNK):
             # A narrower dtype is promoted in the same pass; a float64 row keeps its digits until it is centred.
             chunk = rows[start : start + CHUNK].detach()
@@ -107,6 +112,14 @@ class Moments:
             if blank is not None:
                 _blanked(centred, blank)
             self._add(centred, None if mine else chunk, blank)
+
+    @property
+    def settled(self) -> bool:
+        """Does no further batch move the shift?"""
+        return self._offered >= PILOT
+
+    def offered(self, rows: int) -> None:
+        self._offered += rows
 
     def __add__(self, other: "Moments") -> "Moments":
         if self.d != other.d:
@@ -124,6 +137,11 @@ class Moments:
                 both._sum += total.to(both._sum.device)
                 both._gather(strips)
         return both
+
+    def reset(self) -> None:
+        self._offered = 0
+        for part in (self._count, self._sum, *self._strips):
+            part.zero_()
 
     def arrays(self) -> dict[str, Tensor]:
         numbers = torch.tensor([self.count, self._offered])
@@ -195,8 +213,12 @@ class Moments:
 
     def _move(self, shift: Tensor) -> None:
         if self._offered:
-            self._sum, self._strips = self._about(shift)
-        self.shift = shift
+            # In place: recorded work adds to these tensors.
+            total, strips = self._about(shift)
+            self._sum.copy_(total)
+            for mine, moved in zip(self._strips, strips, strict=True):
+                mine.copy_(moved)
+        self.shift.copy_(shift)
 
     def _about(self, shift: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The same sums about another shift: exact algebra in float64. Answers new tensors."""

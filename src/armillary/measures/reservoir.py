@@ -117,6 +117,9 @@ class Reservoir:
         order = _order(self._priority[: self.kept], self._payload[: self.kept])
         return Sample(self._rows.cpu()[order], self._payload[order], self._marks.cpu()[order])
 
+    def reset(self) -> None:
+        self.seen = self.kept = 0
+
     def arrays(self) -> dict[str, Tensor]:
         sample, n = self.sample(), self.kept
         priority = self._priority[_order(self._priority[:n], self._payload[:n])]

@@ -39,6 +39,9 @@ class Rows:
         empty = torch.zeros((0, *self.shape), dtype=self.dtype)
         return torch.cat([empty, *(batch.cpu() for batch in self._batches)])
 
+    def reset(self) -> None:
+        self._batches = []
+
     def arrays(self) -> dict[str, Tensor]:
         return {"rows": self.joined()}
 

@@ -78,7 +78,8 @@ class GroupedScalars:
             self.sum += member @ values
             self.square += member @ values.square()
         least, greatest = values.aminmax(dim=0)
-        self.least, self.greatest = torch.minimum(self.least, least), torch.maximum(self.greatest, greatest)
+        torch.minimum(self.least, least, out=self.least)
+        torch.maximum(self.greatest, greatest, out=self.greatest)
 
     @staticmethod
     def add_each(
@@ -113,6 +114,13 @@ class GroupedScalars:
         both.least = torch.minimum(self.least, other.least.to(self.least.device))
         both.greatest = torch.maximum(self.greatest, other.greatest.to(self.greatest.device))
         return both
+
+    def reset(self) -> None:
+        """Make it empty; its tensors stay where they are."""
+        for name in ("count", "sum", "square"):
+            getattr(self, name).zero_()
+        self.least.fill_(torch.inf)
+        self.greatest.fill_(-torch.inf)
 
     def arrays(self) -> dict[str, Tensor]:
         return {name: getattr(self, name).cpu() for name in FIELDS}

@@ -3,13 +3,16 @@
 A measure that is part of a stack stays what it is: it adds, is saved and is read as before.
 """
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from armillary.geometry.fused.folding import fold_in
-from armillary.measures.moments import PILOT, STRIP, Moments
+from armillary.measures.moments import STRIP, Moments
 from armillary.measures.reservoir import Reservoir
 
 # Rows of one product: float32 sums of more would lose digits.
@@ -21,9 +24,10 @@ TOGETHER = 2 * STRIP
 
 
 class MomentStack:
-    """Moments of equal width that are offered equally many rows."""
+    """Moments of equal width that are offered equally many rows. Set their `shift` [moment, d] before the first."""
 
     def __init__(self, moments: Sequence[Moments], device: torch.device) -> None:
+        assert not any(moment._offered for moment in moments), "a stack begins empty"
         self._moments, self.d = moments, moments[0].d
         self.shift = torch.zeros(len(moments), self.d, device=device)
         self.sum = torch.zeros(len(moments), self.d, dtype=torch.float64, device=device)
@@ -31,33 +35,18 @@ class MomentStack:
         sizes = [(min(STRIP, self.d - i), self.d - i) for i in range(0, self.d, STRIP)]
         self.strips = [torch.zeros(len(moments), *size, dtype=torch.float64, device=device) for size in sizes]
         for place, moment in enumerate(moments):
-            old = (moment.shift, moment._sum, moment._count, *moment._strips) if moment._offered else ()
             moment.shift, moment._sum, moment._count = self.shift[place], self.sum[place], self.count[place]
             moment._strips = [strip[place] for strip in self.strips]
-            for new, kept in zip((moment.shift, moment._sum, moment._count, *moment._strips), old, strict=False):
-                new.copy_(kept)
 
-    def unsettled(self, place: slice, rows: int) -> bool:
-        """Should a batch of so many rows set the shift anew?"""
-        offered = self._moments[place.start]._offered
-        return offered < PILOT and rows > offered // 2
+    def offered(self, rows: int) -> None:
+        """Note that each was offered so many rows: what the host knows."""
+        for moment in self._moments:
+            moment.offered(rows)
 
-    def move(self, place: slice, shifts: Tensor) -> None:
-        """Set the shifts [measure, d]."""
-        for number, moment in enumerate(self._moments[place]):
-            if moment._offered:
-                total, strips = moment._about(shifts[number])
-                moment._sum.copy_(total)
-                for mine, moved in zip(moment._strips, strips, strict=True):
-                    mine.copy_(moved)
-        self.shift[place] = shifts
-
-    def include(self, place: slice, z: Tensor, rows: int) -> None:
+    def include(self, place: slice, z: Tensor) -> None:
         """Add rows [measure, m, d] from which the shifts were taken, those that do not count being 0; m is a multiple
-        of the number of `parts`. Say by `count` how many count. Products are summed in float32 over some thousand
-        rows, then in float64."""
-        for moment in self._moments[place]:
-            moment._offered += rows
+        of the number of `parts`. Say by `count` how many count, and by `offered` how many were there. Products are
+        summed in float32 over some thousand rows, then in float64."""
         most = max(1, ROOM // (parts(z.shape[1]) * self.d**2))
         for start in range(0, len(z), most):
             some = z[start : start + most]
@@ -86,6 +75,18 @@ def padded(rows: int) -> int:
     return count * (-(-rows // (16 * count)) * 16)
 
 
+def roomy(count: int, expected: float) -> int:
+    """Room for `count` rows of which `expected` are usual: nearly always the same, so that recorded work fits.
+
+    >>> roomy(40, 48.0), roomy(60, 48.0), roomy(300, 48.0)
+    (112, 112, 448)
+    """
+    room = -(-math.ceil(expected + 6 * math.sqrt(expected) + 8) // 16) * 16
+    while room < count:
+        room *= 2
+    return room
+
+
 def product(a: Tensor, b: Tensor) -> Tensor:
     """Products in float32 at least; of half precision they are exact."""
     if a.dtype in (torch.float16, torch.bfloat16):
@@ -102,23 +103,36 @@ class ReservoirStack:
 
     def __init__(self, reservoirs: Sequence[Reservoir], device: torch.device) -> None:
         first = reservoirs[0]
+        assert not first.kept, "a stack begins empty"
         self._reservoirs = reservoirs
-        self._rows = torch.empty(len(reservoirs), first.capacity, first.d, device=device)
-        self._marks = torch.zeros(len(reservoirs), first.capacity, dtype=torch.int64, device=device)
+        # Behind the last place is one for rows that do not count.
+        room = first.capacity + 1
+        self._rows = torch.empty(len(reservoirs), room, first.d, device=device)
+        self._marks = torch.zeros(len(reservoirs), room, dtype=torch.int64, device=device)
         for place, reservoir in enumerate(reservoirs):
-            kept = reservoir.kept
-            self._rows[place, :kept], self._marks[place, :kept] = reservoir._rows[:kept], reservoir._marks[:kept]
-            reservoir._rows, reservoir._marks = self._rows[place], self._marks[place]
+            reservoir._rows, reservoir._marks = self._rows[place, :-1], self._marks[place, :-1]
             reservoir._payload, reservoir._priority = first._payload, first._priority
 
-    def append(self, rows: Tensor, payload: Tensor, rank: Tensor, marks: Tensor | None = None) -> None:
-        """Rows [reservoir, m, d] of the tokens of a payload and their priorities, all of which have room."""
-        first, count = self._reservoirs[0], len(payload)
-        place = slice(first.kept, first.kept + count)
-        assert place.stop <= first.capacity, "the bar leaves room for every token that it lets pass"
-        self._rows[:, place] = rows
+    @staticmethod
+    def slots(reservoir: Reservoir, count: int, room: int) -> NDArray[np.int64]:
+        """Where the next rows go: `count` that are kept, and as many that are not as fill the `room`."""
+        # Windows of one document have tokens of equal priority: the last of them may find no room.
+        count = min(count, reservoir.capacity - reservoir.kept)
+        slots = np.full(room, reservoir.capacity)
+        slots[:count] = np.arange(reservoir.kept, reservoir.kept + count)
+        return slots
+
+    def put(self, rows: Tensor, slots: Tensor, marks: Tensor | None = None) -> None:
+        """Rows [reservoir, m, d] into their slots."""
+        self._rows.index_copy_(1, slots, rows.to(self._rows.dtype))
         if marks is not None:
-            self._marks[:, place] = marks
-        first._payload[place], first._priority[place] = payload, rank
+            self._marks.index_copy_(1, slots, marks)
+
+    def note(self, payload: Tensor, rank: Tensor) -> None:
+        """The tokens of the rows that were put, and their priorities: what the host knows."""
+        first = self._reservoirs[0]
+        place = slice(first.kept, min(first.kept + len(payload), first.capacity))
+        count = place.stop - place.start
+        first._payload[place], first._priority[place] = payload[:count], rank[:count]
         for reservoir in self._reservoirs:
-            reservoir.kept, reservoir.seen = place.stop, reservoir.seen + count
+            reservoir.kept, reservoir.seen = place.stop, reservoir.seen + len(payload)

@@ -39,6 +39,10 @@ class Named(dict[str, M], Generic[M]):
             raise ValueError(f"cannot add measures of {list(self)} and of {list(other)}")
         return Named({name: measure + other[name] for name, measure in self.items()})
 
+    def reset(self) -> None:
+        for measure in self.values():
+            measure.reset()
+
     def arrays(self) -> "dict[str, Tensor]":
         return {f"{name}/{key}": array for name, measure in self.items() for key, array in measure.arrays().items()}
 
@@ -55,6 +59,11 @@ class State:
         if self._settings() != other._settings():
             raise ValueError(f"cannot add states of settings {self._settings()} and {other._settings()}")
         return type(self)(**self._settings(), **{n: m + getattr(other, n) for n, m in self._measures().items()})
+
+    def reset(self) -> None:
+        """Make it empty. Tensors into which sums are added stay where they are: recorded work adds to them again."""
+        for measure in self._measures().values():
+            measure.reset()
 
     def arrays(self) -> "dict[str, Tensor]":
         """Everything kept, as tensors by name."""

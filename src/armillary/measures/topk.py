@@ -94,6 +94,9 @@ class TopK:
         values = self.values
         return self._payload.cpu()[: len(values)]
 
+    def reset(self) -> None:
+        self._values, self._payload, self._waiting = self._values[:0], self._payload[:0], []
+
     def arrays(self) -> dict[str, Tensor]:
         return {"values": self.values, "payload": self.payload}
 

@@ -29,7 +29,13 @@ class Totals:
             raise ValueError(f"expected rows of shape {tuple(self.sum.shape[1:])}, got {tuple(rows.shape[1:])}")
         device = home(rows.device)
         self.sum = self.sum.to(device, non_blocking=True)
-        self.sum.index_add_(0, index.detach().to(device, torch.int64), rows.detach().to(device, torch.float64))
+        index, rows = index.detach().to(device, torch.int64), rows.detach().to(device, torch.float64)
+        if device.type == "cpu":
+            self.sum.index_add_(0, index, rows)
+        else:
+            # A product adds in a fixed order; `index_add_` on a GPU does not.
+            member = (index == torch.arange(len(self.sum), device=device)[:, None]).to(torch.float64)
+            self.sum += (member @ rows.flatten(1)).view(self.sum.shape)
 
     def __add__(self, other: "Totals") -> "Totals":
         if self.sum.shape != other.sum.shape:
@@ -42,6 +48,9 @@ class Totals:
         if bool(self.sum.isnan().any()):
             raise ValuesError("the rows contain NaN: their sums mean nothing.")
         return np.asarray(self.sum.cpu().numpy())
+
+    def reset(self) -> None:
+        self.sum.zero_()
 
     def arrays(self) -> dict[str, Tensor]:
         return {"sum": self.sum.cpu()}

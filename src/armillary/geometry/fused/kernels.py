@@ -93,10 +93,11 @@ def direction_kernel(
     CENTRED: tl.constexpr,
     B: tl.constexpr,
 ):
-    """OUT [site, room, d]: z − shift of the chosen rows that are not massive, else 0."""
+    """OUT [site, room, d]: z − shift of the chosen rows that are not massive, else 0. A row of −1 is none."""
     i, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    there = i < count
-    r = tl.load(CHOSEN + i, mask=there, other=0)
+    r = tl.load(CHOSEN + i, mask=i < count, other=-1)
+    there = r >= 0
+    r = tl.maximum(r, 0)
     column = tl.arange(0, B)
     inside = column < d
     first = tl.where(g < 2, tl.where(g == 0, X0, X1), tl.where(g == 2, X2, X3))

@@ -21,15 +21,12 @@ class Paths:
         """`words` [v, d] in any float dtype; `gain` γ and `tilt` γ⊙β [d] in float32."""
         self._words = words if words.stride(1) == 1 else words.contiguous()
         self._gain, self._tilt, self._states = gain.contiguous(), tilt.contiguous(), states
-        self._buffer = gain.new_empty(0)
 
     def begin(self, rows: int, own: Tensor, following: Tensor, other: Tensor) -> None:
         """Start a batch of rows; the tokens' own, next and random words by number."""
         d, device = len(self._gain), self._gain.device
-        if self._buffer.numel() < 3 * rows * d:
-            self._buffer = self._gain.new_empty(3 * rows * d)
         # What the states so far leave behind: the last one, the last step, and the first state.
-        self._carried = self._buffer[: 3 * rows * d].view(3, rows, d)
+        self._carried = self._gain.new_empty(3, rows, d)
         self._out = torch.empty(self._states, len(PRODUCTS), rows, device=device)
         self.ends = torch.empty(rows, device=device)
         self._ids, self._taken = tuple(ids.contiguous() for ids in (own, following, other)), 0

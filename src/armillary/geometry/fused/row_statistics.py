@@ -45,18 +45,20 @@ def directions(
     shifts: Tensor,
     out: Tensor,
 ) -> Tensor:
-    """z − shift [site, m, d] of the chosen rows; 0 where a row's peak reaches its site's bound, and behind the chosen.
+    """z − shift [site, m, d] of the chosen rows; 0 where a row's peak reaches its site's bound, where the choice is −1,
+    and behind the chosen.
 
     `statistics` are those of the rows. z has no entry beyond √d, so half precision keeps eleven bits of each.
     """
     if not fused(sites[0]):
-        out[:, len(chosen) :] = 0
+        out[:, len(chosen) :].zero_()
+        none, chosen = chosen < 0, chosen.clamp_min(0)
         for x, found, bound, shift, place in zip(sites, statistics, bounds, shifts, out, strict=True):
             some = found.index_select(1, chosen)
             power, mean, peak = (some[FIELDS.index(name)] for name in ("power", "mean", "peak"))
             x = x.index_select(0, chosen).to(found.dtype)
             z = (x - mean[:, None] if centred else x) * torch.rsqrt(power + eps)[:, None]
-            place[: len(chosen)] = torch.where((peak >= bound)[:, None], 0.0, z - shift)
+            place[: len(chosen)] = torch.where(((peak >= bound) | none)[:, None], 0.0, z - shift)
         return out
     from armillary.geometry.fused.kernels import direction_kernel
 

@@ -8,11 +8,11 @@ from armillary.probes.machinery import MODEL, RANDOM, View
 from armillary.probes.machinery.instrument import TokenWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
 
-    from torch import Tensor, dtype
-
-    from armillary.anatomy import Anatomy, Norm
+    from armillary.anatomy import Anatomy
     from armillary.flow.glimpse import Tokens
     from armillary.flow.site_sheet import Group, SiteSheet
     from armillary.flow.tokens import Corpus
@@ -64,6 +64,8 @@ def share(anatomy: "Anatomy", corpus: "Corpus") -> float:
 
 
 class CovarianceWatch(TokenWatch):
+    recordable = True
+
     def __init__(self, anatomy: "Anatomy", share: float) -> None:
         from armillary.geometry.fused import batched
         from armillary.measures import Moments
@@ -74,27 +76,33 @@ class CovarianceWatch(TokenWatch):
         even, odd = (Named.of(self.sites, lambda: Moments.empty(anatomy.d, even=True)) for _ in range(2))
         self.state = CovarianceSums(even, odd)
         self._order = {site: place for place, site in enumerate(self.sites)}
-        self._stacks: dict[int, tuple[CovarianceSums, MomentStack]] = {}
-        self._buffer: Tensor | None = None
+        self._stacks: dict[int, tuple[CovarianceSums, MomentStack, set[int]]] = {}
         # Up to which priority a token is read; by its document and place, so that parts of a text add up to the whole.
         self._bar = None if share >= 1 else int(share * 2**64) - 2**63
+        self._share = share
         self._chosen: Tensor | None = None
 
     def begin(self, tokens: "Tokens") -> None:
         super().begin(tokens)
         self._sheet: SiteSheet | None = None
+        self._offered = len(tokens.later)
         if self._bar is not None:
-            self._chosen = self._choose(tokens, self._bar)
+            self._chosen = tokens.put(self._choose(tokens, self._bar))
 
-    def _choose(self, tokens: "Tokens", bar: int) -> "Tensor":
-        """Rows of a seeded share of the tokens, first positions left out."""
-        import torch
+    def _choose(self, tokens: "Tokens", bar: int) -> "NDArray[np.int64]":
+        """Rows of a seeded share of the tokens, first positions left out; in groups, filled up by −1."""
+        import numpy as np
 
         from armillary.measures.reservoir import hashed
+        from armillary.measures.stacks import roomy
 
         places = tokens.places
-        rank = hashed(SEED, places.document, places.position)
-        return torch.from_numpy(places.rows[rank <= bar]).to(tokens.device, non_blocking=True)
+        rows = places.rows[hashed(SEED, places.document, places.position) <= bar]
+        self._offered = len(rows)
+        if not self.in_groups:
+            return rows
+        room = roomy(len(rows), self._share * tokens.batch.ids.numel())
+        return np.concatenate((rows, np.full(room - len(rows), -1)))
 
     def see(self, site: str, view: View) -> None:
         from armillary.flow.glimpse import ORDINARY
@@ -111,49 +119,36 @@ class CovarianceWatch(TokenWatch):
     def see_group(self, group: "Group") -> None:
         """On a GPU: products of several sites at once. Those of a model of half precision are of directions in half
         precision, too."""
+        import torch
+
         from armillary.geometry.fused.row_statistics import directions
         from armillary.measures.stacks import padded
 
         chosen = self._tokens.later if self._chosen is None else self._chosen
         if not len(chosen):
             return
-        stack, self._sheet = self._stack(group), group.sheet
+        (stack, shifted), self._sheet = self._stack(group), group.sheet
         for here, there in group.runs(self._order):
             raw = group.raw[here]
-            if stack.unsettled(there, len(chosen)):
-                stack.move(there, self._middles(raw, chosen, group.norm))
-            z = self._space(len(raw), padded(len(chosen)), raw[0], group.statistics.dtype)
+            if there.start not in shifted:
+                stack.shift[there] = torch.stack([group.sheet.scales.centres[site] for site in group.sites[here]])
+                shifted.add(there.start)
+            half = torch.finfo(raw[0].dtype).bits < 32
+            kind = torch.float16 if half else group.statistics.dtype
+            z = torch.empty(len(raw), padded(len(chosen)), stack.d, dtype=kind, device=raw[0].device)
             known = (group.statistics[here], chosen, group.centred, group.norm.eps)
             directions(raw, *known, group.bounds[here], stack.shift[there], z)
-            stack.include(there, z, len(chosen))
+            stack.include(there, z)
 
-    def _stack(self, group: "Group") -> "MomentStack":
-        """The sums of this half of the documents, side by side."""
+    def _stack(self, group: "Group") -> "tuple[MomentStack, set[int]]":
+        """The sums of this half of the documents, side by side, and where the shifts of a group of them are set."""
         from armillary.measures.stacks import MomentStack
 
         fold = self._tokens.batch.fold
         if fold not in self._stacks or self._stacks[fold][0] is not self.state:
             moments = [self.state.halves(site)[fold] for site in self.sites]
-            self._stacks[fold] = self.state, MomentStack(moments, group.raw[0].device)
-        return self._stacks[fold][1]
-
-    def _middles(self, raw: "Sequence[Tensor]", chosen: "Tensor", norm: "Norm") -> "Tensor":
-        """The mean direction of some 64 rows, per site."""
-        from armillary.geometry.fused.row_statistics import gathered
-
-        some = chosen[:: (len(chosen) // 64) | 1]
-        rows = gathered(raw, some, raw[0].new_empty(len(raw), len(some), raw[0].shape[1]))
-        return norm.direction(rows).mean(1).float()
-
-    def _space(self, sites: int, rows: int, like: "Tensor", wide: "dtype") -> "Tensor":
-        """A buffer for directions that all groups use in turn."""
-        import torch
-
-        kind = torch.float16 if torch.finfo(like.dtype).bits < 32 else wide
-        size = sites * rows * like.shape[1]
-        if self._buffer is None or self._buffer.numel() < size or self._buffer.dtype != kind:
-            self._buffer = torch.empty(size, dtype=kind, device=like.device)
-        return self._buffer[:size].view(sites, rows, like.shape[1])
+            self._stacks[fold] = self.state, MomentStack(moments, group.raw[0].device), set()
+        return self._stacks[fold][1:]
 
     def end(self) -> None:
         """On a GPU: how many rows counted, for all sites together."""
@@ -162,7 +157,11 @@ class CovarianceWatch(TokenWatch):
         sheet, stack = self._sheet, self._stacks[self._tokens.batch.fold][1]
         chosen, order = self._tokens.later if self._chosen is None else self._chosen, self._sheet.order(self.sites)
         massive = sheet.massive if order is None else sheet.massive.index_select(0, order)
-        stack.count += len(chosen) - massive.index_select(1, chosen).sum(1)
+        stack.count += ((chosen >= 0) & ~massive.index_select(1, chosen.clamp_min(0))).sum(1)
+
+    def settle(self, left: object) -> None:
+        if self._offered and self.in_groups:
+            self._stacks[self._tokens.batch.fold][1].offered(self._offered)
 
 
 COVARIANCES = Covariances()

@@ -50,27 +50,28 @@ class Curvatures:
 
 
 class CurvatureWatch(TokenWatch):
+    recordable = True
+
     def __init__(self, anatomy: "Anatomy", corpus: "Corpus") -> None:
         from armillary.measures import Totals
 
         self.sites = ["L0.resid_pre", *(f"L{layer}.resid_post" for layer in range(anatomy.layers))]
-        self._groups = corpus.groups
         self.state = CurvatureSums(Named.of(self.sites, lambda: Totals(corpus.groups, (2,))))
 
     def see(self, site: str, view: View) -> None:
         import torch
 
-        batch, device = self._tokens.batch, view.value.device
-        if batch.ids.shape[1] < 4:
+        tokens, shape = self._tokens, self._tokens.batch.ids.shape
+        if shape[1] < 4:
             return
         stream = view.value[:, 1:].to(torch.promote_types(view.value.dtype, torch.float32))
         step = stream.diff(dim=1)
         length = torch.linalg.vector_norm(step, dim=-1)
         along = (step[:, 1:] * step[:, :-1]).sum(-1) / (length[:, 1:] * length[:, :-1]).clamp_min(1e-30)
-        moved = (length[:, 1:] > 0) & (length[:, :-1] > 0) & batch.mask[:, 3:].to(device, non_blocking=True)
+        moved = (length[:, 1:] > 0) & (length[:, :-1] > 0) & tokens.real.view(shape)[:, 3:]
         degrees = torch.rad2deg(along.clamp(-1, 1).double().acos()) * moved
         rows = torch.stack((moved.double().sum(1), degrees.sum(1)), 1)
-        self.state.turns[site].include(batch.documents % self._groups, rows)
+        self.state.turns[site].include(tokens.group.view(shape)[:, 0], rows)
 
 
 CURVATURES = Curvatures()

@@ -85,6 +85,8 @@ class Lengths:
 
 
 class LengthWatch(TokenWatch):
+    recordable = True
+
     def __init__(self, anatomy: "Anatomy", corpus: "Corpus") -> None:
         from armillary.flow.glimpse import KINDS
         from armillary.geometry.fused import batched
@@ -125,10 +127,10 @@ class LengthWatch(TokenWatch):
         returned = gathered(group.outputs, chosen, group.outputs[0].new_empty(shape))
         self._seen.append((group, given, returned))
 
-    def end(self) -> None:
-        """On a GPU: evaluate all sites together."""
+    def end(self) -> "tuple[list[str], Tensor, Tensor] | None":
+        """On a GPU: evaluate all sites together. Leaves the largest massive activations of each."""
         if not self._seen:
-            return
+            return None
         import torch
 
         from armillary.probes.instruments.batched.lengths_sheet import include_deviations, include_sheet
@@ -136,9 +138,17 @@ class LengthWatch(TokenWatch):
         groups, given, returned = zip(*self._seen, strict=True)
         sheet, self._seen = groups[0].sheet, []
         norms = [self._norms[site] for site in sheet.sites]
-        include_sheet(self.state, sheet, norms)
+        largest = include_sheet(self.state, sheet, norms)
         if len(self._tokens.spread):
             include_deviations(self.state, sheet.sites, norms, torch.cat(given), torch.cat(returned))
+        return sheet.sites, *largest
+
+    def settle(self, left: "tuple[list[str], Tensor, Tensor] | None") -> None:
+        if left is not None:
+            sites, ratio, payload = left
+            # The next batch may be written into the same memory.
+            for site, values, places in zip(sites, ratio.clone(), payload.clone(), strict=True):
+                self.state.massive[site].offer(values, places)
 
 
 def _columns(glimpse: "Glimpse") -> "Tensor":

@@ -99,21 +99,24 @@ class Samples:
 
 
 class SampleWatch:
+    recordable = True
+
     def __init__(self, anatomy: "Anatomy", corpus: "Corpus", capacity: int, sites: tuple[str, ...]) -> None:
         from armillary.geometry.fused import batched
         from armillary.measures import Reservoir
 
         self.sites = sites
-        self.in_groups = batched(anatomy.device)
+        self.in_groups = self.stacked = batched(anatomy.device)
         self.state = TokenSamples(Named.of(self.sites, lambda: Reservoir.empty(capacity, anatomy.d, 4)))
         self._order = {site: place for place, site in enumerate(sites)}
-        self._bar = bar(corpus, capacity)
+        self._bar, self._rate = bar(corpus, capacity), min(1.0, capacity / max(1, corpus.tokens))
         self._stack: tuple[TokenSamples, ReservoirStack] | None = None
 
     def begin(self, tokens: "Tokens") -> None:
         import torch
 
         from armillary.measures.reservoir import hashed
+        from armillary.measures.stacks import ReservoirStack, roomy
 
         places = tokens.places
         rank = hashed(0, places.document, places.position)
@@ -122,7 +125,13 @@ class SampleWatch:
         payload = np.stack([column[chosen] for column in columns], 1)
         found = (places.rows[chosen], payload, rank[chosen])
         self._rows, self._payload, self._rank = (torch.from_numpy(part) for part in found)
-        self._device_rows = self._rows.to(tokens.device, non_blocking=True)
+        rows, first = places.rows[chosen], next(iter(self.state.rows.values()))
+        if self.stacked:
+            # As many rows in every batch; those beyond the sample go to a slot that nobody reads.
+            room = roomy(len(rows), self._rate * tokens.batch.ids.numel())
+            self._slots = tokens.put(ReservoirStack.slots(first, len(rows), room))
+            rows = np.concatenate((rows, np.zeros(room - len(rows), dtype=rows.dtype)))
+        self._device_rows = tokens.put(rows)
         # On a GPU: the rows of this batch [site, row, d], made by the first site.
         self._batch: Tensor | None = None
         self._sheet: SiteSheet | None = None
@@ -140,27 +149,31 @@ class SampleWatch:
         from armillary.geometry.fused.row_statistics import gathered
 
         for here, there in group.runs(self._order):
-            if len(self._rows):
-                self._sheet = group.sheet
-                gathered(group.raw[here], self._device_rows, self._room(group.raw[0])[there])
+            self._sheet = group.sheet
+            gathered(group.raw[here], self._device_rows, self._room(group.raw[0])[there])
 
     def _room(self, like: "Tensor") -> "Tensor":
         if self._batch is None:
-            self._batch = like.new_empty(len(self.sites), len(self._rows), like.shape[-1])
+            self._batch = like.new_empty(len(self.sites), len(self._device_rows), like.shape[-1])
         return self._batch
 
     def end(self) -> None:
-        if self._batch is None:
-            return
         from armillary.measures.stacks import ReservoirStack
 
+        if self._batch is None:
+            return
         if self._stack is None or self._stack[0] is not self.state:
             self._stack = self.state, ReservoirStack(list(self.state.rows.values()), self._batch.device)
         marks = None
         if self._sheet is not None:
             marks, order = self._sheet.kind.index_select(1, self._device_rows), self._sheet.order(self.sites)
             marks = marks if order is None else marks.index_select(0, order)
-        self._stack[1].append(self._batch, self._payload, self._rank, marks)
+        self._stack[1].put(self._batch, self._slots, marks)
+
+    def settle(self, left: object) -> None:
+        """What the host knows of the rows that were put."""
+        if self.stacked and self._stack is not None:
+            self._stack[1].note(self._payload, self._rank)
 
 
 def bar(corpus: "Corpus", capacity: int, last: int = 0) -> int:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from armillary.anatomy import Anatomy
+    from armillary.flow.glimpse import Tokens
     from armillary.flow.tokens import Corpus
 
 # The moments of a pair are as wide as two states: of a deep model some blocks stand for all.
@@ -51,7 +52,10 @@ class StreamPairs:
 
 
 class PairWatch(TokenWatch):
+    recordable = True
+
     def __init__(self, anatomy: "Anatomy") -> None:
+        from armillary.geometry.fused import batched
         from armillary.measures import Moments
 
         self._pairs = block_states(anatomy)
@@ -61,6 +65,12 @@ class PairWatch(TokenWatch):
         # Massive tokens are left out, so that no entry is far from its column.
         even, odd = (Named.of(self._pairs, lambda: Moments.empty(2 * anatomy.d, even=True)) for _ in range(2))
         self.state = CovarianceSums(even, odd)
+        self._counted = not batched(anatomy.device)
+
+    def begin(self, tokens: "Tokens") -> None:
+        super().begin(tokens)
+        self._halves = [self.state.halves(block)[tokens.batch.fold] for block in self._pairs]
+        self.special = not all(moments.settled for moments in self._halves)
 
     def see(self, site: str, view: View) -> None:
         import torch
@@ -74,10 +84,14 @@ class PairWatch(TokenWatch):
             if after.name == state.name:
                 (first, out), (second, left) = self._seen[before.name], self._seen[after.name]
                 moments = self.state.halves(block)[tokens.batch.fold]
-                moments.include(torch.cat((first, second), 1), out | left, consume=True)
+                moments.include(torch.cat((first, second), 1), out | left, consume=True, counted=self._counted)
 
     def end(self) -> None:
         self._seen.clear()
+
+    def settle(self, left: object) -> None:
+        for moments in self._halves if not self._counted else ():
+            moments.offered(self._tokens.batch.ids.numel())
 
 
 STREAM_PAIRS = StreamPairs()

@@ -39,7 +39,7 @@ class WriteWatch(SampleWatch):
         rows = view.value.reshape(-1, view.value.shape[-1])
         if not self.in_groups:
             self.state.rows[site].include(rows, self._payload, self._rows, self._rank)
-        elif len(self._rows):
+        else:
             self._room(rows)[self._order[site]] = rows.index_select(0, self._device_rows)
 
 

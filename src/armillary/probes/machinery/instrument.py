@@ -48,6 +48,11 @@ class Watch(Protocol[S]):
     The state is replaced by an empty one when a part of the text has been read: a watch keeps no other reference to it.
     A watch with `in_groups = True` has a method `see_group`, too: on a GPU it is called with several norm sites at once
     (`flow.sheet.Group`) instead of `see` at each of them.
+
+    A watch with `recordable = True` keeps host and device apart, so that a GPU can repeat a batch's work without the
+    host: `begin` computes on the host and sends arrays by `tokens.put`; `prepare`, `see` and `end` only enqueue device
+    work that depends on those arrays and their shapes and on `key` (hashable), and adds to tensors in place; `settle`
+    takes what `end` returned, copies what it keeps of it, and counts on the host. `special`: not this batch.
     """
 
     state: S

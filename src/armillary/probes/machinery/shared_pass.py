@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from armillary.errors import ClusterError, OutputError
 from armillary.probes.machinery.evidence import Evidence
-from armillary.probes.machinery.instrument import MODEL, SHUFFLED, AnyInstrument, View, Watch
+from armillary.probes.machinery.instrument import MODEL, SHUFFLED, AnyInstrument
 from armillary.probes.machinery.processes.kept_pass import KeptPass, States
 from armillary.probes.machinery.processes.shards import WHOLE, Shard
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from armillary.anatomy import Anatomy
-    from armillary.flow.capture import Watcher
-    from armillary.flow.glimpse import Tokens, Typical
-    from armillary.flow.site_sheet import SiteSheet
+    from armillary.flow.machine.recording import Recorder
     from armillary.flow.tokens import Corpus, Segment
 
 
@@ -210,6 +206,7 @@ def observe(
     seed: int = 0,
     tick: Callable[[int], None] = lambda tokens: None,
     part: Collection[int] | None = None,
+    recorder: "Recorder | None" = None,
 ) -> dict[AnyInstrument, Any]:
     """Read the corpus once, without logits, and answer each instrument's state.
 
@@ -217,7 +214,7 @@ def observe(
     the whole, whoever reads them and in whatever order.
     """
     parts = [range(corpus.batch_count()) if part is None else part]
-    (states,) = observe_parts(anatomy, corpus, instruments, parts, seed, tick)
+    (states,) = observe_parts(anatomy, corpus, instruments, parts, seed, tick, recorder)
     return states
 
 
@@ -228,10 +225,12 @@ def observe_parts(
     parts: Iterable[Collection[int]],
     seed: int = 0,
     tick: Callable[[int], None] = lambda tokens: None,
+    recorder: "Recorder | None" = None,
 ) -> Iterator[dict[AnyInstrument, Any]]:
-    """The states of one part of the text after another."""
-    from armillary.flow.capture import run, still, watching
-    from armillary.flow.glimpse import Tokens
+    """The states of one part of the text after another. A `recorder` repeats the work of batches of one shape; by
+    default one is used where that pays."""
+    from armillary.flow.capture import still, watching
+    from armillary.probes.machinery.passes.batch_reader import BatchReader
 
     # Who uses up the shared z of a site sees it last.
     ordered = sorted(dict.fromkeys(instruments), key=lambda instrument: instrument.overwrites)
@@ -239,114 +238,18 @@ def observe_parts(
     parts = list(parts)
     # Empty states are large: those of a single part are not copied.
     empty = {instrument: deepcopy(watch.state) for instrument, watch in watches.items()} if len(parts) > 1 else {}
-    sites = _Sites(anatomy, list(watches.values()))
-    with still(anatomy.model), watching(anatomy, sites.watchers()):
+    reader = BatchReader(anatomy, corpus, list(watches.values()), parts, recorder)
+    with still(anatomy.model), watching(anatomy, reader.sites.watchers()):
         for number, part in enumerate(parts, 1):
-            for batch in corpus.batches(only={*part, *sites.first}):
-                sites.counting = batch.number in part
-                sites.begin(Tokens.of(batch, corpus.groups, anatomy.device))
-                for watch in watches.values() if sites.counting else ():
-                    watch.begin(sites.tokens)
-                run(anatomy, batch.ids, batch.mask)
-                sites.end()
-                for watch in watches.values() if sites.counting else ():
-                    watch.end()
-                if sites.counting:
+            for batch in corpus.batches(only={*part, *reader.sites.first}):
+                reader.read(batch, counting=batch.number in part)
+                if batch.number in part:
                     tick(batch.tokens)
-            yield {instrument: watch.state for instrument, watch in watches.items()}
-            for instrument, watch in watches.items() if number < len(parts) else ():
-                watch.state = deepcopy(empty[instrument])
-
-
-class _Sites:
-    """Hands every site's view to the watches that asked for it."""
-
-    def __init__(self, anatomy: "Anatomy", watches: list[Watch[Any]]) -> None:
-        from armillary.flow.glimpse import Workspace
-        from armillary.flow.site_sheet import Scales
-        from armillary.geometry.fused import batched
-
-        self._anatomy, self._space = anatomy, Workspace()
-        self._typical: dict[str, Typical] = {}
-        self._watches: dict[str, list[Watch[Any]]] = {}
-        for watch in watches:
-            for site in watch.sites:
-                self._watches.setdefault(site, []).append(watch)
-        self._norms = {site: norm for site, norm in anatomy.norms.items() if site in self._watches}
-        self.counting = True
-        self.tokens: Tokens
-        self._sheet: SiteSheet | None = None
-        self._scales = Scales(len(self._norms), anatomy.device) if batched(anatomy.device) else None
-        self._readers: list[Any] = [watch for watch in watches if getattr(watch, "in_groups", False)]
-
-    def begin(self, tokens: "Tokens") -> None:
-        from armillary.flow.site_sheet import SiteSheet
-
-        self.tokens = tokens
-        if self._scales is not None:
-            readers = self._readers if self.counting else []
-            self._sheet = SiteSheet(tokens, len(self._norms), self._anatomy.dtype, self._scales, readers)
-
-    def end(self) -> None:
-        """The batch has passed."""
-        if self._sheet is not None:
-            self._sheet.flush()
-
-    @property
-    def first(self) -> tuple[int, ...]:
-        """The first batch, until it has settled what is typical of every norm, whoever counts it."""
-        if self._scales is not None:
-            return () if self._scales.ready or not self._norms else (0,)
-        return () if all(site in self._typical for site in self._norms) else (0,)
-
-    def watchers(self) -> "dict[str, Watcher]":
-        make = self._watcher if self._scales is None else self._gatherer
-        return {site: make(site, watches) for site, watches in self._watches.items()}
-
-    def _watcher(self, site: str, watches: list[Watch[Any]]) -> "Watcher":
-        """Shows a site to its watches as it passes."""
-        from armillary.flow.glimpse import Glimpse
-
-        norm = self._norms.get(site)
-
-        def watcher(given: "Tensor | None", value: "Tensor") -> None:
-            def glimpse() -> Glimpse:
-                assert norm is not None and given is not None
-                shared = Glimpse(norm, given, value, self.tokens, self._space, self._typical.get(site))
-                self._typical.setdefault(site, shared.typical)
-                return shared
-
-            view = View(given, value, None if norm is None else glimpse)
-            if not self.counting and norm is not None:
-                glimpse()
-            for watch in watches if self.counting else ():
-                watch.see(site, view)
-
-        return watcher
-
-    def _gatherer(self, site: str, watches: list[Watch[Any]]) -> "Watcher":
-        """The same where norm sites are read in groups: watches that take part are shown those, once they are full."""
-        from armillary.flow.site_sheet import SheetGlimpse
-
-        norm = self._norms.get(site)
-        # At a norm site, those that are shown groups; elsewhere all watches see the site itself.
-        alone = [watch for watch in watches if norm is None or watch not in self._readers]
-
-        def watcher(given: "Tensor | None", value: "Tensor") -> None:
-            sheet, place = self._sheet, -1
-            assert sheet is not None
-            if norm is not None:
-                assert given is not None
-                place = sheet.put(site, norm, given, value)
-            if not alone or not self.counting:
-                return
-
-            def glimpse() -> SheetGlimpse:
-                assert norm is not None and given is not None
-                return SheetGlimpse(place, norm, given, value, sheet, self._space)
-
-            view = View(given, value, None if norm is None else glimpse)
-            for watch in alone:
-                watch.see(site, view)
-
-        return watcher
+            last = number == len(parts)
+            in_place = reader.recorder is not None and not last
+            yield {i: deepcopy(watch.state) if in_place else watch.state for i, watch in watches.items()}
+            for instrument, watch in watches.items() if not last else ():
+                if in_place:
+                    watch.state.reset()
+                else:
+                    watch.state = deepcopy(empty[instrument])

@@ -1,6 +1,6 @@
 """Several layers' heads at once: for GPUs, where a layer alone is many small kernels. On a CPU, one layer at a time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +28,7 @@ def together(device: torch.device) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """What a batch showed at one layer: x [b, t, d] of the sampled windows; q, k, v and results of all."""
+    """What a batch showed at one layer: x [b, t, d], and q, k, v and results [b, t, heads, k]."""
 
     layer: int
     attention: Attention
@@ -57,25 +57,33 @@ class Held:
         )
 
 
-class Layers:
-    """Holds layers until there are enough of them to be evaluated together."""
+def alike(layers: Sequence[Held], groups: int) -> Iterator[list[Held]]:
+    """Neighbouring layers that can be evaluated together, in at least so many `groups` of about equal size."""
+    most = -(-len(layers) // max(1, min(groups, len(layers))))
+    waiting: list[Held] = []
+    for held in layers:
+        if waiting and (len(waiting) == most or not waiting[0].alike(held)):
+            yield waiting
+            waiting = []
+        waiting.append(held)
+    if waiting:
+        yield waiting
 
-    def __init__(self, evaluate: Callable[[Sequence[Held]], None], layers: int, groups: int) -> None:
-        """In so many `groups` of about equal size."""
-        self._evaluate, self._waiting = evaluate, list[Held]()
-        self._most = -(-layers // max(1, min(groups, layers)))
 
-    def add(self, held: Held) -> None:
-        if self._waiting and not self._waiting[0].alike(held):
-            self.flush()
-        self._waiting.append(held)
-        if len(self._waiting) == self._most:
-            self.flush()
-
-    def flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            self._evaluate(waiting)
+def head_lengths(layers: Sequence[Held]) -> Tensor:
+    """[layer, b, t, 2 h]: lengths of q, then of the key that each head reads. A rotation does not change them (YaRN's
+    factor does, but not their spread)."""
+    attention = layers[0].attention
+    lengths = [
+        torch.stack(
+            [
+                torch.linalg.vector_norm(attention.normed(side, getattr(held, side)), dim=-1, dtype=torch.float32)
+                for held in layers
+            ]
+        )
+        for side in "qk"
+    ]
+    return torch.cat((lengths[0], lengths[1].repeat_interleave(attention.group, -1)), -1)
 
 
 def stacked(parts: Sequence[Tensor]) -> Tensor:

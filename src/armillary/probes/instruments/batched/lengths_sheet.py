@@ -13,8 +13,9 @@ from armillary.probes.instruments.lengths import SCALARS, TOP, LengthSums
 from armillary.probes.machinery import T
 
 
-def include_sheet(state: LengthSums, sheet: SiteSheet, norms: Sequence[Norm]) -> None:
-    """Add what a sheet holds of the given norms' sites, which are all of its sites."""
+def include_sheet(state: LengthSums, sheet: SiteSheet, norms: Sequence[Norm]) -> tuple[Tensor, Tensor]:
+    """Add what a sheet holds of the given norms' sites, which are all of its sites; the largest massive activations
+    of each [site, TOP], and where they are [site, TOP, (document, position, token, dimension)]."""
     tokens = sheet.tokens
     rows, width = tokens.batch.mask.shape
     columns = torch.where(tokens.real[:, None], _columns(sheet, norms), 0.0)
@@ -36,14 +37,17 @@ def include_sheet(state: LengthSums, sheet: SiteSheet, norms: Sequence[Norm]) ->
     measures = [state.scalars[site] for site in sheet.sites]
     n = len(SCALARS)
     GroupedScalars.add_each(measures, count, sums[..., :n], sums[..., n:], least, most)
-    _massive(state, sheet)
+    return _massive(sheet)
 
 
 def _columns(sheet: SiteSheet, norms: Sequence[Norm]) -> Tensor:
     """[site, row, SCALARS], float64."""
     d = norms[0].d
-    eps = torch.tensor([norm.eps for norm in norms], dtype=torch.float64)[:, None]
-    eps = eps.to(sheet.tokens.device, non_blocking=True)
+    eps: Tensor | float = norms[0].eps
+    if len({norm.eps for norm in norms}) > 1:
+        # By filling: a list of numbers would be copied from the host.
+        like = {"dtype": torch.float64, "device": sheet.tokens.device}
+        eps = torch.stack([torch.full((1,), norm.eps, **like) for norm in norms])
     length2, mean, power = (sheet[name].double() for name in ("length2", "mean", "power"))
     radius, mean_z, length = (sheet["radius2"].double() / d).sqrt(), sheet["total"].double() / d, length2.sqrt()
     return torch.stack(
@@ -64,7 +68,7 @@ def _columns(sheet: SiteSheet, norms: Sequence[Norm]) -> Tensor:
     )
 
 
-def _massive(state: LengthSums, sheet: SiteSheet) -> None:
+def _massive(sheet: SiteSheet) -> tuple[Tensor, Tensor]:
     """The largest massive activations of every site. Equal ones are taken in the order of the batch's rows."""
     tokens, peak = sheet.tokens, sheet["peak"]
     count = peak.shape[1]
@@ -76,9 +80,7 @@ def _massive(state: LengthSums, sheet: SiteSheet) -> None:
     rows = (count - 1 - (top & 0xFFFFFFFF)).clamp(0, count - 1)
     ratio = torch.where(top >= 0, peak.double().gather(1, rows) / sheet.typical_magnitudes, -torch.inf)
     dimension = sheet["place"].gather(1, rows).long()
-    payload = torch.stack((tokens.document[rows], tokens.position[rows], tokens.token[rows], dimension), -1)
-    for site, values, places in zip(sheet.sites, ratio, payload, strict=True):
-        state.massive[site].offer(values, places)
+    return ratio, torch.stack((tokens.document[rows], tokens.position[rows], tokens.token[rows], dimension), -1)
 
 
 def include_deviations(
@@ -95,12 +97,13 @@ def include_deviations(
         gain = torch.stack([norms[i].gain for i in which])[:, None]
         shifts = [shift for i in which if (shift := norms[i].shift) is not None]
         shift = torch.stack(shifts)[:, None] if shifts else None
-        block = given if len(which) == len(norms) else given[which]
+        block = given if len(which) == len(norms) else torch.stack([given[i] for i in which])
         made = Norm(like.kind, gain, shift, like.eps)(block)
         if len(which) == len(norms):
             ours = made
         else:
-            ours[which] = made.to(ours.dtype)
+            for place, rows in zip(which, made, strict=True):
+                ours[place] = rows
     theirs = theirs.double()
     error = (ours.double() - theirs).abs().amax((1, 2)) / theirs.abs().amax((1, 2)).clamp_min(1e-30)
     Largest.include_each([state.deviation[site] for site in sites], error[:, None])

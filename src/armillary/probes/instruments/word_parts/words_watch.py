@@ -15,6 +15,7 @@ from armillary.geometry.fused.row_statistics import gathered
 from armillary.measures import GroupedScalars
 from armillary.measures.device import home
 from armillary.measures.reservoir import hashed
+from armillary.measures.stacks import ReservoirStack, roomy
 from armillary.probes.instruments.samples import bar
 from armillary.probes.instruments.word_parts.word_angles import TokenPath, WordReadout, arc, chord, moves, to_words
 from armillary.probes.instruments.word_parts.word_products import Products
@@ -35,7 +36,8 @@ class WordWatch:
         self._order = {site: i for i, site in enumerate(self.states)}
         sampled = sampled_tokens(anatomy, corpus.tokens)
         self.state = WordSums.empty(corpus.groups, tuple(self.states.values()), anatomy.d, sampled)
-        self._bar = bar(corpus, sampled, last=1)
+        self._bar, self._rate = bar(corpus, sampled, last=1), min(1.0, sampled / max(1, corpus.tokens))
+        self._stack: tuple[WordSums, ReservoirStack] | None = None
         self._words, norm = anatomy.W_E if anatomy.W_U is None else anatomy.W_U.T, anatomy.ln_final
         plain = torch.ones_like(wide(self._words[0]))
         shift = None if norm is None or norm.shift is None else norm.shift.to(plain)
@@ -51,12 +53,13 @@ class WordWatch:
             self._paths = Paths(self._words, gain, tilt, len(self.states))
             self._vocabulary = _vocabulary(self._words, norm)
             self.in_groups = True
+        self.recordable = self.in_groups
 
     def begin(self, tokens: Tokens) -> None:
-        batch, device, places = tokens.batch, tokens.device, tokens.places
+        batch, places = tokens.batch, tokens.places
         counted = places.following >= 0
         rows, following = places.rows[counted], torch.from_numpy(places.following[counted])
-        self._rows, self._group = torch.from_numpy(rows).to(device, non_blocking=True), tokens.group
+        self._rows, self._group, self._tokens = tokens.put(rows), tokens.group, tokens
         own = batch.ids.reshape(-1)
         # The random word is another token's next word, so that both are equally frequent.
         draw = torch.Generator().manual_seed(self.seed * 1_000_003 + tokens.batch.number)
@@ -66,15 +69,20 @@ class WordWatch:
         self._sheet: SiteSheet | None = None
         if len(rows) and self._paths is None:
             self._prepare(own, torch.from_numpy(other))
-        elif len(rows) and self._paths is not None:
-            self._prepare_paths(self._paths, tokens, torch.from_numpy(other).to(device, non_blocking=True))
+        self._other = tokens.put(other)
         document, position = places.document[counted], places.position[counted]
         rank = hashed(0, document, position)
         sampled = rank <= self._bar
         columns = (document, position, places.token[counted], places.following[counted])
         self._places = torch.from_numpy(np.stack([column[sampled] for column in columns], 1))
         self._rank = torch.from_numpy(rank[sampled])
-        self._sampled = torch.from_numpy(rows[sampled]).to(device, non_blocking=True)
+        chosen = rows[sampled]
+        if self._paths is not None:
+            # As many rows in every batch; those beyond the sample go to a slot that nobody reads.
+            room = roomy(len(chosen), self._rate * own.numel())
+            self._slots = tokens.put(ReservoirStack.slots(self.state.sample, len(chosen), room))
+            chosen = np.concatenate((chosen, np.zeros(room - len(chosen), dtype=chosen.dtype)))
+        self._sampled = tokens.put(chosen)
         self._trace: list[Tensor] = []
         self._seen: list[tuple[Tensor, ...]] = []
 
@@ -91,11 +99,13 @@ class WordWatch:
         at = self._numbers(torch.stack((lengths, shifts)))
         self._readout = WordReadout(at[0], at[1], shift2, norm is not None, self.anatomy.d, norm.eps if norm else 0.0)
 
-    def _prepare_paths(self, paths: Paths, tokens: Tokens, other: Tensor) -> None:
+    def prepare(self) -> None:
         """The same for the kernel, which reads the word vectors where they are."""
-        own, norm = tokens.token, self.anatomy.ln_final
-        ids = (own, own.roll(-1), other)
-        paths.begin(len(own), *ids)
+        if self._paths is None or not len(self._rows):
+            return
+        own, norm = self._tokens.token, self.anatomy.ln_final
+        ids = (own, own.roll(-1), self._other)
+        self._paths.begin(len(own), *ids)
         at = self._numbers(torch.stack([self._vocabulary[:, each] for each in ids], 1))
         shift2 = at.new_zeros(()) if norm is None or norm.shift is None else norm.shift.double().square().sum()
         self._readout = WordReadout(at[0], at[1], shift2, norm is not None, self.anatomy.d, norm.eps if norm else 0.0)
@@ -149,9 +159,21 @@ class WordWatch:
         self._include(self.state.state, torch.stack([path.length, *angles], -1))
         self._include(self.state.move, torch.stack([moved, radial, turning], -1))
         self._include(self.state.path, _whole(angles, moved.sum(0), geodesic)[None])
-        if len(self._sampled):
+        if self._paths is not None:
+            self._put(torch.cat(self._trace, -1))
+        elif len(self._sampled):
             trace = torch.cat(self._trace, -1)
             self.state.sample.include(trace, self._places, torch.arange(len(trace)), self._rank)
+
+    def _put(self, trace: Tensor) -> None:
+        if self._stack is None or self._stack[0] is not self.state:
+            self._stack = self.state, ReservoirStack([self.state.sample], trace.device)
+        self._stack[1].put(trace[None], self._slots)
+
+    def settle(self, left: object) -> None:
+        """What the host knows of the rows that were put."""
+        if self._paths is not None and self._stack is not None and len(self._rows):
+            self._stack[1].note(self._places, self._rank)
 
     def _path(self) -> TokenPath:
         if self._paths is None:

@@ -55,12 +55,10 @@ class Shard:
 
     def check(self, corpus: "Corpus") -> None:
         """Every shard must have something to read."""
-        from armillary.flow.tokens import SEGMENT_TOKENS
-
         if (most := len(corpus.segments())) < self.of:
             raise TextError(
                 f"--shard {self} was given, but the {corpus.tokens} tokens of {corpus.source} make {most} "
-                f"part{'s' * (most != 1)} of {SEGMENT_TOKENS}; use at most as many shards, or more --tokens."
+                f"part{'s' * (most != 1)} of {corpus.segment_tokens}; use at most as many shards, or more --tokens."
             )
 
 

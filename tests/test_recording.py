@@ -1,0 +1,176 @@
+"""A pass whose batches are replayed gives the numbers of one that runs each; the graph here records PyTorch's calls."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+from transformers import PreTrainedModel
+
+from armillary.anatomy.read import read
+from armillary.flow.machine.feed import ALIGNED, FixedFeed
+from armillary.flow.machine.recording import LEAST, Recorder
+from armillary.flow.tokens import Corpus, Window
+from armillary.probes.instruments.covariances import COVARIANCES
+from armillary.probes.instruments.curvatures import CURVATURES
+from armillary.probes.instruments.head_samples import HEAD_SAMPLES
+from armillary.probes.instruments.heads import HEADS
+from armillary.probes.instruments.lengths import LENGTHS
+from armillary.probes.instruments.position_samples import POSITION_SAMPLES
+from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES
+from armillary.probes.instruments.stream_pairs import STREAM_PAIRS
+from armillary.probes.instruments.write_samples import WRITE_SAMPLES
+from armillary.probes.machinery.shared_pass import observe_parts
+
+INSTRUMENTS = (
+    *(LENGTHS, COVARIANCES, SAMPLES, LAST_SAMPLES, POSITION_SAMPLES, WRITE_SAMPLES),
+    *(HEADS, HEAD_SAMPLES, CURVATURES, STREAM_PAIRS),
+)
+
+
+def storages(values) -> set[int]:
+    return {v.untyped_storage().data_ptr() for v in tree_flatten(values)[0] if isinstance(v, torch.Tensor)}
+
+
+class CallGraph(TorchDispatchMode):
+    """PyTorch's calls of some work, repeated on the same memory: what Python does beside them is not."""
+
+    def __init__(self, work) -> None:
+        super().__init__()
+        self.calls: list[tuple] = []
+        with self:
+            work()
+        # On a GPU nothing runs while a graph is recorded; here it has.
+        self.done = True
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.lift_fresh.default:
+            raise RuntimeError("a number of the host cannot be copied while a graph is recorded")
+        out = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, out))
+        return out
+
+    def replay(self) -> None:
+        if self.done:
+            self.done = False
+            return
+        for func, args, kwargs, out in self.calls:
+            again = func(*args, **kwargs)
+            given = storages((args, kwargs))
+            for old, new in zip(tree_flatten(out)[0], tree_flatten(again)[0], strict=True):
+                if isinstance(old, torch.Tensor) and old.untyped_storage().data_ptr() not in given:
+                    old.copy_(new)
+
+
+def text(windows: int = 36, width: int = 24, documents: int = 18) -> Corpus:
+    """Windows of one length, but for some shorter ones that make a batch with padding."""
+    draw = np.random.default_rng(3)
+    rows = [Window(i % documents, tuple(draw.integers(3, 90, width).tolist())) for i in range(windows)]
+    rows += [Window(i, tuple(draw.integers(3, 90, width - 5 - i).tolist())) for i in range(4)]
+    return Corpus(tuple(rows), "random", documents, sum(len(w.ids) for w in rows), (), batch=3 * width)
+
+
+def states(anatomy, corpus, instruments, parts, recorder=None):
+    return [
+        {i: {n: a.clone() for n, a in state.arrays().items()} for i, state in found.items()}
+        for found in observe_parts(anatomy, corpus, instruments, parts, recorder=recorder)
+    ]
+
+
+@pytest.fixture
+def in_groups(monkeypatch):
+    # Hugging Face leaves this look at the tokens out while a graph is recorded.
+    monkeypatch.setattr(PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
+@pytest.mark.parametrize("enough", [256, 2], ids=["all tokens", "a share"])
+def test_a_replayed_pass_has_the_bits_of_one_that_runs(family, dtype, enough, in_groups, monkeypatch):
+    monkeypatch.setattr("armillary.probes.instruments.covariances.ENOUGH", enough)
+    monkeypatch.setattr("armillary.measures.moments.PILOT", 100)
+    anatomy, corpus = read(tiny(family).to(dtype)), text()
+    count = corpus.batch_count()
+    parts = [range(count // 3), range(count // 3, count)]
+    plain = states(anatomy, corpus, INSTRUMENTS, parts)
+    recorder = Recorder(CallGraph)
+    replayed = states(anatomy, corpus, INSTRUMENTS, parts, recorder)
+    assert recorder.refused is None and recorder.replayed > count // 3
+    for ours, theirs in zip(replayed, plain, strict=True):
+        for instrument in INSTRUMENTS:
+            assert list(ours[instrument]) == list(theirs[instrument])
+            for name, array in theirs[instrument].items():
+                assert torch.equal(ours[instrument][name], array), (instrument.name, name)
+
+
+def test_what_a_batch_leaves_is_copied(in_groups, monkeypatch):
+    """The mutation: kept as it is, what every replayed batch leaves is what the last one left."""
+    live, corpus = tiny("llama"), text()
+    with torch.no_grad():
+        live.get_input_embeddings().weight[::7, 3] = 4000.0
+    anatomy, parts = read(live), [range(corpus.batch_count())]
+
+    def largest() -> torch.Tensor:
+        found = next(observe_parts(anatomy, corpus, [LENGTHS], parts, recorder=Recorder(CallGraph)))
+        return found[LENGTHS].arrays()["massive/L0.ln2/payload"]
+
+    plain = states(anatomy, corpus, [LENGTHS], parts)[0][LENGTHS]["massive/L0.ln2/payload"]
+    assert len(plain) and torch.equal(largest(), plain)
+    monkeypatch.setattr(torch.Tensor, "clone", lambda self, **kwargs: self)
+    assert not torch.equal(largest(), plain)
+
+
+def test_work_that_cannot_be_recorded_runs_each_time_and_says_why():
+    recorder, runs = Recorder(CallGraph), []
+
+    def work() -> int:
+        runs.append(torch.tensor([1.0]))
+        return len(runs)
+
+    assert [recorder("a", work, 10) for _ in range(4)] == [1, 2, 3, 4]
+    assert recorder.refused == "RuntimeError: a number of the host cannot be copied while a graph is recorded"
+    assert recorder.replayed == 0
+
+
+def test_few_batches_are_not_worth_a_recording():
+    recorder, total = Recorder(CallGraph), torch.zeros(())
+    for left in (LEAST, LEAST - 1, LEAST - 2):
+        recorder("a", lambda: total.add_(1.0), left)
+    assert (recorder.replayed, float(total)) == (0, 3.0)
+    for left in (5, 4, 3):
+        recorder("b", lambda: total.add_(1.0), left)
+    assert (recorder.replayed, float(total)) == (2, 6.0)
+    recorder(None, lambda: total.add_(1.0), 9)
+    assert recorder.replayed == 2
+
+
+def test_arrays_of_equal_shapes_come_to_the_same_places():
+    feed = FixedFeed(torch.device("cpu"), 4 * ALIGNED)
+    places = []
+    for start in (0, 10):
+        feed.begin()
+        parts = [feed(np.arange(start, start + 5)), feed(torch.tensor([True, False])), feed(np.zeros((0, 2)))]
+        feed.send()
+        assert parts[0].tolist() == list(range(start, start + 5)) and parts[1].tolist() == [True, False]
+        assert parts[2].shape == (0, 2) and feed.complete
+        places.append([part.data_ptr() for part in parts[:2]])
+    assert places[0] == places[1]
+    feed.begin()
+    assert feed(np.arange(400)).tolist() == list(range(400)) and not feed.complete
+
+
+def test_a_state_made_empty_is_an_empty_state(in_groups):
+    anatomy, corpus = read(tiny("gpt2")), text()
+    (found,) = observe_parts(anatomy, corpus, INSTRUMENTS, [range(4)])
+    for instrument, state in found.items():
+        other = instrument.start(anatomy, replace(corpus), 0).state
+        state.reset()
+        ours, theirs = state.arrays(), other.arrays()
+        for name in theirs:
+            if "shift" not in name:
+                assert torch.equal(ours[name], theirs[name]), (instrument.name, name)
+        assert all(not ours[name].any() for name in ours if "strip" in name)
