@@ -100,7 +100,7 @@ def main() -> None:
     for study, size, name, seeds in (parts(arm, asked) for arm in asked.arms):
         if (study, size) not in studies:
             studies[study, size] = prepared(study, size, text, asked)
-        chosen = replace(studies[study, size], seeds=seeds)
+        chosen = replace(studies[study, size], seeds=seeds, shared=asked.jobs > 1)
         wanted.append((environment, chosen, next(arm for arm in arms_of(study) if arm.name == name)))
     say(f"tokens are ready, {digest(asked.out / 'tokens')}")
     while asked.after is not None and not asked.after.exists():

@@ -23,6 +23,7 @@ ORDER = (
     "gate",
     "stability",
     "norms",
+    "symmetriser",
     "softheads",
     "implicit",
     "activations",
@@ -85,11 +86,25 @@ def section(name: str) -> str:
         *table(study),
         "",
         *to_be_run(study),
+        *end_states(study),
         *verdicts(study),
         (FOLDER / name / "reading.md").read_text("utf-8").strip(),
         "",
     ]
     return "\n".join(lines)
+
+
+def end_states(study: StudyOutcome) -> list[str]:
+    """What each arm's first seed looks like at its norms, where `lab show --survey` has read it."""
+    if not study.geometry:
+        return []
+    names = list(next(iter(study.geometry.values())).numbers)
+    rows = [
+        f"| {arm} | " + " | ".join(say(state.numbers[name], ".3g") for name in names) + " |"
+        for arm, state in study.geometry.items()
+    ]
+    head = ["| end state | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    return ["Means over all norms of the first seed's end state, on held-out text:", "", *head, *rows, ""]
 
 
 def verdicts(study: StudyOutcome) -> list[str]:

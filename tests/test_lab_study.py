@@ -159,6 +159,9 @@ def test_arms_side_by_side_are_the_arms_one_by_one(text, tmp_path, monkeypatch, 
     assert {row["key"]: row["loss"] for row in one} == {row["key"]: row["loss"] for row in two}
     assert len(one) == 2 * len(TUNING_SEEDS) + len(names)
     assert "block heads" in capfd.readouterr().err
+    # Two arms on one device slow each other down, so that the time of a step is not theirs.
+    assert all(row["step_seconds"] > 0 for row in one)
+    assert {row["arm"]: row["step_seconds"] is None for row in two} == {name: name != "layernorm" for name in names}
     with pytest.raises(ArmillaryError, match="whose tuning runs are missing"):
         Study("gate", "smoke", text, tmp_path / "other", 1, "cpu").run(["block heads"])
 

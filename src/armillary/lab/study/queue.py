@@ -43,6 +43,8 @@ class Study:
     """Folders of studies whose runs need not be made again."""
     progress: Progress | None = None
     """Of a run of the queue; set by it."""
+    shared: bool = False
+    """Whether other arms are trained on the same device at the same time; the time of a step then says nothing."""
 
     @property
     def shape(self) -> Size:
@@ -92,6 +94,8 @@ class Study:
                     if trainer is None:
                         trainer = ArmTrainer(arm, self.shape, self._corpus(), self.device)
                     row = trainer.run(run)
+                    if self.shared:
+                        row["step_seconds"] = None
                     if not run.tuning and run.seed == 0 and not row["diverged"]:
                         keep(trainer.model, state_path(self.out, arm.name))
                 append(self.out / RUNS, row)
@@ -119,7 +123,7 @@ class Study:
         import torch
 
         # A process can be sent a function of this module, not a caller's.
-        loud = replace(self, report=_to_stderr)
+        loud = replace(self, report=_to_stderr, shared=True)
         with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
             # With its share of the threads: rounding depends on their number, and too many wait for each other.
             threads = max(1, torch.get_num_threads() // jobs)

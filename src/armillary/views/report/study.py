@@ -195,7 +195,8 @@ def _arms(study: StudyOutcome) -> str:
         said = (
             "Ratios are over the reference's. At equal FLOPs and equal time, the dearer of two arms is read from its "
             "curve at the step where the other's whole training is paid for. Its learning rate has not fallen to the "
-            f"end by then, so it would do better in a training of that length. Empty: not recorded. {_legend()}"
+            "end by then, so it would do better in a training of that length. Empty: not recorded; where arms shared a "
+            f"device, the time of a step is not. {_legend()}"
         )
         costs = f"<h2 id='costs'>At equal steps, FLOPs and time</h2><p class='prose'>{said}</p>"
         costs += table_html(cost_table(study))
