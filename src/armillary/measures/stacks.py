@@ -116,8 +116,7 @@ class ReservoirStack:
     @staticmethod
     def slots(reservoir: Reservoir, count: int, room: int) -> NDArray[np.int64]:
         """Where the next rows go: `count` that are kept, and as many that are not as fill the `room`."""
-        # Windows of one document have tokens of equal priority: the last of them may find no room.
-        count = min(count, reservoir.capacity - reservoir.kept)
+        assert reservoir.kept + count <= reservoir.capacity, "the bar leaves room for every token that it lets pass"
         slots = np.full(room, reservoir.capacity)
         slots[:count] = np.arange(reservoir.kept, reservoir.kept + count)
         return slots
@@ -130,9 +129,8 @@ class ReservoirStack:
 
     def note(self, payload: Tensor, rank: Tensor) -> None:
         """The tokens of the rows that were put, and their priorities: what the host knows."""
-        first = self._reservoirs[0]
-        place = slice(first.kept, min(first.kept + len(payload), first.capacity))
-        count = place.stop - place.start
-        first._payload[place], first._priority[place] = payload[:count], rank[:count]
+        first, count = self._reservoirs[0], len(payload)
+        place = slice(first.kept, first.kept + count)
+        first._payload[place], first._priority[place] = payload, rank
         for reservoir in self._reservoirs:
-            reservoir.kept, reservoir.seen = place.stop, reservoir.seen + len(payload)
+            reservoir.kept, reservoir.seen = place.stop, reservoir.seen + count

@@ -181,14 +181,30 @@ def bar(corpus: "Corpus", capacity: int, last: int = 0) -> int:
 
     First positions are never sampled, nor the `last` tokens of a window.
     """
-    import torch
-
     from armillary.measures.reservoir import priority
 
-    places = corpus.places(last)
-    if len(places) <= capacity:
+    return bar_of(priority(0, corpus.places(last)), capacity)
+
+
+def bar_of(ranks: "Tensor", capacity: int) -> int:
+    """Up to which priority no more than `capacity` tokens are.
+
+    Windows of one document have tokens of equal priority. Either all or none of those are sampled, so that a smaller
+    sample is the beginning of a larger one.
+
+    >>> import torch
+    >>> bar_of(torch.tensor([5, 3, 3, 9]), 3), bar_of(torch.tensor([5, 3, 3, 9, 5]), 3)
+    (5, 3)
+    """
+    import torch
+
+    if len(ranks) <= capacity:
         return torch.iinfo(torch.int64).max
-    return int(priority(0, places).kthvalue(capacity).values)
+    bar = int(ranks.kthvalue(capacity).values)
+    if int((ranks <= bar).sum()) <= capacity:
+        return bar
+    fewer = ranks[ranks < bar]
+    return int(fewer.max()) if len(fewer) else torch.iinfo(torch.int64).min
 
 
 SAMPLES = Samples()

@@ -15,7 +15,7 @@ from armillary.flow.machine.feed import FixedFeed
 from armillary.flow.machine.recording import Graphs, Recorder
 from armillary.flow.tokens import Batch, Corpus
 from armillary.probes.machinery.instrument import Watch
-from armillary.probes.machinery.passes.sites import PassSites
+from armillary.probes.machinery.passes.pass_sites import PassSites
 
 # What is sent to the device for a batch: a dozen numbers per token, and the samples.
 BYTES_PER_TOKEN, BYTES_OF_SAMPLES = 192, 1 << 20
