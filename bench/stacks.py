@@ -1,7 +1,7 @@
 """Where is a long run? A second thread looks at the first one's stack twenty times a second and counts.
 
-    with Stacks() as stacks: ...
-    stacks.print(40)
+with Stacks() as stacks: ...
+stacks.print(40)
 """
 
 import collections

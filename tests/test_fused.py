@@ -151,7 +151,9 @@ def test_rows_read_once_give_what_plain_torch_gives(centred, monkeypatch):
     monkeypatch.setattr(rows, "fused", lambda x: False)
     for ours, plain in zip(kernels, found(), strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-3, atol=2e-3)
-    assert (kernels[1][1, 40] == 0).all() and (kernels[1][:, ::7][:, :10] == 0).all() and (kernels[1][:, 70:] == 0).all()
+    assert (
+        (kernels[1][1, 40] == 0).all() and (kernels[1][:, ::7][:, :10] == 0).all() and (kernels[1][:, 70:] == 0).all()
+    )
 
 
 @INTERPRETED
