@@ -141,17 +141,17 @@ def kernels(given: argparse.Namespace, record: Record) -> None:
         rows = [torch.randn(n, d, device="cuda").bfloat16() for _ in range(sites)]
         stats, z = torch.empty(sites, 7, n, device="cuda"), torch.empty(sites, n, d, dtype=torch.float16, device="cuda")
         bounds, shifts = torch.full((sites,), 500.0, device="cuda"), torch.zeros(sites, d, device="cuda")
-        counts = torch.ones(n, dtype=torch.int8, device="cuda")
-        every = torch.arange(n, device="cuda")
+        counts, every = torch.ones(n, dtype=torch.int8, device="cuda"), torch.arange(n, device="cuda")
+        read, ends = (rows, centred, 1e-5, stats), (bounds, shifts, z)
 
-        def three(rows=rows, centred=centred, stats=stats, z=z, bounds=bounds, shifts=shifts, every=every) -> None:
-            row_statistics(rows, centred, 1e-5, stats)
-            directions(rows, stats, every, centred, 1e-5, bounds, shifts, z).view(sites, 2, -1, z.shape[2]).sum(
-                2, dtype=torch.float32
-            )
+        def three(read=read, ends=ends, every=every) -> None:
+            row_statistics(*read)
+            rows, centred, eps, stats = read
+            directed = directions(rows, stats, every, centred, eps, *ends)
+            directed.unflatten(1, (2, -1)).sum(2, dtype=torch.float32)
 
-        def once(rows=rows, centred=centred, stats=stats, z=z, bounds=bounds, shifts=shifts, counts=counts) -> None:
-            statistics_and_directions(rows, centred, 1e-5, stats, counts, bounds, shifts, z).sum(1, dtype=torch.float64)
+        def once(read=read, ends=ends, counts=counts) -> None:
+            statistics_and_directions(*read, counts, *ends).sum(1, dtype=torch.float64)
 
         took = {name: do_bench(work, return_mode="median") for name, work in (("three", three), ("once", once))}
         record.note(f"kernels {d}", took)
