@@ -172,13 +172,19 @@ def _waits(work: Callable[[], object]) -> dict[str, int]:
     return dict(places.most_common())
 
 
+def programs(tokens: int) -> list[str]:
+    """Of this repository the beginning of each file, as a document; for many tokens all files of two large packages."""
+    root = Path(__file__).resolve().parents[1]
+    if tokens <= 200_000:
+        return [file.read_text()[:3000] for file in sorted([*root.glob("docs/*.md"), *root.glob("src/**/*.py")])]
+    folders = [Path(package.__file__).parent for package in (tr, torch)]
+    return [file.read_text(errors="replace") for folder in folders for file in sorted(folder.rglob("*.py"))]
+
+
 def survey_of(shape: str, given: argparse.Namespace) -> dict[str, Any]:
-    """A survey of a shape at random weights, on texts of this repository."""
+    """A survey of a shape at random weights, or of a model of the package, on programs."""
     tokenizer = armillary.load("builtin:gpt", device="cpu", progress=False).tokenizer
-    root, began = Path(__file__).resolve().parents[1], time.time()
-    files = sorted([*root.glob("docs/*.md"), *root.glob("src/**/*.py")])
-    # Of each file its beginning, as a document of its own.
-    texts = [file.read_text()[:3000] for file in files]
+    texts, began = programs(given.tokens), time.time()
     last: list[Any] = [began, 0]
 
     def tell(survey: Any) -> None:
@@ -193,11 +199,12 @@ def survey_of(shape: str, given: argparse.Namespace) -> dict[str, Any]:
                 print(note[-2500:], flush=True)
         last[1] = len(survey.findings)
 
-    live = model(shape, given.device, torch.bfloat16)
+    live: Any = shape if ":" in shape else model(shape, given.device, torch.bfloat16)
     survey = armillary.survey(
         live,
         texts,
-        tokenizer=tokenizer,
+        tokenizer=None if ":" in shape else tokenizer,
+        device=given.device if ":" in shape else None,
         tokens=given.tokens,
         claims=given.claims,
         progress=False,

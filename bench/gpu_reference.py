@@ -19,7 +19,7 @@ from armillary.flow.tokens import Corpus
 from armillary.measures import GroupedScalars, Largest, Moments, Reservoir, Rows, TopK
 from armillary.probes.instruments.head_parts.head_nullspaces import null_shares
 from armillary.probes.instruments.heads import FIELDS, HEADS
-from armillary.probes.machinery.passes.sites import PassSites
+from armillary.probes.machinery.passes.pass_sites import PassSites
 from armillary.probes.machinery.shared_pass import observe
 
 NOUGHT = ("cos2", "mean_z", "radius_error")

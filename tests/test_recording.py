@@ -20,8 +20,9 @@ from armillary.probes.instruments.head_samples import HEAD_SAMPLES
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.instruments.lengths import LENGTHS
 from armillary.probes.instruments.position_samples import POSITION_SAMPLES
-from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES
+from armillary.probes.instruments.samples import LAST_SAMPLES, SAMPLES, Samples
 from armillary.probes.instruments.stream_pairs import STREAM_PAIRS
+from armillary.probes.instruments.words import WORDS
 from armillary.probes.instruments.write_samples import WRITE_SAMPLES
 from armillary.probes.machinery.shared_pass import observe_parts
 
@@ -174,3 +175,26 @@ def test_a_state_made_empty_is_an_empty_state(in_groups):
             if "shift" not in name:
                 assert torch.equal(ours[name], theirs[name]), (instrument.name, name)
         assert all(not ours[name].any() for name in ours if "strip" in name)
+
+
+@pytest.mark.parametrize("capacity", range(20, 40, 3))
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_smaller_sample_is_the_beginning_of_a_larger_one(grouped, capacity, monkeypatch):
+    """Also where tokens of two windows of a document have one priority: half of them would be in the smaller sample."""
+    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", grouped)
+    anatomy, corpus = read(tiny("llama")), text()
+    small, large = Samples(capacity, last_norm=True), Samples(60, last_norm=True)
+    (found,) = observe_parts(anatomy, corpus, [small, large], [range(corpus.batch_count())])
+    few, many = (next(iter(found[i].rows.values())).sample().payload for i in (small, large))
+    assert 0 < len(few) <= capacity and torch.equal(few, many[: len(few)])
+
+
+def test_watches_that_mix_host_and_device_are_not_recorded(in_groups):
+    """Without kernels the paths of words are prepared on the device while arrays are still to be sent."""
+    anatomy, corpus = read(tiny("bert")), text()
+    recorder, parts = Recorder(CallGraph), [range(corpus.batch_count())]
+    ours = states(anatomy, corpus, [LENGTHS, WORDS], parts, recorder)[0]
+    theirs = states(anatomy, corpus, [LENGTHS, WORDS], parts)[0]
+    assert recorder.replayed == 0
+    for instrument, arrays in theirs.items():
+        assert all(torch.equal(ours[instrument][name], array) for name, array in arrays.items())

@@ -1,6 +1,7 @@
 """The control models: the same architecture with untrained weights, several times."""
 
 import gc
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, overload
@@ -36,6 +37,8 @@ class Twins(Sequence[Anatomy]):
         room = _room(anatomy.device)
         self._most = self._number if self._number * anatomy.weight_bytes <= room else 1
         self._twins: dict[int, Anatomy] = {}
+        # Sites are measured in threads, and each asks for the model.
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return self._number
@@ -54,7 +57,10 @@ class Twins(Sequence[Anatomy]):
             return [self[i] for i in range(*index.indices(self._number))]
         if not -self._number <= index < self._number:
             raise IndexError(f"there are {self._number} twins, not {index + 1}")
-        index %= self._number
+        with self._lock:
+            return self._twin(index % self._number)
+
+    def _twin(self, index: int) -> Anatomy:
         if index not in self._twins:
             if len(self._twins) >= self._most:
                 while len(self._twins) >= self._most:

@@ -23,7 +23,7 @@ from armillary.flow.documents import Documents
 BATCH_TOKENS = 2048
 SEGMENT_TOKENS = 1 << 16
 # With a GPU's batches a segment has this many: its states are copied at its end.
-SEGMENT_BATCHES = 16
+SEGMENT_BATCHES = 64
 WINDOW = 1024
 GROUPS = 64
 # Documents are what intervals are taken over: a budget reads no more of one than spans two dozen of them, but enough

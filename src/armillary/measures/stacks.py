@@ -15,8 +15,8 @@ from armillary.geometry.fused.folding import fold_in
 from armillary.measures.moments import STRIP, Moments
 from armillary.measures.reservoir import Reservoir
 
-# Rows of one product: float32 sums of more would lose digits.
-PART = 4096
+# Rows of one product: float32 sums of more would lose digits. Directions of half precision have fewer to lose.
+PART, HALF_PART = 4096, 8192
 # Numbers in the products of one batch of them.
 ROOM = 1 << 26
 # A product has this many strips of the triangle: fewer, larger ones suit a GPU.
@@ -43,19 +43,22 @@ class MomentStack:
         for moment in self._moments:
             moment.offered(rows)
 
-    def include(self, place: slice, z: Tensor) -> None:
+    def include(self, place: slice, z: Tensor, sums: Tensor | None = None) -> None:
         """Add rows [measure, m, d] from which the shifts were taken, those that do not count being 0; m is a multiple
         of the number of `parts`. Say by `count` how many count, and by `offered` how many were there. Products are
-        summed in float32 over some thousand rows, then in float64."""
-        most = max(1, ROOM // (parts(z.shape[1]) * self.d**2))
+        summed in float32 over some thousand rows, then in float64. `sums` [measure, part, d] are those of the rows,
+        where they are known."""
+        if sums is None:
+            split = z.view(len(z), parts(z.shape[1], z.dtype), -1, self.d)
+            sums = split.sum(2, dtype=torch.promote_types(z.dtype, torch.float32))
+        self.sum[place] += sums.sum(1, dtype=torch.float64)
+        most = max(1, ROOM // (parts(z.shape[1], z.dtype) * min(TOGETHER, self.d) * self.d))
         for start in range(0, len(z), most):
             some = z[start : start + most]
             self._add(slice(place.start + start, place.start + start + len(some)), some)
 
     def _add(self, place: slice, z: Tensor) -> None:
-        split = z.view(len(z), parts(z.shape[1]), -1, self.d)
-        wide = torch.promote_types(z.dtype, torch.float32)
-        self.sum[place] += split.sum(2, dtype=wide).sum(1, dtype=torch.float64)
+        split = z.view(len(z), parts(z.shape[1], z.dtype), -1, self.d)
         flat = split.flatten(0, 1)
         for top in range(0, self.d, TOGETHER):
             products = product(flat[:, :, top : top + TOGETHER].mT, flat[:, :, top:])
@@ -65,13 +68,13 @@ class MomentStack:
                 fold_in(self.strips[i // STRIP][place], block)
 
 
-def parts(rows: int) -> int:
-    return max(1, -(-rows // PART))
+def parts(rows: int, dtype: torch.dtype) -> int:
+    return max(1, -(-rows // (HALF_PART if torch.finfo(dtype).bits < 32 else PART)))
 
 
-def padded(rows: int) -> int:
+def padded(rows: int, dtype: torch.dtype) -> int:
     """How many rows `MomentStack.include` takes for so many: each part has as many, in whole steps of a product."""
-    count = parts(rows)
+    count = parts(rows, dtype)
     return count * (-(-rows // (16 * count)) * 16)
 
 
@@ -116,8 +119,7 @@ class ReservoirStack:
     @staticmethod
     def slots(reservoir: Reservoir, count: int, room: int) -> NDArray[np.int64]:
         """Where the next rows go: `count` that are kept, and as many that are not as fill the `room`."""
-        # Windows of one document have tokens of equal priority: the last of them may find no room.
-        count = min(count, reservoir.capacity - reservoir.kept)
+        assert reservoir.kept + count <= reservoir.capacity, "the bar leaves room for every token that it lets pass"
         slots = np.full(room, reservoir.capacity)
         slots[:count] = np.arange(reservoir.kept, reservoir.kept + count)
         return slots
@@ -130,9 +132,8 @@ class ReservoirStack:
 
     def note(self, payload: Tensor, rank: Tensor) -> None:
         """The tokens of the rows that were put, and their priorities: what the host knows."""
-        first = self._reservoirs[0]
-        place = slice(first.kept, min(first.kept + len(payload), first.capacity))
-        count = place.stop - place.start
-        first._payload[place], first._priority[place] = payload[:count], rank[:count]
+        first, count = self._reservoirs[0], len(payload)
+        place = slice(first.kept, first.kept + count)
+        first._payload[place], first._priority[place] = payload, rank
         for reservoir in self._reservoirs:
-            reservoir.kept, reservoir.seen = place.stop, reservoir.seen + len(payload)
+            reservoir.kept, reservoir.seen = place.stop, reservoir.seen + count

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from armillary.probes.instruments.samples import SampleWatch, TokenSamples
+from armillary.probes.instruments.samples import SampleWatch, TokenSamples, bar_of, ranks_of
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED
 
 if TYPE_CHECKING:
@@ -71,13 +71,9 @@ def _bars(corpus: "Corpus", each: int) -> "Tensor":
     """For each range the priority up to which a token is sampled."""
     import torch
 
-    from armillary.measures.reservoir import priority
-
     places = corpus.places()
-    rank, where = priority(0, places), range_of(places[:, 1])
-    most = torch.iinfo(torch.int64).max
-    ranks = [rank[where == index] for index in range(len(EDGES))]
-    return torch.tensor([int(own.kthvalue(each).values) if len(own) > each else most for own in ranks])
+    rank, where = ranks_of(corpus), range_of(places[:, 1])
+    return torch.tensor([bar_of(rank[where == index], each) for index in range(len(EDGES))])
 
 
 POSITION_SAMPLES = PositionSamples()

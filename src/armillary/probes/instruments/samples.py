@@ -1,5 +1,6 @@
 """Which tokens represent a norm site where all pairs are compared? A seeded sample, the same tokens at every site."""
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -181,14 +182,44 @@ def bar(corpus: "Corpus", capacity: int, last: int = 0) -> int:
 
     First positions are never sampled, nor the `last` tokens of a window.
     """
-    import torch
+    return bar_of(ranks_of(corpus, last), capacity)
 
+
+# Of a text of ten million tokens they take a second, and every sampling instrument of every arm asks for them.
+_RANKS: "list[tuple[weakref.ref[Corpus], int, Tensor]]" = []
+
+
+def ranks_of(corpus: "Corpus", last: int = 0) -> "Tensor":
+    """The priorities of a text's tokens, in the order of `Corpus.places`; those of the last few texts are kept."""
     from armillary.measures.reservoir import priority
 
-    places = corpus.places(last)
-    if len(places) <= capacity:
+    for known, without, ranks in _RANKS:
+        if known() is corpus and without == last:
+            return ranks
+    ranks = priority(0, corpus.places(last))
+    _RANKS[:] = [*(each for each in _RANKS[-2:] if each[0]() is not None), (weakref.ref(corpus), last, ranks)]
+    return ranks
+
+
+def bar_of(ranks: "Tensor", capacity: int) -> int:
+    """Up to which priority no more than `capacity` tokens are.
+
+    Windows of one document have tokens of equal priority. Either all or none of those are sampled, so that a smaller
+    sample is the beginning of a larger one.
+
+    >>> import torch
+    >>> bar_of(torch.tensor([5, 3, 3, 9]), 3), bar_of(torch.tensor([5, 3, 3, 9, 5]), 3)
+    (5, 3)
+    """
+    import torch
+
+    if len(ranks) <= capacity:
         return torch.iinfo(torch.int64).max
-    return int(priority(0, places).kthvalue(capacity).values)
+    bar = int(ranks.kthvalue(capacity).values)
+    if int((ranks <= bar).sum()) <= capacity:
+        return bar
+    fewer = ranks[ranks < bar]
+    return int(fewer.max()) if len(fewer) else torch.iinfo(torch.int64).min
 
 
 SAMPLES = Samples()

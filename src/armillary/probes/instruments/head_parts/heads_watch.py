@@ -20,6 +20,7 @@ from armillary.probes.instruments.batched.heads_batched import (
     SharesOfLayers,
     alike,
     head_lengths,
+    sphere_rows,
     stacked,
     together,
 )
@@ -161,7 +162,7 @@ class HeadWatch:
         results = at_queries_of("result").unflatten(0, (count, -1))
         q = at_queries_of("q")
         k_at = at_queries_of("k") if null.key.read_projections else None
-        z = _direction(held[0].norm, windows("x"))
+        z, z_length = sphere_rows(held, chosen)
         query = chosen.query.repeat(count, 1)
         query_z = z[torch.arange(len(z), device=z.device)[:, None], query]
         at_queries = None if whole is None else whole.at(query)
@@ -178,13 +179,14 @@ class HeadWatch:
             # One layout for all that reads them: a product would copy them again.
             k=turned(attention, "k", keys, whole).transpose(1, 2).contiguous(),
             z=z,
-            update=(results.transpose(2, 3) @ null.writes.to(z)[:, None]).norm(dim=-1).flatten(0, 1),
+            z_length=z_length,
+            update=(results.transpose(2, 3) @ null.writes.to(results)[:, None]).norm(dim=-1).flatten(0, 1),
             query=query,
             sees=(sees & real[:, None]).repeat(count, 1, 1),
             distinct=chosen.distinct.repeat(count, 1),
             **bare,
         )
-        return scores, (null.query.of(q, query_z), null.key.of(k_at, query_z), null.value.of(values, z))
+        return scores, (null.query.of(q, query_z), null.key.of(k_at, query_z), null.value.of(values, z, z_length))
 
     def _null_of(self, layers: Sequence[int]) -> "_Unseen":
         """What is known of these layers' weights, side by side."""

@@ -15,7 +15,7 @@ from armillary.flow.machine.feed import FixedFeed
 from armillary.flow.machine.recording import Graphs, Recorder
 from armillary.flow.tokens import Batch, Corpus
 from armillary.probes.machinery.instrument import Watch
-from armillary.probes.machinery.passes.sites import PassSites
+from armillary.probes.machinery.passes.pass_sites import PassSites
 
 # What is sent to the device for a batch: a dozen numbers per token, and the samples.
 BYTES_PER_TOKEN, BYTES_OF_SAMPLES = 192, 1 << 20
@@ -37,16 +37,19 @@ class BatchReader:
         wanted = {number for part in parts for number in part}
         self._shapes = {n: shape for n, shape in enumerate(_shapes(corpus)) if n in wanted}
         self._to_come = Counter(self._shapes.values())
-        self.recorder = recorder or self._recorder()
+        self.recorder = (recorder or self._recorder()) if self._recordable() else None
         size = BYTES_PER_TOKEN * max((rows * width for rows, width, _ in self._to_come), default=0) + BYTES_OF_SAMPLES
         self._feed = None if self.recorder is None else FixedFeed(anatomy.device, size)
 
+    def _recordable(self) -> bool:
+        """Do all watches keep host and device apart, and does the model read nothing but the tokens?"""
+        alone = self._anatomy.signal is None and self._anatomy.encoder is None
+        return alone and all(getattr(watch, "recordable", False) for watch in self._watches)
+
     def _recorder(self) -> Recorder | None:
-        """Where all watches can be recorded and some shape occurs often enough."""
+        """Where some shape occurs often enough."""
         anatomy = self._anatomy
-        if anatomy.device.type != "cuda" or anatomy.signal is not None or anatomy.encoder is not None:
-            return None
-        if not all(getattr(watch, "recordable", False) for watch in self._watches):
+        if anatomy.device.type != "cuda":
             return None
         return Recorder(Graphs(anatomy.device)) if max(self._to_come.values(), default=0) > recording.LEAST else None
 

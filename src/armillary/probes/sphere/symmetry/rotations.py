@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from armillary.probes.sphere.symmetry.cycle import Sublayer, sublayers
 DOCUMENTS, TOKENS = 12, 24
 
 
+# A model, its twins and its norms are rotated by the same matrix.
+@lru_cache(maxsize=4)
 def rotation(d: int, seed: int, fixes_ones: bool) -> Tensor:
     """A random rotation or reflection of row vectors [d, d], float64; with `fixes_ones` it leaves (1, …, 1) where it
     is, so that it maps the plane of LayerNorm to itself.
@@ -65,35 +68,35 @@ def sublayer_errors(bench: Bench) -> RotationErrors:
     """Of every attention and feed-forward, on the beginnings of a few documents."""
     anatomy, parts = bench.anatomy, sublayers(bench.anatomy)
     sums = np.zeros((bench.corpus.groups, len(parts), 3))
-    turn = rotation(anatomy.d, bench.seed, anatomy.centred)
+    turn = rotation(anatomy.d, bench.seed, anatomy.centred).to(anatomy.device)
     stop = None if bench.corpus.whole else TOKENS
     windows = [replace(window, ids=window.ids[:stop]) for window in bench.text.windows[:DOCUMENTS]]
     for batch in bench.batches(windows):
         mask, groups = batch.mask.reshape(-1), bench.groups(batch)[:, None].expand(batch.mask.shape).reshape(-1)
+        inside = mask.to(anatomy.device)
         results = _results(anatomy, batch, parts, turn)
         bench.tick(2 * batch.tokens)
         for index, part in enumerate(parts):
-            plain, turned = (rows.reshape(-1, anatomy.d)[mask] for rows in results[part.write].chunk(2))
+            plain, turned = (rows.reshape(-1, anatomy.d)[inside] for rows in results[part.write].chunk(2))
             np.add.at(sums[:, index], groups[mask].numpy(), _terms(plain, turned, turn))
     return RotationErrors(parts, sums)
 
 
 def _results(anatomy: Anatomy, batch: Batch, parts: Sequence[Sublayer], turn: Tensor) -> dict[str, Tensor]:
-    """Each write f(y), and below it f(yR), in float64 on the CPU: one pass of two copies of the text.
+    """Each write f(y), and below it f(yR), in float64: one pass of two copies of the text.
 
     The second copy gets the first one's y, rotated, at every norm; and its writes are replaced by the first one's, so
     that no sublayer hears of what another did to the rotated copy.
     """
-    matrix = turn.to(anatomy.device)
     results: dict[str, Tensor] = {}
 
     def rotate(y: Tensor, x: Tensor | None) -> Tensor:
         first = y.chunk(2)[0]
-        return torch.cat((first, (first.double() @ matrix).to(y.dtype)))
+        return torch.cat((first, (first.double() @ turn).to(y.dtype)))
 
     def restore(site: str) -> Change:
         def change(write: Tensor, given: Tensor | None) -> Tensor:
-            results[site] = write.double().cpu()
+            results[site] = write.double()
             return write.chunk(2)[0].repeat(2, 1, 1)
 
         return change
@@ -110,7 +113,7 @@ def _results(anatomy: Anatomy, batch: Batch, parts: Sequence[Sublayer], turn: Te
 def _terms(plain: Tensor, turned: Tensor, turn: Tensor) -> Floats:
     """[token, (1, |f|², |f(yR) − f(y)R|²)]."""
     off = (turned - plain @ turn).square().sum(1)
-    return np.asarray(torch.stack((torch.ones_like(off), plain.square().sum(1), off), 1).numpy())
+    return np.asarray(torch.stack((torch.ones_like(off), plain.square().sum(1), off), 1).cpu().numpy())
 
 
 def norm_errors(anatomy: Anatomy, site: str, x: Tensor, document: Tensor, groups: int, seed: int) -> Floats:
