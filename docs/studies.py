@@ -10,8 +10,9 @@ import math
 from pathlib import Path
 
 from armillary.lab.study.arms import STUDIES, arms_of
-from armillary.lab.study.conclusions.decisions import StudyEvidence
-from armillary.lab.study.conclusions.outcome import StudyOutcome, outcome
+from armillary.lab.study.conclusions.decisions import Decision, StudyEvidence
+from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
+from armillary.lab.study.conclusions.outcome import StudyOutcome, outcome, pooled
 from armillary.lab.study.conclusions.stored_verdicts import PATH, StoredVerdict, stored_json
 from armillary.lab.study.design import CAUTIONS, SIZES, STABILITY
 from armillary.lab.study.generalise import GENERALISE, REFERENCE, carries_over
@@ -111,9 +112,19 @@ def verdicts(study: StudyOutcome) -> list[str]:
     """The claims that the study decides, a paragraph each."""
     return [
         line
-        for claim, decision in study.verdicts().items()
+        for claim, decision in decided(study).items()
         for line in (f"`{claim}`: **{decision.verdict}**. {decision.reading}", "")
     ]
+
+
+def decided(study: StudyOutcome) -> dict[str, Decision]:
+    """Claim → its verdict; arms of a claim that stand in other studies of the same size are taken in."""
+    size = study.manifest["size"]["name"]
+    verdicts = {}
+    for claim in (claim for claim in LAB_CLAIMS if claim.study == study.name):
+        others = [outcome(FOLDER / name) for name in folders() if outcome(FOLDER / name).name in claim.also]
+        verdicts[claim.id] = claim.decide(pooled([study, *(o for o in others if o.manifest["size"]["name"] == size)]))
+    return verdicts
 
 
 def stored() -> tuple[StoredVerdict, ...]:
@@ -124,7 +135,7 @@ def stored() -> tuple[StoredVerdict, ...]:
                 claim, decision.verdict, decision.reading, name, study.manifest["size"]["name"], len(study.rows)
             )
             for name, study in ((name, outcome(FOLDER / name)) for name in folders())
-            for claim, decision in study.verdicts().items()
+            for claim, decision in decided(study).items()
         )
         + generalised()
     )

@@ -13,7 +13,7 @@ from armillary.errors import ArmillaryError
 from armillary.lab.study.arms import STUDIES, arms_of
 from armillary.lab.study.conclusions.decisions import StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
-from armillary.lab.study.conclusions.outcome import ArmOutcome, StudyOutcome
+from armillary.lab.study.conclusions.outcome import ArmOutcome, StudyOutcome, pooled
 from armillary.lab.study.conclusions.paired_runs import at_last_rate, compare
 from armillary.lab.study.conclusions.stored_verdicts import PATH, stored
 from armillary.lab.study.design import EFFECT, Arm
@@ -210,12 +210,28 @@ def test_a_claim_is_complete_and_no_part_of_a_survey(entry):
     assert "definition" in shown and "rule" in shown and entry.command in " ".join(shown.split())
 
 
+def _study(name, evidence, size):
+    reference = ArmOutcome(evidence.reference, "", {}, None, {}, 0.0, 0.0, 0, (), 0.0)
+    manifest = {"size": {"name": size}, "arms": evidence.arms}
+    return StudyOutcome(name, manifest, (reference,), (), tuple(evidence.rows))
+
+
+def test_a_worse_arm_of_another_study_qualifies_a_claim():
+    decide = CLAIMS["lab.symmetriser"].decide
+    ours = _study("symmetriser", planted("symmetriser", {}), "xs")
+    theirs = _study("norms", planted("norms", {"symmetriser ring": WORSE}), "xs")
+    assert decide(pooled([ours])).verdict == "supported"
+    decision = decide(pooled([ours, theirs]))
+    assert decision.verdict == "qualified" and "Worse: symmetriser ring" in decision.reading
+    # The reference is an arm of both, and is counted once.
+    rows = pooled([ours, theirs]).rows
+    assert len({(row["arm"], row["seed"], row["tuning"], row.get("rate")) for row in rows}) == len(rows)
+
+
 @pytest.mark.parametrize(("size", "verdict"), [("smoke", "undecided"), ("xs", "supported")])
 def test_a_size_that_tests_the_machinery_decides_nothing(size, verdict):
     evidence = planted("metric", {"angle": BETTER})
-    reference = ArmOutcome(evidence.reference, "", {}, None, {}, 0.0, 0.0, 0, (), 0.0)
-    manifest = {"size": {"name": size}, "arms": evidence.arms}
-    study = StudyOutcome("metric", manifest, (reference,), (), tuple(evidence.rows))
+    study = _study("metric", evidence, size)
     assert study.verdicts()["lab.metric"].verdict == verdict
 
 

@@ -125,6 +125,16 @@ class StudyOutcome:
         return float(1 - (a - b).var(ddof=1) / (a.var(ddof=1) + b.var(ddof=1)))
 
 
+def pooled(studies: Sequence[StudyOutcome]) -> StudyEvidence:
+    """The runs of several studies of one size with the same reference; an arm of two studies counts in the first."""
+    rows: list[dict[str, Any]] = []
+    arms: dict[str, Any] = {}
+    for study in studies:
+        rows += [row for row in study.rows if row["arm"] not in arms]
+        arms |= {name: arm for name, arm in study.manifest["arms"].items() if name not in arms}
+    return StudyEvidence(studies[0].reference.name, rows, arms)
+
+
 def outcome(folder: Path) -> StudyOutcome:
     """Everything a study's folder says; runs that are missing are left out."""
     path = folder / MANIFEST
