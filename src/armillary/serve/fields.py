@@ -61,6 +61,9 @@ class Field:
             raise ArmillaryError(f"{self.label!r} must be a number; got {value!r}.")
         if self.kind == "whole" and value != int(value):
             raise ArmillaryError(f"{self.label!r} must be a whole number; got {value!r}.")
+        if self.of and not self.least <= value <= self.most:
+            # How many there are is the model's to say.
+            raise ArmillaryError(f"there is no {self.label.lower()} {value:g}; they are counted from {self.least:g}.")
         if not self.least <= value <= self.most:
             raise ArmillaryError(f"{self.label!r} lies between {self.least:g} and {self.most:g}; got {value:g}.")
         return int(value) if self.kind == "whole" else float(value)

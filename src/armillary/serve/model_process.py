@@ -6,6 +6,7 @@ Messages to the server are tuples: ('state', text), ('ready', facts), ('failed',
 
 import contextlib
 import gc
+import multiprocessing
 import os
 import signal
 import traceback
@@ -40,6 +41,10 @@ def serve_process(connection: "Connection", cancelled: Any, source: Source) -> N
     """The process's main function; Ctrl-C in the terminal is the server's affair."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if "fork" in multiprocessing.get_all_start_methods():
+        # Numba, which UMAP imports, makes a lock. In a spawned process it would be a semaphore with a name, which is
+        # left behind when the process is killed; under 'fork' the name is removed at once.
+        multiprocessing.set_start_method("fork", force=True)
     # Three thousand modules are imported, and collections in between find nothing: a quarter of the time to load.
     gc.disable()
     serve_model(connection, cancelled, source)
