@@ -165,6 +165,8 @@ def test_what_is_no_request_gets_a_sentence(visitor, body):
         ({"sentence": WORDS, "layer": 1.5}, "whole number"),
         ({"sentence": WORDS, "layer": 1e9}, "there is no layer 1e\\+09; they are counted from 0"),
         ({"sentence": WORDS, "layer": -1}, "there is no layer -1; they are counted from 0"),
+        ({"sentence": WORDS, "layer": 10**400}, "must be a number; got 10000"),
+        ({"sentence": WORDS, "layer": float("nan")}, "must be a number; got nan"),
         ({"sentence": WORDS, "head": "x"}, "must be a number"),
         ({"sentence": WORDS, "nonsense": 1}, "no field 'nonsense'"),
         ({"sentence": WORDS, "model": "/etc"}, "no model '/etc'"),
@@ -188,9 +190,9 @@ def test_a_model_without_a_tokenizer_says_so():
 def test_a_refusal_names_no_option_of_the_command_line(visitor, monkeypatch):
     ask = {"model": "one", "sentence": WORDS}
     said = [
-        visitor.refusal("sphere", "path", **ask, token=99),
+        visitor.refusal("sphere", "path", **ask, position=99),
         visitor.refusal("sphere", "path", **ask | {"sentence": "to"}, projection="umap"),
-        visitor.refusal("drift", "drift", model="one", text=WORDS, token=99),
+        visitor.refusal("drift", "drift", model="one", text=WORDS, position=99),
         visitor.refusal("heads", "word", model="one", word="  "),
         visitor.refusal("heads", "word", model="one", word="nonsense"),
     ]
@@ -200,6 +202,12 @@ def test_a_refusal_names_no_option_of_the_command_line(visitor, monkeypatch):
         said.append(found.refusal("heads", "word", model="bare", word="time"))
     assert "the projection pacmap needs the package" in said[-2] and "without a tokenizer" in said[-1]
     assert not [text for text in said if re.search(r"(^|\s|\()--\w", text)]
+
+
+def test_no_field_has_the_name_of_something_else_in_the_address():
+    """A field called 'token' would take the place of the server's token in the page's address."""
+    taken = {"token", "room", "model", "second", "narrow"}
+    assert not [(room.name, field.name) for room in ROOMS for field in room.fields if field.name in taken]
 
 
 def test_fields_are_checked_one_by_one():

@@ -22,6 +22,22 @@ def test_a_view_is_its_address(browser: Any, server: Running) -> None:
         assert seen.problems == []
 
 
+def test_an_address_opens_again_whatever_was_chosen(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "sphere") as seen:
+        seen.settle()
+        assert seen.page.locator("#status").inner_text() == ""
+        seen.page.fill("#field-position", "3")
+        seen.page.wait_for_url("**position=3**")
+        seen.page.check("#field-sublayers")
+        seen.page.wait_for_url("**sublayers=true**")
+        address = seen.page.url
+    with Watched(browser, address) as again:
+        again.settle()
+        assert again.page.input_value("#field-position") == "3"
+        assert again.page.is_checked("#field-sublayers")
+        assert again.problems == []
+
+
 def test_back_restores_the_model(browser: Any, server: Running) -> None:
     with Watched(browser, server.address, "norms", "&model=builtin:gpt") as seen:
         seen.settle()
@@ -123,9 +139,9 @@ def test_a_claim_opens_in_a_new_tab(browser: Any, server: Running) -> None:
         ("edits", "&factor=99", "‘Scale the stream by’ cannot be 99; it is 1 now", "factor", "1"),
         ("edits", "&freeze=L77.ln1", "‘Freeze a norm’ cannot be L77.ln1; it is left out now", "freeze", ""),
         ("norms", "&norm=nowhere", "‘Norm’ cannot be nowhere; it is L0.ln1 now", "norm", "L0.ln1"),
-        ("sphere", "&token=many", "‘Word’ cannot be many; it is 0 now", "token", "0"),
+        ("sphere", "&position=many", "‘Word’ cannot be many; it is 0 now", "position", "0"),
         ("sphere", "&projection=flat", "‘Projection’ cannot be flat; it is pca now", "projection", "pca"),
-        ("sphere", "&model=nobody", "There is no model ‘nobody’ here", "token", "0"),
+        ("sphere", "&model=nobody", "There is no model ‘nobody’ here", "position", "0"),
         ("attic", "", "There is no room ‘attic’; Ledger is shown", "claim", ""),
     ],
 )  # fmt: skip
