@@ -51,6 +51,7 @@ def test_a_room_opens(browser: Any, server: Running, room: str, width: int, sche
         page.screenshot(path=tmp_path / f"{room}-{width}-{scheme}.png", full_page=True)
         assert seen.refused() == []
         assert not page.locator(".working:visible").count(), "nothing is at work any more"
+        assert page.locator("#status").inner_text() == "", "nothing was replaced"
         assert seen.problems == []
 
 
