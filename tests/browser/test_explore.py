@@ -28,6 +28,15 @@ SIDEWAYS = """() => [...document.querySelectorAll(".page *")].filter(one => one.
   && one.clientWidth && one.scrollWidth > one.clientWidth + 1)
   .map(one => `${one.className}: ${one.scrollWidth} > ${one.clientWidth}`)"""
 
+# Words of figures that reach beyond their figure, where they are cut.
+CUT = """() => [...document.querySelectorAll(".figure")].flatMap(figure => {
+  const frame = figure.getBoundingClientRect();
+  return [...figure.querySelectorAll("text")].filter(one => {
+    const box = one.getBoundingClientRect();
+    return box.width && (box.right > frame.right + 1 || box.left < frame.left - 1);
+  }).map(one => one.textContent);
+})"""
+
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 400])
@@ -48,6 +57,7 @@ def test_a_room_opens(browser: Any, server: Running, room: str, width: int, sche
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
         page.wait_for_timeout(100)
         assert page.evaluate(SIDEWAYS) == [], "tables and figures reflow"
+        assert page.evaluate(CUT) == []
         page.screenshot(path=tmp_path / f"{room}-{width}-{scheme}.png", full_page=True)
         assert seen.refused() == []
         assert not page.locator(".working:visible").count(), "nothing is at work any more"
@@ -96,6 +106,17 @@ def test_a_click_on_the_atlas_shows_that_heads_pattern(browser: Any, server: Run
         assert seen.page.input_value("#field-layer") == "2"
         assert seen.page.input_value("#field-head") == "1"
         assert "layer=2" in seen.page.url and "head=1" in seen.page.url
+        assert seen.problems == []
+
+
+def test_names_of_statistics_fit_beside_the_pattern(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "heads", "&statistic=induction") as seen:
+        for width in (1200, 920, 660, 400):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            seen.page.wait_for_timeout(400)
+            seen.settle()
+            assert "followed the same token" in seen.page.locator(".figure").first.inner_text().replace("\n", " ")
+            assert seen.page.evaluate(CUT) == [], width
         assert seen.problems == []
 
 

@@ -53,6 +53,8 @@ function refresh(push = false) {
   }
   markMaps();
   const parts = [...shownParts.values()];
+  // Two parts side by side have half the room: who is shown decides the form of all.
+  for (const shown of parts) shown.root.hidden = shown.blank().some(one => !one);
   for (const shown of [...parts.filter(one => one.part.quick), ...parts.filter(one => !one.part.quick)]) shown.update();
   if (parts.every(one => one.root.hidden)) notify("Nothing to show yet: choose a second model.");
 }
@@ -231,8 +233,8 @@ addEventListener("popstate", () => {
   adopt(room ?? current.name, values);
 });
 
-// A figure for a wide window does not fit a narrow one: it is asked for again when the window crosses the limit.
-whenReshaped(() => { for (const shown of shownParts.values()) shown.update(); });
+// A figure for a wide place does not fit a narrow one: a part whose place crosses the limit asks for it again.
+whenReshaped(() => { for (const shown of shownParts.values()) shown.update(); }, () => innerWidth);
 
 $("controls").addEventListener("submit", event => event.preventDefault());
 $("export").addEventListener("click", async () => {

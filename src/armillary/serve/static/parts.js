@@ -50,24 +50,23 @@ class ShownPart {
   }
 
   asked() {
-    const fields = {narrow: innerWidth < NARROW};
+    const fields = {narrow: (this.root.clientWidth || innerWidth) < NARROW};
     for (const name of this.part.fields) fields[name] = state.values[name];
     fields.model = state.model;
     if (this.part.model === "second" || this.part.needs.includes("second")) fields.second = state.second;
     return fields;
   }
 
-  // Fields that the part needs and that are blank.
-  missing() {
+  // Fields that the part needs and that are blank. One that was filled before is named to the visitor; undefined stands
+  // for one that nobody has filled yet, without which the part is hidden.
+  blank() {
     const value = name => name === "second" ? state.second : state.values[name];
-    return this.part.needs.filter(name => !String(value(name) ?? "").trim());
+    const missing = this.part.needs.filter(name => !String(value(name) ?? "").trim());
+    return missing.map(name => current.fields.find(one => one.name === name && one.default !== ""));
   }
 
   async update() {
-    const fields = this.asked(), key = JSON.stringify(fields), missing = this.missing(), wanted = !missing.length;
-    // A field that was filled and is blank now is named; one that nobody has filled yet hides its part.
-    const blank = missing.map(name => current.fields.find(one => one.name === name && one.default !== ""));
-    this.root.hidden = blank.some(one => !one);
+    const fields = this.asked(), key = JSON.stringify(fields), blank = this.blank(), wanted = !blank.length;
     if (key === this.key && wanted) return;
     this.stop?.abort();
     if (!wanted) {
