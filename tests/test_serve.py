@@ -6,6 +6,7 @@ import io
 import json
 import re
 import runpy
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -208,6 +209,17 @@ def test_no_field_has_the_name_of_something_else_in_the_address():
     """A field called 'token' would take the place of the server's token in the page's address."""
     taken = {"token", "room", "model", "second", "narrow"}
     assert not [(room.name, field.name) for room in ROOMS for field in room.fields if field.name in taken]
+
+
+def test_no_path_is_shown(tmp_path):
+    from armillary.serve.library import Library
+
+    tiny("gpt2").save_pretrained(tmp_path / "mine")
+    source = gather([str(tmp_path / "mine")]).models["mine"]
+    with visiting(Library(models={"mine": replace(source, live=True)})) as found:
+        said = found.refusal("sphere", "path", model="mine", sentence=WORDS)
+        assert said.startswith("mine came without a tokenizer") and str(tmp_path) not in said
+        assert str(tmp_path) not in json.dumps(found.blocks("heads", "atlas", model="mine"))
 
 
 def test_fields_are_checked_one_by_one():

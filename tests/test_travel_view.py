@@ -198,9 +198,7 @@ def test_what_no_model_could_answer_is_refused(anatomy):
         trajectory(anatomy, "half \udce2 a letter")
     with pytest.raises(ArmillaryError, match="no projection 'spam'; did you mean 'span'"):
         trajectory(anatomy, SENTENCE, "spam")
-    with pytest.raises(
-        ArmillaryError, match=r"there is no token 99: this model reads the sentence as \d+ tokens"
-    ):
+    with pytest.raises(ArmillaryError, match=r"there is no token 99: this model reads the sentence as \d+ tokens"):
         trajectory(anatomy, SENTENCE, word=99)
     with pytest.raises(ArmillaryError, match="there is no token 0; 1 is the first"):
         trajectory(anatomy, SENTENCE, word=0)

@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from explored import Running, Watched
+from tiny import tiny
 
 pytestmark = pytest.mark.slow
 ROOMS = "ledger sphere heads norms filter edits drift shear training laboratory compare".split()
@@ -253,6 +255,31 @@ def test_a_saved_room_works_from_disk(browser: Any, server: Running, room: str, 
     context.close()
 
 
+def test_a_vocabulary_that_attacks_is_text_and_no_path_is_shown(browser: Any, tmp_path: Path) -> None:
+    hostile = runpy.run_path(str(Path(__file__).parents[1] / "test_travel_view.py"))
+    words = [*hostile["EVIL"], "$x$", "<img/src=x/onerror=window.pwned=1>"]
+    hostile["EVIL"][:] = words
+    folder = tmp_path / "secret" / "evil"
+    tiny("gpt2").save_pretrained(folder)
+    hostile["evil_tokenizer"]().save_pretrained(folder)
+    running = Running(folder)
+    try:
+        for room in ("sphere", "heads", "norms", "filter", "edits", "drift"):
+            with Watched(browser, running.address, room, "&word=$x$" if room == "heads" else "") as seen:
+                seen.page.wait_for_selector("#facts:has-text('evil · 3 layers')", timeout=60_000)
+                seen.page.fill("#field-text" if room == "drift" else "#field-sentence", " ".join(words))
+                seen.page.wait_for_timeout(500)
+                seen.settle()
+                text = seen.page.locator("body").inner_text()
+                assert "$x$" in text and "onerror" in text and "secret" not in text
+                assert seen.page.evaluate("window.pwned") is None
+                assert not seen.page.locator("#parts img, #parts script, #parts iframe").count()
+                assert seen.refused() == []
+                assert seen.problems == []
+    finally:
+        assert running.stop()[0] == 0
+
+
 def test_work_can_be_cancelled_and_asked_for_again(browser: Any) -> None:
     running = Running("builtin:gpt")
     try:
@@ -263,6 +290,27 @@ def test_work_can_be_cancelled_and_asked_for_again(browser: Any) -> None:
             part.locator("button", has_text="Ask again").click()
             part.locator(".main-svg").first.wait_for(timeout=120_000)
             seen.settle()
+            assert seen.problems == []
+    finally:
+        assert running.stop()[0] == 0
+
+
+def test_a_third_tab_opens_while_two_compute(browser: Any) -> None:
+    """A browser has six connections to one server; the parts of two tabs at work must leave some."""
+    running = Running("builtin:gpt")
+    try:
+        with Watched(browser, running.address, "heads") as seen:
+            second = seen.tab(running.address + "&room=heads&layer=1")
+            for page in (seen.page, second):
+                page.locator("section[aria-label='The atlas'] .working").wait_for(timeout=60_000)
+                assert page.evaluate("streams") <= 2
+            os.kill(running.children()[0].pid, signal.SIGSTOP)
+            third = seen.tab(running.address + "&room=shear")
+            third.locator(".main-svg").first.wait_for(timeout=30_000)
+            os.kill(running.children()[0].pid, signal.SIGCONT)
+            for page in (seen.page, second):
+                seen.settle(page)
+                assert page.evaluate("[streams, lined.length]") == [0, 0]
             assert seen.problems == []
     finally:
         assert running.stop()[0] == 0

@@ -35,6 +35,8 @@ class Source:
     source: Any
     options: Mapping[str, Any]
     live: bool = False
+    label: str = ""
+    """What visitors are shown instead of the model's path."""
 
 
 def serve_process(connection: "Connection", cancelled: Any, source: Source) -> None:
@@ -82,7 +84,7 @@ def _opened(connection: "Connection", source: Source) -> Opened:
     if not source.live:
         keep_pages()
     anatomy = load_model(source.source, **source.options)
-    return Opened(replace(anatomy, laws=check(anatomy)), _silent)
+    return Opened(replace(anatomy, name=source.label or anatomy.name, laws=check(anatomy)), _silent)
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -24,7 +24,8 @@ def path(opened: Opened, ask: Ask) -> Sequence[Block]:
     from armillary.readouts.trajectory import trajectory
 
     opened.progress("following the words", 0, 0)
-    made = trajectory(opened.anatomy, ask["sentence"], ask["projection"], ask["sublayers"], word=ask["position"] or None)
+    word = ask["position"] or None
+    made = trajectory(opened.anatomy, ask["sentence"], ask["projection"], ask["sublayers"], word=word)
     return [travel_block(made)]
 
 

@@ -15,8 +15,36 @@ async function ask(path, body, signal) {
   throw Object.assign(new Error(text), {status: answer.status});
 }
 
+// A browser opens six connections to one server, for all its tabs. A model answers one question at a time anyway, so a
+// tab holds two, and a new tab finds a free one.
+const STREAMS = 2;
+let streams = 0;
+const lined = [];
+
+function inLine(signal) {
+  if (streams < STREAMS) { streams += 1; return Promise.resolve(); }
+  return new Promise((go, stop) => {
+    lined.push(go);
+    signal.addEventListener("abort", () => {
+      const at = lined.indexOf(go);
+      if (at >= 0) { lined.splice(at, 1); stop(new DOMException("no longer wanted", "AbortError")); }
+    });
+  });
+}
+
+function nextInLine() {
+  const next = lined.shift();
+  if (next) next();
+  else streams -= 1;
+}
+
 // Calls `hear(kind, data)` for every event of a part.
 async function listen(body, signal, hear) {
+  await inLine(signal);
+  try { await read(body, signal, hear); } finally { nextInLine(); }
+}
+
+async function read(body, signal, hear) {
   const reader = (await ask("api/part", body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

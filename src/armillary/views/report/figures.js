@@ -74,7 +74,8 @@ function drawFigure(place, figure, common, dark, paper = 0) {
   if (paper) Object.assign(layout, {width: paper, paper_bgcolor: "#fff", plot_bgcolor: "#fff"});
   else layout.autosize = true;
   place.classList.add("drawn");
-  return Plotly.react(place, data, layout, {responsive: !paper, displayModeBar: false});
+  // A token such as $x$ is text, not a formula.
+  return Plotly.react(place, data, layout, {responsive: !paper, displayModeBar: false, typesetMath: false});
 }
 
 function saveText(text, name) {
