@@ -126,7 +126,7 @@ async function know() {
   const asked = state.model;
   $("facts").textContent = `${asked}: loading …`;
   try {
-    const facts = await (await ask("api/model", {model: asked})).json();
+    const facts = await inTurn(async () => (await ask("api/model", {model: asked})).json(), null, true);
     if (asked !== state.model) return;
     if (facts.error) throw new Error(facts.error);
     const changed = [];
@@ -189,9 +189,9 @@ async function open() {
     link.addEventListener("click", event => {
       if (elsewhere(event)) return;
       event.preventDefault();
+      know();
       enter(one.name);
       showSecond();
-      know();
     });
     return link;
   }));
@@ -209,6 +209,7 @@ function adopt(room, values) {
   chooseModels(values);
   for (const one of house.rooms) Object.assign(state.values, valuesOf(values, one.fields).values);
   said.push(...valuesOf(values, named.fields).said);
+  if (state.model) know();
   if (current === named) {
     // The same room: what is shown and where one reads stays, where nothing else was chosen.
     for (const field of current.fields) set(field.name, state.values[field.name]);
@@ -217,7 +218,6 @@ function adopt(room, values) {
   models();
   showSecond();
   if (said.length) notify(said.join(" "));
-  if (state.model) know();
 }
 
 // The chosen models of an address, as far as they are at hand.

@@ -21,11 +21,18 @@ const STREAMS = 2;
 let streams = 0;
 const lined = [];
 
-function inLine(signal) {
+// Waits for a turn; `call` then has the connection until it is done. What is short goes first.
+async function inTurn(call, signal, short = false) {
+  await inLine(signal, short);
+  try { return await call(); } finally { nextInLine(); }
+}
+
+function inLine(signal, short) {
   if (streams < STREAMS) { streams += 1; return Promise.resolve(); }
   return new Promise((go, stop) => {
-    lined.push(go);
-    signal.addEventListener("abort", () => {
+    if (short) lined.unshift(go);
+    else lined.push(go);
+    signal?.addEventListener("abort", () => {
       const at = lined.indexOf(go);
       if (at >= 0) { lined.splice(at, 1); stop(new DOMException("no longer wanted", "AbortError")); }
     });
@@ -40,11 +47,6 @@ function nextInLine() {
 
 // Calls `hear(kind, data)` for every event of a part.
 async function listen(body, signal, hear) {
-  await inLine(signal);
-  try { await read(body, signal, hear); } finally { nextInLine(); }
-}
-
-async function read(body, signal, hear) {
   const reader = (await ask("api/part", body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -113,13 +115,14 @@ class ShownPart {
     this.place.setAttribute("aria-busy", "true");
     try {
       const body = {room: current.name, part: this.part.name, fields};
-      await listen(body, stop.signal, (kind, data) => {
+      const hear = (kind, data) => {
         if (kind === "result") { clearTimeout(late); this.show(data.blocks); }
         else if (kind === "refused") { clearTimeout(late); this.refuse(data.text); }
         else if (kind === "restarted") this.say(data.text, null, true);
         else if (kind === "progress") this.say(data.text, data.total ? data.done / data.total : null);
         else if (data.text !== "ready") this.say(data.text, null);
-      });
+      };
+      await inTurn(() => listen(body, stop.signal, hear), stop.signal);
       if (this.stop === stop && this.place.getAttribute("aria-busy") === "true") {
         this.refuse("the server went away before this was done; ask again.");
       }
