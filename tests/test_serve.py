@@ -6,6 +6,7 @@ import io
 import json
 import re
 import runpy
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -163,7 +164,10 @@ def test_what_is_no_request_gets_a_sentence(visitor, body):
         ({"sentence": "a \ud800 b"}, "half a character"),
         ({"sentence": WORDS, "layer": 99}, "there is no layer|has 3 of them"),
         ({"sentence": WORDS, "layer": 1.5}, "whole number"),
-        ({"sentence": WORDS, "layer": float("1e9")}, "between"),
+        ({"sentence": WORDS, "layer": 1e9}, "there is no layer 1e\\+09; they are counted from 0"),
+        ({"sentence": WORDS, "layer": -1}, "there is no layer -1; they are counted from 0"),
+        ({"sentence": WORDS, "layer": 10**400}, "must be a number; got 10000"),
+        ({"sentence": WORDS, "layer": float("nan")}, "must be a number; got nan"),
         ({"sentence": WORDS, "head": "x"}, "must be a number"),
         ({"sentence": WORDS, "nonsense": 1}, "no field 'nonsense'"),
         ({"sentence": WORDS, "model": "/etc"}, "no model '/etc'"),
@@ -182,6 +186,40 @@ def test_a_model_without_a_tokenizer_says_so():
         assert "without a tokenizer" in found.refusal("sphere", "path", model="bare", sentence=WORDS)
         blocks = found.blocks("heads", "atlas", model="bare")
         assert blocks[1]["kind"] == "figure", "the weights need no words"
+
+
+def test_a_refusal_names_no_option_of_the_command_line(visitor, monkeypatch):
+    ask = {"model": "one", "sentence": WORDS}
+    said = [
+        visitor.refusal("sphere", "path", **ask, position=99),
+        visitor.refusal("sphere", "path", **ask | {"sentence": "to"}, projection="umap"),
+        visitor.refusal("drift", "drift", model="one", text=WORDS, position=99),
+        visitor.refusal("heads", "word", model="one", word="  "),
+        visitor.refusal("heads", "word", model="one", word="nonsense"),
+    ]
+    monkeypatch.setattr("armillary.geometry.projection.find_spec", lambda name: None)
+    said.append(visitor.refusal("sphere", "path", **ask, projection="pacmap"))
+    with visiting(library({"bare": load(tiny("gpt2"), progress=False)})) as found:
+        said.append(found.refusal("heads", "word", model="bare", word="time"))
+    assert "the projection pacmap needs the package" in said[-2] and "without a tokenizer" in said[-1]
+    assert not [text for text in said if re.search(r"(^|\s|\()--\w", text)]
+
+
+def test_no_field_has_the_name_of_something_else_in_the_address():
+    """A field called 'token' would take the place of the server's token in the page's address."""
+    taken = {"token", "room", "model", "second", "narrow"}
+    assert not [(room.name, field.name) for room in ROOMS for field in room.fields if field.name in taken]
+
+
+def test_no_path_is_shown(tmp_path):
+    from armillary.serve.library import Library
+
+    tiny("gpt2").save_pretrained(tmp_path / "mine")
+    source = gather([str(tmp_path / "mine")]).models["mine"]
+    with visiting(Library(models={"mine": replace(source, live=True)})) as found:
+        said = found.refusal("sphere", "path", model="mine", sentence=WORDS)
+        assert said.startswith("mine came without a tokenizer") and str(tmp_path) not in said
+        assert str(tmp_path) not in json.dumps(found.blocks("heads", "atlas", model="mine"))
 
 
 def test_fields_are_checked_one_by_one():
@@ -356,6 +394,16 @@ def test_a_room_is_saved_as_one_file(visitor):
     assert '"kind":"travel"' in page.replace("\\u003c", "<")
     refused = visitor.post("/api/export", {"room": "sphere", "fields": {"model": "one", "sentence": "x" * 5000}})
     assert refused.status_code == 400
+
+
+def test_a_blank_field_is_said_in_the_saved_file_and_an_empty_room_is_not_saved(visitor):
+    answer = visitor.post(
+        "/api/export", {"room": "norms", "fields": {"model": "one", "sentence": " ", "norm": "L0.ln1"}}
+    )
+    assert "is blank, so there is nothing to show" in answer.text
+    assert '"kind":"figure"' in answer.text, "the weights need no words"
+    answer = visitor.post("/api/export", {"room": "compare", "fields": {"model": "one", "sentence": WORDS}})
+    assert answer.status_code == 400 and "nothing to save" in answer.json()["error"]
 
 
 def test_a_port_in_use_is_left_and_said():

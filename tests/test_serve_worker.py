@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -131,6 +133,32 @@ def test_a_model_that_cannot_be_loaded_says_why():
     kind, text = asyncio.run(visit())
     assert kind == "refused"
     assert "/nowhere/at/all" in text
+
+
+LOCKED = """
+import multiprocessing, os, signal
+from armillary.serve import model_process
+
+class Gone:
+    def send(self, message): raise BrokenPipeError
+
+def work():
+    model_process.serve_process(Gone(), None, None)
+    lock = multiprocessing.RLock()  # as numba does, when UMAP is imported
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=work)
+    process.start()
+    process.join()
+    print(process.exitcode)
+"""
+
+
+def test_a_killed_process_leaves_no_lock_behind(tmp_path):
+    (tmp_path / "locked.py").write_text(LOCKED)
+    found = subprocess.run([sys.executable, tmp_path / "locked.py"], capture_output=True, text=True, timeout=60)
+    assert (found.stdout.strip(), found.stderr) == (str(-signal.SIGKILL), "")
 
 
 @pytest.mark.slow

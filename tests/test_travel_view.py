@@ -198,11 +198,9 @@ def test_what_no_model_could_answer_is_refused(anatomy):
         trajectory(anatomy, "half \udce2 a letter")
     with pytest.raises(ArmillaryError, match="no projection 'spam'; did you mean 'span'"):
         trajectory(anatomy, SENTENCE, "spam")
-    with pytest.raises(
-        ArmillaryError, match=r"--word 99 was asked for, and this model reads the sentence as \d+ tokens"
-    ):
+    with pytest.raises(ArmillaryError, match=r"there is no token 99: this model reads the sentence as \d+ tokens"):
         trajectory(anatomy, SENTENCE, word=99)
-    with pytest.raises(ArmillaryError, match="--word 0 names no word"):
+    with pytest.raises(ArmillaryError, match="there is no token 0; 1 is the first"):
         trajectory(anatomy, SENTENCE, word=0)
     with pytest.raises(ArmillaryError, match="--top 0 leaves no word"):
         trajectory(anatomy, SENTENCE, top=0)
@@ -448,7 +446,7 @@ def test_the_command_answers_bad_input(folder, tmp_path, monkeypatch):
     refused("choose one of .html", "travel", folder, SENTENCE, "--out", "t.gif")
     (tmp_path / "file").touch()
     refused("cannot be written", "travel", folder, SENTENCE, "--out", "file/t.html")
-    refused("--word 40 was asked for", "travel", folder, SENTENCE, "--word", 40)
+    refused("there is no token 40", "travel", folder, SENTENCE, "--word", 40)
     (Path("bare")).mkdir()
     tiny("gpt2").save_pretrained("bare")
     refused("without a tokenizer", "travel", "bare", SENTENCE)

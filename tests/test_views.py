@@ -10,17 +10,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 import armillary
 from armillary.errors import OutputError
-from armillary.results import VERDICTS, Part, RuleChange, Statistic, Survey, Table, Why
+from armillary.results import VERDICTS, Part, Quantity, RuleChange, Statistic, Survey, Table, Why
 from armillary.results.numbers import interval, number, say
 from armillary.results.store import SCHEMA
 from armillary.views import save as saving
-from armillary.views.figures.figure import figure
+from armillary.views.figures.figure import drawn, figure
 from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.figures.scales import label_axis
 from armillary.views.report.notebook import finding_html, ledger_html
@@ -153,6 +154,16 @@ def test_the_ledger_has_three_forms(survey: Survey) -> None:
         assert finding.claim.statement not in brief
         assert show_text(finding.headline).split(" (")[0][:40] in " ".join(standard.split())
         assert " ".join(finding.claim.rule.split()) in " ".join(full.split())
+
+
+def test_maps_of_many_cells_have_no_gaps() -> None:
+    """Cells of two pixels with gaps of one are all the colour of the ground."""
+    for many, gap in ((8, 1), (300, 0)):
+        names = [f"w{i}" for i in range(many)]
+        coords = {"query": names, "key": names}
+        shares = Quantity("attention", "share", "share", ("query", "key"), coords, np.eye(many))
+        (trace,) = drawn([shares], "a head", "").data
+        assert (trace.xgap, trace.ygap) == (gap, gap)
 
 
 def test_marks_differ_and_are_one_column_wide() -> None:

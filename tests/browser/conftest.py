@@ -1,11 +1,16 @@
 """A real browser: Debian's chromium, driven by playwright; without either, the tests that need one are skipped."""
 
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from explored import Running
 
+from armillary.results.store import write_survey
+
+HERE = Path(__file__).parent
 CHROMIUM = Path("/usr/bin/chromium")
 
 
@@ -20,3 +25,16 @@ def browser(request: Any) -> Iterator[Any]:
         made = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", *flags])
         yield made
         made.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Both built-in models, a survey and a study."""
+    folder = tmp_path_factory.mktemp("survey")
+    write_survey(runpy.run_path(str(HERE / "synthetic.py"))["synthetic_survey"](), folder / "made")
+    lab = HERE.parents[1] / "docs" / "lab" / "norms"
+    running = Running("builtin:gpt", "--survey", folder / "made", "--study", lab)
+    yield running
+    code, said = running.stop()
+    assert code == 0, said
+    assert "Traceback" not in said

@@ -11,21 +11,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-
-from armillary.results.store import write_survey
+from explored import Running, Watched
+from tiny import tiny
 
 pytestmark = pytest.mark.slow
-SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "synthetic.py"))
 ROOMS = "ledger sphere heads norms filter edits drift shear training laboratory compare".split()
 TYPED = "The cat sat on the mat"
 AXE = Path(os.environ.get("ARMILLARY_AXE", Path(sys.prefix) / "axe" / "package" / "axe.min.js"))
-IDLE = {"selector": ".shown[aria-busy=true]", "state": "detached", "timeout": 120_000}
 
 # Elements whose content is wider than they are and can only be seen by scrolling; a sentence's box wraps.
 SIDEWAYS = """() => [...document.querySelectorAll(".page *")].filter(one => one.tagName !== "TEXTAREA"
@@ -33,77 +30,14 @@ SIDEWAYS = """() => [...document.querySelectorAll(".page *")].filter(one => one.
   && one.clientWidth && one.scrollWidth > one.clientWidth + 1)
   .map(one => `${one.className}: ${one.scrollWidth} > ${one.clientWidth}`)"""
 
-
-class Running:
-    """`armillary explore` in a process of its own."""
-
-    def __init__(self, *args: Any) -> None:
-        command = [sys.executable, "-m", "armillary", "explore", "--no-browser", "--port", "0", *map(str, args)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
-        assert self.process.stdout is not None
-        self.address = re.search(r"http\S+", self.process.stdout.readline())[0]  # type: ignore[index]
-
-    def children(self) -> list[psutil.Process]:
-        found = psutil.Process(self.process.pid).children(recursive=True)
-        return [child for child in found if "spawn_main" in " ".join(child.cmdline())]
-
-    def stop(self) -> tuple[int, str]:
-        self.process.send_signal(signal.SIGINT)
-        _, said = self.process.communicate(timeout=30)
-        return self.process.returncode, said
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("survey")
-    write_survey(SYNTHETIC["synthetic_survey"](), folder / "made")
-    lab = Path(__file__).parents[2] / "docs" / "lab" / "norms"
-    running = Running("builtin:gpt", "--survey", folder / "made", "--study", lab)
-    yield running
-    code, said = running.stop()
-    assert code == 0, said
-    assert "Traceback" not in said
-
-
-class Watched:
-    """A page with everything it said and asked for."""
-
-    def __init__(self, browser: Any, address: str, room: str = "", more: str = "", **options: Any) -> None:
-        options = {"viewport": {"width": 1200, "height": 900}, **options}
-        self.context = browser.new_context(**options)
-        self.problems: list[str] = []
-        self.page = self.tab(address + (f"&room={room}" if room else "") + more)
-
-    def tab(self, address: str) -> Any:
-        page = self.context.new_page()
-        page.on("console", lambda message: self.problems.append(message.text))
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("request", lambda request: self._asked(request.url))
-        page.goto(address)
-        return page
-
-    def _asked(self, url: str) -> None:
-        if not url.startswith(("http://127.0.0.1:", "data:", "blob:")):
-            self.problems.append(f"a request left this machine: {url}")
-
-    def __enter__(self) -> "Watched":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.context.close()
-
-    def settle(self, page: Any = None) -> None:
-        """Until every part is shown."""
-        page = page or self.page
-        page.wait_for_selector(".part:not([hidden]) .shown > *", timeout=120_000)
-        page.wait_for_selector(**IDLE)
-        page.wait_for_timeout(250)
-
-    def refused(self) -> list[str]:
-        return self.page.eval_on_selector_all(".refused", "all => all.map(one => one.textContent)")
+# Words of figures that reach beyond their figure, where they are cut.
+CUT = """() => [...document.querySelectorAll(".figure")].flatMap(figure => {
+  const frame = figure.getBoundingClientRect();
+  return [...figure.querySelectorAll("text")].filter(one => {
+    const box = one.getBoundingClientRect();
+    return box.width && (box.right > frame.right + 1 || box.left < frame.left - 1);
+  }).map(one => one.textContent);
+})"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -125,9 +59,11 @@ def test_a_room_opens(browser: Any, server: Running, room: str, width: int, sche
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
         page.wait_for_timeout(100)
         assert page.evaluate(SIDEWAYS) == [], "tables and figures reflow"
+        assert page.evaluate(CUT) == []
         page.screenshot(path=tmp_path / f"{room}-{width}-{scheme}.png", full_page=True)
         assert seen.refused() == []
         assert not page.locator(".working:visible").count(), "nothing is at work any more"
+        assert page.locator("#status").inner_text() == "", "nothing was replaced"
         assert seen.problems == []
 
 
@@ -175,6 +111,17 @@ def test_a_click_on_the_atlas_shows_that_heads_pattern(browser: Any, server: Run
         assert seen.problems == []
 
 
+def test_names_of_statistics_fit_beside_the_pattern(browser: Any, server: Running) -> None:
+    with Watched(browser, server.address, "heads", "&statistic=induction") as seen:
+        for width in (1200, 920, 660, 400):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            seen.page.wait_for_timeout(400)
+            seen.settle()
+            assert "followed the same token" in seen.page.locator(".figure").first.inner_text().replace("\n", " ")
+            assert seen.page.evaluate(CUT) == [], width
+        assert seen.problems == []
+
+
 @pytest.mark.parametrize(("room", "fields"), [("heads", ("layer", "head")), ("filter", ("layer",))])
 def test_the_choice_is_framed_on_the_map(browser: Any, server: Running, room: str, fields: tuple[str, ...]) -> None:
     framed = "document.querySelector('.part .figure').layout.shapes.map(one => [one.y0 + .5, one.x0])"
@@ -211,48 +158,6 @@ def test_the_evidence_of_a_claim_is_one_click_away(browser: Any, server: Running
         assert not seen.page.locator("article").count()
         assert seen.page.evaluate("document.activeElement.textContent") == "sphere.radius"
         assert seen.problems == []
-
-
-def test_an_empty_sentence_is_said_to_be_one(browser: Any, server: Running) -> None:
-    with Watched(browser, server.address, "norms") as seen:
-        seen.settle()
-        seen.page.fill("#field-sentence", "")
-        seen.page.fill("#field-sentence", " ")
-        seen.page.wait_for_selector("section[aria-label^='Lengths']", state="hidden")
-        assert seen.page.locator("section[aria-label^='Its ellipsoid']").is_visible(), "weights need no words"
-        seen.page.click("nav a[data-room=sphere]")
-        seen.page.wait_for_selector("#status:has-text('type a sentence')")
-        assert seen.problems == []
-
-
-def test_a_view_is_its_address(browser: Any, server: Running) -> None:
-    with Watched(browser, server.address, "heads", "&layer=3&head=2&sentence=one+two+three") as seen:
-        seen.settle()
-        assert seen.page.locator("h3", has_text="L3H2 gives").count() == 1
-        assert seen.page.input_value("#field-sentence") == "one two three"
-        seen.page.click("nav a[data-room=norms]")
-        seen.settle()
-        assert "room=norms" in seen.page.url
-        seen.page.go_back()
-        seen.settle()
-        assert seen.page.locator("h3", has_text="L3H2 gives").count() == 1
-        assert seen.problems == []
-
-
-def test_back_restores_the_model(browser: Any, server: Running) -> None:
-    with Watched(browser, server.address, "norms", "&model=builtin:gpt") as seen:
-        seen.settle()
-        norms = seen.page.locator("[data-field=norm] option, #field-norm option").count()
-        seen.page.click("nav a[data-room=compare]")
-        seen.settle()
-        seen.page.click("nav a[data-room=shear]")
-        seen.page.go_back()
-        seen.settle()
-        assert seen.page.locator("#choose-second").is_visible()
-        seen.page.go_back()
-        seen.settle()
-        seen.page.wait_for_selector("#facts:has-text('builtin:gpt · 7 layers')")
-        assert seen.page.locator("[data-field=norm] option, #field-norm option").count() == norms > 1
 
 
 def test_two_tabs_with_two_models_do_not_mix(browser: Any, server: Running) -> None:
@@ -350,6 +255,31 @@ def test_a_saved_room_works_from_disk(browser: Any, server: Running, room: str, 
     context.close()
 
 
+def test_a_vocabulary_that_attacks_is_text_and_no_path_is_shown(browser: Any, tmp_path: Path) -> None:
+    hostile = runpy.run_path(str(Path(__file__).parents[1] / "test_travel_view.py"))
+    words = [*hostile["EVIL"], "$x$", "<img/src=x/onerror=window.pwned=1>"]
+    hostile["EVIL"][:] = words
+    folder = tmp_path / "secret" / "evil"
+    tiny("gpt2").save_pretrained(folder)
+    hostile["evil_tokenizer"]().save_pretrained(folder)
+    running = Running(folder)
+    try:
+        for room in ("sphere", "heads", "norms", "filter", "edits", "drift"):
+            with Watched(browser, running.address, room, "&word=$x$" if room == "heads" else "") as seen:
+                seen.page.wait_for_selector("#facts:has-text('evil · 3 layers')", timeout=60_000)
+                seen.page.fill("#field-text" if room == "drift" else "#field-sentence", " ".join(words))
+                seen.page.wait_for_timeout(500)
+                seen.settle()
+                text = seen.page.locator("body").inner_text()
+                assert "$x$" in text and "onerror" in text and "secret" not in text
+                assert seen.page.evaluate("window.pwned") is None
+                assert not seen.page.locator("#parts img, #parts script, #parts iframe").count()
+                assert seen.refused() == []
+                assert seen.problems == []
+    finally:
+        assert running.stop()[0] == 0
+
+
 def test_work_can_be_cancelled_and_asked_for_again(browser: Any) -> None:
     running = Running("builtin:gpt")
     try:
@@ -360,6 +290,27 @@ def test_work_can_be_cancelled_and_asked_for_again(browser: Any) -> None:
             part.locator("button", has_text="Ask again").click()
             part.locator(".main-svg").first.wait_for(timeout=120_000)
             seen.settle()
+            assert seen.problems == []
+    finally:
+        assert running.stop()[0] == 0
+
+
+def test_a_third_tab_opens_while_two_compute(browser: Any) -> None:
+    """A browser has six connections to one server; the parts of two tabs at work must leave some."""
+    running = Running("builtin:gpt")
+    try:
+        with Watched(browser, running.address, "heads") as seen:
+            second = seen.tab(running.address + "&room=heads&layer=1")
+            for page in (seen.page, second):
+                page.locator("section[aria-label='The atlas'] .working").wait_for(timeout=60_000)
+                assert page.evaluate("streams") <= 2
+            os.kill(running.children()[0].pid, signal.SIGSTOP)
+            third = seen.tab(running.address + "&room=shear")
+            third.locator(".main-svg").first.wait_for(timeout=30_000)
+            os.kill(running.children()[0].pid, signal.SIGCONT)
+            for page in (seen.page, second):
+                seen.settle(page)
+                assert page.evaluate("[streams, lined.length]") == [0, 0]
             assert seen.problems == []
     finally:
         assert running.stop()[0] == 0

@@ -111,13 +111,13 @@ def check_installed(name: str) -> None:
 
 
 def _missing(name: str) -> ArmillaryError:
-    return ArmillaryError(f"--projection {name} needs the package: pip install 'armillary[{name}]'; pca needs none.")
+    return ArmillaryError(f"the projection {name} needs the package: pip install 'armillary[{name}]'; pca needs none.")
 
 
 def _enough(name: str, u: np.ndarray) -> None:
     if len(u) < FEWEST:
         raise ArmillaryError(
-            f"--projection {name} needs {FEWEST} points to find neighbours among, and there are {len(u)}; use pca."
+            f"the projection {name} needs {FEWEST} points to find neighbours among, and there are {len(u)}; use pca."
         )
 
 

@@ -35,7 +35,7 @@ def check(sentence: str, projection: str = "pca", top: int = 5, word: int | None
     if top < 1:
         raise ArmillaryError(f"--top {top} leaves no word to read; ask for 1 or more.")
     if word is not None and word < 1:
-        raise ArmillaryError(f"--word {word} names no word; 1 is the first.")
+        raise ArmillaryError(f"there is no token {word}; 1 is the first.")
 
 
 def trajectory(
@@ -100,8 +100,7 @@ def moves(states: tuple[str, ...]) -> list[str]:
 def _chosen(word: int | None, count: int, projection: str) -> int | None:
     if word is not None and word > count:
         raise ArmillaryError(
-            f"--word {word} was asked for, and this model reads the sentence as {plural(count, 'token')}; name one of "
-            "them."
+            f"there is no token {word}: this model reads the sentence as {plural(count, 'token')}; name one of them."
         )
     if word is None:
         return count - 1 if projection == "span" else None

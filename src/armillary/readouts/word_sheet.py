@@ -55,7 +55,7 @@ def word_sheet(
 ) -> Sheet:
     """One word in some heads: the keys it prefers, the queries that prefer it, and what is written for it."""
     if not word.strip():
-        raise WordError(f"{word!r} is not a word; give one with a letter in it, for example --word time.")
+        raise WordError(f"{word!r} is not a word; give one with a letter in it, for example 'time'.")
     anatomy = reader.anatomy
     number = reader.vocabulary.find(word)
     text, ids = reader.vocabulary.texts[number], torch.tensor([number], device=anatomy.device)

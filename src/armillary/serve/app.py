@@ -36,6 +36,7 @@ STATIC = {
     "explore.css": PACKAGE / "serve" / "static" / "explore.css",
     "explore.js": PACKAGE / "serve" / "static" / "explore.js",
     "controls.js": PACKAGE / "serve" / "static" / "controls.js",
+    "parts.js": PACKAGE / "serve" / "static" / "parts.js",
     "render.js": PACKAGE / "serve" / "static" / "render.js",
     "figures.js": PACKAGE / "views" / "report" / "figures.js",
     "tables.js": PACKAGE / "views" / "report" / "tables.js",

@@ -26,7 +26,9 @@ async def exported(server: "Server", room: Room, given: Any) -> str:
         raise ArmillaryError("`fields` must be an object.")
     parts = []
     for part in room.parts:
-        if not all(str(given.get(need) or "").strip() for need in part.needs):
+        missing = _missing(room, part, given)
+        if missing is not None:
+            parts += missing
             continue
         wide, narrow = [await _blocks(server, room, part, {**given, "narrow": form}) for form in (False, True)]
         for block, thin in zip(wide, narrow, strict=False):
@@ -34,7 +36,21 @@ async def exported(server: "Server", room: Room, given: Any) -> str:
                 # Both forms of every figure: the file is read on a phone, too, where no server draws it again.
                 block["narrow"] = {**thin["figure"], "whole": True}
         parts.append({"title": part.title, "blocks": wide})
+    if not parts:
+        raise ArmillaryError("this room shows nothing yet, so there is nothing to save.")
     return page(room, given, parts)
+
+
+def _missing(room: Room, part: RoomPart, given: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """What stands for a part without the fields that it needs: nothing, or that a field was left blank."""
+    known = {field.name: field for field in room.fields}
+    blank = [name for name in part.needs if not str(given.get(name) or "").strip()]
+    if not blank:
+        return None
+    if any(name not in known or known[name].default == "" for name in blank):
+        return []
+    said = f"‘{known[blank[0]].label}’ is blank, so there is nothing to show."
+    return [{"title": part.title, "blocks": [{"kind": "html", "title": said, "caption": "", "html": ""}]}]
 
 
 async def _blocks(server: "Server", room: Room, part: RoomPart, given: Any) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """What may a visitor ask of a room? Fields with their limits; everything else is refused."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -10,6 +9,8 @@ from armillary.errors import ArmillaryError, TextError, nearest
 Kind = Literal["sentence", "word", "choice", "whole", "number", "flag"]
 SENTENCE, WORD = 4000, 80
 """Most characters of a sentence and of a word."""
+HUGE = 1e15
+"""No number of the page is as large."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,15 @@ class Field:
         raise ArmillaryError(f"{self.label!r} is switched on or off; got {value!r}.")
 
     def _number(self, value: Any) -> float | int:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ArmillaryError(f"{self.label!r} must be a number; got {value!r}.")
+        # An integer may have thousands of digits, too many for a float.
+        known = isinstance(value, int | float) and not isinstance(value, bool) and -HUGE < value < HUGE
+        if not known:
+            raise ArmillaryError(f"{self.label!r} must be a number; got {str(value)[:WORD]}.")
         if self.kind == "whole" and value != int(value):
             raise ArmillaryError(f"{self.label!r} must be a whole number; got {value!r}.")
+        if self.of and not self.least <= value <= self.most:
+            # How many there are is the model's to say.
+            raise ArmillaryError(f"there is no {self.label.lower()} {value:g}; they are counted from {self.least:g}.")
         if not self.least <= value <= self.most:
             raise ArmillaryError(f"{self.label!r} lies between {self.least:g} and {self.most:g}; got {value:g}.")
         return int(value) if self.kind == "whole" else float(value)

@@ -50,7 +50,9 @@ def gather(
     from armillary.results.store import read_survey
 
     names = list(dict.fromkeys([*models, *BUILTIN]))
-    sources = dict(zip(_labels(names), (Source(name, dict(options or {})) for name in names), strict=True))
+    sources = {
+        label: Source(name, dict(options or {}), label=label) for label, name in zip(_labels(names), names, strict=True)
+    }
     for folder in runs:
         if not (folder / "log.jsonl").is_file():
             raise OutputError(f"{folder} has no log.jsonl; give the folder of a training (armillary lab train).")

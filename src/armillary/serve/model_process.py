@@ -6,6 +6,7 @@ Messages to the server are tuples: ('state', text), ('ready', facts), ('failed',
 
 import contextlib
 import gc
+import multiprocessing
 import os
 import signal
 import traceback
@@ -34,12 +35,18 @@ class Source:
     source: Any
     options: Mapping[str, Any]
     live: bool = False
+    label: str = ""
+    """What visitors are shown instead of the model's path."""
 
 
 def serve_process(connection: "Connection", cancelled: Any, source: Source) -> None:
     """The process's main function; Ctrl-C in the terminal is the server's affair."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if "fork" in multiprocessing.get_all_start_methods():
+        # Numba, which UMAP imports, makes a lock. In a spawned process it would be a semaphore with a name, which is
+        # left behind when the process is killed; under 'fork' the name is removed at once.
+        multiprocessing.set_start_method("fork", force=True)
     # Three thousand modules are imported, and collections in between find nothing: a quarter of the time to load.
     gc.disable()
     serve_model(connection, cancelled, source)
@@ -77,7 +84,7 @@ def _opened(connection: "Connection", source: Source) -> Opened:
     if not source.live:
         keep_pages()
     anatomy = load_model(source.source, **source.options)
-    return Opened(replace(anatomy, laws=check(anatomy)), _silent)
+    return Opened(replace(anatomy, name=source.label or anatomy.name, laws=check(anatomy)), _silent)
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -56,7 +56,7 @@ function draw() {
   layout.margin.t = top;
   layout.title = {text: ""};
   layout.autosize = true;
-  Plotly.react("figure", traces, layout, {responsive: true, displayModeBar: false});
+  Plotly.react("figure", traces, layout, {responsive: true, displayModeBar: false, typesetMath: false});
 }
 function saveText(text, name, type) {
   const link = document.createElement("a");

@@ -12,14 +12,14 @@ TEXT = (
 )
 FIELDS = (
     Field("text", "sentence", "Text", TEXT),
-    Field("token", "whole", "Word", 0, most=4000, about="the Nth token; 0: the last"),
+    Field("position", "whole", "Word", 0, most=4000, about="the Nth token; 0: the last"),
 )
 
 
 def drift(opened: Opened, ask: Ask) -> Sequence[Block]:
     from armillary.readouts.sentences.window_drift import window_drift
 
-    path, sheet = window_drift(opened.anatomy, ask["text"], ask["token"] or None, opened.progress)
+    path, sheet = window_drift(opened.anatomy, ask["text"], ask["position"] or None, opened.progress)
     return [travel_block(path), *sheet_blocks(sheet, ask["narrow"])]
 
 
@@ -29,5 +29,5 @@ DRIFT = Room(
     "A window slides over the text: what stood before a token is forgotten, and the token's last state moves. Play it, "
     "or slide.",
     FIELDS,
-    (RoomPart("drift", "", ("text", "token"), drift, needs=("text",)),),
+    (RoomPart("drift", "", ("text", "position"), drift, needs=("text",)),),
 )

@@ -14,23 +14,24 @@ FIELDS = (
         choices=(("pca", "principal axes"), ("span", "one word: start, end, target"), ("pacmap", "PaCMAP"),
                  ("umap", "UMAP")),
     ),
-    Field("token", "whole", "Word", 0, most=4000, about="follow the Nth token; 0: all of them"),
+    Field("position", "whole", "Word", 0, most=4000, about="follow the Nth token; 0: all of them"),
     Field("sublayers", "flag", "Between sublayers", False, about="also the states between attention and feed-forward"),
 )  # fmt: skip
-SHARED = ("projection", "token", "sublayers")
+SHARED = ("projection", "position", "sublayers")
 
 
 def path(opened: Opened, ask: Ask) -> Sequence[Block]:
     from armillary.readouts.trajectory import trajectory
 
     opened.progress("following the words", 0, 0)
-    made = trajectory(opened.anatomy, ask["sentence"], ask["projection"], ask["sublayers"], word=ask["token"] or None)
+    word = ask["position"] or None
+    made = trajectory(opened.anatomy, ask["sentence"], ask["projection"], ask["sublayers"], word=word)
     return [travel_block(made)]
 
 
 def plain_path(opened: Opened, ask: Ask) -> Sequence[Block]:
     """The same with every setting at its default."""
-    return path(opened, {"projection": "pca", "token": 0, "sublayers": False, **ask})
+    return path(opened, {"projection": "pca", "position": 0, "sublayers": False, **ask})
 
 
 SPHERE = Room(

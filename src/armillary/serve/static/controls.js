@@ -58,8 +58,8 @@ function readControl(field, input) {
 function writeControl(field, input, value) {
   if (field.kind === "flag") input.checked = Boolean(value);
   else if (field.kind === "choice" && ![...input.options].some(option => option.value === String(value))) {
-    // The server says later what can be chosen.
-    input.append(make("option", String(value), {value}));
+    // The server says later what can be chosen; until then, the default, so that a wrong address is no dead end.
+    offer(input, [...new Set([field.default, value])].map(one => [one, one || "default"]));
     input.value = value;
   } else if (document.activeElement !== input || String(value) !== input.value) input.value = value;
   fit(input);
@@ -75,22 +75,48 @@ function fromAddress() {
   return {token: query.get("token"), room: query.get("room"), values: Object.fromEntries(query)};
 }
 
+// A field's value in an address; undefined if the field cannot have it.
 function parsed(field, text) {
-  if (field.kind === "flag") return text === "true";
-  if (field.kind === "whole" || field.kind === "number") return Number.isFinite(Number(text)) ? Number(text) : field.default;
+  if (field.kind === "flag") return text === "true" ? true : text === "false" ? false : undefined;
+  if (field.kind === "whole" || field.kind === "number") {
+    const value = text.trim() ? Number(text) : NaN;
+    const whole = field.kind === "number" || Number.isInteger(value);
+    return whole && value >= field.least && value <= field.most ? value : undefined;
+  }
+  if (field.choices.length && !field.choices.some(([value]) => value === text)) return undefined;
   return text;
 }
 
-function toAddress(state, fields, push) {
+// The values of an address by field, and a sentence for each that is replaced by its default.
+function valuesOf(address, fields) {
+  const values = {}, said = [];
+  for (const field of fields) {
+    const value = field.name in address ? parsed(field, address[field.name]) : field.default;
+    values[field.name] = value ?? field.default;
+    if (value === undefined) said.push(replaced(field, address[field.name], field.default));
+  }
+  return {values, said};
+}
+
+const replaced = (field, given, shown) =>
+  `‘${field.label}’ cannot be ${given}; it is ${shown === "" ? "left out" : shown} now.`;
+
+// The address of a view; whoever opens it elsewhere needs the token.
+function addressOf(state, fields, token) {
   const query = new URLSearchParams();
-  if (state.inAddress) query.set("token", state.token);
+  if (token) query.set("token", state.token);
   query.set("room", state.room);
   for (const name of ["model", "second"]) if (state[name]) query.set(name, state[name]);
   for (const field of fields) {
     const value = state.values[field.name];
     if (value !== undefined && value !== field.default && !tooLong(field, value)) query.set(field.name, String(value));
   }
-  const address = `${location.pathname}?${query}`;
+  return `${location.pathname}?${query}`;
+}
+
+function toAddress(state, fields, push) {
+  const address = state.address = addressOf(state, fields, state.inAddress);
+  if (address === location.pathname + location.search) return;
   if (push) history.pushState(null, "", address);
   else history.replaceState(null, "", address);
 }

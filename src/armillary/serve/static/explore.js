@@ -14,174 +14,6 @@ function remembered(token) {
   return null;
 }
 
-// ---- asking --------------------------------------------------------------------------------------------
-
-const headers = () => ({"content-type": "application/json", "x-armillary-token": state.token});
-
-async function ask(path, body, signal) {
-  const how = body === undefined ? {headers: headers(), signal}
-    : {method: "POST", headers: headers(), body: JSON.stringify(body), signal};
-  const answer = await fetch(path, how);
-  if (answer.ok) return answer;
-  let text = `the server answered ${answer.status}`;
-  try { text = (await answer.json()).error ?? text; } catch { /* no JSON */ }
-  throw Object.assign(new Error(text), {status: answer.status});
-}
-
-// Calls `hear(kind, data)` for every event of a part.
-async function listen(body, signal, hear) {
-  const reader = (await ask("api/part", body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const {done, value} = await reader.read();
-    if (done) return;
-    rest += value;
-    const whole = rest.split("\n\n");
-    rest = whole.pop();
-    for (const event of whole) {
-      const [kind, data] = event.split("\n");
-      if (kind.startsWith("event: ")) hear(kind.slice(7), JSON.parse(data.slice(6)));
-    }
-  }
-}
-
-// ---- parts ---------------------------------------------------------------------------------------------
-
-class ShownPart {
-  constructor(part) {
-    this.part = part;
-    this.key = null;
-    this.stop = null;
-    this.clear = () => {};
-    this.root = make("section", "", {class: "part", "aria-label": part.title || current.title});
-    this.title = make("h2", part.title);
-    this.title.hidden = !part.title;
-    this.status = make("div", "", {class: "working", role: "status"});
-    this.status.hidden = true;
-    this.place = make("div", "", {class: "shown"});
-    this.root.append(this.title, this.status, this.place);
-  }
-
-  asked() {
-    const fields = {narrow: innerWidth < NARROW};
-    for (const name of this.part.fields) fields[name] = state.values[name];
-    fields.model = state.model;
-    if (this.part.model === "second" || this.part.needs.includes("second")) fields.second = state.second;
-    return fields;
-  }
-
-  wanted() {
-    return this.part.needs.every(name => String((name === "second" ? state.second : state.values[name]) ?? "").trim());
-  }
-
-  async update() {
-    const fields = this.asked(), key = JSON.stringify(fields), wanted = this.wanted();
-    this.root.hidden = !wanted;
-    if (key === this.key && wanted) return;
-    this.stop?.abort();
-    if (!wanted) { this.key = null; this.clear(); return; }
-    this.key = key;
-    const long = current.fields.find(one => this.part.fields.includes(one.name) && tooLong(one, state.values[one.name]));
-    if (long) return this.refuse(`‘${long.label}’ has ${[...state.values[long.name]].length.toLocaleString("en")} `
-      + `characters, and the page takes at most ${long.limit.toLocaleString("en")}; shorten it, or use the command line, `
-      + "which reads whole files.");
-    const stop = this.stop = new AbortController();
-    const late = setTimeout(() => this.say("working …", null), 150);
-    this.place.setAttribute("aria-busy", "true");
-    try {
-      const body = {room: current.name, part: this.part.name, fields};
-      await listen(body, stop.signal, (kind, data) => {
-        if (kind === "result") { clearTimeout(late); this.show(data.blocks); }
-        else if (kind === "refused") { clearTimeout(late); this.refuse(data.text); }
-        else if (kind === "restarted") this.say(data.text, null, true);
-        else if (kind === "progress") this.say(data.text, data.total ? data.done / data.total : null);
-        else if (data.text !== "ready") this.say(data.text, null);
-      });
-      if (this.stop === stop && this.place.getAttribute("aria-busy") === "true") {
-        this.refuse("the server went away before this was done; ask again.");
-      }
-    } catch (error) {
-      if (error.name !== "AbortError") this.refuse(error.message);
-    } finally {
-      clearTimeout(late);
-      if (this.stop === stop) this.stop = null;
-    }
-  }
-
-  say(text, share, important = false) {
-    // What was said before a result, and is heard after it, is stale.
-    if (!this.stop || !this.place.hasAttribute("aria-busy")) return;
-    this.status.hidden = false;
-    this.root.classList.add("at-work");
-    if (!this.bar) {
-      this.bar = make("progress", "", {max: 1, "aria-label": "progress"});
-      this.words = make("span");
-      const cancel = make("button", "Cancel", {type: "button"});
-      cancel.addEventListener("click", () => this.cancel());
-      this.status.replaceChildren(this.bar, this.words, cancel);
-    }
-    if (share === null) this.bar.removeAttribute("value");
-    else this.bar.value = share;
-    if (important || !this.warned) this.words.textContent = text;
-    if (important) { this.warned = true; notify(text); }
-  }
-
-  quiet() {
-    this.status.hidden = true;
-    this.status.replaceChildren();
-    this.bar = null;
-    this.warned = false;
-    this.root.classList.remove("at-work");
-    this.place.removeAttribute("aria-busy");
-  }
-
-  cancel() {
-    this.stop?.abort();
-    this.key = null;
-    this.quiet();
-    this.status.hidden = false;
-    const again = make("button", "Ask again", {type: "button"});
-    again.addEventListener("click", () => { this.quiet(); this.update(); });
-    this.status.replaceChildren(make("span", "Cancelled."), again);
-    notify("Cancelled.");
-  }
-
-  show(blocks) {
-    this.quiet();
-    this.clear();
-    for (const block of blocks) if (block.kind === "choices") choose(block);
-    this.clear = render(this.place, blocks, pick);
-    markMaps();
-    if (this.part.name === "claim") this.place.prepend(back());
-    this.root.dataset.shown = String(Number(this.root.dataset.shown ?? 0) + 1);
-  }
-
-  refuse(text) {
-    this.quiet();
-    this.clear();
-    this.clear = () => {};
-    // A model's name keeps its small letter.
-    const named = house.models.some(name => text.startsWith(name));
-    const said = named ? text : text.charAt(0).toUpperCase() + text.slice(1);
-    this.place.replaceChildren(make("p", said, {class: "refused", role: "alert"}));
-  }
-
-  leave() { this.stop?.abort(); this.clear(); }
-}
-
-// From a claim's evidence to its row in the ledger.
-function back() {
-  const button = make("button", "↑ Back to the ledger", {type: "button"});
-  button.addEventListener("click", () => {
-    const row = document.querySelector(`tr[data-id="${CSS.escape(state.values.claim)}"] a`);
-    pick({claim: ""});
-    row?.focus();
-  });
-  return button;
-}
-
-function notify(text) { $("status").textContent = text; }
-
 // ---- rooms ---------------------------------------------------------------------------------------------
 
 function choose(block) {
@@ -190,14 +22,18 @@ function choose(block) {
   if (!select || !field) return;
   offer(select, block.choices);
   const known = block.choices.map(([value]) => value), value = state.values[block.field];
-  if (!known.includes(value)) { select.value = known[0]; } else select.value = value;
+  // A value of the address that cannot be chosen leaves the box blank, so that any choice is a change.
+  select.value = known.includes(value) || value !== field.default ? value : known[0];
 }
 
+// A click chooses; the browser's Back returns to what was chosen before.
 function pick(values) {
   for (const [name, value] of Object.entries(values)) set(name, value);
-  refresh();
+  refresh(true);
   if (values.claim) $("controls").scrollIntoView({block: "start"});
 }
+
+pick.address = values => addressOf({...state, values: {...state.values, ...values}}, current.fields, true);
 
 function markMaps() { for (const entry of figures) markChosen(entry, state.values); }
 
@@ -211,10 +47,16 @@ function set(name, value) {
 function refresh(push = false) {
   toAddress(state, current.fields, push);
   notify("");
+  for (const link of all("a", $("rooms"))) {
+    const room = house.rooms.find(one => one.name === link.dataset.room);
+    link.href = addressOf({...state, room: room.name}, room.fields, true);
+  }
   markMaps();
   const parts = [...shownParts.values()];
+  // Two parts side by side have half the room: who is shown decides the form of all.
+  for (const shown of parts) shown.root.hidden = shown.blank().some(one => !one);
   for (const shown of [...parts.filter(one => one.part.quick), ...parts.filter(one => !one.part.quick)]) shown.update();
-  if (parts.every(one => one.root.hidden)) notify("Nothing to show yet: type a sentence.");
+  if (parts.every(one => one.root.hidden)) notify("Nothing to show yet: choose a second model.");
 }
 
 function enter(name, push = true) {
@@ -252,7 +94,7 @@ function build() {
   const form = $("controls");
   form.replaceChildren(...current.fields.map(field => control(field, state.facts, (one, value) => {
     state.values[one.name] = value;
-    refresh();
+    refresh(one.kind === "choice" || one.kind === "flag");
   })));
   for (const field of current.fields) set(field.name, state.values[field.name]);
 }
@@ -284,9 +126,10 @@ async function know() {
   const asked = state.model;
   $("facts").textContent = `${asked}: loading …`;
   try {
-    const facts = await (await ask("api/model", {model: asked})).json();
+    const facts = await inTurn(async () => (await ask("api/model", {model: asked})).json(), null, true);
     if (asked !== state.model) return;
     if (facts.error) throw new Error(facts.error);
+    const changed = [];
     state.facts = facts;
     $("facts").textContent = `${asked} · ${facts.layers} layers · ${facts.heads} heads · width ${facts.width}`;
     for (const field of current.fields) {
@@ -295,13 +138,19 @@ async function know() {
       if (field.kind === "choice") {
         const known = [...(field.optional ? [""] : []), ...facts[field.of]];
         offer(input, known.map(one => [one, one || "no"]));
-        if (!known.includes(state.values[field.name])) pick({[field.name]: known[0]});
+        if (!known.includes(state.values[field.name])) changed.push([field, known[0]]);
         else input.value = state.values[field.name];
       } else {
         input.max = facts[field.of] - 1;
-        if (state.values[field.name] >= facts[field.of]) pick({[field.name]: 0});
+        if (state.values[field.name] >= facts[field.of]) changed.push([field, 0]);
       }
     }
+    if (!changed.length) return;
+    const said = changed.map(([field, value]) => replaced(field, state.values[field.name], value));
+    for (const [field, value] of changed) set(field.name, value);
+    said.unshift($("status").textContent);
+    refresh();
+    notify(said.join(" ").trim());
   } catch (error) {
     if (asked === state.model) $("facts").textContent = `${asked}: ${error.message}`;
   }
@@ -335,26 +184,40 @@ async function open() {
   shared = house.common;
   $("version").textContent = `Armillary ${house.version}`;
   const {room, values} = fromAddress();
-  chooseModels(values);
-  for (const one of house.rooms) for (const field of one.fields) {
-    if (field.name in values) state.values[field.name] = parsed(field, values[field.name]);
-  }
   $("rooms").replaceChildren(...house.rooms.map(one => {
-    const link = make("a", one.title, {href: `?room=${one.name}`, "data-room": one.name});
+    const link = make("a", one.title, {"data-room": one.name});
     link.addEventListener("click", event => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      if (elsewhere(event)) return;
       event.preventDefault();
+      know();
       enter(one.name);
       showSecond();
-      know();
     });
     return link;
   }));
   const first = house.surveys.length || !house.models.length ? "ledger" : "sphere";
-  enter(room ?? first, false);
+  adopt(room ?? first, values);
+}
+
+// Shows what an address names; what it cannot mean is said.
+function adopt(room, values) {
+  const named = house.rooms.find(one => one.name === room) ?? house.rooms[0], said = [];
+  if (named.name !== room) said.push(`There is no room ‘${room}’; ${named.title} is shown.`);
+  for (const name of ["model", "second"]) {
+    if (values[name] && !house.models.includes(values[name])) said.push(`There is no model ‘${values[name]}’ here.`);
+  }
+  chooseModels(values);
+  for (const one of house.rooms) Object.assign(state.values, valuesOf(values, one.fields).values);
+  said.push(...valuesOf(values, named.fields).said);
+  if (state.model) know();
+  if (current === named) {
+    // The same room: what is shown and where one reads stays, where nothing else was chosen.
+    for (const field of current.fields) set(field.name, state.values[field.name]);
+    refresh();
+  } else enter(named.name, false);
   models();
   showSecond();
-  if (state.model) know();
+  if (said.length) notify(said.join(" "));
 }
 
 // The chosen models of an address, as far as they are at hand.
@@ -364,20 +227,14 @@ function chooseModels(values) {
 }
 
 addEventListener("popstate", () => {
+  // A jump within the page changes no value.
+  if (!house || location.pathname + location.search === state.address) return;
   const {room, values} = fromAddress();
-  if (!house) return;
-  chooseModels(values);
-  for (const one of house.rooms) for (const field of one.fields) {
-    state.values[field.name] = field.name in values ? parsed(field, values[field.name]) : field.default;
-  }
-  for (const name of ["model", "second"]) if ($(`choose-${name}`)) $(`choose-${name}`).value = state[name];
-  enter(room, false);
-  showSecond();
-  if (state.model) know();
+  adopt(room ?? current.name, values);
 });
 
-// A figure for a wide window does not fit a narrow one: it is asked for again when the window crosses the limit.
-whenReshaped(() => { for (const shown of shownParts.values()) shown.update(); });
+// A figure for a wide place does not fit a narrow one: a part whose place crosses the limit asks for it again.
+whenReshaped(() => { for (const shown of shownParts.values()) shown.update(); }, () => innerWidth);
 
 $("controls").addEventListener("submit", event => event.preventDefault());
 $("export").addEventListener("click", async () => {

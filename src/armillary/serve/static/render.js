@@ -130,14 +130,22 @@ function htmlBlock(block, place) {
   return body;
 }
 
+// A click that opens another tab or window is the browser's.
+const elsewhere = event => event.ctrlKey || event.metaKey || event.shiftKey || event.altKey;
+
 function ledgerBlock(block, place, pick) {
   const body = htmlBlock(block, place);
   all("table.ledger", body).forEach(ledger);
+  if (!pick) return;
   for (const link of all("tr[data-id] a", body)) {
+    const claim = link.closest("tr").dataset.id;
+    // The address is written when it is needed: it names what is chosen then.
+    const write = () => { link.href = pick.address({claim}); };
+    for (const kind of ["pointerdown", "focus"]) link.addEventListener(kind, write);
     link.addEventListener("click", event => {
-      if (!pick) return;
+      if (elsewhere(event)) return;
       event.preventDefault();
-      pick({claim: link.closest("tr").dataset.id});
+      pick({claim});
     });
   }
 }

@@ -21,6 +21,8 @@ from armillary.views.figures.theme import DIVERGING, SEQUENTIAL
 from armillary.views.text.quoting import html_text, in_html, show_text
 
 LINE_HEIGHT = 15
+GAPPED = 60
+"""Most rows or columns of a map that have gaps between them."""
 _LABEL_WIDTH = 20
 # Several controls differ by the shape of their marks; each label begins with it.
 _SHAPES = (("diamond-open", "◇ "), ("square-open", "□ "), ("triangle-up-open", "△ "), ("circle-open", "○ "))
@@ -315,12 +317,14 @@ def _heat(quantity: Quantity, grid: Floats, colour: Numbers, rows: Labels, colum
         for i, r in enumerate(rows.full)
     ]
     shown = colour.place(grid)
+    # Between cells of a few pixels, gaps would hide the colours.
+    across_gap, down_gap = (int(len(names.full) <= GAPPED) for names in (columns, rows))
     return go.Heatmap(
         z=np.log10(shown) if colour.log else shown,
         hovertext=hover,
         hovertemplate="%{hovertext}<extra></extra>",
         text=np.where(colour.on_floor(grid), "0", ""),
         texttemplate="%{text}",
-        xgap=1,
-        ygap=1,
+        xgap=across_gap,
+        ygap=down_gap,
     )

@@ -51,14 +51,15 @@ function fitting(part) {
   return part.fitted;
 }
 
-// Calls `redraw` when the window becomes narrow or wide. Screenshots and rotating phones change it for a moment only.
-function whenReshaped(redraw) {
-  let narrow = innerWidth < NARROW, waiting = null;
+// Calls `redraw` when the window becomes narrow or wide, or when what `form` says of it changes otherwise. Screenshots
+// and rotating phones change it for a moment only.
+function whenReshaped(redraw, form = () => innerWidth < NARROW) {
+  let before = form(), waiting = null;
   addEventListener("resize", () => {
     clearTimeout(waiting);
     waiting = setTimeout(() => {
-      if (narrow === innerWidth < NARROW) return;
-      narrow = !narrow;
+      if (before === form()) return;
+      before = form();
       redraw();
     }, 200);
   });
@@ -73,7 +74,8 @@ function drawFigure(place, figure, common, dark, paper = 0) {
   if (paper) Object.assign(layout, {width: paper, paper_bgcolor: "#fff", plot_bgcolor: "#fff"});
   else layout.autosize = true;
   place.classList.add("drawn");
-  return Plotly.react(place, data, layout, {responsive: !paper, displayModeBar: false});
+  // A token such as $x$ is text, not a formula.
+  return Plotly.react(place, data, layout, {responsive: !paper, displayModeBar: false, typesetMath: false});
 }
 
 function saveText(text, name) {
