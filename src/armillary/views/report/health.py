@@ -39,7 +39,7 @@ def _table(health: Health) -> str:
 def _row(line: HealthLine, compared: bool) -> str:
     more = "".join(f"<span class='soft'>{html_text(text)}</span>" for text in (line.where, line.advice) if text)
     cells = [
-        f"<span class='{line.status}'>{line.status}</span>",
+        f"<span class='{line.status}'>{line.status}</span>" if line.applies else "–",
         f"{html_text(line.name)}{more}",
         html_text(line.shown),
     ]
