@@ -22,6 +22,8 @@ from armillary.views.text.quoting import html_text, in_html, show_text
 
 LINE_HEIGHT = 15
 _LABEL_WIDTH = 20
+# Letters of a colour bar's title per line.
+_BAR_TITLE = 13
 # Several controls differ by the shape of their marks; each label begins with it.
 _SHAPES = (("diamond-open", "◇ "), ("square-open", "□ "), ("triangle-up-open", "△ "), ("circle-open", "○ "))
 # More marks than this would hide their line; a long one has a mark at every eighth of it.
@@ -291,7 +293,9 @@ def _heat_panel(quantity: Quantity) -> Panel:
         yaxis |= {"range": [len(rows.full) - 0.5, -0.5], "showticklabels": index == 0}
         yaxis |= {"title": {"text": html_text(down) if index == 0 else ""}}
         cells.append(Cell([_heat(quantity, grid, colour, rows, columns)], xaxis, yaxis, name if len(grids) > 1 else ""))
-    bar = {"title": {"text": html_text(quantity.unit or "value"), "font": {"size": 12}}, "thickness": 12}
+    # The bar stands in the margin, where a long unit needs lines.
+    unit = "<br>".join(map(html_text, wrap(quantity.unit or "value", _BAR_TITLE)))
+    bar = {"title": {"text": unit, "font": {"size": 12}}, "thickness": 12}
     if colour.log:
         bar |= {"tickvals": [float(np.log10(v)) for v in colour.ticks()], "ticktext": list(colour.ticks().values())}
     coloraxis = {

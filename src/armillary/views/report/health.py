@@ -6,7 +6,9 @@ from armillary.results.sheets.health import Health, HealthLine
 from armillary.views.text.quoting import html_text, show_text
 
 _STYLE = """<style>
-.checks td { vertical-align: top; } .checks .ok { color: #2e7d4f; } .checks .look { color: #b26a00; }
+.armillary .checks td { vertical-align: top; max-width: none; white-space: normal; padding-right: 10px; }
+.armillary .checks td:nth-child(2) { overflow-wrap: anywhere; }
+.checks .ok { color: #2e7d4f; } .checks .look { color: #b26a00; }
 .checks .bad { color: #b3261e; font-weight: 700; } .checks .soft { display: block; }
 @media screen and (prefers-color-scheme: dark) { .checks .ok { color: #7bc79a; } .checks .look { color: #f0b45a; }
 .checks .bad { color: #ff8a80; } }

@@ -84,8 +84,9 @@ def _heading(figure: Any, width: int, left: int) -> tuple[str, int]:
         (title.text, 15, LIGHT.ink),
         (title.subtitle.text if title.subtitle else "", 12, LIGHT.soft),
     ):
-        plain = " ".join(unescape(_TAG.sub(" ", text or "")).split())
-        lines += [(line, size, colour) for line in wrap(plain, int(width / (0.56 * size)))]
+        for given in (text or "").split("<br>"):
+            plain = " ".join(unescape(_TAG.sub(" ", given)).split())
+            lines += [(line, size, colour) for line in wrap(plain, int(width / (0.56 * size)))]
     parts, y = [], 8
     for text, size, colour in lines:
         y += size + 5

@@ -194,7 +194,8 @@ class _Page:
                 box = f"x='{x}' y='{foot - high * (i + 1) / 24:.1f}' width='11' height='{high / 24 + 0.5:.1f}'"
                 yield f"<rect {box} fill='{colour}'/>"
             if bar.title and bar.title.text and bar.title.text != "value":
-                yield _text(bar.title.text, x, foot - high - 12, LIGHT.soft, "start", 11)
+                for i, line in enumerate(reversed(bar.title.text.split("<br>"))):
+                    yield _text(line, x, foot - high - 12 - 13 * i, LIGHT.soft, "start", 11)
             texts = list(zip(bar.tickvals, bar.ticktext, strict=True)) if bar.tickvals else []
             for value in (scale.cmin, scale.cmax):
                 at = foot - high * (value - scale.cmin) / ((scale.cmax - scale.cmin) or 1.0)
