@@ -2,8 +2,11 @@
 
 import io
 import math
+import os
 import re
 import runpy
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -133,6 +136,23 @@ def test_the_glossary_explains_terms_once_and_nothing_else():
     said = explained("S3 says that ln1 and ln1 differ; salon1 does not. &lt;b&gt;")
     assert said.count("<abbr") == 2 and "salon1 does" in said and "&lt;b&gt;" in said
     assert re.search(r"<abbr title='[^']+' tabindex='0'>ln1</abbr> and ln1", said)
+
+
+def test_a_picture_is_the_same_in_every_process():
+    """Python hashes strings differently in each, and plotly's layout follows."""
+    code = (
+        "import sys; sys.path[:0] = [{0!r}]; import runpy; from armillary.views.figures.figure import figure; "
+        "from armillary.views.figures.print.picture import picture_svg; "
+        "survey = runpy.run_path({1!r})['hostile_survey'](); "
+        "print(picture_svg(lambda narrow: figure(survey.findings[0], narrow)))"
+    ).format(str(Path(__file__).parent), str(Path(__file__).parent / "browser" / "synthetic.py"))
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in "123"
+    }
+    assert len(seen) == 1
 
 
 def test_sites_are_explained_with_their_layer():
