@@ -141,9 +141,9 @@ def test_the_glossary_explains_terms_once_and_nothing_else():
 def test_a_picture_is_the_same_in_every_process():
     """Python hashes strings differently in each, and plotly's layout follows."""
     code = (
-        "import sys; sys.path[:0] = [{0!r}]; import runpy; from armillary.views.figures.figure import figure; "
+        "import sys; sys.path[:0] = [{!r}]; import runpy; from armillary.views.figures.figure import figure; "
         "from armillary.views.figures.print.picture import picture_svg; "
-        "survey = runpy.run_path({1!r})['hostile_survey'](); "
+        "survey = runpy.run_path({!r})['hostile_survey'](); "
         "print(picture_svg(lambda narrow: figure(survey.findings[0], narrow)))"
     ).format(str(Path(__file__).parent), str(Path(__file__).parent / "browser" / "synthetic.py"))
     seen = {
