@@ -90,6 +90,18 @@ def test_the_ten_largest_changes_are_ranked_by_effect_size():
     assert compare(claims(0.5, 0.6), claims(0.5, 0.6)).shifts == ()
 
 
+def test_a_column_is_told_by_what_it_means():
+    """Where a claim's number stays and its rows change; a unit of degrees stands at its number."""
+    heads = [f"L{i}H{j}" for i in range(4) for j in range(2)]
+    a, b = survey(0.0, heads=heads), survey(0.1, "tuned", heads=heads)
+    b = replace(b, findings=(replace(b.findings[0], statistic=a.findings[0].statistic),))
+    said = " ".join(comparison_text(compare(a, b)).split())
+    assert "attention.cosine: what r2 means (column r2) rose in 8 of 8 rows" in said
+    turned = [replace(s, findings=(replace(s.findings[0], statistic=replace(s.findings[0].statistic, unit="°")),))
+              for s in (a, survey(0.1, "tuned", heads=heads))]  # fmt: skip
+    assert "rose from 0.500 to 0.600° (" in " ".join(comparison_text(compare(*turned)).split())
+
+
 def test_rounding_is_no_change():
     small = (Number(2.5e-14, 2.4e-14, 2.6e-14), Number(9e-14, 8e-14, 1e-13))
     assert Change(*small).outcome == "the same"

@@ -29,7 +29,13 @@ _SHAPES = (("diamond-open", "◇ "), ("square-open", "□ "), ("triangle-up-open
 # More marks than this would hide their line; a long one has a mark at every eighth of it.
 _MARKED, _FEW_MARKS = 24, 8
 # Units that say nothing beside an axis.
-_WORDS = {"°": "degrees", "√d": "multiples of √d", "%": "per cent", "cv": "coefficient of variation"}
+_WORDS = {
+    "°": "degrees",
+    "‖x‖": "length ‖x‖",
+    "√d": "multiples of √d",
+    "%": "per cent",
+    "cv": "coefficient of variation",
+}
 
 
 @dataclass
