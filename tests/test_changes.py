@@ -14,7 +14,7 @@ from armillary.results.compare import Change, Number, compare
 from armillary.results.compare.changes import ratio
 from armillary.results.compare.similarity import Similarity, SimilarityMaps
 from armillary.results.store import read_survey, write_survey
-from armillary.views.compare.comparison import comparison_json, comparison_text
+from armillary.views.compare.comparison import _few_lines, comparison_json, comparison_text
 from armillary.views.compare.comparison_page import comparison_page
 from armillary.views.text.progress import Bar
 
@@ -100,6 +100,21 @@ def test_a_column_is_told_by_what_it_means():
     turned = [replace(s, findings=(replace(s.findings[0], statistic=replace(s.findings[0].statistic, unit="°")),))
               for s in (a, survey(0.1, "tuned", heads=heads))]  # fmt: skip
     assert "rose from 0.500 to 0.600° (" in " ".join(comparison_text(compare(*turned)).split())
+
+
+def test_a_reading_that_is_too_long_ends_with_a_clause():
+    text = "; ".join(f"clause {place} of several words that fill the line" for place in range(12)) + "."
+    lines = [line.plain for line in _few_lines(text, 80)]
+    assert len(lines) == 4 and "…" not in "".join(lines)
+    shown = " ".join(" ".join(lines).split())
+    left = 12 - shown.count("of several words that fill the line")
+    assert left and shown.endswith(f"fill the line; {left} more in the saved tables.")
+    assert [line.plain for line in _few_lines("One clause.", 80)] == ["   One clause."]
+
+
+def test_errors_of_rounding_do_not_differ():
+    assert Change(Number(1.3e-6), Number(1.15e-6)).outcome == "the same"
+    assert Change(Number(1.3e-5), Number(1.15e-5)).outcome == "unequal"
 
 
 def test_rounding_is_no_change():
