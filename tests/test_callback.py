@@ -27,7 +27,8 @@ from armillary.specimens.models.draws import generator
 from armillary.specimens.models.texts import corpus
 from armillary.training import snapshot as measuring
 from armillary.training.callback import GeometryCallback
-from armillary.training.snapshot import DivergedError, Snapshot, snapshot
+from armillary.training.health import HealthCallback
+from armillary.training.snapshot import DivergedError, Snapshot, plain, snapshot
 
 TEXT = torch.randint(3, 97, (6, 14), generator=generator(3))
 
@@ -406,8 +407,61 @@ def test_hugging_face_trainer_at_evaluations(tmp_path):
     assert [row["step"] for row in lines(log)] == [0, 3, 6]
 
 
+def test_health_and_geometry_side_by_side(tmp_path):
+    """Both under one trainer: each has its own log and its own place in the history."""
+    health, geometry = (tmp_path / f"{name}.jsonl" for name in ("health", "geometry"))
+    callbacks = [GeometryCallback(TEXT, every=2, log=geometry), HealthCallback(TEXT, every=2, log=health)]
+    with pytest.warns(RuntimeWarning, match="loss on the text"):  # an untrained model guesses
+        trainer = train(tmp_path / "run", callbacks)
+    assert [row["step"] for row in lines(geometry)] == [0, 2, 4, 5]
+    assert [row["step"] for row in lines(health)] == [2, 4, 5]
+    history = [row for row in trainer.state.log_history if "health/loss.text" in row]
+    assert [row["step"] for row in history] == [2, 4, 5]
+    assert {row["status"] for row in lines(health)} == {"bad"}
+    last = callbacks[1].check(trainer.model).scalars()
+    assert {name: value for name, value in history[-1].items() if "/" in name} == plain(last)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_health_at_evaluations_can_end_the_training(tmp_path):
+    settings = {"eval_strategy": "steps", "eval_steps": 2, "max_steps": 6}
+    trainer = train(tmp_path / "a", [HealthCallback(TEXT, log=tmp_path / "a.jsonl", stop=True)], **settings)
+    assert trainer.state.global_step == 2
+    assert [row["step"] for row in lines(tmp_path / "a.jsonl")] == [2]
+    trainer = train(tmp_path / "b", [HealthCallback(TEXT, log=tmp_path / "b.jsonl")], **settings)
+    assert trainer.state.global_step == 6
+    assert [row["step"] for row in lines(tmp_path / "b.jsonl")] == [2, 4, 6]
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_health_of_a_stream_that_is_infinite(tmp_path, stop):
+    """No weight is, so the check cannot finish; the run is told, and ends only if asked."""
+    model, log = tiny("gpt2"), tmp_path / "log.jsonl"
+    with torch.no_grad():
+        model.transformer.h[0].mlp.c_proj.weight.mul_(1e38)
+    control = tr.TrainerControl()
+    with pytest.warns(RuntimeWarning, match="step 3: the stream contains NaN or infinity"):
+        HealthCallback(TEXT, every=3, log=log, stop=stop).on_step_end(None, fake_state(), control, model=model)
+    assert control.should_training_stop == stop
+    assert [(row["step"], row["status"]) for row in lines(log)] == [(3, "bad")]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_resumed_run_keeps_no_health_of_lost_steps(tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f'{{"step": {step}, "status": "ok"}}\n' for step in (2, 4, 6)))
+    look, state = HealthCallback(TEXT, every=2, log=log), fake_state(4)
+    look.on_train_begin(None, state, tr.TrainerControl(), model=tiny("gpt2"))
+    assert [row["step"] for row in lines(log)] == [2]
+    look.on_step_end(None, state, tr.TrainerControl(), model=tiny("gpt2"))
+    look.on_train_end(None, state, tr.TrainerControl(), model=tiny("gpt2"))
+    assert [row["step"] for row in lines(log)] == [2, 4]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_watching_does_not_change_what_is_learnt(tmp_path):
-    watched = train(tmp_path / "a", [GeometryCallback(TEXT, every=1)]).model.state_dict()
+    watchers = [GeometryCallback(TEXT, every=1), HealthCallback(TEXT, every=2)]
+    watched = train(tmp_path / "a", watchers).model.state_dict()
     alone = train(tmp_path / "b", []).model.state_dict()
     assert all(torch.equal(watched[name], alone[name]) for name in alone)
 

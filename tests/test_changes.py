@@ -14,7 +14,7 @@ from armillary.results.compare import Change, Number, compare
 from armillary.results.compare.changes import ratio
 from armillary.results.compare.similarity import Similarity, SimilarityMaps
 from armillary.results.store import read_survey, write_survey
-from armillary.views.compare.comparison import comparison_json, comparison_text
+from armillary.views.compare.comparison import _few_lines, comparison_json, comparison_text
 from armillary.views.compare.comparison_page import comparison_page
 from armillary.views.text.progress import Bar
 
@@ -88,6 +88,33 @@ def test_the_ten_largest_changes_are_ranked_by_effect_size():
     assert shifts[0].effect == pytest.approx(0.6 / spread, rel=1e-4)
     assert "1. claim.12: share rose from 0.500 to 1.10" in " ".join(comparison_text(made).split())
     assert compare(claims(0.5, 0.6), claims(0.5, 0.6)).shifts == ()
+
+
+def test_a_column_is_told_by_what_it_means():
+    """Where a claim's number stays and its rows change; a unit of degrees stands at its number."""
+    heads = [f"L{i}H{j}" for i in range(4) for j in range(2)]
+    a, b = survey(0.0, heads=heads), survey(0.1, "tuned", heads=heads)
+    b = replace(b, findings=(replace(b.findings[0], statistic=a.findings[0].statistic),))
+    said = " ".join(comparison_text(compare(a, b)).split())
+    assert "attention.cosine: what r2 means (column r2) rose in 8 of 8 rows" in said
+    turned = [replace(s, findings=(replace(s.findings[0], statistic=replace(s.findings[0].statistic, unit="°")),))
+              for s in (a, survey(0.1, "tuned", heads=heads))]  # fmt: skip
+    assert "rose from 0.500 to 0.600° (" in " ".join(comparison_text(compare(*turned)).split())
+
+
+def test_a_reading_that_is_too_long_ends_with_a_clause():
+    text = "; ".join(f"clause {place} of several words that fill the line" for place in range(12)) + "."
+    lines = [line.plain for line in _few_lines(text, 80)]
+    assert len(lines) == 4 and "…" not in "".join(lines)
+    shown = " ".join(" ".join(lines).split())
+    left = 12 - shown.count("of several words that fill the line")
+    assert left and shown.endswith(f"fill the line; {left} more in the saved tables.")
+    assert [line.plain for line in _few_lines("One clause.", 80)] == ["   One clause."]
+
+
+def test_errors_of_rounding_do_not_differ():
+    assert Change(Number(1.3e-6), Number(1.15e-6)).outcome == "the same"
+    assert Change(Number(1.3e-5), Number(1.15e-5)).outcome == "unequal"
 
 
 def test_rounding_is_no_change():

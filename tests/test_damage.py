@@ -5,6 +5,8 @@ import hashlib
 import io
 import json
 import runpy
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -332,3 +334,35 @@ def test_an_interrupt_tells_what_is_on_disk(survey: Survey, tmp_path: Path, monk
     monkeypatch.setattr(reporting, "save_report", late)
     said = run("report", tmp_path).stderr
     assert said == f"armillary: interrupted; 1 file had been written, the last of them {tmp_path / 'report.html'}.\n"
+
+
+def test_a_reader_that_goes_ends_the_command_quietly():
+    """As before `head`: no traceback, no report of an error; a broken pipe to a process of ours is one."""
+    code = (
+        "import os, sys; from armillary.cli.terminal.failures import friendly\n"
+        "def command():\n"
+        "    while True:\n"
+        "        os.write(1, b'a line' * 1000)\n"
+        "try:\n"
+        "    friendly(command)()\n"
+        "except BrokenPipeError:\n"
+        "    os._exit(7)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.wait(60) == 7 and process.stderr.read() == b""
+
+    @failures.friendly
+    def of_our_own():
+        raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(SystemExit) as ended:
+        of_our_own()
+    assert ended.value.code == failures.BUG
+
+
+def test_the_list_of_commands_cuts_no_sentence():
+    listed = works("--help").output.split("Commands:")[1]
+    assert "..." not in listed and max(map(len, listed.splitlines())) <= 80

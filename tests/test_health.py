@@ -20,6 +20,7 @@ from armillary.results.sheets.health import STATUSES
 from armillary.run import text_of
 from armillary.specimens.models.sick import HEAD, INJURIES, LAYER, TWIN, UNIT, injured
 from armillary.training.health import HealthCallback
+from armillary.views.text.health import health_text
 
 TOKENS = 800
 # Injury → the line that must find it, its status, and what names the place.
@@ -28,6 +29,7 @@ FOUND = {
     "a duplicated unit": ("units.double", "look", f"L{LAYER} unit {TWIN} = {UNIT}"),
     "a silent head": ("heads.silent", "look", f"L{LAYER}H{HEAD}"),
     "uniform heads": ("heads.uniform", "bad", "L0H0"),
+    "a head on one token": ("heads.collapsed", "look", f"L{LAYER}H{HEAD}"),
     "a large weight": ("weights.largest", "look", f"h.{LAYER}.mlp.c_proj.weight"),
     "a weight beyond float16": ("weights.largest", "bad", f"h.{LAYER}.mlp.c_proj.weight"),
     "a weight that is NaN": ("weights.finite", "bad", f"h.{LAYER}.mlp.c_proj.weight"),
@@ -109,7 +111,7 @@ def test_the_loss_is_the_models_own(healthy, text, health):
 
 def test_text_page_and_json(health, tmp_path):
     shown = str(health)
-    assert len(shown.splitlines()) <= 28
+    assert len(shown.splitlines()) <= 30
     assert all(line.name in shown for line in health.lines)
     page = health.save(tmp_path / "health.html").read_text("utf-8")
     assert "http" not in re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL).replace("http-equiv", "")
@@ -132,6 +134,49 @@ def test_a_pipeline_is_stopped_by_what_is_bad(healthy, tmp_path):
     assert "Too large for float16" in " ".join(run.output.split())
 
 
+def test_broken_files_are_the_answer_not_a_refusal(healthy, tmp_path):
+    """All other commands refuse such a model; here it is what was asked."""
+    folder = tmp_path / "sick"
+    sick = injured(healthy.model, "a weight that is NaN")
+    with torch.no_grad():
+        sick.transformer.h[0].ln_1.weight[2] = float("inf")
+    sick.save_pretrained(folder)
+    healthy.tokenizer.save_pretrained(folder)
+    run = CliRunner().invoke(main, ["health", str(folder), "--strict", "--json"])
+    assert run.exit_code == 1, run.output
+    finite = json.loads(run.stdout)["lines"][0]
+    assert (finite["id"], finite["status"], finite["shown"]) == ("weights.finite", "bad", "2 tensors")
+    assert "h.0.ln_1.weight" in finite["where"] and f"h.{LAYER}.mlp.c_proj.weight" in finite["where"]
+    assert CliRunner().invoke(main, ["health", str(folder)]).exit_code == 0
+    assert armillary.health(sick, progress=False).status == "bad"
+    run = CliRunner().invoke(main, ["survey", str(folder)])
+    assert run.exit_code == 2 and "contains NaN or infinity" in run.output
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_nothing_is_cut_beside_a_base(health, width):
+    shown = health_text(against(health, health), width)
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
+    for line in health.lines:
+        assert line.usual.replace(" to ", "–") in shown
+    assert width < 80 or len(shown.splitlines()) <= 30
+
+
+def test_what_does_not_apply_is_not_called_ok(health):
+    lines = tuple(
+        replace(line, value=math.nan, shown="does not apply") if line.id == "loss.text" else line
+        for line in health.lines
+    )
+    without = replace(health, lines=lines)
+    assert without.title == "builtin:gpt: nothing to look at in 19 checks"
+    assert re.search(r"^–      loss on the text, over a blind guess  –", health_text(without, 80), re.MULTILINE)
+
+
+def test_massive_activations_are_placed(health):
+    where = health["stream.massive"].where
+    assert re.fullmatch(r"L\d\.resid_\w+, dimension \d+, first token in \d+% of documents, tokens '.+'", where)
+
+
 def test_an_unknown_ending_is_refused_before_anything_is_loaded():
     run = CliRunner().invoke(main, ["health", "nowhere", "--out", "h.pdf"])
     assert run.exit_code == 2 and "give a file in .html, .json or .csv" in run.output
@@ -146,7 +191,8 @@ def test_the_callback_logs_warns_and_stops(healthy, text, tmp_path):
     assert not control.should_training_stop
     assert state.log_history[0]["health/units.dead"] < 0.01
     assert callback(1, healthy.model) == {}
-    with pytest.warns(RuntimeWarning, match="step 2: .*NaN"):
+    state.global_step = 4
+    with pytest.warns(RuntimeWarning, match="step 4: .*NaN"):
         callback.on_step_end(None, state, control, model=injured(healthy.model, "a weight that is NaN"))
     assert control.should_training_stop
     assert len((tmp_path / "health.jsonl").read_text().splitlines()) == 2

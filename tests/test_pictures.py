@@ -1,8 +1,12 @@
 """Is a figure for a paper whole, sized in inches, and the same picture in every format, without a browser?"""
 
 import io
+import math
+import os
 import re
 import runpy
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,6 +24,7 @@ from armillary.views.figures.figure import drawn, figure
 from armillary.views.figures.paint import DPI, painted
 from armillary.views.figures.panels import panel
 from armillary.views.figures.print.picture import SIZES, picture, picture_svg
+from armillary.views.figures.scales import Numbers
 from armillary.views.text.glossary import PLAIN, SYNONYMS, TERMS, explained
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
@@ -80,6 +85,16 @@ def test_the_command_writes_figures(tmp_path):
 # ---- what figures must say ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("low", [3e-8, 0.0021, 1.7, 25.0, 995.0, 4.1e6])
+@pytest.mark.parametrize("factor", [1.01, 1.3, 2.3, 6.0, 40.0])
+def test_a_log_axis_has_at_least_three_ticks(low, factor):
+    """One mark alone is no scale: it does not say how far the next one is."""
+    axis = Numbers(True, math.log10(low), math.log10(low * factor))
+    ticks = axis.ticks()
+    assert 3 <= len(ticks) <= 9 and len(set(ticks.values())) == len(ticks)
+    assert all(low * (1 - 1e-9) <= value <= low * factor * (1 + 1e-9) for value in ticks)
+
+
 def test_counts_have_whole_ticks_and_shares_do_not():
     axis = panel(line("vanishing eigenvalues", [1, 1, 2])).cells[0].yaxis
     assert axis["dtick"] == 1
@@ -121,6 +136,34 @@ def test_the_glossary_explains_terms_once_and_nothing_else():
     said = explained("S3 says that ln1 and ln1 differ; salon1 does not. &lt;b&gt;")
     assert said.count("<abbr") == 2 and "salon1 does" in said and "&lt;b&gt;" in said
     assert re.search(r"<abbr title='[^']+' tabindex='0'>ln1</abbr> and ln1", said)
+
+
+def test_a_picture_is_the_same_in_every_process():
+    """Python hashes strings differently in each, and plotly's layout follows."""
+    code = (
+        "import sys; sys.path[:0] = [{!r}]; import runpy; from armillary.views.figures.figure import figure; "
+        "from armillary.views.figures.print.picture import picture_svg; "
+        "survey = runpy.run_path({!r})['hostile_survey'](); "
+        "print(picture_svg(lambda narrow: figure(survey.findings[0], narrow)))"
+    ).format(str(Path(__file__).parent), str(Path(__file__).parent / "browser" / "synthetic.py"))
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in "123"
+    }
+    assert len(seen) == 1
+
+
+def test_sites_are_explained_with_their_layer():
+    said = explained("at L4.resid_mid and L0.ln2, not at L1.z or XL0.ln1")
+    assert "stream between attention and feed-forward' tabindex='0'>L4.resid_mid</abbr>" in said
+    assert said.count("<abbr") == 2 and "XL0.ln1" in said
+
+
+def test_terms_are_explained_once_over_several_texts():
+    seen: set[str] = set()
+    assert [explained(text, seen).count("<abbr") for text in ("L0.ln1", "L1.ln1", "L0.ln2", "γ")] == [1, 0, 1, 1]
 
 
 def test_the_glossary_is_that_of_the_docs():

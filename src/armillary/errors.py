@@ -16,6 +16,15 @@ class ModelError(ArmillaryError):
     """A model that cannot be found, read, trusted or understood."""
 
 
+class BrokenWeightsError(ModelError):
+    """A model with weights that hold NaN, infinity, or numbers whose products overflow."""
+
+    def __init__(self, message: str, peaks: dict[str, float]) -> None:
+        super().__init__(message)
+        self.peaks = peaks
+        """Weight → largest magnitude, NaN where one is."""
+
+
 class LawError(ModelError):
     """A model whose anatomy does not reproduce its own computation."""
 

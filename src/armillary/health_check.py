@@ -2,13 +2,14 @@
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from armillary.anatomy import Anatomy
-from armillary.errors import TextError
+from armillary.errors import BrokenWeightsError, TextError
 from armillary.flow.documents import from_any
 from armillary.readouts.health.health_report import against as beside
-from armillary.readouts.health.health_report import check_health
+from armillary.readouts.health.health_report import broken_health, check_health
 from armillary.results.sheets.health import Health
 from armillary.run import DEFAULT_MODEL, DEFAULT_TOKENS, SEED, load, text_of
 from armillary.views.text.progress import progress_bar
@@ -42,7 +43,12 @@ def health(
     def checked(source: Any, its_tokenizer: Any) -> Health:
         anatomy = source
         if not isinstance(source, Anatomy):
-            anatomy = load(source, tokenizer=its_tokenizer, progress=progress, **how)
+            try:
+                anatomy = load(source, tokenizer=its_tokenizer, progress=progress, **how)
+            except BrokenWeightsError as error:
+                # What every other command refuses is the answer here.
+                name = str(source) if isinstance(source, str | Path) else type(source).__name__
+                return broken_health(name, error.peaks)
         with progress_bar(progress) as bar:
             return check_health(anatomy, text_of(anatomy, documents, tokens, seed), seed, bar.say)
 

@@ -119,14 +119,19 @@ class GeometryCallback(TrainerCallback):
         return scalars
 
     def _write(self, row: dict[str, Any]) -> None:
-        if self.log is None:
-            return
-        try:
-            Path(self.log).parent.mkdir(parents=True, exist_ok=True)
-            with Path(self.log).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(plain(row), allow_nan=False) + "\n")
-        except OSError as error:
-            raise OutputError(f"log={str(self.log)!r} cannot be written ({error.strerror}); name a file.") from None
+        append_row(self.log, row)
+
+
+def append_row(log: str | os.PathLike[str] | None, row: dict[str, Any]) -> None:
+    """One line of JSON at the end of a log; nothing without a log."""
+    if log is None:
+        return
+    try:
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        with Path(log).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(plain(row), allow_nan=False) + "\n")
+    except OSError as error:
+        raise OutputError(f"log={str(log)!r} cannot be written ({error.strerror}); name a file.") from None
 
 
 def _summary_writer(asked: Any) -> Callable[[str], Any]:

@@ -4,7 +4,7 @@ A `HealthCallback` runs the checks of `armillary health` on one fixed text, at e
 This module imports torch and transformers: import it on demand.
 """
 
-import json
+import os
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,12 @@ from torch import nn
 from transformers import TrainerCallback
 
 from armillary.anatomy.read import read
-from armillary.errors import ArmillaryError
+from armillary.errors import ArmillaryError, ValuesError
 from armillary.flow.capture import still
+from armillary.lab.log import cut
 from armillary.readouts.health.health_report import check_health
 from armillary.results.sheets.health import Health
-from armillary.training.callback import as_corpus, unwrap
+from armillary.training.callback import append_row, as_corpus, unwrap
 from armillary.training.snapshot import plain
 
 
@@ -33,12 +34,13 @@ class HealthCallback(TrainerCallback):
     log     a file to which every check appends one line of JSON
     stop    end the training when a line is bad
 
-    What is bad is also warned of. Under Hugging Face's Trainer the values are added to `state.log_history`.
+    What is bad is also warned of. Under Hugging Face's Trainer there is also a check after the last step, and the
+    values are added to `state.log_history`.
     """
 
     tokens: Any = field(repr=False)
     every: int | None = None
-    log: str | Path | None = None
+    log: str | os.PathLike[str] | None = None
     stop: bool = False
 
     def __post_init__(self) -> None:
@@ -47,6 +49,7 @@ class HealthCallback(TrainerCallback):
                 f"every={self.every} is not an interval; give 1 step or more, or None for evaluations."
             )
         self._corpus = as_corpus(self.tokens)
+        self._last_step: int | None = None
 
     def check(self, model: nn.Module) -> Health:
         """One check, in evaluation mode without gradients; the model and the random state are left unchanged."""
@@ -65,6 +68,12 @@ class HealthCallback(TrainerCallback):
             return {}
         return self._record(step, model).scalars()
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """A run that resumes leaves out what was logged behind its checkpoint."""
+        self._last_step = None
+        if self.log is not None and state.global_step and state.is_world_process_zero:
+            cut(Path(self.log), state.global_step - 1)
+
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         if self.every is not None and state.global_step % self.every == 0:
             self._take(state, control, given["model"])
@@ -73,10 +82,23 @@ class HealthCallback(TrainerCallback):
         if self.every is None:
             self._take(state, control, given["model"])
 
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._take(state, control, given["model"])
+
     def _take(self, state: Any, control: Any, model: nn.Module) -> None:
-        if not state.is_world_process_zero:
+        """One check per step, by the first process only."""
+        if not state.is_world_process_zero or state.global_step == self._last_step:
             return
-        health = self._record(state.global_step, model)
+        self._last_step = state.global_step
+        try:
+            health = self._record(state.global_step, model)
+        except ValuesError:
+            # No weight is NaN, but the stream is: there is nothing to check, and nothing worse to say.
+            what = "the stream contains NaN or infinity: training has diverged; use a lower rate."
+            warnings.warn(f"step {state.global_step}: {what}", RuntimeWarning, stacklevel=2)
+            append_row(self.log, {"step": state.global_step, "status": "bad", "error": what})
+            control.should_training_stop |= self.stop
+            return
         state.log_history.append({**plain(health.scalars()), "epoch": state.epoch, "step": state.global_step})
         if self.stop and health.status == "bad":
             control.should_training_stop = True
@@ -86,9 +108,5 @@ class HealthCallback(TrainerCallback):
         bad = [f"{line.name}: {line.shown}" for line in health.lines if line.status == "bad"]
         if bad:
             warnings.warn(f"step {step}: {'; '.join(bad)}", RuntimeWarning, stacklevel=2)
-        if self.log is not None:
-            path = Path(self.log)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": step, "status": health.status, **plain(health.scalars())}) + "\n")
+        append_row(self.log, {"step": step, "status": health.status, **health.scalars()})
         return health

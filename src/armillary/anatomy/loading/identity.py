@@ -50,6 +50,11 @@ def _largest(weight: Tensor) -> float:
     return max(-float(low), float(high)) if low == low else math.nan
 
 
+def weight_peaks(model: nn.Module) -> dict[str, float]:
+    """Weight → largest magnitude; NaN where it holds one."""
+    return {name: _largest(parameter.detach()) for name, parameter in model.named_parameters()}
+
+
 def fingerprint(model: nn.Module) -> tuple[str, str]:
     """A short hash of the weights, and what is wrong with one of them ('' if none is)."""
     digest = hashlib.sha256()

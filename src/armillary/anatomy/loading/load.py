@@ -18,7 +18,7 @@ from armillary.anatomy.anatomy import Anatomy
 from armillary.anatomy.families import PARTS, WITH_WHOLE, family_of
 from armillary.anatomy.loading import cache, catalogue
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
-from armillary.anatomy.loading.identity import checksum, fingerprint
+from armillary.anatomy.loading.identity import checksum, fingerprint, weight_peaks
 from armillary.anatomy.loading.live_models import held_model
 from armillary.anatomy.loading.quiet import quiet
 from armillary.anatomy.loading.tokenizer_files import load_tokenizer
@@ -34,7 +34,7 @@ from armillary.anatomy.loading.weights import (
 )
 from armillary.anatomy.read import check_config, read
 from armillary.anatomy.reading.modules import optional
-from armillary.errors import ModelError, nearest
+from armillary.errors import BrokenWeightsError, ModelError, nearest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 HEADS = (
@@ -283,9 +283,10 @@ def _finish(model: Any, name: str, part: str = "") -> Anatomy:
     anatomy = replace(read(model, name), other_parts=others)
     print_, broken = fingerprint(model)
     if broken:
-        raise ModelError(
+        raise BrokenWeightsError(
             f"the weight {broken}: the model is broken (a diverged training run, or a damaged file); use another "
-            "checkpoint."
+            "checkpoint.",
+            weight_peaks(model),
         )
     return replace(anatomy, provenance={"fingerprint": print_, "checksum": checksum(model)})
 

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import select
 import sys
 import tempfile
 import traceback
@@ -44,6 +45,8 @@ def friendly(
         except click.ClickException:
             raise
         except Exception as error:
+            if isinstance(error, BrokenPipeError) and _reader_has_gone():
+                raise  # click ends the command without a word, as programs do before `head`
             # torch reports full memory as a RuntimeError.
             full = ("out of memory", "can't allocate memory")
             if isinstance(error, MemoryError) or any(words in str(error) for words in full):
@@ -57,6 +60,16 @@ def friendly(
             tell(unforeseen(error), BUG)
 
     return wrapped
+
+
+def _reader_has_gone() -> bool:
+    """Does nobody read standard output any more? A pipe to a process of ours would be another matter."""
+    try:
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), 0)
+        return bool(pipe.poll(0))
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def _is_name(error: Exception) -> bool:
@@ -107,6 +120,12 @@ def unforeseen(error: Exception) -> str:
 
 class Commands(click.Group):
     """The commands, with usage errors made harmless: an option or a name can carry terminal escapes as well."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The first sentence of each command, whole; click would cut it at the edge."""
+        rows = [(name, command.get_short_help_str(1000)) for name, command in sorted(self.commands.items())]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def main(self, *args: Any, **more: Any) -> Any:
         alone = more.pop("standalone_mode", True)

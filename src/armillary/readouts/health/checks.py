@@ -6,6 +6,7 @@ nothing else can: a line is looked at if it lies beyond four times the usual ran
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,7 @@ import numpy as np
 
 from armillary.probes.machinery import Floats, T
 from armillary.probes.machinery.verdicts import name_heads, name_sites
-from armillary.readouts.health.vitals import SILENT, Vitals, Weights
+from armillary.readouts.health.vitals import SILENT, Vitals
 from armillary.results.numbers import number
 from armillary.results.sheets.health import HealthLine, Status
 
@@ -23,7 +24,7 @@ from armillary.results.sheets.health import HealthLine, Status
 HALF, ROOM = 65504.0, 8.0
 # Beyond the usual range by this factor, a value that has no limit of its own is looked at.
 BEYOND = 4.0
-UNIFORM = 0.98
+UNIFORM, COLLAPSED = 0.98, 0.02
 
 
 @dataclass(frozen=True)
@@ -78,23 +79,25 @@ def usual_range(id: str) -> tuple[float, float] | None:
 
 
 def health_lines(vitals: Vitals) -> tuple[HealthLine, ...]:
-    return (*weight_lines(vitals.weights), *(_line(check, vitals) for check in CHECKS))
+    weights = vitals.weights
+    lines = weight_lines(weights.broken, weights.largest, weights.largest_name)
+    return (*lines, *(_line(check, vitals) for check in CHECKS))
 
 
-def weight_lines(weights: Weights) -> tuple[HealthLine, ...]:
-    """What can be said of the weights alone."""
-    count = len(weights.broken)
-    broken = HealthLine(
+def weight_lines(broken: Sequence[str], largest: float, largest_name: str) -> tuple[HealthLine, ...]:
+    """What can be said of the weights alone: those that hold NaN or infinity, and the largest of the others."""
+    count = len(broken)
+    finite = HealthLine(
         "weights.finite",
         "weights that hold NaN or infinity",
         "bad" if count else "ok",
         float(count),
-        f"{count} tensors" if count else "none",
+        f"{count} tensor{'s' * (count > 1)}" if count else "none",
         "none",
-        name_sites(weights.broken, 3),
+        name_sites(broken, 3),
         "Go back to the last checkpoint without; lower the rate or clip gradients." if count else "",
     )
-    return broken, _made(LARGEST, weights.largest, weights.largest_name)
+    return finite, _made(LARGEST, largest, largest_name)
 
 
 def _line(check: Check, vitals: Vitals) -> HealthLine:
@@ -156,7 +159,15 @@ def _massive(v: Vitals) -> tuple[float, str]:
     column = v.extremes.dimension[:, at]
     dimension = int(np.bincount(column).argmax())
     first = float((v.extremes.position[:, at] == 0).mean())
-    return float(ratios[at]), f"{v.extremes.states[at]}, dimension {dimension}, first token in {first:.0%} of documents"
+    where = f"{v.extremes.states[at]}, dimension {dimension}, first token in {first:.0%} of documents"
+    names = [_token(v, token) for token, _ in Counter(v.extremes.token[:, at].tolist()).most_common(3)]
+    return float(ratios[at]), f"{where}, tokens {', '.join(names)}"
+
+
+def _token(v: Vitals, token: int) -> str:
+    """A token as its tokenizer writes it; its id without one."""
+    tokenizer = v.anatomy.tokenizer
+    return str(token) if tokenizer is None else repr(tokenizer.decode([token]))
 
 
 def _sinks(v: Vitals) -> tuple[float, str]:
@@ -166,6 +177,11 @@ def _sinks(v: Vitals) -> tuple[float, str]:
 
 def _uniform(v: Vitals) -> tuple[float, str]:
     flags = v.pattern("entropy") > UNIFORM
+    return (float(flags.mean()), name_heads(flags, 3)) if v.patterns is not None else (float("nan"), "")
+
+
+def _collapsed(v: Vitals) -> tuple[float, str]:
+    flags = v.pattern("entropy") < COLLAPSED
     return (float(flags.mean()), name_heads(flags, 3)) if v.patterns is not None else (float("nan"), "")
 
 
@@ -246,6 +262,10 @@ CHECKS: tuple[Check, ...] = (
     Check("heads.uniform", "heads that attend to all alike", _uniform,
           "These heads choose nothing: they can be pruned, or their queries and keys have not been trained.",
           look=0.10, bad=0.50, share=True),
+    Check("heads.collapsed", "heads that attend to one token", _collapsed,
+          # MiniLM-L6 has one such head of 72, SmolLM2 two of 270.
+          "Their scores are very large. Some heads learn this; if it is new, lower the rate or normalise q and k.",
+          look=0.02, bad=0.50, share=True),
     Check("heads.silent", "heads that write nothing", _silent_heads,
           "These heads can be removed; if there are many, look at weight decay and the initial scale.",
           look=0.0, bad=0.10, share=True),

@@ -27,8 +27,17 @@ def check_health(
     text = f"{corpus.source}, {corpus.documents} documents, {corpus.tokens} tokens"
     models = ", ".join(usual_values())
     if isinstance(vitals, Weights):
-        return Health(anatomy.name, text, weight_lines(vitals), usual_of=models)
+        lines = weight_lines(vitals.broken, vitals.largest, vitals.largest_name)
+        return Health(anatomy.name, text, lines, usual_of=models)
     return Health(anatomy.name, text, health_lines(vitals), _pictures(vitals), models)
+
+
+def broken_health(name: str, peaks: dict[str, float]) -> Health:
+    """What can be said of a model that cannot be read because of its weights, by their largest magnitudes."""
+    broken = tuple(label for label, peak in peaks.items() if not math.isfinite(peak))
+    largest = max((label for label in peaks if label not in broken), key=lambda label: peaks[label], default="")
+    lines = weight_lines(broken, peaks.get(largest, 0.0), largest)
+    return Health(name, "no text was read: the weights are broken", lines, usual_of=", ".join(usual_values()))
 
 
 def against(health: Health, base: Health) -> Health:

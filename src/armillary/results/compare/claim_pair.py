@@ -22,9 +22,12 @@ RULE = (
     "Intervals alone allow no correction for many rows, so the number of rows that differ is shown beside the number "
     "expected by chance. Numbers are the same if they agree to six digits; without an interval (read from weights, or "
     "counted) they are otherwise called unequal, without a statement of confidence. Differences at rounding level "
-    "count as none: below the resolution of the coarser of the two number formats, or both numbers below a millionth."
+    "count as none: below the resolution of the coarser of the two number formats, or both numbers below 7.6e-6, "
+    "which rounding in float32 explains."
 )
 DIGITS = 1e-6
+# 64 steps of float32, the limit of rules that ask for rounding alone.
+NOTHING = 64 * 2**-23
 # The distance from 1 to the next number of a format.
 RESOLUTION = {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}
 
@@ -57,7 +60,7 @@ class Change:
     a: Number
     b: Number
     rounding: float = DIGITS
-    """Relative differences below it are rounding; so are numbers below its square, or below a millionth."""
+    """Relative differences below it are rounding; so are numbers below its square, or below `NOTHING`."""
 
     @property
     def difference(self) -> Number:
@@ -92,7 +95,7 @@ class Change:
         """
         if math.isnan(self.a.value) or math.isnan(self.b.value):
             return "missing"
-        least = max(DIGITS, self.rounding**2)
+        least = max(NOTHING, self.rounding**2)
         tiny = abs(self.a.value) <= least and abs(self.b.value) <= least
         if tiny or math.isclose(self.a.value, self.b.value, rel_tol=self.rounding):
             return "the same"

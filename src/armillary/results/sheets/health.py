@@ -33,6 +33,10 @@ class HealthLine:
     base: str = ""
     """The same value of the model that this one is compared with."""
 
+    @property
+    def applies(self) -> bool:
+        return self.value == self.value
+
 
 @dataclass(frozen=True)
 class Health:
@@ -63,7 +67,7 @@ class Health:
 
     @property
     def title(self) -> str:
-        counts = {status: sum(line.status == status for line in self.lines) for status in STATUSES}
+        counts = {status: sum(line.applies and line.status == status for line in self.lines) for status in STATUSES}
         bad, look = counts["bad"], counts["look"]
         if not bad and not look:
             return f"{self.model}: nothing to look at in {counts['ok']} checks"
@@ -80,7 +84,7 @@ class Health:
             {
                 **vars(line),
                 "value": line.value if math.isfinite(line.value) else None,
-                "applies": line.value == line.value,
+                "applies": line.applies,
             }
             for line in self.lines
         ]

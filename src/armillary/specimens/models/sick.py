@@ -34,6 +34,11 @@ def _uniform_heads(model: Any) -> None:
         block.attn.c_attn.bias[: 2 * d] = 0
 
 
+def _sharp_head(model: Any) -> None:
+    k = model.config.n_embd // model.config.n_head
+    model.transformer.h[LAYER].attn.c_attn.weight[:, HEAD * k : (HEAD + 1) * k] *= 1000
+
+
 def _large_weight(model: Any) -> None:
     model.transformer.h[LAYER].mlp.c_proj.weight[UNIT, 3] = 2e4
 
@@ -73,6 +78,7 @@ INJURIES: Mapping[str, Callable[[Any], None]] = {
     "a duplicated unit": _double_unit,
     "a silent head": _silent_head,
     "uniform heads": _uniform_heads,
+    "a head on one token": _sharp_head,
     "a large weight": _large_weight,
     "a weight beyond float16": _infinite_in_half,
     "a weight that is NaN": _broken_weight,

@@ -2,7 +2,7 @@
 
 import math
 
-from armillary.results.compare import Comparison, LossChange, Pair, Shift
+from armillary.results.compare import Comparison, LossChange, Pair, Shift, Tally
 from armillary.results.numbers import interval_of, number
 from armillary.views.text.summary import verdict_text
 
@@ -34,16 +34,26 @@ def shift_text(shift: Shift) -> str:
     if shift.column is None:
         statistic = pair.b.statistic
         unit = f" {statistic.unit}" if statistic.unit and statistic.unit not in statistic.name else ""
+        unit = unit.strip() if unit == " °" else unit
         moved = "rose" if shift.effect > 0 else "fell"
         a, b = number(pair.a.statistic.value), number(pair.b.statistic.value)
         words = f"{statistic.name} {moved} from {a} to {b}{unit} ({size})"
     else:
         tally = shift.column
-        place = f" of {tally.table}" if tally.table else ""
         fell = tally.differ - tally.rose
         ways = [f"rose in {tally.rose}"] * bool(tally.rose) + [f"fell in {fell}"] * bool(fell)
-        words = f"{tally.column}{place} {' and '.join(ways)} of {tally.with_interval} rows ({size} in the median row)"
+        words = f"{_meaning(pair, tally)} {' and '.join(ways)} of {tally.with_interval} rows"
+        words += f" ({size} in the median row)"
     return f"{pair.id}: {words}; {_verdicts(pair)}."
+
+
+def _meaning(pair: Pair, tally: Tally) -> str:
+    """What a column says, with its name, by which it is found in the saved table."""
+    place = f" of {tally.table}" if tally.table else ""
+    table = pair.b.more_tables.get(tally.table) if tally.table else pair.b.table
+    meanings = {column.name: column.meaning for column in table.columns} if table is not None else {}
+    said = meanings.get(tally.column, "")
+    return f"{said} (column {tally.column}{place})" if said and said != tally.column else f"{tally.column}{place}"
 
 
 def _verdicts(pair: Pair) -> str:

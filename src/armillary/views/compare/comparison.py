@@ -103,7 +103,7 @@ def print_comparison(comparison: Comparison, console: Console, folder: Path | No
     for heading, told in overview(comparison) if comparison.pairs else []:
         lines += [Text(), Text(heading, "bold")]
         for text in told:
-            lines += wrapped(Text(show_text(text)), width, 1, 4)
+            lines += wrapped(Text(show_text(text)), width, 1)
     chapter = ""
     room = max((len(pair.id) for pair in comparison), default=0)
     quiet = [] if full else [pair.id for pair in comparison if is_quiet(pair)]
@@ -113,12 +113,23 @@ def print_comparison(comparison: Comparison, console: Console, folder: Path | No
         if pair.claim.chapter != chapter:
             chapter = pair.claim.chapter
             lines += [Text(), Text(chapter_title(chapter), "bold")]
-        lines += [_line(pair, room, width), *wrapped(Text(show_text(reading(pair))), width, 3, 4)]
+        lines += [_line(pair, room, width), *_few_lines(show_text(reading(pair)), width)]
     foot = [f"No difference found in {', '.join(quiet)}; --full prints them."] if quiet else []
     foot += [summary(comparison), *(f"Note: {note}." for note in comparison.notes), _KEY]
     foot += [f"Files: {folder}"] if folder else []
     lines += [Text(), *paragraphs(map(show_text, foot), width)]
     print_lines(lines, console)
+
+
+def _few_lines(text: str, width: int, most: int = 4) -> list[Text]:
+    """As many of the clauses as fit into a few lines; nothing ends within a clause."""
+    clauses = text.rstrip(".").split("; ")
+    for left in range(len(clauses)):
+        more = f"; {left} more in the saved tables." if left else "."
+        lines = wrapped(Text("; ".join(clauses[: len(clauses) - left]) + more), width, 3)
+        if len(lines) <= most:
+            break
+    return lines
 
 
 def _line(pair: Pair, room: int, width: int) -> Text:

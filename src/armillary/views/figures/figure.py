@@ -20,6 +20,7 @@ from armillary.views.figures.marks import COLOURS, LIGHT, MARKS
 from armillary.views.figures.narrow_layout import bar_below, stacked
 from armillary.views.figures.panels import LINE_HEIGHT, Panel, panel, spread
 from armillary.views.figures.passage_panel import passage_panels
+from armillary.views.text.glossary import TERMS
 from armillary.views.text.quoting import html_text, in_html, show_text
 from armillary.views.text.strip_scale import StripScale, on_strip
 from armillary.views.text.summary import chapter_title, chapters, model_line, text_line, verdict_text
@@ -27,6 +28,8 @@ from armillary.views.text.summary import chapter_title, chapters, model_line, te
 _HEADER, _FOOTER = 34, 66
 _LABEL_MARGIN, _BAR_MARGIN = 150, 90
 _ROW, _NARROW_ROW = 46, 130
+# Pixels between lines of small text.
+_NOTE_LINE = 15
 # Characters of a panel's meaning side by side.
 _WIDE, _NARROW = 100, 44
 _TAG = re.compile(r"<[^>]*>")
@@ -131,7 +134,8 @@ def _label_ends(layout: dict[str, Any], part: Panel, domain: tuple[float, float]
     for label, place in zip(part.labels, spread(part.labels, part.height), strict=True):
         text = "<br>".join(map(in_html, label.lines))
         at = domain[0] + place * (domain[1] - domain[0])
-        layout["annotations"].append(_note(text, 1, at, 12, label.color, xshift=8, yanchor="middle"))
+        note = _note(text, 1, at, 12, label.color, xshift=8, yanchor="middle")
+        layout["annotations"].append(note | ({"hovertext": TERMS[label.text]} if label.text in TERMS else {}))
 
 
 def _lower(layout: dict[str, Any], part: Panel, bottom: float, index: int, total: float) -> None:
@@ -178,6 +182,9 @@ def _rows_figure(findings: list[Finding], headline: str, subtitle: str, narrow: 
     key = "each row on its own scale; hollow: controls; upright: limits; dotted: prediction; bars: 95 % intervals"
     titles = heading(headline, f"{subtitle}<br>{key}")
     left, right, row = (14, 14, _NARROW_ROW) if narrow else (310, 270, _ROW)
+    row += _NOTE_LINE * max(
+        (len(lines) - 1 for finding in findings for lines in _row_words(finding, narrow)), default=0
+    )
     margin = {"l": left, "r": right, "t": titles.pop("top"), "b": 16}
     height = round(row * -level) + margin["t"] + margin["b"]
     canvas.update_layout(
@@ -261,24 +268,34 @@ def _row_notes(finding: Finding, level: float, narrow: bool) -> list[dict[str, A
     statistic = finding.statistic
     value = interval_of(statistic)
     unit = f" {in_html(show_text(statistic.unit, 16))}" if statistic.unit else ""
-    against = [f"{in_html(show_text(c.name, 28))}: {number(c.value)}" for c in finding.controls]
-    more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
     name = f"{mark}  <b>{in_html(finding.id)}</b>  {finding.verdict}"
-    beside = f"against {against[0]}{more}" if against else "no control"
+    words, beside = _row_words(finding, narrow)
     if narrow:
-        lines = ((name, 46, LIGHT.ink, 13), (in_html(show_text(statistic.name, 52)), 28, LIGHT.soft, 11),
-                 (f"<b>{value}</b>{unit}", -28, LIGHT.ink, 13), (beside, -46, LIGHT.control, 11))  # fmt: skip
+        lines = ((name, 46 + _NOTE_LINE * (len(words) - 1), LIGHT.ink, 13),
+                 ("<br>".join(words), 28 + _NOTE_LINE * (len(words) - 1) / 2, LIGHT.soft, 11),
+                 (f"<b>{value}</b>{unit}", -28, LIGHT.ink, 13),
+                 ("<br>".join(beside), -46 - _NOTE_LINE * (len(beside) - 1) / 2, LIGHT.control, 11))  # fmt: skip
         return [_note(text, 0, level, size, colour, yshift=at, yref="y", yanchor="middle")
                 for text, at, colour, size in lines]  # fmt: skip
     return [
         _at(name, level, "left", LIGHT.ink, 13, 8),
-        _at(in_html(show_text(statistic.name, 44)), level, "left", LIGHT.soft, 11, -9),
+        _at("<br>".join(words), level, "left", LIGHT.soft, 11, -9 - _NOTE_LINE * (len(words) - 1) / 2),
         _at(f"<b>{value}</b>{unit}", level, "right", LIGHT.ink, 13, 8),
-        _at(beside, level, "right", LIGHT.control, 11, -9),
+        _at("<br>".join(beside), level, "right", LIGHT.control, 11, -9 - _NOTE_LINE * (len(beside) - 1) / 2),
     ]
 
 
-def _at(text: str, level: float, side: str, colour: str, size: int, yshift: int) -> dict[str, Any]:
+def _row_words(finding: Finding, narrow: bool) -> tuple[list[str], list[str]]:
+    """What is measured and what it is compared with, in lines that fit beside the strip."""
+    more = f" (and {len(finding.controls) - 1} more)" if len(finding.controls) > 1 else ""
+    first = [f"against {show_text(c.name)}: {number(c.value)}{more}" for c in finding.controls[:1]]
+    texts = (show_text(finding.statistic.name), *(first or ["no control"]))
+    wide = (_NARROW, _NARROW) if narrow else (48, 42)
+    name, beside = ([in_html(line) for line in wrap(text, size)] for text, size in zip(texts, wide, strict=True))
+    return name, beside
+
+
+def _at(text: str, level: float, side: str, colour: str, size: int, yshift: float) -> dict[str, Any]:
     """Text in the left or right margin, beside its row."""
     place = {"x": 0, "xshift": -298} if side == "left" else {"x": 1, "xshift": 14}
     return _note(

@@ -67,6 +67,7 @@ def _outermost(values: list[float], texts: list[str]) -> tuple[list[float], list
 def bar_below(bar: dict[str, Any], bottom: float, pixels: float) -> dict[str, Any]:
     """A colour bar below its map instead of beside it; `bottom` is a share of the page, `pixels` its height."""
     title = {**bar.get("title", {}), "side": "bottom"}
+    title["text"] = title.get("text", "").replace("<br>", " ")
     place = {"orientation": "h", "x": 0, "xanchor": "left", "len": 1, "yanchor": "top", "thickness": 9}
     kept = {name: value for name, value in bar.items() if name not in ("x", "xanchor", "y", "yanchor", "len")}
     return {**kept, **place, "title": title, "y": max(0.0, bottom - pixels), "outlinewidth": 0}

@@ -24,12 +24,20 @@ LINE_HEIGHT = 15
 GAPPED = 60
 """Most rows or columns of a map that have gaps between them."""
 _LABEL_WIDTH = 20
+# Letters of a colour bar's title per line.
+_BAR_TITLE = 13
 # Several controls differ by the shape of their marks; each label begins with it.
 _SHAPES = (("diamond-open", "◇ "), ("square-open", "□ "), ("triangle-up-open", "△ "), ("circle-open", "○ "))
 # More marks than this would hide their line; a long one has a mark at every eighth of it.
 _MARKED, _FEW_MARKS = 24, 8
 # Units that say nothing beside an axis.
-_WORDS = {"°": "degrees", "√d": "multiples of √d", "%": "per cent", "cv": "coefficient of variation"}
+_WORDS = {
+    "°": "degrees",
+    "‖x‖": "length ‖x‖",
+    "√d": "multiples of √d",
+    "%": "per cent",
+    "cv": "coefficient of variation",
+}
 
 
 @dataclass
@@ -293,7 +301,9 @@ def _heat_panel(quantity: Quantity) -> Panel:
         yaxis |= {"range": [len(rows.full) - 0.5, -0.5], "showticklabels": index == 0}
         yaxis |= {"title": {"text": html_text(down) if index == 0 else ""}}
         cells.append(Cell([_heat(quantity, grid, colour, rows, columns)], xaxis, yaxis, name if len(grids) > 1 else ""))
-    bar = {"title": {"text": html_text(quantity.unit or "value"), "font": {"size": 12}}, "thickness": 12}
+    # The bar stands in the margin, where a long unit needs lines.
+    unit = "<br>".join(map(html_text, wrap(quantity.unit or "value", _BAR_TITLE)))
+    bar = {"title": {"text": unit, "font": {"size": 12}}, "thickness": 12}
     if colour.log:
         bar |= {"tickvals": [float(np.log10(v)) for v in colour.ticks()], "ticktext": list(colour.ticks().values())}
     coloraxis = {

@@ -72,7 +72,7 @@ class Numbers:
         }
 
     def ticks(self) -> dict[float, str]:
-        """Whole powers of ten, or 1-2-5 where they are too few."""
+        """Whole powers of ten; 1-2-5 where they are too few, and even steps where those are."""
         bottom = self.low if self.floor is None else math.log10(self.floor) + 0.4
         powers = range(math.ceil(bottom), math.floor(self.high) + 1)
         if len(powers) >= 3:
@@ -82,7 +82,24 @@ class Numbers:
             exponents = range(math.floor(bottom) - 1, math.ceil(self.high) + 1)
             marks = [m * 10.0**p for p in exponents for m in (1, 2, 5)]
             ticks = {v: number(v, 1) for v in marks if bottom <= math.log10(v) <= self.high}
+            ticks = ticks if len(ticks) >= 3 else _even_ticks(10.0**bottom, 10.0**self.high)
         return ticks if self.floor is None else {self.floor: "0", **ticks}
+
+
+def _even_ticks(low: float, high: float) -> dict[float, str]:
+    """Three to seven round numbers in even steps.
+
+    >>> list(_even_ticks(25, 58).values())
+    ['30', '40', '50']
+    """
+    power = 10.0 ** math.floor(math.log10((high - low) / 2))
+    step = next(m * power for m in (5, 2, 1, 0.5) if math.floor(high / m / power) - math.ceil(low / m / power) >= 2)
+    digits = max(1, math.floor(math.log10(high)) - math.floor(math.log10(step)) + 1)
+    marks = [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    texts = [number(mark, digits) for mark in marks]
+    return dict(
+        zip(marks, texts if len(set(texts)) == len(texts) else [f"{mark:.{digits}g}" for mark in marks], strict=True)
+    )
 
 
 @dataclass(frozen=True)

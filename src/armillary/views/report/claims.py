@@ -53,12 +53,13 @@ def _row(finding: Finding) -> LedgerRow:
     statistic = finding.statistic
     unit = f" {e(statistic.unit)}" if statistic.unit else ""
     control = finding.controls[0] if finding.controls else None
+    name = explained(e(statistic.name))
     cells = (
         f"{mark_html(finding.verdict)} {finding.verdict}{decided_html(finding)}"
         + _soft(finding.claim.kind)
         + _soft(reason(finding)),
-        f"<b>{link(finding.id)}</b><br><span class='soft'>{e(finding.claim.statement)}</span>",
-        f"<b class='value'>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{e(statistic.name)}</span>",
+        f"<b>{link(finding.id)}</b><br><span class='soft'>{explained(e(finding.claim.statement))}</span>",
+        f"<b class='value'>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{name}</span>",
         strip_html(finding),
         e(finding.reading) if finding.verdict == "failed" else told(finding.headline, finding.reading),
     )

@@ -6,7 +6,9 @@ from armillary.results.sheets.health import Health, HealthLine
 from armillary.views.text.quoting import html_text, show_text
 
 _STYLE = """<style>
-.checks td { vertical-align: top; } .checks .ok { color: #2e7d4f; } .checks .look { color: #b26a00; }
+.armillary .checks td { vertical-align: top; max-width: none; white-space: normal; padding-right: 10px; }
+.armillary .checks td:nth-child(2) { overflow-wrap: anywhere; }
+.checks .ok { color: #2e7d4f; } .checks .look { color: #b26a00; }
 .checks .bad { color: #b3261e; font-weight: 700; } .checks .soft { display: block; }
 @media screen and (prefers-color-scheme: dark) { .checks .ok { color: #7bc79a; } .checks .look { color: #f0b45a; }
 .checks .bad { color: #ff8a80; } }
@@ -39,7 +41,7 @@ def _table(health: Health) -> str:
 def _row(line: HealthLine, compared: bool) -> str:
     more = "".join(f"<span class='soft'>{html_text(text)}</span>" for text in (line.where, line.advice) if text)
     cells = [
-        f"<span class='{line.status}'>{line.status}</span>",
+        f"<span class='{line.status}'>{line.status}</span>" if line.applies else "–",
         f"{html_text(line.name)}{more}",
         html_text(line.shown),
     ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote
 
-from armillary.views.text.glossary import other_words
+from armillary.views.text.glossary import explained, other_words
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.summary import chapter_title
 
@@ -93,7 +93,8 @@ def _row(row: LedgerRow) -> str:
 
 def told(sentence: str, whole: str) -> str:
     """A sentence that stands by itself, and the whole text, which 'full text' shows instead; nothing is cut."""
-    return f"<span class='told'>{e(sentence)}</span><span class='more'>{e(whole)}</span>" if whole else e(sentence)
+    brief, full = explained(e(sentence)), explained(e(whole))
+    return f"<span class='told'>{brief}</span><span class='more'>{full}</span>" if whole else brief
 
 
 def link(claim_id: str) -> str:

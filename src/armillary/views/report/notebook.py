@@ -9,6 +9,7 @@ from armillary.results.survey import Survey
 from armillary.results.table import Table
 from armillary.views.figures.marks import COLOURS, DARK, FONT, LIGHT, MARKS, Palette
 from armillary.views.report.strip import strip_html
+from armillary.views.text.glossary import explained
 from armillary.views.text.quoting import are_numbers, html_text, show_cell
 from armillary.views.text.strip_scale import compared, comparison
 from armillary.views.text.summary import (
@@ -103,9 +104,9 @@ def table_html(
     stacks = bool(lists) or too_wide([column.heading for column in table.columns], shown)
     names = [html_text(name) if stacks else "" for name in (*(c.heading for c in table.columns), *lists)]
     labels = [f" data-name='{name}'" if name else "" for name in names]
-    body = ""
+    body, seen = "", set[str]()
     for i, row in enumerate(shown):
-        cells = [*map(escape, row), *(words[i] if words else ())]
+        cells = [*(explained(escape(cell), seen) for cell in row), *(words[i] if words else ())]
         styles = zip(cells, [*kinds, *[""] * len(lists)], labels, strict=True)
         body += f"<tr>{''.join(f'<td{kind}{label}>{cell}</td>' for cell, kind, label in styles)}</tr>"
     left = len(table.rows) - most

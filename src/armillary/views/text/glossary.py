@@ -17,11 +17,13 @@ TERMS = {
     "cross_out": "what attention to the encoder adds to the decoder's stream",
     "attn_out": "what attention adds to the stream",
     "mlp_out": "what the feed-forward layer adds to the stream",
+    "mlp_pre": "the feed-forward layer's values before the activation",
     "mlp_post": "the feed-forward layer's values after the activation",
     "W_QK": "a head's score as a bilinear form on two directions",
     "W_VO": "what a head writes, as a linear map of one direction (often called OV)",
     "γ": "the gain of a norm: one factor per axis",
     "β": "the shift of a norm: one summand per axis",
+    "null share": "share of |z|² that a head's matrix cannot see",
     "untrained twins": "the same architecture at random initialisation, several times",
     "massive": "a coordinate 1000 times the site's median magnitude",
     "logit lens": "what the model would predict if it stopped at this layer",
@@ -66,22 +68,27 @@ PLAIN = {
     "than by chance, and more so in later layers?",
 }
 """What is asked, for claims whose readings are dense."""
-_ANY = re.compile(r"(?<![\w.])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?!\w)")
+# A site is a term also with its layer before it: L3.ln1.
+_ANY = re.compile(
+    r"(?<![\w.])(?:L\d+\.)?(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?!\w)"
+)
 
 
-def explained(escaped: str) -> str:
+def explained(escaped: str, seen: set[str] | None = None) -> str:
     """HTML in which the first mention of every term says what it means; `escaped` has no tags.
+
+    `seen` are the terms that were explained before, and those of this text are added.
 
     >>> explained("γ of ln1")[:40]
     "<abbr title='the gain of a norm: one fac"
     """
-    seen: set[str] = set()
+    known = set() if seen is None else seen
 
     def mark(match: re.Match[str]) -> str:
-        if match[1] in seen:
+        if match[1] in known:
             return match[0]
-        seen.add(match[1])
-        return f"<abbr title='{TERMS[match[1]].replace(chr(39), '&#39;')}' tabindex='0'>{match[1]}</abbr>"
+        known.add(match[1])
+        return f"<abbr title='{TERMS[match[1]].replace(chr(39), '&#39;')}' tabindex='0'>{match[0]}</abbr>"
 
     return _ANY.sub(mark, escaped)
 

@@ -81,11 +81,13 @@ def _heading(figure: Any, width: int, left: int) -> tuple[str, int]:
     title = figure.layout.title
     lines: list[tuple[str, int, str]] = []
     for text, size, colour in (
-        (title.text, 15, LIGHT.ink),
-        (title.subtitle.text if title.subtitle else "", 12, LIGHT.soft),
+        # The title was wrapped for a screen; lines of the subtitle are lines.
+        ([title.text or ""], 15, LIGHT.ink),
+        (((title.subtitle and title.subtitle.text) or "").split("<br>"), 12, LIGHT.soft),
     ):
-        plain = " ".join(unescape(_TAG.sub(" ", text or "")).split())
-        lines += [(line, size, colour) for line in wrap(plain, int(width / (0.56 * size)))]
+        for given in text:
+            plain = " ".join(unescape(_TAG.sub(" ", given)).split())
+            lines += [(line, size, colour) for line in wrap(plain, int(width / (0.56 * size)))]
     parts, y = [], 8
     for text, size, colour in lines:
         y += size + 5

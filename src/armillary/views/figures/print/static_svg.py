@@ -91,7 +91,8 @@ class _Page:
         return (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
 
     def axes(self) -> Iterator[str]:
-        for key in self.layout:
+        # Plotly's order differs from run to run.
+        for key in sorted(self.layout):
             if not re.fullmatch(r"[xy]axis\d*", key) or self.layout[key].visible is False:
                 continue
             yield from self._axis(key[0] + key[5:], self.layout[key])
@@ -178,7 +179,7 @@ class _Page:
                 yield _text(str(trace.text[row][column]), (a + b) / 2, (c + d) / 2 + 4, ink, "middle", 11)
 
     def bars(self) -> Iterator[str]:
-        for key in self.layout:
+        for key in sorted(self.layout):
             if not re.fullmatch(r"coloraxis\d*", key) or self.layout[key].cmin is None:
                 continue
             scale, bar = self.layout[key], self.layout[key].colorbar
@@ -194,7 +195,8 @@ class _Page:
                 box = f"x='{x}' y='{foot - high * (i + 1) / 24:.1f}' width='11' height='{high / 24 + 0.5:.1f}'"
                 yield f"<rect {box} fill='{colour}'/>"
             if bar.title and bar.title.text and bar.title.text != "value":
-                yield _text(bar.title.text, x, foot - high - 12, LIGHT.soft, "start", 11)
+                for i, line in enumerate(reversed(bar.title.text.split("<br>"))):
+                    yield _text(line, x, foot - high - 12 - 13 * i, LIGHT.soft, "start", 11)
             texts = list(zip(bar.tickvals, bar.ticktext, strict=True)) if bar.tickvals else []
             for value in (scale.cmin, scale.cmax):
                 at = foot - high * (value - scale.cmin) / ((scale.cmax - scale.cmin) or 1.0)
