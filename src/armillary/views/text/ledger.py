@@ -87,20 +87,20 @@ class GrowingLedger:
         if self._form == "brief":
             return [line]
         # Of a claim that failed, what its probe raised.
-        found = Text(show_text(finding.reading if finding.verdict == "failed" else finding.headline), "bold")
+        text = Text(show_text(finding.reading if finding.verdict == "failed" else finding.headline), "bold")
         for control in finding.controls[:1]:
-            found.append(f" ({_beside(finding, control)})", "not bold dim")
+            text.append(f" ({_beside(finding, control)})", "not bold dim")
         # What decided comes first; a verdict that was not reached says why.
         why = reason(finding)
         if finding.limits:
-            found = Text(f"{why or finding.verdict}: {show_text(comparison(finding))}. ").append_text(found)
+            text = Text(f"{why or finding.verdict}: {show_text(comparison(finding))}. ").append_text(text)
         elif why:
-            found = Text(f"{why}: ", "dim").append_text(found)
+            text = Text(f"{why}: ", "dim").append_text(text)
         name = show_text(finding.statistic.name)
         if line.cell_len + 2 + cell_len(name) <= self._width:
             line.append(f"  {name}", "dim")
         statement = Text(show_text(finding.claim.statement))
-        return [line, *wrapped(statement, self._width, 3), *wrapped(found, self._width, 3)]
+        return [line, *wrapped(statement, self._width, 3), *wrapped(text, self._width, 3)]
 
 
 def _beside(finding: Finding, control: Control) -> str:
