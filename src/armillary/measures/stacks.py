@@ -34,8 +34,8 @@ class MomentStack:
             old = (moment.shift, moment._sum, moment._count, *moment._strips) if moment._offered else ()
             moment.shift, moment._sum, moment._count = self.shift[place], self.sum[place], self.count[place]
             moment._strips = [strip[place] for strip in self.strips]
-            for new, earlier in zip((moment.shift, moment._sum, moment._count, *moment._strips), old, strict=False):
-                new.copy_(earlier)
+            for new, kept in zip((moment.shift, moment._sum, moment._count, *moment._strips), old, strict=False):
+                new.copy_(kept)
 
     def unsettled(self, place: slice, rows: int) -> bool:
         """Should a batch of so many rows set the shift anew?"""
@@ -106,8 +106,8 @@ class ReservoirStack:
         self._rows = torch.empty(len(reservoirs), first.capacity, first.d, device=device)
         self._marks = torch.zeros(len(reservoirs), first.capacity, dtype=torch.int64, device=device)
         for place, reservoir in enumerate(reservoirs):
-            size = reservoir.kept
-            self._rows[place, :size], self._marks[place, :size] = reservoir._rows[:size], reservoir._marks[:size]
+            kept = reservoir.kept
+            self._rows[place, :kept], self._marks[place, :kept] = reservoir._rows[:kept], reservoir._marks[:kept]
             reservoir._rows, reservoir._marks = self._rows[place], self._marks[place]
             reservoir._payload, reservoir._priority = first._payload, first._priority
 

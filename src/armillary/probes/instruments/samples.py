@@ -120,8 +120,8 @@ class SampleWatch:
         chosen = self._chosen(places.position, rank)
         columns = (places.document, places.position, places.token, places.following)
         payload = np.stack([column[chosen] for column in columns], 1)
-        chosen_columns = (places.rows[chosen], payload, rank[chosen])
-        self._rows, self._payload, self._rank = (torch.from_numpy(part) for part in chosen_columns)
+        found = (places.rows[chosen], payload, rank[chosen])
+        self._rows, self._payload, self._rank = (torch.from_numpy(part) for part in found)
         self._device_rows = self._rows.to(tokens.device, non_blocking=True)
         # On a GPU: the rows of this batch [site, row, d], made by the first site.
         self._batch: Tensor | None = None

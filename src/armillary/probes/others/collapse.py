@@ -18,9 +18,10 @@ from armillary.probes.machinery import (
     by_side,
     missing_interval,
     undecided,
-    weighed,
+    weakest,
 )
 from armillary.probes.machinery.tables import Cells, cells, interval_cells, line, table
+from armillary.probes.machinery.verdicts import more_text
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Collapse:
             return evidence.interval(result[way], lambda sums: left(sums)[:, -1])
 
         parts = (_collapses(last(ALONE)), _prevents(last(SKIPS)), _slows(evidence, result))
+        verdict, why = weakest(parts)
         value, whole = last(ALONE), last(WHOLE)
         untrained = [last(twin)[0] for twin in evidence.twins[:TWINS] if twin in result]
         twin = float(np.mean(untrained)) if untrained else np.nan
@@ -111,21 +113,20 @@ class Collapse:
         )
         return Finding(
             claim=self.claim,
-            **weighed(
-                parts,
-                " ".join(part.reading for part in parts)
-                + f" The whole model leaves {say(whole[0], '.0%')}, the attention of an untrained model "
-                f"{say(twin, '.0%')}. Before the first block the differences are {say(start[0], '.0%')} of the states' "
-                "length.",
-                more=True,
-            ),
+            verdict=verdict,
             statistic=Statistic("left beside the mean vector by attention alone, over the start", *value),
             n=int((result[WHOLE][:, 0, 1] > 0).sum()),
             controls=controls,
+            reading=" ".join(part.reading for part in parts)
+            + f" The whole model leaves {say(whole[0], '.0%')}, the attention of an untrained model "
+            f"{say(twin, '.0%')}. Before the first block the differences are {say(start[0], '.0%')} of the states' "
+            f"length.{more_text(why)}",
             headline=f"Attention alone leaves {say(value[0], '.0%')} of the differences between tokens, the whole "
             f"model {say(whole[0], '.0%')}",
             table=_table(evidence, result),
             quantities=(_drawn(evidence, result),),
+            why=why,
+            parts=parts,
         )
 
 

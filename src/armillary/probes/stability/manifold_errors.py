@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, undecided, weighed
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, T, undecided, weakest
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.stability.errors.error_parts import Gains, error_parts
 from armillary.probes.stability.errors.error_prediction import (
@@ -123,13 +123,17 @@ class ManifoldErrors:
         twins = [ErrorPrediction(t, evidence.seed) for arm, t in result.items() if arm != MODEL and t.enough]
         rows, gains = prediction.rows(), Gains(prediction, twins)
         parts = error_parts(gains)
+        verdict, why = weakest(parts)
         adds = gains.adds()
         return Finding(
             claim=self.claim,
-            **weighed(parts, f"{_aucs(rows)} {parts[0].reading}"),
+            verdict=verdict,
+            why=why,
+            parts=parts,
             statistic=Statistic(f"AUC that all scores add to {KNOWN}", *adds),
             n=len(tokens.loss),
             controls=_controls(evidence, gains, rows),
+            reading=f"{_aucs(rows)} {parts[0].reading}",
             headline=f"Distance from the manifold and unusual heads add {say(adds[0], '.2f')} of AUC for errors to "
             f"what is known at the place; the entropy of the prediction adds {say(rows[-2].adds[0], '.2f')}",
             table=_table(rows),

@@ -14,8 +14,9 @@ from armillary.probes.machinery import (
     Evidence,
     T,
     undecided,
-    weighed,
+    weakest,
 )
+from armillary.probes.machinery.verdicts import more_text
 from armillary.probes.stability.places.position_bins import counted_ranges, site_distances
 from armillary.probes.stability.places.position_parts import (
     NAME,
@@ -114,6 +115,7 @@ class PositionRules:
             beyond_part(result),
         )
         beyond = result if isinstance(result, Beyond) else None
+        verdict, why = weakest(parts)
         median = median_distance(evidence, arms[MODEL])
         controls = [
             Control("halves of the documents in one range", *median_distance(evidence, arms[MODEL], halves=True))
@@ -122,16 +124,19 @@ class PositionRules:
         worst = int(np.argmax([site.between[0] for site in arms[MODEL]]))
         return Finding(
             claim=self.claim,
-            **weighed(parts, more=True),
+            verdict=verdict,
             statistic=Statistic(NAME, *median),
             n=min(int(rows.kept) for rows in evidence[POSITION_SAMPLES][MODEL].rows.values()),
             controls=tuple(controls),
+            reading=" ".join(part.reading for part in parts) + more_text(why),
             headline=f"Tokens at positions {names[0]} and {names[-1]} differ by an energy distance of "
             f"{say(median[0], '.2g')} (median norm), most at {evidence.sites[worst]}: "
             f"{say(float(arms[MODEL][worst].between[0]), '.2g')}",
             table=position_table(evidence, arms, beyond),
             quantities=position_lines(evidence, arms, beyond),
             more_tables={"ranges": pairs_table(evidence, arms[MODEL], names)},
+            why=why,
+            parts=parts,
         )
 
 

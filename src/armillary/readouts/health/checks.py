@@ -94,14 +94,14 @@ def weight_lines(weights: Weights) -> tuple[HealthLine, ...]:
         name_sites(weights.broken, 3),
         "Go back to the last checkpoint without; lower the rate or clip gradients." if count else "",
     )
-    return broken, _line(LARGEST, weights.largest, weights.largest_name)
+    return broken, _made(LARGEST, weights.largest, weights.largest_name)
 
 
 def _line(check: Check, vitals: Vitals) -> HealthLine:
-    return _line(check, *check.answer(vitals))
+    return _made(check, *check.answer(vitals))
 
 
-def _line(check: Check, value: float, where: str) -> HealthLine:
+def _made(check: Check, value: float, where: str) -> HealthLine:
     usual = usual_range(check.id)
     status: Status = "ok" if math.isnan(value) else check.status(value, usual)
     ends = [] if usual is None else list(dict.fromkeys(map(check.plain, usual)))

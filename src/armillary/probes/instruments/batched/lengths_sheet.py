@@ -96,11 +96,11 @@ def include_deviations(
         shifts = [shift for i in which if (shift := norms[i].shift) is not None]
         shift = torch.stack(shifts)[:, None] if shifts else None
         block = given if len(which) == len(norms) else given[which]
-        output = Norm(like.kind, gain, shift, like.eps)(block)
+        made = Norm(like.kind, gain, shift, like.eps)(block)
         if len(which) == len(norms):
-            ours = output
+            ours = made
         else:
-            ours[which] = output.to(ours.dtype)
+            ours[which] = made.to(ours.dtype)
     theirs = theirs.double()
     error = (ours.double() - theirs).abs().amax((1, 2)) / theirs.abs().amax((1, 2)).clamp_min(1e-30)
     Largest.include_each([state.deviation[site] for site in sites], error[:, None])

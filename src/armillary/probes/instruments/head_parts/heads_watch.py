@@ -114,8 +114,8 @@ class HeadWatch:
             scores, shares = self._sampled(held, q, k)
             fields = fields_of(scores, shares, FIELDS)
             fields = fields.reshape(len(held), -1, *fields.shape[2:]).index_select(1, self._unique)
-            for each, rows in zip(held, fields.unbind(), strict=True):
-                self.state.rows[f"L{each.layer}"].include(rows)
+            for each, found in zip(held, fields.unbind(), strict=True):
+                self.state.rows[f"L{each.layer}"].include(found)
 
     def _lengths(self, held: Sequence[Held], q: Tensor, k: Tensor) -> None:
         """Lengths at all tokens. A rotation does not change them (YaRN's factor does, but not their spread)."""
