@@ -19,11 +19,10 @@ from typing import Any
 
 import folders
 import huggingface_hub
-import plotly.graph_objects as go
 import psutil
 import pytest
 import torch
-from command import check_sentence, refused, run, works
+from command import blank_figures, check_sentence, refused, run, works
 from tiny import tiny
 
 import armillary
@@ -128,8 +127,7 @@ def surveyed(shelf, gpt2, text):
         shutil.copytree(path / "deep" / "result", path / "drawn")
         first = (path / "drawn" / "survey.json").read_text("utf-8")
         with pytest.MonkeyPatch.context() as patch:
-            blank = go.Figure()
-            patch.setattr("armillary.views.figures.figure.figure", lambda finding, narrow=False: blank)
+            blank_figures(patch)
             again = works(*command, "--json").stdout
         (path / "said.json").write_text(json.dumps({"printed": printed, "first": first, "again": again}))
 

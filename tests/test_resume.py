@@ -11,9 +11,8 @@ import sys
 import time
 
 import folders
-import plotly.graph_objects as go
 import pytest
-from command import check_sentence, run
+from command import blank_figures, check_sentence, run
 
 import armillary
 from armillary.errors import ArmillaryError, OutputError
@@ -63,9 +62,7 @@ def finished(model, tmp_path_factory):
 
 @pytest.fixture
 def without_pictures(monkeypatch):
-    """Every figure is blank: pages are not compared, and to draw them is a third of such a survey's time."""
-    blank = go.Figure()
-    monkeypatch.setattr("armillary.views.figures.figure.figure", lambda finding, narrow=False: blank)
+    blank_figures(monkeypatch)
 
 
 def survey(model, out, **more):
