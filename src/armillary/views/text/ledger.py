@@ -126,7 +126,7 @@ def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
     foot += [f"Laws: {law_line(survey)}"] if law_line(survey) else []
     notes = note_lines(survey)
     foot += [f"Note, {note}" for note in notes[:_NOTES]]
-    if len(notes) > _NOTES:
-        foot[-1] += f" (and {len(notes) - _NOTES} more notes, with their claims)"
+    if more := len(notes[_NOTES:]):
+        foot[-1] += f" (and {more} more {'note' if more == 1 else 'notes'}, with their claims)"
     foot += [f"Files: {show_text(str(folder))}"] if folder else []
     return ([Text()] if foot else []) + paragraphs(foot, width)
