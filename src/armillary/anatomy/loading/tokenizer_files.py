@@ -20,10 +20,10 @@ def load_tokenizer(where: dict[str, Any]) -> Any:
 
     check_tokens(Path(where["pretrained_model_name_or_path"]))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(**where)
-        tokenizer("a")  # some settings of the wrong type are noticed only here
+        found = AutoTokenizer.from_pretrained(**where)
+        found("a")  # some settings of the wrong type are noticed only here
         # Where its files are missing, Hugging Face may build a tokenizer without any words.
-        return tokenizer if set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens) else None
+        return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
     except Exception:
         return None
 
