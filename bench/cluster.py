@@ -70,14 +70,14 @@ def main() -> None:
     documents = from_any(texts * (1 + asked.tokens // 20000))
     arm = PassArm(MODEL, anatomy, encode(documents, anatomy.tokenizer, anatomy.context, asked.tokens), 0)
     print(f"{arm.corpus.tokens} tokens in {len(arm.corpus.segments())} segments")
-    found: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+    runs_of: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
     with cluster_of("local:1") as one, cluster_of("local:2") as two:
         for _ in range(asked.rounds):
             for workers, cluster in ((1, one), (2, two)):
-                found[workers].append(timed(cluster, arm))
-                print(f"{workers} workers: {found[workers][-1][0]:.1f} s, {found[workers][-1][1]:.1f} processor s")
+                runs_of[workers].append(timed(cluster, arm))
+                print(f"{workers} workers: {runs_of[workers][-1][0]:.1f} s, {runs_of[workers][-1][1]:.1f} processor s")
     for place, what in enumerate(("clock", "processor seconds of busiest worker and adder")):
-        medians = {workers: statistics.median(run[place] for run in runs) for workers, runs in found.items()}
+        medians = {workers: statistics.median(run[place] for run in runs) for workers, runs in runs_of.items()}
         print(f"{what}: one {medians[1]:.2f}, two {medians[2]:.2f}, ratio {medians[1] / medians[2]:.2f}")
 
 

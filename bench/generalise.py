@@ -217,7 +217,7 @@ def pack(work: Path, out: Path) -> None:
 
 def rows(out: Path, to: Path) -> None:
     """The verdict of every claim on every model as one line, for `docs/studies.py`; OUT holds no tables."""
-    found = []
+    lines = []
     with tarfile.open(out / "surveys.tar.xz") as archive:
         for member in archive.getmembers():
             if not member.name.endswith("/survey.json"):
@@ -228,9 +228,9 @@ def rows(out: Path, to: Path) -> None:
             for claim in json.loads(content.read())["claims"]:
                 verdict = "does not apply" if claim.get("why") == "NOT_APPLICABLE" else claim["verdict"]
                 row = {"arm": kind, "seed": int(seed), "claim": claim["id"], "claim_kind": claim["kind"]}
-                found.append({**row, "verdict": verdict})
+                lines.append({**row, "verdict": verdict})
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text("".join(json.dumps(row) + "\n" for row in found), "utf-8")
+    to.write_text("".join(json.dumps(row) + "\n" for row in lines), "utf-8")
 
 
 def main() -> None:

@@ -31,8 +31,8 @@ def main(seeds: int) -> None:
     print(f"| {task.heads} heads of width {k} | right answers, mean of {seeds} | lowest | highest |")
     print("|---|---|---|---|")
     for name, (membership, results) in ARMS.items():
-        found = [task.accuracy(membership, results, seed) for seed in range(seeds)]
-        print(f"| {name} | {fmean(found):.3f} | {min(found):.3f} | {max(found):.3f} |", flush=True)
+        accuracies = [task.accuracy(membership, results, seed) for seed in range(seeds)]
+        print(f"| {name} | {fmean(accuracies):.3f} | {min(accuracies):.3f} | {max(accuracies):.3f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -61,14 +61,14 @@ class Unreduced(Symmetriser):
         return y
 
 
-def said(values: list[float], factors: bool = False) -> str:
+def with_interval(values: list[float], factors: bool = False) -> str:
     """Mean and its 95 % t interval over seeds; of logarithms, if seeds differ by `factors`."""
-    found = np.array(values)
-    if not np.isfinite(found).all():
-        return f"not finite in {int((~np.isfinite(found)).sum())} of {len(found)}"
-    found = np.log(found) if factors else found
-    half = stats.t.ppf(0.975, len(found) - 1) * stats.sem(found) if len(found) > 1 else np.nan
-    ends = np.array([found.mean(), found.mean() - half, found.mean() + half])
+    numbers = np.array(values)
+    if not np.isfinite(numbers).all():
+        return f"not finite in {int((~np.isfinite(numbers)).sum())} of {len(numbers)}"
+    numbers = np.log(numbers) if factors else numbers
+    half = stats.t.ppf(0.975, len(numbers) - 1) * stats.sem(numbers) if len(numbers) > 1 else np.nan
+    ends = np.array([numbers.mean(), numbers.mean() - half, numbers.mean() + half])
     value, low, high = np.exp(ends) if factors else ends
     return interval(float(value), float(low), float(high))
 
@@ -102,14 +102,17 @@ def learned_on_gaussians(seeds: int, real: Tensor) -> None:
             norm = mimicked(width, seed=seed, blocks=BLOCKS, **kind)
             small = Symmetriser(64, BLOCKS, **kind)
             small.adopt(norm)
-            for found, (student, test) in zip(
+            for column_errors, (student, test) in zip(
                 rows, [*((norm, test) for test in tests.values()), (small, narrow)], strict=True
             ):
-                found.append(mean_error(student, target, test))
+                column_errors.append(mean_error(student, target, test))
         learns = sum(p.numel() for p in norm.learned().values())
-        cells = [said(found, factors=True) for found in rows]
+        cells = [with_interval(column_errors, factors=True) for column_errors in rows]
         print(f"| {name} | " + " | ".join(cells) + f" | {learns} + {2 * width} | {operations(norm)} |", flush=True)
-    print(f"| all, no range reduction | {said([unreduced(width, seed, tests) for seed in range(seeds)])} |" + " |" * 7)
+    print(
+        f"| all, no range reduction | {with_interval([unreduced(width, seed, tests) for seed in range(seeds)])} |"
+        + " |" * 7
+    )
     print(f"| LayerNorm itself | 0 |{' |' * len(tests)} {2 * width} | {5 * width} |\n", flush=True)
 
 
@@ -137,13 +140,13 @@ def in_models(seeds: int) -> None:
         for seed in range(seeds):
             learned = {n: mimics(a, texts[n][::2], lessons=LAYERWISE, seed=seed, **settings) for n, a in loaded.items()}
             for name, other in (MODELS, MODELS[::-1]):
-                found = one_seed(loaded[name], texts[name], learned[name], learned[other], seed, settings)
-                for column, cost in found.items():
+                by_column = one_seed(loaded[name], texts[name], learned[name], learned[other], seed, settings)
+                for column, cost in by_column.items():
                     costs[name][column].append(cost)
         for name, anatomy in loaded.items():
             plain = norm_settings(anatomy, settings)
             exact = extra(anatomy, texts[name][1::2], norm="symmetriser", **plain)
-            cells = [f"{exact:.2g}", *(said(values) for values in costs[name].values())]
+            cells = [f"{exact:.2g}", *(with_interval(values) for values in costs[name].values())]
             print(f"| {name} | {kind} | " + " | ".join(cells) + " |", flush=True)
 
 

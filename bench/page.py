@@ -39,14 +39,14 @@ class Server:
             [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         assert self.process.stdout is not None
-        found = re.search(r"http\S+", self.process.stdout.readline())
-        assert found is not None
-        self.address = found[0]
+        address = re.search(r"http\S+", self.process.stdout.readline())
+        assert address is not None
+        self.address = address[0]
 
     def cpu(self) -> float:
         """Processor seconds of the server and its children."""
         whole = psutil.Process(self.process.pid)
-        return sum(sum(one.cpu_times()[:2]) for one in [whole, *whole.children(recursive=True)])
+        return sum(sum(process.cpu_times()[:2]) for process in [whole, *whole.children(recursive=True)])
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -82,12 +82,12 @@ def one_round(browser: Any, survey: str) -> dict[str, list[tuple[float, float]]]
         page.wait_for_selector(".shown[aria-busy=true]", state="detached")
         times["next sentence"] = []
         for sentence in SENTENCES:
-            told = f".travel p.soft:has-text('{sentence[:20]}')"
+            selector = f".travel p.soft:has-text('{sentence[:20]}')"
             times["next sentence"].append(
                 waited(
                     server,
                     lambda sentence=sentence: page.fill("#field-sentence", sentence),
-                    lambda told=told: page.wait_for_selector(told, timeout=60_000),
+                    lambda selector=selector: page.wait_for_selector(selector, timeout=60_000),
                 )
             )
         page.close()
@@ -101,19 +101,19 @@ def main() -> None:
     parser.add_argument("survey")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    print(f"load before: {' '.join(f'{one:.1f}' for one in os.getloadavg())} on {os.cpu_count()} cores")
+    print(f"load before: {' '.join(f'{load:.1f}' for load in os.getloadavg())} on {os.cpu_count()} cores")
     gathered: dict[str, list[tuple[float, float]]] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for _ in range(given.rounds):
-            for name, found in one_round(browser, given.survey).items():
-                gathered.setdefault(name, []).extend(found)
+            for name, measured in one_round(browser, given.survey).items():
+                gathered.setdefault(name, []).extend(measured)
         browser.close()
-    for name, found in gathered.items():
-        clock, used = (sorted(column) for column in zip(*found, strict=True))
+    for name, measured in gathered.items():
+        clock, used = (sorted(column) for column in zip(*measured, strict=True))
         print(f"{name:16} clock {statistics.median(clock):.2f} s [{clock[0]:.2f}, {clock[-1]:.2f}]   "
-              f"processor {statistics.median(used):.2f} s   n {len(found)}")  # fmt: skip
-    print(f"load after: {' '.join(f'{one:.1f}' for one in os.getloadavg())}")
+              f"processor {statistics.median(used):.2f} s   n {len(measured)}")  # fmt: skip
+    print(f"load after: {' '.join(f'{load:.1f}' for load in os.getloadavg())}")
 
 
 if __name__ == "__main__":

@@ -147,34 +147,34 @@ def build(parts: Sequence[Part], device: str, until: float) -> tuple[dict[Part, 
     ready: dict[Part, Call] = {}
     facts: dict[str, Any] = {}
     for part in parts:
-        for one in dict.fromkeys((part.reference, part)) if part.name != STEP else (part,):
-            if one in ready:
+        for wanted in dict.fromkeys((part.reference, part)) if part.name != STEP else (part,):
+            if wanted in ready:
                 continue
             if time.time() > until:
                 facts[part.label] = {"left_out": "no time left to build it"}
                 break
             began = time.time()
             try:
-                call = call_of(one, device)
+                call = call_of(wanted, device)
                 for _ in range(WARM):
                     call()
                 settle(device)
             except Exception as error:  # one part that does not compile must not cost the others
                 facts[part.label] = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
                 break
-            ready[one] = call
-            print(f"{one.label}: built in {time.time() - began:.1f} s", flush=True)
+            ready[wanted] = call
+            print(f"{wanted.label}: built in {time.time() - began:.1f} s", flush=True)
     return ready, facts
 
 
 def timed(part: Part, ready: dict[Part, Call], device: str, rounds: int) -> dict[str, Any]:
     """Medians over rounds in which part and reference take turns."""
     calls = [ready[part]] if part.name == STEP else [ready[part], ready[part.reference]]
-    found = [[milliseconds(call, device) for call in calls] for _ in range(rounds)]
-    facts: dict[str, Any] = {"ms": median(row[0] for row in found), "rounds": rounds}
+    rows = [[milliseconds(call, device) for call in calls] for _ in range(rounds)]
+    facts: dict[str, Any] = {"ms": median(row[0] for row in rows), "rounds": rounds}
     if part.name != STEP:
-        ratios = sorted(ours / theirs for ours, theirs in found)
-        facts |= {"reference_ms": median(row[1] for row in found), "ratio": median(ratios)}
+        ratios = sorted(ours / theirs for ours, theirs in rows)
+        facts |= {"reference_ms": median(row[1] for row in rows), "ratio": median(ratios)}
         facts["ratio_quartiles"] = [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]]
     return facts
 
@@ -226,22 +226,22 @@ def with_shares(facts: dict[str, Any], parts: Sequence[Part]) -> None:
     step = next((part for part in parts if part.name == STEP), None)
     whole = facts.get(step.label, {}).get("ms") if step else None
     for part in parts:
-        found = facts[part.label]
-        if step and whole and part.size == step.size and "reference_ms" in found:
+        fact = facts[part.label]
+        if step and whole and part.size == step.size and "reference_ms" in fact:
             layers = SIZES[part.size].layers
             times = 2 * layers + 1 if part.kind == NORM else layers
-            found["added_share_of_step"] = times * (found["ms"] - found["reference_ms"]) / whole
+            fact["added_share_of_step"] = times * (fact["ms"] - fact["reference_ms"]) / whole
 
 
 def shown(facts: dict[str, Any], parts: Sequence[Part]) -> None:
     for part in parts:
-        found = facts[part.label]
-        if "ms" not in found:
-            print(f"{part.label:<40} {found}")
+        fact = facts[part.label]
+        if "ms" not in fact:
+            print(f"{part.label:<40} {fact}")
             continue
-        ratio = f"{found['ratio']:7.2f} × {part.reference.name}" if "ratio" in found else ""
-        share = f"{100 * found['added_share_of_step']:+7.1f} % of a step" if "added_share_of_step" in found else ""
-        print(f"{part.label:<40} {found['ms']:9.3f} ms {ratio} {share}")
+        ratio = f"{fact['ratio']:7.2f} × {part.reference.name}" if "ratio" in fact else ""
+        share = f"{100 * fact['added_share_of_step']:+7.1f} % of a step" if "added_share_of_step" in fact else ""
+        print(f"{part.label:<40} {fact['ms']:9.3f} ms {ratio} {share}")
 
 
 def main() -> None:

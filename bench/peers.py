@@ -153,16 +153,18 @@ def main() -> None:
             print(f"{tool} is left out: there is no {asked.peers}")
         elif process := started(tool, str(asked.peers) if tool in PEERS else sys.executable):
             processes[tool] = process
-    found: dict[str, list[dict[str, float]]] = {tool: [] for tool in processes}
+    by_tool: dict[str, list[dict[str, float]]] = {tool: [] for tool in processes}
     for _ in range(asked.rounds + 1):
         for tool, process in processes.items():
             assert process.stdin is not None and process.stdout is not None
             print("look", file=process.stdin, flush=True)
             record = json.loads(process.stdout.readline())
-            found[tool].append(record)
+            by_tool[tool].append(record)
     # The first round warms up, and memory that is kept for the next one does not show in later ones.
-    seconds = {tool: statistics.median(record["seconds"] for record in records[1:]) for tool, records in found.items()}
-    for tool, records in found.items():
+    seconds = {
+        tool: statistics.median(record["seconds"] for record in records[1:]) for tool, records in by_tool.items()
+    }
+    for tool, records in by_tool.items():
         times = f"{seconds[tool]:6.2f} s of processor time, {seconds[tool] / seconds['bare HF']:5.2f} of bare"
         print(f"{tool:17s} {times}, {records[0]['megabytes']:6.0f} MB")
     for process in processes.values():

@@ -26,20 +26,20 @@ def whisper(model: Path, folder: Path, out: Path) -> None:
     """Whisper from CTranslate2's binary of it: a list of (name, shape, type, bytes)."""
     import transformers as tr
 
-    found = ct2(model)
-    d, bands, _ = found["encoder/conv1/weight"].shape
-    layers = {side: len({n.split("/")[1] for n in found if n.startswith(f"{side}/layer_")} - {"layer_norm"})
+    stored = ct2(model)
+    d, bands, _ = stored["encoder/conv1/weight"].shape
+    layers = {side: len({n.split("/")[1] for n in stored if n.startswith(f"{side}/layer_")} - {"layer_norm"})
               for side in ("encoder", "decoder")}  # fmt: skip
-    heads = int(found["encoder/num_heads"])
-    hidden = found["encoder/layer_0/ffn/linear_0/weight"].shape[0]
+    heads = int(stored["encoder/num_heads"])
+    hidden = stored["encoder/layer_0/ffn/linear_0/weight"].shape[0]
     config = tr.WhisperConfig(
-        vocab_size=len(found["decoder/embeddings/weight"]), num_mel_bins=bands, d_model=d,
+        vocab_size=len(stored["decoder/embeddings/weight"]), num_mel_bins=bands, d_model=d,
         encoder_layers=layers["encoder"], decoder_layers=layers["decoder"], encoder_attention_heads=heads,
         decoder_attention_heads=heads, encoder_ffn_dim=hidden, decoder_ffn_dim=hidden,
         architectures=["WhisperForConditionalGeneration"], **special_ids(folder / "tokenizer.json"),
     )  # fmt: skip
     weights: dict[str, Any] = {}
-    for name, value in found.items():
+    for name, value in stored.items():
         if value.ndim:
             weights |= hub_names(name, value)
     out.mkdir(parents=True, exist_ok=True)
@@ -74,14 +74,14 @@ def ct2(path: Path) -> dict[str, Any]:
 
     take("I"), text(), take("I")
     kinds = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
-    found = {}
+    arrays = {}
     for _ in range(take("I")):
         name = text()
         shape = [take("I") for _ in range(take("B"))]
         kind, size = kinds[take("B")], take("I")
-        found[name] = np.frombuffer(data, kind, size // np.dtype(kind).itemsize, at).reshape(shape)
+        arrays[name] = np.frombuffer(data, kind, size // np.dtype(kind).itemsize, at).reshape(shape)
         at += size
-    return found
+    return arrays
 
 
 def hub_names(name: str, value: Any) -> dict[str, Any]:

@@ -24,8 +24,8 @@ def main() -> None:
     for name, network in KINDS.items():
         cells = []
         for task in TASKS:
-            found = [Lesson().accuracy(task, network, seed) for seed in range(seeds)]
-            cells.append(f"{sum(found) / seeds:.3f} ({min(found):.3f} to {max(found):.3f})")
+            accuracies = [Lesson().accuracy(task, network, seed) for seed in range(seeds)]
+            cells.append(f"{sum(accuracies) / seeds:.3f} ({min(accuracies):.3f} to {max(accuracies):.3f})")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -121,8 +121,8 @@ def printed(name: str, work: Path) -> str:
 
 def main() -> None:
     torch.set_num_threads(1)
-    kept = len(sys.argv) > 1
-    work = Path(sys.argv[1] if kept else tempfile.mkdtemp()).resolve()
+    named = len(sys.argv) > 1
+    work = Path(sys.argv[1] if named else tempfile.mkdtemp()).resolve()
     work.mkdir(parents=True, exist_ok=True)
     for folder, make in (("tuned", tune), ("bits", quantise)):
         if not (work / folder).exists():
@@ -130,7 +130,7 @@ def main() -> None:
     outputs = {name: printed(name, work) for name in PAIRS}
     text = PAGE.read_text("utf-8")
     PAGE.write_text(BLOCK.sub(lambda m: f"{m[1]}{outputs[m[2]]}{m[4]}", text), "utf-8")
-    if not kept:
+    if not named:
         shutil.rmtree(work)
 
 

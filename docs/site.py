@@ -148,8 +148,8 @@ def claim_page(claim: Claim) -> str:
     parts.append("## What came out\n\n" + verdict_table(claim.id))
     calibration = shipped()
     lines = [] if calibration is None else claim_lines(calibration, claim.id, claim)
-    told = "\n".join(f"- {_plain(line)}" for line in lines) or "Not calibrated yet."
-    parts.append(f"## How often the rule errs\n\n{told}\n\n[How far to trust it](../trust.md)")
+    rates = "\n".join(f"- {_plain(line)}" for line in lines) or "Not calibrated yet."
+    parts.append(f"## How often the rule errs\n\n{rates}\n\n[How far to trust it](../trust.md)")
     parts.append(f"```\narmillary survey MODEL --claims {claim.id}\n```")
     return "\n\n".join(parts) + "\n"
 
@@ -273,8 +273,8 @@ def notebook_page(path: Path) -> tuple[str, str]:
             parts.append(source)
             continue
         parts.append(f"```python\n{source}\n```")
-        said = "".join("".join(output.get("text", [])) for output in cell["outputs"])
-        parts += [f"```text\n{said.rstrip()}\n```"] if said.strip() else []
+        printed = "".join("".join(output.get("text", [])) for output in cell["outputs"])
+        parts += [f"```text\n{printed.rstrip()}\n```"] if printed.strip() else []
     title = "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
     where = f"*`examples/notebooks/{path.name}`*"
     return title, "\n\n".join([parts[0], where, *parts[1:]]) + "\n"

@@ -129,21 +129,21 @@ def readings(chapter: str, store: Record) -> Iterable[str]:
         for model, record in store.items():
             entry = record["claims"].get(claim)
             if entry:
-                yield f"- {MARKS[entry['verdict']]} {MODELS[model]}: {escaped(said(claim, entry))}\n"
+                yield f"- {MARKS[entry['verdict']]} {MODELS[model]}: {escaped(full_reading(claim, entry))}\n"
                 for name, verdict, asserted in entry["parts"]:
                     yield f"  - {MARKS[verdict]} {escaped(name)}{'' if asserted else ' (added by Armillary)'}\n"
         yield "\n"
     yield "</details>\n"
 
 
-def said(claim: str, entry: Record) -> str:
+def full_reading(claim: str, entry: Record) -> str:
     """The reading, whether the verdict turned with the text when the instrument was calibrated, and whether the rule
     has changed since it was measured."""
     from armillary.results.calibration.aims import turning
     from armillary.results.calibration.calibration_file import shipped
 
-    told = turning(shipped(), today()[claim], entry["verdict"], entry.get("of_text", True))
-    return " ".join(part for part in (entry["reading"], told, stale(claim, entry)) if part)
+    warning = turning(shipped(), today()[claim], entry["verdict"], entry.get("of_text", True))
+    return " ".join(part for part in (entry["reading"], warning, stale(claim, entry)) if part)
 
 
 @cache
@@ -183,7 +183,7 @@ def finding(claim: str, record: Record) -> Iterable[str]:
     entry, rule = record["claims"][claim], today()[claim].rule
     controls = [f"{name}: {number(ends)}" for name, ends in entry["controls"].items()]
     fields = {
-        "reading": [said(claim, entry)],
+        "reading": [full_reading(claim, entry)],
         "statistic": [f"{entry['name']}: {number(entry['statistic'])}, n = {entry['n']}"],
         "controls": controls,
         "rule": [rule],

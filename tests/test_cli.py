@@ -22,7 +22,7 @@ import huggingface_hub
 import psutil
 import pytest
 import torch
-from command import check_sentence, refused, run, works
+from command import blank_figures, check_sentence, refused, run, works
 from tiny import tiny
 
 import armillary
@@ -112,7 +112,8 @@ TWINS = 2
 def surveyed(shelf, gpt2, text):
     """The whole survey, twice into the same folder: what was printed and what survey.json held, each time.
 
-    With two untrained twins: more of them make numbers better and files no other.
+    With two untrained twins: more of them make numbers better and files no other. The second time figures are blank;
+    `drawn` is a copy of the folder as the first time left it.
     """
 
     def make(path: Path) -> None:
@@ -123,12 +124,16 @@ def surveyed(shelf, gpt2, text):
     def survey_twice(path: Path) -> None:
         command = ("survey", gpt2, "--text", text, "--out", path / "deep" / "result", "--tokens", 1500)
         printed = works(*command).stdout
-        first = (path / "deep" / "result" / "survey.json").read_text("utf-8")
-        again = works(*command, "--json").stdout
+        shutil.copytree(path / "deep" / "result", path / "drawn")
+        first = (path / "drawn" / "survey.json").read_text("utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            blank_figures(patch)
+            again = works(*command, "--json").stdout
         (path / "said.json").write_text(json.dumps({"printed": printed, "first": first, "again": again}))
 
     path = folders.once(shelf, "surveyed", make)
-    return SimpleNamespace(folder=path / "deep" / "result", **json.loads((path / "said.json").read_text()))
+    places = {"folder": path / "deep" / "result", "drawn": path / "drawn"}
+    return SimpleNamespace(**places, **json.loads((path / "said.json").read_text()))
 
 
 def test_a_survey_writes_every_claim(surveyed):
@@ -157,7 +162,7 @@ def test_a_survey_writes_a_table_and_a_figure_for_every_claim(surveyed):
         with (surveyed.folder / "tables" / f"{claim}.csv").open(encoding="utf-8", newline="") as stream:
             head, *rows = csv.reader(stream)
         assert bool(rows) == (claim not in NOTHING) and all(len(row) == len(head) for row in rows)
-        page = (surveyed.folder / "figures" / f"{claim}.html").read_text("utf-8")
+        page = (surveyed.drawn / "figures" / f"{claim}.html").read_text("utf-8")
         assert page.lstrip().lower().startswith("<!doctype html>")
         assert claim in page
     assert not [path for path in surveyed.folder.rglob("*") if path.name.endswith(".part")]

@@ -114,15 +114,20 @@ def chain():
     return corpus, -float((counts[counts > 0] * np.log(counts[counts > 0])).sum())
 
 
-def learned(arm, corpus):
+def learned(arm, corpus, size=CHAIN):
     """Loss of one run at the highest rate of the grid."""
-    return ArmTrainer(arm, CHAIN, corpus, "cpu").run(Run("norms", arm.name, "chain", RATES[-1], 0, 0))["loss"]
+    return ArmTrainer(arm, size, corpus, "cpu").run(Run("norms", arm.name, "chain", RATES[-1], 0, 0))["loss"]
 
 
-@pytest.mark.parametrize("name", ["layernorm", "sphere", "symmetriser ring", "dyt, loud", "derf, loud"])
-def test_an_arm_of_norms_learns_more_than_how_frequent_tokens_are(name, chain):
+# Norms are 2.2 to 2.4 nats below the frequencies after 120 steps; arms without norms take all 250.
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("layernorm", 120), ("sphere", 120), ("symmetriser ring", 120), ("dyt, loud", 250), ("derf, loud", 250)],
+)
+def test_an_arm_of_norms_learns_more_than_how_frequent_tokens_are(name, steps, chain):
     corpus, frequencies = chain
-    assert learned(next(arm for arm in NORMS if arm.name == name), corpus) < frequencies - 1
+    arm = next(arm for arm in NORMS if arm.name == name)
+    assert learned(arm, corpus, replace(CHAIN, tokens=steps * 512)) < frequencies - 1
 
 
 @pytest.mark.parametrize("name", ["dyt", "derf"])

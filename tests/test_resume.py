@@ -12,7 +12,7 @@ import time
 
 import folders
 import pytest
-from command import check_sentence, run
+from command import blank_figures, check_sentence, run
 
 import armillary
 from armillary.errors import ArmillaryError, OutputError
@@ -52,6 +52,19 @@ def whole(model, tmp_path_factory):
     return content(out)
 
 
+@pytest.fixture(scope="module")
+def finished(model, tmp_path_factory):
+    """The folder of a survey of one claim. Tests leave it as it is."""
+    out = tmp_path_factory.mktemp("finished")
+    survey(model, out, claims="sphere.radius")
+    return out
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    blank_figures(monkeypatch)
+
+
 def survey(model, out, **more):
     settings = {"tokens": 2500, "claims": CLAIMS, "quick": True, "progress": False, "out": out}
     return armillary.survey(model, TEXT, **settings | more)
@@ -85,6 +98,7 @@ def stopping(monkeypatch, patch, after):
     monkeypatch.setattr(owner, name, counted)
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("after", [1, 4, 13])
 def test_a_pass_goes_on_to_the_same_bytes(model, whole, tmp_path, monkeypatch, after):
     out = tmp_path / "stopped"
@@ -99,6 +113,7 @@ def test_a_pass_goes_on_to_the_same_bytes(model, whole, tmp_path, monkeypatch, a
     assert not (out / LOCK).exists()
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_what_was_read_is_not_read_again(model, tmp_path, monkeypatch):
     passes, kept = [], []
     forward, keep = capture.run, kept_pass.KeptPass.keep
@@ -139,6 +154,7 @@ def test_what_was_decided_is_not_decided_again(model, whole, tmp_path, monkeypat
     assert content(out) == whole
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_claim_that_failed_is_measured_again(model, tmp_path, monkeypatch):
     def breaks(probe, *rest):
         raise ValueError("broken")
@@ -158,13 +174,14 @@ def test_a_claim_that_failed_is_measured_again(model, tmp_path, monkeypatch):
         ({"dtype": "bfloat16"}, "another .*device or dtype"),
     ],
 )
-def test_another_survey_cannot_go_on(model, tmp_path, changed, message):
-    out = tmp_path / "out"
-    survey(model, out, claims="sphere.radius")
+def test_another_survey_cannot_go_on(model, finished, changed, message):
+    before = content(finished)
     with pytest.raises(OutputError, match=f"cannot be resumed: it had {message}"):
-        survey(model, out, claims="sphere.radius", resume=True, **changed)
+        survey(model, finished, claims="sphere.radius", resume=True, **changed)
+    assert content(finished) == before
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_states_of_another_text_or_damaged_ones_are_refused(model, tmp_path, monkeypatch):
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
@@ -190,8 +207,7 @@ def test_a_short_pass_is_not_kept(model, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("picture", ["figures", "report.html"])
-def test_a_disk_that_fills_up_costs_pictures_alone(model, tmp_path, monkeypatch, picture):
-    survey(model, tmp_path / "whole", claims="sphere.radius")
+def test_a_disk_that_fills_up_costs_pictures_alone(model, finished, tmp_path, monkeypatch, picture):
     real = os.fsync
 
     def full(handle):
@@ -204,7 +220,7 @@ def test_a_disk_that_fills_up_costs_pictures_alone(model, tmp_path, monkeypatch,
         patch.setattr(os, "fsync", full)
         with pytest.raises(OutputError, match="the disk is full"):
             survey(model, out, claims="sphere.radius")
-    (record, files), (expected, others) = content(out), content(tmp_path / "whole")
+    (record, files), (expected, others) = content(out), content(finished)
     assert record == expected
     # Pictures appear together or not at all.
     rest = {name: data for name, data in others.items() if "figures" not in name}

@@ -170,6 +170,14 @@ MIXTURES: dict[str, Callable[[], nn.Module]] = {
         **_EXPERTS,
     ),
     "qwen3_moe": tiny_of("Qwen3MoeForCausalLM", mlp_only_layers=[0], head_dim=16, **_EXPERTS),
+    "mellum": tiny_of(
+        "MellumForCausalLM",
+        head_dim=16,
+        mlp_layer_types=["dense", "sparse", "sparse"],
+        rope_parameters=_ROPES,
+        **_EXPERTS,
+        **_SLIDING,
+    ),
     "olmoe": tiny_of("OlmoeForCausalLM", norm_topk_prob=True, num_experts=4, num_experts_per_tok=2),
     "gpt_oss": tiny_of("GptOssForCausalLM", num_local_experts=4, num_experts_per_tok=2, head_dim=16, **_SLIDING),
     "glm4_moe": lambda: _corrected(

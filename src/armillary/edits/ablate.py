@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.sites import site_named
-from armillary.edits.edit import changing
+from armillary.edits.edit import changing, seeing
 from armillary.edits.edit_settings import check_finite, check_heads, check_layer, check_literal, check_whole
 from armillary.edits.token_places import PassTokens, reading_tokens
 from armillary.errors import ArmillaryError
@@ -62,24 +61,14 @@ class Ablate:
                 f"to replace coordinates by means, give `means`, one for each of the {anatomy.m} coordinates; "
                 f"got {given}."
             )
-        pre: list[Tensor] = []
-        site = site_named(anatomy.sites, f"L{self.layer}.mlp_pre")
-
-        def see(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            pre[:] = [site.take(output)]
-
-        with reading_tokens(anatomy) as tokens:
+        with reading_tokens(anatomy) as tokens, seeing(anatomy, f"L{self.layer}.mlp_pre") as pre:
 
             def change(post: Tensor, given: Tensor | None) -> Tensor:
-                chosen = self.choose(pre[0].reshape(post.shape), post)
+                chosen = self.choose(pre["value"].reshape(post.shape), post)
                 return torch.where(self._checked(chosen, post), self._instead(post, tokens), post)
 
-            handle = anatomy.model.get_submodule(site.path).register_forward_hook(see)
-            try:
-                with changing(anatomy, f"L{self.layer}.mlp_post", change):
-                    yield
-            finally:
-                handle.remove()
+            with changing(anatomy, f"L{self.layer}.mlp_post", change):
+                yield
 
     def _checked(self, chosen: Tensor, post: Tensor) -> Tensor:
         if isinstance(chosen, Tensor) and chosen.dtype == torch.bool and chosen.shape[-1:] == post.shape[-1:]:

@@ -85,6 +85,21 @@ def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
         raise ModelError(f"the edit at {site} never took place: the model did not pass it (fused, or not run?).")
 
 
+@contextmanager
+def seeing(anatomy: Anatomy, name: str) -> Iterator[dict[str, Tensor]]:
+    """For a change elsewhere: the `value` that a site had last, and what its module had `received`."""
+    site, seen = site_named(anatomy.sites, name), dict[str, Tensor]()
+
+    def see(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        seen.update(value=site.take(output), received=args[0])
+
+    handle = anatomy.model.get_submodule(site.path).register_forward_hook(see)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
 def _writing_hook(module: nn.Module, side: str, changed: Change) -> Any:
     """Put `changed` on what the module receives or gives; the handle takes it off."""
 

@@ -139,12 +139,13 @@ def still(model: nn.Module) -> Iterator[None]:
 
     Not `inference_mode`: its tensors cannot meet trainable parameters later.
     """
-    training = [module for module in model.modules() if module.training]
+    modules = list(model.modules())
+    training = [module for module in modules if module.training]
     # Not `model.eval()`, which sets every module anew: a tenth of a small pass.
     for module in training:
         module.training = False
     try:
-        with torch.no_grad(), fast_products(model):
+        with torch.no_grad(), fast_products(model, modules):
             yield
     finally:
         for module in training:

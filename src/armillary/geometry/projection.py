@@ -230,8 +230,8 @@ def fidelity(
     first, second = _pairs(len(u), seed)
     stability = 1.0 if other is None else _spearman(drawn[first, second], distances(other)[first, second])
     return Fidelity(
-        trustworthiness=_kept(true, drawn, k),
-        continuity=_kept(drawn, true, k),
+        trustworthiness=_faithful(true, drawn, k),
+        continuity=_faithful(drawn, true, k),
         correlation=_spearman(true[first, second], drawn[first, second]),
         stability=stability,
     )
@@ -273,7 +273,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def _kept(true: np.ndarray, drawn: np.ndarray, k: int) -> float:
+def _faithful(true: np.ndarray, drawn: np.ndarray, k: int) -> float:
     """1 less the penalty for neighbours by `drawn` that are none by `true`, by how far down its ranks they stand."""
     count = len(true)
     ranks = _neighbour_ranks(true)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from armillary.geometry.factored import n99, participation
 from armillary.probes.instruments.head_parts.roles import MEANINGS, ROLES, letters, name_roles
 from armillary.probes.instruments.heads import HEADS, HeadRows
 from armillary.probes.instruments.patterns import LENGTH_LEAST, measure_patterns, repeated, texts
+from armillary.probes.machinery import AnyInstrument
 from armillary.probes.machinery.intervals import mean
 from armillary.probes.machinery.shared_pass import observe
 from armillary.readouts.head_spectra import Floats, Progress, head_map, matrices_of
@@ -41,8 +43,9 @@ def atlas(anatomy: Anatomy, matrices: Sequence[Matrix], settings: Settings, prog
     if anatomy.tokenizer is None:
         notes.append(f"From the weights alone: {anatomy.name} came without a tokenizer, so no text was read.")
     else:
-        corpus = text_for(anatomy)
-        measured = (*from_text(watched(anatomy, corpus, progress)), *attended(anatomy, corpus, progress))
+        corpus = sample_text(anatomy)
+        record: HeadRows = observed(anatomy, corpus, HEADS, progress)
+        measured = (*from_text(record), *attended(anatomy, corpus, progress))
         notes.append(
             f"Read: {corpus.source}, {corpus.documents} documents, {corpus.tokens} tokens. A capital marks a head that "
             "gives half of its attention to one kind of token, a small letter one that gives a quarter: "
@@ -87,13 +90,15 @@ def from_weights(anatomy: Anatomy, matrices: Sequence[Matrix], offset: int, prog
     return tuple(maps)
 
 
-def text_for(anatomy: Anatomy) -> Corpus:
-    corpus = encode(sample(), anatomy.tokenizer, anatomy.context, TOKENS, SEED)
+def sample_text(anatomy: Anatomy, tokens: int = TOKENS) -> Corpus:
+    """The built-in text, by the model's tokenizer."""
+    corpus = encode(sample(), anatomy.tokenizer, anatomy.context, tokens, SEED)
     check_ids(anatomy, corpus.windows)
     return corpus
 
 
-def watched(anatomy: Anatomy, corpus: Corpus, progress: Progress) -> HeadRows:
+def observed(anatomy: Anatomy, corpus: Corpus, instrument: AnyInstrument, progress: Progress) -> Any:
+    """An instrument's state on a text."""
     read = 0
 
     def tick(tokens: int) -> None:
@@ -102,8 +107,7 @@ def watched(anatomy: Anatomy, corpus: Corpus, progress: Progress) -> HeadRows:
         progress(f"reading {corpus.tokens} tokens", read, corpus.tokens)
 
     progress(f"reading {corpus.tokens} tokens", 0, corpus.tokens)
-    state: HeadRows = observe(anatomy, corpus, [HEADS], SEED, tick)[HEADS]
-    return state
+    return observe(anatomy, corpus, [instrument], SEED, tick)[instrument]
 
 
 def from_text(record: HeadRows) -> tuple[Map, ...]:

@@ -1,4 +1,4 @@
-"""Mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, GPT-OSS, DeepSeek-V2 and V3."""
+"""Mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, Mellum, OLMoE, GPT-OSS, DeepSeek-V2 and V3."""
 
 from dataclasses import replace
 from functools import partial
@@ -46,6 +46,15 @@ QWEN3_MOE = replace(
     at=lambda family, config, layer: sparse(PLAIN, family, config, layer),
     understood=SIZES | NAMES,
 )
+
+
+def _mellum(family: Family, config: Any, layer: int) -> Family:
+    """Windows, rotations and experts by layer."""
+    experts = PLAIN if config.mlp_layer_types[layer] == "sparse" else None
+    return replace(family, rotary_kind=config.layer_types[layer], experts=experts)
+
+
+MELLUM = replace(QWEN3_MOE, model_type="mellum", at=_mellum, understood=SIZES | NAMES | {"mlp_layer_types"})
 OLMOE = replace(
     llama.QWEN3,
     model_type="olmoe",
@@ -145,4 +154,4 @@ FLEX_OLMO = replace(
     experts=PLAIN,
     understood=llama_kin.OLMO2.understood | NAMES,
 )
-FAMILIES = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, OLMOE, GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE, DOTS1, FLEX_OLMO)
+FAMILIES = (MIXTRAL, QWEN2_MOE, QWEN3_MOE, MELLUM, OLMOE, GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE, DOTS1, FLEX_OLMO)

@@ -1,6 +1,6 @@
 """How are a model's linear maps computed on this processor? By the library that multiplies faster."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,20 +13,21 @@ from armillary.geometry.multiply import fast_product, pays, prefers_onednn
 
 
 @contextmanager
-def fast_products(model: nn.Module) -> Iterator[None]:
+def fast_products(model: nn.Module, modules: Sequence[nn.Module] | None = None) -> Iterator[None]:
     """Inside, the model's linear maps of float32 on the CPU are computed by the faster library; outside, as ever.
 
     Equal to rounding. No weight is changed or copied. Where a gradient of a weight is asked for, the module's own code
-    runs.
+    runs. `modules` are those of the model, where the caller has listed them already.
     """
     changed, first = [], next(model.parameters(), None)
     on_cpu = first is not None and first.device.type == "cpu"
     if on_cpu and prefers_onednn() and torch.backends.mkldnn.enabled:
-        for module in model.modules():
+        for module in model.modules() if modules is None else modules:
             forward = _KINDS.get(type(module))
             # A module with a forward of its own is somebody else's: offloaded, patched, or changed already.
             if forward is not None and "forward" not in vars(module) and _suits(module):
-                module.forward = partial(forward, module)
+                # Not `module.forward = …`: a module looks at all its parameters when an attribute is set.
+                vars(module)["forward"] = partial(forward, module)
                 changed.append(module)
     try:
         yield

@@ -109,9 +109,9 @@ class Symmetriser(nn.Module):
         is infinite or NaN gives NaN."""
         power = torch.floor(torch.log2(variance.detach().clamp_min(torch.finfo(variance.dtype).tiny)) / 2)
         m = variance * torch.exp2(-2 * power)
-        y = _kept(self.start[0] + self.start[1] * m)
+        y = _clamped(self.start[0] + self.start[1] * m)
         for a, b in self.newton:
-            y = _kept(y * (a - b * m * y.square()))
+            y = _clamped(y * (a - b * m * y.square()))
         return y * torch.exp2(-power)
 
     def learned(self) -> dict[str, Tensor]:
@@ -143,7 +143,7 @@ class Symmetriser(nn.Module):
         return f"{self.width}, blocks={self.blocks}, messages={self.messages}, rounds={self.rounds}, steps={self.steps}"
 
 
-def _kept(y: Tensor) -> Tensor:
+def _clamped(y: Tensor) -> Tensor:
     """y between LOWEST and HIGHEST. Its gradient passes as if nothing had been cut: a recurrence that is outside for
     every variance could not learn its way back otherwise."""
     return y.clamp(LOWEST, HIGHEST).detach() + (y - y.detach())

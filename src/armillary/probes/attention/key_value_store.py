@@ -35,7 +35,7 @@ from armillary.probes.attention.spaces.decomposed_heads import tie_note
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, Interval, Ints, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.probes.machinery.verdicts import name_heads, weakest
+from armillary.probes.machinery.verdicts import name_heads, weighed
 from armillary.results import Claim, Finding, Part, Quantity, RuleChange, Statistic, Table, say
 
 
@@ -105,7 +105,6 @@ class Store:
             "attention",
         )
         parts = (by_definition, _few_keys(evidence, matches, stores, ids))
-        verdict, why = weakest(parts)
         readable = ReadableTokens.of(evidence)
         more = {}
         for layer in shown_layers(layers):
@@ -113,15 +112,12 @@ class Store:
             more[f"updates L{layer}"] = update_table(evidence, layer, nouns, readable)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
-            parts=parts,
+            **weighed(parts),
             statistic=worst_error(errors),
             n=len(ids),
             controls=rebuilding_controls(
                 evidence, errors, lambda arm, some: rebuilding_errors(evidence, arm, ids, some)
             ),
-            reading=" ".join(part.reading for part in parts),
             headline=(
                 f"Updates are sums over keys and values to {say(errors[:, 0].max(), '.1g')}, by definition; a word "
                 f"matches {np.median(matches.keys[..., 0]):.1f} of {evidence.anatomy.k} keys in the median head, by "

@@ -23,7 +23,7 @@ from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, F
 from armillary.probes.machinery.intervals import Statistic as StatisticOf
 from armillary.probes.machinery.intervals import discoveries, null_interval, p_values
 from armillary.probes.machinery.tables import head_map
-from armillary.probes.machinery.verdicts import above, beats, missing_interval, weakest
+from armillary.probes.machinery.verdicts import above, beats, missing_interval, weighed
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
 EXCESS = "excess share of nouns that find themselves, a form or a relative"
@@ -89,16 +89,12 @@ class KeyLookup:
         clear = discoveries(p) & (keys.excess.mean(0) >= T.lookup_clear)
         excess = _Excess.of(evidence, keys, nouns)
         parts = (_early(excess, clear), _clearer(excess, clear), _first(excess, clear))
-        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
-            parts=parts,
+            **weighed(parts),
             statistic=Statistic(f"{EXCESS}, mean head of the first third of layers", *excess.early),
             n=len(nouns),
             controls=_controls(evidence, keys, permuted, excess),
-            reading=" ".join(part.reading for part in parts),
             headline=(
                 f"In early heads {say(excess.early[0], '.0%')} more nouns than by chance find themselves or a "
                 f"relative among their top keys, in late heads {say(excess.late[0], '.0%')}"

@@ -17,9 +17,9 @@ from armillary.probes.attention.spaces.null_counts import (
     write_part,
 )
 from armillary.probes.instruments.heads import HEADS
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, mean, weakest
+from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, mean
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.verdicts import more_text, undecided
+from armillary.probes.machinery.verdicts import undecided, weighed
 from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Why
 
 PERMUTED = "null shares shuffled between tokens"
@@ -87,10 +87,9 @@ class Nullspace:
             write_part(evidence),
             correlation_part(evidence),
         )
-        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(parts, _summary(evidence) + " ".join(f"{part.reading}." for part in parts), more=True),
             statistic=Statistic(UNSEEN, *share),
             n=rows.queries,
             controls=(
@@ -98,13 +97,10 @@ class Nullspace:
                 Control(RANDOM, *twins),
                 Control(SHUFFLED, *unseen_share(evidence, SHUFFLED)),
             ),
-            reading=_summary(evidence) + " ".join(f"{part.reading}." for part in parts) + more_text(why),
             headline=f"{share[0]:.1%} of queries are hardly seen by a head and attend to all keys equally",
             table=table,
             quantities=_maps(evidence),
             notes=(sampling_note(evidence),),
-            parts=parts,
-            why=why,
         )
 
 

@@ -36,7 +36,7 @@ from armillary.probes.attention.lexicon.word_statistics import shown_layers, twi
 from armillary.probes.attention.spaces.decomposed_heads import tie_note
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.intervals import discoveries
-from armillary.probes.machinery.verdicts import name_heads, weakest
+from armillary.probes.machinery.verdicts import name_heads, weighed
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, say
 
 SIDES: dict[Side, str] = {"queries": "query side", "keys": "key side"}
@@ -138,19 +138,15 @@ class QuerySubjects:
         related = discoveries(p) & (paired.head_excess >= T.paired_excess)
         relation = _related(evidence, paired, discoveries(p))
         parts = (*(_part(side, sides[side]) for side in SIDES), _relation(paired, related, *relation))
-        verdict, why = weakest(parts)
         weaker = min(sides, key=lambda side: sides[side].mean.model[0])
         mean = sides[weaker].mean
         have = {side: each.have for side, each in sides.items()}
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
-            parts=parts,
+            **weighed(parts),
             statistic=Statistic(f"{EXCESS}, {SIDES[weaker]}", *mean.model, "cosine"),
             n=have["queries"].size,
             controls=_controls(evidence, sides[weaker]),
-            reading=" ".join(part.reading for part in parts),
             headline=(
                 f"Heads with a subject: {have['queries'].sum()} of {have['queries'].size} on the query side, "
                 f"{have['keys'].sum()} on the key side; heads with related sides: {related.any(-1).sum()}"

@@ -87,11 +87,11 @@ class Related:
         twins = {arm: shares_after(evidence, arm, ids, pairings) for arm in evidence.twins}
         untrained = evidence.over_twins(lambda arm: word_interval(evidence, twins[arm], median_over_heads))
         auc, p = scores.auc, p_values(scores.auc, scores.null_auc)
-        found = discoveries(p)
-        share = with_value(word_interval(evidence, scores.after, lambda means: separating(means, found)))
+        significant = discoveries(p)
+        share = with_value(word_interval(evidence, scores.after, lambda means: separating(means, significant)))
         few = evidence.over_twins(lambda arm: word_interval(evidence, twins[arm], separating))
         heads = _Heads(
-            separates=found & (auc >= T.related_auc),
+            separates=significant & (auc >= T.related_auc),
             opposes=discoveries(p_values(-auc, -scores.null_auc)) & (auc < 0.5),
             share=Compared(share, few, len(twins)),
         )
@@ -130,12 +130,13 @@ class _Heads:
     share: Compared
 
 
-def separating(means: Floats, found: Flags | bool = True) -> Floats:
-    """The share of heads that separate, of AUCs [draw, layer, head]; `found` are those that differ from re-pairings.
+def separating(means: Floats, significant: Flags | bool = True) -> Floats:
+    """The share of heads that separate, of AUCs [draw, layer, head]; `significant` are those that differ from
+    re-pairings.
 
     Of an untrained model no p-value is asked, which counts more of its heads.
     """
-    return np.asarray(((means >= T.related_auc) & found).mean((1, 2)))
+    return np.asarray(((means >= T.related_auc) & significant).mean((1, 2)))
 
 
 def _gain(means: Floats) -> Floats:

@@ -26,9 +26,9 @@ from armillary.probes.attention.scores.stream_scale import (
 )
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, Interval, T, mean, name_heads, weakest
+from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, Interval, T, mean, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
-from armillary.probes.machinery.verdicts import above, missing_interval, more_text, name_sites
+from armillary.probes.machinery.verdicts import above, missing_interval, name_sites, weighed
 from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Table, say
 
 EXPONENT = "exponent of Var(q·k) in the number of axes, median head"
@@ -97,16 +97,18 @@ class ScoreScale:
             _in_heads(exponent, median),
             _unit_scores(variance, median_head(evidence, variances)),
         )
-        verdict, why = weakest(parts)
         entropy, unscaled = (mean(rows.means(name).sum(0)) for name in ("entropy", "entropy_unscaled"))
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(
+                parts,
+                " ".join(f"{part.reading}." for part in parts) + f" Attention has {np.median(entropy):.2f} of the "
+                f"largest possible entropy in the median head, {np.median(unscaled):.2f} without 1/√k.",
+                more=True,
+            ),
             statistic=Statistic(EXPONENT, *median),
             n=rows.queries,
             controls=median_controls(evidence, lambda arm: _powers(evidence, arm), grows),
-            reading=" ".join(f"{part.reading}." for part in parts) + f" Attention has {np.median(entropy):.2f} of the "
-            f"largest possible entropy in the median head, {np.median(unscaled):.2f} without 1/√k.{more_text(why)}",
             headline=f"Var(q·k) grows like k^{say(median[0], '.2f')} in the median head; 1/√k undoes k^1",
             table=_table(evidence, exponent, variance, entropy, unscaled),
             quantities=(
@@ -128,8 +130,6 @@ class ScoreScale:
                 ),
             ),
             notes=(sampling_note(evidence),),
-            parts=parts,
-            why=why,
         )
 
 

@@ -35,7 +35,7 @@ from armillary.probes.attention.spaces.decomposed_heads import tie_note, vo_ties
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
-from armillary.probes.machinery.verdicts import above, missing_interval, weakest
+from armillary.probes.machinery.verdicts import above, missing_interval, weighed
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 DEEP, RISE = 0, 1
@@ -143,18 +143,14 @@ class Subjects:
         untrained = [_intervals(evidence, twin) for twin in twins]
         deep, slope = (Compared.of(measured[i], [each[i] for each in untrained]) for i in (DEEP, RISE))
         parts = (_deep_part(deep, share, have), _rise_part(slope, early, promoted, have))
-        verdict, why = weakest(parts)
         last = have[thirds(layers)[1].start :]
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
-            parts=parts,
+            **weighed(parts),
             limits=share_limits(parts[0], deep, share),
             statistic=Statistic(NAMES[RISE], *slope.model, "cosine"),
             n=promoted.coherence.size,
             controls=_controls(evidence, promoted, centred, slope.untrained),
-            reading=" ".join(part.reading for part in parts),
             headline=(
                 f"Heads with a subject: {last.sum()} of {last.size} in the last third, {have.sum()} of {have.size} in "
                 f"all; from first to last layer coherence above chance changes by {say(slope.model[0], '+.2f')}"

@@ -19,7 +19,7 @@ from armillary.probes.filter.compression.bit_tables import (
 )
 from armillary.probes.filter.compression.compress_parts import Savings, compress_parts
 from armillary.probes.filter.expert_parts import NOTE
-from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, T, undecided, weakest
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, T, undecided, weighed
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
@@ -104,20 +104,16 @@ class Compress:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, NO_TOKENS)
         savings = Savings.of(evidence, result)
         parts = compress_parts(savings, layer_names(coded))
-        verdict, why = weakest(parts)
         mean, tokens = savings.means["model"], next(iter(coded.values())).tokens
         controls = [Control(name, *savings.means[source]) for source, name in CONTROLS.items()]
         if result.twins:
             controls.append(Control(RANDOM, *savings.twins))
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
-            parts=parts,
+            **weighed(parts, " ".join(part.reading for part in parts) + _more(coded)),
             statistic=Statistic("bits per coordinate that the activation saves, mean over layers", *mean, BITS),
             n=tokens,
             controls=tuple(controls),
-            reading=" ".join(part.reading for part in parts) + _more(coded),
             headline=f"The activation saves {say(mean[0], '.2g')} bits per coordinate; in untrained models "
             f"{say(savings.twins[0], '.2g')}, with random directions {say(savings.means['turned'][0], '.2g')}",
             table=bit_table(coded, savings.saved, savings.more, savings.untrained),

@@ -10,7 +10,7 @@ from armillary.probes.filter.by_layer import RULE
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, Interval, T, mean
 from armillary.probes.machinery.intervals import over_twins
 from armillary.probes.machinery.tables import cells, interval_cells, layer_table, line
-from armillary.probes.machinery.verdicts import undecided, weakest
+from armillary.probes.machinery.verdicts import undecided, weighed
 from armillary.results import Claim, Control, Finding, Limit, Part, Quantity, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ class Discard:
             for name in shares
         )
         parts = discard_parts(below, quiet, layers.gated)
-        verdict, why = weakest(parts)
         listed, count = unit_table(units, LISTED)
         notes = [f"'silent' and 'always on' refer to the {tokens} tokens that were read; a longer text may differ"]
         notes.append(f"random initialisation: {len(layers.twins)} untrained models")
@@ -105,16 +104,13 @@ class Discard:
         shuffled = evidence.interval(layers.sums(SHUFFLED, "below"), _mean_layer)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
-            parts=parts,
+            **weighed(parts, " ".join(part.reading for part in parts) + _more(carried, units)),
             statistic=Statistic("share of hidden coordinates below zero, mean over layers", *below.mean),
             n=tokens,
             controls=(
                 *([Control(RANDOM, *below.mean_untrained)] if layers.twins else []),
                 Control(SHUFFLED, *shuffled),
             ),
-            reading=" ".join(part.reading for part in parts) + _more(carried, units),
             headline=f"{say(below.mean[0], '.0%')} {where} are below zero; {say(quiet.mean[0], '.0%')} are near zero "
             "after the activation",
             table=_table(layers, units, shares, untrained),

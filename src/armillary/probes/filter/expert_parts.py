@@ -22,11 +22,11 @@ def parts_of(channels: Any) -> "dict[str, FeedForward]":
 
 def columns_of(channels: Any) -> dict[str, slice]:
     """Which of all units side by side belong to each part."""
-    found, start = {}, 0
+    columns, start = {}, 0
     for name, part in parts_of(channels).items():
-        found[name] = slice(start, start + int(part.W_in.shape[1]))
-        start = found[name].stop
-    return found
+        columns[name] = slice(start, start + int(part.W_in.shape[1]))
+        start = columns[name].stop
+    return columns
 
 
 def units_of(channels: Any) -> int:

@@ -43,7 +43,7 @@ from armillary.probes.machinery import (
     spread_layers,
 )
 from armillary.probes.machinery.intervals import discoveries
-from armillary.probes.machinery.verdicts import name_sites, weakest
+from armillary.probes.machinery.verdicts import name_sites, weighed
 from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Table, say
 
 LAYERS = 8
@@ -118,17 +118,13 @@ class ForwardStore:
         untrained = _untrained(evidence)
         parts = (by_definition, _few_keys(evidence, matches, stores, untrained, layers))
         experts = expert_matches(evidence, MODEL, layers)
-        verdict, why = weakest(parts)
         met, chance = matches.forward.keys[:, 0], matches.forward.keys[:, 1:].min(-1)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
-            parts=parts,
+            **weighed(parts),
             statistic=worst_error(errors),
             n=len(matches.document),
             controls=rebuilding_controls(evidence, errors, lambda arm, some: forward_errors(evidence, arm, ids, some)),
-            reading=" ".join(part.reading for part in parts),
             headline=(
                 f"Writes are sums over keys and values to {say(errors[:, 0].max(), '.1g')}, by definition; a token "
                 f"matches {np.median(met):.0f} of {_units(evidence, layers)} units in the median layer, by chance "

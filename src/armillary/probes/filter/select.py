@@ -17,9 +17,8 @@ from armillary.probes.machinery import (
     interval_cells,
     table,
     undecided,
-    weakest,
 )
-from armillary.probes.machinery.verdicts import FIVE_TWINS
+from armillary.probes.machinery.verdicts import FIVE_TWINS, weighed
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
@@ -110,20 +109,16 @@ class Select:
         costs, decoded = result
         skills, own = (Skills.of(evidence, decoded, target) for target in (NEXT, SAME))
         parts = (read_part(skills, own), through_part(costs), context_part(costs), leak_part(costs))
-        verdict, why = weakest(parts)
         kept, discarded = (say(value, ".1%") for value in skills.skill[:, :, 0].mean(0))
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
-            parts=parts,
+            **weighed(parts),
             statistic=Statistic(STATISTIC, *skills.mean_difference),
             n=decoded.tokens,
             controls=(
                 *([Control(RANDOM, *skills.untrained)] if decoded.twins else []),
                 Control("the token itself in place of the next", *own.mean_difference),
             ),
-            reading=" ".join(part.reading for part in parts),
             headline=f"From the discarded values {discarded} of the next token's embedding can be decoded, from as "
             f"many kept values {kept}",
             table=cost_table(costs),

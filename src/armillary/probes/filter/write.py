@@ -12,8 +12,8 @@ from armillary.probes.filter.writes.write_bits import STEP, WriteBits, write_bit
 from armillary.probes.filter.writes.write_parts import WriteSavings, write_parts
 from armillary.probes.filter.writes.write_tables import write_lines, write_table
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, spread_layers, undecided, weakest
-from armillary.probes.machinery.verdicts import FIVE_TWINS
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, spread_layers, undecided
+from armillary.probes.machinery.verdicts import FIVE_TWINS, weighed
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 LAYERS, TWINS, TWIN_LAYERS = 8, 5, 3
@@ -77,7 +77,6 @@ class ForwardWrite:
         twins = {arm: bits for arm, bits in each.items() if bits is not None}
         saved = WriteSavings.of(evidence, measured, twins)
         parts = write_parts(saved)
-        verdict, why = weakest(parts)
         mean, control = saved.bits[INPUT].mean, saved.untrained.mean
         controls = [Control("attention's write in its place", *saved.attention.mean)]
         if twins:
@@ -86,13 +85,10 @@ class ForwardWrite:
         untrained = f"; in untrained models {say(control[0], '.0%')}" if twins else ""
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
-            parts=parts,
+            **weighed(parts),
             statistic=Statistic("share of the input's bits that the write does not need, mean over layers", *mean),
             n=measured.tokens,
             controls=tuple(controls),
-            reading=" ".join(part.reading for part in parts),
             headline=(
                 f"The write takes {say(_mean(measured, WRITE), '.2f')} bits per coordinate, its input "
                 f"{say(_mean(measured, INPUT), '.2f')}: {say(mean[0], '.0%')} saved{untrained}"

@@ -20,7 +20,7 @@ from armillary.probes.machinery import (
     missing_interval,
     spread_layers,
     undecided,
-    weakest,
+    weighed,
 )
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
@@ -142,16 +142,13 @@ class Coarse:
         ratios = {MODEL: ratio(MODEL), RANDOM: evidence.over_twins(ratio), SHUFFLED: ratio(SHUFFLED)}
         lengths = evidence.intervals(states.arms[MODEL].products, length)
         parts = (_grows(evidence, states, ratios), _learned(evidence, states, ratios), _norms(evidence, steps))
-        verdict, why = weakest(parts)
         first, last = (say(lengths[at, 0], ".2g") for at in (0, -1))
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
+            **weighed(parts, _reading(states, steps, lengths[:, 0], parts)),
             statistic=Statistic("correlation length after the last block, over that before the first", *ratios[MODEL]),
             n=states.texts * states.tokens,
             controls=tuple(Control(arm, *ratios[arm]) for arm in (RANDOM, SHUFFLED)),
-            reading=_reading(states, steps, lengths[:, 0], parts),
             headline=f"States are correlated over {first} tokens before the first block and {last} after the last",
             table=correlation_table(states, lengths),
             quantities=(*correlation_lines(states, lengths), steps.depth_line(("input", *states.sites[1:]))),
@@ -160,7 +157,6 @@ class Coarse:
                 "steps": steps.table(evidence.intervals(steps.products, length)),
                 "depth": steps.depth_table(states.sites),
             },
-            parts=parts,
         )
 
 

@@ -14,7 +14,7 @@ from armillary.probes.machinery import (
     missing_interval,
     name_sites,
     undecided,
-    weakest,
+    weighed,
 )
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
@@ -119,11 +119,9 @@ class HeadEmergence:
             beyond = beyond_others(ranked[when], seed)
             parts.append(_part(when, whole[when], null[when], others, beyond, apart))
         parts.append(views.beyond_role(ranked[NEXT], seed))
-        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
+            **weighed(parts, " ".join([*(part.reading for part in parts), views.story(result), *result.damaged])),
             statistic=Statistic(
                 "rank correlation of a head's excess share of the gradient with its gain until the next checkpoint",
                 *whole[NEXT],
@@ -133,13 +131,11 @@ class HeadEmergence:
                 Control("heads of a layer exchanged", *null[NEXT]),
                 Control("share on other tokens instead", *correlation(ranked[NEXT], seed, OTHERS, ())),
             ),
-            reading=" ".join([*(part.reading for part in parts), views.story(result), *result.damaged]),
             headline=views.headline(whole[NEXT], whole[NOW]),
             table=views.table_of(result, ranked),
             quantities=views.quantities(result, ranked, null[NEXT]),
             notes=views.notes(evidence.anatomy, result, ranked, seed),
             more_tables={"heads": views.head_rows(result)},
-            parts=tuple(parts),
             of_text=not result.making,
         )
 

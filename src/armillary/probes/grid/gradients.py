@@ -21,7 +21,7 @@ from armillary.probes.machinery import (
     spread_layers,
     table,
     undecided,
-    weakest,
+    weighed,
 )
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Why, say
 
@@ -117,11 +117,9 @@ class HeadGradients:
         random = over_twins([_median(evidence, twin.neighbours()) for twin in result.twins.values()]).tolist()
         each = np.array([_median(evidence, model.pairs(at)) for at in range(len(model.silenced))])
         parts = (_own_slices(evidence.anatomy, result), _independent(statistic, random[0], each[:, 0], model))
-        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
+            **weighed(parts),
             statistic=Statistic(
                 "change of a head's loss gradient when a neighbour is silenced, over the share of the stream that the "
                 "neighbour writes, median pair",
@@ -129,13 +127,11 @@ class HeadGradients:
             ),
             n=result.documents,
             controls=(Control(RANDOM, *random),) if result.twins else (),
-            reading=" ".join(part.reading for part in parts),
             headline=f"A neighbour that writes 1 % of the stream changes a head's loss gradient by "
             f"{say(statistic[0], '.2g')} %, although the head's result does not depend on the neighbour's slices",
             table=_table(model, each),
             quantities=(model.map(),),
             more_tables={"direct": direct},
-            parts=parts,
         )
 
 

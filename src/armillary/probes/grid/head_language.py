@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, T, undecided, weakest
-from armillary.probes.machinery.verdicts import FIVE_TWINS
+from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, T, undecided
+from armillary.probes.machinery.verdicts import FIVE_TWINS, weighed
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
@@ -94,20 +94,20 @@ class HeadLanguage:
             return undecided(self.claim, Why.UNDEFINED, reading)
         effects = LanguageEffects(result, evidence)
         parts = language_parts(effects)
-        verdict, why = weakest(parts)
         weak = effects.weakest
         gap, random = effects.gaps[weak], effects.untrained[weak]
         resolved = [name for name in effects.gaps if effects.resolved(name)]
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
+            **weighed(
+                parts,
+                "Attention on the target less that on the distractor, best head, weaker order. "
+                + " ".join(f"{part.name.capitalize()}: {part.reading}" for part in parts[:3])
+                + f" {parts[3].reading}",
+            ),
             statistic=Statistic(f"gap of the best head in the weakest phenomenon ({weak})", *gap),
             n=sum(2 * len(values) for values in effects.values.values()),
             controls=(Control(RANDOM, *random),),
-            reading="Attention on the target less that on the distractor, best head, weaker order. "
-            + " ".join(f"{part.name.capitalize()}: {part.reading}" for part in parts[:3])
-            + f" {parts[3].reading}",
             headline=f"{len(resolved)} of {len(effects.gaps)} phenomena have a head that tells the target from the "
             f"distractor{' (' + ', '.join(resolved) + ')' if resolved else ''}; weakest: {weak}, "
             f"{say(gap[0], '+.2f')} of the attention",
@@ -118,5 +118,4 @@ class HeadLanguage:
                 "phenomena": phenomena_table(effects),
                 **({"removing heads": cost_table(effects)} if result.costs else {}),
             },
-            parts=parts,
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, undecided, weakest
+from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, undecided, weighed
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
@@ -82,23 +82,19 @@ class HeadRegions:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, _missing(evidence))
         measured = RegionShares(result, evidence)
         parts = region_parts(measured)
-        verdict, why = weakest(parts)
         share = measured.median
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
+            **weighed(parts),
             statistic=Statistic("share of variance that regions explain on other documents, median head", *share),
             n=len(result.places),
             controls=(Control(RANDOM, *measured.untrained), Control("random partitions", *measured.random)),
-            reading=" ".join(part.reading for part in parts),
             headline=f"Regions explain {say(share[0], '.0%')} of what the median head does on other documents "
             f"(untrained: {say(measured.untrained[0], '.0%')}); {measured.heads.sum()} of {measured.heads.size} heads "
             "depend on them",
             table=shares_table(measured),
             quantities=region_quantities(measured),
             more_tables={"regions": region_table(measured, result.arms[MODEL])},
-            parts=parts,
         )
 
 

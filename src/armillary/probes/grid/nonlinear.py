@@ -20,7 +20,7 @@ from armillary.probes.machinery import (
     over_sites,
     spread_layers,
     undecided,
-    weakest,
+    weighed,
 )
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
@@ -143,24 +143,20 @@ class Nonlinear:
             _weights(evidence, result, shadows[:, 0], statistic, turned),
             _directions(evidence, result, left),
         )
-        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
+            **weighed(parts),
             statistic=Statistic("share of xA that is not linear in the shadow of x, median matrix", *statistic),
             n=result.points,
             controls=(
                 Control("a rotation in the matrix's place", *turned),
                 Control("Gaussian matrices of the same shapes and ranks", *_gaussian_shadow(evidence, result)),
             ),
-            reading=" ".join(part.reading for part in parts),
             headline=f"Of what a matrix makes of a sphere, {say(statistic[0], '.1%')} is not linear in the sphere's "
             f"own coordinates; of a rotation {say(turned[0], '.1%')}",
             table=map_table(result, shadows[:, 0], left),
             quantities=(shadow_curve(), shear_curve(), map_grid(result, shadows[:, 0, 0])),
             more_tables={"shear": shear_table()},
-            parts=parts,
         )
 
 

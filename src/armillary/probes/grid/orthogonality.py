@@ -22,7 +22,7 @@ from armillary.probes.machinery import (
     name_heads,
     spread_layers,
     undecided,
-    weakest,
+    weighed,
 )
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
 
@@ -120,14 +120,12 @@ class Orthogonality:
             _beyond(statistic, also, random, len(evidence.twins), _flags(ratios, pocket)),
             Part("it is of use", "undecided", USE, asserted=False, why=Why.NO_CONTROL),
         )
-        verdict, why = weakest(parts)
         twins = [
             np.median(ratios.heads(result.raw[arm])[0].reshape(len(ratios.layers), -1), 1) for arm in evidence.twins
         ]
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
+            **weighed(parts),
             statistic=Statistic("|cos| in the median head, over random projections of the same vectors", *statistic),
             n=result.tokens,
             controls=(
@@ -135,13 +133,11 @@ class Orthogonality:
                 Control(SHUFFLED, *(ratios.median_excess(SHUFFLED) if SHUFFLED in result.raw else NAN3)),
                 Control("with the mean vector removed", *also),
             ),
-            reading=" ".join(part.reading for part in parts),
             headline=f"|cos| in the median head is {say(statistic[0], '.2g')} times that of random projections of the "
             f"same vectors to as many axes (untrained: {say(random[0], '.2g')} times)",
             table=ratios.head_table(excess, centred, pocket),
             quantities=ratios.quantities(np.mean(twins, axis=0)),
             more_tables={"full space": ratios.full_table()},
-            parts=parts,
         )
 
 

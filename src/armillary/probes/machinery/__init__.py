@@ -46,6 +46,7 @@ from armillary.probes.machinery.verdicts import (
     name_sites,
     undecided,
     weakest,
+    weighed,
 )
 
 __all__ = ["ARMS", "MODEL", "NAN3", "RANDOM", "SHUFFLED", "TWINS", "AnyInstrument", "Cells", "Evidence", "Flags"]
@@ -79,4 +80,4 @@ __all__ += [
     "reached_by",
     "redrawn",
 ]
-__all__ += ["site_table", "spread", "spread_layers", "table", "undecided", "weakest"]
+__all__ += ["site_table", "spread", "spread_layers", "table", "undecided", "weakest", "weighed"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,6 +140,25 @@ def weakest(parts: Sequence[Part]) -> tuple[Verdict, Why | None]:
     order: tuple[Verdict, ...] = ("failed", "refuted", "undecided", "qualified", "supported")
     part = min((part for part in parts if part.asserted), key=lambda part: order.index(part.verdict))
     return part.verdict, part.why
+
+
+class Weighed(TypedDict):
+    """What a finding takes from its parts."""
+
+    verdict: Verdict
+    why: Why | None
+    parts: tuple[Part, ...]
+    reading: str
+
+
+def weighed(parts: Sequence[Part], reading: str | None = None, *, more: bool = False) -> Weighed:
+    """`Finding(claim=claim, **weighed(parts), …)`: the verdict of the weakest part, and the parts' readings in turn.
+
+    `reading` stands in place of the parts'; `more` ends it with what would decide.
+    """
+    verdict, why = weakest(parts)
+    text = " ".join(part.reading for part in parts) if reading is None else reading
+    return Weighed(verdict=verdict, why=why, parts=tuple(parts), reading=text + (more_text(why) if more else ""))
 
 
 def by_share(holds: Flags, possible: Flags | None = None, most: float = T.sites_most) -> Verdict:

@@ -22,11 +22,10 @@ from armillary.probes.machinery import (
     once,
     over_sites,
     undecided,
-    weakest,
 )
 from armillary.probes.machinery.layers import stream_states
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import more_text, no_middle
+from armillary.probes.machinery.verdicts import no_middle, weighed
 from armillary.probes.others.streams.sampled_stream import sampled_streams
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
 from armillary.probes.sphere.spectra.dimension_estimates import NEIGHBOURS, POINTS, inverse, neighbour_sums
@@ -93,19 +92,17 @@ class IdPeak:
 
         value, untrained = height(MODEL), evidence.over_twins(height)
         parts = (_peaks(value, by_state, names), _learned(value, untrained, len(evidence.twins)), _from_text(evidence))
-        verdict, why = weakest(parts)
         curves = arm_lines(evidence, SAMPLES, lambda arm: inverse(neighbours(evidence, arm).sum(0)[:, TWO_NN]))
         meaning = "intrinsic dimension by TwoNN, one token of each word form"
         likely = inverse(sums.sum(0)[:, MLE])
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(parts, more=True),
             statistic=Statistic(
                 "intrinsic dimension of the highest state in the middle, over the highest outside", *value
             ),
             n=int(sums[..., TWO_NN, 0].sum(0).min()),
             controls=arm_controls(evidence, SAMPLES, height),
-            reading=" ".join(part.reading for part in parts) + more_text(why),
             headline=f"The intrinsic dimension in the middle of the depth is {say(value[0], '.2f')} times the highest "
             "outside",
             table=table(
@@ -118,8 +115,6 @@ class IdPeak:
                 line("intrinsic dimension", meaning, "dimensions", "stream", names, by_state, curves),
                 line("at a larger scale", f"by {NEIGHBOURS} neighbours", "dimensions", "stream", names, likely),
             ),
-            why=why,
-            parts=parts,
         )
 
 

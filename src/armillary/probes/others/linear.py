@@ -18,11 +18,10 @@ from armillary.probes.machinery import (
     above,
     missing_interval,
     undecided,
-    weakest,
+    weighed,
 )
 from armillary.probes.machinery.intervals import Statistic as Share
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import more_text
 from armillary.probes.others.streams.block_fits import BlockFits, block_fits, skip, whole, write
 from armillary.probes.sphere.across_sites import defined_median
 from armillary.results import Claim, Control, Finding, Part, Quantity, Statistic, Table, Verdict, Why, say
@@ -72,12 +71,11 @@ class Linear:
         value, added = median(model, whole), median(model, write)
         enough = model.fitted >= T.tokens_per_axis * evidence.anatomy.d
         parts = (_with_skip(value, enough), _not_skip(added, median(model, skip), enough))
-        verdict, why = weakest(parts)
         untrained = evidence.over_twins(lambda arm: median(twins[arm], whole))
         untrained_write = evidence.over_twins(lambda arm: median(twins[arm], write))
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(parts, _reading(parts, model, untrained, untrained_write), more=True),
             statistic=Statistic("share of the stream after a block that is linear, median block", *value),
             n=int(model.sums[:, 0, 0].sum()),
             controls=(
@@ -86,13 +84,10 @@ class Linear:
                 Control("what the block adds", *added),
                 Control(f"what the block adds, {RANDOM}", *untrained_write),
             ),
-            reading=_reading(parts, model, untrained, untrained_write) + more_text(why),
             headline=f"A linear map explains {say(value[0], '.1%')} of the stream after the median block, and "
             f"{say(added[0], '.0%')} of what the block adds",
             table=_table(evidence, model, twins),
             quantities=_lines(evidence, model, twins),
-            why=why,
-            parts=parts,
         )
 
 

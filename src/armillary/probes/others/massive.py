@@ -14,9 +14,8 @@ from armillary.probes.machinery import (
     Interval,
     T,
     undecided,
-    weakest,
+    weighed,
 )
-from armillary.probes.machinery.verdicts import more_text
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
@@ -100,7 +99,6 @@ class Massive:
         if result is None or len(result.extremes[MODEL].document) < 2:
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, "The text has fewer than two documents. Give more text.")
         parts = massive_parts(evidence, result)
-        verdict, why = weakest(parts)
 
         def ratio(arm: str) -> Interval:
             return result.ratio(evidence, arm)
@@ -111,15 +109,12 @@ class Massive:
         parked = np.nan if result.heads is None else float(result.sinks(MODEL).mean())
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(parts, more=True),
             statistic=Statistic("largest coordinate over the median magnitude, median document at the peak", *value),
             n=len(result.extremes[MODEL].document),
             controls=(Control(RANDOM, *evidence.over_twins(ratio)), Control(SHUFFLED, *ratio(SHUFFLED))),
-            reading=" ".join(part.reading for part in parts) + more_text(why),
             headline=f"The largest coordinate is {say(value[0], '.2g')} times the median magnitude (at {state}, "
             f"dimension {dimension}); {say(parked, '.0%')} of heads park their attention on the first token",
             table=massive_table(result),
             quantities=massive_lines(evidence, result),
-            why=why,
-            parts=parts,
         )

@@ -21,10 +21,9 @@ from armillary.probes.machinery import (
     mean,
     missing_interval,
     undecided,
-    weakest,
+    weighed,
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import more_text
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
@@ -113,10 +112,15 @@ class Selectable:
         parts = [_selectable(inside), _scaling(evidence, hulls, unscaled)]
         if hulls.projected:
             parts += [_uniform(evidence, hulls), _used(evidence, result)]
-        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(
+                parts,
+                f"Documents have {np.median(hulls.keys):.0f} keys in the median, heads {hulls.axes} axes. "
+                + " ".join(part.reading for part in parts)
+                + ("" if hulls.projected else " RMSNorm projects nothing, so nothing is asked of uniform attention."),
+                more=True,
+            ),
             statistic=Statistic("share of keys that no query can select, over heads", *inside),
             n=int(hulls.sums["inside"][..., 0].sum()),
             controls=(
@@ -126,16 +130,10 @@ class Selectable:
                 Control(f"eight axes of a head, {UNSCALED}", *_share(evidence, hulls, "few_unscaled")),
                 Control(f"all d axes, {UNSCALED}", *_share(evidence, hulls, "stream_unscaled")),
             ),
-            reading=f"Documents have {np.median(hulls.keys):.0f} keys in the median, heads {hulls.axes} axes. "
-            + " ".join(part.reading for part in parts)
-            + ("" if hulls.projected else " RMSNorm projects nothing, so nothing is asked of uniform attention.")
-            + more_text(why),
             headline=f"{say(inside[0], '.1%')} of keys cannot be selected by any query; without scaling it would be "
             f"{say(unscaled[0], '.1%')}",
             table=_table(evidence, hulls),
             quantities=_lines(evidence, hulls),
-            why=why,
-            parts=tuple(parts),
         )
 
 

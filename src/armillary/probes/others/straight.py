@@ -20,10 +20,9 @@ from armillary.probes.machinery import (
     mean,
     missing_interval,
     undecided,
-    weakest,
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import more_text, no_middle
+from armillary.probes.machinery.verdicts import no_middle, weighed
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
 from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Why, say
 
@@ -85,17 +84,15 @@ class Straight:
             _learned(value, untrained, evidence),
             _from_text(evidence),
         )
-        verdict, why = weakest(parts)
         names = state.states
         curves = arm_lines(evidence, CURVATURES, lambda arm: mean(evidence[CURVATURES][arm].sums().sum(0)))
         meaning = "mean angle between the steps from token to token"
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(parts, more=True),
             statistic=Statistic("fall of the curvature from the first state to the middle third", *value, unit="°"),
             n=CURVATURES.count(state)[0],
             controls=arm_controls(evidence, CURVATURES, fall),
-            reading=" ".join(part.reading for part in parts) + more_text(why),
             headline=f"Text turns by {say(by_state[0, 0], '.0f')}° per token before the first block and by "
             f"{say(by_state[0, 0] - value[0], '.0f')}° in the middle of the depth",
             table=table(
@@ -115,8 +112,6 @@ class Straight:
                     {"independent points": np.full(len(names), INDEPENDENT)},
                 ),
             ),
-            why=why,
-            parts=parts,
         )
 
 

@@ -15,9 +15,8 @@ from armillary.probes.machinery import (
     Interval,
     T,
     median_defined,
-    weakest,
+    weighed,
 )
-from armillary.probes.machinery.verdicts import more_text
 from armillary.probes.sphere.locality.contrast_parts import (
     angles_keep,
     fewer_hubs,
@@ -82,21 +81,17 @@ class Contrast:
             evidence, near, lambda c: c[..., ANGLE] / random[ANGLE, 0] / (c[..., DISTANCE] / random[DISTANCE, 0])
         )
         parts = (angles_keep(angle, random), more_than_distances(more, near, random), fewer_hubs(evidence, near))
-        verdict, why = weakest(parts)
         value, low, high = over_random(angle, random)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(parts, more=True),
             statistic=Statistic("contrast of angles over that of random directions, median norm", value, low, high),
             n=count,
             controls=_controls(evidence, random, count),
-            reading=" ".join(part.reading for part in parts) + more_text(why),
             headline=f"The nearest token stands out {say(value, '.2g')} times as much as among random directions by "
             f"angle, {say(value / more[0], '.2g')} times by distance before the norm",
             table=contrast_table(evidence, near),
             quantities=contrast_lines(evidence, near, random, count),
-            why=why,
-            parts=parts,
         )
 
 

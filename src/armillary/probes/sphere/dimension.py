@@ -20,7 +20,7 @@ from armillary.probes.machinery import (
     median_defined,
     missing_interval,
     over_twins,
-    weakest,
+    weighed,
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.sphere.across_sites import across_sites, by_site, defined_median, drawn_interval
@@ -85,19 +85,15 @@ class EffectiveDimension:
             _part("rank", _rank_change(sites), sites, np.array([site.ranks[0] for site in sites])),
             _part("TwoNN", two_nn, sites, np.array([inverse(site.two_nn.sum(0)) for site in sites])),
         )
-        verdict, why = weakest(parts)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(parts, _reading(parts, sites, full)),
             statistic=Statistic(CHANGE, *change, UNIT),
             n=min(tokens),
             controls=_controls(evidence),
-            reading=_reading(parts, sites, full),
             headline=_headline(parts),
             table=_table(evidence, sites, tokens),
             quantities=_quantities(evidence, sites, full),
-            why=why,
-            parts=parts,
         )
 
 

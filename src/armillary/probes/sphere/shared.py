@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from armillary.probes.instruments.covariances import COVARIANCES
-from armillary.probes.machinery import MODEL, NAN3, AnyInstrument, Evidence, T, weakest
-from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.machinery import MODEL, NAN3, AnyInstrument, Evidence, T, weighed
 from armillary.probes.sphere.gains.shared_axes import axis_overlap, gain_likeness
 from armillary.probes.sphere.gains.shared_parts import UNIT, axes_part, gain_part, swap_part
 from armillary.probes.sphere.gains.shared_views import headline, likeness_table, shared_lines, swap_table
@@ -73,7 +72,6 @@ class Shared:
     def conclude(self, evidence: Evidence, result: "Swaps | None") -> Finding:
         gains, overlap = gain_likeness(evidence), axis_overlap(evidence, MODEL)
         parts = (swap_part(result, evidence.anatomy), gain_part(gains), axes_part(overlap))
-        verdict, why = weakest(parts)
         median, permuted = (NAN3, NAN3) if result is None else (result.median("swap"), result.median("permute"))
         controls = [Control("permuted γ and β", *permuted)]
         if result is not None and result.far:
@@ -81,15 +79,12 @@ class Shared:
             controls.append(Control(f"exchange of {last.name}", *result.cost(last)))
         return Finding(
             claim=self.claim,
-            verdict=verdict,
+            **weighed(parts, more=True),
             statistic=Statistic("cost of exchanging γ and β of neighbouring layers, median pair", *median, UNIT),
             n=0 if result is None else int(result.trials.count.sum()),
             controls=tuple(controls),
-            reading=" ".join(part.reading for part in parts) + more_text(why),
             headline=headline(result, gains),
             table=likeness_table(gains, overlap) if result is None else swap_table(result, evidence.anatomy),
             quantities=shared_lines(result, gains, overlap),
             more_tables={} if result is None else {"likeness": likeness_table(gains, overlap)},
-            why=why,
-            parts=parts,
         )

@@ -82,13 +82,13 @@ class Drift:
             reading = "No document is long enough for a window to slide over. Give more text, in longer documents."
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading, table(cells("state", "state of the stream", ())))
         angles = np.rad2deg(evidence.intervals(result.stacked()))
-        kept = {by: np.rad2deg(evidence.intervals(sums)) for by, sums in result.sums[KEPT].items()}
+        in_place = {by: np.rad2deg(evidence.intervals(sums)) for by, sums in result.sums[KEPT].items()}
         curve = np.stack([np.rad2deg(evidence.intervals(sums)) for sums in result.curve.values()])
         growth, untrained = exponents(evidence, result), result.untrained(evidence)
         last, (value, low, high) = result.slides[-1], angles[-1, -1].tolist()
         learned = evidence.anatomy.positions.kind == "learned"
         parts = (
-            drifts(result, angles, kept[last][-1], untrained[-1], growth[:, -1], learned),
+            drifts(result, angles, in_place[last][-1], untrained[-1], growth[:, -1], learned),
             held_back(evidence, result),
         )
         verdict, why = weakest(parts)
@@ -99,20 +99,20 @@ class Drift:
             parts=parts,
             statistic=Statistic(STATISTIC, value, low, high, "degrees"),
             n=result.tokens,
-            controls=_controls(evidence, result, kept[last][-1], untrained[-1]),
+            controls=_controls(evidence, result, in_place[last][-1], untrained[-1]),
             reading=" ".join(part.reading for part in parts)
             + (" More text, in longer documents, would decide." if why in (Why.SPANS_LIMIT, Why.NO_INTERVAL) else ""),
             headline=f"In windows of {result.window} tokens, a token's last state moves by {angles[0, -1, 0]:.2g}° "
             f"when one token slides out, by {value:.2g}° when {last} do",
-            table=_table(result, angles, kept[last], growth[0], untrained),
-            quantities=_quantities(result, angles, kept[last], curve, untrained),
+            table=_table(result, angles, in_place[last], growth[0], untrained),
+            quantities=_quantities(result, angles, in_place[last], curve, untrained),
             notes=_notes(result),
-            more_tables={"slides": slide_table(result, angles, kept), "windows": curve_table(result, curve)},
+            more_tables={"slides": slide_table(result, angles, in_place), "windows": curve_table(result, curve)},
         )
 
 
-def _controls(evidence: Evidence, result: WindowAngles, kept: Floats, untrained: Floats) -> tuple[Control, ...]:
-    controls = {KEPT: kept}
+def _controls(evidence: Evidence, result: WindowAngles, in_place: Floats, untrained: Floats) -> tuple[Control, ...]:
+    controls = {KEPT: in_place}
     if result.none.any():
         controls = {"slid by 0": np.rad2deg(evidence.intervals(result.none)), **controls}
     for name in (FROZEN, APART, OWN):
@@ -135,14 +135,14 @@ def _notes(result: WindowAngles) -> tuple[str, ...]:
     return (*notes, f"random initialisation: {len(result.twins)} untrained models")
 
 
-def _table(result: WindowAngles, angles: Floats, kept: Floats, growth: Floats, untrained: Floats) -> Table:
+def _table(result: WindowAngles, angles: Floats, in_place: Floats, growth: Floats, untrained: Floats) -> Table:
     last = result.slides[-1]
     frozen = [np.rad2deg(_defined(result.sums[name][last])) for name in (FROZEN, APART, OWN)]
     return table(
         cells("state", "state of the stream", result.states),
         cells("angle_one", "mean angle moved when the window slides by one token", angles[0, :, 0], "degrees"),
         interval_cells("angle_half", "the same when half of the window has slid out", angles[-1], "degrees"),
-        cells("kept_half", "angle_half with positions kept", kept[:, 0], "degrees"),
+        cells("kept_half", "angle_half with positions kept", in_place[:, 0], "degrees"),
         cells("frozen_half", "angle_half with norms frozen to one scale (empty: diverged)", frozen[0], "degrees"),
         cells("apart_half", "the same, but first tokens have their own scale (empty: diverged)", frozen[1], "degrees"),
         cells("own_half", "angle_half at each token's scale before the slide (empty: diverged)", frozen[2], "degrees"),
@@ -159,10 +159,10 @@ def _defined(sums: Floats) -> Floats:
 
 
 def _quantities(
-    result: WindowAngles, angles: Floats, kept: Floats, curve: Floats, untrained: Floats
+    result: WindowAngles, angles: Floats, in_place: Floats, curve: Floats, untrained: Floats
 ) -> tuple[Quantity, ...]:
     slides, states = np.array(result.slides, dtype=float), list(result.states)
-    others = {"one token slid out": angles[0, :, 0], KEPT: kept[:, 0]}
+    others = {"one token slid out": angles[0, :, 0], KEPT: in_place[:, 0]}
     limit = f"drift: {T.drift_degrees:g}°"
     return (
         line(

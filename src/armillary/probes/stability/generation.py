@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from armillary.probes.machinery import AnyInstrument, Evidence, T, undecided, weakest
+from armillary.probes.machinery import AnyInstrument, Evidence, T, undecided, weighed
 from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
@@ -147,17 +147,14 @@ class Generation:
         parts.append(parts_of.very_long(evidence, departures))
         if result.evicted:
             parts.append(parts_of.read_anew(evidence, departures))
-        verdict, why = weakest(parts)
         shares = {arm: departures.share(evidence, arm) for arm in departures.measured.arms}
         tokens = departures.window * departures.windows
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
+            **weighed(parts, " ".join([views.opening(departures, result.evicted), *(part.reading for part in parts)])),
             statistic=Statistic("share of state quantities beyond the band of real text, norms live", *shares[LIVE]),
             n=len(departures.measured.arms[LIVE]) * tokens,
             controls=tuple(Control(arm, *shares[arm]) for arm in parts_of.frozen_arms(departures)),
-            reading=" ".join([views.opening(departures, result.evicted), *(part.reading for part in parts)]),
             headline=f"After {tokens} tokens of its own, {say(shares[LIVE][0], '.0%')} of the model's state quantities "
             f"have left the band of real text; with norms frozen {say(shares[FROZEN][0], '.0%')}"
             + (f", first tokens apart {say(shares[APART][0], '.0%')}" if APART in shares else ""),
@@ -165,7 +162,6 @@ class Generation:
             quantities=views.lines(evidence, departures),
             notes=views.notes(departures),
             more_tables={"text": views.text_table(result.passages), "arms": views.arm_table(evidence, departures)},
-            parts=tuple(parts),
         )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from armillary.probes.instruments.samples import SAMPLES
-from armillary.probes.machinery import RANDOM, SHUFFLED, AnyInstrument, Evidence, T, undecided, weakest
+from armillary.probes.machinery import RANDOM, SHUFFLED, AnyInstrument, Evidence, T, undecided, weighed
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
@@ -105,24 +105,20 @@ class Context:
             )
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading, n=measures.partners)
         parts = context_parts(measures)
-        verdict, why = weakest(parts)
         sense, own = measures.sense(), measures.own_share()
         statistic, controls = _statistic(measures)
         return Finding(
             claim=self.claim,
-            verdict=verdict,
-            why=why,
+            **weighed(parts),
             statistic=statistic,
             n=result.senses.sentences or measures.partners,
             controls=controls,
-            reading=" ".join(part.reading for part in parts),
             headline=f"The same sense is nearer in {say(sense[0], '.0%')} of comparisons (chance: 50%); a word's own "
             f"share of its state is {say(own[0], '.2f')} in the later half of the depth",
             table=context_table(measures),
             quantities=context_quantities(measures),
             notes=context_notes(measures),
             more_tables={"senses": sense_table(measures)} if result.senses.words else {},
-            parts=parts,
             limits=attention_limit(measures, parts[0]),
         )
 

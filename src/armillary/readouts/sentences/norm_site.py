@@ -8,21 +8,19 @@ from armillary.anatomy import Anatomy, Norm
 from armillary.anatomy.vocabulary import Vocabulary
 from armillary.errors import ArmillaryError, nearest
 from armillary.flow.capture import run, still, watching
-from armillary.flow.documents import sample
 from armillary.flow.glimpse import MASSIVE
-from armillary.flow.tokens import encode
 from armillary.geometry.clouds.spectrum import eigenvalues, participation_ratio
 from armillary.probes.instruments.covariances import COVARIANCES, CovarianceSums
 from armillary.probes.machinery import T
-from armillary.probes.machinery.shared_pass import observe
+from armillary.readouts.atlas import observed, sample_text
 from armillary.readouts.head_spectra import Progress
-from armillary.readouts.sentence_states import check_ids, first_window, token_text
+from armillary.readouts.sentence_states import first_window, token_text
 from armillary.readouts.trajectory import check, plural
 from armillary.results import Column, Quantity, Table
 from armillary.results.numbers import number
 from armillary.results.sheets.sheet import Sheet
 
-SEED, TOP = 0, 8
+TOP = 8
 LEAST, MOST = 1500, 6000
 """Tokens of the built-in text that a spectrum is taken from: as many as the width asks for, within these."""
 MASSIVE_COLUMNS = (
@@ -126,18 +124,8 @@ def covariances(anatomy: Anatomy, progress: Progress) -> tuple[CovarianceSums, i
         raise ArmillaryError(
             f"{anatomy.name} came without a tokenizer, so no text can be read, and there is no spectrum."
         )
-    corpus = encode(sample(), anatomy.tokenizer, anatomy.context, budget, SEED)
-    check_ids(anatomy, corpus.windows)
-    read = 0
-
-    def tick(tokens: int) -> None:
-        nonlocal read
-        read += tokens
-        progress(f"reading {corpus.tokens} tokens", read, corpus.tokens)
-
-    progress(f"reading {corpus.tokens} tokens", 0, corpus.tokens)
-    state: CovarianceSums = observe(anatomy, corpus, [COVARIANCES], SEED, tick)[COVARIANCES]
-    return state, corpus.tokens
+    corpus = sample_text(anatomy, budget)
+    return observed(anatomy, corpus, COVARIANCES, progress), corpus.tokens
 
 
 def norm_shape(anatomy: Anatomy, site: str, sums: CovarianceSums, tokens: int) -> Sheet:

@@ -45,7 +45,7 @@ def window_drift(
         states.append(units[0])
         goals.append(targets[0])
     path = _path(anatomy, text, chosen, slides, seen, np.stack(states), np.stack(goals))
-    path = replace(path, about=about(path), notes=(_said(slides),))
+    path = replace(path, about=about(path), notes=(_explanation(slides),))
     return path, _sheet(anatomy, path, slides, seen[0]["states"], np.stack(states))
 
 
@@ -99,7 +99,7 @@ def _angles(a: Floats, b: Floats) -> Floats:
     return np.asarray(2 * np.arctan2(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1)))
 
 
-def _said(slides: list[int]) -> str:
+def _explanation(slides: list[int]) -> str:
     return (
         f"Each step of the globe is a window that starts later: {len(slides)} windows, from none to {slides[-1]} "
         "tokens slid out. Positions restart at 0 in each."

@@ -153,10 +153,10 @@ def _findings(folder: Path, claims: Any) -> tuple[list[Finding], list[str], list
 
 def _facts(kind: type[_F], record: Mapping[str, Any], key: str, unread: list[str], **otherwise: str) -> _F:
     """What a later schema says under `key`, if it can be understood; otherwise `unread` gets the key."""
-    said = {**otherwise, **_mapping(record.get(key))}
+    stated = {**otherwise, **_mapping(record.get(key))}
     try:
-        facts(kind, closed=False)(said, key)
-        return kind.from_dict(said)
+        facts(kind, closed=False)(stated, key)
+        return kind.from_dict(stated)
     except (TypeError, ValueError):
         unread.append(key)
         return kind.from_dict(otherwise)

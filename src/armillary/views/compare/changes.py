@@ -72,11 +72,11 @@ def is_quiet(pair: Pair) -> bool:
 def overview(comparison: Comparison) -> list[tuple[str, list[str]]]:
     """Heading → lines: the loss, the largest changes, the likeness of the streams."""
     shifts = comparison.shifts
-    told = [f"{place}. {shift_text(shift)}" for place, shift in enumerate(shifts, 1)]
-    largest = f"The {len(told)} largest changes" if len(told) > 1 else "The largest change"
+    numbered = [f"{place}. {shift_text(shift)}" for place, shift in enumerate(shifts, 1)]
+    largest = f"The {len(numbered)} largest changes" if len(numbered) > 1 else "The largest change"
     parts = [("Loss", [loss_text(comparison.loss)])]
-    if told:
-        parts.append((largest, [*told, SPREADS]))
+    if numbered:
+        parts.append((largest, [*numbered, SPREADS]))
     else:
         parts.append(("Changes", ["No number differs by more than its interval."]))
     if comparison.similarity is not None:

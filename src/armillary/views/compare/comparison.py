@@ -100,9 +100,9 @@ def print_comparison(comparison: Comparison, console: Console, folder: Path | No
     lines = paragraphs([show_text(f"Armillary · {title(comparison)}")], width, "bold")
     sides = (("A", comparison.a), ("B", comparison.b))
     lines += paragraphs((f"{side}  {model_line(survey)} · {text_line(survey)}" for side, survey in sides), width)
-    for heading, told in overview(comparison) if comparison.pairs else []:
+    for heading, items in overview(comparison) if comparison.pairs else []:
         lines += [Text(), Text(heading, "bold")]
-        for text in told:
+        for text in items:
             lines += wrapped(Text(show_text(text)), width, 1)
     chapter = ""
     room = max((len(pair.id) for pair in comparison), default=0)
@@ -270,9 +270,11 @@ def verdicts_html(pair: Pair) -> str:
 def overview_html(comparison: Comparison) -> str:
     """The loss, the largest changes and the likeness, as HTML."""
     parts = []
-    for heading, told in overview(comparison) if comparison.pairs else []:
-        lines = "".join(f"<li>{html_text(text.partition('. ')[2] or text)}</li>" for text in told if text[:1].isdigit())
-        prose = "".join(f"<p class='prose'>{html_text(text)}</p>" for text in told if not text[:1].isdigit())
+    for heading, items in overview(comparison) if comparison.pairs else []:
+        lines = "".join(
+            f"<li>{html_text(text.partition('. ')[2] or text)}</li>" for text in items if text[:1].isdigit()
+        )
+        prose = "".join(f"<p class='prose'>{html_text(text)}</p>" for text in items if not text[:1].isdigit())
         parts.append(f"<h2>{html_text(heading)}</h2>" + (f"<ol>{lines}</ol>" if lines else "") + prose)
     return "".join(parts)
 

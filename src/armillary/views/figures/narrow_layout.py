@@ -60,8 +60,8 @@ def _outermost(values: list[float], texts: list[str]) -> tuple[list[float], list
     deepest = max(text.count("<br>") for text in texts)
     if not deepest:
         return values, texts
-    kept = [i for i, text in enumerate(texts) if text.count("<br>") == deepest]
-    return [values[i] for i in kept], [re.sub("<[^>]*>", "", texts[i]) for i in kept]
+    deep = [i for i, text in enumerate(texts) if text.count("<br>") == deepest]
+    return [values[i] for i in deep], [re.sub("<[^>]*>", "", texts[i]) for i in deep]
 
 
 def bar_below(bar: dict[str, Any], bottom: float, pixels: float) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def bar_below(bar: dict[str, Any], bottom: float, pixels: float) -> dict[str, An
     title = {**bar.get("title", {}), "side": "bottom"}
     title["text"] = title.get("text", "").replace("<br>", " ")
     place = {"orientation": "h", "x": 0, "xanchor": "left", "len": 1, "yanchor": "top", "thickness": 9}
-    kept = {name: value for name, value in bar.items() if name not in ("x", "xanchor", "y", "yanchor", "len")}
-    return {**kept, **place, "title": title, "y": max(0.0, bottom - pixels), "outlinewidth": 0}
+    rest = {name: value for name, value in bar.items() if name not in ("x", "xanchor", "y", "yanchor", "len")}
+    return {**rest, **place, "title": title, "y": max(0.0, bottom - pixels), "outlinewidth": 0}
 
 
 def panel_title(canvas: go.Figure, axis: str, title: str, pixels: float, left: int | None = None) -> None:

@@ -37,7 +37,7 @@ def painted(svg: str, kind: str, inches: float | None = None) -> bytes:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     points = wide * 72 / width
-    shades = {f"url(#{one.get('id')})": one for one in root.iter() if one.tag.endswith("radialGradient")}
+    shades = {f"url(#{node.get('id')})": node for node in root.iter() if node.tag.endswith("radialGradient")}
     for element, shift, turn, style in _flat(root, (0.0, 0.0), 0.0, {}):
         if style.get("fill") in shades:
             _shade(axes, element, shift, shades[style["fill"]])
@@ -49,8 +49,8 @@ def painted(svg: str, kind: str, inches: float | None = None) -> bytes:
     axes.set_aspect("auto")
     out = io.BytesIO()
     # Without a date the same figure has the same bytes.
-    told = {"CreationDate": None} if kind == "pdf" else {}
-    figure.savefig(out, format=kind, dpi=DPI, metadata=told)
+    metadata = {"CreationDate": None} if kind == "pdf" else {}
+    figure.savefig(out, format=kind, dpi=DPI, metadata=metadata)
     return out.getvalue()
 
 
@@ -191,8 +191,8 @@ def _path(commands: str, shift: tuple[float, float]) -> tuple[list[tuple[float, 
 
 def _tinted(colour: str, opacity: float) -> Any:
     """As matplotlib takes it; fully opaque colours stay as they are."""
-    found = _RGB.fullmatch(colour)
-    plain = f"#{int(found[1]):02x}{int(found[2]):02x}{int(found[3]):02x}" if found else colour
+    channels = _RGB.fullmatch(colour)
+    plain = f"#{int(channels[1]):02x}{int(channels[2]):02x}{int(channels[3]):02x}" if channels else colour
     return plain if plain == "none" or opacity >= 1 else (*_channels(plain), opacity)
 
 

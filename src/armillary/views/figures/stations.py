@@ -54,8 +54,8 @@ def station_panel(quantity: Quantity) -> Panel:
 
 def _split(name: str) -> tuple[str, str]:
     """Layer and kind: ('L3', 'attention')."""
-    found = _SUBLAYER.fullmatch(name)
-    return (found[1], found[2]) if found else (name, "")
+    match = _SUBLAYER.fullmatch(name)
+    return (match[1], match[2]) if match else (name, "")
 
 
 def _bands(layers: tuple[str, ...], y: Numbers) -> Any:

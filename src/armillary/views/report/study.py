@@ -192,13 +192,13 @@ def _facts(name: str) -> Sequence[tuple[str, Sequence[str]]]:
 def _arms(study: StudyOutcome) -> str:
     costs = ""
     if study.comparisons:
-        said = (
+        explanation = (
             "Ratios are over the reference's. At equal FLOPs and equal time, the dearer of two arms is read from its "
             "curve at the step where the other's whole training is paid for. Its learning rate has not fallen to the "
             "end by then, so it would do better in a training of that length. Empty: not recorded; where arms shared a "
             f"device, the time of a step is not. {_legend()}"
         )
-        costs = f"<h2 id='costs'>At equal steps, FLOPs and time</h2><p class='prose'>{said}</p>"
+        costs = f"<h2 id='costs'>At equal steps, FLOPs and time</h2><p class='prose'>{explanation}</p>"
         costs += table_html(cost_table(study))
     return f"<section id='table'>{costs}<h2>All arms</h2>{table_html(study_table(study))}</section>"
 
@@ -212,12 +212,12 @@ def _geometry(study: StudyOutcome) -> str:
     table = geometry_table(study)
     if table is None:
         return ""
-    said = "The first seed's end state of each arm, read at its norms on held-out text; means over norms."
+    intro = "The first seed's end state of each arm, read at its norms on held-out text; means over norms."
     if any(state.refused for state in study.geometry.values()):
-        said += " Where verdicts are missing, a survey refuses the arm: it has no description of such norms or heads."
+        intro += " Where verdicts are missing, a survey refuses the arm: it has no description of such norms or heads."
     meanings = terms(*((column.name, [column.meaning]) for column in table.columns[1:] if column.meaning != "verdict"))
     return (
-        f"<section id='geometry'><h2>Geometry of the end states</h2><p class='prose'>{e(said)}</p>"
+        f"<section id='geometry'><h2>Geometry of the end states</h2><p class='prose'>{e(intro)}</p>"
         f"{table_html(table)}<details><summary>What the columns mean</summary>{meanings}</details></section>"
     )
 

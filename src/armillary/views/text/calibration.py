@@ -125,8 +125,8 @@ def _untrained_line(calibration: Calibration, claim: str) -> Iterator[str]:
     counts = calibration.untrained(claim)
     if counts is not None:
         # Support and qualification are what an untrained model should not show of a learned claim: always said.
-        told = {verdict: counts.of(verdict) for verdict in ("supported", "qualified")} | dict(counts.verdicts)
-        verdicts = ", ".join(f"{verdict} {n}" for verdict, n in told.items())
+        counted = {verdict: counts.of(verdict) for verdict in ("supported", "qualified")} | dict(counts.verdicts)
+        verdicts = ", ".join(f"{verdict} {n}" for verdict, n in counted.items())
         yield f"on {counts.n} untrained models: {verdicts}{_apart(counts)}"
 
 
@@ -134,12 +134,12 @@ def _planted_lines(calibration: Calibration, claim: str) -> Iterator[str]:
     verdicts = dict.fromkeys(case.verdict for case in calibration.cases if case.claim == claim)
     for verdict in verdicts:
         cases = [case for case in calibration.cases if (case.claim, case.verdict) == (claim, verdict)]
-        found: dict[float, tuple[int, int]] = {}
+        by_strength: dict[float, tuple[int, int]] = {}
         for strength, counts in (pair for case in cases for pair in calibration.planted(case.name).items()):
-            hits, n = found.get(strength, (0, 0))
-            found[strength] = hits + counts.of(verdict), n + counts.n
-        if found:
-            shares = [f"{hits} of {n} at strength {s:g}" for s, (hits, n) in sorted(found.items(), reverse=True)]
+            hits, n = by_strength.get(strength, (0, 0))
+            by_strength[strength] = hits + counts.of(verdict), n + counts.n
+        if by_strength:
+            shares = [f"{hits} of {n} at strength {s:g}" for s, (hits, n) in sorted(by_strength.items(), reverse=True)]
             yield f"planted as {verdict}: found in {', '.join(shares)}"
 
 
@@ -148,8 +148,8 @@ def _seed_lines(calibration: Calibration, claim: str) -> Iterator[str]:
         main = main_counts(calibration, claim, model)
         if main is not None:
             verdicts, hits = commonest(main)
-            said = f"{in_words(main)} with {hits} of {main.n} seeds"
-            yield f"{model}: {said if len(verdicts) == 1 else in_words(main)}{_apart(main)}"
+            sentence = f"{in_words(main)} with {hits} of {main.n} seeds"
+            yield f"{model}: {sentence if len(verdicts) == 1 else in_words(main)}{_apart(main)}"
         if texts := turned(calibration, claim, model):
             yield f"{model}: turns with the text: {', '.join(f'{text} {verdict}' for text, verdict in texts.items())}"
 

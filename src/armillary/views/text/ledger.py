@@ -87,20 +87,20 @@ class GrowingLedger:
         if self._form == "brief":
             return [line]
         # Of a claim that failed, what its probe raised.
-        found = Text(show_text(finding.reading if finding.verdict == "failed" else finding.headline), "bold")
+        text = Text(show_text(finding.reading if finding.verdict == "failed" else finding.headline), "bold")
         for control in finding.controls[:1]:
-            found.append(f" ({_beside(finding, control)})", "not bold dim")
+            text.append(f" ({_beside(finding, control)})", "not bold dim")
         # What decided comes first; a verdict that was not reached says why.
         why = reason(finding)
         if finding.limits:
-            found = Text(f"{why or finding.verdict}: {show_text(comparison(finding))}. ").append_text(found)
+            text = Text(f"{why or finding.verdict}: {show_text(comparison(finding))}. ").append_text(text)
         elif why:
-            found = Text(f"{why}: ", "dim").append_text(found)
+            text = Text(f"{why}: ", "dim").append_text(text)
         name = show_text(finding.statistic.name)
         if line.cell_len + 2 + cell_len(name) <= self._width:
             line.append(f"  {name}", "dim")
         statement = Text(show_text(finding.claim.statement))
-        return [line, *wrapped(statement, self._width, 3), *wrapped(found, self._width, 3)]
+        return [line, *wrapped(statement, self._width, 3), *wrapped(text, self._width, 3)]
 
 
 def _beside(finding: Finding, control: Control) -> str:
@@ -126,7 +126,7 @@ def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:
     foot += [f"Laws: {law_line(survey)}"] if law_line(survey) else []
     notes = note_lines(survey)
     foot += [f"Note, {note}" for note in notes[:_NOTES]]
-    if len(notes) > _NOTES:
-        foot[-1] += f" (and {len(notes) - _NOTES} more notes, with their claims)"
+    if more := len(notes[_NOTES:]):
+        foot[-1] += f" (and {more} more {'note' if more == 1 else 'notes'}, with their claims)"
     foot += [f"Files: {show_text(str(folder))}"] if folder else []
     return ([Text()] if foot else []) + paragraphs(foot, width)

@@ -20,7 +20,7 @@ MOST_LINES = 9
 def title(trajectory: Trajectory) -> str:
     """The finding, in one sentence with its number."""
     if trajectory.projection == "span" or (len(trajectory.words) == 1 and trajectory.reads):
-        return _one(trajectory, trajectory.drawn[0])
+        return _word_sentence(trajectory, trajectory.drawn[0])
     if not trajectory.reads:
         start, end = trajectory.own[:, 0].mean(), trajectory.own[:, -1].mean()
         return f"On average, words start {start:.0f}° and end {end:.0f}° away from themselves"
@@ -29,7 +29,7 @@ def title(trajectory: Trajectory) -> str:
     return f"{both:,} of {count:,} words end farther from themselves and nearer to the next word: {angles} on average"
 
 
-def _one(trajectory: Trajectory, t: int) -> str:
+def _word_sentence(trajectory: Trajectory, t: int) -> str:
     goal = trajectory.next_words[t]
     target, angles = ("itself", trajectory.own[t]) if goal is None else (f"‘{plain(goal)}’", trajectory.following[t])
     moved = f"‘{plain(trajectory.words[t])}’ moves {trajectory.moved[t].sum():.0f}° in total"

@@ -32,17 +32,6 @@ def robustness(model: Any, loss: Callable[[], float]) -> dict[str, Any]:
     return {**outcome, "heads": heads}
 
 
-def participation(costs: list[float]) -> float:
-    """How many heads carry the cost: (Σc)²/Σc², from 1 to their number; negative costs count as 0.
-
-    >>> participation([1.0, 1.0, 0.0, 0.0]), participation([2.0, 0.0, -0.1])
-    (2.0, 1.0)
-    """
-    positive = [max(0.0, cost) for cost in costs]
-    squares = sum(cost * cost for cost in positive)
-    return sum(positive) ** 2 / squares if squares else float("nan")
-
-
 def _count(attention: Any) -> int:
     heads = attention.heads
     return heads if isinstance(heads, int) else int(getattr(heads, "heads", None) or heads.scores.heads)

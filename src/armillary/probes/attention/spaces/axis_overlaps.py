@@ -114,11 +114,11 @@ def _centred(evidence: Evidence, sums: Floats, medians: Statistic, draws: int) -
     """
     calls: list[Floats] = []
 
-    def kept(sums: Floats) -> Floats:
+    def recorded(sums: Floats) -> Floats:
         calls.append(medians(sums))
         return calls[-1]
 
-    value, low, high = intervals(sums, kept, evidence.seed, draws).T
+    value, low, high = intervals(sums, recorded, evidence.seed, draws).T
     shift = value - np.median(max(calls, key=len), axis=0)
     return [(v, a, b) for v, a, b in np.stack([value, low + shift, high + shift], -1).tolist()]
 

@@ -46,14 +46,14 @@ def part_rows(layer: HiddenLayer, channels: Any) -> dict[str, PartRows]:
     assert isinstance(channels, Routed)
     read = torch.cat(layer.sample_rows["y"]).to(channels.router.W.device)
     weights = channels.weights(read)
-    found = {}
+    rows_of = {}
     for (name, part), weight in zip(channels.parts.items(), weights.T, strict=True):
         mine = weight.nonzero()[:, 0]
         gate, up = part.pre(read[mine]), part.up(read[mine])
         product = part.activate(gate, up) * weight[mine, None]
         y, before, after = (x.double().cpu().numpy() for x in (read[mine], gate, product))
-        found[name] = PartRows(part, y, before, after, layer.groups[mine.cpu().numpy()])
-    return found
+        rows_of[name] = PartRows(part, y, before, after, layer.groups[mine.cpu().numpy()])
+    return rows_of
 
 
 def stacked(rows: list[Floats]) -> Floats:

@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from armillary.anatomy import Anatomy, Routed
 from armillary.anatomy.folded import mlp_norm
-from armillary.anatomy.sites import site_named
-from armillary.edits.edit import changing
+from armillary.edits.edit import changing, seeing
 from armillary.probes.filter.activations.mixtures import Expanded, expand, whole
 
 Rewrite = Callable[[Expanded], Tensor]
@@ -37,25 +36,18 @@ class ChangeExperts:
     @contextmanager
     def on(self, anatomy: Anatomy) -> Iterator[None]:
         block = anatomy.blocks[self.layer]
-        mixture, seen = block.channels, dict[str, Tensor]()
+        mixture = block.channels
         assert isinstance(mixture, Routed) and block.ln2_post is None, "only a mixture that writes to the stream"
         W_out = whole(mixture).W_out
-        site = site_named(anatomy.sites, mlp_norm(anatomy, self.layer)[0])
+        with seeing(anatomy, mlp_norm(anatomy, self.layer)[0]) as y:
 
-        def see(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            seen["y"] = site.take(output)
+            def change(write: Tensor, given: Tensor | None) -> Tensor:
+                units = expand(mixture, y["value"].reshape(-1, write.shape[-1]))
+                more = (self.rewrite(units) - units.post) @ W_out.to(units.post)
+                return write + more.reshape(write.shape).to(write)
 
-        def change(write: Tensor, given: Tensor | None) -> Tensor:
-            units = expand(mixture, seen["y"].reshape(-1, write.shape[-1]))
-            more = (self.rewrite(units) - units.post) @ W_out.to(units.post)
-            return write + more.reshape(write.shape).to(write)
-
-        handle = anatomy.model.get_submodule(site.path).register_forward_hook(see)
-        try:
             with changing(anatomy, f"L{self.layer}.mlp_out", change):
                 yield
-        finally:
-            handle.remove()
 
 
 def discarded(units: Expanded, columns: slice | None = None) -> Tensor:

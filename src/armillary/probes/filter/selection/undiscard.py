@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from armillary.anatomy import Anatomy
-from armillary.anatomy.sites import site_named
-from armillary.edits.edit import changing
+from armillary.edits.edit import changing, seeing
 
 
 @dataclass(frozen=True)
@@ -33,28 +32,21 @@ class Undiscard:
 
     @contextmanager
     def on(self, anatomy: Anatomy) -> Iterator[None]:
-        ffn, seen = anatomy.blocks[self.layer].feed_forward, dict[str, Tensor]()
-        site = site_named(anatomy.sites, f"L{self.layer}.mlp_pre")
+        ffn = anatomy.blocks[self.layer].feed_forward
         rng = None if self.elsewhere is None else np.random.default_rng(self.elsewhere)
+        with seeing(anatomy, f"L{self.layer}.mlp_pre") as seen:
 
-        def see(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            seen.update(y=args[0], pre=site.take(output))
+            def change(post: Tensor, given: Tensor | None) -> Tensor:
+                pre = seen["value"].reshape(post.shape)
+                more = torch.where(pre < 0, self.slope * pre - ffn.activation(pre), 0)
+                if ffn.W_gate is not None:
+                    more = ffn.joined(more, ffn.up(seen["received"]).reshape(post.shape))
+                if rng is not None:
+                    more = more.gather(-1, _places(rng, post.shape).to(post.device))
+                return post + more.to(post)
 
-        def change(post: Tensor, given: Tensor | None) -> Tensor:
-            pre = seen["pre"].reshape(post.shape)
-            more = torch.where(pre < 0, self.slope * pre - ffn.activation(pre), 0)
-            if ffn.W_gate is not None:
-                more = ffn.joined(more, ffn.up(seen["y"]).reshape(post.shape))
-            if rng is not None:
-                more = more.gather(-1, _places(rng, post.shape).to(post.device))
-            return post + more.to(post)
-
-        handle = anatomy.model.get_submodule(site.path).register_forward_hook(see)
-        try:
             with changing(anatomy, f"L{self.layer}.mlp_post", change):
                 yield
-        finally:
-            handle.remove()
 
 
 def _places(rng: np.random.Generator, shape: torch.Size) -> Tensor:

@@ -28,7 +28,7 @@ class ExpertMatches:
 
 def expert_matches(evidence: Evidence, arm: str, layers: Sequence[int]) -> list[ExpertMatches]:
     """Every expert of these layers; none of a dense layer."""
-    anatomy, found = evidence.model(arm), []
+    anatomy, experts = evidence.model(arm), []
     for layer in layers:
         folded = fold_units(anatomy, layer)
         tokens = evidence[SAMPLES][arm].shared([folded.site])
@@ -37,14 +37,14 @@ def expert_matches(evidence: Evidence, arm: str, layers: Sequence[int]) -> list[
         for name, weight in zip(folded.parts, () if weights is None else weights.T, strict=weights is not None):
             mine = weight.nonzero()[:, 0]
             if len(mine) < FEWEST:
-                found.append(ExpertMatches(layer, name, len(mine)))
+                experts.append(ExpertMatches(layer, name, len(mine)))
                 continue
             matched = matched_units(evidence, folded.only(name), x[mine], TWIN_ROTATIONS)
             values, document = matched.values, tokens.document[mine.cpu().numpy()][:TOKENS]
             mean = np.maximum(values.mean(0), 1e-30)
             ratio = word_interval(evidence, values[:, None], _ratio, document)
-            found.append(ExpertMatches(layer, name, len(mine), (1 / mean[0], 1 / mean[1:].max()), ratio))
-    return found
+            experts.append(ExpertMatches(layer, name, len(mine), (1 / mean[0], 1 / mean[1:].max()), ratio))
+    return experts
 
 
 def _ratio(means: Floats) -> Floats:

@@ -33,7 +33,7 @@ def expert_bits(evidence: Evidence, arm: str, layers: Sequence[int]) -> list[Exp
     if not mixed:
         return []
     streams, document = layer_writes(evidence, arm, mixed, (INPUT, WRITE))
-    found = []
+    experts = []
     for layer, named in zip(mixed, streams, strict=True):
         block, y = anatomy.blocks[layer], named[INPUT]
         assert isinstance(block.channels, Routed) and block.ln2_post is None, "experts write to the stream itself"
@@ -46,8 +46,8 @@ def expert_bits(evidence: Evidence, arm: str, layers: Sequence[int]) -> list[Exp
                 sums = np.zeros((evidence.corpus.groups, 3))
                 columns = np.stack([np.full(len(mine), float(y.shape[1])), *bits], 1)
                 np.add.at(sums, mine % len(sums), columns)
-            found.append(ExpertBits(layer, name, len(mine), sums))
-    return found
+            experts.append(ExpertBits(layer, name, len(mine), sums))
+    return experts
 
 
 def expert_write_table(evidence: Evidence, experts: list[ExpertBits]) -> Table:

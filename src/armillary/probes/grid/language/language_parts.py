@@ -79,7 +79,7 @@ def _group(effects: LanguageEffects, group: str, names: tuple[str, ...]) -> Part
     verdict = by_sides(sides.values())
     weak = min(measured, key=lambda name: effects.gaps[name][0])
     more = " More items would decide." if verdict == "undecided" else ""
-    phrases, most = [_told(effects, name) for name in measured], max(effects.untrained[name][0] for name in measured)
+    phrases, most = [_phrase(effects, name) for name in measured], max(effects.untrained[name][0] for name in measured)
     return Part(
         group,
         verdict,
@@ -93,7 +93,7 @@ def _why(effects: LanguageEffects, name: str) -> Why:
     return Why.NO_CONTROL if np.isnan(effects.untrained[name][2]) else missing_interval(*effects.gaps[name])
 
 
-def _told(effects: LanguageEffects, name: str) -> str:
+def _phrase(effects: LanguageEffects, name: str) -> str:
     """'agreement +0.43 (L4H1 and 3 more heads)': the best head's gap, and which heads tell it."""
     count = int(effects.tells(name).sum())
     more = "" if count < 2 else f" and {count - 1} more {'head' if count == 2 else 'heads'}"

@@ -1,6 +1,6 @@
 """How much of what heads do is explained by regions, and are the regions of different heads different?"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from armillary.probes.grid.regions.partition import Explained, explain
 from armillary.probes.grid.regions.readings import read_heads, region_documents
 from armillary.probes.machinery import MODEL, NAN3, Flags, Floats, Interval, Ints, T, discoveries, median_defined
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.intervals import interval, intervals
+from armillary.probes.machinery.intervals import interval, intervals, redrawn
 
 REGION, RANDOM_PARTITION = 1, 2
 DRAWS = 400
@@ -91,15 +91,9 @@ def region_heads(parts: Sequence[Explained], seed: int) -> Flags:
     value = head_shares(used.sum(0))
     if len(used) < T.documents_least:
         return np.zeros(value.shape, dtype=bool)
-    spread = np.maximum(_redrawn(used, head_shares, seed).std(0, ddof=1), 1e-12)
+    drawn = head_shares(np.tensordot(redrawn(len(used), DRAWS, seed)[1:], used, 1))
+    spread = np.maximum(drawn.std(0, ddof=1), 1e-12)
     return np.asarray(discoveries(ndtr(-value / spread)) & (value >= T.regions_share))
-
-
-def _redrawn(rows: Floats, statistic: Callable[[Floats], Floats], seed: int) -> Floats:
-    """[draw, …]: a statistic of sums over documents that are drawn anew."""
-    even = np.full(len(rows), 1 / len(rows))
-    weights = np.random.default_rng(seed).multinomial(len(rows), even, DRAWS).astype(np.float64)
-    return statistic(np.tensordot(weights, rows, 1))
 
 
 def alike(parts: Sequence[Explained], seed: int) -> Interval:

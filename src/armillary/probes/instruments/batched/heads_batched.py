@@ -48,7 +48,7 @@ class Held:
         """Can both be evaluated as one layer with more windows? Not where heads add biases, sinks or norms of their
         own."""
         a, b = self.attention, other.attention
-        own = [part for one in (a, b) for part in (one.bias, one.sinks, one.q_norm, one.k_norm)]
+        own = [part for head in (a, b) for part in (head.bias, head.sinks, head.q_norm, head.k_norm)]
         shapes = [(held.x.shape, held.q.shape, held.k.shape, held.v.shape) for held in (self, other)]
         kinds = [None if held.norm is None else (held.norm.kind, held.norm.eps) for held in (self, other)]
         same = (a.scale, a.softcap, a.window, a.group) == (b.scale, b.softcap, b.window, b.group)

@@ -142,24 +142,24 @@ def _by_kernel(seen: QueryScores, null: tuple[Tensor, Tensor, Tensor]) -> dict[s
     count, length = seen.among.sum(-1), seen.q.norm(dim=-1).clamp_min(LEAST)
     largest, null_query, null_key, null_value = count.log().clamp_min(1e-9), *null
     bare = None if seen.bare_q is None else seen.with_keys(seen.bare_q)
-    found = query_statistics(seen.products, bare, seen.k_length, null_value, seen.sees, seen.attention.scale)
+    statistics = query_statistics(seen.products, bare, seen.k_length, null_value, seen.sees, seen.attention.scale)
     near, itself = _nearness(seen)
     # Scores are products times a positive scale, so their ranks are the same.
     rho, rho_later = correlations(seen.products, (seen.among - itself)[:, 0], near[:, 0])
-    product_power = found["score_power"] / seen.attention.scale**2
+    product_power = statistics["score_power"] / seen.attention.scale**2
     named = ("mean_score", "score_power", "score_power_later", "variation", "variation_later")
     return {
-        **{name: found[name] for name in named},
-        **{f"cosine_power{side}": found[f"along_power{side}"] / length.square() for side in ("", "_later")},
-        **{f"score_cosine{side}": found[f"score_along{side}"] / length for side in ("", "_later")},
-        **{name: found[name] / largest for name in ("entropy", "entropy_unscaled", "entropy_bare")},
+        **{name: statistics[name] for name in named},
+        **{f"cosine_power{side}": statistics[f"along_power{side}"] / length.square() for side in ("", "_later")},
+        **{f"score_cosine{side}": statistics[f"score_along{side}"] / length for side in ("", "_later")},
+        **{name: statistics[name] / largest for name in ("entropy", "entropy_unscaled", "entropy_bare")},
         **_key_spread(seen),
         "keys": count.expand(seen.q.shape[:3]),
         "product_power": product_power,
         "axis_power": _axis_power(seen, product_power),
         "null_query": null_query,
         "null_key": null_key,
-        "null_value": found["null_value"],
+        "null_value": statistics["null_value"],
         "update": seen.update,
         "rho": rho,
         "rho_later": rho_later,

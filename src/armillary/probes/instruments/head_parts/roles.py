@@ -60,8 +60,8 @@ def letters(scores: Mapping[str, Floats]) -> list[str]:
     return ["".join(row) for row in np.where(roles == MIXED, small, _each(roles, {**marks, MIXED: ""}))]
 
 
-def _each(names: NDArray[np.str_], said: Mapping[str, str]) -> NDArray[np.str_]:
-    return np.array([said[str(name)] for name in names.ravel()]).reshape(names.shape)
+def _each(names: NDArray[np.str_], meanings: Mapping[str, str]) -> NDArray[np.str_]:
+    return np.array([meanings[str(name)] for name in names.ravel()]).reshape(names.shape)
 
 
 def _strongest(scores: Mapping[str, Floats], least: float) -> tuple[Floats, NDArray[np.str_]]:

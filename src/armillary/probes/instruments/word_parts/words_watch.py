@@ -217,12 +217,12 @@ def _whole(angles: Tensor, length: Tensor, geodesic: Tensor) -> Tensor:
 def _vocabulary(words: Tensor, norm: Norm | None) -> Tensor:
     """[length, shift; v] of every word vector, in float32: what `WordReadout` needs of them."""
     beta = None if norm is None or norm.shift is None else norm.shift.to(words.device, torch.float32)
-    found = []
+    blocks = []
     for some in torch.split(words, 1 << 14):
         vectors = wide(some)
         shifts = vectors.sum(-1) if norm is None else torch.zeros_like(vectors[:, 0])
-        found.append(torch.stack((vectors.norm(dim=-1), shifts if beta is None else vectors @ beta)))
-    return torch.cat(found, 1)
+        blocks.append(torch.stack((vectors.norm(dim=-1), shifts if beta is None else vectors @ beta)))
+    return torch.cat(blocks, 1)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -16,10 +16,10 @@ WAYS = {
 
 
 def drifts(
-    result: WindowAngles, angles: Floats, kept: Floats, untrained: Floats, growth: Floats, learned: bool
+    result: WindowAngles, angles: Floats, in_place: Floats, untrained: Floats, growth: Floats, learned: bool
 ) -> Part:
     """Part 1, from angles [slide, state, (value, low, high)] in degrees, and the last state's under controls."""
-    single, half, same = (_interval(values) for values in (angles[0, -1], angles[-1, -1], kept))
+    single, half, same = (_interval(values) for values in (angles[0, -1], angles[-1, -1], in_place))
     verdict, why = _drifted(*(above(angle, T.drift_degrees) for angle in (half, single, same)))
     if verdict == "undecided":
         why = missing_interval(*single, *half, *same)
@@ -49,13 +49,13 @@ def _interval(values: Floats) -> Interval:
     return value, low, high
 
 
-def _drifted(half: bool | None, single: bool | None, kept: bool | None) -> tuple[Verdict, Why | None]:
+def _drifted(half: bool | None, single: bool | None, in_place: bool | None) -> tuple[Verdict, Why | None]:
     """The rule, from whether each angle lies above the limit (None: spans it)."""
     if half is False:
         return "refuted", None
-    if half and single and kept:
+    if half and single and in_place:
         return "supported", None
-    if half and False in (single, kept):
+    if half and False in (single, in_place):
         return "qualified", None
     return "undecided", Why.SPANS_LIMIT
 

@@ -90,7 +90,7 @@ def exponent(stats: Floats, result: WindowAngles, part: slice) -> Floats:
     return np.asarray(np.einsum("s,dsk->dk", x, y) / (x @ x if x @ x > 0 else np.nan))
 
 
-def slide_table(result: WindowAngles, angles: Floats, kept: dict[int, Floats]) -> Table:
+def slide_table(result: WindowAngles, angles: Floats, in_place: dict[int, Floats]) -> Table:
     bands = np.rad2deg([mean(result.bands[by].sum(0)) for by in result.slides])
     ranges = [f"{low} to {high - 1}" for low, high in BANDS[:-1]] + [f"{BANDS[-1][0]} or more"]
     return table(
@@ -99,7 +99,7 @@ def slide_table(result: WindowAngles, angles: Floats, kept: dict[int, Floats]) -
         cells(
             "kept",
             "the same with positions kept (empty: not measured)",
-            [kept[by][-1, 0] if by in kept else None for by in result.slides],
+            [in_place[by][-1, 0] if by in in_place else None for by in result.slides],
             "degrees",
         ),
         *(

@@ -40,10 +40,10 @@ def step_quantities(look: Look) -> list[Quantity]:
         ("effective_rank/", "participation ratio of directions at each norm", "effective rank"),
         ("length/", "mean length of the stream at each norm", "length"),
     ):
-        found = {key.removeprefix(prefix): value for key, value in geometry.items() if key.startswith(prefix)}
-        values = np.array([np.nan if v is None else v for v in found.values()], dtype=float)
+        by_site = {key.removeprefix(prefix): value for key, value in geometry.items() if key.startswith(prefix)}
+        values = np.array([np.nan if v is None else v for v in by_site.values()], dtype=float)
         logs = ("value",) if prefix == "length/" else ()
-        quantities.append(Quantity(unit, meaning, unit, ("site",), {"site": list(found)}, values, logs=logs))
+        quantities.append(Quantity(unit, meaning, unit, ("site",), {"site": list(by_site)}, values, logs=logs))
     heads = {k: v for k, v in geometry.items() if k.startswith("attention_entropy/") and _HEAD.search(k)}
     if heads:
         quantities.append(_entropy(heads))

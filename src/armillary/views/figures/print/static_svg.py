@@ -200,8 +200,8 @@ class _Page:
             texts = list(zip(bar.tickvals, bar.ticktext, strict=True)) if bar.tickvals else []
             for value in (scale.cmin, scale.cmax):
                 at = foot - high * (value - scale.cmin) / ((scale.cmax - scale.cmin) or 1.0)
-                said = f"{10**value:.3g}" if texts else f"{value:.3g}"
-                yield _text(said.replace("-", "−"), x + 15, at + 4, LIGHT.soft, "start")
+                label = f"{10**value:.3g}" if texts else f"{value:.3g}"
+                yield _text(label.replace("-", "−"), x + 15, at + 4, LIGHT.soft, "start")
 
     def _flat_bar(self, scale: Any, bar: Any) -> Iterator[str]:
         """A colour bar below its map, with its ends and its title."""
@@ -211,8 +211,8 @@ class _Page:
             box = f"x='{left + wide * i:.1f}' y='{top:.1f}' width='{wide + 0.5:.1f}' height='9'"
             yield f"<rect {box} fill='{colour}'/>"
         for value, x, anchor in ((scale.cmin, left, "start"), (scale.cmax, left + 24 * wide, "end")):
-            said = f"{10**value:.3g}" if bar.tickvals else f"{value:.3g}"
-            yield _text(said.replace("-", "−"), x, top + 22, LIGHT.soft, anchor)
+            label = f"{10**value:.3g}" if bar.tickvals else f"{value:.3g}"
+            yield _text(label.replace("-", "−"), x, top + 22, LIGHT.soft, anchor)
         if bar.title and bar.title.text:
             yield _text(bar.title.text, left + 12 * wide, top + 22, LIGHT.soft, "middle")
 
@@ -236,7 +236,7 @@ def _each(value: Any, count: int) -> list[Any]:
     """One value for every point; numbers that stand for colours are drawn in one colour."""
     if value is None or isinstance(value, str | int | float):
         return [value] * count
-    return [one if isinstance(one, str) else float(one) for one in value]
+    return [item if isinstance(item, str) else float(item) for item in value]
 
 
 def _marks(marker: Any, spots: Sequence[tuple[float | None, float | None]]) -> Iterator[str]:
@@ -285,7 +285,7 @@ def _mark(symbol: str, x: float, y: float, r: float, colour: str) -> str:
 def _text(text: str, x: float, y: float, colour: str, anchor: str, size: float = 12) -> str:
     """A line of plotly's text: its tags are dropped, what it escaped stays escaped."""
     weight = " font-weight='650'" if text.lstrip().startswith("<b>") else ""
-    plain = _TAG.sub("", _RAISED.sub(lambda found: found[1].translate(_SMALL), text))
+    plain = _TAG.sub("", _RAISED.sub(lambda raised: raised[1].translate(_SMALL), text))
     place = f"x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}' font-size='{size}'"
     return f"<text {place} fill='{_colour(colour)}'{weight}>{plain}</text>"
 

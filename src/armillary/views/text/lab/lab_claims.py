@@ -19,7 +19,7 @@ def lab_list_text(claims: Iterable[LabClaim], width: int | None = None) -> str:
     title = f"{chapter_title('G')}: decided by training models (armillary lab run), no part of a survey"
     lines = [Text(title, "bold")]
     for claim in claims:
-        now = [f"{MARKS[said.verdict]} {said.verdict} ({_where(said)})" for said in _stored(claim)]
+        now = [f"{MARKS[entry.verdict]} {entry.verdict} ({_where(entry)})" for entry in _stored(claim)]
         lines += hanging(claim.id, f"{claim.claim.statement} {', '.join(now) or 'Not run yet.'}", console.width, indent)
     print_lines(lines, console)
     return printed(console)
@@ -42,13 +42,13 @@ def lab_claim_text(claim: LabClaim, width: int | None = None) -> str:
 
 def verdict_lines(claim: LabClaim) -> list[str]:
     """'✕ refuted (norms at size xs, 162 runs): Better: sphere (…).'"""
-    lines = [f"{MARKS[said.verdict]} {said.verdict} ({_where(said)}): {said.reading}" for said in _stored(claim)]
+    lines = [f"{MARKS[entry.verdict]} {entry.verdict} ({_where(entry)}): {entry.reading}" for entry in _stored(claim)]
     return lines or ["none yet: no study of it is stored with the package"]
 
 
-def _where(said: StoredVerdict) -> str:
-    return f"{said.folder} at size {said.size}, {said.runs} runs"
+def _where(entry: StoredVerdict) -> str:
+    return f"{entry.folder} at size {entry.size}, {entry.runs} runs"
 
 
 def _stored(claim: LabClaim) -> list[StoredVerdict]:
-    return [said for said in stored() if said.claim == claim.id]
+    return [entry for entry in stored() if entry.claim == claim.id]

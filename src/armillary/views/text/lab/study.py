@@ -45,8 +45,8 @@ COST_COLUMNS = (
 
 def cost_table(study: StudyOutcome) -> Table:
     """Every arm at equal steps, FLOPs and time, and by its best checkpoint."""
-    found = {c.arm: c for c in study.comparisons}
-    by = [found, study.at_equal("flops"), study.at_equal("step_seconds"), study.by_best()]
+    by_arm = {c.arm: c for c in study.comparisons}
+    by = [by_arm, study.at_equal("flops"), study.at_equal("step_seconds"), study.by_best()]
     reference, rows = study.reference, []
     for arm in study.arms:
         ratios = (arm.parameters / reference.parameters, arm.flops / reference.flops,
@@ -58,22 +58,22 @@ def cost_table(study: StudyOutcome) -> Table:
 
 def geometry_table(study: StudyOutcome) -> Table | None:
     """What each arm's end state looks like at its norms, and its verdicts; None where none was surveyed."""
-    found = study.geometry
-    if not found:
+    states = study.geometry
+    if not states:
         return None
-    numbers = list(dict.fromkeys(name for state in found.values() for name in state.numbers))
-    claims = list(dict.fromkeys(name for state in found.values() for name in state.claims))
+    numbers = list(dict.fromkeys(name for state in states.values() for name in state.numbers))
+    claims = list(dict.fromkeys(name for state in states.values() for name in state.claims))
     columns = [Column("arm", "what was changed")]
     columns += [Column(name, MEANINGS.get(name, "")) for name in numbers] + [Column(name, "verdict") for name in claims]
     rows = [
         (arm, *(state.numbers.get(name) for name in numbers), *(_verdict(state.claims.get(name)) for name in claims))
-        for arm, state in found.items()
+        for arm, state in states.items()
     ]
     return Table(tuple(columns), tuple(rows))
 
 
-def _verdict(found: tuple[Verdict, str] | None) -> str | None:
-    return None if found is None else f"{MARKS[found[0]]} {found[1]}"
+def _verdict(decision: tuple[Verdict, str] | None) -> str | None:
+    return None if decision is None else f"{MARKS[decision[0]]} {decision[1]}"
 
 
 MEANINGS = {
@@ -152,8 +152,8 @@ def verdict_paragraphs(study: StudyOutcome) -> list[str]:
     """The claims that the study decides, with their verdicts."""
     lines: list[str] = []
     for claim, decision in study.verdicts().items():
-        said = f"{MARKS[decision.verdict]} {claim} is {decision.verdict}. {decision.reading}"
-        lines += ["", *textwrap.wrap(said, 100)]
+        sentence = f"{MARKS[decision.verdict]} {claim} is {decision.verdict}. {decision.reading}"
+        lines += ["", *textwrap.wrap(sentence, 100)]
     return lines
 
 
