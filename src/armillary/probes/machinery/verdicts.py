@@ -19,6 +19,12 @@ FIVE_TWINS = RuleChange(
     "of three is five standard deviations wide on either side, that of five is three.",
 )
 
+FIVE_SHOWN = RuleChange(
+    "2026-11-18",
+    "Five untrained models of a small model are shown beside it, where one to three had been. They decide nothing "
+    "here.",
+)
+
 
 def undecided(claim: Claim, why: Why, reading: str, table: Table | None = None, n: int = 0) -> Finding:
     """No verdict: `reading` says what is missing and what would decide; `table` holds what was measured anyway."""
