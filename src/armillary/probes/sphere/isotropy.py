@@ -32,6 +32,7 @@ from armillary.probes.sphere.symmetry.cycle_parts import (
     change_part,
     maps_part,
     norm_part,
+    step_limit,
 )
 from armillary.probes.sphere.symmetry.cycle_views import cycle_drawing, cycle_table, error_line, error_table
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why
@@ -150,9 +151,11 @@ class Isotropy:
         raised, lowered = _change(evidence, model, twins, Y, X), _change(evidence, model, twins, WRITE, Y)
         bare = _change(evidence, model, twins, Z, X)
         both = both_part(raised, lowered, steps)
+        what = "The projection alone raises isotropy before"
+        projected = change_part(PROJECTION, bare, steps, what, _gained(bare, raised))
         deciding = (
             both,
-            change_part(PROJECTION, bare, steps, "The projection alone raises isotropy before", _gained(bare, raised)),
+            projected,
             norm_part(evidence),
             maps_part(evidence, result),
         )
@@ -178,6 +181,7 @@ class Isotropy:
             more_tables={"rotations": error_table(evidence, result)},
             why=why,
             parts=parts,
+            limits=(step_limit(projected, bare),) if twins and np.isfinite(bare.middle[0, 0]) else (),
         )
 
 

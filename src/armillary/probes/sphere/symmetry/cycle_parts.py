@@ -28,7 +28,8 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.verdicts import by_layers
 from armillary.probes.sphere.across_sites import across_sites, decided, defined_median, flagged
 from armillary.probes.sphere.symmetry.cycle import Sublayer
-from armillary.results import Part, Statistic, Verdict, Why, say
+from armillary.results import Limit, Part, Statistic, Verdict, Why, say
+from armillary.results.limit import Side
 
 if TYPE_CHECKING:
     from armillary.probes.sphere.symmetry.rotations import RotationErrors
@@ -154,6 +155,13 @@ def change_part(name: str, change: StationChange, parts: tuple[Sublayer, ...], w
     if why is not None:
         why = missing_interval(*change.intervals[known].ravel())
     return Part(name, verdict, reading, statistic, why=why)
+
+
+def step_limit(part: Part, change: StationChange) -> Limit:
+    """What the median sublayer is compared with: 1, or what untrained models reach beyond it."""
+    (limit,) = replace(change, untrained=change.middle_untrained).limit
+    side: Side = "above" if change.rises else "below"
+    return Limit(float(limit), side, "beyond untrained models", part=part.name, measured=part.statistic)
 
 
 @once
