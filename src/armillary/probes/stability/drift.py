@@ -73,7 +73,7 @@ class Drift:
     def passes(self, anatomy: "Anatomy") -> float:
         # Ten windows of at most 512 tokens are 3.3 times the evaluation text: three slides of it, kept and frozen ones,
         # one and a half of each of five twins; and the shorter windows.
-        return 50.0
+        return 60.0
 
     def experiment(self, bench: "Bench") -> WindowAngles | None:
         from armillary.probes.stability.sliding.sliding_windows import slide

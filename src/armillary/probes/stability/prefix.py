@@ -89,7 +89,7 @@ class Prefix:
 
     def passes(self, anatomy: "Anatomy") -> float:
         # Six, of which some are shorter, and one and a half of each of five twins.
-        return 10.0
+        return 13.0
 
     def experiment(self, bench: "Bench") -> StateChanges | None:
         from armillary.probes.stability.sliding.appended_text import append

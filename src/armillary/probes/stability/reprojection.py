@@ -81,7 +81,7 @@ class Reprojection:
 
     def passes(self, anatomy: "Anatomy") -> float:
         # Eleven passes over two thirds of the text, four of each of five twins, and twelve over slid windows.
-        return 28.0
+        return 34.0
 
     def experiment(self, bench: "Bench") -> RotationGrowth | None:
         from armillary.probes.stability.nudges.perturbation import perturb
