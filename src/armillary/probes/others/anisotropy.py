@@ -145,7 +145,7 @@ class Anisotropy:
         )
 
 
-def _median(evidence: Evidence, values: Floats, after: Floats) -> Interval:
+def _median(evidence: Evidence, values: Floats, after: Flags) -> Interval:
     """Of the median block, from [1 + draw, state]."""
     return drawn_interval(evidence, defined_median(values[:, after]))
 
@@ -184,7 +184,7 @@ def _learned(value: Interval, untrained: Interval, twins: int) -> Part:
     )
 
 
-def _rogue(evidence: Evidence, model: Cones, after: Floats) -> Part:
+def _rogue(evidence: Evidence, model: Cones, after: Flags) -> Part:
     share, cosine = (_median(evidence, values, after) for values in (model.rogue, model.cosine))
     side = above(share, T.rogue_share)
     names = sorted(
