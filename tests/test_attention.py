@@ -21,6 +21,7 @@ from armillary.probes.attention.score_scale import ScoreScale
 from armillary.probes.attention.scores.sampled_queries import WITHOUT_FIRST
 from armillary.probes.attention.scores.stream_scale import random_exponent, random_growth, scales_of
 from armillary.probes.attention.spaces.null_correlation import correlation_part
+from armillary.probes.attention.spaces.null_counts import existence
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.instruments.heads import (
     HEADS,
@@ -259,6 +260,16 @@ def test_narrow_untrained_heads_see_nothing_and_that_is_no_finding():
     assert parts["there are such queries"].verdict == "qualified"
     assert "an untrained model or chance has as many" in finding.reading
     assert finding.verdict != "supported"
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.504, "qualified"), (0.53, "supported"), (0.51, "undecided")])
+def test_a_share_must_exceed_untrained_models_by_a_size_that_counts(share, verdict):
+    """0.504 [0.501, 0.507] lies above the end of untrained models, 0.498, and is hardly more than they have."""
+    interval = (share, share - 0.003, share + 0.003)
+    part = existence("queries", "share", "queries", interval, (0.478, 0.458, 0.498), 5, (0.47, 0.46, 0.48))
+    assert part.verdict == verdict
+    by_chance = existence("queries", "share", "queries", interval, (0.1, 0.08, 0.12), 5, (0.47, 0.46, 0.498))
+    assert by_chance.verdict == verdict
 
 
 def test_a_bias_chooses_where_nothing_is_seen():

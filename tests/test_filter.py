@@ -19,7 +19,6 @@ from armillary.geometry.coding import REACH, Coded, decode, encode, entropy, qua
 from armillary.probes import PROBES as ALL_PROBES
 from armillary.probes.filter.activations.hidden import below, hidden_layers, quiet
 from armillary.probes.filter.activations.units import closest, find_units
-from armillary.probes.filter.by_layer import by_layers
 from armillary.probes.filter.compress import Compress
 from armillary.probes.filter.compression.bits import document_bits, halves_rank, hoyer, random_orientation
 from armillary.probes.filter.discard import Discard
@@ -31,6 +30,7 @@ from armillary.probes.filter.selection.undiscard import Undiscard
 from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import Experimenter, judge
+from armillary.probes.machinery.verdicts import by_layers
 from armillary.results import VERDICTS, Finding, Why
 from armillary.specimens.models.texts import chained, corpus
 from armillary.specimens.models.units.filter_units import (

@@ -219,3 +219,7 @@ def test_passes_of_untrained_models_are_counted_by_part():
     (first, second) = bench["rows"](results)
     assert first[:3] == ("a.b: one", 1, 20) and second[:3] == ("a.c", 0, 20)
     assert first[3] < 0.05 < first[4] and second[3] == 0
+    shapes = [bench["shape_of"](kind, number) for number in range(24) for kind in ("gpt", "llama")]
+    drawn = [shape for shape in shapes if shape]
+    assert len(drawn) == 24 and len({tuple(shape.values()) for shape in drawn}) > 12, "half of them have their own"
+    assert all(shape["width"] % shape["heads"] == 0 and shape["width"] // shape["heads"] % 2 == 0 for shape in drawn)

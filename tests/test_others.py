@@ -1,6 +1,7 @@
 """Claims of others: planted truths come back, the authors' own formulas agree, and mistakes are caught."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ from armillary.probes import choose
 from armillary.probes.instruments.curvatures import CURVATURES
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.instruments.stream_pairs import STREAM_PAIRS, block_states
-from armillary.probes.machinery import MODEL
+from armillary.probes.machinery import MODEL, RANDOM
 from armillary.probes.machinery.layers import stream_states
 from armillary.probes.machinery.probe import judge
 from armillary.probes.machinery.shared_pass import gather, observe
+from armillary.probes.others.anisotropy import Anisotropy, _after_blocks, _cone, _median
 from armillary.probes.others.id_peak import by_half, middle, peak
 from armillary.probes.others.key_hulls import _keys, _layer, _received
 from armillary.probes.others.largest.massive_places import SetOutliers, extremes
@@ -30,7 +32,8 @@ from armillary.probes.others.streams.bare_attention import Bare, left
 from armillary.probes.others.streams.bare_attention import share as left_share
 from armillary.probes.others.streams.block_fits import block_fits, skip, write
 from armillary.probes.others.streams.block_fits import whole as linear_share
-from armillary.probes.others.streams.cones import contributions, rogue_share
+from armillary.probes.others.streams.cones import contributions, cosines, rogue_share
+from armillary.probes.others.streams.more_twins import UNTRAINED, more_twins
 from armillary.probes.others.streams.sampled_stream import sampled_streams
 from armillary.results import Why
 from armillary.specimens.models.assembled import assembled
@@ -140,6 +143,49 @@ def test_of_a_cosine_that_may_be_0_no_dimension_has_a_share():
     frame = finding.to_frame()
     steady = frame.cosine_low > 0.5 * frame.cosine.clip(lower=0)
     assert not steady.all() and (frame.rogue.notna() == steady).all()
+
+
+CONES = {"inside": (0.35, 0.3, 0.4), "outside": (0.15, 0.1, 0.2), "open": (0.26, 0.2, 0.3)}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "median", "verdict"),
+    [
+        ("inside " * 6 + "open", "inside", "supported"),
+        ("outside " * 6 + "open", "outside", "refuted"),
+        ("inside " * 5 + "outside " * 2, "inside", "qualified"),
+        ("inside outside open open open", "open", "qualified"),
+        ("open " * 7, "open", "undecided"),
+        ("inside " * 4 + "open " * 3, "open", "undecided"),
+    ],
+)
+def test_the_median_block_decides_about_a_cone_and_a_block_at_the_limit_does_not(blocks, median, verdict):
+    """One block whose interval spans the limit had left the whole part open."""
+    names = [f"L{layer}" for layer in range(len(blocks.split()))]
+    part = _cone(np.array([CONES[block] for block in blocks.split()]), CONES[median], names)
+    assert part.verdict == verdict and (part.why is not None) == (verdict == "undecided")
+    inside, outside, unclear = (blocks.split().count(kind) for kind in CONES)
+    assert f"after {inside} of {len(names)} blocks" in part.reading
+    assert ("(not at " in part.reading) == bool(inside and outside)
+    assert (f"after {unclear} more" in part.reading) == bool(unclear)
+
+
+def test_a_small_model_is_compared_with_twenty_untrained_ones():
+    anatomy, text = read(tiny("gpt2")), chained(12, 20, vocabulary=90)
+    gathered = gather(anatomy, text, (SAMPLES,))
+    bench = bench_of(gathered)
+    more = list(more_twins(bench))
+    assert len(gathered.twins) + len(more) == UNTRAINED == 20
+    tables = [twin.W_E for twin in (*gathered.untrained, *(evidence.untrained[0] for evidence in more))]
+    assert not any(torch.equal(a, b) for i, a in enumerate(tables) for b in tables[:i]), "no model counts twice"
+    finding = judge(Anisotropy(), gathered, bench)
+    values = [_median(evidence, cosines(evidence, RANDOM), _after_blocks(anatomy))[0] for evidence in more]
+    own = [_median(gathered, cosines(gathered, arm), _after_blocks(anatomy))[0] for arm in gathered.twins]
+    control = next(control for control in finding.controls if control.name == RANDOM)
+    assert control.value == pytest.approx(np.mean(own + values))
+    assert not list(more_twins(replace(bench, quick=True))), "--quick stays with its own"
+    assert not list(more_twins(replace(bench, untrained=gathered.untrained[:2]))), "few are few for a reason"
+    assert not list(more_twins(replace(bench, corpus=replace(text, tokens=20_000)))), "of a long text they are dear"
 
 
 def test_the_linear_share_is_that_of_least_squares():

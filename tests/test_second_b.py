@@ -113,6 +113,21 @@ def test_the_headline_says_where_both_steps_happen():
     assert "the norm at 2, its projection alone at 2, the sublayer at 2" in headline(raised, raised, apart)
 
 
+@pytest.mark.parametrize(
+    ("middle", "verdict"),
+    [((0.9, 0.85, 0.95), "refuted"), ((1.4, 1.3, 1.5), "supported"), ((1.1, 0.9, 1.3), "undecided")],
+)
+def test_the_median_sublayer_decides_about_a_step_that_single_ones_leave_open(middle, verdict):
+    """Two of four sublayers are at the limit: they had left the part open whatever the median one did."""
+    sure = middle if verdict != "undecided" else (1.1, 0.9, 1.3)
+    intervals, usual = np.array([sure, sure, (1.1, 0.9, 1.3), (1.1, 0.9, 1.3)]), np.array([[1.0, 0.9, 1.1]])
+    change = cycle_parts.StationChange(intervals, usual.repeat(4, 0), 5, True, np.array([middle]), usual)
+    steps = sublayers(read(tiny("gpt2")))[:4]
+    assert cycle_parts.change_part("a step", change, steps, "It happens at").verdict == verdict
+    above_ends = replace(change, middle_untrained=np.array([[1.0, 0.9, 1.6]]), untrained=np.full((4, 3), 1.6))
+    assert cycle_parts.change_part("a step", above_ends, steps, "It happens at").verdict == "refuted"
+
+
 def test_few_tokens_do_not_look_like_few_axes():
     """Isotropic words: a covariance multiplied with itself would find a third of the axes in so few tokens."""
     from armillary.probes.sphere.spectra.clouds import membership, participation

@@ -12,7 +12,7 @@ from tiny import MAKERS, tiny
 
 from armillary.anatomy.read import read
 from armillary.edits import Turn
-from armillary.flow.controls import Twins
+from armillary.flow.controls import Twins, random_twin
 from armillary.flow.tokens import Corpus, Window
 from armillary.geometry.resample import auc
 from armillary.geometry.sphere import angle
@@ -22,7 +22,7 @@ from armillary.probes.machinery.bench import Bench
 from armillary.probes.machinery.evidence import MODEL, Evidence
 from armillary.probes.machinery.probe import judge
 from armillary.probes.stability.drift import Drift
-from armillary.probes.stability.errors.error_parts import decide
+from armillary.probes.stability.errors.error_parts import decide, loss_limit, predicts_part
 from armillary.probes.stability.errors.error_prediction import (
     HEAD_SCORES,
     ErrorPrediction,
@@ -400,6 +400,35 @@ def test_untrained_models_that_show_as_much_refute():
     assert verdicts == ["supported", "refuted", "undecided"]
     assert decide(adds, (-0.1, -0.12, -0.05), (0.0, -0.02, 0.03), 5)[0] == "qualified"
     assert decide(adds, beside, NAN3, 0) == ("undecided", Why.NO_CONTROL)
+
+
+@pytest.mark.parametrize(
+    ("loss", "twins", "verdict", "why"),
+    [
+        ((4.0, 3.9, 4.1), 5, "supported", None),
+        ((9.7, 9.6, 9.8), 5, "refuted", None),
+        ((12.0, 11.0, 13.0), 5, "refuted", None),
+        ((9.45, 9.3, 9.6), 5, "undecided", Why.SPANS_LIMIT),
+        ((4.0, 3.9, 4.1), 0, "undecided", Why.NO_CONTROL),
+    ],
+)
+def test_what_predicts_no_better_than_untrained_models_has_no_errors(loss, twins, verdict, why):
+    untrained = (9.7, 9.5, 9.9)
+    part = predicts_part(loss, untrained if twins else NAN3, twins)
+    assert (part.verdict, part.why) == (verdict, why) and part.asserted
+    assert ("no errors to speak of" in part.reading) == (verdict == "refuted")
+    limit = loss_limit(part, untrained)
+    assert (limit.value, limit.side, limit.part, limit.measured) == (9.5, "below", part.name, part.statistic)
+
+
+def test_an_untrained_model_has_no_errors_to_tell():
+    """Whatever its scores say: twins of a model stand for one that nobody trained."""
+    anatomy, text = pushed_off()
+    finding = tried(ManifoldErrors(), random_twin(anatomy, 77), text)
+    parts = {part.name: part.verdict for part in finding.parts}
+    assert parts["the model predicts"] != "supported" and finding.verdict in ("refuted", "undecided")
+    planted = {part.name: part.verdict for part in tried(ManifoldErrors(), anatomy, text).parts}
+    assert planted["the model predicts"] == "supported"
 
 
 def test_two_twins_alone_do_not_refute():

@@ -9,6 +9,7 @@ from armillary.anatomy.read import read
 from armillary.flow import controls
 from armillary.flow.controls import Twins, random_twin, twin_seed
 from armillary.probes.machinery import above, beats, over_twins, weakest
+from armillary.probes.machinery.intervals import surely_reached
 from armillary.results import Part, Why
 
 
@@ -76,3 +77,18 @@ def test_the_weakest_part_that_the_source_asserts_decides():
     ]
     assert weakest(parts) == ("undecided", Why.SPANS_LIMIT)
     assert weakest(parts[::2]) == ("supported", None)
+
+
+def test_more_than_five_twins_make_the_end_steadier_and_not_lower():
+    """Ends of many groups of untrained models, drawn from one normal law."""
+    rng = np.random.default_rng(3)
+    ends, least = {}, {}
+    for number in (5, 20):
+        controls = [over_twins(np.repeat(rng.standard_normal((number, 1)), 3, 1)) for _ in range(400)]
+        ends[number] = np.array([control[2] for control in controls])
+        least[number] = np.array([surely_reached(control, number) for control in controls])
+    assert ends[20].std() < 0.6 * ends[5].std()
+    assert abs(ends[20].mean() - ends[5].mean()) < 0.3
+    # What untrained models surely reach comes nearer to what they reach (1.96), from below.
+    assert least[5].mean() < least[20].mean() < 1.96
+    assert (least[20] < 1.96).mean() > 0.95

@@ -50,14 +50,20 @@ class Nullspace:
             f"(1) supported if the entropy lies above {T.uniform_entropy} in at least {T.sites_most:.0%} of heads, "
             f"refuted if in at most {T.sites_few:.0%}, qualified in between. (2) and (3): refuted if the share lies "
             f"below {T.null_exist:.0%} with its whole interval: there are practically none. Supported if the whole "
-            f"interval lies above {T.null_exist:.0%}, above random initialisation and above what shuffled null shares "
-            "give by chance; qualified if it does not exceed these: an untrained model, or chance, has as many. "
+            f"interval lies above {T.null_exist:.0%}, and by {T.null_exist:.0%} of all queries (keys) above random "
+            "initialisation and above what shuffled null shares give by chance; qualified if it does not exceed these "
+            "by as much: an untrained model, or chance, has as many. "
             "Undecided if an interval spans a limit. The claim's verdict is its weakest part's. Our own parts: is the "
             f"length of a head's write below {T.null_write:.0%} of its median as often, and does the null share "
             "predict entropy? Does not apply if k ≥ d."
         ),
         kind="learned",
         changes=(
+            RuleChange(
+                "2026-11-18",
+                "A share must exceed untrained models and chance by one query in a hundred, the size that counts as "
+                "'some'. Any excess had been enough: 0.499 against 0.498 would have been supported.",
+            ),
             RuleChange(
                 "2026-11-15",
                 "At first only the size of the correlation counted, and untrained models passed. The correlation "

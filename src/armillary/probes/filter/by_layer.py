@@ -5,10 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from armillary.probes.machinery import Floats, Interval, T, above, all_of, beats, name_sites
-from armillary.results import Verdict, Why
-
-Answers = Sequence[bool | None]
-"""One per layer; None where an interval spans its limit or is missing."""
+from armillary.probes.machinery.verdicts import Answers
 
 
 def each_above(intervals: Floats, limits: Floats | float) -> list[bool | None]:
@@ -33,29 +30,6 @@ def each_beats(
 def _three(row: Floats) -> Interval:
     value, low, high = row.tolist()
     return value, low, high
-
-
-def by_layers(holds: Answers, overall: bool | None, weaker: Answers | None = None) -> tuple[Verdict, Why | None]:
-    """One verdict from the answers of layers and of their mean (`overall`).
-
-    Supported if the mean holds and at most 10 % of layers fail. Refuted if the mean fails and at most 10 % of layers
-    hold. Qualified if more than 10 % hold and more than 10 % fail. Otherwise layers whose interval spans the limit
-    could turn the verdict, and nothing is decided. With `weaker`, a condition that is easier to meet, layers hold for
-    the last two rules where they meet it.
-
-    >>> layers = [True, True], [False, False], [True, False, None], [None, None]
-    >>> [by_layers(holds, overall)[0] for holds, overall in zip(layers, (True, False, True, None), strict=True)]
-    ['supported', 'refuted', 'qualified', 'undecided']
-    """
-    some = np.mean([flag is True for flag in (holds if weaker is None else weaker)])
-    failing = np.mean([flag is False for flag in holds])
-    if overall is True and failing <= T.sites_few:
-        return "supported", None
-    if overall is False and some <= T.sites_few:
-        return "refuted", None
-    if some > T.sites_few and failing > T.sites_few:
-        return "qualified", None
-    return "undecided", Why.SPANS_LIMIT
 
 
 def nearest(layers: Iterable[int], measured: Sequence[int]) -> list[int]:

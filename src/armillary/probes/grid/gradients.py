@@ -23,6 +23,7 @@ from armillary.probes.machinery import (
     undecided,
     weighed,
 )
+from armillary.probes.machinery.verdicts import FIVE_SHOWN
 from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 LAYERS, HEADS, DOCUMENTS = 3, 4, 12
 PASSES = 1.5  # forward and backward over half of the text
-TWINS = 3  # untrained models; in each, one head per layer is silenced
+TWINS = 5  # untrained models; in each, one head per layer is silenced
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ class HeadGradients:
             "writes 1 % of the stream and changes a gradient by 1 % has a coupling of 1. The statistic is the coupling "
             "of the median pair of heads of one layer. A head that writes nothing has none."
         ),
-        control="random initialisation (three twins, one head per layer silenced)",
+        control="random initialisation (five twins of a small model, one head per layer silenced)",
         rule=(
             "Two parts, the weaker decides. (a) Supported if the foreign gradients are 0, refuted otherwise. (b) "
             f"Supported if the coupling's interval lies below {T.coupling_none}: what a neighbour writes hardly "
@@ -74,6 +75,7 @@ class HeadGradients:
         ),
         kind="behaviour",
         changes=(
+            FIVE_SHOWN,
             RuleChange(
                 "2026-11-16",
                 "The change is divided by what the silenced head writes. Heads of untrained models write little and "

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary.probes.instruments.samples import SampleWatch, TokenSamples, bar_of, ranks_of
-from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED
+from armillary.probes.machinery import ARMS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +35,7 @@ class PositionSamples:
 
     each: int = 256
     name: str = "samples by position"
-    arms: tuple[str, ...] = (MODEL, RANDOM, SHUFFLED)
+    arms: tuple[str, ...] = ARMS
     overwrites: bool = False
 
     def start(self, anatomy: "Anatomy", corpus: "Corpus", seed: int) -> "PositionWatch":

@@ -12,10 +12,18 @@ from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
 from armillary.results import Claim, Column, Finding, Part, RuleChange, Statistic, Table, Verdict, Why
 
 Flags = NDArray[np.bool_]
+Answers = Sequence[bool | None]
+"""One per place; None where an interval spans its limit or is missing."""
 FIVE_TWINS = RuleChange(
     "2026-11-18",
     "Five untrained models, where three had been. Five is what the rules mean by 'more than untrained'; the interval "
     "of three is five standard deviations wide on either side, that of five is three.",
+)
+
+FIVE_SHOWN = RuleChange(
+    "2026-11-18",
+    "Five untrained models of a small model are shown beside it, where one to three had been. They decide nothing "
+    "here.",
 )
 
 
@@ -169,6 +177,29 @@ def by_share(holds: Flags, possible: Flags | None = None, most: float = T.sites_
     if np.mean(holds) >= most:
         return "supported"
     return "refuted" if np.mean(holds if possible is None else possible) <= T.sites_few else "qualified"
+
+
+def by_layers(holds: Answers, overall: bool | None, weaker: Answers | None = None) -> tuple[Verdict, Why | None]:
+    """One verdict from the answers of layers and of their mean (`overall`).
+
+    Supported if the mean holds and at most 10 % of layers fail. Refuted if the mean fails and at most 10 % of layers
+    hold. Qualified if more than 10 % hold and more than 10 % fail. Otherwise layers whose interval spans the limit
+    could turn the verdict, and nothing is decided. With `weaker`, a condition that is easier to meet, layers hold for
+    the last two rules where they meet it.
+
+    >>> layers = [True, True], [False, False], [True, False, None], [None, None]
+    >>> [by_layers(holds, overall)[0] for holds, overall in zip(layers, (True, False, True, None), strict=True)]
+    ['supported', 'refuted', 'qualified', 'undecided']
+    """
+    some = np.mean([flag is True for flag in (holds if weaker is None else weaker)])
+    failing = np.mean([flag is False for flag in holds])
+    if overall is True and failing <= T.sites_few:
+        return "supported", None
+    if overall is False and some <= T.sites_few:
+        return "refuted", None
+    if some > T.sites_few and failing > T.sites_few:
+        return "qualified", None
+    return "undecided", Why.SPANS_LIMIT
 
 
 def missing_interval(*ends: float) -> Why:

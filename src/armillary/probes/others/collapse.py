@@ -17,18 +17,19 @@ from armillary.probes.machinery import (
     between,
     by_side,
     missing_interval,
+    over_twins,
     undecided,
     weakest,
 )
 from armillary.probes.machinery.tables import Cells, cells, interval_cells, line, table
-from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.machinery.verdicts import FIVE_SHOWN, more_text
 from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
 
-TWINS = 2
+TWINS = 5
 """Untrained models that are tried: they decide nothing."""
 
 
@@ -50,7 +51,10 @@ class Collapse:
             "measures by the geometric mean of the 1- and ∞-norm, here it is the Frobenius norm, whose best vector is "
             "the mean. First tokens are left out. The statistic is what attention alone leaves after the last block."
         ),
-        control="the stream before the first block; random initialisation (two twins), which decides nothing",
+        control=(
+            "the stream before the first block; random initialisation (five twins of a small model), which decides "
+            "nothing"
+        ),
         rule=(
             "Three parts, the weakest decides, by what is left after the last block of the share before the first. "
             "'Attention alone "
@@ -62,6 +66,7 @@ class Collapse:
         ),
         kind="behaviour",
         changes=(
+            FIVE_SHOWN,
             RuleChange(
                 "2026-11-18",
                 "Feed-forwards must leave a twentieth of the length more; any difference had counted. In MiniLM both "
@@ -102,14 +107,13 @@ class Collapse:
         parts = (_collapses(last(ALONE)), _prevents(last(SKIPS)), _slows(evidence, result))
         verdict, why = weakest(parts)
         value, whole = last(ALONE), last(WHOLE)
-        untrained = [last(twin)[0] for twin in evidence.twins[:TWINS] if twin in result]
-        twin = float(np.mean(untrained)) if untrained else np.nan
+        untrained = over_twins([last(twin) for twin in evidence.twins[:TWINS] if twin in result]).tolist()
         controls = (
             Control("share beside the mean before the first block", *start),
             Control(WHOLE, *whole),
             Control(SKIPS, *last(SKIPS)),
             Control(FORWARDS, *last(FORWARDS)),
-            Control(f"attention alone, {RANDOM}", twin, np.nan, np.nan),
+            Control(f"attention alone, {RANDOM}", *untrained),
         )
         return Finding(
             claim=self.claim,
@@ -119,8 +123,8 @@ class Collapse:
             controls=controls,
             reading=" ".join(part.reading for part in parts)
             + f" The whole model leaves {say(whole[0], '.0%')}, the attention of an untrained model "
-            f"{say(twin, '.0%')}. Before the first block the differences are {say(start[0], '.0%')} of the states' "
-            f"length.{more_text(why)}",
+            f"{say(untrained[0], '.0%')}. Before the first block the differences are {say(start[0], '.0%')} of the "
+            f"states' length.{more_text(why)}",
             headline=f"Attention alone leaves {say(value[0], '.0%')} of the differences between tokens, the whole "
             f"model {say(whole[0], '.0%')}",
             table=_table(evidence, result),

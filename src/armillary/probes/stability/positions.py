@@ -16,7 +16,7 @@ from armillary.probes.machinery import (
     undecided,
     weakest,
 )
-from armillary.probes.machinery.verdicts import more_text
+from armillary.probes.machinery.verdicts import FIVE_SHOWN, more_text
 from armillary.probes.stability.places.position_bins import counted_ranges, site_distances
 from armillary.probes.stability.places.position_parts import (
     NAME,
@@ -56,7 +56,8 @@ class PositionRules:
         control=(
             "the two halves of the documents in one range, where the distance is 0 but for sampling (mean of the two "
             "ranges); shuffled text, "
-            "where a difference cannot come from the words that documents begin with; random initialisation (one twin)"
+            "where a difference cannot come from the words that documents begin with; random initialisation (all "
+            "twins)"
         ),
         rule=(
             "Parts, the weaker of the first two decides. 'One surface': supported if the mean length of z in every "
@@ -70,6 +71,7 @@ class PositionRules:
         ),
         kind="behaviour",
         changes=(
+            FIVE_SHOWN,
             RuleChange(
                 "2026-11-16",
                 "The median norm decides, not a share of norms: changed after a first result was seen. builtin:gpt and "
@@ -120,7 +122,10 @@ class PositionRules:
         controls = [
             Control("halves of the documents in one range", *median_distance(evidence, arms[MODEL], halves=True))
         ]
-        controls += [Control(arm, *median_distance(evidence, arms[arm])) for arm in (SHUFFLED, RANDOM) if arm in arms]
+        if SHUFFLED in arms:
+            controls.append(Control(SHUFFLED, *median_distance(evidence, arms[SHUFFLED])))
+        if evidence.twins:
+            controls.append(Control(RANDOM, *evidence.over_twins(lambda arm: median_distance(evidence, arms[arm]))))
         worst = int(np.argmax([site.between[0] for site in arms[MODEL]]))
         return Finding(
             claim=self.claim,

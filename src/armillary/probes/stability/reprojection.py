@@ -17,6 +17,7 @@ from armillary.probes.machinery import (
     undecided,
     weakest,
 )
+from armillary.probes.machinery.verdicts import FIVE_SHOWN
 from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE, OWN, RotationGrowth, per_block
 from armillary.probes.stability.nudges.growth_parts import bounded, held_back
 from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why
@@ -49,7 +50,7 @@ class Reprojection:
             "means that a rotation keeps its size."
         ),
         control=(
-            "conditions 2, 3 and 4; random initialisation (three untrained models, norms live and frozen); twice the "
+            "conditions 2, 3 and 4; random initialisation (five untrained models, norms live and frozen); twice the "
             "rotation (is the response linear?)"
         ),
         rule=(
@@ -63,6 +64,7 @@ class Reprojection:
             "is missing."
         ),
         changes=(
+            FIVE_SHOWN,
             RuleChange(
                 "2026-11-15",
                 "The rule asks for both ways of freezing, with first tokens and without, after the first numbers "
@@ -78,8 +80,8 @@ class Reprojection:
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
     def passes(self, anatomy: "Anatomy") -> float:
-        # Eleven passes over two thirds of the text, four of each of three twins, and twelve over slid windows.
-        return 28.0
+        # Eleven passes over two thirds of the text, four of each of five twins, and twelve over slid windows.
+        return 34.0
 
     def experiment(self, bench: "Bench") -> RotationGrowth | None:
         from armillary.probes.stability.nudges.perturbation import perturb

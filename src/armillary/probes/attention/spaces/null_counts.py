@@ -46,13 +46,13 @@ def bare_part(evidence: Evidence) -> Part:
 def existence(
     name: str, statistic: str, what: str, share: Interval, twins: Interval, number: int, chance: Interval | None = None
 ) -> Part:
-    """Are there as many as `null_exist`, and more than in untrained models and by chance?"""
-    exist, beyond = above(share, T.null_exist), beats(share, twins, number)
+    """Are there as many as `null_exist`, and by as many more than in untrained models and by chance?"""
+    exist, beyond = above(share, T.null_exist), beats(share, twins, number, T.null_exist)
     reached = [float(reached_by(twins, number))]
     if chance is not None:
-        beyond = all_of(beyond, above(share, chance[2]))
+        beyond = all_of(beyond, above(share, chance[2] + T.null_exist))
         reached.append(chance[2])
-    if share[2] <= max(reached):
+    if share[2] <= max(reached) + T.null_exist:
         # All tokens of the model and of its controls: an interval without width does not lie below.
         beyond = False
     verdict: Verdict = "supported" if beyond else "qualified"

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.probes.filter.by_layer import by_layers, each_beats, where
+from armillary.probes.filter.by_layer import each_beats, where
 from armillary.probes.machinery import Floats, Interval, T, above, all_of, beats, missing_interval
+from armillary.probes.machinery.verdicts import by_layers
 from armillary.results import Part, Statistic, Why, say
 
 

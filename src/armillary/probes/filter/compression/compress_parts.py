@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.filter.by_layer import Answers, by_layers, each_above, each_beats, nearest, where
+from armillary.probes.filter.by_layer import each_above, each_beats, nearest, where
 from armillary.probes.machinery import NAN3, Evidence, Floats, Interval, T, above, beats, missing_interval, over_twins
+from armillary.probes.machinery.verdicts import Answers, by_layers
 from armillary.results import Part, Statistic, Why, say
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.probes.filter.by_layer import by_layers, where
+from armillary.probes.filter.by_layer import where
 from armillary.probes.machinery import (
     NAN3,
     Evidence,
@@ -20,6 +20,7 @@ from armillary.probes.machinery import (
     missing_interval,
     over_twins,
 )
+from armillary.probes.machinery.verdicts import by_layers
 from armillary.results import Part, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from armillary.probes.filter.by_layer import by_layers, each_above, each_beats, nearest, where
+from armillary.probes.filter.by_layer import each_above, each_beats, nearest, where
 from armillary.probes.filter.writes.layer_writes import ATTENTION, INPUT, KEPT, STREAMS, THROUGH, WRITE
 from armillary.probes.filter.writes.write_bits import WriteBits
 from armillary.probes.machinery import (
@@ -20,6 +20,7 @@ from armillary.probes.machinery import (
     missing_interval,
     over_twins,
 )
+from armillary.probes.machinery.verdicts import by_layers
 from armillary.probes.sphere.across_sites import drawn_interval
 from armillary.results import Part, Statistic, Why, say
 

@@ -6,7 +6,7 @@ threshold; a survey records it.
 
 from dataclasses import asdict, dataclass
 
-RULES_VERSION = "5"
+RULES_VERSION = "6"
 
 
 @dataclass(frozen=True)

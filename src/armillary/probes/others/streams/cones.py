@@ -52,6 +52,15 @@ def cones(evidence: Evidence, arm: str) -> Cones:
     return Cones(np.stack(cosine, 1), np.stack(rogue, 1), np.array(standardised), dimensions, len(streams.document))
 
 
+def cosines(evidence: Evidence, arm: str) -> Floats:
+    """[1 + draw, state]: the mean cosine of two tokens of different documents alone."""
+    streams = sampled_streams(evidence, arm)
+    weights = document_weights(evidence, DRAWS)
+    member = membership(streams.document, weights.shape[1])
+    measured = over_sites(list(streams.x), lambda state: mean_cosine(streams.x[state].astype(float), member, weights))
+    return np.stack(list(measured.values()), 1)
+
+
 def contributions(sums: Floats, weights: Floats) -> Floats:
     """[draw, d]: what each dimension adds to the cosine of two tokens of different documents, up to a factor that all
     share, from sums of unit vectors [group, d] (Timkey and van Schijndel, section 3)."""

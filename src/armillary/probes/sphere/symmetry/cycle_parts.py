@@ -1,7 +1,7 @@
 """What does 'symmetrise and structure' say, part by part: of the cloud of tokens, and of the maps themselves?"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,9 +25,11 @@ from armillary.probes.machinery import (
     over_sites,
     reached_by,
 )
+from armillary.probes.machinery.verdicts import by_layers
 from armillary.probes.sphere.across_sites import across_sites, decided, defined_median, flagged
 from armillary.probes.sphere.symmetry.cycle import Sublayer
-from armillary.results import Part, Statistic, Verdict, Why, say
+from armillary.results import Limit, Part, Statistic, Verdict, Why, say
+from armillary.results.limit import Side
 
 if TYPE_CHECKING:
     from armillary.probes.sphere.symmetry.rotations import RotationErrors
@@ -50,6 +52,9 @@ class StationChange:
     """How many untrained models."""
     rises: bool
     """Does the claim say that it grows?"""
+    middle: Floats = field(default_factory=lambda: np.full((1, 3), np.nan))
+    """[1, (value, low, high)] of the median sublayer of the model."""
+    middle_untrained: Floats = field(default_factory=lambda: np.full((1, 3), np.nan))
 
     @property
     def known(self) -> Flags:
@@ -64,6 +69,12 @@ class StationChange:
     @property
     def median(self) -> float:
         return median_defined(self.intervals[:, 0])
+
+    @property
+    def overall(self) -> bool | None:
+        """Does the median sublayer change as claimed and beyond an untrained model? None where its interval is open."""
+        median = replace(self, intervals=self.middle, untrained=self.middle_untrained)
+        return _side(*(bool(flags[0]) for flags in median.sure_and_possible))
 
     @property
     def limit(self) -> Floats:
@@ -83,6 +94,10 @@ class StationChange:
             return np.asarray(low > self.limit), ~(high <= np.fmax(1.0, np.exp(reached_by(factors, self.twins))))
         reached = np.exp(-reached_by(-factors[:, [0, 2, 1]], self.twins))
         return np.asarray(high < self.limit), ~(low >= np.fmin(1.0, reached))
+
+
+def _side(sure: bool, possible: bool) -> bool | None:
+    return True if sure else None if possible else False
 
 
 def both_shares(raised: StationChange, lowered: StationChange, up: Floats, down: Floats) -> Interval:
@@ -121,7 +136,7 @@ def change_part(name: str, change: StationChange, parts: tuple[Sublayer, ...], w
     """`what` names the step in a sentence: 'The norm raises isotropy before'."""
     known = change.known
     median = change.median
-    statistic = Statistic(f"{name}: factor at the median sublayer", median, np.nan, np.nan)
+    statistic = Statistic(f"{name}: factor at the median sublayer", *change.middle[0].tolist())
     if not known.any():
         return Part(name, "undecided", f"{what} none: nothing varies there.", statistic, why=Why.UNDEFINED)
     sure, possible = (flags[known] for flags in change.sure_and_possible)
@@ -136,9 +151,17 @@ def change_part(name: str, change: StationChange, parts: tuple[Sublayer, ...], w
     reading += f"{say(median_defined(change.untrained[:, 0]), '.2f')}.{more}"
     if np.isnan(change.untrained).all():
         return Part(name, "undecided", reading, statistic, why=Why.NO_CONTROL)
-    verdict = decided(by_share, (sure,), (possible,))
-    why = missing_interval(*change.intervals[known].ravel()) if verdict == "undecided" else None
+    verdict, why = by_layers([_side(*flags) for flags in zip(sure, possible, strict=True)], change.overall)
+    if why is not None:
+        why = missing_interval(*change.intervals[known].ravel())
     return Part(name, verdict, reading, statistic, why=why)
+
+
+def step_limit(part: Part, change: StationChange) -> Limit:
+    """What the median sublayer is compared with: 1, or what untrained models reach beyond it."""
+    (limit,) = replace(change, untrained=change.middle_untrained).limit
+    side: Side = "above" if change.rises else "below"
+    return Limit(float(limit), side, "beyond untrained models", part=part.name, measured=part.statistic)
 
 
 @once

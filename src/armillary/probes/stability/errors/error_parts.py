@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from armillary.probes.machinery import NAN3, Interval, T, above, beats, missing_interval, over_twins
+from armillary.probes.machinery import NAN3, Interval, T, above, beats, by_side, missing_interval, over_twins
 from armillary.probes.stability.errors.error_prediction import ErrorPrediction
-from armillary.results import Part, Statistic, Verdict, Why, say
+from armillary.results import Limit, Part, Statistic, Verdict, Why, say
+
+PREDICTS = "the model predicts"
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,38 @@ class Gains:
         value, low, high = over_twins([twin.adds(twin.tokens.matrix(heads)) for twin in self.twins]).tolist()
         return value, low, high
 
+    def untrained_loss(self) -> Interval:
+        """Nats per token over twins; NaN without any."""
+        value, low, high = over_twins([twin.loss() for twin in self.twins]).tolist()
+        return value, low, high
+
 
 def error_parts(gains: Gains) -> tuple[Part, ...]:
     return (
+        predicts_part(gains.prediction.loss(), gains.untrained_loss(), len(gains.twins)),
         _part("off the manifold, or unusual heads", "All scores together", gains, None, True),
         _part("off the manifold alone", "Scores of states", gains, False, False),
         _part("unusual heads alone", "Scores of heads", gains, True, False),
     )
+
+
+def predicts_part(loss: Interval, untrained: Interval, twins: int) -> Part:
+    """Where nothing was learned, which tokens are hard depends on the drawn weights, and so do the scores."""
+    lower = beats(_negative(loss), _negative(untrained), twins) if twins else None
+    reading = f"The loss is {say(loss[0], '.2f')} nats per token, that of untrained models {say(untrained[0], '.2f')}."
+    if lower is False:
+        reading += " It predicts no better than they do: it has no errors to speak of."
+    why = (missing_interval(*loss, *untrained) if twins else Why.NO_CONTROL) if lower is None else None
+    return Part(PREDICTS, by_side(lower), reading, Statistic("loss of the model, nats per token", *loss), why=why)
+
+
+def loss_limit(part: Part, untrained: Interval) -> Limit:
+    return Limit(untrained[1], "below", "below untrained models", "supported", part.name, part.statistic)
+
+
+def _negative(interval: Interval) -> Interval:
+    value, low, high = interval
+    return -value, -high, -low
 
 
 def _part(name: str, subject: str, gains: Gains, heads: bool | None, asserted: bool) -> Part:

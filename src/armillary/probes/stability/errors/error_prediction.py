@@ -87,6 +87,10 @@ class ErrorPrediction:
         """Value and expanded percentile interval over documents; NaN ends with too few of them."""
         return interval_of_draws(values, self.groups)
 
+    def loss(self) -> Interval:
+        """Nats per token."""
+        return self.interval(self.weights @ self.tokens.loss / np.maximum(self.weights.sum(1), 1e-300))
+
     def adds(self, scores: Floats) -> Interval:
         """By how much scores [n] or [n, score] raise the AUC of what is known. Those that the fit is not sure of add
         nothing; the interval reaches up to what they may add."""

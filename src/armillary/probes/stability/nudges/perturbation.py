@@ -32,7 +32,7 @@ SLID_WINDOW, SLID_DOCUMENTS = 128, 12
 START, END = 8, 16
 """How many tokens are rotated at the start of a slid window, and how many are measured at its end."""
 ANGLE = 1e-3
-TWINS, QUICK_TWINS = 3, 2
+TWINS, QUICK_TWINS = 5, 2
 # Turn and the random twin both draw from torch: another seed than the survey's keeps the draws apart.
 SEED = 9001
 

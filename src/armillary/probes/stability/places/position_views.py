@@ -52,7 +52,9 @@ def position_lines(
     evidence: Evidence, arms: dict[str, list[BinDistances]], beyond: "Beyond | None"
 ) -> tuple[Quantity, ...]:
     sites = evidence.sites
-    controls = {arm: np.array([site.between[0] for site in arms[arm]]) for arm in (SHUFFLED, RANDOM) if arm in arms}
+    each = {arm: np.array([site.between[0] for site in of]) for arm, of in arms.items()}
+    controls = {SHUFFLED: each[SHUFFLED]} if SHUFFLED in each else {}
+    controls |= {RANDOM: np.mean([each[arm] for arm in evidence.twins], axis=0)} if evidence.twins else {}
     controls["halves of one range"] = np.array([site.halves[0] for site in arms[MODEL]])
     limit = {f"the limit: {T.position_distance}": np.full(len(sites), T.position_distance)}
     unit = "energy distance"

@@ -15,7 +15,7 @@ from armillary.probes.stability.prefix import CACHED, CHANGED, FLOOR, HALF, ONE,
 from armillary.probes.stability.sliding.windows import cut, even_windows, largest_by_group, stations, stream
 
 WINDOW, DOCUMENTS, QUICK_DOCUMENTS = 64, 24, 8
-TWINS = 3
+TWINS = 5
 
 
 def append(bench: Bench) -> StateChanges | None:

@@ -28,7 +28,7 @@ from armillary.probes.stability.sliding.windows import (
 # The longest windows: a longer context would cost more than all other claims together.
 LONGEST, QUICK_LONGEST = 512, 128
 DOCUMENTS, QUICK_DOCUMENTS = 10, 8
-TWINS, QUICK_TWINS = 3, 2
+TWINS, QUICK_TWINS = 5, 2
 # Shorter windows show how the drift depends on their length.
 CURVE, SHORTEST = 4, 32
 
