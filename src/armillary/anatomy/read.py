@@ -116,7 +116,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         sites={name: site for name, site in sites.items() if site.side != "pattern" or "heads" not in swapped},
         swapped=swapped,
         config=config.to_dict(),
-        config_ignored=ignored,
+        config_ignored=(*ignored, *_untied(model)),
         packed=next((what for module in stack if (what := packed(module))), ""),
         window_setting=family.window_setting,
         window_built_in=family.window_built_in,
@@ -198,6 +198,16 @@ def _unembedding(model: nn.Module, family: Family) -> tuple[Tensor | None, Tenso
     if not family.plain_head or not isinstance(head, nn.Linear) or not head.weight.is_floating_point():
         return None, None
     return head.weight.detach().T, None if head.bias is None else head.bias.detach()
+
+
+def _untied(model: Any) -> tuple[str, ...]:
+    """'tie_word_embeddings' where the config asks for it and there are two matrices: the library then uses both."""
+    head: Any = getattr(model, "get_output_embeddings", lambda: None)()
+    if not isinstance(head, nn.Linear) or not getattr(model.config, "tie_word_embeddings", False):
+        return ()
+    embeddings: Any = model.get_input_embeddings()
+    apart = embeddings.weight is not head.weight and embeddings.weight.shape == head.weight.shape
+    return ("tie_word_embeddings",) if apart else ()
 
 
 # Models without a limit of their own (state spaces, ALiBi) are read up to this many tokens.

@@ -27,6 +27,7 @@ from armillary.flow.sources.text_files import (
     WHOLE,
     Lazy,
     clean,
+    files_in,
     kind,
     opened,
     pieces,
@@ -34,6 +35,7 @@ from armillary.flow.sources.text_files import (
     text_lines,
     whole_characters,
 )
+from armillary.results.disk.files import is_readable
 
 # A form feed, or a line with nothing but ---, === or <|endoftext|> on it, ends a document.
 SEPARATOR = re.compile(r"\f|^(?:-{3,}|={3,}|<\|endoftext\|>)[ \t]*$", re.MULTILINE)
@@ -74,7 +76,7 @@ def from_path(path: str | Path, column: str = "") -> Documents:
         return _folder(path, column)
     if not os.path.exists(path):
         raise TextError(f"there is no text at {path}; pass a file, a folder, or - for standard input.")
-    if not os.path.isfile(path):  # a pipe or a device may never end
+    if not is_readable(path):  # a pipe or a device may never end
         raise TextError(f"{path} is not a regular file; pass a file, a folder, or - for standard input.")
     return _file(path, column)
 
@@ -149,7 +151,7 @@ def _is_path(text: str) -> bool:
 
 def _folder(path: Path, column: str) -> Documents:
     """One document per text file and those inside .jsonl and .parquet; of a large folder, all files in turn."""
-    files = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in ENDINGS)
+    files = files_in(path, ENDINGS)
     if not files:
         endings = f"{', '.join(ENDINGS)}, also packed as {', '.join(PACKED)}"
         raise TextError(f"the folder {path} contains no text file ({endings}); pass a folder that does.")

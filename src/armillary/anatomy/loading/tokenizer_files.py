@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from armillary.anatomy.loading.weights import check_entries
 from armillary.errors import ModelError
-from armillary.results.disk.files import read_bytes
+from armillary.results.disk.files import read_bytes, strict_json
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 # The settings of one token.
@@ -29,20 +30,36 @@ def load_tokenizer(where: dict[str, Any]) -> Any:
 
 
 def check_tokens(folder: Path) -> None:
-    """Refuse a token with an unknown setting: the library prints its name as it stands and ignores it."""
+    """Refuse a token with an unknown setting: the library prints its name as it stands and ignores it. And a word or a
+    setting that is given twice: the library takes the last."""
+    if not folder.is_dir():
+        return
+    check_entries(folder)
     for path in (folder / name for name in FILES):
         if not os.path.lexists(path):
             continue
+        content = read_bytes(path)
         try:
-            record = json.loads(read_bytes(path))
-        except (OSError, ValueError, RecursionError):
-            continue  # what cannot be read is no tokenizer
+            record = strict_json(content)
+        except ValueError as error:
+            if not _is_json(content):
+                continue  # what cannot be read is no tokenizer
+            raise ModelError(f"{path} is damaged ({error}); fetch the model again.") from error
         strange = (key for token in _tokens(record) for key in token if key not in SETTINGS)
         if (key := next(strange, None)) is not None:
             raise ModelError(
                 f"{path} gives a token the setting {key[:60]!r}, which no token has ({', '.join(SETTINGS[1:-1])}); "
                 "correct its name, or fetch the model again."
             )
+
+
+def _is_json(content: bytes) -> bool:
+    """Would the library read it?"""
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _tokens(record: Any) -> Iterator[dict[str, Any]]:

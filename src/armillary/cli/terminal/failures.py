@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, NoReturn
 
@@ -105,6 +105,19 @@ def unforeseen(error: Exception) -> str:
     return f"{what}; please report it with the details in {path}."
 
 
+def check_words(words: Sequence[str]) -> None:
+    """Refuse an empty word, as a shell makes of a variable that is not set: as a path it would be the folder that one
+    is in, and as a model the default one."""
+    before = ""
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not word or (word.startswith("--") and equals and not value):
+            place = option or before
+            where = f"after {place}" if place.startswith("-") else "among what was given"
+            tell(f"there is an empty word {where}; give a name or a path, or leave it out.", USER)
+        before = word
+
+
 class Commands(click.Group):
     """The commands, with usage errors made harmless: an option or a name can carry terminal escapes as well."""
 
@@ -113,6 +126,8 @@ class Commands(click.Group):
         run: Callable[..., Any] = partial(super().main, standalone_mode=False)
         if not alone:
             return run(*args, **more)
+        given = args[0] if args else more.get("args")
+        check_words(sys.argv[1:] if given is None else given)
         try:
             code = run(*args, **more)
         except click.ClickException as error:
