@@ -8,6 +8,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -23,13 +24,14 @@ TOO_LONG = "a path is longer than any file's can be; check the names given."
 def friendly(
     command: Callable[..., Any],
     *,
-    interrupted: str = "",
+    interrupted: str | Callable[[list[Path]], str] = "",
     smaller: str = "use a smaller model or fewer --tokens",
 ) -> Callable[..., Any]:
     """Report what a user can fix as one sentence with exit code 2, without a traceback; what nobody foresaw, as one
     sentence with exit code 1 that says where the traceback is.
 
-    `interrupted` says what is on disk after Ctrl-C, if anything was written; `smaller` what to do when memory is full.
+    `interrupted` says what is on disk after Ctrl-C, of the files that were written, if any was; `smaller` what to do
+    when memory is full.
     """
 
     @wraps(command)
@@ -64,12 +66,13 @@ def _is_name(error: Exception) -> bool:
     return "embedded null" in str(error) or (isinstance(error, UnicodeEncodeError) and "surrogates" in str(error))
 
 
-def _written(interrupted: str, before: int) -> str:
+def _written(interrupted: str | Callable[[list[Path]], str], before: int) -> str:
     """What is on disk: nothing of this command, what the command says, or the last file and how many there are."""
     new = _files()[before:]
     if not new:
         return "nothing was written"
-    return interrupted or f"{len(new)} file{'s' * (len(new) > 1)} had been written, the last of them {new[-1]}"
+    said = interrupted(new) if callable(interrupted) else interrupted
+    return said or f"{len(new)} file{'s' * (len(new) > 1)} had been written, the last of them {new[-1]}"
 
 
 def _files() -> list[Any]:
