@@ -10,7 +10,8 @@ from fuzz.shelf import Shelf
 VALUES = (
     "", "0", "1", "-1", "2", "7", "1.5", "nan", "inf", "1e9", "9" * 40, "9" * 5000, "x", "all", "A", "A,B", ",",
     "sphere.radius", "sphere.radios", "../..", "/", "/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem",
-    "./nowhere", "a" * 5000, "a\x00b", "\x1b[31mred", "\u202etxt", "\ud800", "~", "~nobody/x", "-", "/proc", "/sys", "/dev", "/proc/self", "/dev/shm", "--", "2/3",
+    "./nowhere", "a" * 5000, "a\x00b", "\x1b[31mred", "\u202etxt", "\ud800", "~", "~nobody/x", "-", "--", "2/3",
+    "/proc", "/sys", "/dev", "/proc/self", "/dev/shm",
     "3/2", "0/0", "1/0", "cpu", "cuda:99", "mps", "float64", "bfloat16", "local:0", "tcp://", "x.html", "x.csv",
     "x.tex", "x.xyz", "first,last", "L0H0", "0,1", "=1+1", "%s%n", "{0.__class__}", "$(id)", "`id`", "C:\\x", "con",
 )  # fmt: skip
@@ -65,7 +66,8 @@ SLOW = {("--claims", "all"), ("--claims", "A"), ("--claims", "A,B"), ("--tokens"
 def options(rng: random.Random, place: Path, shelf: Shelf) -> Case:
     places: dict[str, Any] = {
         "MODEL": shelf.model("gpt2"), "TEXT": shelf.text, "SURVEY": shelf.survey, "RUN": shelf.run,
-        "STUDY": shelf.study, "OUT": place / "out", "OUT.html": place / "out.html", "OUT.csv": place / "out.csv", "OUT.svg": place / "out.svg",
+        "STUDY": shelf.study, "OUT": place / "out", "OUT.html": place / "out.html", "OUT.csv": place / "out.csv",
+        "OUT.svg": place / "out.svg",
     }  # fmt: skip
     words = list(rng.choice(COMMANDS))
     for _ in range(rng.choice((1, 1, 2))):
