@@ -270,7 +270,18 @@ def _load(
 def _lawful(anatomy: Anatomy) -> Anatomy:
     if anatomy.context < 2:
         raise ModelError(f"{anatomy.name} reads {anatomy.context} token at a time, so nothing can be attended to.")
-    return dataclasses.replace(anatomy, laws=check(anatomy))
+    try:
+        return dataclasses.replace(anatomy, laws=check(anatomy))
+    except (ArmillaryError, MemoryError):
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        if "memory" in first:
+            raise
+        raise ModelError(
+            f"{anatomy.name} could not be run on a few tokens ({type(error).__name__}: {first}); check config.json, "
+            "or fetch the model again."
+        ) from error
 
 
 def corpus_of(anatomy: Anatomy, documents: Documents | Media, tokens: int, seed: int) -> tuple[Anatomy, Corpus]:

@@ -17,6 +17,7 @@ from armillary.errors import ArmillaryError
 
 DEBUG = "ARMILLARY_DEBUG"
 USER, BUG, INTERRUPTED = 2, 1, 130
+PANIC = "PanicException"
 NUL = "a path contains NUL or half of a character, which no file's name can; check the names given."
 TOO_LONG = "a path is longer than any file's can be; check the names given."
 
@@ -57,8 +58,20 @@ def friendly(
             if os.environ.get(DEBUG) or kwargs.get("debug"):
                 raise
             tell(unforeseen(error), BUG)
+        except BaseException as error:
+            # What a library in Rust raises where it gives up, past everything that catches an Exception.
+            if type(error).__name__ != PANIC or os.environ.get(DEBUG) or kwargs.get("debug"):
+                raise
+            tell(
+                f"a library gave up on a file that it read ({_first(error)}); check the tokenizer and the weights.",
+                USER,
+            )
 
     return wrapped
+
+
+def _first(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:200]
 
 
 def _is_name(error: Exception) -> bool:
@@ -97,8 +110,7 @@ def harmless(message: str) -> str:
 
 def unforeseen(error: Exception) -> str:
     """A sentence about an error that has no message of its own, with the file that holds its traceback."""
-    first = (str(error).strip().splitlines() or ["no message"])[0][:200]
-    what = f"this should not happen ({type(error).__name__}: {first})"
+    what = f"this should not happen ({type(error).__name__}: {_first(error)})"
     try:
         handle, path = tempfile.mkstemp(prefix="armillary-error-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:

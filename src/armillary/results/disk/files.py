@@ -66,7 +66,7 @@ def strict_json(content: bytes | str) -> Any:
     """JSON by the book, or a `ValueError`: no NaN, no key twice, no nesting without end."""
     try:
         text = content.decode("utf-8") if isinstance(content, bytes) else content
-        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
+        return json.loads(text, parse_constant=_no_number, object_pairs_hook=each_once)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -80,7 +80,7 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"it contains {name}, which is not JSON")
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
         doubled = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
