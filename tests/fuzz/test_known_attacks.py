@@ -200,6 +200,70 @@ def test_an_empty_word(words: tuple[str, ...]) -> None:
     refused("there is an empty word", *words)
 
 
+# What libraries make of it.
+
+
+def retokenized(model: Path, change: Callable[[Any], object]) -> Path:
+    path = model / "tokenizer.json"
+    record = json.loads(path.read_text("utf-8"))
+    change(record)
+    path.write_text(json.dumps(record), "utf-8")
+    return model
+
+
+BACKTRACKS = {"type": "Split", "pattern": {"Regex": "(a+|[a-z ]+)+$X"}, "behavior": "Isolated", "invert": False}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r["model"].update(dropout=0.5), "drops merges at random"),
+        (lambda r: r["model"]["vocab"].update(e=r["model"]["vocab"]["t"]), "to two words, 'e' and 't'"),
+        (lambda r: r.update(pre_tokenizer=BACKTRACKS), "a library gave up on a file that it read"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_used(
+    home: Path, tmp_path: Path, change: Callable[[Any], object], message: str
+) -> None:
+    model = retokenized(copied(home / "gpt2", tmp_path / "model"), change)
+    refused(message, "survey", model, "--text", home / "text.txt", "--claims", "sphere.radius", "--out", tmp_path / "o")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("bert", {"chunk_size_feed_forward": 8}, "could not be run on a few tokens"),
+        ("gpt2", {"layer_norm_epsilon": -1e-5}, "layer_norm_epsilon is -1e-05"),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": -1.0}}, "factor is -1.0"),
+    ],
+)
+def test_a_config_that_no_model_has(home: Path, tmp_path: Path, family: str, changes: Any, message: str) -> None:
+    refused(message, "anatomy", resettled(copied(home / family, tmp_path / "model"), **changes))
+
+
+def test_a_share_of_rotated_axes_that_is_not_obeyed_is_said(home: Path, tmp_path: Path) -> None:
+    rotation = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    model = resettled(copied(home / "llama", tmp_path / "model"), rope_parameters=rotation)
+    assert "rope_parameters.partial_rotary_factor" in works("anatomy", model).stdout
+
+
+def test_texts_that_say_nothing_or_something_twice(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("---\n" * 50)
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "text": "b"}\n')
+    for name, message in (("a.txt", "holds no text"), ("a.jsonl", "contains 'text' twice")):
+        words = ("--text", tmp_path / name, "--claims", "sphere.radius", "--out", tmp_path / "out")
+        refused(message, "survey", home / "gpt2", *words)
+
+
+def test_more_processes_than_a_machine_can_start(home: Path, tmp_path: Path) -> None:
+    words = ("survey", home / "gpt2", "--claims", "sphere.radius", "--out", tmp_path / "out", "--dask", "local:99999")
+    refused("asks for more processes", *words)
+
+
+def test_a_page_of_a_model_that_is_not_there() -> None:
+    refused("there is no model at ./nowhere", "explore", "./nowhere")
+
+
 # Stored results.
 
 
