@@ -281,7 +281,6 @@ def first(record: Any) -> Any:
 
 IMPOSSIBLE: dict[str, tuple[Callable[[Any], object], str]] = {
     "value": (lambda r: first(r)["statistic"].update(value=1e6, low=0.1, high=0.2), "far from its interval"),
-    "one end": (lambda r: first(r)["statistic"].update(low=None, high=0.5), "one end of an interval"),
     "degrees": (lambda r: first(r)["statistic"].update(unit="degrees", value=400, low=400, high=400), "cannot be"),
     "limit": (lambda r: first(r).update(verdict="supported", why=None, limits=[LIMIT]), "is not above its limit"),
     "part": (lambda r: first(r).update(limits=[{**LIMIT, "part": "x"}]), "decides the part 'x', which is not there"),

@@ -109,10 +109,9 @@ def _number(statistic: Mapping[str, Any], unit: str) -> Iterator[str]:
 
 
 def _interval(statistic: Mapping[str, Any]) -> Iterator[str]:
-    """An estimate may lie a little beside the interval of its bootstrap, never by more than the interval's width."""
+    """An estimate may lie a little beside the interval of its bootstrap, never by more than its width. An end
+    that is infinite or not known is stored as nothing."""
     value, low, high = (statistic[end] for end in ("value", "low", "high"))
-    if (low is None) != (high is None):
-        yield f"{statistic['name'][:60]} has one end of an interval, and not the other"
     if None in (value, low, high):
         return
     room = (high - low) + ROUNDING * max(abs(low), abs(high), ROUNDING)
@@ -138,8 +137,6 @@ def _against_limits(
 
 def _band(quantity: Mapping[str, Any]) -> Iterator[str]:
     low, high = (_flat(quantity[end]) for end in ("low", "high"))
-    if (quantity["low"] is None) != (quantity["high"] is None):
-        yield "has one end of an interval, and not the other"
     for one, other in zip(low, high, strict=False):
         if one is not None and other is not None and one > other:
             yield f"has an interval from {one:g} to {other:g}, which is no interval"
