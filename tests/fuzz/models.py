@@ -51,7 +51,9 @@ def _twice(rng: random.Random, model: Path, family: str) -> Case:
         (model / "config.json").write_text(json.dumps({**record, key: known[key]}))
         return _doubled(f"{family}/{key} is said a second time", model)
     weights = load_file(path)
-    name = rng.choice([name for name in sorted(weights) if name.count(".") > 2])
+    # A name without its model's prefix is a second name; one without another beginning is none.
+    prefixes = ("transformer.", "model.", "bert.", "gpt_neox.")
+    name = rng.choice([name for name in sorted(weights) if name.startswith(prefixes) and name.count(".") > 2])
     if rng.random() < 0.5:
         old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
         weights[old if old != name else name.split(".", 1)[1]] = weights[name] * 2
