@@ -361,6 +361,17 @@ def test_settings_that_somebody_changed(home: Path, tmp_path: Path) -> None:
 # The laboratory.
 
 
+def test_a_study_whose_prediction_is_a_terminal_escape(tmp_path: Path) -> None:
+    study = copied(Path(__file__).parents[2] / "docs" / "lab" / "gate", tmp_path / "study")
+    sound = works("lab", "show", study).stdout
+    record = json.loads((study / "manifest.json").read_text())
+    arm = next(iter(record["arms"].values()))
+    before, arm["prediction"] = arm["prediction"], "a\x00b\x1b[31m"
+    (study / "manifest.json").write_text(json.dumps(record))
+    shown = works("lab", "show", study).stdout
+    assert "a⟨00⟩b⟨1B⟩[31m" in shown and before[:20] in sound and before[:20] not in shown
+
+
 def test_training_on_a_finished_run_that_was_damaged(tmp_path: Path) -> None:
     prose, out = runs.prose(tmp_path / "prose.txt"), tmp_path / "run"
 
