@@ -528,7 +528,7 @@ def test_stored_and_read_again(tmp_path):
     for content, message in (
         ("{", "is not JSON"),
         ("{}", "is not a calibration of schema 1"),
-        (calibration_json(calibration).replace('"readings"', '"others"'), "is damaged .it lacks 'readings'"),
+        (calibration_json(calibration).replace('"readings"', '"others"'), "is damaged .readings is missing"),
     ):
         path.write_text(content, "utf-8")
         refused(message, "show", tmp_path)

@@ -165,7 +165,7 @@ def test_help_and_refusals_are_light(tmp_path):
         (["--rate", "nan"], "rate must lie between"),
         (["--seed", "-1"], "seed must lie between"),
         (["--device", "tpu"], "--device tpu is not supported; use cpu or cuda"),
-        (["--text", ""], "the path is empty; pass a file"),
+        (["--text", ""], "there is an empty word after --text"),
         (["--text", "nowhere.txt"], "there is no text at nowhere.txt; pass a file"),
         (["--heldout", "nowhere.txt"], "there is no text at nowhere.txt; pass a file"),
     ],

@@ -288,11 +288,13 @@ def test_the_command_goes_on(model, tmp_path):
         check_sentence(result.stderr, message)
     # A folder that somebody else wrote cannot allow that code runs.
     stored = json.loads((out / "settings.json").read_text())
+    (out / "manifest.json").unlink()
     (out / "settings.json").write_text(json.dumps(stored | {"trust_remote_code": True}))
     refused = run("survey", "--resume", out)
     assert refused.exit_code == 2
     check_sentence(refused.stderr, "add --trust-remote-code if you trust that code")
     assert run("survey", "--resume", out, "--trust-remote-code").exit_code == 0
+    (out / "manifest.json").unlink()
     (out / "settings.json").write_text('{"model": "x"}')
     check_sentence(run("survey", "--resume", out).stderr, "was written by another version")
     (out / "settings.json").write_text("{")
@@ -316,12 +318,13 @@ def test_killed_at_random_moments(tmp_path):
             process.send_signal(signal.SIGKILL)
             process.communicate()
         kills += process.returncode == -signal.SIGKILL
-        begun = (tmp_path / "killed" / "settings.json").exists()
+        begun = any((tmp_path / "killed" / name).exists() for name in ("settings.json", "pass/settings.json"))
         command = [*start, "--resume", "killed"] if begun else [*start, *asked, "--out", "killed"]
         if process.returncode == 0:
             assert content(tmp_path / "killed") == content(tmp_path / "whole")
             command = [*start, *asked, "--out", "killed"]
-    subprocess.run([*start, "--resume", "killed"], cwd=tmp_path, check=True, capture_output=True)
+    # On a busy machine none of the killed ones may have begun.
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 

@@ -1,7 +1,6 @@
 """How often is the instrument wrong? The ledger on untrained and planted models, and over seeds, budgets and texts."""
 
 import hashlib
-import json
 import platform
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -30,6 +29,7 @@ from armillary.results.calibration import SAMPLE, Calibration, CalibrationRun, C
 from armillary.results.calibration.calibration_file import NAME, calibration_json
 from armillary.results.calibration.counts import count_runs
 from armillary.results.calibration.rate_tables import rates_table
+from armillary.results.disk.files import read_json
 from armillary.results.store import check_writable, json_text, table_csv, write_whole
 from armillary.specimens import planted
 from armillary.specimens.planted.case import conclude
@@ -120,7 +120,7 @@ def claim_folder(out: Path, study: CalibrationStudy, texts: Mapping[str, str]) -
     path = out / STUDY
     if path.exists():
         try:
-            known = json.loads(path.read_text("utf-8"))
+            known = read_json(path)
             different = [name for name, value in record.items() if known[name] != value]
             earlier = dict(known["texts"])
         except (OSError, ValueError, KeyError, TypeError) as error:

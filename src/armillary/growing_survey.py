@@ -33,6 +33,8 @@ class GrowingSurvey:
     bar: Bar
     decided: dict[str, Conclusion] = dataclasses.field(default_factory=dict)
     stored: frozenset[str] = frozenset()
+    goes_on: bool = False
+    """Was it begun earlier, and stopped?"""
     shown: int = 0
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
     """Seconds that each claim should take."""
@@ -87,7 +89,7 @@ class GrowingSurvey:
             notes=tuple(entry.traceback for entry in ordered if self.debug and entry.traceback),
         )
         # Stored first: a claim that is shown is on disk. Shown in the order of the ledger.
-        self.stored = _store(self.result, self.out, self.stored)
+        self.stored = _store(self.result, self.out, self.stored, self.goes_on)
         while self.shown < len(self.probes) and self.probes[self.shown].claim.id in self.decided:
             self.shown += 1
             partial = dataclasses.replace(self.result, findings=self.result.findings[: self.shown])
@@ -99,7 +101,7 @@ class GrowingSurvey:
                 self.tell(result)
 
 
-def _store(result: Survey, out: str | Path | None, stored: frozenset[str]) -> frozenset[str]:
+def _store(result: Survey, out: str | Path | None, stored: frozenset[str], goes_on: bool) -> frozenset[str]:
     """Write the claims that are not stored yet; returns the ids of those that are.
 
     A full disk must not cost the claims still to come: the last save tries again, and reports it.
@@ -107,7 +109,7 @@ def _store(result: Survey, out: str | Path | None, stored: frozenset[str]) -> fr
     if out is None:
         return stored
     try:
-        write_survey(result, Path(out), stored)
+        write_survey(result, Path(out), stored, goes_on)
     except OutputError:
         return stored
     return frozenset(finding.id for finding in result)

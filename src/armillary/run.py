@@ -43,9 +43,10 @@ from armillary.probes.machinery.processes.shards import forget_shard
 from armillary.results import Provenance, Survey, TextFacts
 from armillary.results.disk.files import check_writable, not_left_empty
 from armillary.results.disk.lock import locked
-from armillary.results.disk.resume import decided, forget_pass
+from armillary.results.disk.resume import decided, forget_pass, keep_settings
 from armillary.results.store import read_survey
 from armillary.survey_states import Loader, StateSource
+from armillary.views.save import save_survey
 from armillary.views.text.progress import Bar, progress_bar
 
 DEFAULT_MODEL = "builtin:gpt"
@@ -143,7 +144,9 @@ def survey(
             anatomy, corpus = corpus_of(anatomy, documents, tokens, seed)
         begun = _survey(anatomy, corpus, documents, tokens, seed)
         known = _decided(folder, begun, probes, resume)
-        growing = GrowingSurvey(begun, probes, _caption(anatomy, corpus), started, out, debug, tell, bar, known)
+        growing = GrowingSurvey(
+            begun, probes, _caption(anatomy, corpus), started, out, debug, tell, bar, known, goes_on=resume
+        )
         loader = _loader(source, anatomy, trust_remote_code)
         evidence_of = partial(reading.gather, anatomy, corpus, probes, seed, bar, loader)
         if reading.shard is not None:
@@ -154,7 +157,7 @@ def survey(
         else:
             growing.restore(read_survey(folder))
         if folder is not None:
-            _save(growing.result, folder, reading)
+            _save(growing.result, folder, reading, resume)
     return growing.result
 
 
@@ -170,9 +173,11 @@ def _check_jobs(jobs: int | None, resume: bool, out: str | Path | None) -> None:
         raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
 
 
-def _save(survey: Survey, folder: Path, reading: StateSource) -> None:
+def _save(survey: Survey, folder: Path, reading: StateSource, goes_on: bool) -> None:
     if reading.shard is None:
-        survey.save(folder)
+        save_survey(survey, folder, goes_on)
+    else:
+        keep_settings(folder)
     forget_pass(folder)
 
 
@@ -265,7 +270,18 @@ def _load(
 def _lawful(anatomy: Anatomy) -> Anatomy:
     if anatomy.context < 2:
         raise ModelError(f"{anatomy.name} reads {anatomy.context} token at a time, so nothing can be attended to.")
-    return dataclasses.replace(anatomy, laws=check(anatomy))
+    try:
+        return dataclasses.replace(anatomy, laws=check(anatomy))
+    except (ArmillaryError, MemoryError):
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        if "memory" in first:
+            raise
+        raise ModelError(
+            f"{anatomy.name} could not be run on a few tokens ({type(error).__name__}: {first}); check config.json, "
+            "or fetch the model again."
+        ) from error
 
 
 def corpus_of(anatomy: Anatomy, documents: Documents | Media, tokens: int, seed: int) -> tuple[Anatomy, Corpus]:

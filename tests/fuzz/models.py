@@ -11,6 +11,7 @@ import numpy as np
 from fuzz.case import Case, own_identity, same_output
 from fuzz.mutate import spelt, spoil_bytes, spoil_entry, spoil_json, spoil_json_file
 from fuzz.shelf import MODELS, Shelf, copied
+from safetensors.numpy import load_file, save_file
 
 READ = ("--tokens", "150", "--claims", "sphere.radius", "--jobs", "1", "--json")
 TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "C64", "U64", "F4", "", 7)
@@ -28,10 +29,54 @@ def _read(rng: random.Random, what: str, model: Path, sound: Path, place: Path, 
     return Case(what, ("anatomy", model, "--json"), ("anatomy", sound, "--json"))
 
 
+# Keys that name the same setting, by family, with a value that no sound config of the shelf has.
+SYNONYMS = {
+    "gpt2": {"hidden_size": 48, "num_attention_heads": 2, "num_hidden_layers": 7, "max_position_embeddings": 9},
+    "llama": {"rope_theta": 7.5, "rope_scaling": {"rope_type": "linear", "factor": 3.0}},
+    "gpt_neox": {"rotary_pct": 0.9, "rotary_emb_base": 7, "rope_theta": 7.5},
+}
+
+
+def _doubled(what: str, model: Path) -> Case:
+    """Something is said twice, and not alike: it must not pass."""
+    return Case(what, ("anatomy", model, "--json"), ("anatomy", model, "--json"), lambda now, then: "it was accepted")
+
+
+def _twice(rng: random.Random, model: Path, family: str) -> Case:
+    """One setting under two keys, or one weight under two names or in two files."""
+    path, known = model / "model.safetensors", SYNONYMS.get(family, {})
+    if known and rng.random() < 0.4:
+        key = rng.choice(list(known))
+        record = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**record, key: known[key]}))
+        return _doubled(f"{family}/{key} is said a second time", model)
+    weights = load_file(path)
+    # A name without its model's prefix is a second name; one without another beginning is none.
+    prefixes = ("transformer.", "model.", "bert.", "gpt_neox.")
+    name = rng.choice([name for name in sorted(weights) if name.startswith(prefixes) and name.count(".") > 2])
+    if rng.random() < 0.5:
+        old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        weights[old if old != name else name.split(".", 1)[1]] = weights[name] * 2
+        save_file(weights, path, {"format": "pt"})
+        return _doubled(f"{family}/{name} has a second name", model)
+    names = sorted(weights)
+    files = {f"model-0000{at + 1}-of-00002.safetensors": names[at::2] for at in (0, 1)}
+    path.unlink()
+    for file, part in files.items():
+        more = {} if name in part else {name: weights[name] * 2}
+        save_file({**{each: weights[each] for each in part}, **more}, model / file, {"format": "pt"})
+    index = {each: file for file, part in files.items() for each in part}
+    record = {"metadata": {"total_size": 1}, "weight_map": index}
+    (model / "model.safetensors.index.json").write_text(json.dumps(record))
+    return _doubled(f"{family}/{name} is in two files", model)
+
+
 def config(rng: random.Random, place: Path, shelf: Shelf) -> Case:
     sound = shelf.model(rng.choice(MODELS))
     model = copied(sound, place / "model")
     path = model / "config.json"
+    if rng.random() < 0.1:
+        return _twice(rng, model, sound.name)
     match rng.random():
         case chance if chance < 0.05:
             what = spoil_entry(rng, path)
@@ -149,7 +194,16 @@ def tokenizer(rng: random.Random, place: Path, shelf: Shelf) -> Case:
     sound = shelf.model(rng.choice(("gpt2", "llama")))
     model = copied(sound, place / "model")
     path = model / rng.choice(("tokenizer.json", "tokenizer.json", "tokenizer_config.json"))
-    what = spoil_entry(rng, path) if rng.random() < 0.1 else spoil_json_file(rng, path)
+    if rng.random() < 0.1:
+        path = model / rng.choice((path.name, "generation_config.json", "chat_template.jinja", "vocab.txt"))
+        what = spoil_entry(rng, path)
+    elif path.name == "tokenizer.json" and rng.random() < 0.05:
+        text = path.read_text("utf-8")
+        at = text.index('"<unk>"', text.index('"vocab"'))
+        path.write_text(f'{text[:at]}"<unk>": 5, {text[at:]}', "utf-8")
+        return _doubled("a word of the tokenizer twice", model)
+    else:
+        what = spoil_json_file(rng, path)
     if rng.random() < 0.7:
         return _read(rng, what, model, sound, place, shelf, 1)
     # The anatomy reads no tokenizer.

@@ -11,6 +11,7 @@ VALUES = (
     "", "0", "1", "-1", "2", "7", "1.5", "nan", "inf", "1e9", "9" * 40, "9" * 5000, "x", "all", "A", "A,B", ",",
     "sphere.radius", "sphere.radios", "../..", "/", "/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem",
     "./nowhere", "a" * 5000, "a\x00b", "\x1b[31mred", "\u202etxt", "\ud800", "~", "~nobody/x", "-", "--", "2/3",
+    "/proc", "/sys", "/dev", "/proc/self", "/dev/shm",
     "3/2", "0/0", "1/0", "cpu", "cuda:99", "mps", "float64", "bfloat16", "local:0", "tcp://", "x.html", "x.csv",
     "x.tex", "x.xyz", "first,last", "L0H0", "0,1", "=1+1", "%s%n", "{0.__class__}", "$(id)", "`id`", "C:\\x", "con",
 )  # fmt: skip
@@ -26,6 +27,12 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("show", "SURVEY", "--json"),
     ("report", "SURVEY", "--out", "OUT.html"),
     ("compare", "SURVEY", "SURVEY", "--out", "OUT.html", "--tokens", "150"),
+    ("figures", "SURVEY", "sphere.radius", "--out", "OUT.svg", "--columns", "1"),
+    ("matrix", "SURVEY", "SURVEY", "--format", "csv"),
+    ("health", "MODEL", "--text", "TEXT", "--tokens", "150", "--out", "OUT.html"),
+    ("paper", "MODEL", "--text", "TEXT", "--layers", "0", "--top", "2", "--out", "OUT"),
+    ("patches", "MODEL", "--images", "TEXT", "--out", "OUT.html"),
+    ("lab", "exam", "RUN", "--text", "TEXT"),
     ("claims", "sphere.radius"),
     ("models",),
     ("anatomy", "MODEL", "--device", "cpu", "--dtype", "float32", "--json"),
@@ -60,6 +67,7 @@ def options(rng: random.Random, place: Path, shelf: Shelf) -> Case:
     places: dict[str, Any] = {
         "MODEL": shelf.model("gpt2"), "TEXT": shelf.text, "SURVEY": shelf.survey, "RUN": shelf.run,
         "STUDY": shelf.study, "OUT": place / "out", "OUT.html": place / "out.html", "OUT.csv": place / "out.csv",
+        "OUT.svg": place / "out.svg",
     }  # fmt: skip
     words = list(rng.choice(COMMANDS))
     for _ in range(rng.choice((1, 1, 2))):

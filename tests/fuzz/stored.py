@@ -1,5 +1,6 @@
 """Spoilt results: stored surveys and the files of the laboratory."""
 
+import contextlib
 import hashlib
 import json
 import random
@@ -24,8 +25,13 @@ def survey(rng: random.Random, place: Path, shelf: Shelf) -> Case:
     """Spoilt by accident, so that its hash no longer fits; or written anew by somebody, hash and all."""
     folder = copied(shelf.survey, place / "survey")
     path = folder / "survey.json"
-    if rng.random() < 0.45:
-        return _signed(rng, folder, shelf)
+    match rng.random():
+        case chance if chance < 0.4:
+            return _signed(rng, folder, shelf)
+        case chance if chance < 0.45:
+            return _picture(rng, folder, shelf)
+        case chance if chance < 0.5:
+            return _settings(rng, folder)
     if rng.random() < 0.4:
         path = rng.choice(sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in (".csv", ".json")))
     if path.suffix == ".csv" or rng.random() < 0.2:
@@ -37,6 +43,41 @@ def survey(rng: random.Random, place: Path, shelf: Shelf) -> Case:
     else:
         what = spoil_json_file(rng, path)
     return _command(rng, f"{path.name}: {what}", folder, shelf)
+
+
+def _picture(rng: random.Random, folder: Path, shelf: Shelf) -> Case:
+    """A report or a figure that is not the survey's is said; what is shown is the survey."""
+    path = rng.choice(sorted(p for p in folder.rglob("*") if p.suffix in (".html", ".js")))
+    if rng.random() < 0.3:
+        what = spoil_entry(rng, path)
+    else:
+        path.write_bytes(rng.choice((b"", b"<p>all is well</p>", path.read_bytes() + b" ")))
+        what = f"another {path.name}"
+
+    def compare(now: Result, then: Result) -> str:
+        said = "is not as this survey was written" in now.stderr
+        return same_output(folder, shelf.survey)(now, then) if said else "it was not said"
+
+    return Case(what, ("show", folder), ("show", shelf.survey), compare)
+
+
+def _settings(rng: random.Random, folder: Path) -> Case:
+    """The settings of a stopped survey, written anew, hash and all, or not."""
+    path = folder / "settings.json"
+    what = spoil_json_file(rng, path)
+    with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):
+        record = json.loads(path.read_text("utf-8"))
+        # More processes take longer, rightly.
+        path.write_text(json.dumps({**record, "jobs": min(record["jobs"], 1)}), "utf-8")
+    if rng.random() < 0.5:
+        _resign(folder, path)
+    return Case(f"resumed: {what}", ("survey", "--resume", folder), ())
+
+
+def _resign(folder: Path, path: Path) -> None:
+    listed = json.loads((folder / "manifest.json").read_text("utf-8"))
+    listed["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(listed), "utf-8")
 
 
 def _command(rng: random.Random, what: str, folder: Path, shelf: Shelf) -> Case:
@@ -76,11 +117,7 @@ def _signed(rng: random.Random, folder: Path, shelf: Shelf) -> Case:
             break
     content = spelt(record)
     path.write_text(content, "utf-8")
-    manifest = folder / "manifest.json"
-    if manifest.exists():
-        listed = json.loads(manifest.read_text("utf-8"))
-        listed["files"]["survey.json"] = hashlib.sha256(content.encode()).hexdigest()
-        manifest.write_text(json.dumps(listed), "utf-8")
+    _resign(folder, path)
     what = f"signed: {'; '.join(said)}"
     if rng.random() < 0.7:
         return Case(what, ("show", folder, "--json"), ("show", shelf.survey, "--json"),
@@ -174,8 +211,8 @@ def resume(out: Path, text: Path) -> None:
 
 
 def _resumed(rng: random.Random, place: Path, shelf: Shelf) -> Case:
-    """A killed run goes on to the same log and model, or is refused."""
-    run = copied(shelf.stopped, place / "run")
+    """A killed run goes on to the same log and model, or is refused; one that is finished is what it was."""
+    run = copied(shelf.run if rng.random() < 0.3 else shelf.stopped, place / "run")
     path = rng.choice(sorted(p for p in run.rglob("*") if p.is_file() and "steps" not in p.parts))
     what = f"resumed: {_spoil(rng, path)}"
     return Case(what, (run, shelf.prose), ("show", shelf.survey), lambda now, then: _same_run(run, shelf.run),

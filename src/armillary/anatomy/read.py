@@ -56,6 +56,7 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
                 f"config attribute {name} is {spread}, and no model's weights are drawn with that standard deviation; "
                 "check its config.json."
             )
+    _check_norms_and_rotation(config)
     given, default = config.to_dict(), type(config)().to_dict()
     understood = family.understood | NEUTRAL
     strange = [key for key in given if key not in understood and key in default and given[key] != default[key]]
@@ -68,6 +69,19 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
         )
     unknown = [key for key in given if key not in default and key not in understood and key[0] != "_"]
     return tuple(sorted([*unknown, *ignored_rope_keys(config)]))
+
+
+def _check_norms_and_rotation(config: Any) -> None:
+    """No norm adds a negative ε, and no rotation is stretched by nothing or less."""
+    rope = getattr(config, "rope_parameters", None)
+    factors = {"rope_parameters.factor": rope.get("factor")} if isinstance(rope, dict) else {}
+    epsilons = {key: value for key, value in config.to_dict().items() if key.endswith(("_eps", "_epsilon"))}
+    for name, value in {**epsilons, **factors}.items():
+        least = "more than 0" if name in factors else "0 or more"
+        if isinstance(value, int | float) and (value < 0 or (name in factors and value == 0)):
+            raise ModelError(
+                f"config attribute {name} is {value}, and no model has other than {least}; check its config.json."
+            )
 
 
 def read(model: nn.Module, name: str = "") -> Anatomy:
@@ -116,7 +130,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
         sites={name: site for name, site in sites.items() if site.side != "pattern" or "heads" not in swapped},
         swapped=swapped,
         config=config.to_dict(),
-        config_ignored=ignored,
+        config_ignored=(*ignored, *_untied(model), *_unturned(config, positions, k)),
         packed=next((what for module in stack if (what := packed(module))), ""),
         window_setting=family.window_setting,
         window_built_in=family.window_built_in,
@@ -198,6 +212,25 @@ def _unembedding(model: nn.Module, family: Family) -> tuple[Tensor | None, Tenso
     if not family.plain_head or not isinstance(head, nn.Linear) or not head.weight.is_floating_point():
         return None, None
     return head.weight.detach().T, None if head.bias is None else head.bias.detach()
+
+
+def _unturned(config: Any, positions: Positions, k: int) -> tuple[str, ...]:
+    """A share of rotated axes that the model's class does not obey."""
+    rope = getattr(config, "rope_parameters", None)
+    share = rope.get("partial_rotary_factor") if isinstance(rope, dict) else None
+    if not isinstance(share, int | float) or not positions.rotary_dims or positions.rotary_dims == int(k * share):
+        return ()
+    return ("rope_parameters.partial_rotary_factor",)
+
+
+def _untied(model: Any) -> tuple[str, ...]:
+    """'tie_word_embeddings' where the config asks for it and there are two matrices: the library then uses both."""
+    head: Any = getattr(model, "get_output_embeddings", lambda: None)()
+    if not isinstance(head, nn.Linear) or not getattr(model.config, "tie_word_embeddings", False):
+        return ()
+    embeddings: Any = model.get_input_embeddings()
+    apart = embeddings.weight is not head.weight and embeddings.weight.shape == head.weight.shape
+    return ("tie_word_embeddings",) if apart else ()
 
 
 # Models without a limit of their own (state spaces, ALiBi) are read up to this many tokens.

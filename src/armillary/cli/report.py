@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from armillary.cli.terminal.failures import friendly
-from armillary.cli.terminal.options import PATH, complete_claims, complete_models, echo_json
+from armillary.cli.terminal.options import PATH, complete_claims, complete_models, echo_json, stored_survey
 from armillary.errors import ArmillaryError
 
 
@@ -19,10 +19,9 @@ def report(folder: Path, out: Path | None) -> None:
     """Write report.html again from the survey stored in FOLDER: one page that opens from disk, without a network."""
     if out is not None and out.suffix.lower() != ".html":
         raise ArmillaryError(f"{out} does not end in .html; a report is a page, for example report.html.")
-    from armillary.results.store import read_survey
     from armillary.views.report.report import save_report
 
-    stored = read_survey(folder)
+    stored = stored_survey(folder)
     home = folder.parent if folder.name == "survey.json" else folder
     path = save_report(stored, out or home / "report.html")
     click.echo(f"{path} contains {len(stored)} claims, {path.stat().st_size / 1e6:.1f} MB")
@@ -45,10 +44,9 @@ def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str)
 
     No browser is needed. PDF and PNG are painted by matplotlib: pip install 'armillary[paper]'.
     """
-    from armillary.results.store import read_survey
     from armillary.views.save import save_figures, save_finding
 
-    stored = read_survey(folder)
+    stored = stored_survey(folder)
     if claim is None:
         written = save_figures(stored, out, kind, int(columns))
         click.echo(f"{out} contains {len(written)} figures")

@@ -12,7 +12,16 @@ import click
 
 from armillary.cli.calibrate import show_calibration
 from armillary.cli.terminal.failures import friendly
-from armillary.cli.terminal.options import PATH, complete_claims, complete_models, echo_json, form_of, forms, loading
+from armillary.cli.terminal.options import (
+    PATH,
+    complete_claims,
+    complete_models,
+    echo_json,
+    form_of,
+    forms,
+    loading,
+    stored_survey,
+)
 from armillary.errors import ArmillaryError, nearest
 
 if TYPE_CHECKING:
@@ -20,6 +29,15 @@ if TYPE_CHECKING:
 
 FAILED = 3
 SOURCE = ("text", "dataset", "split", "column", "images", "audio")
+
+
+def _left(written: list[Path]) -> str:
+    """What an interrupted survey leaves on disk."""
+    given = click.get_current_context().params
+    goes_on = "" if given["text"] == "-" else "; armillary survey --resume DIR goes on"
+    if any(path.name == "survey.json" for path in written):
+        return f"the claims that were already decided are saved{goes_on}"
+    return f"no claim was decided{goes_on}"
 
 
 @click.command()
@@ -56,7 +74,7 @@ SOURCE = ("text", "dataset", "split", "column", "images", "audio")
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
 @forms
 @click.option("--debug", is_flag=True, help="Print the traceback of every claim that failed, and store it.")
-@partial(friendly, interrupted="the claims that were already decided are saved; armillary survey --resume DIR goes on")
+@partial(friendly, interrupted=_left)
 def survey(
     out: Path | None, resume: Path | None, as_json: bool, brief: bool, full: bool, debug: bool, **settings: Any
 ) -> None:
@@ -74,7 +92,7 @@ def survey(
 
     if resume is not None:
         _check_resumed(out, settings)
-        settings = _trusted(read_settings(resume, settings), settings["trust_remote_code"])
+        settings = _trusted(read_settings(resume, _forms()), settings["trust_remote_code"])
         if settings["text"] == "-":
             raise ArmillaryError("that survey read standard input, which is gone; save the text to a file, then begin.")
     _check_source(**{name: settings[name] for name in SOURCE})
@@ -168,14 +186,26 @@ def merge(
     from armillary.results.disk.resume import read_settings
 
     first = Shards.of(folders).parts[0].folder
-    # What `survey` names in its signature is no setting: where and how it prints.
-    named = signature(survey.callback).parameters if survey.callback is not None else {}
-    known = [str(option.name) for option in survey.params if option.name not in named]
-    settings = {**_trusted(read_settings(first, known), trust_remote_code), "shard": None, "jobs": jobs}
+    settings = {**_trusted(read_settings(first, _forms()), trust_remote_code), "shard": None, "jobs": jobs}
     settings["device"] = device or settings["device"]
     with not_left_empty(out):
         check_writable(out)
         _print_survey(out, settings, as_json, debug, shards=folders)
+
+
+def _forms() -> dict[str, Callable[[Any, str], None]]:
+    """The form that each setting has on disk."""
+    from armillary.results.disk import schema
+
+    # What `survey` names in its signature is no setting: where and how it prints.
+    named = signature(survey.callback).parameters if survey.callback is not None else {}
+    forms: dict[str, Callable[[Any, str], None]] = {}
+    for option in survey.params:
+        plain = schema.whole() if option.type is click.INT else schema.text
+        given = schema.text if option.default == "" or option.name == "claims" else schema.optional(plain)
+        if option.name not in named:
+            forms[str(option.name)] = schema.flag if getattr(option, "is_flag", False) else given
+    return forms
 
 
 def _check_resumed(out: Path | None, settings: dict[str, Any]) -> None:
@@ -259,13 +289,13 @@ def show(folder: Path, claim: str | None, as_json: bool, kind: Any, methods: boo
     if sum((as_json, kind is not None, methods, form != "standard")) > 1:
         raise ArmillaryError("--json, --format, --methods, --brief and --full exclude each other; choose one.")
     from armillary.results.calibration.calibration_file import NAME, read_calibration
-    from armillary.results.store import finding_json, read_survey, survey_json
+    from armillary.results.store import finding_json, survey_json
 
     # Not Path.exists, which raises an error for a name that is too long.
     if folder.name == NAME or os.path.exists(folder / NAME):
         show_calibration(read_calibration(folder), folder, as_json, claim)
         return
-    stored = read_survey(folder)
+    stored = stored_survey(folder)
     try:
         finding = None if claim is None else stored[claim]
     except KeyError as error:

@@ -27,6 +27,7 @@ from armillary.flow.sources.text_files import (
     WHOLE,
     Lazy,
     clean,
+    files_in,
     kind,
     opened,
     pieces,
@@ -34,6 +35,7 @@ from armillary.flow.sources.text_files import (
     text_lines,
     whole_characters,
 )
+from armillary.results.disk.files import each_once, is_readable
 
 # A form feed, or a line with nothing but ---, === or <|endoftext|> on it, ends a document.
 SEPARATOR = re.compile(r"\f|^(?:-{3,}|={3,}|<\|endoftext\|>)[ \t]*$", re.MULTILINE)
@@ -74,7 +76,7 @@ def from_path(path: str | Path, column: str = "") -> Documents:
         return _folder(path, column)
     if not os.path.exists(path):
         raise TextError(f"there is no text at {path}; pass a file, a folder, or - for standard input.")
-    if not os.path.isfile(path):  # a pipe or a device may never end
+    if not is_readable(path):  # a pipe or a device may never end
         raise TextError(f"{path} is not a regular file; pass a file, a folder, or - for standard input.")
     return _file(path, column)
 
@@ -149,7 +151,7 @@ def _is_path(text: str) -> bool:
 
 def _folder(path: Path, column: str) -> Documents:
     """One document per text file and those inside .jsonl and .parquet; of a large folder, all files in turn."""
-    files = sorted(p for p in path.rglob("*") if p.is_file() and kind(p) in ENDINGS)
+    files = files_in(path, ENDINGS)
     if not files:
         endings = f"{', '.join(ENDINGS)}, also packed as {', '.join(PACKED)}"
         raise TextError(f"the folder {path} contains no text file ({endings}); pass a folder that does.")
@@ -248,20 +250,26 @@ def _json_lines(lines: Iterable[str], source: str, column: str) -> Iterator[str]
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=each_once)
         except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", "nested too deeply, or a number of thousands of digits")
+            reason = _why_no_json(error)
             raise TextError(f"{source} line {number} is not JSON ({reason}); each line must be one object.") from error
         if not isinstance(row, dict) or not isinstance(row.get(key), str):
             raise TextError(f"{source} line {number} has no string under {key!r}; each line needs one.")
         yield whole_characters(row[key], f"{source} line {number}")
 
 
+def _why_no_json(error: Exception) -> str:
+    """In place of what Python says of its own limits."""
+    own = isinstance(error, RecursionError) or "integer" in str(error)
+    return "nested too deeply, or a number of thousands of digits" if own else getattr(error, "msg", str(error))
+
+
 def _split(text: str, source: str) -> Documents:
     parts = [part for part in SEPARATOR.split(text) if part.strip()]
     if len(parts) > 1:
         return Documents(source, tuple(parts), (f"{len(parts)} documents between separators",))
-    passages = list(_passages(BLANK.split(text)))
+    passages = list(_passages(BLANK.split("".join(parts))))
     notes: tuple[str, ...] = ()
     if len(passages) > 1:
         notes = (f"no separators (--- or form feed): cut at blank lines into {len(passages)} passages as documents",)

@@ -14,16 +14,19 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from armillary.anatomy.loading.weights import check_folder, read_config
 from armillary.errors import OutputError
 from armillary.lab.data import END
-from armillary.lab.forms import SCHEMA
-from armillary.lab.log import LOG
+from armillary.lab.forms import DONE, SCHEMA, read_form
+from armillary.lab.log import LOG, rows
 from armillary.lab.recipe import Recipe
-from armillary.results.disk.files import PART, read_bytes, strict_json, write_whole
+from armillary.results.disk.files import PART, read_bytes, sha256, strict_json, write_whole
 
 CHECKPOINT = "checkpoint.safetensors"
 RECIPE = "recipe.json"
 MODEL = "model.safetensors"
+FINISHED = "finished.json"
+"""The SHA-256 of a finished run's files; runs of earlier versions lack it."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -46,6 +49,36 @@ def write_model(folder: Path, model: Any, bpe: Any, dtype: torch.dtype = torch.f
             folder / MODEL: save(weights, {"format": "pt"}),
         }
     )
+
+
+def write_finished(out: Path) -> None:
+    """Say that a run is at its end, and what its files are."""
+    names = ("config.json", "tokenizer.json", "tokenizer_config.json", MODEL, RECIPE, LOG)
+    hashes = {name: sha256(read_bytes(out / name)) for name in names}
+    write_whole({out / FINISHED: json.dumps({"schema": SCHEMA, "files": hashes}, indent=2) + "\n"})
+
+
+def is_finished(out: Path, steps: int) -> bool:
+    """Does this folder contain a finished run? An error where it does, and a file is not what that run wrote."""
+    advice = "restore it, or delete that folder and train again"
+    if os.path.lexists(out / FINISHED):
+        for name, digest in read_form(out / FINISHED, DONE, advice)["files"].items():
+            path = out / Path(name).name
+            try:
+                same = sha256(read_bytes(path)) == digest
+            except OSError as error:
+                raise OutputError(f"{path} cannot be read ({error.strerror}); {advice}.") from error
+            if not same:
+                raise OutputError(f"{path} is not what this run wrote (its SHA-256 differs); {advice}.")
+        return True
+    if not os.path.lexists(out / MODEL) or os.path.lexists(out / CHECKPOINT):
+        return False
+    # A run of an earlier version: its model is whole, and its log goes to the end.
+    read_config(out)
+    check_folder(out)
+    if (last := max((row["step"] for row in rows(out)), default=0)) != steps:
+        raise OutputError(f"{out / LOG} ends at step {last} of {steps}, and the run is finished; {advice}.")
+    return True
 
 
 def write_checkpoint(out: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, log: str = "") -> None:

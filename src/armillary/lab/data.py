@@ -19,11 +19,11 @@ import numpy as np
 
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import SEPARATOR
-from armillary.flow.sources.text_files import kind, opened
+from armillary.flow.sources.text_files import files_in, opened
 from armillary.lab.forms import PREPARED, TOKENS, read_form
 from armillary.lab.recipe import Recipe
 from armillary.lab.required_words import NOUNS
-from armillary.results.disk.files import read_bytes, sha256, why_not, write_whole
+from armillary.results.disk.files import is_readable, read_bytes, sha256, why_not, write_whole
 
 END = "<|endoftext|>"
 SHARD = 1 << 24
@@ -50,13 +50,13 @@ def lines(source: Path) -> Iterator[str]:
 
 def _files(source: Path) -> list[Path]:
     if os.path.isdir(source):  # Path would raise an error for a name that is too long
-        files = sorted(path for path in source.rglob("*") if path.is_file() and kind(path) in (".txt", ".md"))
+        files = files_in(source, (".txt", ".md"))
         if not files:
             raise TextError(f"the folder {source} contains no text (.txt, .md, packed or not); pass one that does.")
         return files
     if not os.path.exists(source):
         raise TextError(f"there is no text at {source}; pass a file or a folder of text files.")
-    if not os.path.isfile(source):
+    if not is_readable(source):
         raise TextError(f"{source} is a stream, and a text is read more than once; save it to a file first.")
     return [source]
 

@@ -44,6 +44,7 @@ TOKENS = s.record(
     {"sha256": s.mapped(s.text)},
 )
 PREPARED = s.record({"sha256": s.text, "vocabulary": s.whole(0)}, {"files": s.mapped(s.text)})
+DONE = s.record({"files": s.mapped(s.text)}, _VERSION)
 _ARM = s.record({"prediction": s.text}, closed=False)
 MANIFEST = s.record(
     {"study": s.text, "arms": s.mapped(_ARM)},

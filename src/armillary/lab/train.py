@@ -17,7 +17,15 @@ from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError, OutputError
 from armillary.flow.capture import run, still, watching
 from armillary.lab import data
-from armillary.lab.checkpoint import CHECKPOINT, MODEL, claim_folder, read_checkpoint, write_checkpoint, write_model
+from armillary.lab.checkpoint import (
+    CHECKPOINT,
+    claim_folder,
+    is_finished,
+    read_checkpoint,
+    write_checkpoint,
+    write_finished,
+    write_model,
+)
 from armillary.lab.exam import bits_per_byte
 from armillary.lab.log import Log
 from armillary.lab.model import build, unmasked
@@ -49,7 +57,7 @@ class Trainer:
         """Train to the end, from the folder's checkpoint if there is one; returns the folder."""
         check_writable(self.out)
         resumed = claim_folder(self.out, self.recipe, self.text.sha256, self.device)
-        if finished(self.out):
+        if is_finished(self.out, self.recipe.steps):
             (self.out / CHECKPOINT).unlink(missing_ok=True)
             return self.out
         self.bpe = data.prepare(self.recipe, self.text, self.out / "tokens", self.tick)
@@ -69,6 +77,7 @@ class Trainer:
                     )
                 self._loop()
         write_model(self.out, self.model, self.bpe)
+        write_finished(self.out)
         (self.out / CHECKPOINT).unlink(missing_ok=True)
         return self.out
 
@@ -177,11 +186,6 @@ class Trainer:
             f"the last evaluation to {lengths[worst]:.3g}; {checkpoint}; start again in another --out "
             "with a lower --rate."
         )
-
-
-def finished(out: Path) -> bool:
-    """Does this folder contain a finished run?"""
-    return (out / MODEL).exists()
 
 
 @contextmanager

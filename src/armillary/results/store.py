@@ -23,7 +23,7 @@ from armillary.results.disk.files import read_bytes, sha256, strict_json
 from armillary.results.disk.files import why_not as why_not
 from armillary.results.disk.files import write_whole as write_whole
 from armillary.results.disk.finding_records import QUOTED, check_survey, finding_from
-from armillary.results.disk.folder_swap import JOURNAL, SURVEY, listed, there, write_result
+from armillary.results.disk.folder_swap import JOURNAL, PASS, SETTINGS, SURVEY, listed, there, write_result
 from armillary.results.limit import Limit
 from armillary.results.survey import Survey
 from armillary.results.survey_facts import LawCheck, ModelFacts, Provenance, TextFacts, TextLoss, Times
@@ -50,13 +50,18 @@ def finding_json(finding: Finding) -> str:
     return json_text(_finding_record(finding))
 
 
-def write_survey(survey: Survey, folder: Path, stored: Container[str] = ()) -> Path:
+def write_survey(survey: Survey, folder: Path, stored: Container[str] = (), goes_on: bool = False) -> Path:
     """Make this survey the result in `folder`: tables/ and survey.json; returns the path of survey.json.
 
-    The tables of the claims in `stored` are there already. Pictures of the result before go.
+    The tables of the claims in `stored` are there already. Pictures of the result before go, and so do its settings,
+    unless this survey `goes_on` with it.
     """
     files: dict[str, str | bytes] = {}
     unchanged: dict[str, str] = {}
+    if (begun := Path(folder) / PASS / SETTINGS).exists():
+        files[SETTINGS] = read_bytes(begun)
+    elif goes_on and SETTINGS in (before := listed(folder)):
+        unchanged[SETTINGS] = before[SETTINGS]
     for finding in survey.findings:
         for name, table in _tables(finding).items():
             path = f"tables/{name}"

@@ -39,6 +39,15 @@ class Library:
         return {name: looks for name, looks in found.items() if looks}
 
 
+def check_named(name: str) -> None:
+    """Refuse a path that leads to no model before a page is served; what is fetched by name is looked for later."""
+    from armillary.anatomy.loading.load import locate, split_part
+
+    named, _ = split_part(name)
+    if named.startswith((".", "/", "~", "builtin:")) or named.endswith(".gguf"):
+        locate(named)
+
+
 def gather(
     models: Sequence[str],
     surveys: Sequence[Path] = (),
@@ -49,6 +58,8 @@ def gather(
     """Everything that was named on the command line; a survey of another version is refused here, by name."""
     from armillary.results.store import read_survey
 
+    for name in models:
+        check_named(name)
     names = list(dict.fromkeys([*models, *BUILTIN]))
     sources = {
         label: Source(name, dict(options or {}), label=label) for label, name in zip(_labels(names), names, strict=True)

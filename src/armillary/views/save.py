@@ -27,7 +27,7 @@ Makers = dict[str, Callable[[], str | bytes]]
 """Ending → what makes the file's content."""
 
 
-def save_survey(survey: Survey, folder: Path) -> Path:
+def save_survey(survey: Survey, folder: Path, goes_on: bool = False) -> Path:
     """Write tables/ and survey.json at once, then figures/<claim id>.html and report.html at once.
 
     Pictures can be made again from survey.json, so a full disk costs pictures alone.
@@ -35,7 +35,7 @@ def save_survey(survey: Survey, folder: Path) -> Path:
     from armillary.views.page import LIBRARY, library_script
     from armillary.views.report.report import report_html
 
-    written = write_survey(survey, Path(folder))
+    written = write_survey(survey, Path(folder), goes_on=goes_on)
     drawings = {finding.id: draw(finding) for finding in survey}
     pages = {f"figures/{file_name(claim, '.html')}": page for claim, (_, page) in drawings.items()}
     report = report_html(survey, {claim: forms for claim, (forms, _) in drawings.items()})

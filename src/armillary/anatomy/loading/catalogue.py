@@ -1,10 +1,10 @@
 """The models available on this machine, listed from the disk alone, without torch."""
 
-import json
 from importlib.resources import files
 from pathlib import Path
 
 from armillary.anatomy.loading import cache
+from armillary.results.disk.files import read_json
 
 
 def catalogue() -> str:
@@ -60,7 +60,7 @@ def hub_models() -> list[tuple[str, str]]:
     for config in sorted(Path(HF_HUB_CACHE).glob("models--*/snapshots/*/config.json")):
         name = config.parts[-4].removeprefix("models--").replace("--", "/")
         try:
-            kind = json.loads(config.read_text("utf-8")).get("model_type", "")
+            kind = read_json(config).get("model_type", "")
             kinds[name] = kind if isinstance(kind, str) and kind.isidentifier() else "unknown architecture"
         except (OSError, ValueError, AttributeError):
             kinds[name] = "unreadable config"

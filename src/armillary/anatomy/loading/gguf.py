@@ -80,17 +80,23 @@ class _Header:
         metadata = {}
         for _ in range(pairs):
             key = self._text()
+            if key in metadata:
+                raise ValueError(f"its metadata holds {key[:80]!r} twice")
             metadata[key] = self._value(self._number("I"))
         self.architecture = str(metadata.get("general.architecture", ""))
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise ValueError(f"its alignment is {alignment!r}, which is not a power of two")
         total = end = last = 0
+        names = set[str]()
         for _ in range(tensors):
             name, shape, size, offset = self._tensor()
             # The format puts tensors one after the other, each on its boundary; any other offset is damage.
             if offset != end:
                 raise ValueError(f"{name} is listed at {offset:,}, but belongs at {end:,}")
+            if name in names:
+                raise ValueError(f"it holds the weight {name} twice")
+            names.add(name)
             last, end = offset + size, -(-(offset + size) // alignment) * alignment
             total += math.prod(shape)
         start = -(-self.at // alignment) * alignment

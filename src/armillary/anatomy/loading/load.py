@@ -17,6 +17,7 @@ from torch import nn
 from armillary.anatomy.anatomy import Anatomy
 from armillary.anatomy.families import PARTS, WITH_WHOLE, family_of
 from armillary.anatomy.loading import cache, catalogue
+from armillary.anatomy.loading.doubles import check_names, check_settings
 from armillary.anatomy.loading.gguf import check_gguf, load_gguf
 from armillary.anatomy.loading.identity import checksum, fingerprint, weight_peaks
 from armillary.anatomy.loading.live_models import held_model
@@ -31,10 +32,12 @@ from armillary.anatomy.loading.weights import (
     read_config,
     state_of,
     unread_files,
+    weight_shapes,
 )
 from armillary.anatomy.read import check_config, read
 from armillary.anatomy.reading.modules import optional
 from armillary.errors import BrokenWeightsError, ModelError, nearest
+from armillary.results.disk.files import is_readable
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 HEADS = (
@@ -118,7 +121,9 @@ def locate(
     # For a name that is too long, os.path returns False where Path raises.
     if os.path.isdir(path):
         return path, "folder"
-    if os.path.isfile(path):
+    if os.path.exists(path):
+        if not is_readable(path):
+            raise ModelError(f"{path} is not a regular file; pass the model's folder, or a .gguf file.")
         if path.suffix.lower() == ".gguf":
             return path, "gguf"
         raise ModelError(f"{path} is a {path.suffix or 'plain'} file; pass the model's folder, or a .gguf file.")
@@ -171,6 +176,7 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
         plan.return_dict = True
         if family is not None:
             check_config(plan, family)
+            check_settings(path / "config.json", config, plan)
             _check_class(path, factory, plan)
         check_calls(path, factory or transformers.AutoModel.from_config, plan, weights)
         loaded, info = (factory or transformers.AutoModel).from_pretrained(
@@ -188,6 +194,7 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
             f"{path} could not be loaded ({type(error).__name__}: {first}); check its files against its config.json."
         ) from error
     _check_complete(path, info)
+    check_names(path, weight_shapes(path), loaded)
     home = {**where, "pretrained_model_name_or_path": str(catalogue.tokenizer_home(path))}
     unread = [f"all of {name}" for name in unread_files(path)]
     return loaded, load_tokenizer(home), (*sorted(map(str, info.get("unexpected_keys") or ())), *unread)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from armillary.anatomy.loading.weights import check_entries
 from armillary.errors import ModelError
-from armillary.results.disk.files import read_bytes
+from armillary.results.disk.files import read_bytes, strict_json
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 # The settings of one token.
@@ -23,26 +24,62 @@ def load_tokenizer(where: dict[str, Any]) -> Any:
         found = AutoTokenizer.from_pretrained(**where)
         found("a")  # some settings of the wrong type are noticed only here
         # Where its files are missing, Hugging Face may build a tokenizer without any words.
-        return found if set(found.get_vocab()) - set(found.all_special_tokens) else None
+        words = set(found.get_vocab()) - set(found.all_special_tokens)
     except Exception:
         return None
+    if getattr(getattr(getattr(found, "backend_tokenizer", None), "model", None), "dropout", None):
+        raise ModelError(
+            f"{where['pretrained_model_name_or_path']}/tokenizer.json drops merges at random, so that the same text "
+            "would not give the same tokens; set its dropout to null."
+        )
+    return found if words else None
 
 
 def check_tokens(folder: Path) -> None:
-    """Refuse a token with an unknown setting: the library prints its name as it stands and ignores it."""
+    """Refuse a token with an unknown setting: the library prints its name as it stands and ignores it. And a word or a
+    setting that is given twice: the library takes the last."""
+    if not folder.is_dir():
+        return
+    check_entries(folder)
     for path in (folder / name for name in FILES):
         if not os.path.lexists(path):
             continue
+        content = read_bytes(path)
         try:
-            record = json.loads(read_bytes(path))
-        except (OSError, ValueError, RecursionError):
-            continue  # what cannot be read is no tokenizer
+            record = strict_json(content)
+        except ValueError as error:
+            if not _is_json(content):
+                continue  # what cannot be read is no tokenizer
+            raise ModelError(f"{path} is damaged ({error}); fetch the model again.") from error
+        _check_ids(path, record)
         strange = (key for token in _tokens(record) for key in token if key not in SETTINGS)
         if (key := next(strange, None)) is not None:
             raise ModelError(
                 f"{path} gives a token the setting {key[:60]!r}, which no token has ({', '.join(SETTINGS[1:-1])}); "
                 "correct its name, or fetch the model again."
             )
+
+
+def _check_ids(path: Path, record: Any) -> None:
+    """A token's number is that of one word."""
+    model = record.get("model") if isinstance(record, dict) else None
+    words = model.get("vocab") if isinstance(model, dict) else None
+    first = dict[Any, str]()
+    for word, number in words.items() if isinstance(words, dict) else ():
+        if isinstance(number, int) and first.setdefault(number, word) != word:
+            raise ModelError(
+                f"{path} gives the token {number} to two words, {first[number][:40]!r} and {word[:40]!r}; fetch the "
+                "model again."
+            )
+
+
+def _is_json(content: bytes) -> bool:
+    """Would the library read it?"""
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _tokens(record: Any) -> Iterator[dict[str, Any]]:

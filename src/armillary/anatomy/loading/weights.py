@@ -1,6 +1,5 @@
 """Check that weights on disk are whole, safe to read and small enough, before anything is loaded, without torch."""
 
-import json
 import math
 import os
 import struct
@@ -11,7 +10,7 @@ from typing import Any
 import psutil
 
 from armillary.errors import ModelError
-from armillary.results.disk.files import read_bytes, strict_json
+from armillary.results.disk.files import is_readable, read_bytes, strict_json
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CONVERT = (
@@ -19,11 +18,12 @@ CONVERT = (
     "you trust the file"
 )
 GIB = 1 << 30
-SINGLE = "model.safetensors"
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
+    check_entries(folder)
     if not path.is_file() and (folder / "adapter_config.json").is_file():
         raise ModelError(_adapter(folder))
     if not path.is_file():
@@ -50,6 +50,24 @@ def read_config(folder: Path) -> dict[str, Any]:
             "pass the unquantised model, or a GGUF of it (GGUF is unpacked on loading)."
         )
     return config
+
+
+# What the library opens in a model's folder, with more than is listed anywhere; code only if it is allowed to.
+OPENED = (".json", ".safetensors", ".model", ".txt", ".jinja", ".py", ".spm", ".bpe", ".vocab")
+
+
+def check_entries(folder: Path) -> None:
+    """Refuse a pipe, a device, a folder or a dangling link where the library would open a file: it waits, or takes the
+    file for absent and does not say so."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be read ({error.strerror}); check its permissions.") from error
+    for name in names:
+        if name.endswith(OPENED) and not is_readable(folder / name):
+            raise ModelError(
+                f"{name} in {folder} is not a regular file, or a link that leads nowhere; fetch the model again."
+            )
 
 
 def _adapter(folder: Path) -> str:
@@ -84,12 +102,28 @@ def check_types(folder: Path) -> None:
 
 def check_folder(folder: Path) -> int:
     """Refuse pickles and broken files; return how many weights the safetensors hold."""
-    return sum(math.prod(shape) for file in _weight_files(folder) for shape in _safetensors_shapes(file).values())
+    return sum(map(math.prod, weight_shapes(folder).values()))
 
 
 def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of every weight that a folder's safetensors hold, from their headers alone."""
-    return {name: shape for file in _weight_files(folder) for name, shape in _safetensors_shapes(file).items()}
+    """The shape of every weight that a folder's safetensors hold, from their headers alone; each in one file."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    homes: dict[str, str] = {}
+    for file in _weight_files(folder):
+        for name, shape in _safetensors_shapes(file).items():
+            if name in homes:
+                raise ModelError(
+                    f"{folder} holds the weight {name} in {homes[name]} and in {file.name}, so it is not clear which "
+                    "is meant; remove one, or fetch the model again."
+                )
+            homes[name], shapes[name] = file.name, shape
+    for name, home in _index(folder).items():
+        if homes and homes.get(name, home) != home and home in homes.values():
+            raise ModelError(
+                f"the index of {folder} says that the weight {name} is in {home}, and it is in {homes[name]}; fetch "
+                "the model again."
+            )
+    return shapes
 
 
 State = tuple[tuple[str, int, int, int], ...]
@@ -114,10 +148,6 @@ def check_unchanged(path: Path, before: State) -> None:
 
 def _weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
-    if broken := [file.name for file in files if not file.is_file()]:
-        raise ModelError(
-            f"{broken[0]} in {folder} is not a regular file, or a link that leads nowhere; fetch the model again."
-        )
     if not files:
         pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
         if pickled:
@@ -125,12 +155,8 @@ def _weight_files(folder: Path) -> list[Path]:
                 f"{folder} holds its weights as {pickled[0]}, a pickle, which can run code when opened; {CONVERT}."
             )
         raise ModelError(f"the folder {folder} holds no .safetensors file, so no weights; fetch the model again.")
-    index = folder / "model.safetensors.index.json"
-    if os.path.lexists(index):
-        try:
-            named = {str(name) for name in strict_json(read_bytes(index))["weight_map"].values()}
-        except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
-            raise ModelError(f"{index} is not a readable index of weights ({error}); fetch the model again.") from error
+    if os.path.lexists(folder / INDEX):
+        named = set(_index(folder).values())
         missing = sorted(named - {file.name for file in files})
         if missing:
             raise ModelError(f"{folder} lacks {missing[0]}, which its index names; fetch the model again.")
@@ -138,6 +164,17 @@ def _weight_files(folder: Path) -> list[Path]:
     # Where both are there, the library reads the single file and not the parts.
     single = folder / SINGLE
     return [single] if single.is_file() else files
+
+
+def _index(folder: Path) -> dict[str, str]:
+    """Which file each weight is in, as the folder's index says; nothing without one."""
+    index = folder / INDEX
+    if not os.path.lexists(index):
+        return {}
+    try:
+        return {str(name): str(file) for name, file in strict_json(read_bytes(index))["weight_map"].items()}
+    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise ModelError(f"{index} is not a readable index of weights ({error}); fetch the model again.") from error
 
 
 def unread_files(folder: Path) -> list[str]:
@@ -159,7 +196,7 @@ def _safetensors_header(path: Path) -> dict[str, dict[str, Any]]:
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > min(size - 8, 100_000_000):
                 raise ValueError("its header is longer than the file")
-            header = json.loads(stream.read(length))
+            header = strict_json(stream.read(length))
         header.pop("__metadata__", None)
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
         entries = {str(name): {**entry, "shape": [int(n) for n in entry["shape"]]} for name, entry in header.items()}

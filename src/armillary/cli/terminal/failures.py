@@ -7,8 +7,9 @@ import select
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -17,6 +18,7 @@ from armillary.errors import ArmillaryError
 
 DEBUG = "ARMILLARY_DEBUG"
 USER, BUG, INTERRUPTED = 2, 1, 130
+PANIC = "PanicException"
 NUL = "a path contains NUL or half of a character, which no file's name can; check the names given."
 TOO_LONG = "a path is longer than any file's can be; check the names given."
 
@@ -24,13 +26,14 @@ TOO_LONG = "a path is longer than any file's can be; check the names given."
 def friendly(
     command: Callable[..., Any],
     *,
-    interrupted: str = "",
+    interrupted: str | Callable[[list[Path]], str] = "",
     smaller: str = "use a smaller model or fewer --tokens",
 ) -> Callable[..., Any]:
     """Report what a user can fix as one sentence with exit code 2, without a traceback; what nobody foresaw, as one
     sentence with exit code 1 that says where the traceback is.
 
-    `interrupted` says what is on disk after Ctrl-C, if anything was written; `smaller` what to do when memory is full.
+    `interrupted` says what is on disk after Ctrl-C, of the files that were written, if any was; `smaller` what to do
+    when memory is full.
     """
 
     @wraps(command)
@@ -58,6 +61,14 @@ def friendly(
             if os.environ.get(DEBUG) or kwargs.get("debug"):
                 raise
             tell(unforeseen(error), BUG)
+        except BaseException as error:
+            # What a library in Rust raises where it gives up, past everything that catches an Exception.
+            if type(error).__name__ != PANIC or os.environ.get(DEBUG) or kwargs.get("debug"):
+                raise
+            tell(
+                f"a library gave up on a file that it read ({_first(error)}); check the tokenizer and the weights.",
+                USER,
+            )
 
     return wrapped
 
@@ -72,17 +83,22 @@ def _reader_has_gone() -> bool:
         return False
 
 
+def _first(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:200]
+
+
 def _is_name(error: Exception) -> bool:
     """Is it about a path that no file can have?"""
     return "embedded null" in str(error) or (isinstance(error, UnicodeEncodeError) and "surrogates" in str(error))
 
 
-def _written(interrupted: str, before: int) -> str:
+def _written(interrupted: str | Callable[[list[Path]], str], before: int) -> str:
     """What is on disk: nothing of this command, what the command says, or the last file and how many there are."""
     new = _files()[before:]
     if not new:
         return "nothing was written"
-    return interrupted or f"{len(new)} file{'s' * (len(new) > 1)} had been written, the last of them {new[-1]}"
+    said = interrupted(new) if callable(interrupted) else interrupted
+    return said or f"{len(new)} file{'s' * (len(new) > 1)} had been written, the last of them {new[-1]}"
 
 
 def _files() -> list[Any]:
@@ -107,8 +123,7 @@ def harmless(message: str) -> str:
 
 def unforeseen(error: Exception) -> str:
     """A sentence about an error that has no message of its own, with the file that holds its traceback."""
-    first = (str(error).strip().splitlines() or ["no message"])[0][:200]
-    what = f"this should not happen ({type(error).__name__}: {first})"
+    what = f"this should not happen ({type(error).__name__}: {_first(error)})"
     try:
         handle, path = tempfile.mkstemp(prefix="armillary-error-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -116,6 +131,19 @@ def unforeseen(error: Exception) -> str:
     except OSError:
         return f"{what}; set {DEBUG}=1 to see the traceback."
     return f"{what}; please report it with the details in {path}."
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse an empty word, as a shell makes of a variable that is not set: as a path it would be the folder that one
+    is in, and as a model the default one."""
+    before = ""
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not word or (word.startswith("--") and equals and not value):
+            place = option or before
+            where = f"after {place}" if place.startswith("-") else "among what was given"
+            tell(f"there is an empty word {where}; give a name or a path, or leave it out.", USER)
+        before = word
 
 
 class Commands(click.Group):
@@ -132,6 +160,8 @@ class Commands(click.Group):
         run: Callable[..., Any] = partial(super().main, standalone_mode=False)
         if not alone:
             return run(*args, **more)
+        given = args[0] if args else more.get("args")
+        check_words(sys.argv[1:] if given is None else given)
         try:
             code = run(*args, **more)
         except click.ClickException as error:

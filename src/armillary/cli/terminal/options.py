@@ -66,6 +66,27 @@ def load(model: str, asked: dict[str, Any]) -> Any:
     return run.load(model or run.DEFAULT_MODEL, **how)
 
 
+def stored_survey(folder: Path) -> Any:
+    """The survey in a folder; if a picture of it was changed since, or is missing, that is said."""
+    from armillary.results.disk.folder_swap import changed
+    from armillary.results.store import read_survey
+
+    survey = read_survey(folder)
+    home = folder.parent if folder.name == "survey.json" else folder
+    if pictures := changed(home):
+        more = f" and {len(pictures) - 1} more are" if len(pictures) > 1 else " is"
+        note(f"{pictures[0]}{more} not as this survey was written (by SHA-256), and not shown here; armillary survey "
+             f"--resume {home} draws the pictures again.")  # fmt: skip
+    return survey
+
+
+def note(sentence: str) -> None:
+    """A sentence beside the result, which does not depend on it."""
+    from armillary.cli.terminal.failures import harmless
+
+    click.echo(f"armillary: {harmless(sentence)}", err=True)
+
+
 def echo_json(text: str) -> None:
     """As bytes: JSON is UTF-8 in any terminal. What could move its cursor or turn its text around is spelt \\u202e."""
     click.echo(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode(), nl=False)

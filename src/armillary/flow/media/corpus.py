@@ -1,7 +1,7 @@
 """How do images and clips become the tokens a model reads? Each is cut into the model's patches or frames, all patches
 are the rows of one table, and a window names its rows."""
 
-import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,23 @@ from armillary.flow.documents import Documents
 from armillary.flow.media.sample import sample_images, sample_sound
 from armillary.flow.media.sources import Array, Media, some
 from armillary.flow.tokens import SPAN, Corpus, Window
+from armillary.results.disk import schema as s
+from armillary.results.disk.files import read_json
 
 # What Hugging Face's processors take where a model says nothing: values from −1 to 1.
 MEAN = STD = (0.5, 0.5, 0.5)
+_COLOURS = s.listed(s.number())
+_SPREADS = s.listed(s.number(1e-6))
+_PREPARED = s.record(
+    {},
+    {
+        "image_mean": s.optional(_COLOURS),
+        "image_std": s.optional(_SPREADS),
+        "do_normalize": s.optional(s.flag),
+        **dict.fromkeys(("n_fft", "hop_length"), s.whole(1)),
+    },
+    closed=False,
+)
 WHAT = {"images": "--images DIR", "sound": "--audio DIR", "text": "--text PATH"}
 
 
@@ -77,11 +91,14 @@ def home_of(anatomy: Anatomy) -> Path:
 def _processor(home: Path) -> dict[str, Any]:
     """What a model's folder says about how its input is prepared."""
     path = home / "preprocessor_config.json"
-    try:
-        settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    except (OSError, ValueError):
+    if not os.path.lexists(path):
         return {}
-    return settings if isinstance(settings, dict) else {}
+    try:
+        settings: dict[str, Any] = read_json(path)
+        _PREPARED(settings, "")
+    except (OSError, ValueError) as error:
+        raise TextError(f"{path} is damaged ({error}); fetch the model again.") from error
+    return settings
 
 
 class _Images:
@@ -91,9 +108,14 @@ class _Images:
         self.size = (signal.grid[0] * signal.patch[0], signal.grid[1] * signal.patch[1])
         self.channels = signal.channels
         settings = _processor(home)
-        mean, std = settings.get("image_mean", MEAN), settings.get("image_std", STD)
-        if not settings.get("do_normalize", True):
+        mean, std = settings.get("image_mean") or MEAN, settings.get("image_std") or STD
+        if settings.get("do_normalize") is False:
             mean, std = (0.0,) * 3, (1.0,) * 3
+        if min(len(mean), len(std)) < self.channels:
+            raise TextError(
+                f"preprocessor_config.json in {home} has {min(len(mean), len(std))} colours and the model has "
+                f"{self.channels}; fetch the model again."
+            )
         self.mean, self.std = (torch.tensor(v[: self.channels]).view(-1, 1, 1) for v in (mean, std))
         named = "as its preprocessor_config.json says" if settings else "by default: it names no other"
         self.notes = (f"scaled to {self.size[0]} × {self.size[1]}, cut in the middle; colours normalised {named}",)

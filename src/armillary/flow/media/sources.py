@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from armillary.errors import TextError
 from armillary.flow.sources.columns import table_rows
-from armillary.flow.sources.text_files import Lazy
-from armillary.results.disk.files import read_bytes
+from armillary.flow.sources.text_files import Lazy, files_in
+from armillary.results.disk.files import in_kernel, read_bytes
 
 Array = NDArray[np.float32]
 IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".webp", ".bmp")
@@ -42,7 +42,7 @@ def from_folder(path: str | Path, sense: Literal["images", "sound"]) -> Media:
     path, endings = Path(path), IMAGES if sense == "images" else SOUND
     if not path.exists():
         raise TextError(f"there is no folder or file at {path}; pass a folder of {', '.join(endings)}.")
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix.lower() in endings)
+    files = files_in(path, endings) if path.is_dir() else [path]
     if not files or not all(file.suffix.lower() in endings for file in files):
         raise TextError(f"{path} holds no {sense} that can be read ({', '.join(endings)}).")
     read = read_image if sense == "images" else read_wave
@@ -201,6 +201,8 @@ def _path_of(given: str) -> Media | None:
     """A file or folder of images or sound alone."""
     path = Path(given) if "\n" not in given and len(given) < 4096 else Path()
     if not given or not path.exists() or given == "-":
+        return None
+    if in_kernel(path):
         return None
     endings = {file.suffix.lower() for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()}
     if endings & {*IMAGES} and not endings - {*IMAGES}:

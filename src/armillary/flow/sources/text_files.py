@@ -8,6 +8,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
 from armillary.errors import TextError
+from armillary.results.disk.files import in_kernel, is_readable
 
 Item = TypeVar("Item")
 WHOLE = 32 << 20
@@ -73,6 +75,26 @@ PACKED: Mapping[str, Callable[[Path], Any]] = {
     ".bz2": bz2.open,
     ".zst": _zstandard,
 }
+
+
+def files_in(folder: Path, endings: Iterable[str]) -> list[Path]:
+    """All files of a folder with these endings, in the order of their names; nothing is left out unsaid.
+
+    What is not a regular file is refused, and so is a folder that cannot be read, or one of the kernel's.
+    """
+    if in_kernel(folder):
+        raise TextError(f"{folder} is a folder of the system, whose files may never end; pass a folder of your own.")
+
+    def refuse(error: OSError) -> None:
+        raise TextError(f"{error.filename} cannot be read ({error.strerror}); check its permissions.") from error
+
+    found, known = [], tuple(endings)
+    for home, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not in_kernel(os.path.join(home, name))]
+        found += [path for name in names if kind(path := Path(home, name)) in known]
+    if strange := [path for path in sorted(found) if not is_readable(path)]:
+        raise TextError(f"{strange[0]} is not a regular file, or a link that leads nowhere; move it elsewhere.")
+    return sorted(found)
 
 
 def kind(path: Path) -> str:

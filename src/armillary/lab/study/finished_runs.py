@@ -10,6 +10,7 @@ from armillary.errors import ArmillaryError
 from armillary.lab import forms
 from armillary.lab.forms import read_form
 from armillary.lab.study.design import MISMATCH, Arm, Run, Size
+from armillary.results.disk.files import in_kernel
 
 # Words about an arm; everything else decides what is trained.
 WORDS = ("name", "prediction", "tuned_as", "rates")
@@ -30,6 +31,8 @@ class KnownRuns:
 
         longest: dict[str, Mapping[str, Any]] = {}
         for folder in folders:
+            if in_kernel(folder):
+                raise ArmillaryError(f"{folder} is a folder of the system; give one that holds studies.")
             paths = sorted(folder.rglob(MANIFEST))
             if not paths:
                 raise ArmillaryError(f"{folder} holds no study; pass the --out of `lab run`, or a folder of them.")

@@ -1,6 +1,6 @@
 """A calibration on disk: calibration.json, which a study writes and the package ships."""
 
-import json
+import re
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -10,12 +10,50 @@ from typing import Any
 from armillary import __version__
 from armillary.errors import OutputError
 from armillary.results.calibration.counts import Calibration, Counts, UntrainedReading
-from armillary.results.calibration.run_list import CalibrationStudy, Planted
+from armillary.results.calibration.run_list import PARTS, CalibrationStudy, Planted
+from armillary.results.claim import VERDICTS
+from armillary.results.disk import schema as s
+from armillary.results.disk.files import read_json
 from armillary.results.store import json_text
 
 SCHEMA = 1
 NAME = "calibration.json"
 _FACTS = ("runs", "errors", "rules_version", "rules", "date", "versions", "shapes", "kinds")
+_VERDICT = s.one_of(VERDICTS, f"one of {', '.join(VERDICTS)}")
+_PART = s.one_of(PARTS, f"one of {', '.join(PARTS)}")
+
+
+def _verdicts(value: Any, at: str) -> None:
+    s.mapped(s.whole(0))(value, at)
+    for verdict in value:
+        _VERDICT(verdict, f"a verdict of {at}")
+
+
+def _date(value: Any, at: str) -> None:
+    s.text(value, at)
+    if value and not re.fullmatch(r"\d{4}-\d\d-\d\d.*", value):
+        raise s.wrong(at, value, "a date")
+
+
+_FORM = s.record(
+    {
+        "schema": s.whole(1),
+        "armillary": s.text,
+        "study": s.facts(CalibrationStudy),
+        "runs": s.whole(0),
+        "errors": s.listed(s.text),
+        "rules_version": s.text,
+        "rules": s.mapped(s.text),
+        "date": _date,
+        "versions": s.mapped(s.text),
+        "shapes": s.anything,
+        "kinds": s.mapped(s.text),
+        "cases": s.listed(s.facts(Planted, verdict=_VERDICT, matters=s.number(0, 1))),
+        "counts": s.listed(s.facts(Counts, part=_PART, verdicts=_verdicts, strength=s.number(0, 1))),
+        "readings": s.listed(s.facts(UntrainedReading, verdict=_VERDICT)),
+    },
+    {"texts": s.anything},
+)
 
 
 def calibration_json(calibration: Calibration) -> str:
@@ -30,7 +68,7 @@ def read_calibration(path: Path) -> Calibration:
     """Read back what `calibration_json` wrote; `path` is the file or its folder."""
     path = path / NAME if path.is_dir() else path
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = read_json(path)
     except OSError as error:
         raise OutputError(f"{path} cannot be read ({error.strerror}); run armillary calibrate first.") from error
     except ValueError as error:
@@ -38,6 +76,7 @@ def read_calibration(path: Path) -> Calibration:
     if not isinstance(record, dict) or record.get("schema") != SCHEMA or "study" not in record:
         raise OutputError(f"{path} is not a calibration of schema {SCHEMA}; run armillary calibrate again.")
     try:
+        _FORM(record, "")
         return Calibration(
             study=CalibrationStudy.from_dict(record["study"]),
             counts=tuple(Counts(**entry) for entry in record["counts"]),

@@ -10,7 +10,7 @@ from typing import Any
 from armillary.errors import OutputError
 from armillary.results.calibration.run_list import Task
 from armillary.results.claim import VERDICTS, Finding, Verdict
-from armillary.results.disk.files import disk_errors
+from armillary.results.disk.files import disk_errors, read_bytes, strict_json
 
 RUNS = "runs.jsonl"
 
@@ -53,7 +53,7 @@ class CalibrationRun:
     @classmethod
     def parse(cls, line: str) -> "CalibrationRun":
         """Raises KeyError, TypeError or ValueError of anything else than a run's line."""
-        record = json.loads(line)
+        record = strict_json(line)
         claims = {claim: _outcome(entry) for claim, entry in record["claims"].items()}
         return cls(Task(**record["task"]), claims, float(record["seconds"]), str(record["error"]))
 
@@ -91,7 +91,7 @@ class RunsFile:
 
     def _content(self) -> str:
         try:
-            return self.path.read_bytes().decode("utf-8", "replace")
+            return read_bytes(self.path).decode("utf-8", "replace")
         except FileNotFoundError:
             return ""
         except OSError as error:

@@ -24,28 +24,63 @@ WRITTEN: list[Path] = []
 
 
 def read_bytes(path: Path) -> bytes:
-    """A regular file's bytes; of a pipe or a device, which may never end, an `OSError`."""
-    state = os.stat(path)
-    if not stat.S_ISREG(state.st_mode):
+    """A regular file's bytes; of a pipe, a device or a file of /proc, which may never end, an `OSError`."""
+    check_regular(path)
+    return path.read_bytes() if os.stat(path).st_size else b""
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """An `OSError` where something else stands in a file's place."""
+    if not is_regular(path):
         raise OSError(errno.EINVAL, "it is not a regular file")
-    # Files of /proc call themselves regular and empty, and some never end.
-    return path.read_bytes() if state.st_size else b""
+
+
+def is_regular(path: str | os.PathLike[str]) -> bool:
+    """Is it a file whose end can be reached? An `OSError` where nothing is there.
+
+    Files of the kernel's own file systems call themselves regular and empty, and some never end.
+    """
+    state = os.stat(path)
+    return stat.S_ISREG(state.st_mode) and not (state.st_size == 0 and in_kernel(path))
+
+
+# The kernel's own file systems; /dev/shm is memory like any other disk.
+KERNEL, MEMORY = ("/proc", "/sys", "/dev"), "/dev/shm"
+
+
+def in_kernel(path: str | os.PathLike[str]) -> bool:
+    """Is it one of the kernel's own files or folders, such as /proc, by whatever link?"""
+    parts = Path(os.path.realpath(path)).parts
+    return any(parts[:2] == Path(place).parts for place in KERNEL) and parts[:3] != Path(MEMORY).parts
+
+
+def is_readable(path: str | os.PathLike[str]) -> bool:
+    """The same of a path that may lead nowhere, or be none."""
+    try:
+        return is_regular(path)
+    except (OSError, ValueError):
+        return False
 
 
 def strict_json(content: bytes | str) -> Any:
     """JSON by the book, or a `ValueError`: no NaN, no key twice, no nesting without end."""
     try:
         text = content.decode("utf-8") if isinstance(content, bytes) else content
-        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
+        return json.loads(text, parse_constant=_no_number, object_pairs_hook=each_once)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:
+    """What a regular file of strict JSON says; an `OSError` or a `ValueError` of anything else."""
+    return strict_json(read_bytes(path))
 
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(f"it contains {name}, which is not JSON")
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
         doubled = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))

@@ -22,6 +22,7 @@ from armillary.results.claim import (
 from armillary.results.disk import schema as s
 from armillary.results.disk.cells import TYPES, file_name, table_from
 from armillary.results.disk.files import CODEC, read_bytes, sha256
+from armillary.results.disk.possible import check_possible
 from armillary.results.limit import DECIDES, SIDES, Limit, Prediction
 from armillary.results.quantity import Quantity
 from armillary.results.statistic import Control, Statistic
@@ -166,6 +167,8 @@ def check_survey(record: Mapping[str, Any]) -> None:
         raise ValueError(
             f"the claim {other} is {'missing' if other in timed else 'there, and no time was taken of it'}"
         )
+    if record["schema"] >= QUOTED:
+        check_possible(record)
 
 
 def finding_from(record: Mapping[str, Any], find: Callable[[str], Path], version: int = QUOTED) -> Finding:

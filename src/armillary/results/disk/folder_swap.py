@@ -28,11 +28,13 @@ from armillary.results.disk.files import (
 
 JOURNAL, MANIFEST, SURVEY, REPORT = ".armillary.swap", "manifest.json", "survey.json", "report.html"
 LOCK = ".armillary.lock"
+SETTINGS, PASS = "settings.json", "pass"
+"""How a survey was asked for; of one that has decided nothing yet, it lies in the folder of its pass."""
 SCHEMA = 1
-FOLDERS = ("tables", "figures", "pass", "shard")
+FOLDERS = ("tables", "figures", PASS, "shard")
 # A manifest of unknown origin must not name a file elsewhere.
 NAME = re.compile(r"(?:(?:tables|figures)/)?[\w-][\w.-]*")
-TOP = re.compile("|".join(map(re.escape, (JOURNAL, LOCK, MANIFEST, SURVEY, REPORT, "settings.json"))))
+TOP = re.compile("|".join(map(re.escape, (JOURNAL, LOCK, MANIFEST, SURVEY, REPORT, SETTINGS))))
 
 
 def write_result(folder: Path, files: Mapping[str, str | bytes], unchanged: Mapping[str, str]) -> None:
@@ -73,6 +75,18 @@ def listed(folder: Path) -> dict[str, str]:
             "that file if you trust the others."
         ) from error
     return files
+
+
+def changed(folder: Path) -> list[str]:
+    """Files of the folder's result that are missing, or are not those that were written with its manifest."""
+    find, wrong = there(folder), []
+    for name, digest in listed(folder).items():
+        try:
+            same = sha256(read_bytes(find(name))) == digest
+        except OSError:
+            same = False
+        wrong += [] if same else [name]
+    return sorted(wrong)
 
 
 def _version(record: Mapping[str, Any]) -> int | None:
@@ -173,6 +187,6 @@ def _before(folder: Path) -> list[str]:
         tables = [name for claim in claims for name in claim["sha256"]]
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         tables = []
-    known = [REPORT, *(f"tables/{name}" for name in tables)]
+    known = [REPORT, SETTINGS, *(f"tables/{name}" for name in tables)]
     known += [f"figures/{name.removesuffix('.csv')}.html" for name in tables]
     return [name for name in known if NAME.fullmatch(name)]

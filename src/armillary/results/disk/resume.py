@@ -1,28 +1,45 @@
 """How does a survey go on where another one stopped? From its folder: settings, decided claims, states of the pass."""
 
+import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
 from armillary.results.claim import Claim, Finding
-from armillary.results.disk.files import read_bytes, strict_json
+from armillary.results.disk.files import read_bytes, sha256, strict_json
+from armillary.results.disk.folder_swap import PASS as PASS
+from armillary.results.disk.folder_swap import SETTINGS, listed, write_result
+from armillary.results.disk.schema import Check, record
 from armillary.results.store import json_text, read_survey, write_whole
 from armillary.results.survey import Survey
 
-SETTINGS, PASS = "settings.json", "pass"
-
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """What `armillary survey --resume` needs to run the same survey again."""
-    write_whole({Path(folder) / SETTINGS: json_text(settings)})
+    """What `armillary survey --resume` needs to run the same survey again.
+
+    It becomes part of the folder's result with the first claim: until then the result is that of an earlier survey.
+    """
+    write_whole({Path(folder) / PASS / SETTINGS: json_text(settings)})
 
 
-def read_settings(folder: Path, known: Collection[str]) -> dict[str, Any]:
-    path = Path(folder) / SETTINGS
+def keep_settings(folder: Path) -> None:
+    """The settings of a part, which decides no claim, as the folder's result."""
+    begun = Path(folder) / PASS / SETTINGS
+    if begun.exists():
+        write_result(folder, {SETTINGS: read_bytes(begun)}, {})
+
+
+def read_settings(folder: Path, known: Mapping[str, Check]) -> dict[str, Any]:
+    """Those of the survey that was begun last; `known` has a check for each."""
+    begun = Path(folder) / PASS / SETTINGS
+    path = begun if os.path.lexists(begun) else Path(folder) / SETTINGS
     try:
-        settings = strict_json(read_bytes(path))
+        content = read_bytes(path)
+        settings = strict_json(content)
+        if path != begun and listed(folder).get(SETTINGS, digest := sha256(content)) != digest:
+            raise ValueError("it is not the file that was written with manifest.json: its SHA-256 differs")
     except FileNotFoundError:
         raise OutputError(
             f"{folder} contains no survey that was begun ({SETTINGS} is missing); start one there."
@@ -31,6 +48,10 @@ def read_settings(folder: Path, known: Collection[str]) -> dict[str, Any]:
         raise OutputError(f"{path} cannot be read ({error}); start the survey again.") from error
     if not isinstance(settings, dict) or set(settings) != set(known):
         raise OutputError(f"{path} was written by another version; start the survey again.")
+    try:
+        record(known)(settings, "")
+    except ValueError as error:
+        raise OutputError(f"{path} is damaged ({error}); start the survey again.") from error
     return settings
 
 
@@ -39,9 +60,15 @@ def forget_pass(folder: Path) -> None:
     shutil.rmtree(Path(folder) / PASS, ignore_errors=True)
 
 
+def _is_of_another(folder: Path) -> bool:
+    """Is the folder's result that of a survey before the one that was begun last?"""
+    begun, stored = Path(folder) / PASS / SETTINGS, Path(folder) / SETTINGS
+    return begun.exists() and (not stored.exists() or read_bytes(begun) != read_bytes(stored))
+
+
 def decided(folder: Path, now: Survey, claims: Mapping[str, Claim]) -> tuple[dict[str, Finding], Mapping[str, float]]:
     """The findings in `folder` that a survey like `now` need not measure again, and how long each had taken."""
-    if not (Path(folder) / "survey.json").exists():
+    if not (Path(folder) / "survey.json").exists() or _is_of_another(folder):
         return {}, {}
     before = read_survey(folder)
     facts = {

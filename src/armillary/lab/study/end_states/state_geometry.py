@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from armillary.errors import OutputError
+from armillary.results.disk.files import read_bytes
+
 # Windows of held-out text.
 ROWS = 32
 # Pairs of tokens for a mean cosine: each with the one this many places on.
@@ -36,10 +39,18 @@ def keep(model: nn.Module, path: Path) -> None:
 
 def restore(model: nn.Module, path: Path) -> None:
     """Put a kept end state into a model of the same arm and size."""
-    from safetensors.torch import load_file
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
-    stored = load_file(path)
     own = model.state_dict()
+    try:
+        stored = load(read_bytes(path))
+        for name, tensor in stored.items():
+            if own[name].shape != tensor.shape:
+                raise ValueError(f"{name} is {list(tensor.shape)} in place of {list(own[name].shape)}")
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        why = f"it holds {error}, which the arm has not" if isinstance(error, KeyError) else error
+        raise OutputError(f"{path} is damaged ({why}); run the study again.") from error
     with torch.no_grad():
         for name, tensor in stored.items():
             own[name].copy_(tensor)

@@ -10,6 +10,7 @@ import numpy as np
 
 from armillary.errors import OutputError
 from armillary.probes.machinery import Floats, T, mean
+from armillary.results.disk.files import read_json
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -178,7 +179,7 @@ def emergence_json(table: Emergence) -> str:
 
 def read_emergence(path: Path) -> Emergence:
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = read_json(path)
         steps, counts = tuple(record["steps"]), dict(record["tokens"])
         rows = {(row["step"], row["phenomenon"]): row for row in record["rows"]}
 

@@ -5,6 +5,7 @@ one process does. A worker that dies loses the segment it was reading: another r
 on is given up with a sentence: none of its workers can import what is sent, or none of them works any more.
 """
 
+import os
 import pickle
 import re
 import time
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 dask: Any = distributed
 # By reference, or by value what a script defines.
 dumps: Callable[[Any], bytes] = by_dask.dumps
+# Processes of one machine that share its cores.
+PER_CORE = 16
 LOCAL = re.compile(r"local:(\d+)")
 # Seconds until a scheduler that does not answer is given up.
 PATIENCE = 30
@@ -52,12 +55,17 @@ R = TypeVar("R")
 
 
 def check_address(address: str) -> None:
-    """Refuse what names no cluster."""
+    """Refuse what names no cluster, and more processes than this machine can start."""
     local = LOCAL.fullmatch(address)
     if (local and int(local[1]) < 1) or not (local or re.match(r"\w+://", address) or re.search(r":\d+$", address)):
         raise ClusterError(
             f"--dask {address} names no cluster; give the address of a scheduler (tcp://host:8786), or local:N for N "
             "processes here."
+        )
+    most = PER_CORE * (os.cpu_count() or 1)
+    if local and int(local[1]) > most:
+        raise ClusterError(
+            f"--dask {address} asks for more processes than {most}, which is plenty here; ask for fewer."
         )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.errors import OutputError
 from armillary.probes.machinery.instrument import AnyInstrument
+from armillary.results.disk.files import check_regular
 from armillary.results.store import file_name, write_whole
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class KeptPass:
         from safetensors import SafetensorError, safe_open
 
         try:
+            check_regular(self._path(arm))
             with safe_open(self._path(arm), "pt") as file:
                 return int((file.metadata() or {})["segments"])
         except (SafetensorError, KeyError, ValueError, OSError):
@@ -80,6 +82,7 @@ def unpack(path: Path, states: States, key: str, otherwise: str) -> dict[str, st
     from safetensors import SafetensorError, safe_open
 
     try:
+        check_regular(path)
         with safe_open(path, "pt") as file:
             facts: dict[str, str] = file.metadata() or {}
             if facts.get("key") != key:

@@ -5,7 +5,6 @@ what one process measures, up to the order of float64 sums. Shards are added in 
 order of their folders.
 """
 
-import json
 import re
 import shutil
 from collections import Counter
@@ -19,6 +18,8 @@ from armillary.errors import OutputError, TextError
 from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.processes.kept_pass import States, packed, unpack
+from armillary.results.disk import schema as s
+from armillary.results.disk.files import read_json
 from armillary.results.store import file_name, json_text, write_whole
 
 if TYPE_CHECKING:
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
     from armillary.probes.machinery.shared_pass import PassArm, Tick
 
 FOLDER, FACTS = "shard", "shard.json"
+_FORM = s.record(
+    {
+        "shard": s.listed(s.whole(1)),
+        "key": s.text,
+        "about": s.record({}, closed=False),
+        "arms": s.mapped(s.listed(s.whole(0))),
+        "lost": s.mapped(s.text),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,8 @@ def forget_shard(folder: Path) -> None:
 def read_facts(folder: Path) -> ShardFacts:
     path = Path(folder) / FOLDER / FACTS
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = read_json(path)
+        _FORM(record, "")
         lost = {int(place): reason for place, reason in record["lost"].items()}
         return ShardFacts(Path(folder), Shard(*record["shard"]), record["key"], record["about"], record["arms"], lost)
     except FileNotFoundError:
