@@ -214,13 +214,14 @@ def _context(config: Any, positions: Positions) -> int:
     """
     known = (getattr(config, name, None) for name in CONTEXTS)
     context = next((int(length) for length in known if length is not None), UNLIMITED)
-    rope = getattr(config, "rope_parameters", None) or {}
     if positions.table is not None:
         # A table may begin with rows that belong to no position (RoBERTa).
         context = min(context, len(positions.table))
-    if rope.get("rope_type") != "longrope" and not rope.get("llama_4_scaling_beta"):
-        return context
-    return min(context, int(rope["original_max_position_embeddings"]))
+    rope = getattr(config, "rope_parameters", None) or {}
+    # One rotation, or one for each kind of layer.
+    ropes = list(rope.values()) if all(isinstance(each, dict) for each in rope.values()) else [rope]
+    limited = [each for each in ropes if each.get("rope_type") == "longrope" or each.get("llama_4_scaling_beta")]
+    return min([context, *(int(each["original_max_position_embeddings"]) for each in limited)])
 
 
 def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Block, ...]) -> Positions:
