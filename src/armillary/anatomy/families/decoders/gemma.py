@@ -14,7 +14,9 @@ GEMMA = replace(
     embed_scaled=True,
     understood=SIZES | {"hidden_activation", "attention_bias", "use_bidirectional_attention"},
     # The library's Gemma then hides later tokens or not, by the way in which attention is computed.
-    unsupported=lambda config: "use_bidirectional_attention" if config.use_bidirectional_attention else "",
+    unsupported=lambda config: (
+        "use_bidirectional_attention" if getattr(config, "use_bidirectional_attention", None) else ""
+    ),
 )
 GEMMA2 = replace(
     GEMMA,
@@ -35,7 +37,6 @@ VAULTGEMMA = replace(
     ln2_post=None,
     attn_write="self_attn",
     mlp_write="mlp",
-    unsupported=lambda config: "",
 )
 GEMMA3 = replace(
     GEMMA2,
