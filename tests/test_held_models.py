@@ -301,3 +301,15 @@ def test_a_model_that_cannot_run_says_so():
 def test_gemmas_that_see_later_tokens_are_refused_by_name(name):
     with pytest.raises(ModelError, match="use_bidirectional_attention=True"):
         load_model(perturbed(tiny_of(name, head_dim=16, use_bidirectional_attention=True)))
+
+
+def test_a_decoder_begins_as_the_library_generates(tmp_path):
+    """A config without the start token holds its class's default, which is another model's token."""
+    perturbed(SENSES["whisper.decoder"]).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["decoder_start_token_id"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert load_model(str(tmp_path), part="decoder").encoder.start == 2
+    (tmp_path / "generation_config.json").unlink()
+    with pytest.raises(ModelError, match=r"begin with token 50257 .* of a vocabulary of 97"):
+        load_model(str(tmp_path), part="decoder")

@@ -97,7 +97,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     sites = sites_of(tables, at, blocks, k, outlet["ln_final"] is not None)
     return Anatomy(
         model=model,
-        **_run(base, inner, family, config),
+        **_run(model, base, inner, family, config),
         family=family.model_type,
         name=name or type(model).__name__,
         **entrance,
@@ -124,9 +124,9 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     )
 
 
-def _run(base: nn.Module, inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
+def _run(model: nn.Module, base: nn.Module, inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
     """What is run: a decoder by itself, on states that its encoder gave before."""
-    encoder = encoder_of(base, family, config)
+    encoder = encoder_of(model, base, family, config)
     return {"backbone": base if encoder is None else inner, "encoder": encoder}
 
 
