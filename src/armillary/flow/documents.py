@@ -135,9 +135,9 @@ def from_any(text: Any, column: str = "") -> Documents:
         whole_characters(item, f"text {number} of those given")
     if len(given) == 1:
         return _split(given[0], "the text given")
-    texts = tuple(_nonempty(given, "the texts given"))
-    blank = len(given) - len(texts)
-    return Documents(f"{len(given)} texts given", texts, (f"{blank} of them are empty and left out",) if blank else ())
+    filled = tuple(_nonempty(given, "the texts given"))
+    blank = len(given) - len(filled)
+    return Documents(f"{len(given)} texts given", filled, (f"{blank} of them are empty and left out",) if blank else ())
 
 
 def _is_path(text: str) -> bool:

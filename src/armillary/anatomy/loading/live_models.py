@@ -52,7 +52,7 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 def _merged(model: Any) -> nn.Module:
     """A PEFT model with its adapter multiplied into a copy of the weights; the caller's stays as it is."""
     try:
-        merged: nn.Module = deepcopy(model).merge_and_unload()
+        merged: Any = deepcopy(model).merge_and_unload()
     except Exception as error:
         raise ModelError(
             f"the adapter of this {type(model).__name__} cannot be merged into its model ({type(error).__name__}: "
@@ -65,7 +65,8 @@ def _merged(model: Any) -> nn.Module:
             f"differ by {apart:.1e}): the adapter is switched off, or changes a weight that two layers share (tied "
             "embeddings). Pass the model without it (get_base_model()), or the merged model that you mean."
         )
-    return merged.train(model.training)
+    whole: nn.Module = merged.train(model.training)
+    return whole
 
 
 def _difference(merged: Any, live: Any) -> float:
