@@ -70,7 +70,13 @@ NAV: dict[str, dict[str, str]] = {
         "Coverage": "coverage.md",
         "Design": "design.md",
     },
-    "Reference": {"Python": "api.md", "Glossary": "glossary.md", "Changelog": "changelog.md"},
+    "Reference": {
+        "Python": "api.md",
+        "Architectures": "families.md",
+        "Kinds of models": "generalise.md",
+        "Glossary": "glossary.md",
+        "Changelog": "changelog.md",
+    },
     "Contribute": {
         "Contributing": "contributing.md",
         "Add a probe": "add-a-probe.md",

@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers as tr
 from tiny import MAKERS, tiny
+from tiny_kinds import tiny_of
 
 from armillary.anatomy import families
 from armillary.anatomy.folded import mlp_norm
@@ -13,8 +14,10 @@ from armillary.anatomy.loading.identity import fingerprint
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.read import read
 from armillary.errors import ModelError
+from armillary.flow.attention import rotation
 from armillary.flow.capture import run, still, watching
 from armillary.flow.laws import check
+from armillary.specimens.models.perturbed import perturbed
 
 
 def test_a_changed_attribute_that_no_table_knows_is_refused_by_name():
@@ -114,6 +117,19 @@ def test_one_norm_for_both_sublayers_is_one_site():
     assert list(anatomy.norms) == ["L0.ln1", "L1.ln1", "L2.ln1", "ln_final"]
     assert not any(site.endswith("ln2") for site in anatomy.sites)
     assert mlp_norm(anatomy, 1) == ("L1.ln1", anatomy.blocks[1].ln1)
+
+
+def test_a_longrope_of_some_layers_limits_the_context_too():
+    """Behind its original context one offset has two rotations: by the length of the text."""
+    rope = {"rope_theta": 1e4, "rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 16}
+    rope |= {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [4.0] * 4}
+    ropes = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": rope}
+    layers = ["sliding_attention", "full_attention", "sliding_attention"]
+    make = tiny_of("Gemma3ForCausalLM", head_dim=8, sliding_window=8, layer_types=layers, rope_parameters=ropes)
+    anatomy = read(perturbed(make))
+    assert anatomy.context == 16
+    within, behind = (rotation(anatomy, 1, length).cos[0, :16] for length in (16, 17))
+    assert not torch.allclose(within, behind)
 
 
 def test_longrope_is_read_up_to_its_original_context():

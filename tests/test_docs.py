@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from armillary.anatomy.families import FAMILIES, MISSING
 from armillary.probes import PROBES
 from armillary.probes.machinery.limits.thresholds import RULES_VERSION
 
-NUMBERS = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "verdicts.py"))
-STUDIES = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "studies.py"))
+ROOT = Path(__file__).parent.parent
+NUMBERS = runpy.run_path(str(ROOT / "docs" / "verdicts.py"))
+STUDIES = runpy.run_path(str(ROOT / "docs" / "studies.py"))
 STORE = json.loads(NUMBERS["STORE"].read_text("utf-8"))
 
 
@@ -91,3 +93,21 @@ def test_a_changed_number_changes_the_page():
 def test_the_studies_page_is_written_from_its_runs():
     assert STUDIES["PAGE"].read_text("utf-8") == STUDIES["page"](), "run python docs/studies.py"
     assert {path.name for path in STUDIES["FOLDER"].iterdir() if path.is_dir()} == set(STUDIES["ORDER"])
+
+
+def test_the_page_of_architectures_has_a_row_of_every_table():
+    """`python bench/families.py > docs/families.md` makes it; README counts an architecture of two stacks once."""
+    page = (ROOT / "docs" / "families.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| ([\w.-]+) \| (whole|in part|refused)", page, re.MULTILINE))
+    read = {name for name, how in rows.items() if how != "refused"}
+    ours = {family.model_type for family in FAMILIES}
+    assert all(any(name == table or name.startswith(f"{table}-") for name in read) for table in ours)
+    assert set(rows) - read == {name for name in MISSING if name not in ours}
+    assert page.rstrip().endswith(f"of {len(rows)} models {len(read) - _parts(rows)} whole, {_parts(rows)} in part, "
+                                  f"{len(rows) - len(read)} refused")  # fmt: skip
+    known = {table.partition(".")[0] for table in ours if not table.startswith("armillary_")}
+    assert f"**[{len(known)} architectures](docs/families.md)" in (ROOT / "README.md").read_text("utf-8")
+
+
+def _parts(rows: dict[str, str]) -> int:
+    return sum(how == "in part" for how in rows.values())

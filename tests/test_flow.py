@@ -234,9 +234,15 @@ def test_tables_of_every_kind(tmp_path):
             from_any(table, "n")
         with pytest.raises(TextError, match=r"column 'x' of .* does not exist; its columns are 'title', 'body', 'n'"):
             from_any(table, "x")
+    assert from_any(split, "body").source == "split 'train' of a Hugging Face dataset"
+    assert from_any(frame, "body").notes[1] == "1 of the first 3 rows have no text; rows without text are left out"
     for column in (frame["title"], dataset["title"]):
         assert list(from_any(column).texts) == ["t", "u", "v"]
         assert media_of(column) is None
+    for missing in (None, float("nan"), pd.NA):
+        holed = from_any(pd.Series([missing, "one", missing], dtype=object))
+        assert list(holed.texts) == ["one"] and "2 of the first 3 rows" in holed.notes[1]
+    assert from_any(["a b", " ", "c"]).notes == ("1 of them are empty and left out",)
     with pytest.raises(TextError, match="a Series of 3 rows holds no text but values of type int"):
         from_any(frame["n"])
     with pytest.raises(TextError, match=r"splits 'a', 'b' and no 'train'"):

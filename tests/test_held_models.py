@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny import tiny
-from tiny_kinds import KINDS
+from tiny_kinds import KINDS, tiny_of
+from tiny_senses import SENSES
 
 import armillary
 from armillary.anatomy.facts import facts
@@ -17,7 +18,7 @@ from armillary.anatomy.loading.gguf import ARCHITECTURES, check_gguf
 from armillary.anatomy.loading.load import load_model
 from armillary.errors import ModelError
 from armillary.flow.laws import check
-from armillary.specimens.models.perturbed import perturbed
+from armillary.specimens.models.perturbed import SMALL, llama, perturbed
 from armillary.views.text.anatomy import anatomy_text
 
 
@@ -29,6 +30,44 @@ def test_wrapped_and_compiled_models_are_unwrapped():
         anatomy = load_model(held)
         assert anatomy.model is model
         assert check(anatomy)
+
+
+def _compiled_layer(model):
+    model.model.layers[1] = torch.compile(model.model.layers[1])
+
+
+def _compiled_forward(model):
+    model.forward = torch.compile(model.forward)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (_compiled_layer, r"model\.layers\.1"),
+        (_compiled_forward, "this model"),
+        (lambda model: model.compile(), "this model"),
+    ],
+)
+def test_what_is_compiled_where_it_stands_is_named(change, named):
+    model = tiny("llama")
+    change(model)
+    with pytest.raises(ModelError, match=f"^{named} is compiled where it stands"):
+        load_model(model)
+
+
+def test_a_trainer_gives_its_model_and_tokenizer():
+    class Trainer:
+        model, processing_class = tiny("gpt2"), object()
+
+    anatomy = load_model(Trainer())
+    assert anatomy.model is Trainer.model
+    assert anatomy.tokenizer is Trainer.processing_class
+
+
+def test_a_model_in_float64_is_told_to_be_float32():
+    with pytest.raises(ModelError, match=r"as if computed in float32.*model\.float\(\)"):
+        armillary.load(tiny("llama").double(), progress=False)
 
 
 def test_a_pipeline_gives_its_model_and_tokenizer():
@@ -61,6 +100,50 @@ def test_an_adapter_is_merged_into_a_copy():
     torch.testing.assert_close(anatomy.model(input_ids=ids).logits, before, atol=1e-5, rtol=1e-5)
     assert torch.equal(adapted(input_ids=ids).logits, before)
     assert any("lora_" in name for name, _ in adapted.named_parameters())
+
+
+def _switched_off():
+    adapted = _adapted()
+    adapted.base_model.disable_adapter_layers()
+    return adapted
+
+
+def _on_tied_embeddings():
+    """LoRA of the unembedding: merged, it would change the embeddings too, which are the same weight."""
+    peft = pytest.importorskip("peft")
+    model = perturbed(lambda: llama(tie_word_embeddings=True))
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["lm_head"]))
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.2)
+    return adapted
+
+
+@pytest.mark.filterwarnings("ignore")  # peft warns of tied weights
+@pytest.mark.parametrize("make", [_switched_off, _on_tied_embeddings])
+def test_an_adapter_that_does_not_merge_into_what_the_model_computes_is_refused(make):
+    adapted = make()
+    adapted.train()
+    with pytest.raises(ModelError, match=r"computes something else with its adapter merged .* switched off, or"):
+        load_model(adapted)
+    assert adapted.training
+
+
+def test_adapters_of_models_that_read_images_are_compared_too():
+    peft = pytest.importorskip("peft")
+    adapted = peft.get_peft_model(perturbed(SENSES["vit"]), peft.LoraConfig(r=2, target_modules=["q_proj"]))
+    assert load_model(adapted).provenance["kind"] == "live, adapter merged into a copy"
+    adapted.base_model.disable_adapter_layers()
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.2)
+    with pytest.raises(ModelError, match="with its adapter merged"):
+        load_model(adapted)
+
+
+def test_layers_of_an_adapter_without_the_adapter_are_named():
+    with pytest.raises(ModelError, match=r"layers\.0\.self_attn\.q_proj is a Linear of an adapter \(PEFT\)"):
+        load_model(_adapted().base_model.model)
 
 
 def test_an_adapter_folder_says_what_it_is(tmp_path):
@@ -200,3 +283,33 @@ def test_the_anatomy_of_every_kind_can_be_printed(name):
     assert ("not understood" in printed) == bool(anatomy.opaque)
     assert ("4 experts, of which a token gets 2" in printed) == (name == "mixtral")
     assert ("scores biased by distance" in printed) == (name == "bloom")
+
+
+def test_heads_that_their_output_projection_cannot_take_are_refused():
+    """Helium's output projection is as wide as the stream, whatever the heads' width is."""
+    with pytest.raises(ModelError, match=r"o_proj takes 32 values, and 4 query heads .* of width 10 give 40"):
+        load_model(perturbed(tiny_of("HeliumForCausalLM", head_dim=10)))
+
+
+def test_a_model_that_cannot_run_says_so():
+    """MPNet counts 32 buckets, whatever its table of distances has."""
+    with pytest.raises(ModelError, match=r"own forward pass fails on a few tokens \(index out of range"):
+        armillary.load(perturbed(tiny_of("MPNetForMaskedLM", SMALL, relative_attention_num_buckets=8)), progress=False)
+
+
+@pytest.mark.parametrize("name", ["GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"])
+def test_gemmas_that_see_later_tokens_are_refused_by_name(name):
+    with pytest.raises(ModelError, match="use_bidirectional_attention=True"):
+        load_model(perturbed(tiny_of(name, head_dim=16, use_bidirectional_attention=True)))
+
+
+def test_a_decoder_begins_as_the_library_generates(tmp_path):
+    """A config without the start token holds its class's default, which is another model's token."""
+    perturbed(SENSES["whisper.decoder"]).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["decoder_start_token_id"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert load_model(str(tmp_path), part="decoder").encoder.start == 2
+    (tmp_path / "generation_config.json").unlink()
+    with pytest.raises(ModelError, match=r"begin with token 50257 .* of a vocabulary of 97"):
+        load_model(str(tmp_path), part="decoder")

@@ -72,6 +72,8 @@ _BART: dict[str, Any] = {
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 64,
     "scale_embedding": True,
+    # Whisper's and Marian's defaults are tokens of their own large vocabularies.
+    "decoder_start_token_id": 2,
     "activation_function": "relu",
 }
 _T5: dict[str, Any] = {

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from armillary.anatomy.entries.signal import placeholders
 from armillary.anatomy.families import Family
 from armillary.anatomy.reading.modules import submodule
+from armillary.errors import ModelError
 
 if TYPE_CHECKING:
     from armillary.anatomy.anatomy import Anatomy
@@ -59,7 +60,7 @@ class Encoder:
         return {"decoder_input_ids": ids, "decoder_attention_mask": own, "encoder_outputs": given, **more}
 
 
-def encoder_of(base: nn.Module, family: Family, config: Any) -> Encoder | None:
+def encoder_of(model: Any, base: nn.Module, family: Family, config: Any) -> Encoder | None:
     """None where a model has no cross attention."""
     if family.cross is None:
         return None
@@ -70,7 +71,15 @@ def encoder_of(base: nn.Module, family: Family, config: Any) -> Encoder | None:
         frames = 2 * int(getattr(config, family.cross.sound))
         like = next(module.parameters()).detach()
         sound = placeholders(int(config.num_mel_bins), like).T[None].repeat(1, 1, -(-frames // 64))[:, :, :frames]
-    return Encoder(module, family.cross.start(config), sound)
+    # What the library generates with; a config without it holds its class's default, which may be another model's.
+    start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
+    start = family.cross.start(config) if start is None else start
+    if isinstance(start, int) and not 0 <= start < config.vocab_size:
+        raise ModelError(
+            f"the decoder's texts begin with token {start} (decoder_start_token_id) of a vocabulary of "
+            f"{config.vocab_size}; say the right one in config.json or generation_config.json."
+        )
+    return Encoder(module, start, sound)
 
 
 def hearing(anatomy: "Anatomy", sound: Tensor) -> "Anatomy":

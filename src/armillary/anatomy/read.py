@@ -111,7 +111,7 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     sites = sites_of(tables, at, blocks, k, outlet["ln_final"] is not None)
     return Anatomy(
         model=model,
-        **_run(base, inner, family, config),
+        **_run(model, base, inner, family, config),
         family=family.model_type,
         name=name or type(model).__name__,
         **entrance,
@@ -138,9 +138,9 @@ def read(model: nn.Module, name: str = "") -> Anatomy:
     )
 
 
-def _run(base: nn.Module, inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
+def _run(model: nn.Module, base: nn.Module, inner: nn.Module, family: Family, config: Any) -> dict[str, Any]:
     """What is run: a decoder by itself, on states that its encoder gave before."""
-    encoder = encoder_of(base, family, config)
+    encoder = encoder_of(model, base, family, config)
     return {"backbone": base if encoder is None else inner, "encoder": encoder}
 
 
@@ -247,13 +247,14 @@ def _context(config: Any, positions: Positions) -> int:
     """
     known = (getattr(config, name, None) for name in CONTEXTS)
     context = next((int(length) for length in known if length is not None), UNLIMITED)
-    rope = getattr(config, "rope_parameters", None) or {}
     if positions.table is not None:
         # A table may begin with rows that belong to no position (RoBERTa).
         context = min(context, len(positions.table))
-    if rope.get("rope_type") != "longrope" and not rope.get("llama_4_scaling_beta"):
-        return context
-    return min(context, int(rope["original_max_position_embeddings"]))
+    rope = getattr(config, "rope_parameters", None) or {}
+    # One rotation, or one for each kind of layer.
+    ropes = list(rope.values()) if all(isinstance(each, dict) for each in rope.values()) else [rope]
+    limited = [each for each in ropes if each.get("rope_type") == "longrope" or each.get("llama_4_scaling_beta")]
+    return min([context, *(int(each["original_max_position_embeddings"]) for each in limited)])
 
 
 def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Block, ...]) -> Positions:

@@ -98,8 +98,8 @@ def from_dataset(name: str, split: str = "train", column: str = "") -> Documents
             f"the dataset {name!r} could not be opened ({type(error).__name__}: {reason}); check its name and the "
             "network, or pass a local folder of .jsonl files."
         ) from error
-    texts, key = column_texts(lambda: _unbroken(stream, name), column, f"the dataset {name!r}")
-    return Documents(f"dataset {name}", texts, (f"column {key!r} of split {split!r}, streamed",), ordered=True)
+    texts, key, notes = column_texts(lambda: _unbroken(stream, name), column, f"the dataset {name!r}")
+    return Documents(f"dataset {name}", texts, (f"column {key!r} of split {split!r}, streamed", *notes), ordered=True)
 
 
 def _unbroken(stream: Iterable[Any], name: str) -> Iterator[Any]:
@@ -126,8 +126,8 @@ def from_any(text: Any, column: str = "") -> Documents:
         return from_path(text, column)
     if (table := table_rows(text)) is not None:
         rows, source = table
-        texts, name = column_texts(rows, column, source)
-        return Documents(source, texts, (f"column {name!r}",), ordered=True)
+        texts, name, notes = column_texts(rows, column, source)
+        return Documents(source, texts, (f"column {name!r}", *notes), ordered=True)
     if isinstance(text, Mapping) or not isinstance(text, Iterable):
         raise TextError(f"{WANTED}; a {type(text).__name__} is none of these.")
     given = [text] if isinstance(text, str) else list(text)
@@ -137,7 +137,9 @@ def from_any(text: Any, column: str = "") -> Documents:
         whole_characters(item, f"text {number} of those given")
     if len(given) == 1:
         return _split(given[0], "the text given")
-    return Documents(f"{len(given)} texts given", tuple(_nonempty(given, "the texts given")))
+    filled = tuple(_nonempty(given, "the texts given"))
+    blank = len(given) - len(filled)
+    return Documents(f"{len(given)} texts given", filled, (f"{blank} of them are empty and left out",) if blank else ())
 
 
 def _is_path(text: str) -> bool:
@@ -186,8 +188,8 @@ def _file(path: Path, column: str, split: bool = True) -> Documents:
     if kind(path) == ".parquet":
         if path.suffix.lower() != ".parquet":
             raise TextError(f"{path} is packed twice: parquet is compressed already; unpack it first.")
-        rows, name = column_texts(lambda: parquet_rows(path), column, str(path))
-        return Documents(str(path), rows, (f"column {name!r}",), ordered=True)
+        rows, name, notes = column_texts(lambda: parquet_rows(path), column, str(path))
+        return Documents(str(path), rows, (f"column {name!r}", *notes), ordered=True)
     with opened(path) as file:
         head = file.read(WHOLE + 1)
     if len(head) <= WHOLE:

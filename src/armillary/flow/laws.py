@@ -13,7 +13,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.anatomy import Block, FeedForward, Routed
 from armillary.anatomy.folded import fold, mlp_norm, reading_norm
-from armillary.errors import LawError, ModelError
+from armillary.errors import ArmillaryError, LawError, ModelError
 from armillary.flow.attention import (
     attend,
     biases,
@@ -68,9 +68,9 @@ def check(anatomy: Anatomy) -> tuple[LawCheck, ...]:
 def _looked(anatomy: Anatomy) -> Seen:
     try:
         return look(anatomy)
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, ArmillaryError):
         raise
-    except RuntimeError as error:
+    except (RuntimeError, LookupError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in anatomy.model.parameters()})
         cause = (
@@ -86,6 +86,11 @@ def _judged(anatomy: Anatomy, law: LawCheck) -> LawCheck:
         raise LawError(
             f"the model's values contain NaN at {law.where} (law '{law.name}'): they overflow in "
             f"{str(anatomy.dtype).removeprefix('torch.')}, or the model is broken; load it with --dtype float32."
+        )
+    if anatomy.dtype is torch.float64 and law.tolerance < law.error <= torch.finfo(torch.float32).eps * 64:
+        raise LawError(
+            f"law '{law.name}' fails at {law.where} by {law.error:.2e}, as if computed in float32: the library's norms "
+            f"and softmax may round there, whatever type a model has. Pass it in float32: model.float()."
         )
     if not law.error <= law.tolerance:
         raise LawError(

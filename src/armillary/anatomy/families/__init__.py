@@ -49,9 +49,10 @@ PARTS: dict[str, dict[str, str]] = {
 WITH_WHOLE = frozenset({"decoder"})
 # Architectures that are known and cannot be read, by the concept that is missing.
 MISSING = {
-    **dict.fromkeys(("wav2vec2", "hubert"), "sound as input"),
+    **dict.fromkeys(("wav2vec2", "hubert"), "a waveform as input, with convolutions and their norms before the stream"),
     **dict.fromkeys(("beit", "convnextv2", "swin"), "a stream of images that changes its size, or biases of its own"),
-    **dict.fromkeys(("siglip", "gemma3", "llava", "qwen2_vl"), "images as input, and several towers"),
+    **dict.fromkeys(("gemma3", "llava", "qwen2_vl"), "images among the tokens of a text"),
+    "siglip": "two towers that are not CLIP's",
     "llama4_text": "attention by chunks, and scores that depend on absolute positions",
     "xlnet": "two streams of attention",
     "longformer": "attention by blocks beside global tokens",

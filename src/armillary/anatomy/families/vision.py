@@ -140,7 +140,7 @@ class _StagesBefore:
 CONVNEXT = replace(
     VIT,
     model_type="convnext",
-    lacks="no heads (convolutions), no hidden values, one of its stages",
+    lacks="one of its stages alone",
     patches=Patches(
         "",
         front=_StagesBefore,

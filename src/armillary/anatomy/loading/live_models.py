@@ -4,6 +4,7 @@ import os
 from copy import deepcopy
 from typing import Any
 
+import torch
 from torch import nn
 
 from armillary.errors import ModelError
@@ -16,8 +17,9 @@ def held_model(source: Any) -> tuple[nn.Module | None, Any, str]:
     """
     tokenizer = None
     if not isinstance(source, nn.Module) and isinstance(getattr(source, "model", None), nn.Module):
-        # A pipeline of transformers.
-        source, tokenizer = source.model, getattr(source, "tokenizer", None)
+        # A pipeline of transformers, or its Trainer.
+        tokenizer = getattr(source, "processing_class", None) or getattr(source, "tokenizer", None)
+        source = source.model
     if not isinstance(source, nn.Module):
         if not isinstance(source, str | os.PathLike):
             what = f"the class {source.__name__}" if isinstance(source, type) else f"a {type(source).__name__}"
@@ -30,6 +32,8 @@ def held_model(source: Any) -> tuple[nn.Module | None, Any, str]:
     _refuse_prompts(model)
     if hasattr(model, "merge_and_unload"):
         model, how = _merged(model), "live, adapter merged into a copy"
+    _refuse_adapters(model)
+    _refuse_compiled(model)
     _refuse_offloaded(model)
     return model, tokenizer, how
 
@@ -48,13 +52,65 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 def _merged(model: Any) -> nn.Module:
     """A PEFT model with its adapter multiplied into a copy of the weights; the caller's stays as it is."""
     try:
-        merged: nn.Module = deepcopy(model).merge_and_unload()
+        merged: Any = deepcopy(model).merge_and_unload()
     except Exception as error:
         raise ModelError(
             f"the adapter of this {type(model).__name__} cannot be merged into its model ({type(error).__name__}: "
             f"{error}); only adapters that merge, such as LoRA, can be measured: pass the model without it."
         ) from error
-    return merged.train(model.training)
+    apart, allowed = _difference(merged, model), torch.finfo(merged.dtype).eps ** 0.5
+    if not apart <= allowed:
+        raise ModelError(
+            f"this {type(model).__name__} computes something else with its adapter merged than as it stands (outputs "
+            f"differ by {apart:.1e}): the adapter is switched off, or changes a weight that two layers share (tied "
+            "embeddings). Pass the model without it (get_base_model()), or the merged model that you mean."
+        )
+    whole: nn.Module = merged.train(model.training)
+    return whole
+
+
+def _difference(merged: Any, live: Any) -> float:
+    """How far the outputs of two models are apart on one small input, relative to the largest."""
+    config, made = merged.config, torch.Generator().manual_seed(0)
+    if merged.main_input_name == "input_ids":
+        ids = torch.randint(min(8, config.vocab_size), config.vocab_size, (1, 8), generator=made)
+        given = {"input_ids": ids, **({"decoder_input_ids": ids} if config.is_encoder_decoder else {})}
+    else:
+        side = getattr(config, "image_size", 0)
+        frames = (getattr(config, "num_mel_bins", 0), 2 * getattr(config, "max_source_positions", 0))
+        shape = frames if frames[0] else (config.num_channels, side, side)
+        given = {merged.main_input_name: torch.randn(1, *shape, generator=made).to(merged.dtype)}
+    given = {name: value.to(merged.device) for name, value in given.items()}
+    outputs = []
+    for model in (merged, live):
+        training = [module for module in model.modules() if module.training]
+        with torch.no_grad():
+            outputs.append(model.eval()(**given)[0].double())
+        for module in training:
+            module.training = True
+    return float((outputs[0] - outputs[1]).abs().max() / outputs[1].abs().max())
+
+
+def _refuse_adapters(model: Any) -> None:
+    """A layer of PEFT computes with more than its weight, and only what holds the whole adapter can merge it."""
+    for name, module in model.named_modules():
+        if type(module).__module__.partition(".")[0] == "peft":
+            raise ModelError(
+                f"{name or 'this model'} is a {type(module).__name__} of an adapter (PEFT) that cannot be merged from "
+                "here; pass the PeftModel itself if its adapter is LoRA or another that merges, or the model without "
+                "it."
+            )
+
+
+def _refuse_compiled(model: nn.Module) -> None:
+    """Compiled code passes no value out, and ignores edits."""
+    for name, module in model.named_modules():
+        own = "_orig_mod" in module._modules or module._compiled_call_impl is not None
+        if own or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable"):
+            raise ModelError(
+                f"{name or 'this model'} is compiled where it stands, and compiled code passes no value out; pass the "
+                "model as it was before, or torch.compile(model), inside which it is found."
+            )
 
 
 def _refuse_prompts(model: Any) -> None:

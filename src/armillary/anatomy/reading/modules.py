@@ -236,6 +236,11 @@ def _attention(block: nn.Module, inner: nn.Module, family: Family, config: Any) 
     (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = sides
     d = W_Q.shape[1]
     out = _weights(block, family.output, family, d, f"writes to a stream of width {d}")
+    if len(out[0]) != heads * k:
+        raise ModelError(
+            f"{family.output} takes {len(out[0])} values, and {why} give {heads * k}: this {family.model_type} model "
+            "cannot run; check head width and number of heads in its config."
+        )
     W_O, b_O = _scaled(*out, family, block, family.attn_scale)
     return Attention(
         W_Q=W_Q,

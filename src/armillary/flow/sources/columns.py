@@ -36,24 +36,33 @@ def _names(columns: Iterable[Any]) -> str:
     return ", ".join(map(repr, map(str, columns)))
 
 
-def column_texts(rows: Callable[[], Iterable[Mapping[str, Any]]], column: str, source: str) -> tuple[Lazy[str], str]:
-    """The texts of the rows, read when they are asked for, and the name of their column."""
+def column_texts(
+    rows: Callable[[], Iterable[Mapping[str, Any]]], column: str, source: str
+) -> tuple[Lazy[str], str, tuple[str, ...]]:
+    """The texts of the rows, read when they are asked for, the name of their column, and what is to be said of it."""
     some = list(islice(rows(), SEVERAL))
     if not some:
         raise TextError(f"{source} has no rows; pass one that has.")
     # The first row's text may be missing.
-    known = {name: next((row[name] for row in some if row.get(name) is not None), None) for name in some[0]}
+    known = {name: next((row[name] for row in some if not _missing(row.get(name))), None) for name in some[0]}
     name = pick_column(known, column, source)
+    blank = sum(_missing(row[name]) or not str(row[name]).strip() for row in some)
+    notes = (f"{blank} of the first {len(some)} rows have no text; rows without text are left out",) if blank else ()
 
     def texts() -> Iterator[str]:
         for number, row in enumerate(rows(), 1):
             value = row[name]
-            if value is not None and not isinstance(value, str) and value == value:  # NaN marks a missing text
+            if not isinstance(value, str) and not _missing(value):
                 raise TextError(f"row {number} of {source} has no text under {name!r} but a {type(value).__name__}.")
             if isinstance(value, str) and value.strip():
                 yield whole_characters(value, f"row {number} of {source}")
 
-    return Lazy(texts), name
+    return Lazy(texts), name, notes
+
+
+def _missing(value: Any) -> bool:
+    """Is it one of the marks of a text that is not there? pandas has three beside None."""
+    return not isinstance(value, str) and str(value) in ("None", "nan", "<NA>", "NaT")
 
 
 def parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -93,5 +102,5 @@ def table_rows(table: Any) -> tuple[Callable[[], Iterable[Mapping[str, Any]]], s
         split = "train" if "train" in table else next(iter(table)) if len(table) == 1 else None
         if split is None:
             raise TextError(f"the dataset has the splits {_names(table)} and no 'train'; pass one of them.")
-        table = table[split]
+        return lambda: iter(table[split]), f"split {split!r} of a Hugging Face dataset"
     return lambda: iter(table), "a Hugging Face dataset"

@@ -13,7 +13,10 @@ GEMMA = replace(
     gain_offset=1.0,
     embed_scaled=True,
     understood=SIZES | {"hidden_activation", "attention_bias", "use_bidirectional_attention"},
-    causal=lambda config: not config.use_bidirectional_attention,
+    # The library's Gemma then hides later tokens or not, by the way in which attention is computed.
+    unsupported=lambda config: (
+        "use_bidirectional_attention" if getattr(config, "use_bidirectional_attention", None) else ""
+    ),
 )
 GEMMA2 = replace(
     GEMMA,
@@ -34,7 +37,6 @@ VAULTGEMMA = replace(
     ln2_post=None,
     attn_write="self_attn",
     mlp_write="mlp",
-    causal=lambda config: True,
 )
 GEMMA3 = replace(
     GEMMA2,
@@ -42,7 +44,6 @@ GEMMA3 = replace(
     q_norm="self_attn.q_norm",
     k_norm="self_attn.k_norm",
     understood=GEMMA2.understood | {"sliding_window_pattern", "_sliding_window_pattern"},
-    unsupported=lambda config: "use_bidirectional_attention" if config.use_bidirectional_attention else "",
     at=lambda family, config, layer: replace(family, rotary_kind=config.layer_types[layer]),
 )
 FAMILIES = (GEMMA, GEMMA2, VAULTGEMMA, GEMMA3)
