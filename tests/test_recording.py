@@ -8,11 +8,11 @@ import torch
 from tiny import tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, masking_utils
 
 from armillary.anatomy.read import read
 from armillary.flow.machine.feed import ALIGNED, FixedFeed
-from armillary.flow.machine.recording import LEAST, Recorder
+from armillary.flow.machine.recording import LEAST, Recorder, unpacked
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.curvatures import CURVATURES
@@ -198,3 +198,14 @@ def test_watches_that_mix_host_and_device_are_not_recorded(in_groups):
     assert recorder.replayed == 0
     for instrument, arrays in theirs.items():
         assert all(torch.equal(ours[instrument][name], array) for name, array in arrays.items())
+
+
+def test_masks_of_hugging_face_are_as_before_afterwards():
+    before = {name: getattr(masking_utils, name) for name in ("is_tracing", "find_packed_sequence_indices")}
+    live, ids = tiny("llama"), torch.arange(3, 15)[None].repeat(2, 1)
+    with torch.no_grad():
+        plain = live(ids).logits
+        with unpacked():
+            assert masking_utils.find_packed_sequence_indices(ids) is None
+            assert torch.equal(live(ids).logits, plain)
+    assert all(getattr(masking_utils, name) is function for name, function in before.items())
