@@ -8,8 +8,8 @@ from torch import Tensor
 from armillary.geometry.fused import fused
 from armillary.geometry.fused.row_statistics import AT_ONCE, block, dense, directions, pointers, row_statistics, warps
 
-# Rows of a program: their sum is kept in registers.
-ROWS = 32
+# Rows of a program, whose sum is kept in registers, and so many times the threads that one row alone would have.
+ROWS, THREADS = 32, 2
 
 
 def statistics_and_directions(
@@ -43,7 +43,7 @@ def statistics_and_directions(
     (n, d), room = sites[0].shape, z.shape[1]
     parts = -(-room // ROWS)
     sums = torch.empty(len(sites), parts, d, device=z.device)
-    sizes = {"CENTRED": centred, "R": ROWS, "B": block(d), "num_warps": 2 * warps(d)}
+    sizes = {"CENTRED": centred, "R": ROWS, "B": block(d), "num_warps": THREADS * warps(d)}
     sphere_kernel[(parts, len(sites))](
         *pointers(sites), counts, bounds, shifts.contiguous(), out, z, sums, n, d, room, eps, **sizes
     )
