@@ -74,7 +74,7 @@ class Graphs:
     """Records work as CUDA graphs that share their memory: they run one after another."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._stream = device, torch.cuda.Stream(device)
+        self._device, self._stream = device, torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Callable[[], None]) -> Recorded:
