@@ -85,7 +85,8 @@ class Tokens:
         some = torch.linspace(0, len(mask) - 1, min(8, len(mask))).long().numpy()
         arrays = (*parts, np.flatnonzero(mask), np.flatnonzero(inside), inside.astype(np.int8), some[mask[some]])
         put = feed or Feed(device)
-        return cls(batch, bool(mask.all()), *(put(part) for part in arrays), put)
+        sent = [put(part) for part in arrays]
+        return cls(batch, bool(mask.all()), *sent, put=put)
 
 
 @dataclass(frozen=True, eq=False)

@@ -159,7 +159,8 @@ class HeadWatch:
             return torch.cat([getattr(each, name)[at] for each in held]).float()
 
         keys, values = windows("k"), windows("v") if null.value.read_projections else None
-        results = at_queries_of("result").unflatten(0, (count, -1))
+        results = at_queries_of("result")
+        results = results.view(count, -1, *results.shape[1:])
         q = at_queries_of("q")
         k_at = at_queries_of("k") if null.key.read_projections else None
         z, z_length = sphere_rows(held, chosen)
