@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_kernels import kernel_times
 from gpu_parts import SETS, SHAPES, Prepared, bare, corpus, counted, model, survey_of, title
 from gpu_reference import agreement
 from stacks import Stacks
@@ -219,7 +218,6 @@ def main() -> None:
     parser.add_argument("--claims", default="all", help="of --survey")
     parser.add_argument("--table", action="store_true", help="the default")
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--kernels", action="store_true", help="of rows, by themselves")
     parser.add_argument("--host", action="store_true", help="where the host spends its time in a pass")
     parser.add_argument("--agree", action="store_true")
     parser.add_argument("--survey", metavar="1b|8b|SHAPE")
@@ -231,12 +229,8 @@ def main() -> None:
     record = Record(given.out)
     record.note("machine", title(given.device))
     print(title(given.device), flush=True)
-    if given.table or not (given.kernels or given.profile or given.host or given.agree or given.survey):
+    if given.table or not (given.profile or given.host or given.agree or given.survey):
         table(given, record)
-    if given.kernels:
-        for name, took in kernel_times():
-            record.note(f"kernels {name}", took)
-            print(f"{name}: {took:.3f} ms", flush=True)
     if given.profile:
         profile(given, record)
     if given.host:

@@ -12,8 +12,6 @@ from armillary.geometry.fused.row_statistics import block, pointers, warps
 
 PRODUCTS = ("own", "next", "other", "tilted", "stepped", "bend", "power")
 """As `word_products.PRODUCTS`."""
-# So many times the threads that reading a row alone would have: a program holds seven rows.
-THREADS = 2
 
 
 class Paths:
@@ -57,7 +55,7 @@ class Paths:
             FIRST=self._taken == 0,
             LAST=taken == self._states,
             B=block(d),
-            num_warps=THREADS * warps(d),
+            num_warps=2 * warps(d),
         )
         self._taken = taken
 
