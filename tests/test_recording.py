@@ -1,6 +1,7 @@
 """A pass whose batches are replayed gives the numbers of one that runs each; the graph here records PyTorch's calls."""
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -209,3 +210,19 @@ def test_masks_of_hugging_face_are_as_before_afterwards():
             assert masking_utils.find_packed_sequence_indices(ids) is None
             assert torch.equal(live(ids).logits, plain)
     assert all(getattr(masking_utils, name) is function for name, function in before.items())
+
+
+def test_a_model_that_somebody_edits_is_not_recorded(in_groups):
+    """Here by a hook that counts the batches: replayed, it would count no more."""
+    live, corpus, recorder = tiny("llama"), text(), Recorder(CallGraph)
+    anatomy, parts = read(live), [range(corpus.batch_count())]
+
+    def found(recorder=None):
+        batches = count(1)
+        handle = live.model.layers[0].register_forward_hook(lambda module, given, out: out * next(batches))
+        arrays = states(anatomy, corpus, [LENGTHS], parts, recorder)[0][LENGTHS]
+        handle.remove()
+        return arrays
+
+    plain, ours = found(), found(recorder)
+    assert recorder.replayed == 0 and all(torch.equal(ours[name], array) for name, array in plain.items())
