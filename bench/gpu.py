@@ -31,8 +31,6 @@ from armillary.flow.machine import recording
 from armillary.flow.machine.batch_size import batch_tokens
 from armillary.flow.machine.recording import Graphs, Recorder
 from armillary.flow.tokens import Corpus
-from armillary.geometry.fused.row_statistics import directions, row_statistics
-from armillary.geometry.fused.sphere_rows import statistics_and_directions
 from armillary.probes.machinery.shared_pass import observe
 
 # Of a work that is slow, fewer rounds are timed.
@@ -132,32 +130,6 @@ def recorded_pass(anatomy: Any, text: Corpus, prepared: list[Prepared], said: li
         said[:] = [f"{recorder.replayed} replayed, {1e3 * recorder.seconds:.0f} ms to record{why}"]
 
 
-def kernels(given: argparse.Namespace, record: Record) -> None:
-    """Milliseconds of the kernels that read rows, by themselves: in three reads, and in one."""
-    from triton.testing import do_bench
-
-    for d, centred in ((576, False), (768, True), (2048, False), (4096, False)):
-        n, sites = 16384, 16
-        rows = [torch.randn(n, d, device="cuda").bfloat16() for _ in range(sites)]
-        stats, z = torch.empty(sites, 7, n, device="cuda"), torch.empty(sites, n, d, dtype=torch.float16, device="cuda")
-        bounds, shifts = torch.full((sites,), 500.0, device="cuda"), torch.zeros(sites, d, device="cuda")
-        counts, every = torch.ones(n, dtype=torch.int8, device="cuda"), torch.arange(n, device="cuda")
-        read, ends = (rows, centred, 1e-5, stats), (bounds, shifts, z)
-
-        def three(read=read, ends=ends, every=every) -> None:
-            row_statistics(*read)
-            rows, centred, eps, stats = read
-            directed = directions(rows, stats, every, centred, eps, *ends)
-            directed.unflatten(1, (2, -1)).sum(2, dtype=torch.float32)
-
-        def once(read=read, ends=ends, counts=counts) -> None:
-            statistics_and_directions(*read, counts, *ends).sum(1, dtype=torch.float64)
-
-        took = {name: do_bench(work, return_mode="median") for name, work in (("three", three), ("once", once))}
-        record.note(f"kernels {d}", took)
-        print(f"d {d}: three reads {took['three']:.3f} ms, one {took['once']:.3f} ms", flush=True)
-
-
 def profile(given: argparse.Namespace, record: Record) -> None:
     for shape in given.shapes.split(","):
         anatomy = read(model(shape, given.device, torch.bfloat16))
@@ -246,7 +218,6 @@ def main() -> None:
     parser.add_argument("--claims", default="all", help="of --survey")
     parser.add_argument("--table", action="store_true", help="the default")
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--kernels", action="store_true", help="of rows, by themselves")
     parser.add_argument("--host", action="store_true", help="where the host spends its time in a pass")
     parser.add_argument("--agree", action="store_true")
     parser.add_argument("--survey", metavar="1b|8b|SHAPE")
@@ -258,10 +229,8 @@ def main() -> None:
     record = Record(given.out)
     record.note("machine", title(given.device))
     print(title(given.device), flush=True)
-    if given.table or not (given.kernels or given.profile or given.host or given.agree or given.survey):
+    if given.table or not (given.profile or given.host or given.agree or given.survey):
         table(given, record)
-    if given.kernels:
-        kernels(given, record)
     if given.profile:
         profile(given, record)
     if given.host:

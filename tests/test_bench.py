@@ -76,6 +76,22 @@ def test_trials_that_resume_behind_unchanged_blocks_cost_what_whole_passes_cost(
         assert np.array_equal(trials.loss[row], whole)
 
 
+def test_a_trial_runs_no_block_before_the_first_that_it_changes(bench):
+    """Nor does the first trial of its kind: the unedited pass has kept what every block gave."""
+    a, passed = bench.anatomy, [0, 0]
+    handles = [
+        a.model.get_submodule(a.sites[f"L{at}.ln1"].path).register_forward_hook(
+            lambda module, given, out, at=at: passed.__setitem__(at, passed[at] + 1)
+        )
+        for at in (0, 1)
+    ]
+    fresh = Bench(a, bench.corpus)
+    fresh.compare({"later": (Undiscard(1),)})
+    for handle in handles:
+        handle.remove()
+    assert passed[1] == 2 * passed[0]
+
+
 def test_a_rule_that_can_decide_reads_no_further(bench):
     looks = []
 

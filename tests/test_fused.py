@@ -12,8 +12,8 @@ from armillary.anatomy.read import read
 from armillary.errors import ModelError
 from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import folding
+from armillary.geometry.fused import head_lengths as lengths
 from armillary.geometry.fused import row_statistics as rows
-from armillary.geometry.fused import sphere_rows as once
 from armillary.measures import GroupedScalars, Largest, Moments, Named, Reservoir, Rows, TopK
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.head_parts.head_scores import QueryScores, fields_of
@@ -132,57 +132,12 @@ def test_kernels_of_many_sites_give_what_plain_torch_gives(centred, monkeypatch)
 
 
 @INTERPRETED
-@pytest.mark.parametrize("centred", [False, True])
-def test_rows_read_once_give_what_plain_torch_gives(centred, monkeypatch):
-    """Statistics and directions of three sites, more rows than a program takes; one row massive, some that do not
-    count."""
-    pytest.importorskip("triton", reason="kernels are tested where Triton is")
-    sites = [torch.randn(70, 12).to(torch.bfloat16) for _ in range(3)]
-    sites[1][40, 3] = 900.0
-    counts, bounds, shifts = (torch.arange(70) % 7 != 0).to(torch.int8), torch.full((3,), 500.0), torch.randn(3, 12)
-
-    def found() -> list[torch.Tensor]:
-        statistics, z = torch.empty(3, 7, 70), torch.full((3, 80, 12), 9.0, dtype=torch.float16)
-        sums = once.statistics_and_directions(sites, centred, 1e-5, statistics, counts, bounds, shifts, z)
-        return [statistics, z, sums.sum(1)]
-
-    kernels = found()
-    monkeypatch.setattr(once, "fused", lambda x: False)
-    monkeypatch.setattr(rows, "fused", lambda x: False)
-    for ours, plain in zip(kernels, found(), strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=2e-3)
-    assert (
-        (kernels[1][1, 40] == 0).all() and (kernels[1][:, ::7][:, :10] == 0).all() and (kernels[1][:, 70:] == 0).all()
-    )
-
-
-@INTERPRETED
 def test_lengths_of_heads_are_those_of_plain_torch(monkeypatch):
     pytest.importorskip("triton", reason="kernels are tested where Triton is")
     sites = [torch.randn(2, 5, 3, 6).to(torch.bfloat16) for _ in range(18)]
-    kernels = once.vector_lengths(sites)
-    monkeypatch.setattr(once, "fused", lambda x: False)
-    torch.testing.assert_close(kernels, once.vector_lengths(sites))
-
-
-@INTERPRETED
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_heads_of_half_precision_by_kernels(family, monkeypatch):
-    """All fields of sampled queries, whose directions have half precision then."""
-    pytest.importorskip("triton", reason="kernels are tested where Triton is")
-    few = Corpus(text().windows[:4], "planted", 24, 150, ())
-    anatomy = read(tiny(family).to(torch.bfloat16))
-    plain = observe(anatomy, few, [HEADS])[HEADS]
-    monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", True)
-    kernels = observe(anatomy, few, [HEADS])[HEADS]
-    ranked = [FIELDS.index(name) for name in ("rho", "rho_later")]
-    others = [at for at in range(len(FIELDS)) if at not in ranked]
-    for layer, rows_of in plain.rows.items():
-        ours, theirs = kernels.rows[layer].joined(), rows_of.joined()
-        torch.testing.assert_close(ours[..., others], theirs[..., others], rtol=2e-3, atol=2e-3)
-        # Two keys that nearly tie may change places.
-        assert (ours[..., ranked] - theirs[..., ranked]).abs().median() < 1e-3
-    compare(plain.lengths, kernels.lengths, 1e-5)
+    kernels = lengths.vector_lengths(sites)
+    monkeypatch.setattr(lengths, "fused", lambda x: False)
+    torch.testing.assert_close(kernels, lengths.vector_lengths(sites))
 
 
 @INTERPRETED

@@ -1,6 +1,7 @@
 """A pass whose batches are replayed gives the numbers of one that runs each; the graph here records PyTorch's calls."""
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -8,11 +9,11 @@ import torch
 from tiny import tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, masking_utils
 
 from armillary.anatomy.read import read
 from armillary.flow.machine.feed import ALIGNED, FixedFeed
-from armillary.flow.machine.recording import LEAST, Recorder
+from armillary.flow.machine.recording import LEAST, Recorder, unpacked
 from armillary.flow.tokens import Corpus, Window
 from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.curvatures import CURVATURES
@@ -198,3 +199,30 @@ def test_watches_that_mix_host_and_device_are_not_recorded(in_groups):
     assert recorder.replayed == 0
     for instrument, arrays in theirs.items():
         assert all(torch.equal(ours[instrument][name], array) for name, array in arrays.items())
+
+
+def test_masks_of_hugging_face_are_as_before_afterwards():
+    before = {name: getattr(masking_utils, name) for name in ("is_tracing", "find_packed_sequence_indices")}
+    live, ids = tiny("llama"), torch.arange(3, 15)[None].repeat(2, 1)
+    with torch.no_grad():
+        plain = live(ids).logits
+        with unpacked():
+            assert masking_utils.find_packed_sequence_indices(ids) is None
+            assert torch.equal(live(ids).logits, plain)
+    assert all(getattr(masking_utils, name) is function for name, function in before.items())
+
+
+def test_a_model_that_somebody_edits_is_not_recorded(in_groups):
+    """Here by a hook that counts the batches: replayed, it would count no more."""
+    live, corpus, recorder = tiny("llama"), text(), Recorder(CallGraph)
+    anatomy, parts = read(live), [range(corpus.batch_count())]
+
+    def found(recorder=None):
+        batches = count(1)
+        handle = live.model.layers[0].register_forward_hook(lambda module, given, out: out * next(batches))
+        arrays = states(anatomy, corpus, [LENGTHS], parts, recorder)[0][LENGTHS]
+        handle.remove()
+        return arrays
+
+    plain, ours = found(), found(recorder)
+    assert recorder.replayed == 0 and all(torch.equal(ours[name], array) for name, array in plain.items())

@@ -11,7 +11,7 @@ from armillary.anatomy.folded import mlp_norm
 from armillary.anatomy.read import read
 from armillary.edits import EDITS, Ablate, Freeze, Scale, Shuffle, Silence, Slide, Turn, across, edited, within
 from armillary.edits.edit import changing
-from armillary.edits.late_start import resuming, unchanged_blocks
+from armillary.edits.late_start import keeping, resuming, unchanged_blocks
 from armillary.errors import ArmillaryError, ModelError
 from armillary.flow.capture import run, still, watching
 
@@ -82,6 +82,13 @@ def test_a_pass_that_resumes_behind_unchanged_blocks_is_the_whole_pass_bit_for_b
                 assert torch.equal(run(a, text), whole)
         assert torch.equal(run(a, text), before)
     assert list(kept) == ([blocks] if blocks else [])
+    every: dict = {}
+    with still(a.model):
+        with keeping(a, every):
+            assert torch.equal(run(a, text), before)
+        with resuming(a, blocks, every), edited(a, chosen):
+            assert torch.equal(run(a, text), whole)
+    assert list(every) == list(range(1, a.layers))
     assert not any("forward" in vars(module) for module in a.model.modules())
 
 
@@ -93,8 +100,12 @@ def test_a_resumed_pass_runs_no_block_before_it(models):
         for _ in range(2):
             with resuming(a, 1, kept):
                 run(a, ids())
+        with keeping(a, every := {}):
+            run(a, ids())
+        with resuming(a, 1, every):
+            run(a, ids())
     handle.remove()
-    assert len(passed) == 1
+    assert len(passed) == 2
 
 
 @pytest.mark.parametrize("name", NAMES)

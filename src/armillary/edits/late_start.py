@@ -1,7 +1,7 @@
 """Start a pass behind the blocks that no edit changes: they would give what they gave before."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
@@ -17,13 +17,24 @@ def unchanged_blocks(edits: Sequence[Edit]) -> int:
 
 
 @contextmanager
+def keeping(anatomy: Anatomy, outputs: dict[int, Any]) -> Iterator[None]:
+    """Keep what every block but the last gives in a pass without edits, so that every later pass of the same tokens can
+    start at the first block that its edits change."""
+    with ExitStack() as stack:
+        stack.enter_context(uncompiled())
+        for blocks in range(1, anatomy.layers):
+            stack.enter_context(_kept(_block(anatomy, blocks - 1), blocks, outputs))
+        yield
+
+
+@contextmanager
 def resuming(anatomy: Anatomy, blocks: int, outputs: dict[int, Any]) -> Iterator[None]:
     """Let the first `blocks` blocks give what they gave in an earlier pass of the same tokens, in place of running.
 
     `outputs` belongs to these tokens and to this model: number of blocks → what the last of them gave. The first pass
     fills it in. Hooks on the blocks act as ever; what is inside the blocks is not run.
     """
-    modules = [anatomy.model.get_submodule(anatomy.sites[f"L{at}.resid_post"].path) for at in range(blocks)]
+    modules = [_block(anatomy, at) for at in range(blocks)]
     with ExitStack() as stack:
         if blocks:
             stack.enter_context(uncompiled())
@@ -31,14 +42,23 @@ def resuming(anatomy: Anatomy, blocks: int, outputs: dict[int, Any]) -> Iterator
             for module in modules:
                 stack.enter_context(_calling(module, lambda *args, **kwargs: outputs[blocks]))
         elif blocks:
-            last = modules[-1].forward
-
-            def keep(*args: Any, **kwargs: Any) -> Any:
-                outputs[blocks] = last(*args, **kwargs)
-                return outputs[blocks]
-
-            stack.enter_context(_calling(modules[-1], keep))
+            stack.enter_context(_kept(modules[-1], blocks, outputs))
         yield
+
+
+def _block(anatomy: Anatomy, at: int) -> nn.Module:
+    return anatomy.model.get_submodule(anatomy.sites[f"L{at}.resid_post"].path)
+
+
+def _kept(block: nn.Module, blocks: int, outputs: dict[int, Any]) -> AbstractContextManager[None]:
+    """Keep what this block gives, the last of so many."""
+    own = block.forward
+
+    def keep(*args: Any, **kwargs: Any) -> Any:
+        outputs[blocks] = own(*args, **kwargs)
+        return outputs[blocks]
+
+    return _calling(block, keep)
 
 
 @contextmanager

@@ -35,6 +35,8 @@ class Tokens:
     batch: Batch
     whole: bool
     """Is no row padding?"""
+    put: Feed
+    """Brings what a watch knows on the host to the device."""
     real: Tensor
     group: Tensor
     document: Tensor
@@ -50,8 +52,6 @@ class Tokens:
     """1 at those rows, else 0; one byte each."""
     spread: Tensor
     """A few rows spread over the batch, to look at closely."""
-    put: Feed
-    """Brings what a watch knows on the host to the device."""
 
     @property
     def device(self) -> torch.device:
@@ -85,7 +85,7 @@ class Tokens:
         some = torch.linspace(0, len(mask) - 1, min(8, len(mask))).long().numpy()
         arrays = (*parts, np.flatnonzero(mask), np.flatnonzero(inside), inside.astype(np.int8), some[mask[some]])
         put = feed or Feed(device)
-        return cls(batch, bool(mask.all()), *(put(part) for part in arrays), put)
+        return cls(batch, bool(mask.all()), put, *(put(part) for part in arrays))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ for all sites instead of dozens for each, and waits for nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -16,7 +16,6 @@ from armillary.anatomy import Norm
 from armillary.errors import ModelError
 from armillary.flow.glimpse import MASSIVE, ORDINARY, OUTLIER, PILOT_ROWS, Glimpse, Tokens, Typical
 from armillary.geometry.fused.row_statistics import AT_ONCE, FIELDS, dense, gathered, row_statistics
-from armillary.geometry.fused.sphere_rows import statistics_and_directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +32,6 @@ class Group:
     outputs: Sequence[Tensor]
     statistics: Tensor
     """[site, FIELDS, n]."""
-    directed: tuple[Tensor, Tensor] | None = None
-    """Where a reader asked for them and the rows were read once for all: directions less its shifts [site, m, d], 0 at
-    rows that do not count, and sums of them [site, part, d]."""
 
     @property
     def centred(self) -> bool:
@@ -59,9 +55,7 @@ class Group:
 
 
 class GroupReader(Protocol):
-    """Who is shown groups of sites instead of one site after another. One may have a method `wanted_directions`, which
-    takes the sites, their kind and the rows' dtype, and answers shifts [site, d] and an empty array [site, m, d] that
-    is to be filled, or None."""
+    """Who is shown groups of sites instead of one site after another."""
 
     def see_group(self, group: Group) -> None: ...
 
@@ -130,24 +124,13 @@ class SiteSheet:
         outputs = [dense(x, norms[0].d) for x in values]
         place = slice(len(self.sites), len(self.sites) + len(sites))
         self.sites += sites
-        group = self._read(Group(self, place.start, norms[0], sites, raw, outputs, self._all[place]))
+        group = Group(self, place.start, norms[0], sites, raw, outputs, self._all[place])
+        row_statistics(raw, group.centred, norms[0].eps, group.statistics)
         if not self.scales.ready:
             self.scales.settle(group)
             self.scales.ready = len(self.sites) == len(self._all)
         for reader in self._readers:
             reader.see_group(group)
-
-    def _read(self, group: Group) -> Group:
-        """The rows' statistics; and their directions, where it is known what they are needed for."""
-        eps, out = group.norm.eps, group.statistics
-        asking = [getattr(reader, "wanted_directions", None) for reader in self._readers] if self.scales.ready else []
-        wanted = next((ask(group) for ask in asking if ask is not None), None)
-        if wanted is None:
-            row_statistics(group.raw, group.centred, eps, out)
-            return group
-        shifts, z = wanted
-        known = (group.centred, eps, out, self.tokens.counts, group.bounds, shifts, z)
-        return replace(group, directed=(z, statistics_and_directions(group.raw, *known)))
 
     def __getitem__(self, name: str) -> Tensor:
         """[site, n] of one field."""

@@ -15,8 +15,8 @@ from armillary.geometry.fused.folding import fold_in
 from armillary.measures.moments import STRIP, Moments
 from armillary.measures.reservoir import Reservoir
 
-# Rows of one product: float32 sums of more would lose digits. Directions of half precision have fewer to lose.
-PART, HALF_PART = 4096, 8192
+# Rows of one product: float32 sums of more would lose digits.
+PART = 4096
 # Numbers in the products of one batch of them.
 ROOM = 1 << 26
 # A product has this many strips of the triangle: fewer, larger ones suit a GPU.
@@ -43,22 +43,19 @@ class MomentStack:
         for moment in self._moments:
             moment.offered(rows)
 
-    def include(self, place: slice, z: Tensor, sums: Tensor | None = None) -> None:
+    def include(self, place: slice, z: Tensor) -> None:
         """Add rows [measure, m, d] from which the shifts were taken, those that do not count being 0; m is a multiple
         of the number of `parts`. Say by `count` how many count, and by `offered` how many were there. Products are
-        summed in float32 over some thousand rows, then in float64. `sums` [measure, part, d] are those of the rows,
-        where they are known."""
-        if sums is None:
-            split = z.view(len(z), parts(z.shape[1], z.dtype), -1, self.d)
-            sums = split.sum(2, dtype=torch.promote_types(z.dtype, torch.float32))
-        self.sum[place] += sums.sum(1, dtype=torch.float64)
-        most = max(1, ROOM // (parts(z.shape[1], z.dtype) * min(TOGETHER, self.d) * self.d))
+        summed in float32 over some thousand rows, then in float64."""
+        most = max(1, ROOM // (parts(z.shape[1]) * min(TOGETHER, self.d) * self.d))
         for start in range(0, len(z), most):
             some = z[start : start + most]
             self._add(slice(place.start + start, place.start + start + len(some)), some)
 
     def _add(self, place: slice, z: Tensor) -> None:
-        split = z.view(len(z), parts(z.shape[1], z.dtype), -1, self.d)
+        split = z.view(len(z), parts(z.shape[1]), -1, self.d)
+        wide = torch.promote_types(z.dtype, torch.float32)
+        self.sum[place] += split.sum(2, dtype=wide).sum(1, dtype=torch.float64)
         flat = split.flatten(0, 1)
         for top in range(0, self.d, TOGETHER):
             products = product(flat[:, :, top : top + TOGETHER].mT, flat[:, :, top:])
@@ -68,13 +65,13 @@ class MomentStack:
                 fold_in(self.strips[i // STRIP][place], block)
 
 
-def parts(rows: int, dtype: torch.dtype) -> int:
-    return max(1, -(-rows // (HALF_PART if torch.finfo(dtype).bits < 32 else PART)))
+def parts(rows: int) -> int:
+    return max(1, -(-rows // PART))
 
 
-def padded(rows: int, dtype: torch.dtype) -> int:
+def padded(rows: int) -> int:
     """How many rows `MomentStack.include` takes for so many: each part has as many, in whole steps of a product."""
-    count = parts(rows, dtype)
+    count = parts(rows)
     return count * (-(-rows // (16 * count)) * 16)
 
 

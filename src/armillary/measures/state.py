@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,7 @@ class Named(dict[str, M], Generic[M]):
         return Named({name: measure + other[name] for name, measure in self.items()})
 
     def reset(self) -> None:
-        for measure in self.values():
+        for measure in cast(Iterable[Any], self.values()):
             measure.reset()
 
     def arrays(self) -> "dict[str, Tensor]":

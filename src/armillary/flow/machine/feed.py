@@ -71,5 +71,6 @@ class FixedFeed(Feed):
         used = min(self._used, len(self._there))
         self._there[:used].copy_(self._here[self._turn][:used], non_blocking=True)
         if self.device.type == "cuda":
-            self._sent[self._turn] = event = torch.cuda.Event()
+            event = self._sent[self._turn] or torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record()
+            self._sent[self._turn] = event

@@ -74,7 +74,7 @@ class Graphs:
     """Records work as CUDA graphs that share their memory: they run one after another."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._stream = device, torch.cuda.Stream(device)
+        self._device, self._stream = device, torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Callable[[], None]) -> Recorded:
@@ -93,10 +93,10 @@ class Graphs:
 
 @contextmanager
 def unpacked() -> Iterator[None]:
-    """While this is entered Hugging Face's masks are those of a plain run.
+    """While this is entered Hugging Face takes every row for one text, which ours are, and does not look.
 
-    While a graph is recorded it would write out the causal mask that attention kernels know by themselves, because it
-    could not look whether several texts are packed into one row. Ours never are.
+    The look waits for the device. While a graph is recorded the library does not look either, but writes out the causal
+    mask that attention kernels know by themselves.
     """
     from transformers import masking_utils
 

@@ -116,52 +116,29 @@ class CovarianceWatch(TokenWatch):
         z, left_out = (part if chosen is None else part.index_select(0, chosen) for part in (glimpse.z, left_out))
         self.state.halves(site)[tokens.batch.fold].include(z, left_out, consume=True)
 
-    def wanted_directions(self, group: "Group") -> "tuple[Tensor, Tensor] | None":
-        """On a GPU: the shifts of a group of sites, and room for their directions, where all tokens are read."""
-        runs = list(group.runs(self._order))
-        stack, shifted = self._stack(group)
-        if self._chosen is not None or [run[0] for run in runs] != [slice(0, len(group.sites))]:
-            return None
-        ((_, there),) = runs
-        if there.start not in shifted or not len(self._tokens.later):
-            return None
-        return stack.shift[there], self._room(group, len(self._tokens.counts))
-
     def see_group(self, group: "Group") -> None:
         """On a GPU: products of several sites at once. Those of a model of half precision are of directions in half
         precision, too."""
         import torch
 
         from armillary.geometry.fused.row_statistics import directions
+        from armillary.measures.stacks import padded
 
         chosen = self._tokens.later if self._chosen is None else self._chosen
         if not len(chosen):
             return
         (stack, shifted), self._sheet = self._stack(group), group.sheet
-        if group.directed is not None:
-            ((_, there),) = group.runs(self._order)
-            stack.include(there, *group.directed)
-            return
         for here, there in group.runs(self._order):
             raw = group.raw[here]
             if there.start not in shifted:
                 stack.shift[there] = torch.stack([group.sheet.scales.centres[site] for site in group.sites[here]])
                 shifted.add(there.start)
-            z = self._room(group, len(chosen))[: len(raw)]
+            half = torch.finfo(raw[0].dtype).bits < 32
+            kind = torch.float16 if half else group.statistics.dtype
+            z = torch.empty(len(raw), padded(len(chosen)), stack.d, dtype=kind, device=raw[0].device)
             known = (group.statistics[here], chosen, group.centred, group.norm.eps)
             directions(raw, *known, group.bounds[here], stack.shift[there], z)
             stack.include(there, z)
-
-    def _room(self, group: "Group", rows: int) -> "Tensor":
-        """An empty array for directions of a group's sites."""
-        import torch
-
-        from armillary.measures.stacks import padded
-
-        raw = group.raw[0]
-        kind = torch.float16 if torch.finfo(raw.dtype).bits < 32 else group.statistics.dtype
-        size = (len(group.sites), padded(rows, kind), raw.shape[1])
-        return torch.empty(size, dtype=kind, device=raw.device)
 
     def _stack(self, group: "Group") -> "tuple[MomentStack, set[int]]":
         """The sums of this half of the documents, side by side, and where the shifts of a group of them are set."""

@@ -8,6 +8,7 @@ stays below 5 % however early the experiment stops.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.edits import Edit, edited
-from armillary.edits.late_start import resuming, unchanged_blocks
+from armillary.edits.late_start import keeping, resuming, unchanged_blocks
 from armillary.errors import ModelError
 from armillary.flow.capture import Watcher, run, still, watching
 from armillary.flow.tokens import Batch, Corpus, Window
@@ -37,6 +38,8 @@ DRAWS = 4000
 # Logits are as wide as the vocabulary: a batch of these many tokens keeps them to a hundred megabytes at 50 000 words,
 # and fewer tokens do at more.
 BATCH, LOGITS = 512, 512 * 51200
+# What all blocks gave for a batch is kept up to this size: 35 MB for 30 layers of width 576.
+KEPT_BYTES = 64 << 20
 
 LossStatistic = Callable[[Floats, Floats], Floats]
 """From summed losses [draws, 1 + trials] (the unedited model first) and token counts [draws] to one value per draw."""
@@ -138,8 +141,7 @@ class Bench:
 
     def token_losses(self, batch: Batch, *edits: Edit, outputs: dict[int, Any] | None = None) -> Tensor:
         """Next-token loss [b, t] in float64 on the CPU, 0 where no token follows; `outputs` is this batch's own."""
-        resumed = resuming(self.anatomy, unchanged_blocks(edits), {} if outputs is None else outputs)
-        with still(self.anatomy.model), resumed, edited(self.anatomy, *edits):
+        with still(self.anatomy.model), self._resumed(batch, edits, outputs), edited(self.anatomy, *edits):
             logits = run(self.anatomy, batch.ids, batch.mask, logits=True).float()
         self.tick(batch.tokens)
         target = batch.following.to(logits.device)
@@ -149,6 +151,17 @@ class Bench:
         pairs = zip(*(torch.split(side, rows) for side in sides), strict=True)
         nll = torch.cat([torch.nn.functional.cross_entropy(some, wanted, reduction="none") for some, wanted in pairs])
         return (nll.reshape(target.shape).double() * (target >= 0)).cpu()
+
+    def _resumed(
+        self, batch: Batch, edits: Sequence[Edit], outputs: dict[int, Any] | None
+    ) -> AbstractContextManager[None]:
+        """Start where edits change something; a pass without edits keeps what later ones start from."""
+        if outputs is None:
+            return nullcontext()
+        size = batch.ids.numel() * self.anatomy.d * torch.finfo(self.anatomy.dtype).bits // 8 * self.anatomy.layers
+        if not edits and size <= KEPT_BYTES:
+            return keeping(self.anatomy, outputs)
+        return resuming(self.anatomy, unchanged_blocks(edits), outputs)
 
     def losses(self, batches: Sequence[Batch], *edits: Edit) -> Floats:
         """[groups, (count, loss)] over batches; the unedited model's are computed once."""

@@ -64,7 +64,9 @@ class Watch(Protocol[S]):
 
     def see(self, site: str, view: View) -> None: ...
 
-    def end(self) -> None: ...
+    def end(self) -> Any:
+        """What a recordable watch leaves for `settle`."""
+        ...
 
 
 class TokenWatch:
@@ -73,7 +75,7 @@ class TokenWatch:
     def begin(self, tokens: "Tokens") -> None:
         self._tokens = tokens
 
-    def end(self) -> None:
+    def end(self) -> Any:
         pass
 
 

@@ -1,6 +1,7 @@
 """One pass per arm: how do all probes that need no edit see the same forward pass? As a list of instruments."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -230,6 +231,7 @@ def observe_parts(
     """The states of one part of the text after another. A `recorder` repeats the work of batches of one shape; by
     default one is used where that pays."""
     from armillary.flow.capture import still, watching
+    from armillary.flow.machine.recording import unpacked
     from armillary.probes.machinery.passes.batch_reader import BatchReader
 
     # Who uses up the shared z of a site sees it last.
@@ -239,7 +241,9 @@ def observe_parts(
     # Empty states are large: those of a single part are not copied.
     empty = {instrument: deepcopy(watch.state) for instrument, watch in watches.items()} if len(parts) > 1 else {}
     reader = BatchReader(anatomy, corpus, list(watches.values()), parts, recorder)
-    with still(anatomy.model), watching(anatomy, reader.sites.watchers()):
+    # Looking for packed rows would wait for a GPU once per batch.
+    plain = nullcontext() if anatomy.device.type == "cpu" else unpacked()
+    with still(anatomy.model), watching(anatomy, reader.sites.watchers()), plain:
         for number, part in enumerate(parts, 1):
             for batch in corpus.batches(only={*part, *reader.sites.first}):
                 reader.read(batch, counting=batch.number in part)

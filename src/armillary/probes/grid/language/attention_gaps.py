@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -109,7 +110,8 @@ def _costs(bench: Bench, read: Sequence[ReadItem], gaps: Gaps) -> dict[str, Cost
         layers = sorted({layer for layer, _ in heads})
         edits = [Silence(layer, tuple(head for at, head in heads if at == layer)) for layer in layers]
         items = [entry for name in measured for entry in _second_half(read, name)]
-        more = _nats(bench, items, *edits) - _nats(bench, items)
+        without, silenced = _nats(bench, items, (), tuple(edits))
+        more = silenced - without
         on_text = bench.losses(text, *edits) - bench.losses(text) * [0, 1]
         costs[group] = Cost(tuple(heads), more.reshape(-1, 2).mean(1), on_text)
     return costs
@@ -122,14 +124,16 @@ def _second_half(read: Sequence[ReadItem], phenomenon: str) -> list[ReadItem]:
     return [entry for entry in mine if entry.item.pair in pairs]
 
 
-def _nats(bench: Bench, items: Sequence[ReadItem], *edits: Silence) -> Floats:
-    """[item]: mean loss of the query and of what follows it, in the first order."""
+def _nats(bench: Bench, items: Sequence[ReadItem], *cases: tuple[Silence, ...]) -> Floats:
+    """[case, item]: mean loss of the query and of what follows it, in the first order, with the edits of each case."""
     windows = [entry.windows[0] for entry in items]
     number = {id(window): i for i, window in enumerate(windows)}
-    nats = np.zeros(len(windows))
+    nats = np.zeros((len(cases), len(windows)))
     for batch in bench.batches(windows):
-        losses = bench.token_losses(batch, *edits).numpy()
-        for row, window in enumerate(batch.windows):
-            item = number[id(window)]
-            nats[item] = losses[row, items[item].query - 1 : len(window.ids) - 1].mean()
+        outputs: dict[int, Any] = {}
+        for case, edits in enumerate(cases):
+            losses = bench.token_losses(batch, *edits, outputs=outputs).numpy()
+            for row, window in enumerate(batch.windows):
+                item = number[id(window)]
+                nats[case, item] = losses[row, items[item].query - 1 : len(window.ids) - 1].mean()
     return nats

@@ -9,11 +9,8 @@ from torch import Tensor
 from armillary.anatomy import Attention
 from armillary.anatomy.norm import Norm
 from armillary.anatomy.positions.rotary import Rotation
-from armillary.geometry.fused import batched, fused
-from armillary.geometry.fused.row_statistics import AT_ONCE, FIELDS, dense, directions, row_statistics
-from armillary.geometry.fused.sphere_rows import vector_lengths
+from armillary.geometry.fused.head_lengths import vector_lengths
 from armillary.measures.stacks import product
-from armillary.probes.instruments.head_parts.chosen_queries import ChosenQueries
 from armillary.probes.instruments.head_parts.head_nullspaces import NullShare
 
 # Numbers in the scores of the layers that are evaluated together; some ten such arrays are alive at once. Fewer groups
@@ -87,27 +84,6 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
     return parts[0][None] if len(parts) == 1 else torch.stack(list(parts))
 
 
-def sphere_rows(layers: Sequence[Held], chosen: ChosenQueries) -> tuple[Tensor, Tensor | None]:
-    """Directions [layer · b, t, d] of what alike layers read in the chosen windows; and their lengths [layer · b, t],
-    where a kernel computes both. Then directions have half precision, as the model has."""
-    norm, x = layers[0].norm, [chosen.windows(held.x) for held in layers]
-    half = torch.finfo(x[0].dtype).bits < 32
-    if norm is None or not (half and batched(x[0].device) and fused(x[0])):
-        wide = torch.cat(x).float()
-        return (wide if norm is None else norm.direction(wide)), None
-    (b, t, d), device = x[0].shape, x[0].device
-    z = torch.empty(len(x), b * t, d, dtype=torch.float16, device=device)
-    statistics = torch.empty(len(x), len(FIELDS), b * t, device=device)
-    every, centred = torch.arange(b * t, device=device), norm.kind == "layernorm"
-    for start in range(0, len(x), AT_ONCE):
-        rows, place = [dense(part, d) for part in x[start : start + AT_ONCE]], slice(start, start + AT_ONCE)
-        row_statistics(rows, centred, norm.eps, statistics[place])
-        bounds = torch.full((len(rows),), torch.inf, device=device)
-        shifts = torch.zeros(len(rows), d, device=device)
-        directions(rows, statistics[place], every, centred, norm.eps, bounds, shifts, z[place])
-    return z.view(-1, t, d), statistics[:, FIELDS.index("radius2")].sqrt().view(-1, t)
-
-
 class SharesOfLayers:
     """What the heads of several layers cannot see, on one side."""
 
@@ -126,17 +102,16 @@ class SharesOfLayers:
         """Or are shares computed from z alone?"""
         return self._spans is None
 
-    def of(self, projection: Tensor | None, z: Tensor, length: Tensor | None = None) -> Tensor:
-        """[layer · b, h, t] for `projection` [layer · b, t, h or groups, k] of z [layer · b, t, d]; the lengths of z
-        where they are known."""
+    def of(self, projection: Tensor | None, z: Tensor) -> Tensor:
+        """[layer · b, h, t] for `projection` [layer · b, t, h or groups, k] of z [layer · b, t, d]."""
         first, count = self._shares[0], len(self._shares)
         if self._spans is None:
             assert projection is not None, "q, k or v is read"
-            pairs = zip(self._shares, projection.chunk(count), z.to(projection.dtype).chunk(count), strict=True)
+            pairs = zip(self._shares, projection.chunk(count), z.chunk(count), strict=True)
             return torch.cat([share.of(some, rows) for share, some, rows in pairs])
         rows = z.view(count, -1, z.shape[-1])
         seen = product(rows.to(self._spans.dtype), self._spans)
         seen = torch.linalg.vector_norm(seen.view(*z.shape[:2], len(first.root), -1), dim=-1)
-        length = torch.linalg.vector_norm(z, dim=-1, dtype=seen.dtype) if length is None else length
-        unseen = 1 - (seen / length[..., None].clamp_min(1e-15)).square()
+        length = torch.linalg.vector_norm(z, dim=-1)[..., None].clamp_min(1e-15)
+        unseen = 1 - (seen / length).square()
         return unseen.clamp(0, 1).transpose(1, 2).repeat_interleave(first.group, 1)

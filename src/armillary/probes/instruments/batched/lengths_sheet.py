@@ -46,8 +46,8 @@ def _columns(sheet: SiteSheet, norms: Sequence[Norm]) -> Tensor:
     eps: Tensor | float = norms[0].eps
     if len({norm.eps for norm in norms}) > 1:
         # By filling: a list of numbers would be copied from the host.
-        like = {"dtype": torch.float64, "device": sheet.tokens.device}
-        eps = torch.stack([torch.full((1,), norm.eps, **like) for norm in norms])
+        each = sheet.tokens.real.new_empty(1, dtype=torch.float64)
+        eps = torch.stack([torch.full_like(each, norm.eps) for norm in norms])
     length2, mean, power = (sheet[name].double() for name in ("length2", "mean", "power"))
     radius, mean_z, length = (sheet["radius2"].double() / d).sqrt(), sheet["total"].double() / d, length2.sqrt()
     return torch.stack(

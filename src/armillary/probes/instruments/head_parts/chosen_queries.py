@@ -42,9 +42,11 @@ class ChosenQueries:
         query = torch.tensor([[*p, *[p[-1]] * (most - len(p))] for p in places]).long()
         unique = torch.tensor([i * most + j for i, p in enumerate(places) for j in range(len(p))]).long()
         distinct = torch.tensor([[j < len(p) for j in range(most)] for p in places]).bool()
-        parts = (torch.tensor(rows).long(), query, unique, distinct)
         return ChosenQueries(
-            *(part.to(device, non_blocking=True) for part in parts),
+            rows=torch.tensor(rows).long().to(device, non_blocking=True),
+            query=query.to(device, non_blocking=True),
+            unique=unique.to(device, non_blocking=True),
+            distinct=distinct.to(device, non_blocking=True),
             every=len(rows) == len(batch.ids),
             places=[(window.document, t) for window, p in zip(windows, places, strict=True) for t in p],
             rebuilt=[(i, len(window.ids)) for i, window in zip(rows, windows, strict=True) if window in rebuilt],

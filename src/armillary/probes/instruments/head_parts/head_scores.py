@@ -15,7 +15,6 @@ from armillary.anatomy import Attention
 from armillary.flow.attention import capped
 from armillary.geometry.fused import batched, fused
 from armillary.geometry.fused.queries import MOST_KEYS, correlations, query_statistics
-from armillary.measures.stacks import product
 
 # Subtracted from a score it leaves no attention; the score itself is lost to rounding.
 HIDDEN = 1e30
@@ -44,8 +43,6 @@ class QueryScores:
     """[b, h, n, k]: the same of keys, at the positions of the queries."""
     distinct: Tensor | None = None
     """[b, n]: False where a query is repeated to fill a row; None where none is."""
-    z_length: Tensor | None = None
-    """[b, t], where it is known."""
 
     @cached_property
     def among(self) -> Tensor:
@@ -317,8 +314,7 @@ def _nearness(seen: QueryScores) -> tuple[Tensor, Tensor]:
     """[b, 1, n, t]: ranks of the other keys' cosines with the query; and 1 where the key is the query itself."""
     rows = torch.arange(len(seen.z), device=seen.z.device)[:, None]
     # −angle and the cosine have the same ranks, whatever the query's own length.
-    length = seen.z.norm(dim=-1) if seen.z_length is None else seen.z_length
-    cosines = product(seen.z[rows, seen.query], seen.z.mT) / length[:, None].clamp_min(LEAST)
+    cosines = seen.z[rows, seen.query] @ seen.z.mT / seen.z.norm(dim=-1)[:, None].clamp_min(LEAST)
     itself = torch.zeros_like(cosines).scatter_(-1, seen.query[..., None], 1.0)[:, None]
     return ranks(cosines[:, None], seen.among - itself), itself
 

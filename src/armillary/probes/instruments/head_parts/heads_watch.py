@@ -20,7 +20,6 @@ from armillary.probes.instruments.batched.heads_batched import (
     SharesOfLayers,
     alike,
     head_lengths,
-    sphere_rows,
     stacked,
     together,
 )
@@ -159,10 +158,11 @@ class HeadWatch:
             return torch.cat([getattr(each, name)[at] for each in held]).float()
 
         keys, values = windows("k"), windows("v") if null.value.read_projections else None
-        results = at_queries_of("result").unflatten(0, (count, -1))
+        results = at_queries_of("result")
+        results = results.view(count, -1, *results.shape[1:])
         q = at_queries_of("q")
         k_at = at_queries_of("k") if null.key.read_projections else None
-        z, z_length = sphere_rows(held, chosen)
+        z = _direction(held[0].norm, windows("x"))
         query = chosen.query.repeat(count, 1)
         query_z = z[torch.arange(len(z), device=z.device)[:, None], query]
         at_queries = None if whole is None else whole.at(query)
@@ -179,14 +179,13 @@ class HeadWatch:
             # One layout for all that reads them: a product would copy them again.
             k=turned(attention, "k", keys, whole).transpose(1, 2).contiguous(),
             z=z,
-            z_length=z_length,
             update=(results.transpose(2, 3) @ null.writes.to(results)[:, None]).norm(dim=-1).flatten(0, 1),
             query=query,
             sees=(sees & real[:, None]).repeat(count, 1, 1),
             distinct=chosen.distinct.repeat(count, 1),
             **bare,
         )
-        return scores, (null.query.of(q, query_z), null.key.of(k_at, query_z), null.value.of(values, z, z_length))
+        return scores, (null.query.of(q, query_z), null.key.of(k_at, query_z), null.value.of(values, z))
 
     def _null_of(self, layers: Sequence[int]) -> "_Unseen":
         """What is known of these layers' weights, side by side."""

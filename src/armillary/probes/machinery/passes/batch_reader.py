@@ -42,9 +42,13 @@ class BatchReader:
         self._feed = None if self.recorder is None else FixedFeed(anatomy.device, size)
 
     def _recordable(self) -> bool:
-        """Do all watches keep host and device apart, and does the model read nothing but the tokens?"""
-        alone = self._anatomy.signal is None and self._anatomy.encoder is None
-        return alone and all(getattr(watch, "recordable", False) for watch in self._watches)
+        """Do all watches keep host and device apart, does the model read nothing but the tokens, and does nobody edit
+        it? An edit may count batches in Python, which does not run when work is replayed."""
+        anatomy = self._anatomy
+        if anatomy.signal is not None or anatomy.encoder is not None:
+            return False
+        edited = any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in anatomy.model.modules())
+        return not edited and all(getattr(watch, "recordable", False) for watch in self._watches)
 
     def _recorder(self) -> Recorder | None:
         """Where some shape occurs often enough."""
